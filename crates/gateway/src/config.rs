@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use settings::diff::Change;
+use settings::url::{self, NodeUrl};
 use settings::value::{Listed, Named, Once, shown_duration};
 use settings::{At, Diagnostics, Key, Report, Severity, Table, World, diff};
 use wire::call::Limits;
@@ -37,7 +38,6 @@ pub mod redis_url;
 pub mod rule;
 pub mod server;
 pub mod tls;
-pub mod url;
 pub mod values;
 
 mod jwt;
@@ -63,7 +63,6 @@ use quota::{Quota, QuotaTable};
 use redis::{Redis, RedisTable};
 use rule::RuleTable;
 use server::{Server, ServerTable};
-use url::NodeUrl;
 
 use crate::policy::direct::Rule;
 use crate::policy::route::{ChainRoutes, Router};

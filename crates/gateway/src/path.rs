@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use futures_util::StreamExt;
 use tokio::time::Instant;
-use wire::call::{Body, Call, Params, Refusal, decode};
+use wire::call::{Body, Call, Params, Rejection, decode};
 
 use crate::access::caller::{Caller, Extra, KeyHeader};
 use crate::access_log::pending::CallRecords;
@@ -85,7 +85,7 @@ pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> 
 async fn serve_batch<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
-    items: Vec<Result<Call<'a>, Refusal<'a>>>,
+    items: Vec<Result<Call<'a>, Rejection<'a>>>,
 ) -> Reply<'a> {
     cx.counters.batches.add(1);
     let left = Cell::new(cx.snapshot.config.front.batch_answer_bytes_max);
@@ -121,7 +121,7 @@ async fn serve_batch<'a>(
 async fn serve_call<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
-    item: Result<Call<'a>, Refusal<'a>>,
+    item: Result<Call<'a>, Rejection<'a>>,
 ) -> Option<Answered<'a>> {
     let mut progress = Progress::default();
     let served = steps(cx, request, &item, &mut progress).await;
@@ -132,7 +132,7 @@ async fn serve_call<'a>(
 async fn steps<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
-    item: &Result<Call<'a>, Refusal<'a>>,
+    item: &Result<Call<'a>, Rejection<'a>>,
     progress: &mut Progress,
 ) -> Result<(UpstreamResponse, CacheStatus), Stop> {
     let mut now = cx.tick();

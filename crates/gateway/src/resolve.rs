@@ -14,9 +14,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use tokio::time::Instant;
-use wire::block::write_params_at;
+use wire::block_param::write_params_at;
 use wire::call::{Call, Params};
-use wire::key::{KeyParts, Resolved, write_key};
+use wire::key::{KeyParts, ResolvedBlock, write_key};
 use wire::method::Method;
 use wire::quantity;
 
@@ -103,7 +103,7 @@ pub(crate) async fn resolve(
     let Lookup { method, caching, block, coalesce } = lookup;
     let mut ask = UpstreamRequest { caching, join: coalesce, ..ask };
     let mut key = cx.upstreams.buffers.take();
-    let resolved = ask.caching.resolved.map(Resolved::Number);
+    let resolved = ask.caching.resolved.map(ResolvedBlock::Number);
     let keyed = write_call_key(cx, &mut key, &ask, method, &call.params, resolved);
     if keyed && let Some(fetched) = kept(cx, &key, &view) {
         cx.upstreams.buffers.give(key);
@@ -114,7 +114,7 @@ pub(crate) async fn resolve(
         (ask.caching.resolved, block, method.block)
     {
         let mut params = Vec::new();
-        write_params_at(&mut params, &call.params, span, at.form, number);
+        write_params_at(&mut params, &call.params, span, at.format, number);
         ask.params = Some(Cow::Owned(params));
     }
     ask.flow = flow(route);
@@ -211,7 +211,7 @@ fn write_call_key(
     ask: &UpstreamRequest<'_>,
     method: &Method,
     params: &Params<'_>,
-    block: Option<Resolved>,
+    block: Option<ResolvedBlock>,
 ) -> bool {
     if ask.caching.rule == CacheRule::Never && !ask.join {
         return false;

@@ -20,13 +20,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use wire::block::{BlockRef, Tag};
+use wire::block::{BlockRef, BlockTag};
 use wire::call::Params;
+use wire::family::Family;
 use wire::filter::LogFilter;
-use wire::json::text::Text;
+use wire::json::string::JsonString;
 use wire::json::walk;
-use wire::logs::{LogKeys, NoSelection, Selection};
-use wire::method::FamilyName;
+use wire::logs::{LogFields, LogMatcher, MatcherError};
 
 use crate::call::failure::{Failure, Kind};
 use crate::call::response::Payload;
@@ -98,7 +98,7 @@ pub(crate) async fn answer(
             Some(asking) if is_unsubscription(&call.method) => unsubscribe(asking, &call.params),
             Some(asking) => subscribe(cx, route, asking).await,
         }
-    } else if is_own_filter(chain.family.name(), &call.method) {
+    } else if is_own_filter(chain.family.family(), &call.method) {
         filters::answer(cx, &subscriptions.feeds.of(chain), route).await
     } else {
         Ok(Outcome::Node)
@@ -116,7 +116,7 @@ fn said(raw: &'static [u8]) -> Outcome {
 
 fn unsubscribe(asking: &Asking, params: &Params<'_>) -> Result<Outcome, Failure> {
     let Params::Array(params) = *params else { return Err(unable(Unable::Params)) };
-    let id = walk::elements(params).next().and_then(Text::from_value);
+    let id = walk::elements(params).next().and_then(JsonString::from_value);
     let id = id.ok_or(unable(Unable::Params))?.decode();
     if asking.subscriber.leave(&id) {
         return Ok(said(b"true"));
@@ -141,7 +141,7 @@ async fn subscribe(
     let namespace = call.method.rsplit_once('_').map_or("", |(namespace, _)| namespace);
     let namespace = &*namespace.to_ascii_lowercase();
     let chain = &cx.snapshot.chains[route.chain];
-    let asked = Asked::read(chain.family.name(), namespace, &call.params).map_err(unable)?;
+    let asked = Asked::read(chain.family.family(), namespace, &call.params).map_err(unable)?;
     let feed = subscriber.subscriptions().feeds.of(chain);
     let (stream, origin, wanted) = match asked {
         Asked::Heads => (Arc::clone(&feed.heads), Origin::Heads, Wanted::All),
@@ -186,11 +186,11 @@ enum Asked {
 impl Asked {
     /// Reads the parameters, as go-ethereum does (`eth/filters/api.go`). Only of chains whose blocks
     /// and logs have the forms of Ethereum's the gateway tells what nodes would.
-    fn read(family: FamilyName, namespace: &str, params: &Params<'_>) -> Result<Asked, Unable> {
+    fn read(family: Family, namespace: &str, params: &Params<'_>) -> Result<Asked, Unable> {
         let Params::Array(params) = *params else { return Err(Unable::Params) };
         let mut params = walk::elements(params);
-        let name = params.next().and_then(Text::from_value).ok_or(Unable::Params)?.decode();
-        if family != FamilyName::Ethereum || namespace != "eth" {
+        let name = params.next().and_then(JsonString::from_value).ok_or(Unable::Params)?.decode();
+        if family != Family::Ethereum || namespace != "eth" {
             return Ok(Asked::Other);
         }
         match &*name {
@@ -207,7 +207,7 @@ impl Asked {
 /// Which logs a subscriber wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogsWanted {
-    selection: Selection,
+    selection: LogMatcher,
     /// First and last block, inclusive.
     blocks: (u64, u64),
 }
@@ -240,21 +240,21 @@ impl LogsWanted {
     /// What a filter selects, and the filter as nodes write it.
     fn read(raw: &[u8]) -> Result<(LogsWanted, Vec<u8>), Unable> {
         if raw.first() != Some(&b'{') {
-            return Err(Unable::Filter(NoSelection::NotObject));
+            return Err(Unable::Filter(MatcherError::NotObject));
         }
         let raw = known_members(raw);
-        let selection = Selection::read(&raw).map_err(Unable::Filter)?;
-        let filter = LogFilter::of(&raw).map_err(|_| Unable::Range)?;
+        let selection = LogMatcher::parse(&raw).map_err(Unable::Filter)?;
+        let filter = LogFilter::parse(&raw).map_err(|_| Unable::Range)?;
         if filter.block_hash.is_some() {
             return Err(Unable::Range);
         }
         let bound = |bound, open| match bound {
-            None | Some(BlockRef::Tag(Tag::Latest)) => Ok(open),
+            None | Some(BlockRef::Tag(BlockTag::Latest)) => Ok(open),
             Some(BlockRef::Number(number)) => Ok(number),
             Some(_) => Err(Unable::Range),
         };
         // Of what is still to come, the earliest is as good as none.
-        let from = filter.from.filter(|from| *from != BlockRef::Tag(Tag::Earliest));
+        let from = filter.from.filter(|from| *from != BlockRef::Tag(BlockTag::Earliest));
         let blocks = (bound(from, 0)?, bound(filter.to, u64::MAX)?);
         if blocks.0 > blocks.1 {
             return Err(Unable::Range);
@@ -262,8 +262,8 @@ impl LogsWanted {
         Ok((LogsWanted { selection, blocks }, raw))
     }
 
-    fn has(&self, log: &LogKeys) -> bool {
-        (self.blocks.0..=self.blocks.1).contains(&log.number) && self.selection.has(log)
+    fn has(&self, log: &LogFields) -> bool {
+        (self.blocks.0..=self.blocks.1).contains(&log.number) && self.selection.matches(log)
     }
 }
 
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(LogsWanted::read(hash.as_bytes()), Err(Unable::Range));
         assert_eq!(
             LogsWanted::read(br#"{"ADDRESS":1}"#),
-            Err(Unable::Filter(NoSelection::Address))
+            Err(Unable::Filter(MatcherError::Address))
         );
     }
 }

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use wire::json;
 use wire::json::walk;
-use wire::logs::{self, Selection};
+use wire::logs;
+use wire::logs::LogMatcher;
 use wire::quantity;
 
 use self::postings::{Segment, SegmentSums};
@@ -297,7 +298,7 @@ impl Audit<'_> {
             self.reader.write_transactions(list, &context, number, TransactionPart::Receipt)?;
         } else if contents.logs {
             let list = logs.insert(b"[".to_vec());
-            let (all, limits) = (Selection::default(), SearchLimits::NONE);
+            let (all, limits) = (LogMatcher::default(), SearchLimits::NONE);
             self.reader.write_logs(list, &all, (number, number), limits)?;
             list.push(b']');
         }
@@ -328,7 +329,7 @@ impl Audit<'_> {
         if !self.reader.write_harmony_block(&mut raw, row.number, BlockOptions::STORED)? {
             return Ok(Some("its hmyv2 form is not there".to_owned()));
         }
-        if let Err(error) = json::check(&raw, DEPTH_MAX) {
+        if let Err(error) = json::validate(&raw, DEPTH_MAX) {
             return Ok(Some(format!("hmyv2 block: no JSON: {error}")));
         }
         Ok(harmony::check_identity(&raw, row.number, &row.hash).err())
@@ -436,7 +437,7 @@ impl Decoded<'_> {
     fn verify(self, level: Level, full: bool) -> Result<(), Doubt> {
         let parts = [("block", Some(self.block)), ("receipts", self.receipts), ("logs", self.logs)];
         for (name, raw) in parts {
-            if let Some(Err(error)) = raw.map(|raw| json::check(raw, DEPTH_MAX)) {
+            if let Some(Err(error)) = raw.map(|raw| json::validate(raw, DEPTH_MAX)) {
                 return Err(Doubt::Fault(format!("{name}: no JSON: {error}")));
             }
         }
@@ -449,7 +450,7 @@ impl Decoded<'_> {
 
     /// Adds the postings of all logs to a segment.
     fn add_postings(self, number: u64, segment: &mut Segment) {
-        let mut add = |index: u64, log: &[u8]| match logs::keys_of(log) {
+        let mut add = |index: u64, log: &[u8]| match logs::address_and_topics(log) {
             Some((address, topics)) => {
                 for key in log_keys(&address, &topics) {
                     segment.add(key, position(number, index));

@@ -1,9 +1,10 @@
 //! Encodes a node's JSON about a block into the rows that the store holds.
 
+use wire::hex;
 use wire::json::cursor::Malformed;
 use wire::json::walk;
 use wire::logs::{TOPICS_MAX, Topics};
-use wire::{block, quantity};
+use wire::quantity;
 
 use crate::compression::{CompressionError, Compressor, FragmentKind};
 use crate::contents::Contents;
@@ -214,7 +215,7 @@ fn read_hash(
 }
 
 fn transaction_hash(raw: Option<&[u8]>, index: u64) -> Result<[u8; 32], EncodeError> {
-    raw.and_then(block::hash_of_value).ok_or_else(|| {
+    raw.and_then(hex::hash_from_value).ok_or_else(|| {
         malformed(format!("block.transactions[{index}].hash: must be 0x and 64 hexadecimal digits"))
     })
 }
@@ -255,7 +256,7 @@ fn encode_receipt(
     while let Some(name) = encoder.next_name()? {
         match &*name.decode() {
             b"transactionHash" if hash.is_none() => {
-                hash = block::hash_of_value(encoder.value()?);
+                hash = hex::hash_from_value(encoder.value()?);
             }
             b"logs" if logs && !std::mem::replace(&mut listed, true) && encoder.open_array() => {
                 while encoder.next_element()? {
@@ -298,7 +299,7 @@ fn add_logs(
                 "logs[{count}].transactionIndex: no transaction of the block"
             )));
         };
-        if hash.and_then(block::hash_of_value) != Some(transaction.hash) {
+        if hash.and_then(hex::hash_from_value) != Some(transaction.hash) {
             return Err(malformed(format!(
                 "logs[{count}].transactionHash: not that of the transaction"
             )));
@@ -335,12 +336,12 @@ fn encode_log(
     while let Some(name) = encoder.next_name()? {
         match &*name.decode() {
             b"address" if address.is_none() => {
-                address = block::address_of_value(encoder.value()?);
+                address = hex::address_from_value(encoder.value()?);
             }
             b"topics" if topics.is_none() && encoder.open_array() => {
                 let mut listed = Topics::new();
                 while encoder.next_element()? {
-                    listed.push(block::hash_of_value(encoder.value()?).ok_or_else(invalid)?);
+                    listed.push(hex::hash_from_value(encoder.value()?).ok_or_else(invalid)?);
                 }
                 topics = Some(listed);
             }

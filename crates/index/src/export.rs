@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use wire::json::walk;
-use wire::logs::Selection;
+use wire::logs::LogMatcher;
 
 pub use self::error::ExportError;
 pub use self::requests::write_requests;
@@ -171,7 +171,7 @@ impl DecodedBlock {
             let receipt = TransactionPart::Receipt;
             reader.write_transactions(&mut self.receipts, &context, number, receipt)?;
         } else if tables.contains(&Table::Logs) {
-            let (all, limits) = (Selection::default(), SearchLimits::NONE);
+            let (all, limits) = (LogMatcher::default(), SearchLimits::NONE);
             self.logs.push(b'[');
             reader.write_logs(&mut self.logs, &all, (number, number), limits)?;
             self.logs.push(b']');

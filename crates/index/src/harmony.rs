@@ -7,8 +7,9 @@
 
 use std::ops::Range;
 
+use wire::hex;
 use wire::json::walk;
-use wire::{block, quantity};
+use wire::quantity;
 
 use crate::fragments::{BlockContext, BlockHeader, FragmentEncoder};
 
@@ -107,7 +108,7 @@ pub fn check_identity(raw: &[u8], number: u64, hash: &[u8; 32]) -> Result<(), St
     if raw_number.and_then(quantity::from_value) != Some(number) {
         return Err("hmyv2 block.number: not that of the block".to_owned());
     }
-    if raw_hash.and_then(block::hash_of_value) != Some(*hash) {
+    if raw_hash.and_then(hex::hash_from_value) != Some(*hash) {
         return Err("hmyv2 block.hash: not that of the block".to_owned());
     }
     Ok(())

@@ -3,18 +3,20 @@
 //! A client blocks, and has one exchange in flight. Each thread of a sync has its own clients, so
 //! there are as many exchanges in flight as threads.
 
+mod endpoint;
 mod http;
 mod ipc;
-mod url;
 mod websocket;
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wire::answer::{self, Answers, Outcome};
+use settings::url::Transport;
+use wire::call;
+use wire::response::{self, Outcome};
 
-pub use self::url::{NodeUrl, Transport};
+pub use self::endpoint::Endpoint;
 
 #[cfg(test)]
 mod tests;
@@ -140,7 +142,7 @@ impl Responses {
 
 /// A client of one node, which connects when it is first used.
 pub struct Client {
-    node: Arc<NodeUrl>,
+    node: Arc<Endpoint>,
     connection: Option<Connection>,
 }
 
@@ -152,7 +154,7 @@ enum Connection {
 
 impl Client {
     /// A client that is not connected yet.
-    pub fn new(node: Arc<NodeUrl>) -> Client {
+    pub fn new(node: Arc<Endpoint>) -> Client {
         Client { node, connection: None }
     }
 
@@ -171,7 +173,7 @@ impl Client {
             }
             let id = id.to_string();
             let params = Some(call.params.as_bytes());
-            answer::write_call_raw(&mut message, id.as_bytes(), call.method, params);
+            call::write_call(&mut message, id.as_bytes(), call.method, params);
         }
         if calls.len() != 1 {
             message.push(b']');
@@ -213,10 +215,10 @@ impl Client {
 
 /// Assigns the responses of a message to the calls.
 fn read(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
-    let malformed = |fault: answer::AnswerFault| CallError::Malformed(fault.to_string());
+    let malformed = |fault: response::ResponseError| CallError::Malformed(fault.to_string());
     let mut results: Vec<Option<Result<Range<usize>, RpcError>>> = vec![None; calls];
-    let answers = answer::read_answers(&body, DEPTH_MAX, calls).map_err(malformed)?;
-    let mut assign = |answer: answer::Answer<'_>| -> Result<(), CallError> {
+    let answers = response::parse_responses(&body, DEPTH_MAX, calls).map_err(malformed)?;
+    let mut assign = |answer: response::Response<'_>| -> Result<(), CallError> {
         let id = wire::quantity::parse_decimal(answer.id).and_then(|id| usize::try_from(id).ok());
         let slot = id.and_then(|id| results.get_mut(id));
         let result = match answer.outcome {
@@ -237,13 +239,13 @@ fn read(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
         Ok(())
     };
     match answers {
-        Answers::One(answer) => {
+        response::Responses::Single(answer) => {
             if let (2.., Outcome::Error { code, message, .. }) = (calls, &answer.outcome) {
                 return Err(CallError::Rejected(RpcError::new(*code, message)));
             }
             assign(answer)?;
         }
-        Answers::Batch(answers) => {
+        response::Responses::Batch(answers) => {
             for answer in answers {
                 assign(answer.map_err(malformed)?)?;
             }

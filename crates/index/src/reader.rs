@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use wire::json::walk;
-use wire::logs::{self, Selection};
+use wire::logs;
+use wire::logs::LogMatcher;
 use wire::quantity;
 
 use crate::compression::Decompressor;
@@ -206,7 +207,7 @@ impl Reader {
     pub fn write_logs(
         &mut self,
         out: &mut Vec<u8>,
-        selection: &Selection,
+        selection: &LogMatcher,
         range: (u64, u64),
         limits: SearchLimits,
     ) -> Result<u64, ReadError> {
@@ -220,7 +221,7 @@ impl Reader {
             decompressor.decompress(fragment, compressed)?;
             let transaction = TransactionContext::new(&row.hash, index);
             for log in logs_of(fragment) {
-                if !selection.has_raw(log) {
+                if !selection.matches_raw(log) {
                     continue;
                 }
                 if context.as_ref().is_none_or(|(known, _)| *known != number) {
@@ -261,7 +262,7 @@ impl Reader {
             if let Some(compressed) = row.fragment {
                 decompressor.decompress(fragment, compressed)?;
                 for log in logs_of(fragment) {
-                    if let Some((address, topics)) = logs::keys_of(log) {
+                    if let Some((address, topics)) = logs::address_and_topics(log) {
                         keys.extend(log_keys(&address, &topics));
                     }
                 }

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::time::Instant;
 
-use wire::logs::Selection;
+use wire::logs::LogMatcher;
 
 use crate::error::ReadError;
 use crate::postings::{INDEX_MAX, PostingKey, address_key, position, topic_key};
@@ -64,7 +64,7 @@ impl Term {
 /// ascending order.
 pub(crate) fn search(
     store: &dyn Store,
-    selection: &Selection,
+    selection: &LogMatcher,
     (from, to): (u64, u64),
     limits: SearchLimits,
     mut visit: impl FnMut(TransactionRow<'_>) -> Result<(), ReadError>,
@@ -141,7 +141,7 @@ fn intersect(
     Ok(())
 }
 
-fn terms(selection: &Selection) -> Vec<Term> {
+fn terms(selection: &LogMatcher) -> Vec<Term> {
     let addresses = selection.addresses().iter().map(address_key).collect();
     let topics = selection.topics().iter().enumerate().map(|(place, topics)| {
         topics.iter().map(|topic| topic_key(place, topic)).collect::<Vec<_>>()

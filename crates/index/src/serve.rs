@@ -5,11 +5,13 @@
 //! that a reorg may still drop. If it holds a part of a range of logs, it responds for that part; of
 //! a range of Harmony's blocks it can respond for the first part.
 
-use wire::block::{self, BlockForm, BlockRef, Tag};
+use wire::block;
+use wire::block::{BlockFormat, BlockRef, BlockTag};
 use wire::filter::LogFilter;
-use wire::json::text::Text;
+use wire::hex;
+use wire::json::string::JsonString;
 use wire::json::walk;
-use wire::logs::Selection;
+use wire::logs::LogMatcher;
 use wire::quantity;
 
 use crate::contents::StoredRange;
@@ -126,19 +128,19 @@ impl Reader {
 const FILTER_MEMBERS: [&[u8]; 5] = [b"fromBlock", b"toBlock", b"blockHash", b"address", b"topics"];
 
 /// A raw block parameter, and the form in which the method writes it.
-type RawRef<'a> = (&'a [u8], BlockForm);
+type RawRef<'a> = (&'a [u8], BlockFormat);
 
 /// Returns true for a number or a tag in a string, the only forms of methods that take no hash.
 fn is_number_or_tag(raw: &[u8]) -> bool {
     raw.first() == Some(&b'"')
-        && matches!(block::parse(raw, BlockForm::Hex), Ok(BlockRef::Number(_) | BlockRef::Tag(_)))
+        && matches!(block::parse(raw, BlockFormat::Hex), Ok(BlockRef::Number(_) | BlockRef::Tag(_)))
 }
 
 /// The number that a block reference states; the first block for the tag `earliest`.
 fn stated_number(block: BlockRef) -> Option<u64> {
     match block {
         BlockRef::Number(number) => Some(number),
-        BlockRef::Tag(Tag::Earliest) => Some(0),
+        BlockRef::Tag(BlockTag::Earliest) => Some(0),
         _ => None,
     }
 }
@@ -152,7 +154,7 @@ struct Query<'a> {
 
 impl Query<'_> {
     fn lookup(&mut self, method: &str, params: &[u8]) -> Result<Lookup, ReadError> {
-        use BlockForm::{Harmony, Hash, Hex};
+        use BlockFormat::{Harmony, Hash, Hex};
         let params: Vec<&[u8]> = walk::elements(params).collect();
         let found = match (method, params.as_slice()) {
             (
@@ -266,7 +268,7 @@ impl Query<'_> {
         if !self.reader.metadata().contents.receipts || !plain {
             return Ok(None);
         }
-        let Some(number) = self.number((block, BlockForm::Hex))? else { return Ok(None) };
+        let Some(number) = self.number((block, BlockFormat::Hex))? else { return Ok(None) };
         let Some((_, context)) = self.reader.block_row(number)? else { return Ok(None) };
         let mut out = Vec::with_capacity(4096);
         let receipt = TransactionPart::Receipt;
@@ -284,7 +286,7 @@ impl Query<'_> {
             TransactionPart::Receipt => contents.receipts && !self.is_for_nodes("receipt"),
             _ => contents.blocks && !self.is_for_nodes("transaction"),
         };
-        let Some(hash) = block::hash_of_value(hash).filter(|_| served) else { return Ok(None) };
+        let Some(hash) = hex::hash_from_value(hash).filter(|_| served) else { return Ok(None) };
         let Some(position) = self.reader.store().transaction_position(&hash)? else {
             return Ok(None);
         };
@@ -296,7 +298,7 @@ impl Query<'_> {
     }
 
     fn by_index(&mut self, block: RawRef<'_>, index: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-        let index = Text::from_value(index).and_then(|text| quantity::parse(&text.decode()));
+        let index = JsonString::from_value(index).and_then(|text| quantity::parse(&text.decode()));
         let served = self.reader.metadata().contents.blocks && !self.is_for_nodes("transaction");
         let (Some(index), true) = (index, served) else { return Ok(None) };
         let Some(number) = self.number(block)? else { return Ok(None) };
@@ -333,7 +335,7 @@ impl Query<'_> {
         options: &[u8],
     ) -> Result<Lookup, ReadError> {
         let Some(options) = self.harmony_options(options) else { return Ok(Lookup::Miss) };
-        let number = |raw| block::parse(raw, BlockForm::Harmony).ok().and_then(stated_number);
+        let number = |raw| block::parse(raw, BlockFormat::Harmony).ok().and_then(stated_number);
         let (Some(from), Some(to)) = (number(from), number(to)) else { return Ok(Lookup::Miss) };
         let last = self.confirmed_up_to(to)?;
         let too_far = from > to || to - from > harmony::BLOCKS_APART_MAX;
@@ -382,7 +384,7 @@ impl Query<'_> {
 
     fn logs(&mut self, raw: &[u8]) -> Result<Lookup, ReadError> {
         let contents = self.reader.metadata().contents;
-        let filter = LogFilter::of(raw).ok().zip(Selection::read(raw).ok());
+        let filter = LogFilter::parse(raw).ok().zip(LogMatcher::parse(raw).ok());
         let served = contents.logs && !(contents.receipts && self.is_for_nodes("logs"));
         // A node may know a member that is unknown here: go-ethereum ignores the case of names.
         let known = walk::members(raw).all(|(name, _)| FILTER_MEMBERS.contains(&&*name.decode()));

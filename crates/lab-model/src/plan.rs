@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use wire::method::FamilyName;
+use wire::family::Family;
 
 use self::fault::{Faults, Report};
 use crate::plan::threshold::Threshold;
@@ -233,7 +233,7 @@ pub struct Target {
     /// Path and query; begins with a slash.
     pub path: String,
     /// Which methods it understands; none if that is to be found out.
-    pub family: Option<FamilyName>,
+    pub family: Option<Family>,
     /// Further request headers, such as `authorization`; values may be secret.
     pub headers: Vec<(String, String)>,
     /// How long an answer may take from the real send; a call past it is of class timeout.

@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use lab_model::plan::{Plan, Reference, Target, Tls};
 use lab_model::results::run::{Compared, Difference};
-use wire::block::{BlockRef, block_ref};
+use wire::block::BlockRef;
 use wire::call;
 use wire::call::{Body, Limits};
-use wire::method::{Bound, FamilyName, Repeat, family};
+use wire::family::Family;
+use wire::method::{Repeat, Validity, methods_of};
 
 use crate::analysis::equal::{Allowed, difference};
 use crate::target;
@@ -105,7 +106,7 @@ impl Comparison {
             },
             methods: plan.methods.clone(),
             counts: BTreeMap::new(),
-            family: plan.target.family.unwrap_or(FamilyName::Ethereum),
+            family: plan.target.family.unwrap_or(Family::Ethereum),
             head: None,
             head_read: None,
             compared: Compared { reference: believed.shown.clone(), ..Compared::default() },
@@ -154,9 +155,9 @@ impl Comparison {
 
 /// Whether a method's answers can be compared: it is known, harmless to repeat, and about the chain.
 fn comparable(method: &str) -> bool {
-    let rows = FamilyName::ALL.into_iter().filter_map(|name| family(name).method(method));
+    let rows = Family::ALL.into_iter().filter_map(|name| methods_of(name).method(method));
     rows.into_iter().any(|row| {
-        row.repeat == Repeat::Safe && !matches!(row.bound, Bound::Mempool | Bound::Never)
+        row.repeat == Repeat::Safe && !matches!(row.validity, Validity::Mempool | Validity::Never)
     })
 }
 
@@ -167,7 +168,7 @@ struct Comparer {
     methods: Vec<Box<str>>,
     /// By method: compared and wrong.
     counts: BTreeMap<usize, (u64, u64)>,
-    family: FamilyName,
+    family: Family,
     /// The reference's head, and when it was first seen.
     head: Option<(u64, Instant)>,
     /// When the head was last read.
@@ -263,11 +264,11 @@ impl Comparer {
 
 /// Returns true if the call names the block that its response is about.
 fn names_its_block(request: &[u8]) -> bool {
-    let Ok(Body::Single(Ok(asked))) = call::decode(request, &Limits::USUAL) else { return false };
-    let rows = FamilyName::ALL.into_iter().filter_map(|name| family(name).method(&asked.method));
-    let named = |row: &wire::method::Method| match row.bound {
-        Bound::Constant => true,
-        Bound::Number | Bound::Hash => match block_ref(row, &asked.params) {
+    let Ok(Body::Single(Ok(asked))) = call::decode(request, &Limits::DEFAULT) else { return false };
+    let rows = Family::ALL.into_iter().filter_map(|name| methods_of(name).method(&asked.method));
+    let named = |row: &wire::method::Method| match row.validity {
+        Validity::Constant => true,
+        Validity::Number | Validity::Hash => match row.block_ref(&asked.params) {
             Ok(Some((block, _))) => !matches!(block, BlockRef::Tag(_)),
             _ => false,
         },
@@ -279,6 +280,6 @@ fn names_its_block(request: &[u8]) -> bool {
 /// A node's answer, if it is one.
 fn ask(node: &Client, request: &[u8]) -> Option<Vec<u8>> {
     let (status, body) = node.post(request).ok()?;
-    let answered = status != 429 && wire::answer::read_answer(&body, 128).is_ok();
+    let answered = status != 429 && wire::response::parse_response(&body, 128).is_ok();
     answered.then_some(body)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use lab_engine::chain::ChainFacts;
 use lab_model::plan::{Plan, Step, Target, Tls};
 use lab_model::results::TargetFacts;
-use wire::method::FamilyName;
+use wire::family::Family;
 
 pub(crate) use client::Client;
 
@@ -144,7 +144,7 @@ pub struct Probed {
 ///
 /// # Errors
 /// If it cannot be reached, is no JSON-RPC server, or is of no known family.
-pub fn family(target: &Target, tls: &Tls) -> Result<FamilyName, TargetFault> {
+pub fn family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
     resolve(target)?;
     let client = Client::new(target, tls)?;
     let found = Found::ask(&client)?;
@@ -181,7 +181,7 @@ pub fn probe(plan: &Plan) -> Result<Probed, TargetFault> {
     }
     let mut facts = TargetFacts {
         url: target.shown.clone(),
-        family: family.map_or("unknown", FamilyName::as_str).to_owned(),
+        family: family.map_or("unknown", Family::as_str).to_owned(),
         client: found.client.clone(),
         chain_id: found.chain_id.clone(),
         head_start: None,
@@ -189,7 +189,7 @@ pub fn probe(plan: &Plan) -> Result<Probed, TargetFault> {
     };
     let mut chain = ChainFacts::default();
     if let Some(family) = family {
-        chain.decimal = family != FamilyName::Ethereum;
+        chain.decimal = family != Family::Ethereum;
         facts.head_start = chain::head(&client, family)?;
         chain::fill(&client, family, needed, facts.head_start, &mut chain)
             .map_err(|why| TargetFault { url: target.shown.clone(), why })?;
@@ -204,7 +204,7 @@ pub fn head(plan: &Plan, family: &str) -> Option<u64> {
 }
 
 /// The head of a server; none if it does not say.
-pub(crate) fn head_of(client: &Client, family: FamilyName) -> Option<u64> {
+pub(crate) fn head_of(client: &Client, family: Family) -> Option<u64> {
     chain::head(client, family).ok().flatten()
 }
 
@@ -291,7 +291,7 @@ impl Found {
 
     /// Harmony's nodes have Ethereum's methods too, and others may have some of Harmony's; what they
     /// say they are decides.
-    fn family(&self) -> Option<FamilyName> {
+    fn family(&self) -> Option<Family> {
         let says_harmony = self
             .client
             .as_ref()
@@ -300,11 +300,11 @@ impl Found {
         let of_harmony = id.is_some_and(|id| HARMONY_IDS.contains(&id));
         let ethereum = self.knows("eth_chainId") || self.knows("eth_blockNumber");
         if self.knows("hmyv2_blockNumber") && (says_harmony || of_harmony || !ethereum) {
-            Some(FamilyName::Harmony)
+            Some(Family::Harmony)
         } else if ethereum {
-            Some(FamilyName::Ethereum)
+            Some(Family::Ethereum)
         } else if self.knows("getblockcount") {
-            Some(FamilyName::Bitcoin)
+            Some(Family::Bitcoin)
         } else {
             None
         }

@@ -8,6 +8,7 @@
 //! - `syntax.rs` turns a text into a tree of values with their places;
 //! - `declare.rs` is the declaration, `table.rs` reads a tree along it;
 //! - `value.rs` and `value/` are the value types;
+//! - `url.rs` is the URL of a node, printed without its secrets;
 //! - `diff.rs` says what differs between two files;
 //! - `expand.rs` replaces `${VAR}` and `${file:PATH}`;
 //! - `report.rs` and `diagnostic.rs` collect and print problems, with secrets masked.
@@ -23,6 +24,7 @@ mod report;
 pub mod schema;
 mod syntax;
 mod table;
+pub mod url;
 pub mod value;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};

@@ -19,7 +19,7 @@ use crate::report::At;
 use crate::syntax::{Item, Tree};
 use crate::table::{Reader, TableDoc};
 
-pub use database::{Database, DatabaseAddress};
+pub use database::{Database, DatabaseAddress, DatabaseUrl};
 pub use scalars::{
     Bool, Bytes, Count, Duration, File, Name, Number, Secret, SecretText, Text, Whole, Word,
     duration, shown_bytes, shown_duration,

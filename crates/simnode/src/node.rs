@@ -17,7 +17,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, sleep_until};
-use wire::call::{Body, Call, Id, Limits, Refusal};
+use wire::call::{Body, Call, Id, Limits, Rejection};
 
 use self::rng::NodeRng;
 use self::settings::{ErrorKind, Fault, Over, Settings, SettingsError};
@@ -279,7 +279,7 @@ impl Node {
         &self,
         settings: &Settings,
         fault: Option<Fault>,
-        calls: &[Result<Call<'_>, Refusal<'_>>],
+        calls: &[Result<Call<'_>, Rejection<'_>>],
         out: &mut Vec<u8>,
     ) -> Result<(), u64> {
         out.push(b'[');
@@ -306,7 +306,7 @@ impl Node {
                 }
                 // geth `rpc/errors.go`: errcodeResponseTooLarge.
                 let error = RpcError::new(-32003, "response too large").to_json();
-                wire::answer::write_error_raw(out, id, &error);
+                wire::response::write_error_raw(out, id, &error);
                 break;
             }
         }
@@ -324,7 +324,7 @@ impl Node {
         &self,
         settings: &Settings,
         fault: Option<Fault>,
-        call: &Result<Call<'_>, Refusal<'_>>,
+        call: &Result<Call<'_>, Rejection<'_>>,
         out: &mut Vec<u8>,
     ) -> Result<(), u64> {
         let call = match call {
@@ -348,7 +348,7 @@ impl Node {
             (RawReply::Result(result), Some(Fault::ResultAndError)) => {
                 // JSON-RPC 1.0 sends a null result beside every error, which is no fault.
                 let result = if **result == *b"null" { b"false" } else { &**result };
-                wire::answer::write_result(out, id, result);
+                wire::response::write_result(out, id, result);
                 out.pop();
                 out.extend_from_slice(b",\"error\":{\"code\":-32000,\"message\":\"both\"}}");
             }
@@ -357,8 +357,8 @@ impl Node {
                 out.extend_from_slice(id);
                 out.push(b'}');
             }
-            (RawReply::Result(result), _) => wire::answer::write_result(out, id, result),
-            (RawReply::Error(error), _) => wire::answer::write_error_raw(out, id, error),
+            (RawReply::Result(result), _) => wire::response::write_result(out, id, result),
+            (RawReply::Error(error), _) => wire::response::write_error_raw(out, id, error),
         }
         if fault == Some(Fault::DuplicateId) && start == 0 {
             out.pop();
@@ -527,7 +527,7 @@ impl Drop for QueueEntry<'_> {
 }
 
 /// The limits of geth (`rpc` package: 5 MiB per body, 1,000 calls per batch) and of the decoder.
-pub(crate) const LIMITS: Limits = Limits::USUAL;
+pub(crate) const LIMITS: Limits = Limits::DEFAULT;
 /// Bytes that an envelope adds to an id and a result.
 const ENVELOPE_BYTES: usize = 40;
 
@@ -551,14 +551,14 @@ fn overloaded() -> RpcError {
 }
 
 /// The response to an invalid call, with geth's messages (`rpc/errors.go`).
-fn refusal_json(refusal: &Refusal<'_>) -> Vec<u8> {
+fn refusal_json(refusal: &Rejection<'_>) -> Vec<u8> {
     let message = match refusal.code.0 {
         -32700 => "parse error",
         _ => "invalid request",
     };
     let mut out = Vec::new();
     let error = RpcError::new(refusal.code.0.into(), message).to_json();
-    wire::answer::write_error_raw(&mut out, refusal.id.unwrap_or(b"null"), &error);
+    wire::response::write_error_raw(&mut out, refusal.id.unwrap_or(b"null"), &error);
     out
 }
 

@@ -15,7 +15,7 @@ use simnode::oracle::{Exchange, ObservedReply, Oracle, OracleOptions, Verdict};
 use simnode::schedule::{ReorgEvery, WorldOptions};
 use simnode::world::World;
 use tokio::time::Instant;
-use wire::answer::Outcome;
+use wire::response::Outcome;
 
 const BLOCK: Duration = Duration::from_millis(100);
 
@@ -70,7 +70,7 @@ async fn trial(node: &Node, oracle: &Oracle, seed: u64, count: u64) -> BTreeMap<
         let Delivery::Whole { body, .. } = node.serve(body.as_bytes()).await else {
             panic!("no fault was asked for");
         };
-        let answer = match wire::answer::read_answer(&body, 128).unwrap().outcome {
+        let answer = match wire::response::parse_response(&body, 128).unwrap().outcome {
             Outcome::Result(result) => ObservedReply::Result(result),
             Outcome::Error { code, .. } => ObservedReply::Error { code },
         };
@@ -149,7 +149,8 @@ async fn two_nodes_behind_one_client_make_heads_fall() {
         let sent = Instant::now();
         let body = br#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
         let Delivery::Whole { body, .. } = node.serve(body).await else { panic!("no fault") };
-        let Outcome::Result(result) = wire::answer::read_answer(&body, 8).unwrap().outcome else {
+        let Outcome::Result(result) = wire::response::parse_response(&body, 8).unwrap().outcome
+        else {
             panic!("no error")
         };
         let (params, answer) = (None, ObservedReply::Result(result));

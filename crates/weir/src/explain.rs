@@ -21,12 +21,12 @@ use gateway::policy::heads::{ChainView, Head};
 use gateway::policy::logs::plan_filter;
 use gateway::policy::plan::{Lookup, Plan, Switches, plan};
 use gateway::policy::route::Router;
-use wire::block::block_ref;
-use wire::call::{Body, Call, Limits, Refusal, decode};
+
+use wire::call::{Body, Call, Limits, Rejection, decode};
+use wire::effect::effect_of;
 use wire::filter::LogFilter;
-use wire::key::{KeyParts, Resolved, write_key};
-use wire::method::{Method, family};
-use wire::reach::reach;
+use wire::key::{KeyParts, ResolvedBlock, write_key};
+use wire::method::{Method, methods_of};
 
 use crate::source::Source;
 use crate::{FAULTY, source};
@@ -240,7 +240,7 @@ impl<'a> Sender<'a> {
 
 impl Case<'_> {
     /// Prints what becomes of each call; a call that is refused makes the exit code 2.
-    fn print(&self, items: &[Result<Call<'_>, Refusal<'_>>]) -> ExitCode {
+    fn print(&self, items: &[Result<Call<'_>, Rejection<'_>>]) -> ExitCode {
         let mut refused = false;
         for (at, item) in items.iter().enumerate() {
             if items.len() > 1 {
@@ -287,7 +287,7 @@ impl Case<'_> {
             _ => self.router.group(self.chain, &call.method),
         };
         let group = &self.config.groups[group];
-        let method = family(chain.family).method(&call.method);
+        let method = methods_of(chain.family).method(&call.method);
         let known = if method.is_some() { "" } else { ", unknown to it" };
         lines.add("method", &format!("{} (family {}{known})", call.method, chain.family.as_str()));
         lines.add("chain", &chain.name);
@@ -296,7 +296,7 @@ impl Case<'_> {
         }
         let case = MethodCase {
             method: &call.method,
-            reach: reach(chain.family, &call.method),
+            reach: effect_of(chain.family, &call.method),
             policy: &self.config.access.policy,
             chain: &chain.methods,
             group_deny: &group.methods_deny,
@@ -337,8 +337,8 @@ impl Case<'_> {
     /// The limits that apply to a call of this method, in their order. A call is charged before the
     /// rules direct it, so to the limits of the chain in its URL.
     fn limits(&self, name: &str) -> Vec<String> {
-        let family = family(self.config.chains[self.url_chain].family);
-        let method = family.method(name).or_else(|| family.in_any_case(name));
+        let family = methods_of(self.config.chains[self.url_chain].family);
+        let method = family.method(name).or_else(|| family.method_ignoring_case(name));
         let mut zones = Vec::new();
         let mut lines = Vec::new();
         for limit in &self.config.limits {
@@ -378,7 +378,7 @@ impl Case<'_> {
     /// What becomes of a log filter.
     fn logs(&self, call: &Call<'_>) -> Vec<String> {
         let cache = &self.config.cache;
-        match LogFilter::read(&call.params) {
+        match LogFilter::from_params(&call.params) {
             Err(why) => vec![format!("no: the filter is passed on as it is: {why}")],
             Ok(_) if !cache.enabled => vec![words::CACHE_OFF.to_owned()],
             Ok(filter) => {
@@ -390,7 +390,7 @@ impl Case<'_> {
 
     fn block(&self, call: &Call<'_>, method: &'static Method, lines: &mut Lines) {
         if let Some(at) = method.block {
-            let block = block_ref(method, &call.params).map(|found| found.map(|(block, _)| block));
+            let block = method.block_ref(&call.params).map(|found| found.map(|(block, _)| block));
             lines.add("block", &words::block(at, block, &self.view));
         }
     }
@@ -437,7 +437,7 @@ impl Case<'_> {
         lines: &mut Lines,
     ) {
         let chain = &self.config.chains[self.chain];
-        let block = resolved.map(Resolved::Number);
+        let block = resolved.map(ResolvedBlock::Number);
         let parts = KeyParts { chain: &chain.name, method, params: &call.params, block };
         let mut key = Vec::new();
         match write_key(&mut key, &parts) {

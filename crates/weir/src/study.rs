@@ -24,7 +24,7 @@ use lab_model::plan;
 use lab_model::results::study::{Align, Source, StudyResult};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use wire::method::FamilyName;
+use wire::family::Family;
 
 use crate::load::{INTERRUPTED, INVALID};
 use crate::{FAULTY, stop};
@@ -171,7 +171,7 @@ struct Analysis {
 struct Live {
     /// Methods of the nodes: ethereum, harmony or bitcoin [default: found out]
     #[arg(long, value_name = "FAMILY", requires = "rpc")]
-    family: Option<FamilyName>,
+    family: Option<Family>,
 
     /// Time between questions
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = every)]

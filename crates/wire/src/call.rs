@@ -1,40 +1,37 @@
-//! What clients send: bodies of one call or a batch, decoded into slices of the body.
+//! Calls: decoding of a client's body, which is one call or a batch, and writing of a call for a node.
 //!
-//! Decides what is a call and what is refused with which error. Does not know methods
-//! (`method.rs`), does not limit rates, does not write answers (`answer.rs`).
-//!
-//! One rule for repeated members: a call that names a member twice, at any depth, is refused, so
-//! that no two readers can see different calls in the same bytes.
+//! A call that names a member twice, at any depth, is rejected. Otherwise two parsers could read
+//! different calls from the same bytes.
 
 use std::borrow::Cow;
 
 use crate::error::ErrorCode;
-use crate::json::text::Text;
-use crate::json::{Fault, Flaw, Scan};
+use crate::json::string::{self, JsonString};
+use crate::json::{Scanner, SyntaxError, SyntaxErrorKind};
 
 #[cfg(test)]
 mod tests;
 
-/// Bounds on what a body may hold.
+/// The limits of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a whole body.
+    /// Bytes of the body.
     pub body_bytes_max: usize,
     /// Nested arrays and objects, at most [`crate::json::DEPTH_CEILING`].
     pub depth_max: usize,
-    /// Members of a batch.
+    /// Calls of a batch.
     pub batch_calls_max: usize,
-    /// Bytes of a method name, after decoding escapes.
+    /// Bytes of a method's name, escapes decoded.
     pub method_bytes_max: usize,
     /// Bytes of a raw id.
     pub id_bytes_max: usize,
 }
 
 impl Limits {
-    /// Bounds that fit public nodes: 5 MiB bodies and batches of 1000 calls as in go-ethereum
-    /// (`rpc/http.go` `defaultBodyLimit`, `node/defaults.go` `BatchRequestLimit`), names and ids
-    /// longer than any in use, nesting far beyond any method's parameters.
-    pub const USUAL: Limits = Limits {
+    /// The limits of public nodes: 5 MiB per body and 1000 calls per batch, as in go-ethereum
+    /// (`rpc/http.go` `defaultBodyLimit`, `node/defaults.go` `BatchRequestLimit`). Names, ids and nesting
+    /// may be far larger than any in use.
+    pub const DEFAULT: Limits = Limits {
         body_bytes_max: 5 * 1024 * 1024,
         depth_max: 128,
         batch_calls_max: 1000,
@@ -43,17 +40,17 @@ impl Limits {
     };
 }
 
-/// The id of a call, as exact bytes.
+/// The id of a call, as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Id<'a> {
-    /// There is no `id` member: the call is a notification and gets no answer.
+    /// There is no `id` member: the call is a notification and gets no response.
     Absent,
     /// The raw JSON value: a number of any size and form, a string with its escapes, or null.
     Raw(&'a [u8]),
 }
 
 impl<'a> Id<'a> {
-    /// The bytes to answer with; none for a notification.
+    /// The raw id of the response; `None` for a notification.
     pub fn raw(self) -> Option<&'a [u8]> {
         match self {
             Id::Absent => None,
@@ -62,12 +59,12 @@ impl<'a> Id<'a> {
     }
 }
 
-/// The parameters of a call, as exact bytes with their brackets.
+/// The parameters of a call, as received, with their brackets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Params<'a> {
     /// There is no `params` member.
     Absent,
-    /// The member is `null`: means the same as absent, and is passed on as it was.
+    /// The member is `null`. It means the same as absent and is forwarded as it is.
     Null,
     /// An array.
     Array(&'a [u8]),
@@ -76,7 +73,7 @@ pub enum Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    /// The raw JSON value; none if the member is absent.
+    /// The raw JSON value; `None` if the member is absent.
     pub fn raw(self) -> Option<&'a [u8]> {
         match self {
             Params::Absent => None,
@@ -86,7 +83,7 @@ impl<'a> Params<'a> {
     }
 }
 
-/// The version of JSON-RPC that a call names.
+/// The version of JSON-RPC in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// No version, or "1.0" or "1.1".
@@ -98,25 +95,25 @@ pub enum Version {
 /// One call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// The id as sent.
+    /// The id.
     pub id: Id<'a>,
-    /// The method's name, escapes decoded: letters, digits, `_` and `.` of ASCII.
+    /// The method's name, escapes decoded: ASCII letters, digits, `_` and `.`.
     pub method: Cow<'a, str>,
-    /// The parameters as sent.
+    /// The parameters.
     pub params: Params<'a>,
-    /// The version that the call names.
+    /// The version of JSON-RPC.
     pub version: Version,
 }
 
-/// Why something is no call: what to answer instead.
+/// Why a body or a member of a batch is not a call, and the error to return for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal<'a> {
-    /// The code to answer with.
+pub struct Rejection<'a> {
+    /// The code of the error.
     pub code: ErrorCode,
-    /// What is wrong, where, and what is allowed.
+    /// The message of the error: what is invalid, where, and what is allowed.
     pub message: Cow<'static, str>,
-    /// The raw id to answer with; none means `null`.
+    /// The raw id of the response; `None` for `null`.
     pub id: Option<&'a [u8]>,
 }
 
@@ -124,18 +121,18 @@ pub struct Refusal<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body<'a> {
     /// One object.
-    Single(Result<Call<'a>, Refusal<'a>>),
+    Single(Result<Call<'a>, Rejection<'a>>),
     /// An array of 1 to `batch_calls_max` members, in order.
-    Batch(Vec<Result<Call<'a>, Refusal<'a>>>),
+    Batch(Vec<Result<Call<'a>, Rejection<'a>>>),
 }
 
 /// Decodes a body: one call object, or an array of 1 to `limits.batch_calls_max` of them.
 ///
 /// # Errors
-/// A refusal of the whole body, to be answered with one error object: not JSON or nested too deep
-/// (-32700); too large, neither object nor array, empty batch, batch too large (-32600). Faults of
-/// one call are inside [`Body`], beside its valid siblings.
-pub fn decode<'a>(body: &'a [u8], limits: &Limits) -> Result<Body<'a>, Refusal<'a>> {
+/// If the whole body is rejected with one error: it is not JSON or nested too deep (-32700), or it is
+/// too large, neither an object nor an array, an empty batch, or a batch with too many calls (-32600).
+/// The rejection of one call is inside [`Body`] beside the valid calls.
+pub fn decode<'a>(body: &'a [u8], limits: &Limits) -> Result<Body<'a>, Rejection<'a>> {
     if body.len() > limits.body_bytes_max {
         return Err(invalid(format!(
             "body of {} bytes, at most {} are allowed",
@@ -143,41 +140,40 @@ pub fn decode<'a>(body: &'a [u8], limits: &Limits) -> Result<Body<'a>, Refusal<'
             limits.body_bytes_max
         )));
     }
-    let mut scan = Scan::new(body, limits.depth_max);
-    let decoded = match scan.peek().map_err(not_json)? {
-        b'{' => Body::Single(decode_call(&mut scan, limits).map_err(not_json)?),
-        b'[' => decode_batch(&mut scan, limits)?,
+    let mut scanner = Scanner::new(body, limits.depth_max);
+    let decoded = match scanner.peek().map_err(not_json)? {
+        b'{' => Body::Single(decode_call(&mut scanner, limits).map_err(not_json)?),
+        b'[' => decode_batch(&mut scanner, limits)?,
         _ => {
-            scan.document().map_err(not_json)?;
+            scanner.document().map_err(not_json)?;
             return Err(invalid("body is neither an object nor an array"));
         }
     };
-    scan.finish().map_err(not_json)?;
+    scanner.finish().map_err(not_json)?;
     Ok(decoded)
 }
 
-fn decode_batch<'a>(scan: &mut Scan<'a>, limits: &Limits) -> Result<Body<'a>, Refusal<'a>> {
+fn decode_batch<'a>(scanner: &mut Scanner<'a>, limits: &Limits) -> Result<Body<'a>, Rejection<'a>> {
     let mut calls = Vec::new();
     let mut too_many = false;
-    scan.elements(|scan| {
-        if calls.len() == limits.batch_calls_max {
-            too_many = true;
-            return Ok(false);
-        }
-        let at = {
-            scan.peek()?;
-            scan.at()
-        };
-        if scan.peek()? == b'{' {
-            calls.push(decode_call(scan, limits)?);
-        } else {
-            scan.value()?;
-            scan.take_repeated();
-            calls.push(Err(invalid(format!("batch member at byte {at} is not an object"))));
-        }
-        Ok(true)
-    })
-    .map_err(not_json)?;
+    scanner
+        .elements(|scanner| {
+            if calls.len() == limits.batch_calls_max {
+                too_many = true;
+                return Ok(false);
+            }
+            let first = scanner.peek()?;
+            let at = scanner.at();
+            if first == b'{' {
+                calls.push(decode_call(scanner, limits)?);
+            } else {
+                scanner.value()?;
+                scanner.take_repeated();
+                calls.push(Err(invalid(format!("batch member at byte {at} is not an object"))));
+            }
+            Ok(true)
+        })
+        .map_err(not_json)?;
     if too_many {
         return Err(invalid(format!(
             "batch too large: at most {} calls are allowed",
@@ -185,16 +181,16 @@ fn decode_batch<'a>(scan: &mut Scan<'a>, limits: &Limits) -> Result<Body<'a>, Re
         )));
     }
     if calls.is_empty() {
-        // What has bytes behind it is no JSON, and so no batch either.
-        scan.finish().map_err(not_json)?;
+        // With bytes behind it, the body is not JSON and so not an empty batch.
+        scanner.finish().map_err(not_json)?;
         return Err(invalid("empty batch"));
     }
     Ok(Body::Batch(calls))
 }
 
-/// The members of a call as they were found, before they are judged.
+/// The raw members of a call before validation.
 #[derive(Default)]
-struct Found<'a> {
+struct RawMembers<'a> {
     id: Option<&'a [u8]>,
     method: Option<&'a [u8]>,
     params: Option<&'a [u8]>,
@@ -202,33 +198,33 @@ struct Found<'a> {
 }
 
 fn decode_call<'a>(
-    scan: &mut Scan<'a>,
+    scanner: &mut Scanner<'a>,
     limits: &Limits,
-) -> Result<Result<Call<'a>, Refusal<'a>>, Fault> {
-    let mut found = Found::default();
-    scan.members(|name, value| {
-        let place = match &*name.decode() {
-            b"id" => &mut found.id,
-            b"method" => &mut found.method,
-            b"params" => &mut found.params,
-            b"jsonrpc" => &mut found.version,
+) -> Result<Result<Call<'a>, Rejection<'a>>, SyntaxError> {
+    let mut members = RawMembers::default();
+    scanner.members(|name, value| {
+        let member = match &*name.decode() {
+            b"id" => &mut members.id,
+            b"method" => &mut members.method,
+            b"params" => &mut members.params,
+            b"jsonrpc" => &mut members.version,
             _ => return,
         };
-        *place = Some(value);
+        *member = Some(value);
     })?;
-    Ok(judge(&found, scan.take_repeated(), limits))
+    Ok(validate(&members, scanner.take_repeated(), limits))
 }
 
-fn judge<'a>(
-    found: &Found<'a>,
+fn validate<'a>(
+    members: &RawMembers<'a>,
     repeated: Option<usize>,
     limits: &Limits,
-) -> Result<Call<'a>, Refusal<'a>> {
+) -> Result<Call<'a>, Rejection<'a>> {
     if let Some(at) = repeated {
-        // With two ids nobody can say which one the client waits for.
+        // The error has no id: with two ids, the client may expect either.
         return Err(invalid(format!("member name at byte {at} occurs twice in its object")));
     }
-    let id = match found.id {
+    let id = match members.id {
         None => Id::Absent,
         Some(raw) if !matches!(raw[0], b'"' | b'-' | b'0'..=b'9' | b'n') => {
             return Err(invalid("id must be a number, a string or null"));
@@ -242,27 +238,27 @@ fn judge<'a>(
         }
         Some(raw) => Id::Raw(raw),
     };
-    let refuse = |code, message: Cow<'static, str>| Refusal { code, message, id: id.raw() };
-    let version = match found.version {
+    let reject = |code, message: Cow<'static, str>| Rejection { code, message, id: id.raw() };
+    let version = match members.version {
         None | Some(br#""1.0""# | br#""1.1""#) => Version::V1,
         Some(br#""2.0""#) => Version::V2,
         Some(_) => {
-            return Err(refuse(
+            return Err(reject(
                 ErrorCode::INVALID_REQUEST,
                 r#"jsonrpc must be "2.0", "1.1", "1.0" or absent"#.into(),
             ));
         }
     };
-    let method = method_name(found.method, limits)
-        .map_err(|message| refuse(ErrorCode::INVALID_REQUEST, message))?;
-    let params = match found.params {
+    let method = method_name(members.method, limits)
+        .map_err(|message| reject(ErrorCode::INVALID_REQUEST, message))?;
+    let params = match members.params {
         None => Params::Absent,
         Some(b"null") => Params::Null,
         Some(raw @ [b'[', ..]) => Params::Array(raw),
         Some(raw @ [b'{', ..]) => Params::Object(raw),
         // The code is go-ethereum's (`rpc/json.go`, "non-array args").
         Some(_) => {
-            return Err(refuse(
+            return Err(reject(
                 ErrorCode::INVALID_PARAMS,
                 "params must be an array, an object or absent".into(),
             ));
@@ -276,7 +272,9 @@ fn method_name<'a>(
     limits: &Limits,
 ) -> Result<Cow<'a, str>, Cow<'static, str>> {
     let Some(raw) = raw else { return Err("method is missing".into()) };
-    let Some(text) = Text::from_value(raw) else { return Err("method must be a string".into()) };
+    let Some(text) = JsonString::from_value(raw) else {
+        return Err("method must be a string".into());
+    };
     let Some(name) = text.to_str() else { return Err("method is not valid unicode".into()) };
     if name.is_empty() {
         return Err("method is empty".into());
@@ -295,22 +293,51 @@ fn method_name<'a>(
     Ok(name)
 }
 
-/// Returns true for the bytes that a method's name may hold. Nodes trim or ignore some others, so a
-/// name with such a byte would be one method to the gateway's lists and another one to a node.
+/// Returns true for the bytes that a method's name may have. Nodes trim or ignore some other bytes, so
+/// that a name with such a byte would be one method for an access list and another one for a node.
 pub fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.')
 }
 
-fn invalid<'a>(message: impl Into<Cow<'static, str>>) -> Refusal<'a> {
-    Refusal { code: ErrorCode::INVALID_REQUEST, message: message.into(), id: None }
+fn invalid<'a>(message: impl Into<Cow<'static, str>>) -> Rejection<'a> {
+    Rejection { code: ErrorCode::INVALID_REQUEST, message: message.into(), id: None }
 }
 
-/// Nesting beyond the limit counts as not JSON too, as in Go's decoder and so in go-ethereum:
-/// what follows has not been read.
-fn not_json<'a>(fault: Fault) -> Refusal<'a> {
-    let message = match fault.flaw {
-        Flaw::Empty => Cow::Borrowed("empty body where a json-rpc call is needed"),
-        _ => Cow::Owned(fault.to_string()),
+/// The rejection of a body that is not JSON. Nesting beyond the limit has the same code, as in
+/// go-ethereum, whose decoder also stops there.
+fn not_json<'a>(error: SyntaxError) -> Rejection<'a> {
+    let message = match error.kind {
+        SyntaxErrorKind::Empty => Cow::Borrowed("empty body where a json-rpc call is needed"),
+        _ => Cow::Owned(error.to_string()),
     };
-    Refusal { code: ErrorCode::PARSE, message, id: None }
+    Rejection { code: ErrorCode::PARSE, message, id: None }
+}
+
+/// Appends a call for a node with these raw parameters.
+pub fn write_call(out: &mut Vec<u8>, id: &[u8], method: &str, params: Option<&[u8]>) {
+    out.reserve(call_bytes(id, method, params));
+    write_envelope_start(out, id);
+    out.extend_from_slice(METHOD);
+    string::write(out, method);
+    if let Some(params) = params {
+        out.extend_from_slice(PARAMS);
+        out.extend_from_slice(params);
+    }
+    out.push(b'}');
+}
+
+/// The number of bytes that [`write_call`] appends.
+pub fn call_bytes(id: &[u8], method: &str, params: Option<&[u8]>) -> usize {
+    let params = params.map_or(0, |params| PARAMS.len() + params.len());
+    START.len() + id.len() + METHOD.len() + string::written_bytes(method) + params + 1
+}
+
+const START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+const METHOD: &[u8] = br#","method":"#;
+const PARAMS: &[u8] = br#","params":"#;
+
+/// Appends the members that all calls and responses begin with.
+pub(crate) fn write_envelope_start(out: &mut Vec<u8>, id: &[u8]) {
+    out.extend_from_slice(START);
+    out.extend_from_slice(id);
 }

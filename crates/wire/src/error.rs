@@ -1,10 +1,8 @@
 //! Error codes of JSON-RPC and of the Ethereum clients, each with its source.
-//!
-//! Which code means what for routing and retry is decided in the gateway; this is the vocabulary.
 
 use std::fmt;
 
-/// The `code` member of a JSON-RPC error object that we write ourselves.
+/// The `code` of a JSON-RPC error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ErrorCode(pub i32);
 
@@ -15,24 +13,24 @@ impl fmt::Display for ErrorCode {
 }
 
 impl ErrorCode {
-    /// The body is no JSON text (JSON-RPC 2.0, section 5.1).
+    /// The body is not JSON (JSON-RPC 2.0, section 5.1).
     pub const PARSE: ErrorCode = ErrorCode(-32700);
-    /// The JSON is no request object (JSON-RPC 2.0, section 5.1).
+    /// The JSON is not a call (JSON-RPC 2.0, section 5.1).
     pub const INVALID_REQUEST: ErrorCode = ErrorCode(-32600);
     /// The method does not exist (JSON-RPC 2.0, section 5.1).
     pub const METHOD_NOT_FOUND: ErrorCode = ErrorCode(-32601);
-    /// The parameters do not fit the method (JSON-RPC 2.0, section 5.1).
+    /// The parameters are invalid for the method (JSON-RPC 2.0, section 5.1).
     pub const INVALID_PARAMS: ErrorCode = ErrorCode(-32602);
     /// The server failed (JSON-RPC 2.0, section 5.1).
     pub const INTERNAL: ErrorCode = ErrorCode(-32603);
-    /// Invalid input; in practice any fault of a client (EIP-1474; geth's default for Go errors
+    /// Invalid input; in practice any error of a client (EIP-1474; geth's default for Go errors
     /// without a code, `rpc/errors.go`).
     pub const INVALID_INPUT: ErrorCode = ErrorCode(-32000);
     /// Resource not found (EIP-1474, EIP-1898 for an unknown block).
     pub const RESOURCE_NOT_FOUND: ErrorCode = ErrorCode(-32001);
-    /// Resource unavailable (EIP-1474); geth answers it for a timed-out request (`rpc/errors.go`).
+    /// Resource unavailable (EIP-1474); geth returns it for a timed-out request (`rpc/errors.go`).
     pub const RESOURCE_UNAVAILABLE: ErrorCode = ErrorCode(-32002);
-    /// Transaction rejected (EIP-1474); geth answers it for a response above its size limit
+    /// Transaction rejected (EIP-1474); geth returns it for a response above its size limit
     /// (`rpc/errors.go`).
     pub const TRANSACTION_REJECTED: ErrorCode = ErrorCode(-32003);
     /// Method not supported (EIP-1474).
@@ -41,9 +39,9 @@ impl ErrorCode {
     pub const LIMIT_EXCEEDED: ErrorCode = ErrorCode(-32005);
     /// Version of JSON-RPC not supported (EIP-1474).
     pub const VERSION_NOT_SUPPORTED: ErrorCode = ErrorCode(-32006);
-    /// Rate limited, as Quicknode and others answer beside HTTP 429.
+    /// Rate limited, as Quicknode and others return with HTTP 429.
     pub const RATE_LIMITED: ErrorCode = ErrorCode(-32029);
-    /// Execution reverted; `data` holds the revert bytes (geth `internal/ethapi/errors.go`,
+    /// Execution reverted; `data` has the revert bytes (geth `internal/ethapi/errors.go`,
     /// execution-apis `src/eth/execute.yaml`).
     pub const REVERTED: ErrorCode = ErrorCode(3);
     /// Block history or state was pruned (EIP-4444; execution-apis `src/trace/methods.yaml`).
@@ -74,6 +72,6 @@ impl ErrorCode {
     pub const SIMULATE_SENDER_IS_CONTRACT: ErrorCode = ErrorCode(-38024);
     /// eth_simulateV1: init code too large.
     pub const SIMULATE_INIT_CODE_SIZE: ErrorCode = ErrorCode(-38025);
-    /// eth_simulateV1: a limit which clients set for themselves is exceeded.
+    /// eth_simulateV1: a limit of the client is exceeded.
     pub const SIMULATE_CLIENT_LIMIT: ErrorCode = ErrorCode(-38026);
 }

@@ -1,76 +1,75 @@
-//! The filter of eth_getLogs: which blocks it spans, and the same filter with other bounds.
+//! The block range of a log filter (`eth_getLogs`).
 //!
-//! How a range is split and merged is planned by the gateway's rules; how filters are compared is
-//! in `key.rs`.
+//! `logs.rs` has the addresses and topics of a filter, and `key.rs` compares filters.
 
-use crate::block::{self, BlockForm, BlockRef, NotABlock};
+use crate::block::{self, BlockFormat, BlockRef, BlockRefError};
 use crate::call::Params;
-use crate::json::text::Text;
+use crate::hex::hash_from_value;
+use crate::json::string::JsonString;
 use crate::json::walk;
 
 #[cfg(test)]
 mod tests;
 
-/// A log filter as a call gives it.
+/// The log filter of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogFilter<'a> {
-    /// `fromBlock`; none if it is left out, which means latest (execution-apis
+    /// `fromBlock`; `None` if it is absent, which means latest (execution-apis
     /// `src/schemas/filter.yaml`; go-ethereum `eth/filters/api.go`).
     pub from: Option<BlockRef>,
-    /// `toBlock`; none if it is left out, which means latest.
+    /// `toBlock`; `None` if it is absent, which means latest.
     pub to: Option<BlockRef>,
-    /// `blockHash`, which stands alone in a valid filter.
+    /// `blockHash`. A valid filter has no bounds beside it.
     pub block_hash: Option<[u8; 32]>,
     raw: &'a [u8],
 }
 
 impl<'a> LogFilter<'a> {
-    /// Reads the filter from the parameters of a call: an array whose first element is an object.
+    /// Parses the parameters of a call: an array with one filter object.
     ///
     /// # Errors
-    /// Which part is none of the known forms; the call is then for the node to judge.
-    pub fn read(params: &Params<'a>) -> Result<LogFilter<'a>, NotABlock> {
-        let Params::Array(params) = *params else { return Err(NotABlock::ByName) };
+    /// If a part has no known format. The call is forwarded then, so that the node returns the error.
+    pub fn from_params(params: &Params<'a>) -> Result<LogFilter<'a>, BlockRefError> {
+        let Params::Array(params) = *params else { return Err(BlockRefError::ByName) };
         let mut elements = walk::elements(params);
-        let raw = elements.next().ok_or(NotABlock::Missing)?;
+        let raw = elements.next().ok_or(BlockRefError::Missing)?;
         if elements.next().is_some() {
-            return Err(NotABlock::Form);
+            return Err(BlockRefError::Format);
         }
-        LogFilter::of(raw)
+        LogFilter::parse(raw)
     }
 
-    /// Reads a raw filter object.
+    /// Parses a raw filter object.
     ///
     /// # Errors
-    /// As [`LogFilter::read`].
-    pub fn of(raw: &'a [u8]) -> Result<LogFilter<'a>, NotABlock> {
+    /// As [`LogFilter::from_params`].
+    pub fn parse(raw: &'a [u8]) -> Result<LogFilter<'a>, BlockRefError> {
         if raw.first() != Some(&b'{') {
-            return Err(NotABlock::Form);
+            return Err(BlockRefError::Format);
         }
         let mut filter = LogFilter { from: None, to: None, block_hash: None, raw };
         for (name, value) in walk::members(raw) {
             match &*name.decode() {
-                b"fromBlock" => filter.from = bound(value)?,
-                b"toBlock" => filter.to = bound(value)?,
+                b"fromBlock" => filter.from = parse_bound(value)?,
+                b"toBlock" => filter.to = parse_bound(value)?,
                 b"blockHash" if value != b"null" => {
-                    filter.block_hash = Some(block::hash_of_value(value).ok_or(NotABlock::Form)?);
+                    filter.block_hash = Some(hash_from_value(value).ok_or(BlockRefError::Format)?);
                 }
-                // Some nodes take a member in any case of letters and others skip it, so only the
-                // node can say which blocks this filter spans.
-                other if is_misspelt(other) => return Err(NotABlock::Form),
+                // Some nodes accept a member in any letter case and others ignore it, so only the node
+                // knows the range of this filter.
+                other if is_misspelt(other) => return Err(BlockRefError::Format),
                 _ => {}
             }
         }
         Ok(filter)
     }
 
-    /// Appends raw parameters holding this filter with other bounds; its other members keep their
-    /// bytes.
+    /// Appends raw parameters with this filter and other bounds. The other members keep their bytes.
     pub fn write_params(&self, out: &mut Vec<u8>, from: u64, to: u64) {
         out.extend_from_slice(br#"[{"fromBlock":"#);
-        block::write_number(out, BlockForm::Hex, from);
+        block::write_number(out, BlockFormat::Hex, from);
         out.extend_from_slice(br#","toBlock":"#);
-        block::write_number(out, BlockForm::Hex, to);
+        block::write_number(out, BlockFormat::Hex, to);
         for (name, value) in walk::members(self.raw) {
             if matches!(&*name.decode(), b"fromBlock" | b"toBlock") {
                 continue;
@@ -84,20 +83,20 @@ impl<'a> LogFilter<'a> {
     }
 }
 
-/// Returns true for the name of a filter's member that differs from it in the case of letters.
+/// Returns true if a name differs from a filter's member in letter case only.
 fn is_misspelt(name: &[u8]) -> bool {
     const KNOWN: [&[u8]; 5] = [b"fromBlock", b"toBlock", b"blockHash", b"address", b"topics"];
     KNOWN.iter().any(|known| *known != name && known.eq_ignore_ascii_case(name))
 }
 
-/// A bound is a quantity or a tag; null counts as left out (go-ethereum reads both as nil).
-fn bound(raw: &[u8]) -> Result<Option<BlockRef>, NotABlock> {
+/// Parses a bound, which is a quantity or a tag. `null` counts as absent, as in go-ethereum.
+fn parse_bound(raw: &[u8]) -> Result<Option<BlockRef>, BlockRefError> {
     if raw == b"null" {
         return Ok(None);
     }
-    Text::from_value(raw).ok_or(NotABlock::Form)?;
-    match block::parse(raw, BlockForm::Hex)? {
-        BlockRef::Hash(_) | BlockRef::CanonicalHash(_) => Err(NotABlock::Form),
-        found => Ok(Some(found)),
+    JsonString::from_value(raw).ok_or(BlockRefError::Format)?;
+    match block::parse(raw, BlockFormat::Hex)? {
+        BlockRef::Hash(_) | BlockRef::CanonicalHash(_) => Err(BlockRefError::Format),
+        block => Ok(Some(block)),
     }
 }

@@ -1,147 +1,149 @@
-//! What must hold for any bytes at all, as functions for fuzzers.
+//! Properties that hold for any bytes, as functions for fuzzers.
 //!
-//! Called by `fuzz/src/jsonrpc.rs` for as long as one likes, and by the tests below for a second in
-//! every check. Not part of the crate's interface.
+//! `fuzz/src/jsonrpc.rs` calls them for any time, and tests call them briefly. They are not part of the
+//! crate's interface.
 
-use crate::answer::{self, AnswerFault, Answers, Outcome};
-use crate::block;
-use crate::call::{Body, Call, Limits, Params, decode};
+use crate::block::{self, BlockFormat, BlockRef, ResponseBlock};
+use crate::block_param;
+use crate::call::{self, Body, Call, Limits, Params, decode};
+use crate::family::Family;
 use crate::filter::LogFilter;
-use crate::json::skeleton::Skeleton;
+use crate::json::envelope::EnvelopeScanner;
 use crate::json::{DEPTH_CEILING, walk};
 use crate::key::{KeyParts, write_key};
-use crate::method::{FamilyName, family};
+use crate::method::methods_of;
+use crate::response::{self, Outcome, Response, ResponseError, Responses};
 
 #[cfg(test)]
 mod tests;
 
-/// Tries bytes as a client's body and as a node's answer.
+/// Parses bytes as a client's body and as a node's response.
 ///
 /// # Panics
-/// When a promise of the crate is broken.
+/// If a property does not hold.
 pub fn jsonrpc(bytes: &[u8]) {
-    let limits = Limits { body_bytes_max: 1 << 20, batch_calls_max: 50, ..Limits::USUAL };
+    let limits = Limits { body_bytes_max: 1 << 20, batch_calls_max: 50, ..Limits::DEFAULT };
     match decode(bytes, &limits) {
         Ok(Body::Single(Ok(call))) => try_call(&call),
         Ok(Body::Batch(items)) => {
             assert!((1..=50).contains(&items.len()), "a batch of {} passed", items.len());
             items.iter().flatten().for_each(try_call);
         }
-        Ok(Body::Single(Err(refusal))) | Err(refusal) => {
-            assert!(refusal.message.len() < 200, "a refusal repeats the body: {refusal}");
+        Ok(Body::Single(Err(rejection))) | Err(rejection) => {
+            assert!(rejection.message.len() < 200, "a rejection repeats the body: {rejection}");
         }
     }
-    try_answers(bytes);
-    try_skeleton(bytes);
-    // The walkers promise to end on anything.
+    try_responses(bytes);
+    try_envelope(bytes);
+    // The iterators end on any bytes.
     let _ = walk::elements(bytes).count() + walk::members(bytes).count();
 }
 
-/// A call that is written for a node reads as the same call, and its key can be taken.
+/// A call that is written for a node parses as the same call with the same key.
 fn try_call(call: &Call<'_>) {
     let mut written = Vec::new();
-    answer::write_call(&mut written, b"77", &call.method, &call.params);
-    let Ok(Body::Single(Ok(again))) = decode(&written, &Limits::USUAL) else {
-        panic!("a written call is refused: {}", String::from_utf8_lossy(&written))
+    call::write_call(&mut written, b"77", &call.method, call.params.raw());
+    let Ok(Body::Single(Ok(again))) = decode(&written, &Limits::DEFAULT) else {
+        panic!("a written call is rejected: {}", String::from_utf8_lossy(&written))
     };
     assert_eq!((&again.method, again.params), (&call.method, call.params), "a call changed");
-    for name in FamilyName::ALL {
-        // Unknown names are tried as two methods with difficult parameters.
+    for family in Family::ALL {
+        // Two more methods have parameters of many types.
         for method in [&*call.method, "eth_getLogs", "eth_call"] {
-            let Some(method) = family(name).method(method) else { continue };
+            let Some(method) = methods_of(family).method(method) else { continue };
             let mut key = Vec::new();
             let mut key_again = Vec::new();
             let parts = KeyParts { chain: "c", method, params: &call.params, block: None };
-            let made = write_key(&mut key, &parts);
-            let made_again =
+            let result = write_key(&mut key, &parts);
+            let result_again =
                 write_key(&mut key_again, &KeyParts { params: &again.params, ..parts });
-            assert!(made == made_again && key == key_again, "a key depends on the envelope");
-            if let Ok(Some((_, span))) = block::block_ref(method, &call.params) {
-                try_splice(&call.params, span, method.block.map(|block| block.form));
+            assert!(result == result_again && key == key_again, "a key depends on the envelope");
+            if let Ok(Some((_, span))) = method.block_ref(&call.params) {
+                try_splice(&call.params, span, method.block.map(|block| block.format));
             }
         }
     }
-    if let Ok(filter) = LogFilter::read(&call.params) {
+    if let Ok(filter) = LogFilter::from_params(&call.params) {
         let mut params = Vec::new();
         filter.write_params(&mut params, 5, 9);
-        let filter = LogFilter::read(&Params::Array(&params)).expect("it was just written");
-        assert_eq!(filter.from, Some(block::BlockRef::Number(5)), "a bound was lost");
-        assert_eq!(filter.to, Some(block::BlockRef::Number(9)), "a bound was lost");
+        let filter = LogFilter::from_params(&Params::Array(&params)).expect("it was just written");
+        assert_eq!(filter.from, Some(BlockRef::Number(5)), "a bound was lost");
+        assert_eq!(filter.to, Some(BlockRef::Number(9)), "a bound was lost");
     }
 }
 
-/// Parameters with another block are still JSON.
-fn try_splice(params: &Params<'_>, span: std::ops::Range<usize>, form: Option<block::BlockForm>) {
+/// Parameters with another block are JSON.
+fn try_splice(params: &Params<'_>, span: std::ops::Range<usize>, format: Option<BlockFormat>) {
     let mut spliced = Vec::new();
-    let form = form.expect("a span comes from a row with a block");
-    block::write_params_at(&mut spliced, params, span, form, 4096);
-    let whole = crate::json::check(&spliced, Limits::USUAL.depth_max);
-    assert!(whole.is_ok(), "not json: {}", String::from_utf8_lossy(&spliced));
+    let format = format.expect("a span comes from a row with a block");
+    block_param::write_params_at(&mut spliced, params, span, format, 4096);
+    let valid = crate::json::validate(&spliced, Limits::DEFAULT.depth_max);
+    assert!(valid.is_ok(), "not json: {}", String::from_utf8_lossy(&spliced));
 }
 
-/// An answer that is written for a client reads as the same answer.
-fn try_answers(bytes: &[u8]) {
-    let answers = match answer::read_answers(bytes, 128, 50) {
-        Ok(Answers::One(one)) => vec![one],
-        Ok(Answers::Batch(list)) => list.into_iter().flatten().collect(),
+/// A response that is written for a client parses as the same response.
+fn try_responses(bytes: &[u8]) {
+    let responses = match response::parse_responses(bytes, 128, 50) {
+        Ok(Responses::Single(one)) => vec![one],
+        Ok(Responses::Batch(list)) => list.into_iter().flatten().collect(),
         Err(_) => return,
     };
-    for read in answers {
+    for parsed in responses {
         let mut written = Vec::new();
-        match &read.outcome {
+        match &parsed.outcome {
             Outcome::Result(raw) => {
-                for kind in [
-                    crate::method::AnswerBlock::Block,
-                    crate::method::AnswerBlock::Names,
-                    crate::method::AnswerBlock::EachNames,
-                ] {
-                    let _ = block::named_blocks(kind, raw);
+                for place in
+                    [ResponseBlock::Itself, ResponseBlock::Members, ResponseBlock::ElementMembers]
+                {
+                    let _ = block::response_blocks(place, raw);
                 }
-                answer::write_result(&mut written, read.id, raw);
+                response::write_result(&mut written, parsed.id, raw);
             }
-            Outcome::Error { raw, .. } => answer::write_error_raw(&mut written, read.id, raw),
+            Outcome::Error { raw, .. } => response::write_error_raw(&mut written, parsed.id, raw),
         }
-        assert_eq!(answer::read_answer(&written, 128), Ok(read), "an answer changed");
+        assert_eq!(response::parse_response(&written, 128), Ok(parsed), "a response changed");
     }
 }
 
-/// The skeleton is the same however the text is cut, and reads as the text does.
-pub(crate) fn try_skeleton(bytes: &[u8]) {
-    let mut whole = Skeleton::default();
+/// The envelope is the same for all chunks of a text, and parses as the text does.
+pub(crate) fn try_envelope(bytes: &[u8]) {
+    let mut whole = EnvelopeScanner::default();
     whole.feed(bytes);
     for size in [1, 3, 64, 97] {
-        let mut cut = Skeleton::default();
-        bytes.chunks(size).for_each(|piece| cut.feed(piece));
-        assert_eq!(whole.kept(), cut.kept(), "pieces of {size} make a difference");
+        let mut chunked = EnvelopeScanner::default();
+        bytes.chunks(size).for_each(|chunk| chunked.feed(chunk));
+        assert_eq!(whole.envelope(), chunked.envelope(), "chunks of {size} make a difference");
     }
-    let kept = whole.kept();
-    let single = |text| answer::read_answer(text, DEPTH_CEILING).map(|one| gist(&one));
-    assert_eq!(told(single(bytes)), told(single(kept)), "{}", kept.escape_ascii());
+    let envelope = whole.envelope();
+    let single = |text| response::parse_response(text, DEPTH_CEILING).map(|one| summary(&one));
+    assert_eq!(by_kind(single(bytes)), by_kind(single(envelope)), "{}", envelope.escape_ascii());
     for most in [0, 1, 2, 50] {
-        let many = |text| match answer::read_answers(text, DEPTH_CEILING, most)? {
-            Answers::One(one) => Ok(vec![told(Ok(gist(&one)))]),
-            Answers::Batch(list) => {
-                Ok(list.into_iter().map(|one| told(one.map(|one| gist(&one)))).collect())
+        let many = |text| match response::parse_responses(text, DEPTH_CEILING, most)? {
+            Responses::Single(one) => Ok(vec![by_kind(Ok(summary(&one)))]),
+            Responses::Batch(list) => {
+                Ok(list.into_iter().map(|one| by_kind(one.map(|one| summary(&one)))).collect())
             }
         };
-        assert_eq!(told(many(bytes)), told(many(kept)), "{}", kept.escape_ascii());
+        assert_eq!(by_kind(many(bytes)), by_kind(many(envelope)), "{}", envelope.escape_ascii());
     }
 }
 
-/// All of an answer but its result, of which only matters whether it is null.
-fn gist(answer: &answer::Answer<'_>) -> String {
-    match &answer.outcome {
-        Outcome::Result(raw) => format!("{:?} result {}", answer.id, *raw == b"null"),
-        error @ Outcome::Error { .. } => format!("{:?} {error:?}", answer.id),
+/// All of a response but its result, and whether the result is null.
+fn summary(response: &Response<'_>) -> String {
+    match &response.outcome {
+        Outcome::Result(raw) => format!("{:?} result {}", response.id, *raw == b"null"),
+        error @ Outcome::Error { .. } => format!("{:?} {error:?}", response.id),
     }
 }
 
-/// The same with faults by their kind: their places differ.
-fn told<T>(read: Result<T, AnswerFault>) -> Result<T, std::mem::Discriminant<AnswerFault>> {
-    read.map_err(|fault| std::mem::discriminant(&fault))
+/// A parsed response with its error reduced to the kind: the offsets differ.
+fn by_kind<T>(
+    parsed: Result<T, ResponseError>,
+) -> Result<T, std::mem::Discriminant<ResponseError>> {
+    parsed.map_err(|error| std::mem::discriminant(&error))
 }
 
-/// Bodies to start from: recorded traffic and the hard cases of the rules.
+/// Seed inputs: recorded traffic and difficult cases.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = [
         r#"{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"0xAb","data":"0x"},"latest"]}"#,
@@ -163,31 +165,31 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Mutates the seeds for as long as `go_on` says, with a generator started from `seed`; returns how
-/// many inputs were tried. Equal seeds try equal inputs.
+/// Tries mutated seed inputs as long as `go_on` returns true, and returns their number. Equal values of
+/// `seed` give equal inputs.
 ///
-/// An input that breaks a promise is printed before the panic goes on.
+/// Prints an input for which a property does not hold, before the panic continues.
 pub fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
     mutate_all(&seeds(), jsonrpc, seed, go_on)
 }
 
-/// The same for other seeds and another decoder.
+/// [`mutate`] for other seed inputs and another decoder.
 pub fn mutate_all(
     corpus: &[Vec<u8>],
     try_one: fn(&[u8]),
     seed: u64,
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> u64 {
-    let mut dice = Dice(seed | 1);
+    let mut rng = Rng(seed | 1);
     let mut tried = 0;
     while go_on(tried) {
-        let mut input = corpus[dice.below(corpus.len())].clone();
-        for _ in 0..=dice.below(6) {
-            dice.edit(&mut input, corpus);
+        let mut input = corpus[rng.below(corpus.len())].clone();
+        for _ in 0..=rng.below(6) {
+            rng.edit(&mut input, corpus);
         }
         if let Err(panic) = std::panic::catch_unwind(|| try_one(&input)) {
             eprintln!(
-                "broken by {:?} (input {tried} of seed {seed})",
+                "failed for {:?} (input {tried} of seed {seed})",
                 input.escape_ascii().to_string()
             );
             std::panic::resume_unwind(panic);
@@ -198,10 +200,10 @@ pub fn mutate_all(
 }
 
 /// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators", 2016).
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
-    fn roll(&mut self) -> u64 {
+impl Rng {
+    fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -209,7 +211,7 @@ impl Dice {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        (self.roll() % bound as u64) as usize
+        (self.next() % bound as u64) as usize
     }
 
     fn edit(&mut self, input: &mut Vec<u8>, corpus: &[Vec<u8>]) {
@@ -234,12 +236,12 @@ impl Dice {
         let at = self.below(input.len() + 1);
         match self.below(6) {
             0 => input.truncate(at),
-            1 if at < input.len() => input[at] = self.roll() as u8,
+            1 if at < input.len() => input[at] = self.next() as u8,
             2 if at < input.len() => {
                 input.remove(at);
             }
             3 => {
-                // A piece of another body, most often a value or a member.
+                // A part of another body, often a value or a member.
                 let other = &corpus[self.below(corpus.len())];
                 let start = self.below(other.len());
                 let end = (start + self.below(40)).min(other.len());

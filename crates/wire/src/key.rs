@@ -1,37 +1,39 @@
-//! When two calls are the same: a canonical encoding of chain, method and parameters.
+//! The key of a call: a canonical encoding of chain, method and parameters.
 //!
-//! The encoding is injective: equal bytes mean that the specification gives both calls the same
-//! meaning. Every value starts with a tag byte and is counted or closed by an end tag, so no value is a
-//! prefix of another. Erased are only: whitespace, escapes, the order of an object's members, the
-//! case of hexadecimal digits where the method table says that a parameter is hexadecimal, absent
-//! against empty parameters, the written forms of one block, a left-out block with a fixed default,
-//! and in log filters the order of addresses and of one topic's alternatives.
+//! Two calls with equal keys have the same meaning by the specification. Every value starts with a tag
+//! byte and has a length or an end tag, so no value is a prefix of another. These differences disappear:
 //!
-//! Whether a call may be stored or joined at all is decided by the gateway's rules.
+//! - whitespace, escapes, and the order of an object's members;
+//! - the case of hexadecimal digits, if the method table says that a parameter is hexadecimal;
+//! - absent and empty parameters;
+//! - the formats of one block, and an absent block with a default;
+//! - in log filters the order of addresses and of the alternatives of a topic.
+//!
+//! Whether a response may be stored or shared is decided elsewhere.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-use crate::block::{self, BlockForm, BlockRef};
+use crate::block::{self, BlockFormat, BlockRef};
 use crate::call::Params;
-use crate::json::text::Text;
+use crate::json::string::JsonString;
 use crate::json::{DEPTH_CEILING, walk};
-use crate::method::{Method, ParamKind};
+use crate::method::{Method, ParamType};
 
 #[cfg(test)]
 mod tests;
 
-/// First byte of each key; another number whenever the encoding changes, so that stored keys of
-/// older programs are never met.
-const LAYOUT: u8 = 1;
+/// The first byte of each key. It changes with the encoding, so that stored keys of older versions are
+/// never found.
+const VERSION: u8 = 1;
 
-/// Longer parameters have no key. Calls that large (contract creation, state overrides) hardly
-/// ever repeat, and their keys would crowd out answers.
+/// Bytes of parameters that have a key. Larger calls (contract creation, state overrides) rarely repeat,
+/// and their keys would displace responses.
 pub const PARAMS_BYTES_MAX: usize = 64 * 1024;
 
-// Tags. `END` closes arrays, sets and objects.
+// Tags. `END` is the end tag of arrays, sets and objects.
 const NULL: u8 = b'n';
 const TRUE: u8 = b't';
 const FALSE: u8 = b'f';
@@ -47,111 +49,109 @@ const BLOCK_TAG: u8 = b'T';
 const BLOCK_RANGE: u8 = b'R';
 const END: u8 = b'e';
 
-/// A block that a rule put in place of the one that the call names.
+/// A block that replaces the one of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resolved {
-    /// By number.
+pub enum ResolvedBlock {
+    /// A number.
     Number(u64),
-    /// By hash.
+    /// A hash.
     Hash([u8; 32]),
     /// The bounds of a log filter, both inclusive.
     Range {
-        /// First block.
+        /// The first block.
         from: u64,
-        /// Last block.
+        /// The last block.
         to: u64,
     },
 }
 
-/// What a key is made of.
+/// The input of a key.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyParts<'a> {
-    /// The chain, with shard or tenant if they change answers.
+    /// The chain, with shard or tenant if responses depend on them.
     pub chain: &'a str,
-    /// The method's row.
+    /// The row of the method.
     pub method: &'a Method,
-    /// The call's parameters.
+    /// The parameters of the call.
     pub params: &'a Params<'a>,
-    /// Replaces the block parameter, or the bounds of a log filter.
-    pub block: Option<Resolved>,
+    /// The replacement of the block parameter or of a log filter's bounds.
+    pub block: Option<ResolvedBlock>,
 }
 
-/// Why a call has no key. It can still be passed on.
+/// Why a call has no key. It can still be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoKey {
+pub enum KeyError {
     /// The parameters are too long.
     #[error("parameters of {0} bytes, keys are made for at most {PARAMS_BYTES_MAX}")]
     TooLong(usize),
     /// The parameters are nested too deep.
     #[error("parameters nested deeper than {DEPTH_CEILING} levels")]
     TooDeep,
-    /// A block was resolved but the call has no place for it.
-    #[error("the call has no block parameter to put the resolved block in")]
-    NoPlace,
+    /// A replacement was passed for a call without a block parameter.
+    #[error("the call has no block parameter for the resolved block")]
+    NoBlockParam,
 }
 
-/// Appends the key of a call.
-///
-/// The parameters must have been validated (they come from [`crate::call::decode`]).
+/// Appends the key of a call. The parameters must be valid, as those of [`crate::call::decode`] are.
 ///
 /// # Errors
-/// Why there is none; `out` may then hold a part of it.
-pub fn write_key(out: &mut Vec<u8>, parts: &KeyParts<'_>) -> Result<(), NoKey> {
+/// If the call has no key. `out` may have a part of it then.
+pub fn write_key(out: &mut Vec<u8>, parts: &KeyParts<'_>) -> Result<(), KeyError> {
     let raw = match *parts.params {
         Params::Absent | Params::Null => b"[]".as_slice(),
         Params::Array(raw) | Params::Object(raw) => raw,
     };
     if raw.len() > PARAMS_BYTES_MAX {
-        return Err(NoKey::TooLong(raw.len()));
+        return Err(KeyError::TooLong(raw.len()));
     }
     out.reserve(parts.chain.len() + parts.method.name.len() + raw.len() + 16);
-    out.push(LAYOUT);
-    write_counted(out, parts.chain.as_bytes());
-    write_counted(out, parts.method.name.as_bytes());
+    out.push(VERSION);
+    write_bytes(out, parts.chain.as_bytes());
+    write_bytes(out, parts.method.name.as_bytes());
     if matches!(parts.params, Params::Object(_)) {
-        // Positions are unknown, so nothing is erased that depends on them.
+        // Without positions, the types of the parameters are unknown.
         return match parts.block {
-            None => write_value(out, raw, ParamKind::Any, 0),
-            Some(_) => Err(NoKey::NoPlace),
+            None => write_value(out, raw, ParamType::Any, 0),
+            Some(_) => Err(KeyError::NoBlockParam),
         };
     }
-    write_positions(out, parts, raw)
+    write_elements(out, parts, raw)
 }
 
-/// Appends an encoding of parameters that no table knows: equal for the same members and elements,
-/// whatever their whitespace, escapes and order of members.
+/// Appends the encoding of parameters without a row in a method table. Whitespace, escapes and the order
+/// of members make no difference.
 ///
 /// # Errors
-/// Why there is none; `out` may then hold a part of it.
-pub fn write_params(out: &mut Vec<u8>, params: &Params<'_>) -> Result<(), NoKey> {
+/// If the parameters have no encoding. `out` may have a part of it then.
+pub fn write_params(out: &mut Vec<u8>, params: &Params<'_>) -> Result<(), KeyError> {
     match *params {
-        Params::Absent | Params::Null => write_value(out, b"[]", ParamKind::Any, 0),
+        Params::Absent | Params::Null => write_value(out, b"[]", ParamType::Any, 0),
         Params::Array(raw) | Params::Object(raw) if raw.len() <= PARAMS_BYTES_MAX => {
-            write_value(out, raw, ParamKind::Any, 0)
+            write_value(out, raw, ParamType::Any, 0)
         }
-        Params::Array(raw) | Params::Object(raw) => Err(NoKey::TooLong(raw.len())),
+        Params::Array(raw) | Params::Object(raw) => Err(KeyError::TooLong(raw.len())),
     }
 }
 
-fn write_positions(out: &mut Vec<u8>, parts: &KeyParts<'_>, raw: &[u8]) -> Result<(), NoKey> {
+fn write_elements(out: &mut Vec<u8>, parts: &KeyParts<'_>, raw: &[u8]) -> Result<(), KeyError> {
     let method = parts.method;
-    let mut placed = parts.block.is_none();
+    let mut is_replaced = parts.block.is_none();
     let mut count = 0;
     out.push(ARRAY);
     for value in walk::elements(raw) {
-        let kind = method.params.get(count).copied().unwrap_or(ParamKind::Any);
+        let param_type = method.params.get(count).copied().unwrap_or(ParamType::Any);
         match (method.block, parts.block) {
             (Some(block), Some(resolved)) if block.at == count => {
                 write_resolved(out, resolved);
-                placed = true;
+                is_replaced = true;
             }
-            (Some(block), None) if block.at == count => write_block(out, value, block.form)?,
-            (_, range @ Some(Resolved::Range { .. })) if kind == ParamKind::Filter => {
+            (Some(block), None) if block.at == count => write_block(out, value, block.format)?,
+            (_, range @ Some(ResolvedBlock::Range { .. })) if param_type == ParamType::Filter => {
                 write_filter(out, value, range)?;
-                placed = true;
+                is_replaced = true;
             }
-            _ if kind == ParamKind::Filter => write_filter(out, value, None)?,
-            _ => write_value(out, value, kind, 0)?,
+            _ if param_type == ParamType::Filter => write_filter(out, value, None)?,
+            _ => write_value(out, value, param_type, 0)?,
         }
         count += 1;
     }
@@ -163,13 +163,13 @@ fn write_positions(out: &mut Vec<u8>, parts: &KeyParts<'_>, raw: &[u8]) -> Resul
             Some(resolved) => write_resolved(out, resolved),
             None => write_block_ref(out, BlockRef::Tag(tag)),
         }
-        placed = true;
+        is_replaced = true;
     }
     out.push(END);
-    if placed { Ok(()) } else { Err(NoKey::NoPlace) }
+    if is_replaced { Ok(()) } else { Err(KeyError::NoBlockParam) }
 }
 
-fn write_counted(out: &mut Vec<u8>, bytes: &[u8]) {
+fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut rest = bytes.len();
     while rest >= 0x80 {
         out.push(rest as u8 | 0x80);
@@ -179,11 +179,11 @@ fn write_counted(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn write_resolved(out: &mut Vec<u8>, resolved: Resolved) {
+fn write_resolved(out: &mut Vec<u8>, resolved: ResolvedBlock) {
     match resolved {
-        Resolved::Number(number) => write_block_ref(out, BlockRef::Number(number)),
-        Resolved::Hash(hash) => write_block_ref(out, BlockRef::Hash(hash)),
-        Resolved::Range { from, to } => {
+        ResolvedBlock::Number(number) => write_block_ref(out, BlockRef::Number(number)),
+        ResolvedBlock::Hash(hash) => write_block_ref(out, BlockRef::Hash(hash)),
+        ResolvedBlock::Range { from, to } => {
             out.push(BLOCK_RANGE);
             out.extend_from_slice(&from.to_be_bytes());
             out.extend_from_slice(&to.to_be_bytes());
@@ -209,31 +209,36 @@ fn write_block_ref(out: &mut Vec<u8>, block: BlockRef) {
     }
 }
 
-/// One block whatever its written form; a value which is no block is kept as it is.
-fn write_block(out: &mut Vec<u8>, raw: &[u8], form: BlockForm) -> Result<(), NoKey> {
-    match block::parse(raw, form) {
+/// Appends a block, equal for all formats of one block. A value that is not a block is a plain value.
+fn write_block(out: &mut Vec<u8>, raw: &[u8], format: BlockFormat) -> Result<(), KeyError> {
+    match block::parse(raw, format) {
         Ok(block) => {
             write_block_ref(out, block);
             Ok(())
         }
-        Err(_) => write_value(out, raw, ParamKind::Any, 0),
+        Err(_) => write_value(out, raw, ParamType::Any, 0),
     }
 }
 
-fn write_value(out: &mut Vec<u8>, raw: &[u8], kind: ParamKind, depth: usize) -> Result<(), NoKey> {
+fn write_value(
+    out: &mut Vec<u8>,
+    raw: &[u8],
+    param_type: ParamType,
+    depth: usize,
+) -> Result<(), KeyError> {
     if depth > DEPTH_CEILING {
-        return Err(NoKey::TooDeep);
+        return Err(KeyError::TooDeep);
     }
     match raw.first() {
         Some(b'"') => {
-            let text = Text::from_value(raw).unwrap_or(Text { raw, escaped: false });
-            write_text(out, text, is_hex(kind));
+            let text = JsonString::from_value(raw).unwrap_or(JsonString { raw, escaped: false });
+            write_text(out, text, is_hex(param_type));
         }
-        Some(b'{') => write_object(out, raw, kind, depth)?,
+        Some(b'{') => write_object(out, raw, param_type, depth)?,
         Some(b'[') => {
             out.push(ARRAY);
             for value in walk::elements(raw) {
-                write_value(out, value, ParamKind::Any, depth + 1)?;
+                write_value(out, value, ParamType::Any, depth + 1)?;
             }
             out.push(END);
         }
@@ -242,46 +247,46 @@ fn write_value(out: &mut Vec<u8>, raw: &[u8], kind: ParamKind, depth: usize) -> 
         Some(b'n') => out.push(NULL),
         _ => {
             out.push(NUMBER);
-            write_counted(out, raw);
+            write_bytes(out, raw);
         }
     }
     Ok(())
 }
 
-fn is_hex(kind: ParamKind) -> bool {
-    match kind {
-        ParamKind::Address | ParamKind::Hash | ParamKind::Data | ParamKind::Quantity => true,
-        ParamKind::Block
-        | ParamKind::Bool
-        | ParamKind::Filter
-        | ParamKind::CallObject
-        | ParamKind::Any => false,
+fn is_hex(param_type: ParamType) -> bool {
+    match param_type {
+        ParamType::Address | ParamType::Hash | ParamType::Data | ParamType::Quantity => true,
+        ParamType::Block
+        | ParamType::Bool
+        | ParamType::Filter
+        | ParamType::CallObject
+        | ParamType::Any => false,
     }
 }
 
-fn write_text(out: &mut Vec<u8>, text: Text<'_>, hex: bool) {
+fn write_text(out: &mut Vec<u8>, text: JsonString<'_>, hex: bool) {
     let bytes = text.decode();
     out.push(TEXT);
-    write_counted(out, &bytes);
+    write_bytes(out, &bytes);
     if hex && is_hex_text(&bytes) {
         let start = out.len() - bytes.len();
         out[start..].make_ascii_lowercase();
     }
 }
 
-/// `0x` and hexadecimal digits only. No early exit and no branch, so that the loop runs on
-/// vectors.
+/// Returns true for `0x` and hexadecimal digits. The loop has no early exit and no branch, so that the
+/// compiler vectorizes it.
 fn is_hex_text(text: &[u8]) -> bool {
     let Some(digits) = text.strip_prefix(b"0x") else { return false };
-    let strangers = digits.iter().fold(0u8, |strangers, byte| {
+    let others = digits.iter().fold(0u8, |others, byte| {
         let digit = byte.wrapping_sub(b'0') < 10;
         let letter = (byte | 0x20).wrapping_sub(b'a') < 6;
-        strangers | u8::from(!(digit | letter))
+        others | u8::from(!(digit | letter))
     });
-    strangers == 0
+    others == 0
 }
 
-/// The members of an object by rising decoded name.
+/// The members of an object, sorted by decoded name.
 type Members<'a> = SmallVec<[(Cow<'a, [u8]>, &'a [u8]); 12]>;
 
 fn sorted_members(raw: &[u8]) -> Members<'_> {
@@ -291,34 +296,44 @@ fn sorted_members(raw: &[u8]) -> Members<'_> {
     members
 }
 
-fn write_object(out: &mut Vec<u8>, raw: &[u8], kind: ParamKind, depth: usize) -> Result<(), NoKey> {
-    // All texts directly in a call object are hexadecimal by its schema (execution-apis
+fn write_object(
+    out: &mut Vec<u8>,
+    raw: &[u8],
+    param_type: ParamType,
+    depth: usize,
+) -> Result<(), KeyError> {
+    // All strings directly in a call object are hexadecimal (execution-apis
     // `src/schemas/transaction.yaml`, `GenericTransaction`).
-    let inside = if kind == ParamKind::CallObject { ParamKind::Data } else { ParamKind::Any };
+    let member_type =
+        if param_type == ParamType::CallObject { ParamType::Data } else { ParamType::Any };
     out.push(OBJECT);
     for (name, value) in sorted_members(raw) {
-        write_text(out, Text { raw: &name, escaped: false }, false);
-        write_value(out, value, inside, depth + 1)?;
+        write_text(out, JsonString { raw: &name, escaped: false }, false);
+        write_value(out, value, member_type, depth + 1)?;
     }
     out.push(END);
     Ok(())
 }
 
-/// A log filter: addresses and each topic's alternatives are sets, positions of topics are not.
-fn write_filter(out: &mut Vec<u8>, raw: &[u8], range: Option<Resolved>) -> Result<(), NoKey> {
+/// Appends a log filter. The addresses are a set, and so are the alternatives at each topic's position.
+fn write_filter(
+    out: &mut Vec<u8>,
+    raw: &[u8],
+    range: Option<ResolvedBlock>,
+) -> Result<(), KeyError> {
     if raw.first() != Some(&b'{') {
-        return write_value(out, raw, ParamKind::Any, 0);
+        return write_value(out, raw, ParamType::Any, 0);
     }
     out.push(OBJECT);
     for (name, value) in sorted_members(raw) {
-        let bound = matches!(&*name, b"fromBlock" | b"toBlock");
-        if bound && range.is_some() {
+        let is_bound = matches!(&*name, b"fromBlock" | b"toBlock");
+        if is_bound && range.is_some() {
             continue;
         }
-        write_text(out, Text { raw: &name, escaped: false }, false);
+        write_text(out, JsonString { raw: &name, escaped: false }, false);
         match &*name {
-            _ if bound => write_block(out, value, BlockForm::Hex)?,
-            b"blockHash" => write_value(out, value, ParamKind::Hash, 1)?,
+            _ if is_bound => write_block(out, value, BlockFormat::Hex)?,
+            b"blockHash" => write_value(out, value, ParamType::Hash, 1)?,
             b"address" => write_set(out, value)?,
             b"topics" if value.first() == Some(&b'[') => {
                 out.push(ARRAY);
@@ -327,7 +342,7 @@ fn write_filter(out: &mut Vec<u8>, raw: &[u8], range: Option<Resolved>) -> Resul
                 }
                 out.push(END);
             }
-            _ => write_value(out, value, ParamKind::Any, 1)?,
+            _ => write_value(out, value, ParamType::Any, 1)?,
         }
     }
     if let Some(range) = range {
@@ -337,25 +352,27 @@ fn write_filter(out: &mut Vec<u8>, raw: &[u8], range: Option<Resolved>) -> Resul
     Ok(())
 }
 
-/// Hexadecimal texts as a set, where one text alone is a set of one; other values as they are.
-fn write_set(out: &mut Vec<u8>, raw: &[u8]) -> Result<(), NoKey> {
-    let hex = |value| Text::from_value(value).map(Text::decode).filter(|text| is_hex_text(text));
+/// Appends hexadecimal strings as a set; one string is a set of one. Other values are plain values.
+fn write_set(out: &mut Vec<u8>, raw: &[u8]) -> Result<(), KeyError> {
+    let hex = |value| {
+        JsonString::from_value(value).map(JsonString::decode).filter(|text| is_hex_text(text))
+    };
     let texts: Option<SmallVec<[Cow<'_, [u8]>; 8]>> = match raw.first() {
         Some(b'[') => walk::elements(raw).map(hex).collect(),
         _ => hex(raw).map(|text| SmallVec::from_iter([text])),
     };
-    let Some(mut texts) = texts else { return write_value(out, raw, ParamKind::Any, 1) };
-    texts.sort_unstable_by(|a, b| compare_folded(a, b));
+    let Some(mut texts) = texts else { return write_value(out, raw, ParamType::Any, 1) };
+    texts.sort_unstable_by(|a, b| compare_ignoring_case(a, b));
     texts.dedup_by(|a, b| a.eq_ignore_ascii_case(b));
     out.push(SET);
     for text in texts {
-        write_text(out, Text { raw: &text, escaped: false }, true);
+        write_text(out, JsonString { raw: &text, escaped: false }, true);
     }
     out.push(END);
     Ok(())
 }
 
-fn compare_folded(a: &[u8], b: &[u8]) -> Ordering {
+fn compare_ignoring_case(a: &[u8], b: &[u8]) -> Ordering {
     let fold = |byte: &u8| byte.to_ascii_lowercase();
     a.iter().map(fold).cmp(b.iter().map(fold))
 }

@@ -1,36 +1,47 @@
-//! JSON-RPC on the wire: calls and answers as slices of the bytes that carried them, and the facts
-//! about methods that a gateway decides by.
+//! JSON-RPC as bytes: calls and responses as slices of the body that carried them, and tables of
+//! facts about methods.
 //!
-//! Bytes in, bytes out: no id, parameter, result or error object is parsed and printed again. The
-//! crate opens no socket, keeps no state and takes no decision; `gateway` and `simnode` build on
-//! it.
+//! Ids, parameters, results and error objects are passed on as they were received; nothing is parsed
+//! and printed again. The crate opens no socket, keeps no state and makes no decision.
 //!
-//! Reading order: `json` (bytes), `call` and `answer` (envelopes), `error` (codes), `method` and `reach`
-//! (the tables), `block`, `filter` and `logs` (which blocks and logs a call is about), `key` (when two calls are the same),
-//! `quantity` (numbers in text).
+//! A module imports only from the lines above its own (`cargo xtask tidy` checks that):
+//!
+//! 1. `json` (validation, slices), `error` (codes), `family` (families of chains);
+//! 2. `quantity` (numbers), `hex` (hashes and addresses);
+//! 3. `call` (requests), `block` (block references), `effect` (what a method changes);
+//! 4. `block_param` (the block of a call), `response`, `filter` (block range of a log filter),
+//!    `logs` (addresses and topics of a log filter);
+//! 5. `method` (the method tables);
+//! 6. `key` (equality of calls).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod json;
 
-pub mod call;
-
-pub mod answer;
-
 pub mod error;
 
-pub mod method;
+pub mod family;
 
-pub mod reach;
+pub mod quantity;
+
+pub mod hex;
+
+pub mod call;
 
 pub mod block;
+
+pub mod effect;
+
+pub mod block_param;
+
+pub mod response;
 
 pub mod filter;
 
 pub mod logs;
 
-pub mod key;
+pub mod method;
 
-pub mod quantity;
+pub mod key;
 
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]

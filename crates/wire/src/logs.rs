@@ -1,131 +1,134 @@
-//! Logs, and which of them a filter selects by address and topics.
+//! Logs, and the addresses and topics of a log filter.
 //!
-//! The rules are those of go-ethereum (`eth/filters/api.go` `FilterCriteria.UnmarshalJSON`,
-//! `eth/filters/filter.go` `filterLogs`). Which blocks a filter spans is `filter.rs`.
+//! A filter matches as in go-ethereum (`eth/filters/api.go` `FilterCriteria.UnmarshalJSON`,
+//! `eth/filters/filter.go` `filterLogs`). `filter.rs` has the block range of a filter.
 
 use smallvec::SmallVec;
 
-use crate::block::{address_of_value, hash_of_value};
+use crate::hex::{address_from_value, hash_from_value};
 use crate::json::walk;
 use crate::quantity;
 
 #[cfg(test)]
 mod tests;
 
-/// Most addresses of one filter, and most topics at one position (go-ethereum
+/// The highest number of addresses in a filter, and of topics at one position (go-ethereum
 /// `ethconfig.Defaults.LogQueryLimit`).
 pub const ALTERNATIVES_MAX: usize = 1000;
-/// A log has at most so many topics (go-ethereum `eth/filters/api.go` `maxTopics`).
+/// The highest number of topics in a log (go-ethereum `eth/filters/api.go` `maxTopics`).
 pub const TOPICS_MAX: usize = 4;
 
-/// Which logs are wanted.
+/// The addresses and topics of a log filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Selection {
-    /// Sorted; empty is every address.
+pub struct LogMatcher {
+    /// Sorted. An empty list matches every address.
     addresses: Vec<[u8; 20]>,
-    /// By position, sorted; empty is every topic, but the log must have one there.
+    /// By position, each list sorted. An empty list matches every topic, but the log must have one.
     topics: Vec<Vec<[u8; 32]>>,
 }
 
-/// Why a filter selects nothing that could be told.
+/// Why a filter is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.as_str())]
-pub enum NoSelection {
-    /// It is no object.
+pub enum MatcherError {
+    /// It is not an object.
     NotObject,
-    /// An address is no string of 0x and 40 hexadecimal digits.
+    /// An address is not a string of 0x and 40 hexadecimal digits.
     Address,
-    /// A topic is neither null, a hash, nor an array of such.
+    /// A topic is neither null, a hash, nor an array of these.
     Topic,
-    /// Too many of something.
+    /// It has too many addresses or topics.
     TooMany,
 }
 
-impl NoSelection {
-    /// What is wrong, and what is allowed.
+impl MatcherError {
+    /// The error, and what is allowed.
     pub fn as_str(self) -> &'static str {
         match self {
-            NoSelection::NotObject => "the filter must be an object",
-            NoSelection::Address => {
+            MatcherError::NotObject => "the filter must be an object",
+            MatcherError::Address => {
                 "address must be 0x and 40 hexadecimal digits, or an array of such strings"
             }
-            NoSelection::Topic => {
+            MatcherError::Topic => {
                 "a topic must be null, 0x and 64 hexadecimal digits, or an array of these"
             }
-            NoSelection::TooMany => {
+            MatcherError::TooMany => {
                 "a filter has at most 4 topics, and 1000 addresses or alternatives of a topic"
             }
         }
     }
 }
 
-impl Selection {
-    /// Reads `address` and `topics` of a raw filter object.
+impl LogMatcher {
+    /// Parses `address` and `topics` of a raw filter object.
     ///
     /// # Errors
-    /// What is not of the right form.
-    pub fn read(raw: &[u8]) -> Result<Selection, NoSelection> {
+    /// If a member has an invalid format.
+    pub fn parse(raw: &[u8]) -> Result<LogMatcher, MatcherError> {
         if raw.first() != Some(&b'{') {
-            return Err(NoSelection::NotObject);
+            return Err(MatcherError::NotObject);
         }
         let [address, topics] = walk::fields_of(raw, ["address", "topics"]);
-        let mut selection = Selection::default();
+        let mut matcher = LogMatcher::default();
         if let Some(raw) = address {
-            selection.addresses =
-                alternatives(raw, address_of_value, NoSelection::Address)?.unwrap_or_default();
+            matcher.addresses = parse_alternatives(raw, address_from_value, MatcherError::Address)?
+                .unwrap_or_default();
         }
         match topics {
             None | Some(b"null") => {}
             Some(raw) if raw.first() == Some(&b'[') => {
                 for position in walk::elements(raw) {
-                    if selection.topics.len() == TOPICS_MAX {
-                        return Err(NoSelection::TooMany);
+                    if matcher.topics.len() == TOPICS_MAX {
+                        return Err(MatcherError::TooMany);
                     }
-                    let topics = alternatives(position, hash_of_value, NoSelection::Topic)?;
-                    selection.topics.push(topics.unwrap_or_default());
+                    let topics =
+                        parse_alternatives(position, hash_from_value, MatcherError::Topic)?;
+                    matcher.topics.push(topics.unwrap_or_default());
                 }
             }
-            Some(_) => return Err(NoSelection::Topic),
+            Some(_) => return Err(MatcherError::Topic),
         }
-        Ok(selection)
+        Ok(matcher)
     }
 
-    /// The addresses wanted, sorted; none at all for every address.
+    /// The addresses, sorted; an empty list for every address.
     pub fn addresses(&self) -> &[[u8; 20]] {
         &self.addresses
     }
 
-    /// The topics wanted by position, each sorted; an empty one is every topic.
+    /// The topics by position, each list sorted; an empty list for every topic.
     pub fn topics(&self) -> &[Vec<[u8; 32]>] {
         &self.topics
     }
 
-    /// Whether a log is wanted.
-    pub fn has(&self, log: &LogKeys) -> bool {
-        let known = self.addresses.is_empty() || self.addresses.binary_search(&log.address).is_ok();
-        known
+    /// Returns true if the filter matches a log.
+    pub fn matches(&self, log: &LogFields) -> bool {
+        let is_address =
+            self.addresses.is_empty() || self.addresses.binary_search(&log.address).is_ok();
+        is_address
             && self.topics.len() <= log.topics.len()
             && self
                 .topics
                 .iter()
                 .zip(&log.topics)
-                .all(|(wanted, topic)| wanted.is_empty() || wanted.binary_search(topic).is_ok())
+                .all(|(topics, topic)| topics.is_empty() || topics.binary_search(topic).is_ok())
     }
 
-    /// Whether a raw log is wanted; what is no log is not. Looks at no more of it than it must.
-    pub fn has_raw(&self, log: &[u8]) -> bool {
+    /// Returns true if the filter matches a raw log. Reads no more of the log than necessary, and returns
+    /// false for what is not a log.
+    pub fn matches_raw(&self, log: &[u8]) -> bool {
         let [Some(address), Some(topics)] = walk::fields_of(log, ["address", "topics"]) else {
             return false;
         };
         let is_one_of = |wanted: &[[u8; 32]], topic| {
             wanted.is_empty()
-                || hash_of_value(topic).is_some_and(|topic| wanted.binary_search(&topic).is_ok())
+                || hash_from_value(topic).is_some_and(|topic| wanted.binary_search(&topic).is_ok())
         };
-        let known = self.addresses.is_empty()
-            || address_of_value(address)
+        let is_address = self.addresses.is_empty()
+            || address_from_value(address)
                 .is_some_and(|address| self.addresses.binary_search(&address).is_ok());
         let mut topics = walk::elements(topics);
-        known
+        is_address
             && self
                 .topics
                 .iter()
@@ -133,76 +136,76 @@ impl Selection {
     }
 }
 
-/// One value or an array of them, sorted; none where null stands for all of them.
-fn alternatives<const N: usize>(
+/// Parses one value or an array of values and sorts them; `None` if null matches all.
+fn parse_alternatives<const N: usize>(
     raw: &[u8],
     read: impl Fn(&[u8]) -> Option<[u8; N]>,
-    fault: NoSelection,
-) -> Result<Option<Vec<[u8; N]>>, NoSelection> {
+    error: MatcherError,
+) -> Result<Option<Vec<[u8; N]>>, MatcherError> {
     let mut values = Vec::new();
     match raw.first() {
         Some(b'n') => return Ok(None),
         Some(b'[') => {
             for element in walk::elements(raw) {
                 if values.len() == ALTERNATIVES_MAX {
-                    return Err(NoSelection::TooMany);
+                    return Err(MatcherError::TooMany);
                 }
-                // Among the alternatives of a topic, null is any.
-                if element == b"null" && fault == NoSelection::Topic {
+                // A null among the alternatives of a topic matches all.
+                if element == b"null" && error == MatcherError::Topic {
                     return Ok(None);
                 }
-                values.push(read(element).ok_or(fault)?);
+                values.push(read(element).ok_or(error)?);
             }
         }
-        _ => values.push(read(raw).ok_or(fault)?),
+        _ => values.push(read(raw).ok_or(error)?),
     }
     values.sort_unstable();
     values.dedup();
     Ok(Some(values))
 }
 
-/// What a log is selected by, and where it stands.
+/// The fields of a log that a filter compares, and its block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogKeys {
-    /// Height of its block.
+pub struct LogFields {
+    /// The number of the block.
     pub number: u64,
-    /// Hash of its block.
+    /// The hash of the block.
     pub block_hash: [u8; 32],
-    /// The contract.
+    /// The address of the contract.
     pub address: [u8; 20],
-    /// At most [`TOPICS_MAX`].
+    /// The topics, at most [`TOPICS_MAX`].
     pub topics: Vec<[u8; 32]>,
 }
 
-impl LogKeys {
-    /// Reads them of a raw log.
-    pub fn read(raw: &[u8]) -> Option<LogKeys> {
+impl LogFields {
+    /// Parses a raw log; `None` if it is not a log.
+    pub fn parse(raw: &[u8]) -> Option<LogFields> {
         let [number, hash] = walk::fields_of(raw, ["blockNumber", "blockHash"]);
-        let (address, topics) = keys_of(raw)?;
-        Some(LogKeys {
+        let (address, topics) = address_and_topics(raw)?;
+        Some(LogFields {
             number: quantity::from_value(number?)?,
-            block_hash: hash_of_value(hash?)?,
+            block_hash: hash_from_value(hash?)?,
             address,
             topics: topics.to_vec(),
         })
     }
 }
 
-/// Topics of a log.
+/// The topics of a log.
 pub type Topics = SmallVec<[[u8; 32]; TOPICS_MAX]>;
 
-/// Address and topics of a raw log.
-pub fn keys_of(raw: &[u8]) -> Option<([u8; 20], Topics)> {
+/// The address and the topics of a raw log.
+pub fn address_and_topics(raw: &[u8]) -> Option<([u8; 20], Topics)> {
     let [address, topics] = walk::fields_of(raw, ["address", "topics"]);
-    let topics: Option<SmallVec<_>> = walk::elements(topics?).map(hash_of_value).collect();
-    Some((address_of_value(address?)?, topics.filter(|topics| topics.len() <= TOPICS_MAX)?))
+    let topics: Option<SmallVec<_>> = walk::elements(topics?).map(hash_from_value).collect();
+    Some((address_from_value(address?)?, topics.filter(|topics| topics.len() <= TOPICS_MAX)?))
 }
 
-/// The same log as one whose block is not on the chain any more.
-pub fn removed(raw: &[u8]) -> Vec<u8> {
+/// The raw log with `"removed": true`: a reorg dropped its block.
+pub fn mark_removed(raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + 16);
-    let found = walk::member_spans(raw).find(|(name, _)| *name.decode() == *b"removed");
-    match found {
+    let removed = walk::member_spans(raw).find(|(name, _)| *name.decode() == *b"removed");
+    match removed {
         Some((_, span)) => {
             out.extend_from_slice(&raw[..span.start]);
             out.extend_from_slice(b"true");

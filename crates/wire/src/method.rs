@@ -1,81 +1,68 @@
-//! Facts about methods: what an answer is bound to, where the block stands, what may be repeated.
+//! The method tables: what a response depends on, the position of the block, and whether a call may be
+//! repeated.
 //!
-//! The facts are data (`crates/wire/methods/*.toml`), read once and checked in tests. A method without a row is
-//! unknown: callers must neither store, join nor repeat it. What follows from a fact is decided by
-//! the gateway's rules.
+//! The tables are data (`crates/wire/methods/*.toml`). They are read once, and tests check them. A
+//! method without a row is unknown; its calls must not be stored, coalesced or repeated.
 
 use std::collections::HashMap;
-use std::str::FromStr;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use foldhash::fast::RandomState;
 use serde::Deserialize;
 
-use crate::block::{BlockForm, Tag};
-use crate::reach::{Reach, reach};
+use crate::block::{BlockRef, BlockRefError, ResponseBlock};
+use crate::block_param::BlockParam;
+use crate::call::Params;
+use crate::effect::{Effect, effect_of};
+use crate::family::Family;
 
 #[cfg(test)]
 mod tests;
 
-/// What an answer stays true with.
+/// What a response depends on, and so how long it stays valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Bound {
-    /// Nothing: the same for ever on one chain.
+pub enum Validity {
+    /// Nothing: it never changes on one chain.
     Constant,
-    /// The block that the block parameter names (by number, tag or hash). Left out without a
-    /// default, nobody can say which block: treat the call like [`Bound::Never`].
+    /// The block of the block parameter: a number, a tag or a hash. A call without the parameter, of a
+    /// method without a default, is like [`Validity::Never`].
     Number,
-    /// A pure function of the block hash given as block parameter.
+    /// The block whose hash is the block parameter.
     Hash,
-    /// The block in which a transaction stands; the answer names it (rule of the gateway: valid
-    /// while that hash is canonical). If `answer_block` is none the answer names no block and
-    /// must not be stored.
+    /// The block of a transaction, which the result names. If `response_block` is
+    /// [`ResponseBlock::None`], the response must not be stored.
     Transaction,
-    /// The head at the time of answering; there is no block parameter.
+    /// The head at the time of the response. There is no block parameter.
     Head,
-    /// The range of a log filter.
+    /// The block range of a log filter.
     Logs,
-    /// The node's pool of waiting transactions: never stored.
+    /// The node's transaction pool. The response must not be stored.
     Mempool,
-    /// Nothing that can be checked: never stored.
+    /// Nothing that the gateway can check. The response must not be stored.
     Never,
 }
 
-/// Whether a call that may have reached a node can be sent again.
+/// Whether a call that may have reached a node can be sent a second time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Repeat {
-    /// Repeating changes nothing.
+    /// A repetition has no effect.
     #[default]
     Safe,
-    /// A signed transaction: repeating is harmless since the chain takes it once, but the second
-    /// node's "already known" must be understood as success.
+    /// A signed transaction. The chain includes it once, so a repetition is safe, but the error "already
+    /// known" of the second node means success.
     Broadcast,
-    /// Repeating may do the thing twice.
+    /// A repetition may take effect twice.
     Never,
 }
 
-/// How a result names the block it is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AnswerBlock {
-    /// It does not.
-    #[default]
-    None,
-    /// It is the block: members `hash` and `number`.
-    Block,
-    /// Members `blockHash` and `blockNumber`.
-    Names,
-    /// It is an array whose elements have members `blockHash` and `blockNumber`, in rising order.
-    EachNames,
-}
-
-/// What a parameter is, as far as keys need to know.
+/// The type of a parameter, which defines when two values have the same meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ParamKind {
-    /// 20 bytes in hexadecimal, or a bech32 text whose case is kept.
+pub enum ParamType {
+    /// 20 bytes in hexadecimal, or a bech32 text, whose letter case matters.
     Address,
     /// 32 bytes in hexadecimal.
     Hash,
@@ -85,63 +72,65 @@ pub enum ParamKind {
     Quantity,
     /// A block.
     Block,
-    /// A truth value.
+    /// A boolean.
     Bool,
     /// A log filter.
     Filter,
     /// A transaction or call object.
     CallObject,
-    /// Anything else: compared as it is written, whitespace, escapes and member order aside.
+    /// Any other value. Only whitespace, escapes and the order of members make no difference.
     Any,
 }
 
-/// Where a method's block parameter stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BlockParam {
-    /// Position in the parameters, from 0. For a range of blocks this is its end.
-    pub at: usize,
-    /// Its form.
-    pub form: BlockForm,
-    /// What leaving it out means, where a specification fixes that.
-    pub default: Option<Tag>,
-}
-
-/// One row of a table.
+/// One row of a method table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Method {
-    /// The whole name.
+    /// The name.
     pub name: &'static str,
-    /// What an answer stays true with.
-    pub bound: Bound,
-    /// Where the block parameter stands, if there is one.
+    /// What a response depends on.
+    pub validity: Validity,
+    /// The block parameter.
     pub block: Option<BlockParam>,
-    /// Whether a call may be sent again.
+    /// Whether a call may be sent a second time.
     pub repeat: Repeat,
-    /// Rough cost for a node; 1 is a read of one record.
+    /// The approximate cost for a node. A read of one record costs 1.
     pub weight: u32,
-    /// The parameters by position; those beyond are [`ParamKind::Any`].
-    pub params: &'static [ParamKind],
-    /// Whether equal calls at the same time may share one answer.
+    /// The types of the parameters by position. Further ones are [`ParamType::Any`].
+    pub params: &'static [ParamType],
+    /// True if concurrent equal calls may share one response.
     pub coalesce: bool,
-    /// Whether follow-up calls must go to the node that answered (filters, subscriptions).
+    /// True if further calls must go to the node of this response, as with filters and subscriptions.
     pub sticky: bool,
-    /// Whether the call changes something: the pool, the node's settings, its keys.
+    /// True if the call changes something: the transaction pool, the node's settings or its keys.
     pub write: bool,
-    /// Whether the result is the head's number itself.
+    /// True if the result is the number of the head.
     pub head_value: bool,
-    /// How a result names its block.
-    pub answer_block: AnswerBlock,
-    /// How far below the head a block must be for its answer to be final in form: 1 where a node
-    /// completes the newest block's answer only with the next block.
-    pub behind_head: u64,
-    /// What a call acts on.
-    pub reach: Reach,
+    /// The place of the block's number and hash in a result.
+    pub response_block: ResponseBlock,
+    /// The number of newer blocks that a block needs before its response is complete: 1 if a node
+    /// completes the response of the newest block only with the next block.
+    pub blocks_behind_head: u64,
+    /// The effect of a call.
+    pub effect: Effect,
 }
 
-/// The method whose results another method returns too. Lists and limits that name the former hold
-/// for the latter. The case of letters makes no difference.
-pub fn stands_for(name: &str) -> Option<&'static str> {
+impl Method {
+    /// The block of a call, as [`BlockParam::read`] returns it; `None` if the method has no block
+    /// parameter.
+    ///
+    /// # Errors
+    /// If the call has no valid block although the method needs one.
+    pub fn block_ref(
+        &self,
+        params: &Params<'_>,
+    ) -> Result<Option<(BlockRef, Range<usize>)>, BlockRefError> {
+        self.block.map_or(Ok(None), |block| block.read(params))
+    }
+}
+
+/// The log method whose results the method with this name returns too: `eth_getLogs` for
+/// `eth_getFilterLogs`. Rules for the former apply to the latter. Letter case makes no difference.
+pub fn equivalent_log_method(name: &str) -> Option<&'static str> {
     let (namespace, method) = name.split_once('_')?;
     if !method.eq_ignore_ascii_case("getFilterLogs") {
         return None;
@@ -153,80 +142,38 @@ pub fn stands_for(name: &str) -> Option<&'static str> {
     known.into_iter().find(is_of)
 }
 
-/// The families of chains that have a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FamilyName {
-    /// Ethereum and chains with its methods.
-    Ethereum,
-    /// Harmony: `hmy_` and `hmyv2_` beside Ethereum's.
-    Harmony,
-    /// Bitcoin and chains with its methods.
-    Bitcoin,
-}
-
-impl FamilyName {
-    /// All families.
-    pub const ALL: [FamilyName; 3] =
-        [FamilyName::Ethereum, FamilyName::Harmony, FamilyName::Bitcoin];
-
-    /// The name in config and reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FamilyName::Ethereum => "ethereum",
-            FamilyName::Harmony => "harmony",
-            FamilyName::Bitcoin => "bitcoin",
-        }
-    }
-}
-
-/// A family that does not exist.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown chain family {0:?}, it is one of ethereum, harmony, bitcoin")]
-pub struct UnknownFamily(String);
-
-impl FromStr for FamilyName {
-    type Err = UnknownFamily;
-
-    fn from_str(text: &str) -> Result<FamilyName, UnknownFamily> {
-        FamilyName::ALL
-            .into_iter()
-            .find(|name| name.as_str() == text)
-            .ok_or_else(|| UnknownFamily(text.to_owned()))
-    }
-}
-
-/// The table of one family.
-pub struct Family {
-    name: FamilyName,
+/// The methods of one family.
+pub struct MethodTable {
+    family: Family,
     rows: Vec<Method>,
-    places: HashMap<&'static str, usize, RandomState>,
+    /// The index of each row.
+    indexes: HashMap<&'static str, usize, RandomState>,
 }
 
-impl Family {
-    /// Which family this is.
-    pub fn name(&self) -> FamilyName {
-        self.name
+impl MethodTable {
+    /// The family.
+    pub fn family(&self) -> Family {
+        self.family
     }
 
-    /// The row of the method of exactly this name.
+    /// The row of the method with exactly this name.
     pub fn method(&'static self, name: &str) -> Option<&'static Method> {
-        self.places.get(name).map(|place| &self.rows[*place])
+        self.indexes.get(name).map(|index| &self.rows[*index])
     }
 
-    /// The same with the row's place in the table.
+    /// The row of the method with exactly this name, and the index of the row.
     pub fn find(&'static self, name: &str) -> Option<(usize, &'static Method)> {
-        self.places.get(name).map(|place| (*place, &self.rows[*place]))
+        self.indexes.get(name).map(|index| (*index, &self.rows[*index]))
     }
 
-    /// The row of a name in any case of letters. For counting and refusing calls only: a node may
-    /// take a name that differs in case for another method.
-    pub fn in_any_case(&'static self, name: &str) -> Option<&'static Method> {
+    /// The row of the method with this name, ignoring the case of letters. Use it only to count or
+    /// reject calls: for a node, a name in another case may be another method.
+    pub fn method_ignoring_case(&'static self, name: &str) -> Option<&'static Method> {
         let other = || self.rows.iter().find(|row| row.name.eq_ignore_ascii_case(name));
         self.find(name).map(|(_, row)| row).or_else(other)
     }
 
-    /// Number of rows.
+    /// The number of rows.
     pub fn count(&self) -> usize {
         self.rows.len()
     }
@@ -237,36 +184,36 @@ impl Family {
     }
 }
 
-/// The table of a family, read on first use.
-pub fn family(name: FamilyName) -> &'static Family {
-    static FAMILIES: [OnceLock<Family>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
-    FAMILIES[name as usize].get_or_init(|| {
+/// The methods of a family. The first call reads the table.
+pub fn methods_of(family: Family) -> &'static MethodTable {
+    static TABLES: [OnceLock<MethodTable>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
+    TABLES[family as usize].get_or_init(|| {
         let mut rows = Vec::new();
-        for (text, prefixes) in sources(name) {
+        for (text, prefixes) in sources(family) {
             let file: TableFile =
-                toml::from_str(text).expect("tables are compiled in and read in a test");
-            let wanted = |row: &Method| {
+                toml::from_str(text).expect("a test reads the tables, which are compiled in");
+            let is_included = |row: &Method| {
                 prefixes.is_empty() || prefixes.iter().any(|prefix| row.name.starts_with(prefix))
             };
-            let expanded = file.method.into_iter().flat_map(|row| row.expand(name));
-            rows.extend(expanded.filter(wanted));
+            let expanded = file.method.into_iter().flat_map(|row| row.expand(family));
+            rows.extend(expanded.filter(is_included));
         }
-        let places = rows.iter().enumerate().map(|(place, row)| (row.name, place)).collect();
-        Family { name, rows, places }
+        let indexes = rows.iter().enumerate().map(|(index, row)| (row.name, index)).collect();
+        MethodTable { family, rows, indexes }
     })
 }
 
-/// The files of a family, each with the prefixes of the names to take from it; empty means all.
-fn sources(name: FamilyName) -> &'static [(&'static str, &'static [&'static str])] {
+/// The files of a family, each with the prefixes of the included names. No prefix includes all.
+fn sources(family: Family) -> &'static [(&'static str, &'static [&'static str])] {
     const ETHEREUM: &str = include_str!("../methods/ethereum.toml");
     const HARMONY: &str = include_str!("../methods/harmony.toml");
     const BITCOIN: &str = include_str!("../methods/bitcoin.toml");
-    match name {
-        FamilyName::Ethereum => &[(ETHEREUM, &[])],
-        FamilyName::Harmony => {
+    match family {
+        Family::Ethereum => &[(ETHEREUM, &[])],
+        Family::Harmony => {
             &[(HARMONY, &[]), (ETHEREUM, &["eth_", "net_", "web3_", "debug_", "trace_"])]
         }
-        FamilyName::Bitcoin => &[(BITCOIN, &[])],
+        Family::Bitcoin => &[(BITCOIN, &[])],
     }
 }
 
@@ -276,21 +223,21 @@ struct TableFile {
     method: Vec<Row>,
 }
 
-/// A row as written: it stands for one method, or with `prefixes` for one per prefix.
+/// A row of a file: one method, or one method per prefix.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
     name: String,
     #[serde(default)]
     prefixes: Vec<String>,
-    bound: Bound,
+    validity: Validity,
     block: Option<BlockParam>,
     #[serde(default)]
     repeat: Repeat,
     #[serde(default = "one")]
     weight: u32,
     #[serde(default)]
-    params: Vec<ParamKind>,
+    params: Vec<ParamType>,
     coalesce: Option<bool>,
     #[serde(default)]
     sticky: bool,
@@ -299,9 +246,9 @@ struct Row {
     #[serde(default)]
     head_value: bool,
     #[serde(default)]
-    answer_block: AnswerBlock,
+    response_block: ResponseBlock,
     #[serde(default)]
-    behind_head: u64,
+    blocks_behind_head: u64,
 }
 
 fn one() -> u32 {
@@ -309,29 +256,29 @@ fn one() -> u32 {
 }
 
 impl Row {
-    /// The rows it stands for. Names and parameter lists are leaked, once per table.
-    fn expand(self, family: FamilyName) -> Vec<Method> {
-        let params: &'static [ParamKind] = self.params.leak();
+    /// The methods of the row. Names and parameter lists are leaked, once per table.
+    fn expand(self, family: Family) -> Vec<Method> {
+        let params: &'static [ParamType] = self.params.leak();
         let names = if self.prefixes.is_empty() {
             vec![self.name]
         } else {
             self.prefixes.iter().map(|prefix| format!("{prefix}{}", self.name)).collect()
         };
-        let joinable = self.repeat == Repeat::Safe && !self.sticky && !self.write;
+        let is_repeatable = self.repeat == Repeat::Safe && !self.sticky && !self.write;
         let row = |name: String| Method {
-            reach: reach(family, &name),
+            effect: effect_of(family, &name),
             name: name.leak(),
-            bound: self.bound,
+            validity: self.validity,
             block: self.block,
             repeat: self.repeat,
             weight: self.weight,
             params,
-            coalesce: self.coalesce.unwrap_or(joinable),
+            coalesce: self.coalesce.unwrap_or(is_repeatable),
             sticky: self.sticky,
             write: self.write,
             head_value: self.head_value,
-            answer_block: self.answer_block,
-            behind_head: self.behind_head,
+            response_block: self.response_block,
+            blocks_behind_head: self.blocks_behind_head,
         };
         names.into_iter().map(row).collect()
     }

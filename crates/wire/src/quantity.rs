@@ -1,11 +1,10 @@
-//! Numbers as JSON-RPC writes them: hexadecimal quantities and decimals.
-//!
-//! Only what fits 64 bits; larger numbers stay text everywhere in this project.
+//! Numbers of JSON-RPC: hexadecimal quantities and decimals of 64 bits. Larger numbers stay text in
+//! this project.
 
-use crate::json::text::Text;
+use crate::json::string::JsonString;
 
-/// Reads a canonical quantity: `0x`, then hexadecimal digits without leading zeros, `0x0` for
-/// zero (execution-apis `src/schemas/base-types.yaml`, `uint64`). None for anything else.
+/// Parses a canonical quantity: `0x` and hexadecimal digits without leading zeros, `0x0` for zero
+/// (execution-apis `src/schemas/base-types.yaml`, `uint64`).
 pub fn parse(text: &[u8]) -> Option<u64> {
     let digits = text.strip_prefix(b"0x")?;
     if digits.len() > 1 && digits[0] == b'0' {
@@ -14,7 +13,7 @@ pub fn parse(text: &[u8]) -> Option<u64> {
     parse_digits(digits)
 }
 
-/// Reads a quantity with leading zeros allowed, as some nodes write and accept it.
+/// Parses a quantity, which may have leading zeros: some nodes write and accept them.
 pub fn parse_lenient(text: &[u8]) -> Option<u64> {
     let digits = text.strip_prefix(b"0x")?;
     let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
@@ -33,7 +32,7 @@ fn parse_digits(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Reads a decimal number without sign and without leading zeros that fits 64 bits.
+/// Parses a decimal number of 64 bits without sign and leading zeros.
 pub fn parse_decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() || (text.len() > 1 && text[0] == b'0') {
         return None;
@@ -44,10 +43,10 @@ pub fn parse_decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Reads a number from a raw JSON value: a quoted quantity (leading zeros allowed), or a plain
-/// decimal number as Harmony's `hmyv2_` and Bitcoin write it.
+/// Reads a number from a raw JSON value: a string with a quantity, which may have leading zeros, or a
+/// decimal number as in Harmony's `hmyv2_` methods and in Bitcoin.
 pub fn from_value(raw: &[u8]) -> Option<u64> {
-    match Text::from_value(raw) {
+    match JsonString::from_value(raw) {
         Some(text) => parse_lenient(&text.decode()),
         None => parse_decimal(raw),
     }
@@ -63,7 +62,7 @@ pub fn write(out: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// A number written in decimal, without an allocation.
+/// The decimal digits of a number, without an allocation.
 #[derive(Debug, Clone, Copy)]
 pub struct Decimal {
     digits: [u8; 20],
@@ -72,7 +71,7 @@ pub struct Decimal {
 
 impl Decimal {
     /// The digits of `number`.
-    pub fn of(number: u64) -> Decimal {
+    pub fn new(number: u64) -> Decimal {
         let mut digits = [0u8; 20];
         let mut at = digits.len();
         let mut rest = number;
@@ -95,7 +94,7 @@ impl Decimal {
 
 /// Appends the number in decimal.
 pub fn write_decimal(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(Decimal::of(number).as_bytes());
+    out.extend_from_slice(Decimal::new(number).as_bytes());
 }
 
 #[cfg(test)]

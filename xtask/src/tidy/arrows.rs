@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("lab-model", &["wire", "settings"]),
     ("lab-engine", &["wire", "lab-model", "test-support"]),
     ("lab", &["wire", "settings", "lab-model", "lab-engine", "test-support"]),
-    ("index", &["wire", "test-support"]),
+    ("index", &["wire", "settings", "test-support"]),
     ("simnode", &["wire"]),
     (
         "weir",

@@ -19,6 +19,28 @@ struct Layers {
 /// Every folder whose layers are fixed. A module of it that stands in no layer is a finding.
 const LAYERS: &[Layers] = &[
     Layers {
+        folder: "crates/wire/src",
+        layers: &[
+            &["error", "family", "json"],
+            &["hex", "quantity"],
+            &["block", "call", "effect"],
+            &["block_param", "filter", "logs", "response"],
+            &["method"],
+            &["key"],
+            &["fuzz"],
+        ],
+    },
+    Layers {
+        folder: "crates/wire/src/json",
+        layers: &[
+            &["simd"],
+            &["string"],
+            &["fast_scanner", "splitter", "walk"],
+            &["cursor", "scanner"],
+            &["envelope"],
+        ],
+    },
+    Layers {
         folder: "crates/lab-model/src",
         layers: &[&["named"], &["record"], &["metrics"], &["plan", "results"], &["samples"]],
     },

@@ -1,7 +1,7 @@
 //! What a caller may call.
 
-use wire::method::{Family, Method, stands_for};
-use wire::reach::{Reach, reach};
+use wire::effect::{Effect, effect_of};
+use wire::method::{Method, MethodTable, equivalent_log_method};
 
 use crate::config::Config;
 use crate::policy::access::{Denial, Grant, MethodCase, MethodSet, may_call};
@@ -10,14 +10,14 @@ use crate::policy::access::{Denial, Grant, MethodCase, MethodSet, may_call};
 /// the call's group denies was checked then: a rule may have chosen the group.
 pub(crate) fn still_permitted(
     config: &Config,
-    family: &Family,
+    family: &MethodTable,
     chain: usize,
     method: &str,
     grant: Option<&Grant>,
 ) -> bool {
     let case = MethodCase {
         method,
-        reach: reach(family.name(), method),
+        reach: effect_of(family.family(), method),
         policy: &config.access.policy,
         chain: &config.chains[chain].methods,
         group_deny: &MethodSet::default(),
@@ -27,8 +27,8 @@ pub(crate) fn still_permitted(
 }
 
 /// The effect of a method.
-pub(crate) fn effect(family: &Family, row: Option<&'static Method>, method: &str) -> Reach {
-    row.map_or_else(|| reach(family.name(), method), |row| row.reach)
+pub(crate) fn effect(family: &MethodTable, row: Option<&'static Method>, method: &str) -> Effect {
+    row.map_or_else(|| effect_of(family.family(), method), |row| row.effect)
 }
 
 /// Checks that a caller may call a method, and what the method stands for; `group` gives the group
@@ -40,7 +40,7 @@ pub(crate) fn permit(
     config: &Config,
     chain: usize,
     method: &str,
-    reach: Reach,
+    reach: Effect,
     grant: Option<&Grant>,
     group: impl Fn(&str) -> usize,
 ) -> Result<(), Denial> {
@@ -54,6 +54,6 @@ pub(crate) fn permit(
             grant,
         })
     };
-    stands_for(method).map_or(Ok(()), may_call_as)?;
+    equivalent_log_method(method).map_or(Ok(()), may_call_as)?;
     may_call_as(method)
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use wire::error::ErrorCode;
-use wire::logs::NoSelection;
+use wire::logs::MatcherError;
 
 use crate::config::Config;
 use crate::policy::direct::Action;
@@ -111,7 +111,7 @@ pub(crate) enum Unable {
     /// The parameters are longer than what is kept of them.
     TooLong,
     /// The filter is none.
-    Filter(NoSelection),
+    Filter(MatcherError),
     /// The filter's blocks are not those to come.
     Range,
     /// No node of the chain can tell.

@@ -1,7 +1,7 @@
 //! The response to a request of a client.
 
 use bytes::Bytes;
-use wire::call::Refusal;
+use wire::call::Rejection;
 
 use crate::call::cache_status::{CacheStatus, Tier};
 use crate::call::failure::describe;
@@ -25,7 +25,7 @@ pub(crate) struct Answered<'a> {
 #[derive(Debug)]
 pub(crate) enum Content<'a> {
     Payload(Payload),
-    Refused(Refusal<'a>),
+    Refused(Rejection<'a>),
 }
 
 impl Content<'_> {

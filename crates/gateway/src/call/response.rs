@@ -1,8 +1,8 @@
 //! What came of a call: the response of an upstream, of a cache, or none.
 
 use bytes::Bytes;
-use wire::block::named_blocks;
-use wire::method::AnswerBlock;
+use wire::block::ResponseBlock;
+use wire::block::response_blocks;
 
 use crate::call::cache_status::Tier;
 use crate::call::failure::Failure;
@@ -72,10 +72,10 @@ impl Judgement {
 }
 
 fn facts(ask: &UpstreamRequest<'_>, payload: &Payload, deterministic: bool) -> AnswerFacts {
-    let answer_block = ask.method.map_or(AnswerBlock::None, |method| method.answer_block);
+    let answer_block = ask.method.map_or(ResponseBlock::None, |method| method.response_block);
     let (kind, named) = match payload {
         Payload::Result(result) if &**result == b"null" => (AnswerKind::Null, None),
-        Payload::Result(result) => (AnswerKind::Value, named_blocks(answer_block, result)),
+        Payload::Result(result) => (AnswerKind::Value, response_blocks(answer_block, result)),
         Payload::Error(_) if deterministic => (AnswerKind::DeterministicError, None),
         Payload::Error(_) | Payload::Failed(_) => (AnswerKind::Error, None),
     };

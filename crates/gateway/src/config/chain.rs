@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use settings::value::{Bool, Count, Duration as Period, List};
 use settings::{Key, Report, Table, not_found};
-use wire::method::FamilyName;
+use wire::family::Family;
 
 use super::values::{DAY, HOUR, Methods, UrlPath, name};
 use crate::policy::access::MethodRules;
@@ -16,7 +16,7 @@ const ONLY_CHAIN: &str = "ethereum";
 
 settings::choice! {
     /// The families of methods.
-    pub Family for FamilyName {
+    pub FamilyWord for Family {
         "ethereum" => Ethereum,
         "harmony" => Harmony,
         "bitcoin" => Bitcoin,
@@ -27,7 +27,7 @@ settings::table! {
     /// A chain or shard. A file without one has the chain `ethereum`, on every path.
     pub struct ChainTable {
         /// Which methods there are, and what their responses are bound to.
-        family: Family = "ethereum";
+        family: FamilyWord = "ethereum";
         /// The chain id that every node must have. A node with another one is not used.
         id: Count<1, { u64::MAX }> = follows "not verified";
         /// URL paths that lead to this chain.
@@ -60,7 +60,7 @@ pub struct Chain {
     /// Unique; a part of every cache key and metric label.
     pub name: Arc<str>,
     /// Which method table applies.
-    pub family: FamilyName,
+    pub family: Family,
     /// The number every node must give as its chain id; `None` takes whatever they agree on.
     pub id: Option<u64>,
     /// Expected time between blocks.
@@ -100,7 +100,7 @@ pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) ->
         }
         let chain = chain(own, table, only, report);
         // Bitcoin's nodes give no number that names the chain.
-        if chain.id.is_none() && chain.family != FamilyName::Bitcoin {
+        if chain.id.is_none() && chain.family != Family::Bitcoin {
             let message = "not set: a node of another chain would not be noticed at start";
             let advice = "the number that eth_chainId gives, such as 1 for ethereum";
             report.warn(&table.id, message, advice);
@@ -117,9 +117,9 @@ fn chain(name: &str, table: &ChainTable, only: bool, report: &mut Report<'_>) ->
     // agreement when they are made, with a small margin (gateway-rules 47). Bitcoin: 10 minutes,
     // and the customary 6 confirmations.
     let (block_time, finality_depth) = match *table.family {
-        FamilyName::Ethereum => (Duration::from_secs(12), 64),
-        FamilyName::Harmony => (Duration::from_secs(2), 2),
-        FamilyName::Bitcoin => (Duration::from_secs(600), 6),
+        Family::Ethereum => (Duration::from_secs(12), 64),
+        Family::Harmony => (Duration::from_secs(2), 2),
+        Family::Bitcoin => (Duration::from_secs(600), 6),
     };
     let default = table.default.unwrap_or(only);
     let paths = (*table.paths).clone().unwrap_or_else(|| {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use settings::Report;
 use settings::value::{Bool, Count, Database, DatabaseAddress};
-use wire::method::FamilyName;
+use wire::family::Family;
 
 use super::chain::{self, Chain};
 use super::node::NodeTable;
@@ -109,7 +109,7 @@ pub(super) fn check(
         }
     };
     let is_verified = table.verify.is_set() && *table.verify != Verify::Off;
-    if is_verified && chains[chain].family == FamilyName::Harmony {
+    if is_verified && chains[chain].family == Family::Harmony {
         let message =
             "blocks of a Harmony chain cannot be verified, as it hashes them in its own way";
         report.error(&table.verify, message, "off, or no such line");

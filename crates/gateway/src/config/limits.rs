@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use settings::value::{Bool, Count, List};
 use settings::{Report, not_found};
-use wire::method::{FamilyName, family};
+use wire::family::Family;
+use wire::method::methods_of;
 
 use super::access::Access;
 use super::chain;
@@ -331,11 +332,11 @@ fn too_heavy(table: &LimitTable, limit: &Limit, chains: &[Chain], report: &mut R
     let LimitKind::Rate(terms) = limit.kind else { return };
     let most = terms.burst / CALL + 1;
     let own = |at: &usize| limit.chain.is_none_or(|chain| chain == *at);
-    let families: HashSet<FamilyName> =
+    let families: HashSet<Family> =
         (0..chains.len()).filter(own).map(|at| chains[at].family).collect();
     let mut heavy: Vec<(u32, &str)> = families
         .into_iter()
-        .flat_map(|name| family(name).methods())
+        .flat_map(|name| methods_of(name).methods())
         .filter(|method| u64::from(method.weight) > most && fits(&limit.methods, method.name))
         .map(|method| (method.weight, method.name))
         .collect();

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
+use settings::url::{NodeUrl, Transport};
 use settings::value::{Bool, Count, Duration, File};
 use settings::{Located, Report};
 
 use super::chain::{Chain, ChainTable};
-use super::url::{NodeUrl, Transport};
 use super::values::{DAY, GIB, HOUR, Headers, Host, Name, NodeAddress, SECOND, Size};
 use super::{chain, is_near};
 

@@ -7,9 +7,7 @@ use std::fmt;
 
 use fred::types::config::{Config, ServerConfig};
 
-use settings::MASK;
-
-use super::url;
+use settings::{MASK, url};
 
 #[cfg(test)]
 mod tests;

@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wire::answer::{write_error, write_error_raw, write_result};
 use wire::error::ErrorCode;
 use wire::quantity::write_decimal;
+use wire::response::{write_error, write_error_raw, write_result};
 
 use crate::access_log::pending::PendingRecord;
 use crate::call::cache_status::{CacheStatus, Tier};

@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wire::method::{FamilyName, family};
+use wire::family::Family;
+use wire::method::methods_of;
 
 use super::*;
 use crate::metrics::thread::Labels;
@@ -68,7 +69,7 @@ impl Scene {
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
 fn caller(name: &str) -> Counted<'_> {
-    let method = family(FamilyName::Ethereum).method(name);
+    let method = methods_of(Family::Ethereum).method(name);
     Counted {
         client: V4,
         chain: 0,

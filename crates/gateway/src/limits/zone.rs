@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use wire::method::stands_for;
+use wire::method::equivalent_log_method;
 
 use super::Counted;
 use super::table::{KEY_BYTES, KEY_BYTES_INLINE, Material, Table};
@@ -213,7 +213,7 @@ impl Part {
                 out.extend_from_slice(value.unwrap_or(b""));
             }
             (Part::Method, _) => {
-                let name = stands_for(caller.name).unwrap_or(caller.name);
+                let name = equivalent_log_method(caller.name).unwrap_or(caller.name);
                 out.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
             }
             (Part::Chain, _) => out.extend_from_slice(caller.chain_name.as_bytes()),

@@ -6,7 +6,8 @@
 use std::ops::{Deref, Index};
 use std::sync::Arc;
 
-use wire::method::{FamilyName, family};
+use wire::family::Family;
+use wire::method::methods_of;
 
 use super::counters::{
     GroupCounters, KeyCounters, MethodCounters, RuleCounters, ThreadCounters, UpstreamCounters,
@@ -47,7 +48,7 @@ pub(crate) struct Counters {
 pub(crate) struct ChainLabel {
     pub(crate) name: Arc<str>,
     /// Gives the names of the methods.
-    pub(crate) family: FamilyName,
+    pub(crate) family: Family,
 }
 
 /// Labels of all objects of one configuration.
@@ -86,7 +87,7 @@ impl Labels {
 impl ChainLabel {
     /// Returns the method names, in the order of the counters.
     pub(crate) fn methods(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let known = family(self.family).methods().map(|method| method.name);
+        let known = methods_of(self.family).methods().map(|method| method.name);
         known.chain(std::iter::once(OTHER_METHOD))
     }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use wire::call::{Call, Refusal};
+use wire::call::{Call, Rejection};
 use wire::method::Method;
 
 use super::Request;
@@ -16,21 +16,21 @@ use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
 /// The method's name; empty where there is no call.
-fn name_of<'a>(item: &'a Result<Call<'_>, Refusal<'_>>) -> &'a str {
+fn name_of<'a>(item: &'a Result<Call<'_>, Rejection<'_>>) -> &'a str {
     item.as_ref().map_or("", |call| &*call.method)
 }
 
 /// The row that a call is weighed by: a method in another case is what it may be to an upstream.
 fn weighed(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'static Method> {
     let family = cx.snapshot.chains[chain].family;
-    family.find(name).map(|(_, method)| method).or_else(|| family.in_any_case(name))
+    family.find(name).map(|(_, method)| method).or_else(|| family.method_ignoring_case(name))
 }
 
 /// Charges the limits of the chain in the URL and waits for the call's turn.
 pub(super) async fn limit<'a>(
     cx: &'a ThreadContext,
     request: &Request<'_>,
-    item: &Result<Call<'_>, Refusal<'_>>,
+    item: &Result<Call<'_>, Rejection<'_>>,
     now: &mut Instant,
 ) -> Result<Option<Box<Entered<'a>>>, Failure> {
     let Some(limits) = &cx.snapshot.limits else { return Ok(None) };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wire::call::{Call, Refusal};
+use wire::call::{Call, Rejection};
 
 use super::Request;
 use crate::access_log::record::CallRecord;
@@ -47,7 +47,7 @@ impl From<Failure> for Stop {
 pub(super) fn respond<'a>(
     cx: &ThreadContext,
     request: &Request<'_>,
-    item: Result<Call<'a>, Refusal<'a>>,
+    item: Result<Call<'a>, Rejection<'a>>,
     progress: &Progress,
     served: Result<(UpstreamResponse, CacheStatus), Stop>,
 ) -> Option<Answered<'a>> {

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use wire::call::Call;
-use wire::reach::Reach;
+use wire::effect::Effect;
 
 use super::Request;
 use crate::access::permit::{effect, permit};
@@ -105,7 +105,7 @@ pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Fai
     let snapshot = &cx.snapshot;
     let name = &*route.call.method;
     let effect = effect(snapshot.chains[route.chain].family, route.method(), name);
-    if effect == Reach::Read && !snapshot.has_method_lists {
+    if effect == Effect::Read && !snapshot.has_method_lists {
         return Ok(());
     }
     let group =

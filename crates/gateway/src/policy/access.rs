@@ -7,8 +7,9 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use wire::method::{FamilyName, stands_for};
-use wire::reach::{Reach, starts_with_any_case};
+use wire::effect::{Effect, starts_with_ignoring_case};
+use wire::family::Family;
+use wire::method::equivalent_log_method;
 
 use crate::policy::closed_set::closed_set;
 
@@ -49,12 +50,12 @@ impl MethodSet {
     pub fn has(&self, method: &str) -> bool {
         let lower = || method.bytes().map(|byte| byte.to_ascii_lowercase());
         self.exact.binary_search_by(|known| known.bytes().cmp(lower())).is_ok()
-            || self.prefixes.iter().any(|prefix| starts_with_any_case(method, prefix))
+            || self.prefixes.iter().any(|prefix| starts_with_ignoring_case(method, prefix))
     }
 
     /// Whether it names this method, or the one whose results this method returns.
     pub fn concerns(&self, method: &str) -> bool {
-        self.has(method) || stands_for(method).is_some_and(|other| self.has(other))
+        self.has(method) || equivalent_log_method(method).is_some_and(|other| self.has(other))
     }
 }
 
@@ -204,7 +205,7 @@ pub struct MethodCase<'a> {
     /// The method's name.
     pub method: &'a str,
     /// What the method acts on.
-    pub reach: Reach,
+    pub reach: Effect,
     /// What holds for all callers.
     pub policy: &'a Policy,
     /// The lists of the call's chain.
@@ -229,8 +230,8 @@ pub fn is_unsubscription(method: &str) -> bool {
 
 /// Whether a method is about filters that the gateway keeps itself: those of blocks and logs, where
 /// these have Ethereum's form. That a filter is such a one, its id tells.
-pub fn is_own_filter(family: FamilyName, method: &str) -> bool {
-    family == FamilyName::Ethereum
+pub fn is_own_filter(family: Family, method: &str) -> bool {
+    family == Family::Ethereum
         && matches!(
             method,
             "eth_newFilter"
@@ -249,14 +250,14 @@ pub fn is_own_filter(family: FamilyName, method: &str) -> bool {
 pub fn may_call(case: &MethodCase<'_>) -> Result<(), Denial> {
     let MethodCase { method, policy, grant, .. } = *case;
     match case.reach {
-        Reach::Read => {}
-        Reach::Transaction => {
+        Effect::Read => {}
+        Effect::Transaction => {
             let own = grant.and_then(|grant| grant.transactions);
             if !own.unwrap_or(policy.transactions) {
                 return Err(Denial::Transaction);
             }
         }
-        Reach::Node => {
+        Effect::Node => {
             let own = grant.is_some_and(|grant| grant.node_methods.has(method));
             if !own && !policy.node_methods.has(method) {
                 return Err(Denial::NodeMethod);

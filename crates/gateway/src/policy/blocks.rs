@@ -1,7 +1,8 @@
 //! `hmyv2_getBlocks` over a range of which the first part is known: what is asked of a node then,
 //! and how the two parts are put together. Blocks are copied as they came.
 
-use wire::block::{BlockForm, hash_of_value, write_number};
+use wire::block::{BlockFormat, write_number};
+use wire::hex::hash_from_value;
 use wire::json::walk;
 
 #[cfg(test)]
@@ -12,7 +13,7 @@ pub fn rest(params: &[u8], from: u64) -> Option<Vec<u8>> {
     let span = walk::spans(params).next()?;
     let mut rest = Vec::with_capacity(params.len() + 20);
     rest.extend_from_slice(&params[..span.start]);
-    write_number(&mut rest, BlockForm::Harmony, from);
+    write_number(&mut rest, BlockFormat::Harmony, from);
     rest.extend_from_slice(&params[span.end..]);
     Some(rest)
 }
@@ -20,10 +21,10 @@ pub fn rest(params: &[u8], from: u64) -> Option<Vec<u8>> {
 /// Two raw arrays of blocks as one; none if the second does not begin with a block whose parent is
 /// the last one of the first: its node is on another branch, or has nothing after it.
 pub fn join(first: &[u8], second: &[u8]) -> Option<Vec<u8>> {
-    let (_, last) = walk::edges_of(first)?;
-    let (next, _) = walk::edges_of(second)?;
-    let hash = hash_of_value(walk::member(last, "hash")?)?;
-    if hash_of_value(walk::member(next, "parentHash")?)? != hash {
+    let (_, last) = walk::first_and_last(first)?;
+    let (next, _) = walk::first_and_last(second)?;
+    let hash = hash_from_value(walk::member(last, "hash")?)?;
+    if hash_from_value(walk::member(next, "parentHash")?)? != hash {
         return None;
     }
     let before = first.trim_ascii().strip_suffix(b"]")?;

@@ -4,8 +4,9 @@
 //! at, [`usable`] on a hit, [`admit`] when an answer came. Facts about methods are in `wire`, the
 //! state of the chain in `heads`; bytes, ages and memory are the cache's business.
 
-use wire::block::{BlockRef, NamedBlock, Tag};
-use wire::method::{AnswerBlock, Bound, Method};
+use wire::block::ResponseBlock;
+use wire::block::{BlockId, BlockRef, BlockTag};
+use wire::method::{Method, Validity};
 
 use crate::policy::heads::{ChainView, Hash};
 
@@ -96,9 +97,9 @@ pub struct AnswerFacts {
     /// Its kind.
     pub kind: AnswerKind,
     /// How answers of the method name their block.
-    pub answer_block: AnswerBlock,
-    /// The first and last block that this answer names (`wire::block::named_blocks`).
-    pub named: Option<(NamedBlock, NamedBlock)>,
+    pub answer_block: ResponseBlock,
+    /// The first and last block that this answer names (`wire::block::response_blocks`).
+    pub named: Option<(BlockId, BlockId)>,
 }
 
 /// What a kept answer is bound to.
@@ -173,7 +174,7 @@ impl Refused {
 }
 
 /// What the answer to a call would be bound to, given the block that the call names (with the
-/// method's default applied, as `wire::block::block_ref` does).
+/// method's default applied, as `wire::method::Method::block_ref` does).
 pub fn decide(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Caching {
     let never = Caching {
         rule: CacheRule::Never,
@@ -186,22 +187,22 @@ pub fn decide(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Ca
     if method.write || method.sticky {
         return never;
     }
-    match method.bound {
-        Bound::Constant => Caching { rule: CacheRule::Constant, ..never },
-        Bound::Number => match block {
+    match method.validity {
+        Validity::Constant => Caching { rule: CacheRule::Constant, ..never },
+        Validity::Number => match block {
             Some(block) => at_block(method, block, view, never),
             None => never,
         },
-        Bound::Hash => match block {
+        Validity::Hash => match block {
             Some(BlockRef::Hash(_) | BlockRef::CanonicalHash(_)) => at_hash(method, view, never),
             _ => never,
         },
-        Bound::Transaction => Caching { rule: CacheRule::AtTransaction, ..never },
-        Bound::Head => {
+        Validity::Transaction => Caching { rule: CacheRule::AtTransaction, ..never },
+        Validity::Head => {
             Caching { from_view: method.head_value && view.head.is_some(), ..at_head(view, never) }
         }
-        Bound::Logs => Caching { rule: CacheRule::Logs, ..never },
-        Bound::Mempool | Bound::Never => never,
+        Validity::Logs => Caching { rule: CacheRule::Logs, ..never },
+        Validity::Mempool | Validity::Never => never,
     }
 }
 
@@ -215,7 +216,7 @@ fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching)
             Some(number) => at_number(method, number, view, never),
             None => never,
         },
-        BlockRef::Tag(Tag::Latest) => match view.head {
+        BlockRef::Tag(BlockTag::Latest) => match view.head {
             Some(head) => Caching {
                 resolved: Some(head.number),
                 ..at_number(method, head.number, view, never)
@@ -223,22 +224,22 @@ fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching)
             None => headless(view, never),
         },
         // Only where the nodes say what is final: our own depth is not what the client asked for.
-        BlockRef::Tag(Tag::Finalized) => match view.finalized {
+        BlockRef::Tag(BlockTag::Finalized) => match view.finalized {
             Some(number) if view.finalized_by_nodes => {
                 Caching { resolved: Some(number), ..at_number(method, number, view, never) }
             }
             _ => at_head(view, never),
         },
         // Safe moves only with the head. Earliest moves where nodes drop history.
-        BlockRef::Tag(Tag::Safe | Tag::Earliest) => at_head(view, never),
-        BlockRef::Tag(Tag::Pending) => never,
+        BlockRef::Tag(BlockTag::Safe | BlockTag::Earliest) => at_head(view, never),
+        BlockRef::Tag(BlockTag::Pending) => never,
     }
 }
 
 /// Where the next block completes an answer, a node is asked that has all blocks which are served.
 fn at_hash(method: &Method, view: &ChainView, never: Caching) -> Caching {
     let rule = CacheRule::AtHash;
-    match (method.behind_head, view.head) {
+    match (method.blocks_behind_head, view.head) {
         (0, _) => Caching { rule, ..never },
         (behind_head, Some(head)) => Caching { rule, min_head: head.number, behind_head, ..never },
         (_, None) => never,
@@ -258,11 +259,11 @@ fn at_number(method: &Method, number: u64, view: &ChainView, never: Caching) -> 
     };
     let finalized = view.is_finalized(number);
     // Some nodes complete the newest block's answer only with the next block, each with its own.
-    if below < method.behind_head {
+    if below < method.blocks_behind_head {
         return Caching { min_head: number, ..never };
     }
     let rule = CacheRule::AtNumber { number, finalized };
-    Caching { rule, min_head: number + method.behind_head, ..never }
+    Caching { rule, min_head: number + method.blocks_behind_head, ..never }
 }
 
 fn at_head(view: &ChainView, never: Caching) -> Caching {
@@ -335,7 +336,7 @@ fn at_number_admitted(
         // The block itself exists, so a node that does not have it is behind or pruned. Other
         // nulls (no such index in the block) live until the next head at most.
         return match answer.answer_block {
-            AnswerBlock::Block | AnswerBlock::EachNames => Err(Refused::Absent),
+            ResponseBlock::Itself | ResponseBlock::ElementMembers => Err(Refused::Absent),
             _ => at_head_admitted(caching, view),
         };
     }
@@ -348,7 +349,7 @@ fn at_number_admitted(
             return Err(Refused::NotCanonical);
         }
         hash = Some(first.hash);
-    } else if answer.kind == AnswerKind::Value && answer.answer_block == AnswerBlock::Block {
+    } else if answer.kind == AnswerKind::Value && answer.answer_block == ResponseBlock::Itself {
         return Err(Refused::Unnamed);
     }
     bound(number, hash, caching, view)

@@ -9,9 +9,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use wire::block::named_blocks;
+use wire::block::ResponseBlock;
+use wire::block::response_blocks;
 use wire::json::walk;
-use wire::method::AnswerBlock;
 use wire::quantity;
 
 use crate::policy::choose::hash64;
@@ -90,7 +90,7 @@ pub struct LogsFound {
 /// Judges the logs that a node gave for a filter.
 pub fn of_logs(wanted: &Wanted, span: Span, response: &[u8], judging: Judging<'_>) -> LogsFound {
     let Judging { view, headers, .. } = judging;
-    let named = named_blocks(AnswerBlock::EachNames, response);
+    let named = response_blocks(ResponseBlock::ElementMembers, response);
     let excludes = |hash: &Hash| {
         let block = headers.get(hash);
         block.and_then(|block| headers.may_have(block, wanted)) == Some(false)

@@ -8,9 +8,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use alloy_primitives::keccak256;
-use wire::json::text::Text;
+use wire::json::string::JsonString;
 use wire::json::walk;
-use wire::logs::Selection;
+use wire::logs::LogMatcher;
 use wire::quantity;
 
 use crate::policy::heads::Hash;
@@ -83,12 +83,12 @@ impl Contents {
 
 /// The eight first bytes of a raw hash.
 fn short_hash(raw: &[u8]) -> Option<u64> {
-    let hash = wire::block::hash_of_value(raw)?;
+    let hash = wire::hex::hash_from_value(raw)?;
     Some(u64::from_be_bytes(hash[..8].try_into().ok()?))
 }
 
 fn read_bloom(raw: &[u8]) -> Option<Box<[u8; BLOOM_BYTES]>> {
-    let text = Text::from_value(raw)?;
+    let text = JsonString::from_value(raw)?;
     let text = text.decode();
     let digits = text.strip_prefix(b"0x")?;
     if digits.len() != BLOOM_BYTES * 2 {
@@ -110,7 +110,7 @@ pub struct Wanted {
 
 impl Wanted {
     /// The bits of a selection. A position with very many alternatives is left out.
-    pub fn of(selection: &Selection) -> Wanted {
+    pub fn of(selection: &LogMatcher) -> Wanted {
         let few = |count: usize| count > 0 && count <= ALTERNATIVES_MAX;
         let addresses = selection.addresses();
         let addresses = few(addresses.len())

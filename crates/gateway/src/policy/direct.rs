@@ -259,7 +259,7 @@ fn has_first(params: &[u8], wanted: &str) -> bool {
         return false;
     }
     let Some(first) = wire::json::walk::elements(params).next() else { return false };
-    match wire::json::text::Text::from_value(first) {
+    match wire::json::string::JsonString::from_value(first) {
         Some(text) => *text.decode() == *wanted.as_bytes(),
         None => first == wanted.as_bytes(),
     }

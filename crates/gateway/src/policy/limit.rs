@@ -7,8 +7,8 @@
 //! (`cache/redis/zones.lua`); [`judge`] puts several zones together. Where states are kept is `limits.rs`;
 //! which limits apply to a call is decided there too.
 
-use wire::method::stands_for;
-use wire::reach::starts_with_any_case;
+use wire::effect::starts_with_ignoring_case;
+use wire::method::equivalent_log_method;
 
 #[cfg(test)]
 mod tests;
@@ -202,9 +202,9 @@ pub fn retry_share_ms(
 pub fn fits(patterns: &[Box<str>], name: &str) -> bool {
     let named = |name: &str| {
         patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => starts_with_any_case(name, prefix),
+            Some(prefix) => starts_with_ignoring_case(name, prefix),
             None => pattern.eq_ignore_ascii_case(name),
         })
     };
-    patterns.is_empty() || named(name) || stands_for(name).is_some_and(named)
+    patterns.is_empty() || named(name) || equivalent_log_method(name).is_some_and(named)
 }

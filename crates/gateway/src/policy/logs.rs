@@ -4,7 +4,7 @@
 //! as long as its last block is. Logs are copied as they came, never printed anew. Fetching the parts
 //! and the one failure that fails them all are `path`'s.
 
-use wire::block::{BlockRef, Tag};
+use wire::block::{BlockRef, BlockTag};
 use wire::filter::LogFilter;
 use wire::json::walk;
 use wire::quantity;
@@ -69,10 +69,10 @@ pub fn plan_filter(
     let Some(head) = view.head else {
         return LogsPlan::Forward;
     };
-    let resolve = |bound: Option<BlockRef>| match bound.unwrap_or(BlockRef::Tag(Tag::Latest)) {
+    let resolve = |bound: Option<BlockRef>| match bound.unwrap_or(BlockRef::Tag(BlockTag::Latest)) {
         BlockRef::Number(number) => Some(number),
-        BlockRef::Tag(Tag::Latest) => Some(head.number),
-        BlockRef::Tag(Tag::Finalized) => view.finalized.filter(|_| view.finalized_by_nodes),
+        BlockRef::Tag(BlockTag::Latest) => Some(head.number),
+        BlockRef::Tag(BlockTag::Finalized) => view.finalized.filter(|_| view.finalized_by_nodes),
         _ => None,
     };
     match (resolve(filter.from), resolve(filter.to)) {
@@ -181,7 +181,7 @@ pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeFault> {
     let mut last: Option<(u64, u64)> = None;
     for &(part, raw) in parts {
         let logs = contents(part, raw)?;
-        let Some((first_log, last_log)) = walk::edges_of(raw) else {
+        let Some((first_log, last_log)) = walk::first_and_last(raw) else {
             continue;
         };
         for (log, may_equal) in [(first_log, false), (last_log, true)] {

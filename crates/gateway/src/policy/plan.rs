@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use wire::block::{BlockRef, NotABlock, block_ref};
+use wire::block::{BlockRef, BlockRefError};
 use wire::call::Params;
-use wire::method::{Bound, Method};
+use wire::method::{Method, Validity};
 
 use super::cacheable::{CacheRule, Caching, decide};
 use super::heads::ChainView;
@@ -39,7 +39,7 @@ pub struct Lookup {
     /// What the response depends on, and the height that an upstream must have reached.
     pub caching: Caching,
     /// The block parameter, and where it stands in the parameters.
-    pub block: Result<Option<(BlockRef, Range<usize>)>, NotABlock>,
+    pub block: Result<Option<(BlockRef, Range<usize>)>, BlockRefError>,
     /// Equal calls in flight share one response.
     pub coalesce: bool,
 }
@@ -52,10 +52,10 @@ pub fn plan(
     on: Switches,
 ) -> Plan {
     let Some(method) = method else { return Plan::Forward };
-    if method.bound == Bound::Logs {
+    if method.validity == Validity::Logs {
         return Plan::Logs(method);
     }
-    let block = block_ref(method, params);
+    let block = method.block_ref(params);
     let named = block.as_ref().ok().and_then(Option::as_ref).map(|(block, _)| block);
     let caching = without_cache_unless(on.cache, decide(method, named, view));
     match view.head {

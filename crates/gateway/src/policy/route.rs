@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use wire::reach::starts_with_any_case;
+use wire::effect::starts_with_ignoring_case;
 
 #[cfg(test)]
 mod tests;
@@ -118,7 +118,7 @@ impl Methods {
         }
         self.prefixes
             .iter()
-            .find(|(prefix, _)| starts_with_any_case(method, prefix))
+            .find(|(prefix, _)| starts_with_ignoring_case(method, prefix))
             .map_or(self.rest, |&(_, group)| group)
     }
 

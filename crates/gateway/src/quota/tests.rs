@@ -61,7 +61,7 @@ fn calls_count_as_they_weigh() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", ""));
     let quotas = Quotas::after(None, &config).unwrap();
-    let family = wire::method::family(wire::method::FamilyName::Ethereum);
+    let family = wire::method::methods_of(wire::family::Family::Ethereum);
     let light = family.method("eth_blockNumber").unwrap();
     let heavy = family.methods().find(|method| method.weight > 10).unwrap();
     assert!(quotas.charge(grant(&config, 1), Some(heavy), NEARLY_DECEMBER).is_err());

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use futures_util::StreamExt;
 use wire::call::{Call, Params};
 use wire::filter::LogFilter;
-use wire::key::Resolved;
+use wire::key::ResolvedBlock;
 use wire::method::Method;
 
 use super::{answer_ask, kept, write_call_key};
@@ -41,7 +41,7 @@ pub(super) async fn answer(
 ) -> (UpstreamResponse, CacheStatus) {
     let config = &cx.snapshot.config.cache;
     let view = cx.snapshot.chains[ask.chain].view.load_full();
-    let filter = LogFilter::read(&call.params).ok().filter(|_| cx.snapshot.cache.is_some());
+    let filter = LogFilter::from_params(&call.params).ok().filter(|_| cx.snapshot.cache.is_some());
     let Some(filter) = filter else { return answer_ask(cx, ask, None).await };
     let (chunk, parts_max) = (config.logs_chunk_blocks, config.logs_parts_max);
     let parts = match plan_filter(&filter, &view, chunk, parts_max) {
@@ -69,7 +69,7 @@ pub(super) async fn answer(
         filter.write_params(&mut params, part.from, part.to);
         let params = Some(Cow::Owned(params));
         let ask = UpstreamRequest { params, caching: part.caching(&view), ..ask.clone() };
-        let range = Resolved::Range { from: part.from, to: part.to };
+        let range = ResolvedBlock::Range { from: part.from, to: part.to };
         let held = held.as_ref().filter(|(held, _)| held == part).map(|(_, fetched)| fetched);
         let (held, call, view, left) = (held.cloned(), &call.params, &view, &left);
         let gathered = &gathered;
@@ -123,7 +123,7 @@ pub(super) async fn one(
     ask: UpstreamRequest<'_>,
     params: &Params<'_>,
     method: &'static Method,
-    block: Option<Resolved>,
+    block: Option<ResolvedBlock>,
     view: &ChainView,
 ) -> (UpstreamResponse, CacheStatus) {
     let mut key = Vec::new();

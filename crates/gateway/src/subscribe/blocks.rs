@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use wire::block::hash_of_value;
+use wire::hex::hash_from_value;
 use wire::json::walk;
-use wire::logs::{LogKeys, removed};
+use wire::logs::{LogFields, mark_removed};
 
 use crate::call::response::Payload;
 use crate::policy::contents::{Contents, Wanted};
@@ -39,7 +39,7 @@ const KEPT_BLOCKS: usize = 64;
 const KEPT_BYTES: usize = 64 << 20;
 
 /// Logs with what they are selected by.
-pub(super) type Logs = Vec<(LogKeys, Bytes)>;
+pub(super) type Logs = Vec<(LogFields, Bytes)>;
 
 /// Nobody could say it now.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ pub(super) async fn block(
 ) -> Result<Bytes, NotYet> {
     let params = format!("[\"{}\",false]", hex(&head.hash));
     let block = ask(cx, chain, "eth_getBlockByHash", &params, head, false).await?;
-    let hash = walk::member(&block, "hash").and_then(hash_of_value);
+    let hash = walk::member(&block, "hash").and_then(hash_from_value);
     if hash == Some(head.hash) { Ok(block) } else { Err(NotYet) }
 }
 
@@ -159,7 +159,8 @@ impl Blocks {
                     // From before anybody wanted to know; nodes may have forgotten the block.
                     None => Arc::new(self.fetch(cx, chain, head).await.unwrap_or_default()),
                 };
-                let marked = logs.iter().map(|(keys, raw)| (keys.clone(), removed(raw).into()));
+                let marked =
+                    logs.iter().map(|(keys, raw)| (keys.clone(), mark_removed(raw).into()));
                 Ok(Arc::new(marked.collect()))
             }
         }
@@ -176,7 +177,7 @@ impl Blocks {
         // Not through the cache: an empty answer that is doubted here would be kept there for ever.
         let raw = ask(cx, chain, "eth_getLogs", &params, head, true).await?;
         let read = |log: &[u8]| {
-            let keys = LogKeys::read(log).filter(|keys| keys.block_hash == head.hash)?;
+            let keys = LogFields::parse(log).filter(|keys| keys.block_hash == head.hash)?;
             Some((keys, raw.slice_ref(log)))
         };
         let logs: Option<Logs> = walk::elements(&raw).map(read).collect();
@@ -268,7 +269,7 @@ mod tests {
         let blocks = Blocks::default();
         for byte in 0..100 {
             let keys =
-                LogKeys { number: 1, block_hash: [byte; 32], address: [0; 20], topics: vec![] };
+                LogFields { number: 1, block_hash: [byte; 32], address: [0; 20], topics: vec![] };
             let raw = Bytes::from(vec![b' '; KEPT_BYTES / 10]);
             blocks.keep([byte; 32], &Arc::new(vec![(keys, raw)]));
             blocks.keep([byte; 32], &Arc::default());

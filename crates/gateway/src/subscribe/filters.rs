@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turnstile;
 use wire::call::{Call, Params};
-use wire::json::text::Text;
+use wire::json::string::JsonString;
 use wire::json::walk;
 
 use super::blocks::FETCHES;
@@ -117,7 +117,7 @@ fn first<'a>(params: &Params<'a>) -> Option<&'a [u8]> {
 }
 
 fn id_of(params: &Params<'_>) -> Option<u128> {
-    let id = Text::from_value(first(params)?)?;
+    let id = JsonString::from_value(first(params)?)?;
     let id = id.to_str()?;
     u128::from_str_radix(id.strip_prefix("0x")?, 16).ok()
 }

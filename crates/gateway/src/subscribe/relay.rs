@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use wire::answer::{Outcome, read_answer};
 use wire::call::Params;
 use wire::json::walk;
-use wire::key::{NoKey, write_params};
+use wire::key::{KeyError, write_params};
+use wire::response::{Outcome, parse_response};
 
 use super::source::Source;
 use super::stream::{Refused, Standing, Stream, Turn};
@@ -52,7 +52,7 @@ impl Order {
     }
 
     /// Equal for those who want the same of the same nodes, however they write it.
-    pub(super) fn key(&self, params: &Params<'_>) -> Result<Vec<u8>, NoKey> {
+    pub(super) fn key(&self, params: &Params<'_>) -> Result<Vec<u8>, KeyError> {
         let mut key = Vec::new();
         for part in [self.group.as_bytes(), self.method.as_bytes()] {
             key.extend_from_slice(part);
@@ -157,7 +157,7 @@ async fn relay(
         return Ended::Lost;
     };
     let Ok((_, answer)) = call.await else { return Ended::Lost };
-    match read_answer(&answer, DEPTH_MAX).map(|answer| answer.outcome) {
+    match parse_response(&answer, DEPTH_MAX).map(|answer| answer.outcome) {
         Ok(Outcome::Result(_)) => {}
         Ok(Outcome::Error { raw, .. }) => return Ended::Refused(answer.slice_ref(raw)),
         Err(_) => return Ended::Lost,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use wire::block::header_of;
+use wire::block::header_from_block;
 
 use super::blocks::{FETCHES, NotYet};
 use super::relay::Order;
@@ -169,7 +169,7 @@ impl Source {
         match (tells, change) {
             (Tells::Headers, Change::Added(head)) => {
                 let block = blocks::block(cx, chain, head).await?;
-                Ok(Some(Turn::All(header_of(&block).into())))
+                Ok(Some(Turn::All(header_from_block(&block).into())))
             }
             // That a block was dropped is told by the one in its place.
             (Tells::Headers, Change::Dropped(_)) => Ok(None),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use wire::json::text::Text;
+use wire::json::string::JsonString;
 use wire::json::walk;
 
 use crate::call::request::UpstreamRequest;
@@ -31,7 +31,7 @@ fn namespace(method: &str) -> Option<&str> {
 
 fn hash_of(params: &[u8]) -> Option<Bytes> {
     let first = walk::elements(params).next()?;
-    let digits = Text::from_value(first)?.raw.strip_prefix(b"0x")?;
+    let digits = JsonString::from_value(first)?.raw.strip_prefix(b"0x")?;
     let raw = alloy_primitives::hex::decode(digits).ok()?;
     let hash = alloy_primitives::keccak256(raw);
     Some(Bytes::from(format!("\"{hash:#x}\"")))

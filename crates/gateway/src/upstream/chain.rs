@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 use tokio::sync::watch;
-use wire::method::{Family, family};
+use wire::method::{MethodTable, methods_of};
 
 use crate::config;
 use crate::policy::contents::Headers;
@@ -19,7 +19,7 @@ pub(crate) struct ChainState {
     /// What stands for it in the keys of the cache: its name, or, should a name be given to another
     /// chain while this process runs, something that no chain before it had.
     pub(crate) key: Arc<str>,
-    pub(crate) family: &'static Family,
+    pub(crate) family: &'static MethodTable,
     pub(crate) view: ArcSwap<ChainView>,
     /// What the headers of its newest blocks say. Locked while one response is compared with them.
     pub(crate) headers: RwLock<Headers>,
@@ -44,7 +44,7 @@ impl ChainState {
         ChainState {
             name: Arc::clone(&chain.name),
             key,
-            family: family(chain.family),
+            family: methods_of(chain.family),
             view: ArcSwap::default(),
             headers: RwLock::default(),
             turned: watch::Sender::new(()),

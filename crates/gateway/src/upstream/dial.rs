@@ -5,12 +5,12 @@
 use std::sync::Arc;
 use std::{fmt, io};
 
+use settings::url::{NodeUrl, Transport};
 use tokio::io::DuplexStream;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use crate::config::node::{Node, Tls};
-use crate::config::url::{NodeUrl, Transport};
 use crate::upstream::stream::Stream;
 
 /// Makes one end of a stream in memory whose other end a simulated node serves.

@@ -3,12 +3,13 @@
 //! The decisions are `policy/complete.rs`; this file finds out what they need: which blocks the call
 //! names, what the chain's headers say, and how old the logs are that the node has shown.
 
-use wire::block::{BlockRef, Tag, block_ref};
+use wire::block::ResponseBlock;
+use wire::block::{BlockRef, BlockTag};
 use wire::call::Params;
 use wire::filter::LogFilter;
 use wire::json::walk;
-use wire::logs::Selection;
-use wire::method::{AnswerBlock, Bound, Method};
+use wire::logs::LogMatcher;
+use wire::method::{Method, Validity};
 
 use crate::call::request::UpstreamRequest;
 use crate::call::response::Payload;
@@ -33,7 +34,9 @@ pub(crate) fn opinion(
     };
     let params = Params::Array(ask.params.as_deref()?);
     let doubt = match ask.method? {
-        method if method.bound == Bound::Logs => of_filter(upstreams, ask, attempt.node, result)?,
+        method if method.validity == Validity::Logs => {
+            of_filter(upstreams, ask, attempt.node, result)?
+        }
         method if has_receipts(method) => of_block(upstreams, ask, method, &params, result)?,
         method if is_null_transaction(method, result) => {
             let Params::Array(params) = params else { return None };
@@ -51,8 +54,8 @@ fn has_receipts(method: &Method) -> bool {
 }
 
 fn is_null_transaction(method: &Method, result: &[u8]) -> bool {
-    method.bound == Bound::Transaction
-        && method.answer_block == AnswerBlock::Names
+    method.validity == Validity::Transaction
+        && method.response_block == ResponseBlock::Members
         && result == b"null"
 }
 
@@ -76,8 +79,8 @@ fn of_filter(
     result: &[u8],
 ) -> Option<Doubt> {
     let raw = walk::elements(ask.params.as_deref()?).next()?;
-    let filter = LogFilter::of(raw).ok()?;
-    let wanted = Wanted::of(&Selection::read(raw).ok()?);
+    let filter = LogFilter::parse(raw).ok()?;
+    let wanted = Wanted::of(&LogMatcher::parse(raw).ok()?);
     let chain = &upstreams.topology.chains[ask.chain];
     let span = span(&filter, &chain.view.load())?;
     if result.first() != Some(&b'[') {
@@ -102,16 +105,16 @@ fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
         return Some(Span::Hash(hash));
     }
     let head = view.head?.number;
-    let from = match filter.from.unwrap_or(BlockRef::Tag(Tag::Latest)) {
+    let from = match filter.from.unwrap_or(BlockRef::Tag(BlockTag::Latest)) {
         BlockRef::Number(number) => number,
-        BlockRef::Tag(Tag::Latest) => head,
-        BlockRef::Tag(Tag::Finalized) if view.finalized_by_nodes => view.finalized?,
+        BlockRef::Tag(BlockTag::Latest) => head,
+        BlockRef::Tag(BlockTag::Finalized) if view.finalized_by_nodes => view.finalized?,
         // Where these stand is the node's word: only what is young is judged.
         _ => head.saturating_sub(YOUNG_BLOCKS),
     };
-    let to = match filter.to.unwrap_or(BlockRef::Tag(Tag::Latest)) {
+    let to = match filter.to.unwrap_or(BlockRef::Tag(BlockTag::Latest)) {
         BlockRef::Number(number) => number,
-        BlockRef::Tag(Tag::Latest) => head,
+        BlockRef::Tag(BlockTag::Latest) => head,
         _ => return None,
     };
     Some(Span::Range { from, to })
@@ -124,7 +127,7 @@ fn of_block(
     params: &Params<'_>,
     result: &[u8],
 ) -> Option<Doubt> {
-    let (block, _) = block_ref(method, params).ok()??;
+    let (block, _) = method.block_ref(params).ok()??;
     let view = upstreams.topology.chains[ask.chain].view.load();
     let (hash, by_height) = match block {
         BlockRef::Hash(hash) | BlockRef::CanonicalHash(hash) => (Some(hash), false),
@@ -132,7 +135,7 @@ fn of_block(
             return None;
         }
         BlockRef::Number(number) => (view.canonical(number), true),
-        BlockRef::Tag(Tag::Latest) => (Some(view.head?.hash), true),
+        BlockRef::Tag(BlockTag::Latest) => (Some(view.head?.hash), true),
         BlockRef::Tag(_) => return None,
     };
     Some(judging(upstreams, ask, 0, |judging| of_receipts(hash, by_height, result, judging)))

@@ -14,13 +14,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
-use wire::answer::{
-    Answer, AnswerFault, Answers, Outcome, call_bytes, read_answers, write_call_raw,
-    write_error_raw,
-};
+use wire::call::{call_bytes, write_call};
 use wire::json::walk;
 use wire::method::Repeat;
 use wire::quantity::Decimal;
+use wire::response::{
+    Outcome, Response, ResponseError, Responses, parse_responses, write_error_raw,
+};
 
 use crate::call::failure::{Kind, Origin, Sent};
 use crate::call::request::UpstreamRequest;
@@ -122,7 +122,7 @@ impl Gather {
             return None;
         }
         let bound = self.bound.borrow_mut().get(upstreams.now());
-        let id = Decimal::of(upstreams.next_id());
+        let id = Decimal::new(upstreams.next_id());
         let bytes = call_bytes(id.as_bytes(), &ask.name, ask.params.as_deref());
         if bound < 2 || bytes > BYTES_MAX / 2 {
             return None;
@@ -210,7 +210,7 @@ impl Gather {
             body,
             reusable: true,
         };
-        let read = read_answers(body, DEPTH_MAX, calls.waiting.len());
+        let read = parse_responses(body, DEPTH_MAX, calls.waiting.len());
         match read.as_ref().map(|answers| (answers, error_of_all(answers))) {
             Ok((_, Some((raw, code, message)))) => {
                 let (status, retry_after) = (*status, *retry_after);
@@ -224,7 +224,7 @@ impl Gather {
                     Part::Answered(whole(own.into()))
                 });
             }
-            Ok((Answers::Batch(answers), None)) => {
+            Ok((Responses::Batch(answers), None)) => {
                 let mut parts = parts(body, answers);
                 calls.give(|id| {
                     parts.take(id).map_or(Part::Alone, |own| Part::Answered(whole(own)))
@@ -256,7 +256,7 @@ impl Batch {
         if !calls.listed.is_empty() {
             calls.listed.push(b',');
         }
-        write_call_raw(&mut calls.listed, id.as_bytes(), &ask.name, ask.params.as_deref());
+        write_call(&mut calls.listed, id.as_bytes(), &ask.name, ask.params.as_deref());
         let (sender, receiver) = oneshot::channel();
         calls.waiting.push(Waiting { id: *id, part: sender });
         calls.deadline = calls.deadline.max(deadline);
@@ -293,10 +293,10 @@ impl Calls {
 
 /// The one error that answers a whole batch, with its code and message: as an object, or, as geth
 /// does it (`rpc` package, `respondWithBatchTooLarge`), alone in an array under the first call's id.
-fn error_of_all<'a>(answers: &'a Answers<'a>) -> Option<(&'a [u8], i64, &'a str)> {
+fn error_of_all<'a>(answers: &'a Responses<'a>) -> Option<(&'a [u8], i64, &'a str)> {
     let answer = match answers {
-        Answers::One(answer) => answer,
-        Answers::Batch(answers) => match answers.as_slice() {
+        Responses::Single(answer) => answer,
+        Responses::Batch(answers) => match answers.as_slice() {
             [Ok(answer)] => answer,
             _ => return None,
         },
@@ -313,7 +313,7 @@ struct Parts<'a> {
     parts: Vec<(&'a [u8], Option<Bytes>)>,
 }
 
-fn parts<'a>(body: &'a Bytes, answers: &[Result<Answer<'a>, AnswerFault>]) -> Parts<'a> {
+fn parts<'a>(body: &'a Bytes, answers: &[Result<Response<'a>, ResponseError>]) -> Parts<'a> {
     let raw = walk::elements(body);
     let mut parts: Vec<(&[u8], Option<Bytes>)> = Vec::with_capacity(answers.len());
     for (raw, answer) in raw.zip(answers) {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use wire::answer::call_bytes;
+use wire::call::call_bytes;
 
 use crate::call::request::UpstreamRequest;
 use crate::config::Config;

@@ -8,9 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use wire::answer::{Answer, Outcome, call_bytes, read_answer, write_call_raw};
+use wire::call::{call_bytes, write_call};
 use wire::method::Repeat;
 use wire::quantity::Decimal;
+use wire::response::{Outcome, Response, parse_response};
 
 use crate::call::failure::{Failure, Kind, Sent};
 use crate::call::request::UpstreamRequest;
@@ -214,7 +215,7 @@ async fn exchange_http(
             return gathered;
         }
     }
-    let call = Call { id: Decimal::of(upstreams.next_id()), ask };
+    let call = Call { id: Decimal::new(upstreams.next_id()), ask };
     let bytes_max = upstreams.topology.config.groups[ask.group].answer_bytes_max;
     let answer = post(upstreams, node, &call, deadline, fresh, bytes_max).await?;
     Ok((call.id, answer))
@@ -232,7 +233,7 @@ impl Body for Call<'_> {
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        write_call_raw(out, self.id.as_bytes(), &self.ask.name, self.ask.params.as_deref());
+        write_call(out, self.id.as_bytes(), &self.ask.name, self.ask.params.as_deref());
     }
 }
 
@@ -252,7 +253,7 @@ fn failed(node: usize, broken: Broken) -> Attempt {
 /// Reads the JSON-RPC answer out of an HTTP answer and says what it means.
 fn read(node: usize, ask: &UpstreamRequest<'_>, id: &Decimal, http: HttpAnswer) -> Attempt {
     let HttpAnswer { status, retry_after, body, .. } = http;
-    let answer = read_answer(&body, DEPTH_MAX).ok();
+    let answer = parse_response(&body, DEPTH_MAX).ok();
     let answer = answer.filter(|answer| is_ours(answer, id.as_bytes()));
     let Some(answer) = answer else {
         let verdict = classify(&Heard::Http { status, retry_after });
@@ -284,7 +285,7 @@ fn read(node: usize, ask: &UpstreamRequest<'_>, id: &Decimal, http: HttpAnswer) 
 
 /// Whether an answer is the one to the call with this id. An error that a node gives before it has
 /// read the id bears `null` (JSON-RPC 2.0, section 5).
-pub(crate) fn is_ours(answer: &Answer<'_>, expected: &[u8]) -> bool {
+pub(crate) fn is_ours(answer: &Response<'_>, expected: &[u8]) -> bool {
     answer.id == expected
         || (answer.id == b"null" && matches!(answer.outcome, Outcome::Error { .. }))
 }

@@ -224,7 +224,7 @@ impl Trunk {
         }
         let mut out = self.out.borrow_mut();
         let key = self.table.borrow_mut().enter(now, deadline, out.end())?;
-        let id = Decimal::of(key.id());
+        let id = Decimal::new(key.id());
         let written = self.writing.call(&mut out.bytes, id.as_bytes(), name, params);
         drop(out);
         let call = Call { trunk: Rc::clone(self), key: Some(key) };
@@ -309,7 +309,7 @@ impl Future for Call {
         let polled = self.trunk.table.borrow_mut().poll(key, cx.waker());
         polled.map(|outcome| {
             self.key = None;
-            outcome.map(|answer| (Decimal::of(key.id()), answer))
+            outcome.map(|answer| (Decimal::new(key.id()), answer))
         })
     }
 }

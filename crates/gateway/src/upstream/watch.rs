@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use wire::method::FamilyName;
+use wire::family::Family;
 use wire::quantity;
 
 use crate::config;
@@ -277,8 +277,8 @@ impl Watched {
 
     /// Whether the node serves this chain, as far as it says; a node of another chain is put out
     /// for good.
-    async fn check_id(&self, line: &mut Line, family: FamilyName) -> bool {
-        if family == FamilyName::Bitcoin {
+    async fn check_id(&self, line: &mut Line, family: Family) -> bool {
+        if family == Family::Bitcoin {
             self.state.identify(None);
             return true;
         }
@@ -308,7 +308,7 @@ impl Watched {
         !foreign
     }
 
-    async fn seen(&self, line: &mut Line, family: FamilyName, seen: HeadSeen) {
+    async fn seen(&self, line: &mut Line, family: Family, seen: HeadSeen) {
         let (topology, place) = (self.topology(), line.place);
         let node = self.node(&topology, place);
         let now = topology.now();
@@ -344,7 +344,7 @@ impl Watched {
     }
 
     /// Fetches the headers that link a node's new head to what is known of it.
-    async fn link(&self, line: &mut Line, family: FamilyName, mut asks: Vec<Ask>) {
+    async fn link(&self, line: &mut Line, family: Family, mut asks: Vec<Ask>) {
         let place = line.place;
         let mut asked = 0;
         while let Some(Ask { number, .. }) = asks.pop() {
@@ -439,8 +439,8 @@ impl Watched {
 fn head_settings(chain: &config::chain::Chain) -> HeadSettings {
     let depth = chain.finality_depth;
     let finality = match chain.family {
-        FamilyName::Ethereum => Finality::FromNodesOr(depth),
-        FamilyName::Harmony | FamilyName::Bitcoin => Finality::Depth(depth),
+        Family::Ethereum => Finality::FromNodesOr(depth),
+        Family::Harmony | Family::Bitcoin => Finality::Depth(depth),
     };
     HeadSettings {
         window: WINDOW.max(chain.finality_depth.try_into().unwrap_or(WINDOW)),

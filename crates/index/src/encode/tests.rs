@@ -1,7 +1,7 @@
 //! Goal: encoded blocks are decoded byte for byte, and responses that do not belong together are
 //! rejected. Method: a mainnet block with 202 receipts.
 
-use wire::logs::Selection;
+use wire::logs::LogMatcher;
 
 use super::*;
 use crate::compression::train;
@@ -75,14 +75,14 @@ fn real_receipts_survive_and_take_a_quarter_of_their_size() {
     reader.write_transactions(&mut decoded, &context, number, receipt).unwrap();
     assert!(decoded == receipts);
     let limits = SearchLimits { logs: 1000, bytes: 1 << 20, deadline: None };
-    let mut count = |selection: &Selection, limits| {
+    let mut count = |selection: &LogMatcher, limits| {
         reader.write_logs(&mut Vec::new(), selection, (number, number), limits)
     };
-    assert_eq!(count(&Selection::default(), limits).unwrap(), 463);
+    assert_eq!(count(&LogMatcher::default(), limits).unwrap(), 463);
     let few = SearchLimits { logs: 462, ..limits };
-    assert!(count(&Selection::default(), few).is_err());
+    assert!(count(&LogMatcher::default(), few).is_err());
     let late = SearchLimits { deadline: Some(std::time::Instant::now()), ..limits };
-    let transfers = Selection::read(
+    let transfers = LogMatcher::parse(
         br#"{"topics":["0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"]}"#,
     )
     .unwrap();

@@ -140,7 +140,7 @@ impl Sampler<'_> {
         for _ in 0..TRIES {
             let number = self.block_number();
             let mut logs = b"[".to_vec();
-            let all = wire::logs::Selection::default();
+            let all = wire::logs::LogMatcher::default();
             let limits = SearchLimits::NONE;
             let count = self.reader.write_logs(&mut logs, &all, (number, number), limits)?;
             logs.push(b']');

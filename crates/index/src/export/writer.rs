@@ -12,7 +12,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
-use wire::json::text::Text;
+use wire::json::string::JsonString;
 use wire::json::walk;
 use wire::quantity;
 
@@ -102,7 +102,7 @@ impl TableWriter {
                     }
                 }
                 (Values::Texts(texts), Some(raw)) => {
-                    let text = Text::from_value(raw).ok_or_else(|| unfit("a string"))?;
+                    let text = JsonString::from_value(raw).ok_or_else(|| unfit("a string"))?;
                     let mut text = text.decode().into_owned();
                     if column.kind == ColumnType::Amount {
                         text = decimal(&text).ok_or_else(|| unfit("a quantity of 256 bits"))?;

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use wire::json::cursor::{Cursor, Malformed, Visitor};
-use wire::json::text::Text;
+use wire::json::string::JsonString;
 
 use super::context::{
     BLOCK_HASH, BlockContext, HASH, INDEX, NUMBER, TIMESTAMP, TransactionContext,
@@ -94,7 +94,7 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
     ///
     /// # Errors
     /// If the JSON ends before the object does.
-    pub fn next_name(&mut self) -> Result<Option<Text<'a>>, Malformed> {
+    pub fn next_name(&mut self) -> Result<Option<JsonString<'a>>, Malformed> {
         self.cursor.next_name()
     }
 

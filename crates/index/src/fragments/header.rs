@@ -1,7 +1,8 @@
 //! The header members that identify and link a block.
 
+use wire::hex;
 use wire::json::walk;
-use wire::{block, quantity};
+use wire::quantity;
 
 /// The members by which an index identifies a block and links it to the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +26,7 @@ impl BlockHeader {
         let names = ["hash", "number", "parentHash", "timestamp"];
         let [hash, number, parent_hash, timestamp] = walk::fields_of(raw, names);
         let hash_of = |value: Option<&[u8]>, name: &str| {
-            let read = value.and_then(block::hash_of_value);
+            let read = value.and_then(hex::hash_from_value);
             read.ok_or_else(|| format!("block.{name}: must be 0x and 64 hexadecimal digits"))
         };
         let number_of = |value: Option<&[u8]>, name: &str| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustls::crypto::aws_lc_rs;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use super::url::NodeUrl;
+use super::endpoint::Endpoint;
 use super::{CONNECT_TIMEOUT, CallError, MESSAGE_BYTES_MAX, TIMEOUT, excerpt};
 
 /// An HTTP client of one node.
@@ -18,7 +18,7 @@ pub(super) struct HttpConnection {
 
 impl HttpConnection {
     /// A client that connects with its first exchange.
-    pub(super) fn new(node: &NodeUrl) -> HttpConnection {
+    pub(super) fn new(node: &Endpoint) -> HttpConnection {
         let roots = match node.roots() {
             None => RootCerts::WebPki,
             Some(roots) => {
@@ -40,7 +40,7 @@ impl HttpConnection {
             .timeout_global(Some(TIMEOUT))
             .build()
             .new_agent();
-        let scheme = if node.tls() { "https" } else { "http" };
+        let scheme = if node.url().tls() { "https" } else { "http" };
         HttpConnection { agent, url: node.with_scheme(scheme), headers: node.headers().to_vec() }
     }
 

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Instant;
 
-use wire::json::split::{Cut, Splitter};
+use wire::json::splitter::{Split, Splitter};
 
 use super::{CallError, MESSAGE_BYTES_MAX, TIMEOUT};
 
@@ -48,12 +48,12 @@ impl IpcConnection {
             }
             let malformed = |_| CallError::Malformed("not json".to_owned());
             match splitter.next(&buffer[..read]).map_err(malformed)? {
-                Cut::Ends(end) => {
+                Split::End(end) => {
                     body.extend_from_slice(&buffer[..end]);
                     return Ok(body);
                 }
-                Cut::Within => body.extend_from_slice(&buffer[..read]),
-                Cut::Between => {}
+                Split::Incomplete => body.extend_from_slice(&buffer[..read]),
+                Split::Whitespace => {}
             }
             if body.len() as u64 > MESSAGE_BYTES_MAX {
                 return Err(CallError::Malformed(format!("more than {MESSAGE_BYTES_MAX} bytes")));

@@ -12,7 +12,7 @@ use tungstenite::http::{HeaderName, HeaderValue};
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
 
-use super::url::NodeUrl;
+use super::endpoint::Endpoint;
 use super::{CONNECT_TIMEOUT, CallError, MESSAGE_BYTES_MAX, TIMEOUT, excerpt};
 
 trait Stream: Read + Write + Send {}
@@ -28,11 +28,11 @@ fn failed(error: impl std::fmt::Display) -> CallError {
 }
 
 impl WebSocketConnection {
-    pub(super) fn connect(node: &NodeUrl) -> Result<WebSocketConnection, CallError> {
+    pub(super) fn connect(node: &Endpoint) -> Result<WebSocketConnection, CallError> {
         let stream = connect_tcp(node)?;
         let stream: Box<dyn Stream> =
-            if node.tls() { Box::new(connect_tls(node, stream)?) } else { Box::new(stream) };
-        let url = node.with_scheme(if node.tls() { "wss" } else { "ws" });
+            if node.url().tls() { Box::new(connect_tls(node, stream)?) } else { Box::new(stream) };
+        let url = node.with_scheme(if node.url().tls() { "wss" } else { "ws" });
         let mut request =
             url.into_client_request().map_err(|_| CallError::Transport("not a url".to_owned()))?;
         for (name, value) in node.headers() {
@@ -75,9 +75,9 @@ impl WebSocketConnection {
     }
 }
 
-fn connect_tcp(node: &NodeUrl) -> Result<TcpStream, CallError> {
-    let mut last = CallError::Transport(format!("{} has no address", node.host()));
-    for address in (node.host(), node.port()).to_socket_addrs().map_err(failed)? {
+fn connect_tcp(node: &Endpoint) -> Result<TcpStream, CallError> {
+    let mut last = CallError::Transport(format!("{} has no address", node.url().host()));
+    for address in (node.url().host(), node.url().port()).to_socket_addrs().map_err(failed)? {
         match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             Ok(stream) => {
                 stream.set_nodelay(true).map_err(failed)?;
@@ -92,7 +92,7 @@ fn connect_tcp(node: &NodeUrl) -> Result<TcpStream, CallError> {
 }
 
 fn connect_tls(
-    node: &NodeUrl,
+    node: &Endpoint,
     stream: TcpStream,
 ) -> Result<StreamOwned<ClientConnection, TcpStream>, CallError> {
     let roots = match node.roots() {
@@ -106,7 +106,7 @@ fn connect_tls(
         }
     };
     let config = crate::tls::client_config(roots).map_err(failed)?;
-    let name = ServerName::try_from(node.host().to_owned()).map_err(failed)?;
+    let name = ServerName::try_from(node.url().host().to_owned()).map_err(failed)?;
     let connection = ClientConnection::new(Arc::new(config), name).map_err(failed)?;
     Ok(StreamOwned::new(connection, stream))
 }

@@ -9,7 +9,7 @@ use test_support::postgres;
 use super::{Location, Settings};
 
 /// The server of all tests; `None` if PostgreSQL is not installed.
-fn server() -> Option<&'static postgres::Postgres> {
+pub(crate) fn server() -> Option<&'static postgres::Postgres> {
     static SERVER: OnceLock<Option<postgres::Postgres>> = OnceLock::new();
     SERVER.get_or_init(postgres::Postgres::for_all).as_ref()
 }

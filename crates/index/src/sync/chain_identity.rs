@@ -1,7 +1,8 @@
 //! The identity of a node's chain: its id, and the hash of its first block.
 
+use wire::hex;
 use wire::json::walk;
-use wire::{block, quantity};
+use wire::quantity;
 
 use super::calls::{self, METHOD_NOT_FOUND};
 use crate::contents::{Chain, Contents};
@@ -28,7 +29,7 @@ pub(super) fn read_chain(responses: &Responses, contents: Contents) -> Result<Ch
     let id = quantity::from_value(id).ok_or("eth_chainId: no quantity")?;
     let first = responses.result(1).map_err(|error| format!("block 0: {error}"))?;
     let genesis = walk::member(first, "hash")
-        .and_then(block::hash_of_value)
+        .and_then(hex::hash_from_value)
         .ok_or("it does not have block 0, by which a chain is known")?;
     if contents.hmyv2 {
         responses.result(2).map_err(|error| format!("{HARMONY_PROBE}: {error}"))?;

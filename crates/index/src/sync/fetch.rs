@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use wire::hex;
 use wire::json::walk;
-use wire::{block, quantity};
+use wire::quantity;
 
 use super::calls::{self, BLOCK_RECEIPTS, HARMONY_BLOCKS, INVALID_PARAMS, LOGS, METHOD_NOT_FOUND};
 use super::options::Options;
@@ -269,13 +270,13 @@ fn too_large(error: &RpcError) -> Option<FetchError> {
 /// The logs of a range in order, each with the hash of its block.
 fn logs_by_block(logs: &[u8]) -> Vec<([u8; 32], &[u8])> {
     walk::elements(logs)
-        .filter_map(|raw| Some((block::hash_of_value(walk::member(raw, "blockHash")?)?, raw)))
+        .filter_map(|raw| Some((hex::hash_from_value(walk::member(raw, "blockHash")?)?, raw)))
         .collect()
 }
 
 /// The array of the logs of one block.
 fn logs_of(logs: &[([u8; 32], &[u8])], block: &[u8]) -> Vec<u8> {
-    let hash = walk::member(block, "hash").and_then(block::hash_of_value);
+    let hash = walk::member(block, "hash").and_then(hex::hash_from_value);
     let own = logs.iter().filter(|(of, _)| Some(*of) == hash).map(|(_, raw)| *raw);
     [b"[".as_slice(), &own.collect::<Vec<_>>().join(&b','), b"]"].concat()
 }

@@ -2,7 +2,7 @@
 //! the index decodes. A sampled block is written to an index in memory, and each form that is
 //! decoded from there is compared with the node's own response.
 
-use wire::logs::Selection;
+use wire::logs::LogMatcher;
 
 use super::calls::{self, METHOD_NOT_FOUND};
 use super::error::SyncError;
@@ -161,7 +161,7 @@ impl Comparison<'_> {
             let range = (number, number);
             self.compare("logs", calls::logs(range), &mut |reader, out| {
                 out.push(b'[');
-                reader.write_logs(out, &Selection::default(), range, SearchLimits::NONE)?;
+                reader.write_logs(out, &LogMatcher::default(), range, SearchLimits::NONE)?;
                 out.push(b']');
                 Ok(())
             })?;

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use wire::hex;
 use wire::json::walk;
-use wire::{block, quantity};
+use wire::quantity;
 
 use super::calls;
 use super::chain_identity::{foreign, identity_calls, read_chain};
@@ -14,7 +15,7 @@ use super::error::SyncError;
 use super::observer::{Event, Observer};
 use super::options::Options;
 use crate::contents::{Chain, Contents};
-use crate::nodes::{Call, Client, NodeUrl, Responses};
+use crate::nodes::{Call, Client, Endpoint, Responses};
 use crate::planner::backoff::Backoff;
 use crate::planner::range::Tip;
 use crate::postings::BLOCK_NUMBER_MAX;
@@ -46,7 +47,7 @@ pub(super) struct NodePool<'a> {
 }
 
 struct Node {
-    url: Arc<NodeUrl>,
+    url: Arc<Endpoint>,
     state: Mutex<NodeState>,
 }
 
@@ -74,7 +75,7 @@ impl<'a> NodePool<'a> {
         observer: &'a dyn Observer,
         stop: &'a AtomicBool,
     ) -> NodePool<'a> {
-        let node = |url: &Arc<NodeUrl>| Node { url: url.clone(), state: Mutex::default() };
+        let node = |url: &Arc<Endpoint>| Node { url: url.clone(), state: Mutex::default() };
         NodePool {
             nodes: options.nodes.iter().map(node).collect(),
             patience: options.patience,
@@ -332,6 +333,6 @@ impl<'a> NodePool<'a> {
     pub(super) fn block_hash(&self, number: u64) -> Result<Option<[u8; 32]>, SyncError> {
         let Some(responses) = self.call(&[calls::block(number, false)])? else { return Ok(None) };
         let hash = responses.result(0).ok().and_then(|raw| walk::member(raw, "hash"));
-        Ok(hash.and_then(block::hash_of_value))
+        Ok(hash.and_then(hex::hash_from_value))
     }
 }

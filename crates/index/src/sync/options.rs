@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contents::Contents;
-use crate::nodes::NodeUrl;
+use crate::nodes::Endpoint;
 use crate::planner::range::End;
 use crate::store::Settings;
 use crate::verify::Level;
@@ -13,7 +13,7 @@ use crate::verify::Level;
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The nodes to fetch from; at least one.
-    pub nodes: Vec<Arc<NodeUrl>>,
+    pub nodes: Vec<Arc<Endpoint>>,
     /// The first block of a new index.
     pub start: Option<u64>,
     /// The end.

@@ -1,6 +1,7 @@
 //! Reads JSON objects and arrays in one pass, and reports what does not fit as an [`Error`].
 
-use wire::json::cursor::{self, Malformed};
+use wire::json::cursor;
+use wire::json::cursor::Malformed;
 
 use super::error::{Error, ErrorKind};
 use super::fields::{Fields, Layout};

@@ -3,7 +3,7 @@
 //! What a piece costs is bounded by its length, so a long answer makes nobody else late. What HTTP
 //! says of where a body ends is `crates/lab-engine/src/engine/reader.rs`'s.
 
-use wire::json::skeleton::Skeleton;
+use wire::json::envelope::EnvelopeScanner;
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +21,7 @@ pub(crate) struct Body {
     /// All of it, while that is kept.
     bytes: Vec<u8>,
     length: usize,
-    skeleton: Option<Box<Skeleton>>,
+    skeleton: Option<Box<EnvelopeScanner>>,
     /// Whether it will be compared.
     sampled: bool,
 }
@@ -91,7 +91,7 @@ impl Body {
 
     fn begin_skeleton(&mut self) {
         if self.skeleton.is_none() {
-            let mut skeleton = Box::<Skeleton>::default();
+            let mut skeleton = Box::<EnvelopeScanner>::default();
             skeleton.feed(&self.bytes);
             self.skeleton = Some(skeleton);
         }
@@ -110,7 +110,7 @@ impl Body {
     /// What has come.
     pub(crate) fn came(&self) -> Came<'_> {
         Came {
-            judged: self.skeleton.as_ref().map_or(&self.bytes, |skeleton| skeleton.kept()),
+            judged: self.skeleton.as_ref().map_or(&self.bytes, |skeleton| skeleton.envelope()),
             whole: (self.bytes.len() == self.length).then_some(&self.bytes),
             length: self.length,
         }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use lab_model::plan::{Draw, Piece, Plan, Recorded, Reuse, Step, Target, Template};
-use wire::json::text;
+use wire::json::string;
 use wire::quantity::{write, write_decimal};
 
 use super::EngineFault;
@@ -310,7 +310,7 @@ impl Facts {
 
     fn call(&self, plan: &Plan, mix: &str, template: &Template) -> Result<Call, EngineFault> {
         let mut lead = br#","method":"#.to_vec();
-        text::write(&mut lead, &plan.methods[template.method]);
+        string::write(&mut lead, &plan.methods[template.method]);
         if !template.params.is_empty() {
             lead.extend_from_slice(br#","params":"#);
         }

@@ -3,9 +3,11 @@
 
 use lab_model::plan::Recorded;
 use lab_model::record::Class;
-use wire::answer::{Answer, AnswerFault, Answers, Outcome, read_answer, read_answers};
 use wire::json::DEPTH_CEILING;
 use wire::quantity::parse_decimal;
+use wire::response::{
+    Outcome, Response, ResponseError, Responses, parse_response, parse_responses,
+};
 
 #[cfg(test)]
 mod tests;
@@ -64,7 +66,7 @@ fn one(status: u16, body: &[u8], ours: impl Fn(&[u8]) -> bool) -> Ending {
     if status == 429 {
         return Ending::of(Class::Limited);
     }
-    match read_answer(body, DEPTH_CEILING) {
+    match parse_response(body, DEPTH_CEILING) {
         Err(_) => unanswered(status),
         Ok(answer) if ours(answer.id) || blind(&answer) => Ending::told(status, &answer.outcome),
         Ok(_) => Ending::of(Class::WrongId),
@@ -72,14 +74,14 @@ fn one(status: u16, body: &[u8], ours: impl Fn(&[u8]) -> bool) -> Ending {
 }
 
 /// An error with the id null: the server could not read the id (JSON-RPC 2.0, section 5).
-fn blind(answer: &Answer<'_>) -> bool {
+fn blind(answer: &Response<'_>) -> bool {
     answer.id == b"null" && matches!(answer.outcome, Outcome::Error { .. })
 }
 
 /// How the calls of a batch ended, whose ids begin with `first` and are `stride` apart; `endings` is
 /// as long as the batch is.
 pub(crate) fn batch(status: u16, body: &[u8], first: u64, stride: u64, endings: &mut [Ending]) {
-    let place = |answer: &Answer<'_>, _: usize| {
+    let place = |answer: &Response<'_>, _: usize| {
         let away = parse_decimal(answer.id)?.checked_sub(first)?;
         (away % stride == 0).then_some((away / stride) as usize)
     };
@@ -94,24 +96,24 @@ pub(crate) fn recorded_batch(status: u16, body: &[u8], endings: &mut [Ending]) {
 fn many(
     status: u16,
     body: &[u8],
-    place: impl Fn(&Answer<'_>, usize) -> Option<usize>,
+    place: impl Fn(&Response<'_>, usize) -> Option<usize>,
     endings: &mut [Ending],
 ) {
     endings.fill(unanswered(status));
     if status == 429 {
         return;
     }
-    let answers = match read_answers(body, DEPTH_CEILING, endings.len()) {
-        Err(AnswerFault::TooMany(_)) => return endings.fill(Ending::of(Class::WrongId)),
+    let answers = match parse_responses(body, DEPTH_CEILING, endings.len()) {
+        Err(ResponseError::TooMany(_)) => return endings.fill(Ending::of(Class::WrongId)),
         Err(_) => return,
-        Ok(Answers::One(answer)) => {
+        Ok(Responses::Single(answer)) => {
             // An error may be about the batch as a whole; a result cannot be.
             if matches!(answer.outcome, Outcome::Error { .. }) {
                 endings.fill(Ending::told(status, &answer.outcome));
             }
             return;
         }
-        Ok(Answers::Batch(answers)) => answers,
+        Ok(Responses::Batch(answers)) => answers,
     };
     endings.fill(Ending::of(Class::Malformed));
     let mut seen = vec![false; endings.len()];

@@ -77,7 +77,7 @@ pub(super) enum Value {
 /// Longest name of a scenario, stage or mix: they become labels.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Longest name of a method, as in `wire::call::Limits::USUAL`.
+/// Longest name of a method, as in `wire::call::Limits::DEFAULT`.
 pub(super) const METHOD_BYTES_MAX: usize = 128;
 
 /// Longest text of any other key.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use wire::method::FamilyName;
+use wire::family::Family;
 
 use super::fault::{Faults, Options, Report};
 use super::formula;
@@ -59,7 +59,7 @@ pub struct UrlOptions {
 
     /// Methods of the target: ethereum, harmony or bitcoin [default: found out]
     #[arg(long, value_name = "FAMILY")]
-    family: Option<FamilyName>,
+    family: Option<Family>,
 
     /// Call one method
     #[arg(long, value_name = "NAME", group = "sent")]
@@ -138,7 +138,7 @@ pub struct UrlOptions {
 
 impl UrlOptions {
     /// None but the target's family, if it is known.
-    pub fn of(family: Option<FamilyName>) -> UrlOptions {
+    pub fn of(family: Option<Family>) -> UrlOptions {
         UrlOptions { family, ..UrlOptions::default() }
     }
 
@@ -151,9 +151,9 @@ impl UrlOptions {
     pub fn plan<E>(
         &self,
         url: &str,
-        ask: impl FnOnce(&Target, &Tls) -> Result<Option<FamilyName>, E>,
+        ask: impl FnOnce(&Target, &Tls) -> Result<Option<Family>, E>,
     ) -> Result<Result<Plan, Faults>, E> {
-        let first = self.family.unwrap_or(FamilyName::Ethereum);
+        let first = self.family.unwrap_or(Family::Ethereum);
         let mut plan = match self.plan_for(url, first) {
             Ok(plan) => plan,
             faults => return Ok(faults),
@@ -172,7 +172,7 @@ impl UrlOptions {
         self.method.is_some() || self.body.is_some() || self.requests.is_some()
     }
 
-    fn plan_for(&self, url: &str, family: FamilyName) -> Result<Plan, Faults> {
+    fn plan_for(&self, url: &str, family: Family) -> Result<Plan, Faults> {
         let read = |steps| {
             let written = self.written(url, family, steps)?;
             let report = Report::of_options(&written.text, written.options);
@@ -200,7 +200,7 @@ impl UrlOptions {
     }
 
     /// The plan's text, an iteration being so many requests.
-    fn written(&self, url: &str, family: FamilyName, steps: u64) -> Result<Written, Faults> {
+    fn written(&self, url: &str, family: Family, steps: u64) -> Result<Written, Faults> {
         let text = |option: &Option<String>| option.as_deref().map(quoted);
         let number = |option: Option<u64>| option.map(|number| number.to_string());
         let mut to = Written::default();

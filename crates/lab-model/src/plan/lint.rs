@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use wire::method::{FamilyName, family};
+use wire::family::Family;
+use wire::method::methods_of;
 
 use super::threshold::{Aggregation, Operator, Threshold};
 use crate::metrics::{Metric, Samples};
@@ -348,9 +349,9 @@ fn mean_of_a_schedule(plan: &Plan, found: &mut Vec<String>) {
 fn methods(plan: &Plan, found: &mut Vec<String>) {
     let families = match plan.target.family {
         Some(name) => vec![name],
-        None => FamilyName::ALL.to_vec(),
+        None => Family::ALL.to_vec(),
     };
-    let row = |name: &str| families.iter().find_map(|known| family(*known).method(name));
+    let row = |name: &str| families.iter().find_map(|known| methods_of(*known).method(name));
     let names = |wanted: &dyn Fn(&str) -> bool| -> Vec<String> {
         plan.methods.iter().filter(|name| wanted(name)).map(|name| name.to_string()).collect()
     };

@@ -6,7 +6,8 @@
 
 use base64::Engine;
 use serde::Deserialize;
-use wire::call::{self, Body, Limits};
+use wire::call;
+use wire::call::{Body, Limits};
 
 use super::Recorded;
 use super::fault::{Fault, Faults, Place};
@@ -130,7 +131,7 @@ fn of_line(line: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
 /// # Errors
 /// Why it is no request that gets an answer.
 pub(super) fn of_body(body: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
-    let decoded = call::decode(body, &Limits::USUAL).map_err(|refusal| refusal.to_string())?;
+    let decoded = call::decode(body, &Limits::DEFAULT).map_err(|refusal| refusal.to_string())?;
     let (calls, single) = match decoded {
         Body::Single(call) => (vec![call], true),
         Body::Batch(calls) => (calls, false),

@@ -1,7 +1,7 @@
 //! Mixes that are shipped with the program, as data (`crates/lab-model/mixes/*.toml`). Each says what it
 //! stands for and where its weights are from.
 
-use wire::method::FamilyName;
+use wire::family::Family;
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +28,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The mix of reads for a family, which is what a run sends if nothing is asked for.
-pub fn usual(family: FamilyName) -> &'static str {
+pub fn usual(family: Family) -> &'static str {
     family.as_str()
 }

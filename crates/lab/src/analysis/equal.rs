@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
-use wire::answer::{Outcome, read_answer};
+use wire::response::{Outcome, parse_response};
 
 #[cfg(test)]
 mod tests;
@@ -57,7 +57,7 @@ pub enum Side {
 
 /// Compares two bodies that hold an answer each; the first difference, if there is one.
 pub fn difference(one: &[u8], other: &[u8], allowed: &Allowed) -> Option<Differs> {
-    let read = |body| read_answer(body, wire::json::DEPTH_CEILING).map(|answer| answer.outcome);
+    let read = |body| parse_response(body, wire::json::DEPTH_CEILING).map(|answer| answer.outcome);
     match (read(one), read(other)) {
         (Ok(Outcome::Result(one)), Ok(Outcome::Result(other))) => {
             values(text(one), text(other), "", 0, allowed)

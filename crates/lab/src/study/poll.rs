@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lab_model::plan::line::UrlOptions;
 use lab_model::plan::{Target, Tls};
-use wire::method::FamilyName;
+use wire::family::Family;
 
 use super::StudyFault;
 use super::read::{Builder, SampleLine};
@@ -46,7 +46,7 @@ pub struct Watch {
     /// Time between questions.
     pub every: Duration,
     /// Family of all nodes; none: found out.
-    pub family: Option<FamilyName>,
+    pub family: Option<Family>,
     /// When to end by itself.
     pub duration: Option<Duration>,
     /// A height that all must have reached to end.
@@ -65,12 +65,12 @@ struct Heard {
 }
 
 /// The family of a node, and the time in which its chain makes a block.
-pub const fn block_time(family: FamilyName) -> f64 {
+pub const fn block_time(family: Family) -> f64 {
     // ethereum.org: slots of 12 s; docs.harmony.one: 2 s; bitcoin: 10 min.
     match family {
-        FamilyName::Ethereum => 12.0,
-        FamilyName::Harmony => 2.0,
-        FamilyName::Bitcoin => 600.0,
+        Family::Ethereum => 12.0,
+        Family::Harmony => 2.0,
+        Family::Bitcoin => 600.0,
     }
 }
 
@@ -85,7 +85,7 @@ pub fn poll(
     watch: &Watch,
     stop: &Stop,
     see: &mut dyn FnMut(Duration, &[State<'_>]),
-) -> Result<(FamilyName, Vec<ArmCourses>), StudyFault> {
+) -> Result<(Family, Vec<ArmCourses>), StudyFault> {
     if nodes.len() < 2 || nodes.len() > NODES_MAX {
         let found = format!("{} were given, and at most {NODES_MAX} are watched", nodes.len());
         return Err(StudyFault::Arms { found });
@@ -97,11 +97,11 @@ pub fn poll(
         let plan = options.plan(&node.url, |target, tls| family(target, tls).map(Some));
         let plan = plan.map_err(|fault| asked(fault.to_string()))?;
         let plan = plan.map_err(|faults| asked(faults.to_string()))?;
-        let family = plan.target.family.unwrap_or(FamilyName::Ethereum);
+        let family = plan.target.family.unwrap_or(Family::Ethereum);
         let (target, tls) = (plan.target, plan.connections.tls);
         targets.push((target, tls, family));
     }
-    let family = targets.first().map_or(FamilyName::Ethereum, |target| target.2);
+    let family = targets.first().map_or(Family::Ethereum, |target| target.2);
     let over = Arc::new(AtomicBool::new(false));
     let (send, heard) = sync_channel(WAITING_MAX);
     for (node, (target, tls, family)) in targets.into_iter().enumerate() {
@@ -121,7 +121,7 @@ fn ask(
     node: usize,
     target: &Target,
     tls: &Tls,
-    family: FamilyName,
+    family: Family,
     every: Duration,
     send: &SyncSender<Heard>,
     over: &AtomicBool,
@@ -149,11 +149,11 @@ fn ask(
     }
 }
 
-fn height(client: &Client, family: FamilyName) -> Result<u64, String> {
+fn height(client: &Client, family: Family) -> Result<u64, String> {
     let method = match family {
-        FamilyName::Ethereum => "eth_blockNumber",
-        FamilyName::Harmony => "hmyv2_blockNumber",
-        FamilyName::Bitcoin => "getblockcount",
+        Family::Ethereum => "eth_blockNumber",
+        Family::Harmony => "hmyv2_blockNumber",
+        Family::Bitcoin => "getblockcount",
     };
     match client.call(method, "[]").map_err(|fault| fault.to_string())? {
         Reply::Result(value) => {

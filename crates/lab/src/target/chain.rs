@@ -4,7 +4,7 @@
 use lab_engine::chain::ChainFacts;
 use lab_model::plan::{Draw, Piece, Plan, Step, Template};
 use serde_json::Value;
-use wire::method::FamilyName;
+use wire::family::Family;
 
 use super::client::{Client, Reply};
 use super::{TargetFault, Why};
@@ -72,25 +72,25 @@ pub(super) fn number_in(text: &str) -> Option<u64> {
 }
 
 /// The head; none if the target does not say.
-pub(super) fn head(client: &Client, family: FamilyName) -> Result<Option<u64>, TargetFault> {
+pub(super) fn head(client: &Client, family: Family) -> Result<Option<u64>, TargetFault> {
     Ok(match client.call(head_method(family), "[]")? {
         Reply::Result(value) => number(&value),
         Reply::Error { .. } => None,
     })
 }
 
-fn head_method(family: FamilyName) -> &'static str {
+fn head_method(family: Family) -> &'static str {
     match family {
-        FamilyName::Ethereum => "eth_blockNumber",
-        FamilyName::Harmony => "hmyv2_blockNumber",
-        FamilyName::Bitcoin => "getblockcount",
+        Family::Ethereum => "eth_blockNumber",
+        Family::Harmony => "hmyv2_blockNumber",
+        Family::Bitcoin => "getblockcount",
     }
 }
 
 /// Fetches what is needed.
 pub(super) fn fill(
     client: &Client,
-    family: FamilyName,
+    family: Family,
     needed: Needed,
     head: Option<u64>,
     chain: &mut ChainFacts,
@@ -139,27 +139,27 @@ pub(super) fn fill(
     Ok(())
 }
 
-fn block_method(family: FamilyName) -> &'static str {
+fn block_method(family: Family) -> &'static str {
     match family {
-        FamilyName::Ethereum => "eth_getBlockByNumber",
-        FamilyName::Harmony => "hmyv2_getBlockByNumber",
-        FamilyName::Bitcoin => "getblock",
+        Family::Ethereum => "eth_getBlockByNumber",
+        Family::Harmony => "hmyv2_getBlockByNumber",
+        Family::Bitcoin => "getblock",
     }
 }
 
 /// A block, or what was answered instead.
 fn block(
     client: &Client,
-    family: FamilyName,
+    family: Family,
     height: u64,
     transactions: bool,
 ) -> Result<Value, String> {
     let params = match family {
-        FamilyName::Ethereum => format!(r#"["{height:#x}",{transactions}]"#),
-        FamilyName::Harmony => format!(
+        Family::Ethereum => format!(r#"["{height:#x}",{transactions}]"#),
+        Family::Harmony => format!(
             r#"[{height},{{"fullTx":{transactions},"withSigners":false,"inclStaking":false}}]"#
         ),
-        FamilyName::Bitcoin => {
+        Family::Bitcoin => {
             let hash = said(client.call("getblockhash", &format!("[{height}]")))?;
             let hash = hash.as_str().ok_or("a hash that is no text")?.to_owned();
             if !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -181,9 +181,9 @@ fn said(reply: Result<Reply, TargetFault>) -> Result<Value, String> {
 }
 
 /// Keeps hashes, transactions and addresses of a block, each once.
-fn keep(block: &Value, family: FamilyName, chain: &mut ChainFacts) {
+fn keep(block: &Value, family: Family, chain: &mut ChainFacts) {
     keep_text(&block["hash"], usize::MAX, &mut chain.block_hashes);
-    let list = if family == FamilyName::Bitcoin { &block["tx"] } else { &block["transactions"] };
+    let list = if family == Family::Bitcoin { &block["tx"] } else { &block["transactions"] };
     for transaction in list.as_array().into_iter().flatten() {
         if transaction.is_string() {
             keep_text(transaction, ENTRIES_MAX, &mut chain.transaction_hashes);

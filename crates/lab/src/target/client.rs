@@ -10,7 +10,8 @@ use lab_model::plan::{Target, Tls};
 use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
-use wire::answer::{self, Outcome};
+use wire::response;
+use wire::response::Outcome;
 
 use super::{TargetFault, Why};
 
@@ -134,7 +135,7 @@ impl Client {
     }
 
     fn read(&self, status: u16, body: &[u8]) -> Result<Reply, TargetFault> {
-        let answer = answer::read_answer(body, DEPTH_MAX).map_err(|fault| {
+        let answer = response::parse_response(body, DEPTH_MAX).map_err(|fault| {
             let fault = fault.to_string();
             self.fault(Why::NotJsonRpc { status, fault, first: first_bytes(body) })
         })?;

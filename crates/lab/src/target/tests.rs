@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::client::tests::{Fake, http};
 use super::{Why, family, probe};
-use wire::method::FamilyName;
+use wire::family::Family;
 
 /// A node that answers by method, and with -32601 what it does not know.
 fn node(answers: impl Fn(&str, &Value) -> Option<Value> + Send + 'static) -> Fake {
@@ -93,9 +93,9 @@ fn harmony_is_told_from_a_node_that_has_both_kinds_of_methods() {
         })
     };
     let of = |fake: &Fake| family(&fake.target(), &Tls::default()).unwrap();
-    assert_eq!(of(&both("Harmony/v1", "0x1")), FamilyName::Harmony);
-    assert_eq!(of(&both("Geth/v1", "0x63564c40")), FamilyName::Harmony, "by its chain id");
-    assert_eq!(of(&both("Geth/v1", "0x1")), FamilyName::Ethereum);
+    assert_eq!(of(&both("Harmony/v1", "0x1")), Family::Harmony);
+    assert_eq!(of(&both("Geth/v1", "0x63564c40")), Family::Harmony, "by its chain id");
+    assert_eq!(of(&both("Geth/v1", "0x1")), Family::Ethereum);
     let fake = both("Harmony/v1", "0x63564c40");
     let chain = probe(&plan(&fake, vec![Draw::Address(Vec::new())])).unwrap().chain;
     assert_eq!((chain.head, chain.decimal), (77, true));

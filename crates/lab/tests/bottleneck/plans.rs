@@ -6,7 +6,7 @@ use lab_model::metrics::{Metric, Selector};
 use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
 use lab_model::plan::{Late, Model, Plan};
 use lab_model::samples;
-use wire::method::FamilyName;
+use wire::family::Family;
 
 const TIME: Duration = Duration::from_secs(7);
 
@@ -55,7 +55,7 @@ fn plan(port: u16, model: Model, level: f64, workers: usize, threshold: Threshol
     plan.target.url = format!("http://127.0.0.1:{port}/");
     plan.target.shown = plan.target.url.clone();
     plan.target.port = port;
-    plan.target.family = Some(FamilyName::Ethereum);
+    plan.target.family = Some(Family::Ethereum);
     plan.target.timeout = Duration::from_secs(2);
     plan.target.connect_timeout = Duration::from_secs(2);
     plan.thresholds = vec![threshold];

@@ -1,8 +1,10 @@
-//! The address of a database: a file, or a URL of PostgreSQL that prints without its secrets.
+//! The address of a database: the name of a file, or the URL of a PostgreSQL database.
 //!
-//! Nothing here opens a database or knows the parameters of a URL; whoever connects reads those.
+//! This is the only grammar of such addresses. The gateway's configuration and the commands of the
+//! index read them with it. Nothing here opens a database: the crate `index` does.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use crate::MASK;
@@ -10,41 +12,80 @@ use crate::MASK;
 #[cfg(test)]
 mod tests;
 
-/// What a URL of a database begins with.
+/// The schemes of a URL.
 const SCHEMES: [&str; 2] = ["postgres", "postgresql"];
+/// Bytes of an identifier. PostgreSQL truncates longer ones.
+const IDENTIFIER_BYTES_MAX: usize = 63;
+/// The parameters that are passed to the client
+/// (<https://docs.rs/tokio-postgres/latest/tokio_postgres/config/struct.Config.html>).
+const CLIENT_PARAMETERS: [&str; 15] = [
+    "host",
+    "hostaddr",
+    "port",
+    "user",
+    "password",
+    "dbname",
+    "application_name",
+    "connect_timeout",
+    "tcp_user_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "options",
+    "target_session_attrs",
+];
+/// The parameters that are printed: they say which database it is.
+const PRINTED_PARAMETERS: [&str; 5] = ["host", "hostaddr", "port", "dbname", "schema"];
 
-/// A file, or a database of PostgreSQL. Printing it shows no secrets.
+/// A file, or a PostgreSQL database. The printed form holds no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Database {
     /// The name of a file.
     File(PathBuf),
-    /// The URL of a database. **Secret**: it may hold the password.
-    Url(Box<str>),
+    /// A PostgreSQL database.
+    Url(Box<DatabaseUrl>),
+}
+
+/// The URL of a PostgreSQL database. The printed form has hosts, ports, database and schema, and
+/// [`MASK`] in place of the user part and of all other parameters.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseUrl {
+    client_url: String,
+    tls: Option<bool>,
+    root_certificates: Option<PathBuf>,
+    schema: Option<String>,
+    printed: String,
 }
 
 impl Database {
-    /// Reads the name of a file, or a URL.
+    /// What an address may be.
+    pub const ALLOWED: &str = "name of a file, or postgres://USER@HOST[:PORT]/DATABASE";
+
+    /// Parses the name of a file, or a URL.
+    ///
+    /// A text without a scheme that may hold a password is rejected: as the name of a file it would
+    /// be printed. A name that begins with `./` is always that of a file.
     ///
     /// # Errors
-    /// What is wrong with it, in words that hold no part of it.
-    pub fn parse(text: &str) -> Result<Database, &'static str> {
+    /// Says which part is invalid and what is allowed there, without repeating any of the text,
+    /// which may hold a password.
+    pub fn parse(text: &str) -> Result<Database, String> {
         match text.split_once("://") {
             Some((scheme, rest)) if SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => {
-                if is_url(rest) {
-                    Ok(Database::Url(text.into()))
-                } else {
-                    Err("not a url")
-                }
+                Ok(Database::Url(Box::new(DatabaseUrl::parse(rest)?)))
             }
-            Some(_) => Err("no such scheme"),
-            None if text.is_empty() => Err("empty"),
-            // It would be shown with all that stands in it.
-            None if text.contains(':') && text.contains('@') => Err("a url without its scheme"),
+            Some(_) => Err("the scheme is neither postgres:// nor postgresql://".to_owned()),
+            None if text.is_empty() => Err("the name of a file is empty".to_owned()),
+            None if may_hold_password(text) => Err("a url without its scheme, postgres://; \
+                                                    the name of a file with : and @, or with \
+                                                    password=, begins with ./"
+                .to_owned()),
             None => Ok(Database::File(PathBuf::from(text))),
         }
     }
 
-    /// The same with the name of a file taken from a folder.
+    /// The same address. The name of a file is relative to this folder.
     #[must_use]
     pub fn within(self, folder: &Path) -> Database {
         match self {
@@ -54,31 +95,193 @@ impl Database {
     }
 }
 
-/// Whether what stands behind the scheme is, as far as it is shown, what it seems to be: hosts with
-/// ports, and the name of a database.
-fn is_url(rest: &str) -> bool {
-    let base = rest.split('?').next().unwrap_or_default();
-    let place = base.rsplit_once('@').map_or(base, |(_, place)| place);
-    let (hosts, name) = place.split_once('/').unwrap_or((place, ""));
-    let is_host = |host: &str| {
-        let port = host.rsplit_once(']').map_or(host, |(_, port)| port).split_once(':');
-        port.is_none_or(|(_, port)| port.bytes().all(|digit| digit.is_ascii_digit()))
+/// Returns true if a text without a scheme looks like a URL with a user part, or like the
+/// `name=value` form of other PostgreSQL clients.
+fn may_hold_password(text: &str) -> bool {
+    let is_url = text.contains(':') && text.contains('@');
+    !text.starts_with("./") && (is_url || text.to_ascii_lowercase().contains("password="))
+}
+
+impl DatabaseUrl {
+    /// Parses a URL from behind `postgres://` on.
+    fn parse(rest: &str) -> Result<DatabaseUrl, String> {
+        let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (user, place) = match base.split_once('@') {
+            Some((user, place)) => (Some(user), place),
+            None => (None, base),
+        };
+        // The client takes what stands before the first @ for the user part, wherever that is.
+        if place.contains('@') || query.contains('@') || user.is_some_and(|user| user.contains('/'))
+        {
+            return Err(
+                "a reserved character: in the user, the password and the parameters, @ is \
+                        written %40, / is %2F and ? is %3F"
+                    .to_owned(),
+            );
+        }
+        let (hosts, name) = place.split_once('/').unwrap_or((place, ""));
+        if !hosts.is_empty() {
+            hosts.split(',').try_for_each(check_host)?;
+        }
+        if !name.bytes().all(is_plain) {
+            return Err("a character in the name of the database that is none of a-z, A-Z, 0-9, \
+                        _, - and ., and is not written as %XX"
+                .to_owned());
+        }
+        let parameters = || query.split('&').filter(|pair| !pair.is_empty()).map(split_parameter);
+        if hosts.is_empty()
+            && !parameters().any(|(name, value)| name == "host" && !value.is_empty())
+        {
+            return Err("the url has no host; a local socket is ?host=/run/postgresql".to_owned());
+        }
+        let mut url = DatabaseUrl {
+            client_url: format!("postgres://{base}"),
+            tls: None,
+            root_certificates: None,
+            schema: None,
+            printed: format!("postgres://{}{place}", user.map_or("", |_| "***@")),
+        };
+        let mut printed = Vec::new();
+        let mut passed = Vec::new();
+        for (name, value) in parameters() {
+            match name {
+                "sslmode" => url.tls = Some(tls(value)?),
+                "sslrootcert" => url.root_certificates = Some(percent_decoded(value)?.into()),
+                "schema" => url.schema = Some(schema_name(value)?),
+                name if CLIENT_PARAMETERS.contains(&name) => passed.push(format!("{name}={value}")),
+                _ => {
+                    return Err(format!(
+                        "a parameter that is not known; known are schema, sslmode, sslrootcert, {}",
+                        CLIENT_PARAMETERS.join(", ")
+                    ));
+                }
+            }
+            let is_printed = |byte| is_plain(byte) || b"/,:[]".contains(&byte);
+            if PRINTED_PARAMETERS.contains(&name) && value.bytes().all(is_printed) {
+                printed.push(format!("{name}={value}"));
+            }
+        }
+        if parameters().count() > printed.len() {
+            printed.push(MASK.to_owned());
+        }
+        for (url, parameters) in [(&mut url.client_url, passed), (&mut url.printed, printed)] {
+            if !parameters.is_empty() {
+                *url += &format!("?{}", parameters.join("&"));
+            }
+        }
+        Ok(url)
+    }
+
+    /// The URL for a PostgreSQL client, without the parameters that have a function here. **Secret**:
+    /// it may hold the password.
+    pub fn client_url(&self) -> &str {
+        &self.client_url
+    }
+
+    /// True for TLS, false for a connection in the clear, `None` if the URL has no `sslmode`.
+    pub fn tls(&self) -> Option<bool> {
+        self.tls
+    }
+
+    /// The file of the certificates to trust, `sslrootcert`.
+    pub fn root_certificates(&self) -> Option<&Path> {
+        self.root_certificates.as_deref()
+    }
+
+    /// The schema, which is safe to use in SQL without quotes.
+    pub fn schema(&self) -> Option<&str> {
+        self.schema.as_deref()
+    }
+}
+
+/// Checks a host with its port, which may be missing.
+fn check_host(host: &str) -> Result<(), String> {
+    let (is_host, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        Some((address, port)) => (address.parse::<Ipv6Addr>().is_ok(), port),
+        None => {
+            let (name, port) = host.split_at(host.find(':').unwrap_or(host.len()));
+            (!name.is_empty() && name.bytes().all(is_plain), port)
+        }
     };
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.%".contains(&byte);
-    !rest.is_empty() && hosts.split(',').all(is_host) && name.bytes().all(plain)
+    if !is_host {
+        return Err("a host is neither a name nor an address".to_owned());
+    }
+    let number = port.strip_prefix(':').and_then(|port| port.parse::<u16>().ok());
+    if port.is_empty() || number.is_some_and(|number| number > 0) {
+        return Ok(());
+    }
+    Err("the port is not one of 1 to 65535".to_owned())
+}
+
+/// Returns true for the characters of names, and for % before two hexadecimal digits.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_-.%".contains(&byte)
+}
+
+fn split_parameter(pair: &str) -> (&str, &str) {
+    pair.split_once('=').unwrap_or((pair, ""))
+}
+
+/// Parses the value of `sslmode`.
+fn tls(mode: &str) -> Result<bool, String> {
+    match mode {
+        "disable" => Ok(false),
+        "require" | "verify-full" => Ok(true),
+        _ => Err("sslmode is none of disable, require and verify-full; certificates are always \
+                  verified"
+            .to_owned()),
+    }
+}
+
+/// Checks the name of a schema, which is used in SQL without quotes.
+fn schema_name(text: &str) -> Result<String, String> {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let fits = text.len() <= IDENTIFIER_BYTES_MAX && text.bytes().all(is_allowed);
+    let begins = text.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+    if fits && begins && !text.starts_with("pg_") {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "a schema is 1 to {IDENTIFIER_BYTES_MAX} of a-z, 0-9 and _, begins with no digit and not with pg_"
+    ))
+}
+
+/// A text with its `%XX` escapes replaced.
+fn percent_decoded(text: &str) -> Result<String, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let value = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(value.ok_or("a % that is followed by no two hexadecimal digits")?);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| "a value that is not UTF-8".to_owned())
+}
+
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.printed)
+    }
+}
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.printed)
+    }
 }
 
 impl fmt::Display for Database {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let url = match self {
-            Database::File(path) => return path.display().fmt(formatter),
-            Database::Url(url) => url,
-        };
-        // Hosts and the name of the database; who asks, and every parameter, may be secret.
-        let (scheme, rest) = url.split_once("://").unwrap_or_default();
-        let (base, query) = rest.split_once('?').map_or((rest, ""), |(base, _)| (base, "?***"));
-        let (user, place) = base.rsplit_once('@').map_or(("", base), |(_, place)| ("***@", place));
-        write!(formatter, "{scheme}://{user}{place}{query}")
+        match self {
+            Database::File(path) => path.display().fmt(formatter),
+            Database::Url(url) => url.fmt(formatter),
+        }
     }
 }
 
@@ -95,7 +298,7 @@ crate::text! {
         "chain.db", masked masked;
 }
 
-/// Any text that may be such an address, without its secrets.
+/// A text that may be an address, without its secrets.
 fn masked(text: &str) -> Option<String> {
     let address = Database::parse(text).map(|database| database.to_string());
     Some(format!("\"{}\"", address.unwrap_or_else(|_| MASK.to_owned())))

@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
-use wire::json::split::{Cut, Splitter};
+use wire::json::splitter::{Split, Splitter};
 
 use super::dispatch::CallDispatcher;
 use super::outgoing::{REPLIES_MAX, write};
@@ -68,9 +68,9 @@ async fn serve(node: Arc<Node>, stream: UnixStream) {
             let mut at = 0;
             while at < piece.len() {
                 let (used, ends) = match splitter.next(&piece[at..]) {
-                    Ok(Cut::Ends(end)) => (end, true),
-                    Ok(Cut::Within) => (piece.len() - at, false),
-                    Ok(Cut::Between) => break,
+                    Ok(Split::End(end)) => (end, true),
+                    Ok(Split::Incomplete) => (piece.len() - at, false),
+                    Ok(Split::Whitespace) => break,
                     Err(_) => return,
                 };
                 message.extend_from_slice(&piece[at..at + used]);

@@ -54,8 +54,10 @@ impl Subscriptions {
         };
         let mut body = Vec::new();
         match answered {
-            Ok(result) => wire::answer::write_result(&mut body, id, result.to_string().as_bytes()),
-            Err(error) => wire::answer::write_error_raw(&mut body, id, &error.to_json()),
+            Ok(result) => {
+                wire::response::write_result(&mut body, id, result.to_string().as_bytes())
+            }
+            Err(error) => wire::response::write_error_raw(&mut body, id, &error.to_json()),
         }
         let content_type = "application/json";
         Some(Delivery::Whole { status: 200, content_type, retry_after_s: None, body: body.into() })
@@ -134,7 +136,7 @@ impl Subscription {
                 let block =
                     rpc::respond(&self.world, &now, "eth_getBlockByHash", Some(params.as_bytes()));
                 let Reply::Result(block) = block else { continue };
-                if !self.send(&wire::block::header_of(&block)).await {
+                if !self.send(&wire::block::header_from_block(&block)).await {
                     return;
                 }
             }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use simnode::oracle::{Exchange, ObservedReply, Oracle, OracleOptions, Verdict};
 use simnode::world::World;
 use tokio::time::Instant;
-use wire::answer::{Outcome, read_answer};
+use wire::response::{Outcome, parse_response};
 
 use super::traffic::ANSWER_DEPTH_MAX;
 
@@ -151,7 +151,7 @@ fn judge_all(oracle: &Oracle, waiting: &Receiver<Evidence>, judged: &Judged) {
 /// What is untrue about an answer, if anything.
 fn fault_of(oracle: &Oracle, evidence: &Evidence) -> Option<String> {
     let Evidence { method, params, body, sent, received, client } = evidence;
-    let Ok(read) = read_answer(body, ANSWER_DEPTH_MAX) else {
+    let Ok(read) = parse_response(body, ANSWER_DEPTH_MAX) else {
         return Some("not an answer".to_owned());
     };
     let Outcome::Result(result) = read.outcome else { return Some("an error".to_owned()) };

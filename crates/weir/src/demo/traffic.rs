@@ -15,7 +15,7 @@ use hdrhistogram::Histogram;
 use parking_lot::{Mutex, MutexGuard};
 use simnode::world::World;
 use tokio::time::Instant;
-use wire::answer::{Outcome, read_answer};
+use wire::response::{Outcome, parse_response};
 
 use super::calls::{Asked, Kind, draw};
 use super::client::Client;
@@ -204,7 +204,7 @@ impl Shared {
         let received = Instant::now();
         let body = answered.map_err(|error| format!("{error:#}")).and_then(|response| {
             let text = || String::from_utf8_lossy(&response.body).into_owned();
-            match read_answer(&response.body, ANSWER_DEPTH_MAX) {
+            match parse_response(&response.body, ANSWER_DEPTH_MAX) {
                 Ok(read) if response.status == 200 && read.id == id.to_string().as_bytes() => {
                     match read.outcome {
                         Outcome::Result(_) => Ok(response.body),

@@ -10,10 +10,11 @@ use gateway::policy::heads::ChainView;
 use gateway::policy::logs::{LogsPlan, Part};
 use gateway::policy::overload::Class;
 use gateway::policy::plan::Lookup;
-use wire::block::{BlockRef, NotABlock, Tag};
-use wire::call::{Params, Refusal};
-use wire::key::{KeyParts, Resolved};
-use wire::method::{BlockParam, Bound, Method, Repeat};
+use wire::block::{BlockRef, BlockRefError, BlockTag};
+use wire::block_param::BlockParam;
+use wire::call::{Params, Rejection};
+use wire::key::{KeyParts, ResolvedBlock};
+use wire::method::{Method, Repeat, Validity};
 
 use crate::source;
 
@@ -34,7 +35,7 @@ const PARTS_SHOWN_MAX: usize = 8;
 /// Longest key that is printed in full.
 const KEY_SHOWN_BYTES_MAX: usize = 200;
 
-pub(super) fn refusal(refusal: &Refusal<'_>) -> String {
+pub(super) fn refusal(refusal: &Rejection<'_>) -> String {
     format!("the gateway answers {}: {}", refusal.code.0, refusal.message)
 }
 
@@ -115,7 +116,7 @@ pub(super) fn repeat(repeat: Repeat, group: &Group) -> &'static str {
 /// Which block the call names.
 pub(super) fn block(
     at: BlockParam,
-    block: Result<Option<BlockRef>, NotABlock>,
+    block: Result<Option<BlockRef>, BlockRefError>,
     view: &ChainView,
 ) -> String {
     let place = at.at + 1;
@@ -163,18 +164,18 @@ pub(super) fn cached(lookup: &Lookup, cache: &Cache, view: &ChainView) -> String
 
 fn why_not(
     method: &Method,
-    block: Result<Option<BlockRef>, NotABlock>,
+    block: Result<Option<BlockRef>, BlockRefError>,
     view: &ChainView,
 ) -> &'static str {
-    match (method.bound, block) {
-        (Bound::Mempool, _) => "it is about the node's waiting transactions",
-        (Bound::Never, _) if method.write => "it changes something",
-        (Bound::Never, _) if method.sticky => "it belongs to one node's own state",
-        (Bound::Never, _) => "nothing is known that would tell when its answer ends",
+    match (method.validity, block) {
+        (Validity::Mempool, _) => "it is about the node's waiting transactions",
+        (Validity::Never, _) if method.write => "it changes something",
+        (Validity::Never, _) if method.sticky => "it belongs to one node's own state",
+        (Validity::Never, _) => "nothing is known that would tell when its answer ends",
         (_, Err(_)) => "the block that it names cannot be read; the node may know better",
         (_, Ok(None)) => "it names no block",
         (_, Ok(Some(BlockRef::CanonicalHash(_)))) => "whether a hash is in the chain can change",
-        (_, Ok(Some(BlockRef::Tag(Tag::Pending)))) => "the pending block changes all the time",
+        (_, Ok(Some(BlockRef::Tag(BlockTag::Pending)))) => "the pending block changes all the time",
         (_, Ok(Some(BlockRef::Tag(_)))) => "what the tag stands for is not known",
         (_, Ok(Some(BlockRef::Number(number)))) => match view.head {
             Some(head) if number > head.number => "the block is above every known head",
@@ -232,7 +233,7 @@ pub(super) fn key(parts: &KeyParts<'_>) -> String {
         }
     };
     let block = match parts.block {
-        Some(Resolved::Number(number)) => format!(", its block as {number}"),
+        Some(ResolvedBlock::Number(number)) => format!(", its block as {number}"),
         _ => String::new(),
     };
     format!("{} {} {params}{block}", parts.chain, parts.method.name)

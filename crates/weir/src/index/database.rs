@@ -3,18 +3,21 @@
 use std::ffi::OsStr;
 
 use anyhow::{Result, anyhow, ensure};
-use clap::builder::{TypedValueParser, ValueParserFactory};
+use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, Args, Command};
+use index::nodes::Endpoint;
 use index::reader::Reader;
 use index::store::{Location, Settings};
+use settings::url::NodeUrl;
+use settings::value::Database;
 
 /// The index that a subcommand works on.
 #[derive(Args)]
-pub(super) struct Database {
+pub(super) struct IndexArgs {
     /// The file of the index, or postgres://USER@HOST:PORT/DATABASE
-    #[arg(long, value_name = "FILE|URL")]
-    db: Named,
+    #[arg(long, value_name = "FILE|URL", value_parser = SecretParser(location))]
+    db: Location,
 
     /// Memory for pages of the file, such as 64MiB [default: 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -25,10 +28,10 @@ pub(super) struct Database {
     mmap: Option<u64>,
 }
 
-impl Database {
+impl IndexArgs {
     /// Where it is.
     pub(super) fn at(&self) -> &Location {
-        &self.db.0
+        &self.db
     }
 
     /// How it is worked on.
@@ -53,47 +56,53 @@ impl Database {
     }
 }
 
-/// An index as it is named in arguments.
+/// Parses the value of an argument that may hold a secret, with errors that do not repeat it. The
+/// parser of the library would print an invalid value.
 #[derive(Clone)]
-struct Named(Location);
+pub(super) struct SecretParser<T>(fn(&OsStr) -> Result<T, String>);
 
-impl ValueParserFactory for Named {
-    type Parser = NamedParser;
+/// Parses `--from`.
+pub(super) const NODE: SecretParser<Endpoint> = SecretParser(endpoint);
 
-    fn value_parser() -> NamedParser {
-        NamedParser
-    }
-}
-
-/// Reads a file name or a URL. The usual parser would print the value that it refuses, password and
-/// all.
-#[derive(Clone)]
-struct NamedParser;
-
-impl TypedValueParser for NamedParser {
-    type Value = Named;
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretParser<T> {
+    type Value = T;
 
     fn parse_ref(
         &self,
         command: &Command,
-        _: Option<&Arg>,
+        argument: Option<&Arg>,
         value: &OsStr,
-    ) -> Result<Named, clap::Error> {
-        let refused = |why: &str| {
-            clap::Error::raw(ErrorKind::ValueValidation, format!("--db: {why}\n")).with_cmd(command)
-        };
-        let location = match value.to_str() {
-            Some(text) => text.parse::<Location>().map_err(|why| refused(&why))?,
-            None => Location::File(value.into()),
-        };
-        if location.has_password() {
-            return Err(refused(
-                "every process of the machine may read a command line: leave the password out of \
-                 it, and set PGPASSWORD",
-            ));
-        }
-        Ok(Named(location.with_password_of_environment()))
+    ) -> Result<T, clap::Error> {
+        (self.0)(value).map_err(|why| {
+            let name = argument.and_then(Arg::get_long).unwrap_or_default();
+            let message = format!("--{name}: {why}\n");
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+        })
     }
+}
+
+fn endpoint(url: &OsStr) -> Result<Endpoint, String> {
+    let url = NodeUrl::parse(&url.to_string_lossy());
+    url.map(Endpoint::from).map_err(str::to_owned)
+}
+
+/// Parses `--db`.
+fn location(address: &OsStr) -> Result<Location, String> {
+    // The name of a file may be any bytes.
+    let database = Database::parse(&address.to_string_lossy())
+        .map_err(|why| format!("{why} (allowed: {})", Database::ALLOWED))?;
+    let database = match (database, address.to_str()) {
+        (Database::File(_), _) => Database::File(address.into()),
+        (url, Some(_)) => url,
+        (_, None) => return Err("the url is not UTF-8".to_owned()),
+    };
+    let location = Location::new(&database)?;
+    if location.has_password() {
+        return Err("every process of the machine can read a command line: remove the password \
+                    from it and set PGPASSWORD"
+            .to_owned());
+    }
+    Ok(location.with_password_of_environment())
 }
 
 /// Reads a size such as 64MiB, 2GiB or 4096.

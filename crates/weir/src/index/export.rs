@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use index::export::{self, ExportError, Table};
 
-use super::{Database, bar, shown_bytes};
+use super::{IndexArgs, bar, shown_bytes};
 use crate::load::INTERRUPTED;
 use crate::{FAULTY, stop};
 
@@ -31,7 +31,7 @@ Exit codes: 0 written; 1 something is not held, or cannot be read or written; 2 
 6 interrupted: unfinished tables are removed.")]
 pub(crate) struct Export {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 
     /// Folder for the tables; those that are there are replaced
     #[arg(long, value_name = "DIR")]

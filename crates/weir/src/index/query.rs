@@ -9,9 +9,9 @@ use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use index::reader::Reader;
 use index::store::TransactionPart;
-use wire::block::hash_of;
+use wire::hex::parse_hash;
 
-use super::Database;
+use super::IndexArgs;
 
 /// Ask a file
 ///
@@ -51,7 +51,7 @@ Examples:
 Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
 struct Block {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 
     /// Its number, or its hash
     #[arg(value_name = "NUMBER|HASH")]
@@ -72,7 +72,7 @@ Examples:
 Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
 struct Transaction {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 
     /// Its hash
     #[arg(value_parser = hash)]
@@ -89,7 +89,7 @@ Examples:
 Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
 struct Receipt {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 
     /// The hash of the transaction
     #[arg(value_parser = hash)]
@@ -113,14 +113,14 @@ impl std::str::FromStr for Named {
             Some(_) => wire::quantity::parse(text.as_bytes()),
             None => text.parse().ok(),
         };
-        let hash = || hash_of(text.as_bytes()).map(Named::Hash);
+        let hash = || parse_hash(text.as_bytes()).map(Named::Hash);
         let allowed = "a block is a number, or 0x and 64 hexadecimal digits";
         number.map(Named::Number).or_else(hash).ok_or_else(|| allowed.to_owned())
     }
 }
 
 fn hash(text: &str) -> Result<Hash, String> {
-    hash_of(text.as_bytes()).ok_or_else(|| "a hash is 0x and 64 hexadecimal digits".to_owned())
+    parse_hash(text.as_bytes()).ok_or_else(|| "a hash is 0x and 64 hexadecimal digits".to_owned())
 }
 
 impl Query {
@@ -170,7 +170,7 @@ fn held(reader: &Reader) -> Result<String> {
     }))
 }
 
-fn print_transaction(database: &Database, hash: Hash, part: TransactionPart) -> Result<ExitCode> {
+fn print_transaction(database: &IndexArgs, hash: Hash, part: TransactionPart) -> Result<ExitCode> {
     let mut reader = database.reader()?;
     let contents = reader.metadata().contents;
     let is_receipt = part == TransactionPart::Receipt;

@@ -8,7 +8,7 @@ use index::fragments::hash_text;
 use index::store;
 use serde::Serialize;
 
-use super::{Database, shown_bytes};
+use super::{IndexArgs, shown_bytes};
 
 /// Tell what an index has
 ///
@@ -23,7 +23,7 @@ Examples:
 Exit codes: 0 told; 1 it cannot be read; 2 faulty arguments.")]
 pub(crate) struct Stats {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 
     /// Print JSON
     #[arg(long)]

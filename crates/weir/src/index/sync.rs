@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use index::contents::Contents;
-use index::nodes::NodeUrl;
+use index::nodes::Endpoint;
 use index::planner::range::End;
 use index::store::{self, Location, PageCache};
 use index::sync::{Event, Observer, Options, Outcome, Progress};
@@ -20,7 +20,7 @@ use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{Database, shown_bytes};
+use super::{IndexArgs, NODE, shown_bytes};
 use crate::load::INTERRUPTED;
 use crate::{FAULTY, stop};
 
@@ -55,11 +55,11 @@ file is verified; `weir index stats` says so.
 Exit codes: 0 all is there; 1 could not go on; 2 faulty arguments; 6 interrupted, to be gone on with.")]
 pub(crate) struct Sync {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 
     /// A node: http, https, ws, wss, or ipc:/path of a socket; may be repeated
-    #[arg(long = "from", value_name = "URL", required = true)]
-    nodes: Vec<NodeUrl>,
+    #[arg(long = "from", value_name = "URL", required = true, value_parser = NODE)]
+    nodes: Vec<Endpoint>,
 
     /// Trust the certificates of this file, PEM, and not those that browsers trust
     #[arg(long, value_name = "FILE")]
@@ -159,7 +159,7 @@ impl Sync {
 
 impl Sync {
     /// The nodes, with whom to trust.
-    fn trusting(&self) -> Result<Vec<Arc<NodeUrl>>> {
+    fn trusting(&self) -> Result<Vec<Arc<Endpoint>>> {
         let Some(path) = &self.ca else {
             return Ok(self.nodes.iter().cloned().map(Arc::new).collect());
         };

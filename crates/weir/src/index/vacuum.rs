@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use index::store::{self, StoreError};
 
-use super::{Database, shown_bytes};
+use super::{IndexArgs, shown_bytes};
 
 /// Make an index smaller, and its searches faster
 ///
@@ -22,7 +22,7 @@ Examples:
 Exit codes: 0 done; 1 it could not be done: nothing is lost; 2 faulty arguments.")]
 pub(crate) struct Vacuum {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 }
 
 impl Vacuum {

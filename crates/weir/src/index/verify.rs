@@ -8,13 +8,14 @@ use anyhow::{Result, bail};
 use clap::Args;
 use index::audit::{self, FINDINGS_MAX, Finding, Report, Step};
 use index::fragments::hash_text;
-use index::nodes::{Call, Client, NodeUrl};
+use index::nodes::{Call, Client, Endpoint};
 use index::reader::Reader;
 use index::verify::Level;
+use wire::hex;
 use wire::json::walk;
-use wire::{block, quantity};
+use wire::quantity;
 
-use super::{Database, bar};
+use super::{IndexArgs, NODE, bar};
 use crate::load::INTERRUPTED;
 use crate::stop;
 
@@ -39,15 +40,15 @@ Exit codes: 0 it is sound; 1 it is not, or cannot be read: each finding is told,
 arguments; 6 interrupted.")]
 pub(crate) struct Verify {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 
     /// How closely to look at what the hashes bind: off, headers, full, senders [default: full]
     #[arg(long, value_name = "LEVEL")]
     level: Option<Level>,
 
     /// Ask a node for the hashes of a few blocks as well; may be repeated
-    #[arg(long = "from", value_name = "URL")]
-    nodes: Vec<NodeUrl>,
+    #[arg(long = "from", value_name = "URL", value_parser = NODE)]
+    nodes: Vec<Endpoint>,
 
     /// Show no progress
     #[arg(long, short)]
@@ -108,7 +109,7 @@ impl Verify {
             }
             for (at, number) in numbers.iter().enumerate() {
                 let hash = responses.result(at + 1).ok().and_then(|raw| walk::member(raw, "hash"));
-                let Some(hash) = hash.and_then(block::hash_of_value) else {
+                let Some(hash) = hash.and_then(hex::hash_from_value) else {
                     let what = format!("{node} does not have it");
                     differing.push(Finding { block: Some(*number), what });
                     continue;

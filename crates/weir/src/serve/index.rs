@@ -13,20 +13,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use gateway::config::Config;
 use gateway::config::index::Verify;
-use gateway::config::url::Transport;
 use gateway::index::{Found, Index, Question};
 use index::contents::Contents;
 use index::error::ReadError;
-use index::nodes::{self, NodeUrl};
+use index::nodes::Endpoint;
 use index::planner::range::End;
 use index::reader::Reader;
 use index::search::SearchLimits;
 use index::serve::{Lookup, METHODS, QueryContext, Snapshot};
 use index::store::{self, Location, Settings, StoreError};
 use index::sync::{Event, Observer, Options, Progress, SyncError};
-use settings::value::Database;
 use tokio::sync::oneshot;
-use wire::method::FamilyName;
+use wire::family::Family;
 
 use self::queue::{Job, Queue};
 
@@ -122,7 +120,10 @@ impl Drop for Follower {
 /// Starts what the configuration asks for; none without an index.
 pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Follower>)>> {
     let Some(own) = &config.index else { return Ok(None) };
-    let location = location(&own.db).context("index")?;
+    let location = match Location::new(&own.db) {
+        Ok(location) => location.with_password_of_environment(),
+        Err(why) => bail!("index.db: {why}"),
+    };
     let usual = Settings { page_cache: own.page_cache as u64, ..Settings::default() };
     let settings = Settings { mmap: own.mmap as u64, patience: READ_PATIENCE, ..usual };
     let queue = Arc::new(Queue::default());
@@ -154,17 +155,6 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
     let follower = own.follow.then(|| follow(config, &location, settings)).transpose()?;
     let readers = Readers { chain, id, told: AtomicBool::new(false), queue };
     Ok(Some((Arc::new(readers), follower)))
-}
-
-/// Where the index is kept.
-fn location(db: &Database) -> Result<Location> {
-    match db {
-        Database::File(path) => Ok(Location::from(path)),
-        Database::Url(url) => match url.parse::<Location>() {
-            Ok(location) => Ok(location.with_password_of_environment()),
-            Err(why) => bail!("index.db: {why}"),
-        },
-    }
 }
 
 /// What the threads that read have in common.
@@ -311,9 +301,9 @@ fn look_up(
 fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Follower> {
     let own = config.index.as_ref().context("there is no index")?;
     let own_nodes = config.nodes.iter().filter(|node| node.chain == own.chain);
-    let nodes: Vec<Arc<NodeUrl>> =
-        own_nodes.map(|node| Ok(Arc::new(address(node)?))).collect::<Result<_>>()?;
-    let harmony = config.chains[own.chain].family == FamilyName::Harmony;
+    let nodes: Vec<Arc<Endpoint>> =
+        own_nodes.map(|node| Ok(Arc::new(endpoint(node)?))).collect::<Result<_>>()?;
+    let harmony = config.chains[own.chain].family == Family::Harmony;
     // Harmony hashes its blocks in a way of its own, which nothing here can follow.
     let verify = if harmony { "off" } else { Verify::word(own.verify) };
     let options = Options {
@@ -368,28 +358,18 @@ const FOLLOW_CONCURRENCY: usize = 4;
 /// Blocks in one request while the gateway follows.
 const FOLLOW_BATCH_MAX: u64 = 50;
 
-/// Where a node is, for the index: the address that takes many calls at a time if it has one.
-fn address(node: &gateway::config::node::Node) -> Result<NodeUrl> {
-    let url = &node.url;
-    let transport = match url.transport() {
-        Transport::Http => nodes::Transport::Http,
-        Transport::WebSocket => nodes::Transport::WebSocket,
-        Transport::Ipc => nodes::Transport::Ipc,
-    };
-    let mut address =
-        NodeUrl::from_parts(transport, url.tls(), url.host(), url.port(), url.target());
-    if let Some(value) = url.authorization().and_then(|value| value.to_str().ok()) {
-        address = address.with_header("authorization", value);
-    }
+/// How the index calls a node.
+fn endpoint(node: &gateway::config::node::Node) -> Result<Endpoint> {
+    let mut endpoint = Endpoint::from(node.url.clone());
     if let Some(pem) = node.tls.as_ref().and_then(|tls| tls.ca_pem()) {
-        address = address.with_roots(pem).map_err(anyhow::Error::msg).context("tls_ca")?;
+        endpoint = endpoint.with_roots(pem).map_err(anyhow::Error::msg).context("tls_ca")?;
     }
     for (name, value) in &node.headers {
         if let Ok(value) = value.to_str() {
-            address = address.with_header(name.as_str(), value);
+            endpoint = endpoint.with_header(name.as_str(), value);
         }
     }
-    Ok(address)
+    Ok(endpoint)
 }
 
 /// Logs the events of a sync.

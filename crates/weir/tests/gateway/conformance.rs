@@ -50,7 +50,7 @@
 //! | `proxy_cache, stale while all are down` | 1 | 0 | 1 | 0 |
 //!
 //! Floods and slow clients over HTTP/2 are in `floods`; the public JSON parsing suite is judged in
-//! `crates/wire/src/json/tests/suite.rs`.
+//! `crates/wire/src/json/scanner/tests/suite.rs`.
 
 mod addresses;
 mod caching;

@@ -9,11 +9,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use index::nodes::NodeUrl;
+use index::nodes::Endpoint;
 use index::planner::range::End;
 use index::store::{self, Settings};
 use index::sync::{Event, Observer, Options, Outcome, Progress};
 use index::verify::Level;
+use settings::url::NodeUrl;
 
 use test_support::front::front;
 use test_support::running::{Running, Weir};
@@ -105,7 +106,7 @@ fn a_file_keeps_to_its_range_and_its_parts() {
     }
     let said = sync(&["ftp://node"], &file, &[]);
     assert!(
-        said.code == Some(2) && said.text.contains("a url begins with http://"),
+        said.code == Some(2) && said.text.contains("the scheme is none of http, https,"),
         "{}",
         said.text
     );
@@ -115,7 +116,7 @@ fn a_file_keeps_to_its_range_and_its_parts() {
 fn nodes_that_fail_are_named_with_what_they_said() {
     let folder = tempfile::tempdir().unwrap();
     let dead = sync(&["http://user:sekrit@127.0.0.1:1/v2/sekritsekritsekrit"], &file(&folder), &[]);
-    refused(&dead, &["http://127.0.0.1:1/***", "refused"]);
+    refused(&dead, &["http://***@127.0.0.1:1/v2/***", "refused"]);
     assert!(!dead.text.contains("sekrit"), "{}", dead.text);
     let node = node(&[]);
     // A node that has lost what the sync needs.
@@ -306,7 +307,7 @@ fn a_file_that_is_stopped_while_it_is_founded_is_not_founded() {
         answer
     });
     let options = Options {
-        nodes: vec![Arc::new(url.parse::<NodeUrl>().unwrap())],
+        nodes: vec![Arc::new(Endpoint::from(NodeUrl::parse(&url).unwrap()))],
         start: None,
         end: End::At(30),
         contents: "blocks,receipts,logs".parse().unwrap(),

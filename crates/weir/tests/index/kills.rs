@@ -13,7 +13,7 @@ use index::store::TransactionPart;
 use index::store::{self, Location, Settings};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};
-use wire::logs::Selection;
+use wire::logs::LogMatcher;
 
 use test_support::running::{self, Weir};
 use test_support::wait::pause;
@@ -107,7 +107,7 @@ fn told(reader: &mut Reader, number: u64) -> Vec<u8> {
 
 fn logs(reader: &mut Reader, filter: &str, to: u64) -> Vec<u8> {
     let mut out = Vec::new();
-    let selection = Selection::read(filter.as_bytes()).unwrap();
+    let selection = LogMatcher::parse(filter.as_bytes()).unwrap();
     reader.write_logs(&mut out, &selection, (0, to), SearchLimits::NONE).unwrap();
     out
 }

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use super::*;
 
 fn small() -> Limits {
-    Limits { batch_calls_max: 3, method_bytes_max: 16, id_bytes_max: 12, ..Limits::USUAL }
+    Limits { batch_calls_max: 3, method_bytes_max: 16, id_bytes_max: 12, ..Limits::DEFAULT }
 }
 
 /// What a call or refusal says, on one line.
-fn show(item: &Result<Call<'_>, Refusal<'_>>) -> String {
+fn show(item: &Result<Call<'_>, Rejection<'_>>) -> String {
     let text = |raw: Option<&[u8]>| {
         raw.map_or("-".to_owned(), |raw| String::from_utf8_lossy(raw).into_owned())
     };
@@ -156,13 +156,13 @@ fn batches_keep_order_and_valid_siblings() {
 fn hostile_bodies_end_early() {
     let many = format!("[{}1]", "1,".repeat(1_000_000));
     assert_eq!(
-        decode(many.as_bytes(), &Limits::USUAL).unwrap_err().code,
+        decode(many.as_bytes(), &Limits::DEFAULT).unwrap_err().code,
         ErrorCode::INVALID_REQUEST
     );
     let deep = "[".repeat(100_000);
-    assert_eq!(decode(deep.as_bytes(), &Limits::USUAL).unwrap_err().code, ErrorCode::PARSE);
+    assert_eq!(decode(deep.as_bytes(), &Limits::DEFAULT).unwrap_err().code, ErrorCode::PARSE);
     let deep = format!(r#"{{"method":"m","params":{deep}"#);
-    assert_eq!(decode(deep.as_bytes(), &Limits::USUAL).unwrap_err().code, ErrorCode::PARSE);
+    assert_eq!(decode(deep.as_bytes(), &Limits::DEFAULT).unwrap_err().code, ErrorCode::PARSE);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn recorded_batch_is_read_member_by_member() {
     let recorded = include_bytes!("../../../../testdata/wire/bodies/erigon-chain-id-batch.json");
     let tests: Vec<serde_json::Value> = serde_json::from_slice(recorded).unwrap();
     let request = serde_json::to_vec(&tests[0]["request"]).unwrap();
-    let Ok(Body::Batch(items)) = decode(&request, &Limits::USUAL) else { panic!("no batch") };
+    let Ok(Body::Batch(items)) = decode(&request, &Limits::DEFAULT) else { panic!("no batch") };
     let sent = tests[0]["request"].as_array().unwrap();
     assert!(sent.len() == 100 && items.len() == sent.len());
     for (item, sent) in items.iter().zip(sent) {
@@ -188,9 +188,23 @@ proptest! {
         before in "[ \n\t]{0,3}",
     ) {
         let body = format!(r#"{{"method":"m","id":{before}{id}{before}}}"#);
-        let Ok(Body::Single(Ok(call))) = decode(body.as_bytes(), &Limits::USUAL) else {
+        let Ok(Body::Single(Ok(call))) = decode(body.as_bytes(), &Limits::DEFAULT) else {
             return Err(TestCaseError::fail(body));
         };
         prop_assert_eq!(call.id.raw().unwrap(), id.as_bytes());
+    }
+}
+
+#[test]
+fn written_calls_are_exact() {
+    for (method, params, expected) in [
+        ("a\"b", Some(&b"[ 1 ]"[..]), r#"{"jsonrpc":"2.0","id":7,"method":"a\"b","params":[ 1 ]}"#),
+        ("m", None, r#"{"jsonrpc":"2.0","id":7,"method":"m"}"#),
+        ("m", Some(b"null"), r#"{"jsonrpc":"2.0","id":7,"method":"m","params":null}"#),
+    ] {
+        let mut out = Vec::new();
+        write_call(&mut out, b"7", method, params);
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        assert_eq!(expected.len(), call_bytes(b"7", method, params));
     }
 }

@@ -1,35 +1,35 @@
-//! Goal: a log filter's bounds are read as the node reads them, and replaced without touching
-//! anything else. Method: tables of parameters.
+//! Goal: the bounds of a log filter are parsed as nodes do, and replaced without other changes. Method:
+//! tables of parameters.
 use super::*;
-use crate::block::Tag;
+use crate::block::BlockTag;
 
-fn read(params: &str) -> Result<LogFilter<'_>, NotABlock> {
-    LogFilter::read(&Params::Array(params.as_bytes()))
+fn read(params: &str) -> Result<LogFilter<'_>, BlockRefError> {
+    LogFilter::from_params(&Params::Array(params.as_bytes()))
 }
 
 #[test]
 fn bounds_are_read() {
     let bounds = |params| read(params).map(|filter| (filter.from, filter.to));
-    let latest = Some(BlockRef::Tag(Tag::Latest));
+    let latest = Some(BlockRef::Tag(BlockTag::Latest));
     for (params, expected) in [
         ("[{}]", Ok((None, None))),
         (r#"[{"fromBlock":"0x1","toBlock":"latest"}]"#, Ok((Some(BlockRef::Number(1)), latest))),
         (r#"[{"fromBlock":null}]"#, Ok((None, None))),
         (r#"[{"fr\u006fmBlock":"0x2"}]"#, Ok((Some(BlockRef::Number(2)), None))),
-        (r#"[{"fromBlock":1}]"#, Err(NotABlock::Form)),
-        (r#"[{"fromBlock":{"blockNumber":"0x1"}}]"#, Err(NotABlock::Form)),
-        (r#"[{"blockHash":"0x1"}]"#, Err(NotABlock::Form)),
-        (r#"["0x1"]"#, Err(NotABlock::Form)),
-        (r#"[{"fromBlock":"0x1","TOBLOCK":"0x2"}]"#, Err(NotABlock::Form)),
-        (r#"[{"Address":"0x1"}]"#, Err(NotABlock::Form)),
-        ("[{},{}]", Err(NotABlock::Form)),
-        ("[]", Err(NotABlock::Missing)),
+        (r#"[{"fromBlock":1}]"#, Err(BlockRefError::Format)),
+        (r#"[{"fromBlock":{"blockNumber":"0x1"}}]"#, Err(BlockRefError::Format)),
+        (r#"[{"blockHash":"0x1"}]"#, Err(BlockRefError::Format)),
+        (r#"["0x1"]"#, Err(BlockRefError::Format)),
+        (r#"[{"fromBlock":"0x1","TOBLOCK":"0x2"}]"#, Err(BlockRefError::Format)),
+        (r#"[{"Address":"0x1"}]"#, Err(BlockRefError::Format)),
+        ("[{},{}]", Err(BlockRefError::Format)),
+        ("[]", Err(BlockRefError::Missing)),
     ] {
         assert_eq!(bounds(params), expected, "{params}");
     }
     let hash = format!(r#"[{{"blockHash":"0x{}"}}]"#, "Ab".repeat(32));
     assert_eq!(read(&hash).unwrap().block_hash, Some([0xab; 32]));
-    assert_eq!(LogFilter::read(&Params::Object(b"{}")), Err(NotABlock::ByName));
+    assert_eq!(LogFilter::from_params(&Params::Object(b"{}")), Err(BlockRefError::ByName));
 }
 
 #[test]

@@ -1,25 +1,24 @@
-//! A cursor over JSON that has been validated before: every byte is passed once, however deep it
-//! is nested.
+//! A cursor over validated JSON that reads every byte once, whatever the nesting.
 //!
-//! `json/walk.rs` finds the end of a value first and looks into the value afterwards, so each
-//! level of nesting is one more pass. A cursor steps into values instead. On bytes that are not
-//! valid JSON it fails or yields nonsense slices, but it never panics and always ends.
+//! `walk.rs` finds the end of a value before a caller reads the value, so each level of nesting is one
+//! more pass. A cursor enters values instead. On invalid JSON it fails or returns wrong slices, but it
+//! never panics and always ends.
 
 use std::ops::Range;
 
-use super::text::Text;
+use super::string::JsonString;
 use super::walk::{skip_literal, skip_string};
 
-/// Sees what a cursor passes. The methods do nothing unless they are implemented.
+/// Receives the strings and whitespace that a cursor reads. The default methods do nothing.
 pub trait Visitor {
-    /// The content of a string that is a value or stands in one, as a name or as a value. Names
-    /// that [`Cursor::next_name`] returns are not visited.
+    /// Called with the content of each string of a value, names included. Names that
+    /// [`Cursor::next_name`] returns are not visited.
     #[inline]
     fn string(&mut self, raw: &[u8], content: Range<usize>) {
         let _ = (raw, content);
     }
 
-    /// Whitespace outside strings.
+    /// Called with whitespace outside strings.
     #[inline]
     fn whitespace(&mut self, raw: &[u8], span: Range<usize>) {
         let _ = (raw, span);
@@ -36,11 +35,11 @@ pub struct Cursor<'a, V = ()> {
     visitor: V,
 }
 
-/// The JSON has another structure than the cursor was asked to pass.
+/// The JSON does not have the structure that the caller expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed json at byte {at}")]
 pub struct Malformed {
-    /// Offset of the value or the byte that does not fit.
+    /// The offset of the unexpected byte or value.
     pub at: usize,
 }
 
@@ -62,7 +61,7 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         &mut self.visitor
     }
 
-    /// All bytes that the cursor was made for.
+    /// All bytes, those before the cursor included.
     pub fn raw(&self) -> &'a [u8] {
         self.raw
     }
@@ -72,20 +71,20 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         self.at
     }
 
-    /// The bytes from the next one on.
+    /// The bytes from the cursor on.
     pub fn rest(&self) -> &'a [u8] {
         self.raw.get(self.at..).unwrap_or_default()
     }
 
-    /// The next byte that is not whitespace; the cursor stops before it.
+    /// Skips whitespace and returns the next byte. The cursor stays before it.
     #[inline]
     pub fn peek(&mut self) -> Option<u8> {
         let byte = *self.raw.get(self.at)?;
-        if byte > b' ' { Some(byte) } else { self.past_whitespace() }
+        if byte > b' ' { Some(byte) } else { self.skip_whitespace() }
     }
 
     #[cold]
-    fn past_whitespace(&mut self) -> Option<u8> {
+    fn skip_whitespace(&mut self) -> Option<u8> {
         let start = self.at;
         while matches!(self.raw.get(self.at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
             self.at += 1;
@@ -94,7 +93,7 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         self.raw.get(self.at).copied()
     }
 
-    /// Steps behind this opening bracket. Returns false and stays if another byte is next.
+    /// Skips this opening bracket. Returns false and stays if another byte is next.
     #[inline]
     pub fn open(&mut self, bracket: u8) -> bool {
         let opens = self.peek() == Some(bracket);
@@ -102,8 +101,8 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         opens
     }
 
-    /// Returns true if another element or member follows, and stops before it. Returns false
-    /// behind the closing bracket.
+    /// Stops before the next element or member and returns true. Returns false after the closing
+    /// bracket.
     ///
     /// # Errors
     /// If the JSON ends before the bracket.
@@ -123,13 +122,12 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         }
     }
 
-    /// The name of the next member; the cursor stops before its value. `None` behind the closing
-    /// bracket of the object.
+    /// Reads the name of the next member and stops before its value. `None` after the closing bracket.
     ///
     /// # Errors
     /// If no member and no bracket follows.
     #[inline]
-    pub fn next_name(&mut self) -> Result<Option<Text<'a>>, Malformed> {
+    pub fn next_name(&mut self) -> Result<Option<JsonString<'a>>, Malformed> {
         if !self.next_element()? {
             return Ok(None);
         }
@@ -140,10 +138,10 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         if !self.open(b':') {
             return Err(self.malformed());
         }
-        Ok(Some(Text { raw: &self.raw[start + 1..end - 1], escaped }))
+        Ok(Some(JsonString { raw: &self.raw[start + 1..end - 1], escaped }))
     }
 
-    /// Passes the next value and returns its exact bytes, which are never empty.
+    /// Reads the next value and returns its bytes, which are never empty.
     ///
     /// # Errors
     /// If the JSON ends before the value does.
@@ -196,20 +194,20 @@ impl<'a, V: Visitor> Cursor<'a, V> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a cursor passes what `walk` passes, visits all strings of a value, and ends on any
-    //! bytes. Method: texts by hand, and mutated ones.
+    //! Goal: a cursor reads what `walk` reads, visits all strings of a value, and ends on any bytes.
+    //! Method: written and mutated texts.
 
     use super::*;
     use crate::json::walk;
 
-    /// Collects what it sees.
+    /// Collects the visited strings and whitespace.
     #[derive(Default)]
-    struct Seen {
+    struct Visited {
         strings: Vec<Vec<u8>>,
         whitespace: usize,
     }
 
-    impl Visitor for &mut Seen {
+    impl Visitor for &mut Visited {
         fn string(&mut self, raw: &[u8], content: Range<usize>) {
             self.strings.push(raw[content].to_vec());
         }
@@ -220,7 +218,7 @@ mod tests {
     }
 
     /// The members of an object, by a cursor.
-    fn members(raw: &[u8]) -> Result<Vec<(Text<'_>, &[u8])>, Malformed> {
+    fn members(raw: &[u8]) -> Result<Vec<(JsonString<'_>, &[u8])>, Malformed> {
         let mut cursor = Cursor::new(raw);
         let mut members = Vec::new();
         if cursor.open(b'{') {
@@ -232,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_what_walk_passes() {
+    fn reads_what_walk_reads() {
         for text in [
             "{}",
             r#" { "a" : 1 , "b\n":[1,{"c":"]"}] ,"d":"\"}" } "#,
@@ -245,13 +243,16 @@ mod tests {
 
     #[test]
     fn visits_strings_and_whitespace() {
-        let mut seen = Seen::default();
+        let mut visited = Visited::default();
         let text = r#"{"n": ["a", {"m":"b\"c"}, 1 ], "x":"d"}"#;
-        assert_eq!(Cursor::with_visitor(text.as_bytes(), &mut seen).value(), Ok(text.as_bytes()));
+        assert_eq!(
+            Cursor::with_visitor(text.as_bytes(), &mut visited).value(),
+            Ok(text.as_bytes())
+        );
         let strings: Vec<_> =
-            seen.strings.iter().map(|text| text.escape_ascii().to_string()).collect();
+            visited.strings.iter().map(|text| text.escape_ascii().to_string()).collect();
         assert_eq!(strings, ["n", "a", "m", r#"b\\\"c"#, "x", "d"]);
-        assert_eq!(seen.whitespace, text.bytes().filter(|byte| *byte == b' ').count());
+        assert_eq!(visited.whitespace, text.bytes().filter(|byte| *byte == b' ').count());
     }
 
     #[test]

@@ -1,21 +1,22 @@
-//! Goal: two calls share a key if and only if they mean the same. Method: tables, and random calls
-//! whose meaning a second, naive implementation spells out over a tree of its own.
+//! Goal: two calls have the same key if and only if they have the same meaning. Method: tables, and
+//! random calls whose meaning a second, naive implementation writes out from a tree.
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::call::{Body, Limits, decode};
+use crate::family::Family;
 use crate::json;
-use crate::method::{Bound, FamilyName, family};
+use crate::method::{Validity, methods_of};
 
 fn row(name: &str) -> &'static Method {
-    FamilyName::ALL.iter().find_map(|found| family(*found).method(name)).unwrap()
+    Family::ALL.iter().find_map(|family| methods_of(*family).method(name)).unwrap()
 }
 
-fn key_at(name: &str, params: &str, block: Option<Resolved>) -> Result<Vec<u8>, NoKey> {
+fn key_at(name: &str, params: &str, block: Option<ResolvedBlock>) -> Result<Vec<u8>, KeyError> {
     let body = format!(r#"{{"method":"{name}","params":{params}}}"#);
-    let Ok(Body::Single(Ok(call))) = decode(body.as_bytes(), &Limits::USUAL) else {
+    let Ok(Body::Single(Ok(call))) = decode(body.as_bytes(), &Limits::DEFAULT) else {
         panic!("{body}")
     };
     let mut out = Vec::new();
@@ -152,19 +153,19 @@ fn the_chain_is_in_the_key() {
 #[test]
 fn a_resolved_block_takes_the_place_of_the_named_one() {
     let at = |name, params, block| key_at(name, params, Some(block));
-    let sixteen = Resolved::Number(16);
+    let sixteen = ResolvedBlock::Number(16);
     let named = key("eth_call", r#"[{"to":"0xab"},"0x10"]"#);
     assert_eq!(at("eth_call", r#"[{"to":"0xab"},"latest"]"#, sixteen).unwrap(), named);
     assert_eq!(at("eth_call", r#"[{"to":"0xab"}]"#, sixteen).unwrap(), named);
-    let hash = crate::block::hash_of(HASH.as_bytes()).unwrap();
+    let hash = crate::hex::parse_hash(HASH.as_bytes()).unwrap();
     assert_eq!(
-        at("eth_getBalance", r#"["0xab","latest"]"#, Resolved::Hash(hash)).unwrap(),
+        at("eth_getBalance", r#"["0xab","latest"]"#, ResolvedBlock::Hash(hash)).unwrap(),
         key("eth_getBalance", &format!(r#"["0xab","{HASH}"]"#))
     );
-    assert_eq!(at("eth_getBalance", r#"["0xab"]"#, sixteen), Err(NoKey::NoPlace));
-    assert_eq!(at("eth_chainId", "[]", sixteen), Err(NoKey::NoPlace));
-    assert_eq!(at("eth_call", "{}", sixteen), Err(NoKey::NoPlace));
-    let range = |from, to| Resolved::Range { from, to };
+    assert_eq!(at("eth_getBalance", r#"["0xab"]"#, sixteen), Err(KeyError::NoBlockParam));
+    assert_eq!(at("eth_chainId", "[]", sixteen), Err(KeyError::NoBlockParam));
+    assert_eq!(at("eth_call", "{}", sixteen), Err(KeyError::NoBlockParam));
+    let range = |from, to| ResolvedBlock::Range { from, to };
     let a = at("eth_getLogs", r#"[{"fromBlock":"0x1","address":"0xa"}]"#, range(0, 99)).unwrap();
     let b = at("eth_getLogs", r#"[{"toBlock":"latest","address":"0xA"}]"#, range(0, 99)).unwrap();
     let c = at("eth_getLogs", r#"[{"address":"0xa"}]"#, range(0, 98)).unwrap();
@@ -179,7 +180,7 @@ fn a_resolved_block_takes_the_place_of_the_named_one() {
 #[test]
 fn long_parameters_have_no_key() {
     let long = format!(r#"[{{"data":"0x{}"}}]"#, "00".repeat(PARAMS_BYTES_MAX));
-    assert_eq!(key_at("eth_call", &long, None), Err(NoKey::TooLong(long.len())));
+    assert_eq!(key_at("eth_call", &long, None), Err(KeyError::TooLong(long.len())));
 }
 
 /// JSON as the tests see it, apart from the crate's own reading.
@@ -201,9 +202,9 @@ fn meaning(name: &str, params: &Tree) -> String {
         .iter()
         .enumerate()
         .map(|(at, value)| {
-            let kind = method.params.get(at).copied().unwrap_or(ParamKind::Any);
+            let kind = method.params.get(at).copied().unwrap_or(ParamType::Any);
             match method.block {
-                Some(block) if block.at == at => block_meaning(value, block.form),
+                Some(block) if block.at == at => block_meaning(value, block.format),
                 _ => kind_meaning(value, kind),
             }
         })
@@ -211,7 +212,7 @@ fn meaning(name: &str, params: &Tree) -> String {
     if let Some(block) = method.block
         && let (Some(_), true) = (block.default, block.at == list.len())
     {
-        parts.push(block_meaning(&Tree::Text("latest".into()), block.form));
+        parts.push(block_meaning(&Tree::Text("latest".into()), block.format));
     }
     format!("{name} {parts:?}")
 }
@@ -223,13 +224,13 @@ fn folded(text: &str) -> String {
     }
 }
 
-fn kind_meaning(value: &Tree, kind: ParamKind) -> String {
+fn kind_meaning(value: &Tree, kind: ParamType) -> String {
     match (kind, value) {
         (
-            ParamKind::Address | ParamKind::Hash | ParamKind::Data | ParamKind::Quantity,
+            ParamType::Address | ParamType::Hash | ParamType::Data | ParamType::Quantity,
             Tree::Text(text),
         ) => format!("{:?}", Tree::Text(folded(text))),
-        (ParamKind::CallObject, Tree::Object(members)) => {
+        (ParamType::CallObject, Tree::Object(members)) => {
             let fold = |value: &Tree| match value {
                 Tree::Text(text) => Tree::Text(folded(text)),
                 other => other.clone(),
@@ -237,13 +238,13 @@ fn kind_meaning(value: &Tree, kind: ParamKind) -> String {
             let members: BTreeMap<_, _> = members.iter().map(|(n, v)| (n, fold(v))).collect();
             format!("{members:?}")
         }
-        (ParamKind::Filter, Tree::Object(members)) => {
+        (ParamType::Filter, Tree::Object(members)) => {
             let shown: BTreeMap<_, _> = members
                 .iter()
                 .map(|(name, value)| {
                     let text = match (name.as_str(), value) {
-                        ("fromBlock" | "toBlock", value) => block_meaning(value, BlockForm::Hex),
-                        ("blockHash", value) => kind_meaning(value, ParamKind::Hash),
+                        ("fromBlock" | "toBlock", value) => block_meaning(value, BlockFormat::Hex),
+                        ("blockHash", value) => kind_meaning(value, ParamType::Hash),
                         ("address", value) => set_meaning(value),
                         ("topics", Tree::List(topics)) => {
                             format!("{:?}", topics.iter().map(set_meaning).collect::<Vec<_>>())
@@ -277,10 +278,10 @@ fn hex_text(value: &Tree) -> Option<String> {
     }
 }
 
-fn block_meaning(value: &Tree, form: BlockForm) -> String {
+fn block_meaning(value: &Tree, form: BlockFormat) -> String {
     let tags: &[&str] = match form {
-        BlockForm::Hex => &["latest", "earliest", "pending", "safe", "finalized"],
-        BlockForm::Harmony => &["latest", "earliest", "pending"],
+        BlockFormat::Hex => &["latest", "earliest", "pending", "safe", "finalized"],
+        BlockFormat::Harmony => &["latest", "earliest", "pending"],
         _ => &[],
     };
     let hash = |text: &str| text.len() == 66 && hex_text(&Tree::Text(text.into())).is_some();
@@ -296,18 +297,18 @@ fn block_meaning(value: &Tree, form: BlockForm) -> String {
         (canonical && !text.starts_with('+') && number <= i64::MAX as u64).then_some(number)
     };
     let found = match (form, value) {
-        (BlockForm::Hex | BlockForm::Hash, Tree::Text(text)) if hash(text) => {
+        (BlockFormat::Hex | BlockFormat::Hash, Tree::Text(text)) if hash(text) => {
             Some(format!("hash {}", text.to_lowercase()))
         }
-        (BlockForm::Hex | BlockForm::Harmony, Tree::Text(text)) if tags.contains(&&**text) => {
+        (BlockFormat::Hex | BlockFormat::Harmony, Tree::Text(text)) if tags.contains(&&**text) => {
             Some(format!("tag {text}"))
         }
-        (BlockForm::Hex, Tree::Text(text)) => hex_number(text).map(|n| format!("number {n}")),
-        (BlockForm::Hex, Tree::Object(members)) => {
+        (BlockFormat::Hex, Tree::Text(text)) => hex_number(text).map(|n| format!("number {n}")),
+        (BlockFormat::Hex, Tree::Object(members)) => {
             let names: Vec<&str> = members.keys().map(String::as_str).collect();
             match (&names[..], members.get("blockNumber"), members.get("blockHash")) {
                 (["blockNumber"], Some(inside @ Tree::Text(text)), _) if !hash(text) => {
-                    Some(block_meaning(inside, BlockForm::Hex)).filter(|m| !m.starts_with("raw"))
+                    Some(block_meaning(inside, BlockFormat::Hex)).filter(|m| !m.starts_with("raw"))
                 }
                 (["blockHash"] | ["blockHash", "requireCanonical"], _, Some(Tree::Text(text)))
                     if hash(text) =>
@@ -325,7 +326,7 @@ fn block_meaning(value: &Tree, form: BlockForm) -> String {
                 _ => None,
             }
         }
-        (BlockForm::Harmony, Tree::Text(text) | Tree::Number(text)) => match text.as_str() {
+        (BlockFormat::Harmony, Tree::Text(text) | Tree::Number(text)) => match text.as_str() {
             "-1" => Some("tag latest".into()),
             "-2" => Some("tag pending".into()),
             text => {
@@ -333,7 +334,7 @@ fn block_meaning(value: &Tree, form: BlockForm) -> String {
                 hex.or_else(|| decimal(text)).map(|n| format!("number {n}"))
             }
         },
-        (BlockForm::Height, Tree::Number(text)) => decimal(text).map(|n| format!("number {n}")),
+        (BlockFormat::Height, Tree::Number(text)) => decimal(text).map(|n| format!("number {n}")),
         _ => None,
     };
     found.unwrap_or_else(|| format!("raw {value:?}"))
@@ -513,7 +514,7 @@ proptest! {
             out
         };
         let (left, right) = (text(&a.1, layout), text(&b.1, !layout));
-        prop_assert!(json::check(left.as_bytes(), 64).unwrap().1.is_none());
+        prop_assert!(json::validate(left.as_bytes(), 64).unwrap().1.is_none());
         prop_assert_eq!(
             key(a.0, &left) == key(b.0, &right),
             meaning(a.0, &a.1) == meaning(b.0, &b.1),
@@ -522,15 +523,15 @@ proptest! {
     }
 }
 
-/// Rows that are stored by position must be reachable for a key at all.
+/// Every row has a key.
 #[test]
 fn every_row_has_a_key() {
-    for name in FamilyName::ALL {
-        for method in family(name).methods() {
+    for family in Family::ALL {
+        for method in methods_of(family).methods() {
             let mut out = Vec::new();
             let parts = KeyParts { chain: "c", method, params: &Params::Array(b"[]"), block: None };
             assert_eq!(write_key(&mut out, &parts), Ok(()), "{}", method.name);
-            assert!(method.bound != Bound::Logs || method.params == [ParamKind::Filter]);
+            assert!(method.validity != Validity::Logs || method.params == [ParamType::Filter]);
         }
     }
 }

@@ -1,94 +1,92 @@
-//! Goal: the tables say something about every method that is named in the sources, and nothing
-//! that contradicts itself. Method: lists of names as data, and rules over all rows.
+//! Goal: the tables have a row for every method of the sources, and no row contradicts itself. Method:
+//! lists of names as data, and rules over all rows.
 use super::*;
+use crate::block::{BlockFormat, BlockTag};
 
 #[test]
 fn tables_are_read_and_not_empty() {
-    for name in FamilyName::ALL {
-        let rows = family(name);
+    for name in Family::ALL {
+        let rows = methods_of(name);
         assert!(rows.methods().count() > 50, "{name:?}");
-        assert_eq!(rows.name(), name);
+        assert_eq!(rows.family(), name);
         assert_eq!(name.as_str().parse(), Ok(name));
         for row in rows.methods() {
             assert!(std::ptr::eq(row, rows.method(row.name).unwrap()), "{} stands twice", row.name);
         }
     }
-    assert!("solana".parse::<FamilyName>().is_err());
-    assert!(family(FamilyName::Ethereum).method("eth_ChainId").is_none());
+    assert!("solana".parse::<Family>().is_err());
+    assert!(methods_of(Family::Ethereum).method("eth_ChainId").is_none());
 }
 
 #[test]
 fn every_named_method_has_a_row() {
     for (name, text, least) in [
         (
-            FamilyName::Ethereum,
+            Family::Ethereum,
             include_str!("../../../../testdata/wire/methods/execution-apis.txt"),
             37,
         ),
         (
-            FamilyName::Ethereum,
+            Family::Ethereum,
             include_str!("../../../../testdata/wire/methods/erigon-rpc-tests.txt"),
             20,
         ),
         (
-            FamilyName::Ethereum,
+            Family::Ethereum,
             include_str!("../../../../testdata/wire/methods/published-mixes.txt"),
             26,
         ),
-        (
-            FamilyName::Harmony,
-            include_str!("../../../../testdata/wire/methods/harmony-docs.txt"),
-            70,
-        ),
-        (
-            FamilyName::Harmony,
-            include_str!("../../../../testdata/wire/methods/harmony-node.txt"),
-            214,
-        ),
+        (Family::Harmony, include_str!("../../../../testdata/wire/methods/harmony-docs.txt"), 70),
+        (Family::Harmony, include_str!("../../../../testdata/wire/methods/harmony-node.txt"), 214),
     ] {
         let missing: Vec<&str> =
-            text.lines().filter(|method| family(name).method(method).is_none()).collect();
+            text.lines().filter(|method| methods_of(name).method(method).is_none()).collect();
         assert!(missing.is_empty(), "{name:?} has no row for {missing:?}");
         assert!(text.lines().count() >= least, "a list of {name:?} got shorter");
     }
 }
 
-/// Words in a name that a reader would take as a promise, against what the row says.
+/// Compares the columns of each row with each other and with the words of its name.
 #[test]
 fn rows_do_not_contradict_themselves() {
-    for name in FamilyName::ALL {
-        for row in family(name).methods() {
+    for name in Family::ALL {
+        for row in methods_of(name).methods() {
             let at = row.name;
-            let never = matches!(row.bound, Bound::Never | Bound::Mempool);
+            let never = matches!(row.validity, Validity::Never | Validity::Mempool);
             if row.write || row.sticky || row.repeat != Repeat::Safe {
-                assert!(never && !row.coalesce, "{at} must be neither stored nor joined");
+                assert!(never && !row.coalesce, "{at} must be neither stored nor coalesced");
             }
             if row.repeat == Repeat::Broadcast {
                 assert!(row.write, "{at} changes the pool");
             }
-            match (row.bound, row.block) {
-                (Bound::Number, Some(block)) => assert!(block.form != BlockForm::Hash, "{at}"),
-                (Bound::Hash, Some(block)) => {
-                    assert!(matches!(block.form, BlockForm::Hash | BlockForm::Digits), "{at}");
+            match (row.validity, row.block) {
+                (Validity::Number, Some(block)) => {
+                    assert!(block.format != BlockFormat::Hash, "{at}")
                 }
-                (Bound::Number | Bound::Hash, None) => {
-                    panic!("{at} does not say where its block is")
+                (Validity::Hash, Some(block)) => {
+                    assert!(
+                        matches!(block.format, BlockFormat::Hash | BlockFormat::Digits),
+                        "{at}"
+                    );
                 }
-                (_, Some(_)) => panic!("{at} has a block but is not bound to it"),
+                (Validity::Number | Validity::Hash, None) => {
+                    panic!("{at} has no block parameter")
+                }
+                (_, Some(_)) => panic!("{at} has a block but does not depend on it"),
                 (_, None) => {}
             }
             if let Some(block) = row.block
                 && !row.params.is_empty()
             {
-                let wanted = match block.form {
-                    BlockForm::Hash => ParamKind::Hash,
-                    _ => ParamKind::Block,
+                let wanted = match block.format {
+                    BlockFormat::Hash => ParamType::Hash,
+                    _ => ParamType::Block,
                 };
                 assert_eq!(row.params.get(block.at), Some(&wanted), "{at}");
             }
-            assert_eq!(row.bound == Bound::Logs, row.params == [ParamKind::Filter], "{at}");
+            assert_eq!(row.validity == Validity::Logs, row.params == [ParamType::Filter], "{at}");
             assert!(row.weight > 0, "{at}");
-            assert!(!row.head_value || row.bound == Bound::Head, "{at}");
+            assert!(!row.head_value || row.validity == Validity::Head, "{at}");
             let verb = at.split_once('_').map_or(at, |(_, local)| local);
             let changes = ["send", "sign", "submit", "resend", "set", "unlock", "build"];
             if changes.iter().any(|word| verb.starts_with(word)) {
@@ -99,26 +97,29 @@ fn rows_do_not_contradict_themselves() {
 }
 
 #[test]
-fn rows_that_the_rules_lean_on() {
-    let row = |name: FamilyName, method: &str| family(name).method(method).unwrap();
-    let call = row(FamilyName::Ethereum, "eth_call");
-    assert_eq!(call.bound, Bound::Number);
+fn rows_that_other_code_relies_on() {
+    let row = |name: Family, method: &str| methods_of(name).method(method).unwrap();
+    let call = row(Family::Ethereum, "eth_call");
+    assert_eq!(call.validity, Validity::Number);
     assert_eq!(
         call.block,
-        Some(BlockParam { at: 1, form: BlockForm::Hex, default: Some(Tag::Latest) })
+        Some(BlockParam { at: 1, format: BlockFormat::Hex, default: Some(BlockTag::Latest) })
     );
-    // Rule 16: by hash, yet bound to the block that the answer names.
-    let receipt = row(FamilyName::Ethereum, "eth_getTransactionReceipt");
-    assert_eq!((receipt.bound, receipt.answer_block), (Bound::Transaction, AnswerBlock::Names));
+    // Rule 16: the parameter is a hash, and the response depends on the block that it names.
+    let receipt = row(Family::Ethereum, "eth_getTransactionReceipt");
+    assert_eq!(
+        (receipt.validity, receipt.response_block),
+        (Validity::Transaction, ResponseBlock::Members)
+    );
     // Rule 37.
-    let send = row(FamilyName::Harmony, "hmy_sendRawStakingTransaction");
+    let send = row(Family::Harmony, "hmy_sendRawStakingTransaction");
     assert_eq!(send.repeat, Repeat::Broadcast);
     // Harmony's newest block has no signers yet.
-    assert_eq!(row(FamilyName::Harmony, "hmyv2_getBlockSigners").behind_head, 1);
+    assert_eq!(row(Family::Harmony, "hmyv2_getBlockSigners").blocks_behind_head, 1);
     // The namespaces differ in number form, so they are different methods.
     let heads = ["eth_blockNumber", "hmy_blockNumber", "hmyv2_blockNumber"];
-    assert!(heads.iter().all(|name| row(FamilyName::Harmony, name).head_value));
-    // Rule 46: confirmations move.
-    assert_eq!(row(FamilyName::Bitcoin, "getblock").bound, Bound::Head);
-    assert_eq!(row(FamilyName::Bitcoin, "getrawmempool").bound, Bound::Mempool);
+    assert!(heads.iter().all(|name| row(Family::Harmony, name).head_value));
+    // Rule 46: the number of confirmations changes.
+    assert_eq!(row(Family::Bitcoin, "getblock").validity, Validity::Head);
+    assert_eq!(row(Family::Bitcoin, "getrawmempool").validity, Validity::Mempool);
 }

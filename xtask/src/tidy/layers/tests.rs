@@ -56,6 +56,23 @@ fn a_module_in_no_layer_is_caught() {
 }
 
 #[test]
+fn a_folder_within_a_folder_has_its_own_layers() {
+    let layers = Layers { folder: "crates/x/src/json", layers: &[&["string"], &["scanner"]] };
+    let caught = |path, text| {
+        let found = check_folder(&Tree::of(&[(path, text)]), &layers);
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let string = "crates/x/src/json/string.rs";
+    for text in ["use super::scanner::Scanner;", "use crate::json::scanner::Scanner;"] {
+        let expected = format!("{string}:1: layers: string must not import from scanner");
+        assert_eq!(caught(string, text), [expected]);
+    }
+    for text in ["use super::string::JsonString;", "use crate::scanner::Other;"] {
+        assert_eq!(caught("crates/x/src/json/scanner.rs", text), [""; 0], "{text}");
+    }
+}
+
+#[test]
 fn every_fixed_folder_exists() {
     let tree = Tree::read(&crate::shell::root()).unwrap();
     for layers in super::LAYERS {

@@ -145,7 +145,7 @@ fn chain_status(
     let now = snapshot.now();
     ChainStatus {
         name: chain.name.to_string(),
-        family: chain.family.name().as_str(),
+        family: chain.family.family().as_str(),
         head: view.head.map(|head| HeadStatus {
             number: head.number,
             hash: alloy_primitives::hex::encode_prefixed(head.hash),
@@ -262,7 +262,7 @@ fn group_status(snapshot: &Snapshot, counters: &GroupCounters, index: usize) -> 
 }
 
 fn method_statuses(chain: &ChainState, counters: &[MethodCounters]) -> Vec<MethodStatus> {
-    let label = ChainLabel { name: Arc::clone(&chain.name), family: chain.family.name() };
+    let label = ChainLabel { name: Arc::clone(&chain.name), family: chain.family.family() };
     let mut called: Vec<_> =
         label.methods().zip(counters).filter(|(_, own)| own.calls() > 0).collect();
     called.sort_by_key(|(_, own)| std::cmp::Reverse(own.calls()));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wire::method::FamilyName;
+use wire::family::Family;
 
 use super::{ChainLabel, Counters, Labels, REMOVED_MAX};
 use crate::call::cache_status::CacheStatus;
@@ -12,7 +12,7 @@ use crate::policy::overload::{Class, Shed};
 
 /// Labels of chains, each with a zone and a group of its name, and of upstreams of these chains.
 pub(crate) fn labels(chains: &[&str], upstreams: &[(&str, &str)]) -> Labels {
-    let chain = |name: &&str| ChainLabel { name: (*name).into(), family: FamilyName::Bitcoin };
+    let chain = |name: &&str| ChainLabel { name: (*name).into(), family: Family::Bitcoin };
     let pair = |(chain, name): &(&str, &str)| [Arc::from(*chain), Arc::from(*name)];
     Labels {
         chains: chains.iter().map(chain).collect(),
@@ -101,7 +101,7 @@ fn a_chain_of_another_family_is_another_chain() {
     let mut labels = labels(&["a"], &[]);
     let counters = Counters::new(&labels);
     counters.methods[0][0].answered(CacheStatus::Hit, Duration::ZERO);
-    labels.chains[0].family = FamilyName::Harmony;
+    labels.chains[0].family = Family::Harmony;
     let after = counters.after_reload(&labels);
     assert_eq!(after.methods[0][0].calls(), 0);
     assert_eq!(after.methods[0].len(), labels.chains[0].methods().count());

@@ -38,7 +38,7 @@ fn open() -> Policy {
 
 fn called(
     method: &str,
-    reach: Reach,
+    reach: Effect,
     policy: &Policy,
     grant: Option<&Grant>,
 ) -> Result<(), Denial> {
@@ -103,7 +103,7 @@ fn a_key_ends_with_its_time_and_its_networks() {
 #[test]
 fn what_acts_on_the_node_must_be_named() {
     let node =
-        |policy: &Policy, grant: Option<&Grant>| called("admin_peers", Reach::Node, policy, grant);
+        |policy: &Policy, grant: Option<&Grant>| called("admin_peers", Effect::Node, policy, grant);
     assert_eq!(node(&open(), None), Err(Denial::NodeMethod));
     // Allowing everything does not name it.
     let all = Policy { methods: rules(&["*"], &[]), ..open() };
@@ -122,7 +122,7 @@ fn what_acts_on_the_node_must_be_named() {
 fn a_key_may_be_given_transactions_or_be_kept_from_them() {
     let send = |policy: &Policy, transactions: Option<bool>| {
         let key = Grant { transactions, ..grant() };
-        called("eth_sendRawTransaction", Reach::Transaction, policy, Some(&key))
+        called("eth_sendRawTransaction", Effect::Transaction, policy, Some(&key))
     };
     let off = Policy { transactions: false, ..open() };
     assert_eq!(send(&open(), None), Ok(()));
@@ -133,7 +133,7 @@ fn a_key_may_be_given_transactions_or_be_kept_from_them() {
 
 #[test]
 fn every_list_must_admit_a_method() {
-    let (method, reach) = ("eth_call", Reach::Read);
+    let (method, reach) = ("eth_call", Effect::Read);
     let (open, none, deny) = (MethodRules::default(), MethodSet::default(), set(&["eth_call"]));
     let other = rules(&["eth_chainId"], &[]);
     let policy = self::open();
@@ -161,8 +161,8 @@ fn subscriptions_are_known_by_their_names() {
 #[test]
 fn filters_are_the_gateways_own_where_it_can_tell() {
     let own = |family, method| is_own_filter(family, method);
-    assert!(own(FamilyName::Ethereum, "eth_newFilter"));
-    assert!(own(FamilyName::Ethereum, "eth_getFilterChanges"));
-    assert!(!own(FamilyName::Ethereum, "eth_newPendingTransactionFilter"), "only nodes know");
-    assert!(!own(FamilyName::Harmony, "hmy_newFilter"));
+    assert!(own(Family::Ethereum, "eth_newFilter"));
+    assert!(own(Family::Ethereum, "eth_getFilterChanges"));
+    assert!(!own(Family::Ethereum, "eth_newPendingTransactionFilter"), "only nodes know");
+    assert!(!own(Family::Harmony, "hmy_newFilter"));
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::policy::heads::{Finality, HeadSeen, HeadSettings, HeadTracker};
-use wire::method::{FamilyName, family};
+use wire::family::Family;
+use wire::method::methods_of;
 
 const HEAD: u64 = 100;
 
@@ -55,7 +56,7 @@ fn view() -> ChainView {
 }
 
 fn ethereum(name: &str) -> &'static Method {
-    family(FamilyName::Ethereum).method(name).unwrap()
+    methods_of(Family::Ethereum).method(name).unwrap()
 }
 
 fn rule_of(name: &str, block: Option<BlockRef>) -> (CacheRule, Option<u64>, u64) {
@@ -80,11 +81,11 @@ fn blocks_and_tags() {
     check(BlockRef::Number(100), (at(100, false), None, 100));
     check(BlockRef::Number(101), NEVER);
     check(BlockRef::Number(u64::MAX), NEVER);
-    check(BlockRef::Tag(Tag::Latest), (at(100, false), Some(100), 100));
-    check(BlockRef::Tag(Tag::Finalized), (at(90, true), Some(90), 90));
-    check(BlockRef::Tag(Tag::Safe), (CacheRule::AtHead, None, 100));
-    check(BlockRef::Tag(Tag::Earliest), (CacheRule::AtHead, None, 100));
-    check(BlockRef::Tag(Tag::Pending), NEVER);
+    check(BlockRef::Tag(BlockTag::Latest), (at(100, false), Some(100), 100));
+    check(BlockRef::Tag(BlockTag::Finalized), (at(90, true), Some(90), 90));
+    check(BlockRef::Tag(BlockTag::Safe), (CacheRule::AtHead, None, 100));
+    check(BlockRef::Tag(BlockTag::Earliest), (CacheRule::AtHead, None, 100));
+    check(BlockRef::Tag(BlockTag::Pending), NEVER);
     check(BlockRef::Hash(hash(b'z', 1)), (CacheRule::AtHash, None, 0));
     check(BlockRef::CanonicalHash(hash(b'a', 98)), (at(98, false), None, 98));
     check(BlockRef::CanonicalHash(hash(b'z', 98)), NEVER);
@@ -112,10 +113,10 @@ fn methods() {
 
 #[test]
 fn no_method_that_writes_or_sticks_is_ever_kept() {
-    let latest = BlockRef::Tag(Tag::Latest);
+    let latest = BlockRef::Tag(BlockTag::Latest);
     let mut seen = 0;
-    for name in FamilyName::ALL {
-        for method in family(name).methods().filter(|method| method.write || method.sticky) {
+    for name in Family::ALL {
+        for method in methods_of(name).methods().filter(|method| method.write || method.sticky) {
             seen += 1;
             for block in [None, Some(&latest), Some(&BlockRef::Number(5))] {
                 assert_eq!(
@@ -140,7 +141,9 @@ fn the_head_number_is_answered_from_the_view() {
 #[test]
 fn without_a_head_nothing_moving_is_kept() {
     let none = ChainView::default();
-    for block in [BlockRef::Number(5), BlockRef::Tag(Tag::Latest), BlockRef::Tag(Tag::Safe)] {
+    for block in
+        [BlockRef::Number(5), BlockRef::Tag(BlockTag::Latest), BlockRef::Tag(BlockTag::Safe)]
+    {
         let caching = decide(ethereum("eth_getBalance"), Some(&block), &none);
         assert_eq!((caching.rule, caching.resolved), (CacheRule::Never, None), "{block:?}");
     }
@@ -151,56 +154,56 @@ fn without_a_head_nothing_moving_is_kept() {
 fn our_own_finality_depth_is_not_put_in_place_of_the_tag() {
     let view = Chain::new(Finality::Depth(4)).view();
     assert_eq!(view.finalized, Some(96));
-    let finalized = BlockRef::Tag(Tag::Finalized);
+    let finalized = BlockRef::Tag(BlockTag::Finalized);
     let caching = decide(ethereum("eth_getBalance"), Some(&finalized), &view);
     assert_eq!((caching.rule, caching.resolved), (CacheRule::AtHead, None));
 }
 
 #[test]
 fn answers_that_grow_are_kept_only_behind_the_head() {
-    let harmony = family(FamilyName::Harmony);
-    let Some(method) = harmony.methods().find(|method| method.behind_head > 0) else {
+    let harmony = methods_of(Family::Harmony);
+    let Some(method) = harmony.methods().find(|method| method.blocks_behind_head > 0) else {
         panic!("harmony has a method that the next block completes")
     };
     let newest = BlockRef::Number(HEAD);
-    let before = BlockRef::Number(HEAD - method.behind_head);
+    let before = BlockRef::Number(HEAD - method.blocks_behind_head);
     assert_eq!(decide(method, Some(&newest), &view()).rule, CacheRule::Never);
     let decided = decide(method, Some(&before), &view());
-    assert_eq!(decided.rule, at(HEAD - method.behind_head, false));
+    assert_eq!(decided.rule, at(HEAD - method.blocks_behind_head, false));
     assert_eq!(decided.min_head, HEAD, "a node that has not more itself has not all of it");
 }
 
 #[test]
 fn answers_that_grow_are_kept_by_hash_only_behind_the_head() {
-    let (_, method) = family(FamilyName::Harmony).find("hmyv2_getBlockByHash").unwrap();
+    let (_, method) = methods_of(Family::Harmony).find("hmyv2_getBlockByHash").unwrap();
     let of = |number| BlockRef::Hash(hash(0, number));
     for (number, due) in [(HEAD, Err(Refused::AboveHead)), (HEAD - 1, Ok(Binding::Free))] {
         let caching = decide(method, Some(&of(number)), &view());
         assert_eq!((caching.rule, caching.min_head), (CacheRule::AtHash, HEAD));
-        let answer = facts(AnswerKind::Value, method.answer_block, named(0, number));
+        let answer = facts(AnswerKind::Value, method.response_block, named(0, number));
         assert_eq!(binding(admit(&caching, &answer, &view())), due);
     }
     // One that names no block may be of any.
     let caching = decide(method, Some(&of(HEAD - 1)), &view());
-    let answer = facts(AnswerKind::Value, method.answer_block, None);
+    let answer = facts(AnswerKind::Value, method.response_block, None);
     assert_eq!(binding(admit(&caching, &answer, &view())), Err(Refused::Unnamed));
 }
 
-fn named(branch: u8, number: u64) -> Option<(NamedBlock, NamedBlock)> {
-    let block = NamedBlock { number, hash: hash(branch, number) };
+fn named(branch: u8, number: u64) -> Option<(BlockId, BlockId)> {
+    let block = BlockId { number, hash: hash(branch, number) };
     Some((block, block))
 }
 
 fn facts(
     kind: AnswerKind,
-    answer_block: AnswerBlock,
-    named: Option<(NamedBlock, NamedBlock)>,
+    answer_block: ResponseBlock,
+    named: Option<(BlockId, BlockId)>,
 ) -> AnswerFacts {
     AnswerFacts { kind, answer_block, named }
 }
 
 fn value() -> AnswerFacts {
-    facts(AnswerKind::Value, AnswerBlock::None, None)
+    facts(AnswerKind::Value, ResponseBlock::None, None)
 }
 
 fn balance_at(block: BlockRef, view: &ChainView) -> Caching {
@@ -221,20 +224,20 @@ fn admission_by_number() {
     let caching = balance_at(BlockRef::Number(95), &view);
     let block = Ok(Binding::Block { number: 95, hash: Some(hash(b'a', 95)) });
     let head = Ok(Binding::Head { seq: view.head_seq });
-    let own = AnswerBlock::Block;
+    let own = ResponseBlock::Itself;
     for (answer, expected) in [
         (value(), block),
-        (facts(DeterministicError, AnswerBlock::None, None), block),
-        (facts(Error, AnswerBlock::None, None), Err(Refused::Error)),
+        (facts(DeterministicError, ResponseBlock::None, None), block),
+        (facts(Error, ResponseBlock::None, None), Err(Refused::Error)),
         (facts(Value, own, named(b'a', 95)), block),
         (facts(Value, own, named(b'a', 94)), Err(Refused::OtherBlock)),
         (facts(Value, own, named(b'b', 95)), Err(Refused::NotCanonical)),
         (facts(Value, own, None), Err(Refused::Unnamed)),
         (facts(Null, own, None), Err(Refused::Absent)),
-        (facts(Null, AnswerBlock::EachNames, None), Err(Refused::Absent)),
+        (facts(Null, ResponseBlock::ElementMembers, None), Err(Refused::Absent)),
         // No transaction at that index.
-        (facts(Null, AnswerBlock::Names, None), head),
-        (facts(Value, AnswerBlock::EachNames, None), block),
+        (facts(Null, ResponseBlock::Members, None), head),
+        (facts(Value, ResponseBlock::ElementMembers, None), block),
     ] {
         assert_eq!(binding(admit(&caching, &answer, &view)), expected, "{answer:?}");
     }
@@ -248,14 +251,14 @@ fn admission_by_transaction() {
     let view = view();
     let caching = decide(ethereum("eth_getTransactionReceipt"), None, &view);
     let stored = |number| Ok(Binding::Block { number, hash: Some(hash(b'a', number)) });
-    let names = AnswerBlock::Names;
+    let names = ResponseBlock::Members;
     for (answer, expected) in [
         (facts(Value, names, named(b'a', 95)), stored(95)),
         (facts(Value, names, named(b'a', 3)), stored(3)),
         (facts(Value, names, named(b'b', 95)), Err(Refused::NotCanonical)),
         (facts(Value, names, named(b'a', 101)), Err(Refused::AboveHead)),
         (facts(Value, names, None), Err(Refused::Unnamed)),
-        (facts(Value, AnswerBlock::None, None), Err(Refused::Unnamed)),
+        (facts(Value, ResponseBlock::None, None), Err(Refused::Unnamed)),
         (facts(Null, names, None), Err(Refused::Null)),
     ] {
         assert_eq!(binding(admit(&caching, &answer, &view)), expected, "{answer:?}");
@@ -265,8 +268,8 @@ fn admission_by_transaction() {
 #[test]
 fn admission_of_constants_hashes_and_head_values() {
     let view = view();
-    let null = facts(AnswerKind::Null, AnswerBlock::None, None);
-    let revert = facts(AnswerKind::DeterministicError, AnswerBlock::None, None);
+    let null = facts(AnswerKind::Null, ResponseBlock::None, None);
+    let revert = facts(AnswerKind::DeterministicError, ResponseBlock::None, None);
     let constant = decide(ethereum("eth_chainId"), None, &view);
     assert_eq!(binding(admit(&constant, &value(), &view)), Ok(Binding::Free));
     assert_eq!(binding(admit(&constant, &null, &view)), Err(Refused::Null));
@@ -279,7 +282,7 @@ fn admission_of_constants_hashes_and_head_values() {
     let seq = view.head_seq;
     assert_eq!(binding(admit(&price, &value(), &view)), Ok(Binding::Head { seq }));
     assert_eq!(binding(admit(&price, &revert, &view)), Err(Refused::Error));
-    let never = balance_at(BlockRef::Tag(Tag::Pending), &view);
+    let never = balance_at(BlockRef::Tag(BlockTag::Pending), &view);
     assert_eq!(binding(admit(&never, &value(), &view)), Err(Refused::Rule));
 }
 
@@ -296,7 +299,7 @@ fn head_values_go_with_the_head_and_block_values_stay() {
     let old = chain.view();
     let price = decide(ethereum("eth_gasPrice"), None, &old);
     let price_kept = kept(&price, &old);
-    let latest = balance_at(BlockRef::Tag(Tag::Latest), &old);
+    let latest = balance_at(BlockRef::Tag(BlockTag::Latest), &old);
     let latest_kept = kept(&latest, &old);
     assert!(usable(&price_kept, &old) && usable(&latest_kept, &old));
     chain.poll(b'a', 101, hash(b'a', 100));
@@ -353,9 +356,9 @@ fn logs_of_a_range_are_kept_as_long_as_its_last_block() {
     let part = crate::policy::logs::Part { from: 92, to: 97, finalized: false };
     let caching = part.caching(&view);
     let named = |first: u64, last: u64, letter: u8| {
-        let block = |number| NamedBlock { number, hash: hash(letter, number) };
+        let block = |number| BlockId { number, hash: hash(letter, number) };
         let named = Some((block(first), block(last)));
-        AnswerFacts { kind: AnswerKind::Value, answer_block: AnswerBlock::EachNames, named }
+        AnswerFacts { kind: AnswerKind::Value, answer_block: ResponseBlock::ElementMembers, named }
     };
     let none = AnswerFacts { named: None, ..named(92, 97, b'a') };
     let bound = Binding::Block { number: 97, hash: Some(hash(b'a', 97)) };
@@ -377,7 +380,7 @@ fn without_a_head_only_nodes_at_the_last_one_answer_about_it() {
     }
     let headless = chain.view();
     assert_eq!((headless.head, headless.floor), (None, Some(HEAD)));
-    let latest = BlockRef::Tag(Tag::Latest);
+    let latest = BlockRef::Tag(BlockTag::Latest);
     for (name, block) in
         [("eth_getBalance", Some(&latest)), ("eth_blockNumber", None), ("eth_gasPrice", None)]
     {

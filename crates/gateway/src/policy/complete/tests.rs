@@ -94,7 +94,7 @@ fn logs_of_a_range_are_compared_block_by_block() {
 fn only_blocks_that_the_filter_can_match_are_doubted() {
     let chain = Chain::new();
     let judge = |filter: &str| {
-        let selection = wire::logs::Selection::read(filter.as_bytes()).expect("a filter");
+        let selection = wire::logs::LogMatcher::parse(filter.as_bytes()).expect("a filter");
         let span = Span::Range { from: 1_001, to: HEAD };
         of_logs(&Wanted::of(&selection), span, b"[]", chain.judging(100)).doubt
     };

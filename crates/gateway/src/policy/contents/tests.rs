@@ -37,7 +37,7 @@ fn read(raw: &str) -> Contents {
 }
 
 fn wanted(filter: &str) -> Wanted {
-    Wanted::of(&Selection::read(filter.as_bytes()).expect("a filter"))
+    Wanted::of(&LogMatcher::parse(filter.as_bytes()).expect("a filter"))
 }
 
 #[test]

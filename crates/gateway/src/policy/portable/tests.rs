@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use wire::block::NamedBlock;
-use wire::method::AnswerBlock;
+use wire::block::BlockId;
+use wire::block::ResponseBlock;
 
 use super::*;
 use crate::policy::cacheable::AnswerKind;
@@ -82,8 +82,8 @@ fn kept(number: u64, hash: Option<Hash>, view: &ChainView) -> Kept {
 fn an_answer_needs_a_proof_of_its_block_before_it_leaves() {
     let view = Replica::new().view();
     let plain =
-        AnswerFacts { kind: AnswerKind::Value, answer_block: AnswerBlock::None, named: None };
-    let name = NamedBlock { number: 99, hash: hash(b'a', 99) };
+        AnswerFacts { kind: AnswerKind::Value, answer_block: ResponseBlock::None, named: None };
+    let name = BlockId { number: 99, hash: hash(b'a', 99) };
     let named = AnswerFacts { named: Some((name, name)), ..plain };
     let young = kept(99, Some(hash(b'a', 99)), &view);
     assert_eq!(proof(at(99), &young, &plain, &view), Proof::NextPoll);

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use tokio::io::DuplexStream;
 use tokio::task::LocalSet;
-use wire::method::{FamilyName, Method, family};
+use wire::family::Family;
+use wire::method::{Method, methods_of};
 
 use super::*;
 use crate::policy::cacheable::{CacheRule, Caching, Stamp};
@@ -65,14 +66,14 @@ fn scene(keys: &str) -> Scene {
         Ok(ours)
     }));
     let counts = Arc::<UpstreamCounters>::default();
-    let methods = family(FamilyName::Ethereum).count();
+    let methods = methods_of(Family::Ethereum).count();
     let multiplex = Multiplex::new(&config, &config.nodes[0], &dial, methods, &counts);
     Scene { multiplex: multiplex.expect("the node has such an address"), node, counts }
 }
 
 fn ask(name: &'static str) -> UpstreamRequest<'static> {
     let (place, method): (usize, &'static Method) =
-        family(FamilyName::Ethereum).find(name).expect("it is known");
+        methods_of(Family::Ethereum).find(name).expect("it is known");
     UpstreamRequest {
         chain: 0,
         group: 0,

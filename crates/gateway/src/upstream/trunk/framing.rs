@@ -1,8 +1,8 @@
 //! How messages follow each other on a trunk: frames of a WebSocket, or JSON values on a local socket.
 
 use bytes::{Bytes, BytesMut};
-use wire::answer::{call_bytes, write_call_raw};
-use wire::json::split::{Cut, Splitter};
+use wire::call::{call_bytes, write_call};
+use wire::json::splitter::{Split, Splitter};
 
 use crate::io::websocket::frame::{Decoder, Event, Op, Payload, Role};
 use crate::io::websocket::keys::Keys;
@@ -81,9 +81,9 @@ pub(super) struct Values {
 impl Values {
     fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<(usize, Option<Event<'a>>), Unreadable> {
         let (used, ends) = match self.splitter.next(bytes).map_err(|_| Unreadable::NoValue)? {
-            Cut::Between => return Ok((bytes.len(), None)),
-            Cut::Within => (bytes.len(), false),
-            Cut::Ends(end) => (end, true),
+            Split::Whitespace => return Ok((bytes.len(), None)),
+            Split::Incomplete => (bytes.len(), false),
+            Split::End(end) => (end, true),
         };
         let whole = ends && self.body.is_empty() && used <= self.message_bytes_max;
         if whole && !self.too_large {
@@ -136,11 +136,11 @@ impl Writing {
                 out.reserve(length + 14);
                 frame::write_header(out, Op::Text, length, Some(key));
                 let from = out.len();
-                write_call_raw(out, id, name, params);
+                write_call(out, id, name, params);
                 mask::apply(&mut out[from..], key, 0);
             }
             Writing::Values => {
-                write_call_raw(out, id, name, params);
+                write_call(out, id, name, params);
                 out.push(b'\n');
             }
         }

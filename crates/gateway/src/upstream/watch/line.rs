@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use wire::answer::{Outcome, read_answer, write_call_raw};
-use wire::block::hash_of_value;
+use wire::call::write_call;
+use wire::family::Family;
+use wire::hex::hash_from_value;
 use wire::json::walk;
-use wire::method::FamilyName;
 use wire::quantity;
 use wire::quantity::Decimal;
+use wire::response::{Outcome, parse_response};
 
 use crate::io::memory::Hold;
 use crate::policy::classify::{Heard, Verdict, classify};
@@ -105,20 +106,20 @@ impl Line {
     /// Asks for the head and, where it is wanted and known, the finalized height.
     pub(super) async fn head(
         &mut self,
-        family: FamilyName,
+        family: Family,
         with_finalized: bool,
     ) -> Result<HeadSeen, Missed> {
         let result = match family {
-            FamilyName::Ethereum => self.ask("eth_getBlockByNumber", b"[\"latest\",false]").await?,
-            FamilyName::Harmony => {
+            Family::Ethereum => self.ask("eth_getBlockByNumber", b"[\"latest\",false]").await?,
+            Family::Harmony => {
                 self.ask("hmyv2_getBlockByNumber", b"[\"latest\",{\"fullTx\":false}]").await?
             }
-            FamilyName::Bitcoin => self.bitcoin_head().await?,
+            Family::Bitcoin => self.bitcoin_head().await?,
         };
         let (number, hash, parent) = header(family, &result).ok_or(Missed::Silent)?;
         self.remember(hash, &result);
         let mut finalized = None;
-        if family == FamilyName::Ethereum && with_finalized {
+        if family == Family::Ethereum && with_finalized {
             let answer = self.ask("eth_getBlockByNumber", b"[\"finalized\",false]").await;
             finalized = match answer {
                 Ok(result) => header(family, &result).map(|(number, ..)| number),
@@ -132,24 +133,24 @@ impl Line {
     /// The header at `number`: its hash and its parent's.
     pub(super) async fn header(
         &mut self,
-        family: FamilyName,
+        family: Family,
         number: u64,
     ) -> Result<([u8; 32], [u8; 32]), Missed> {
         let mut params = Vec::with_capacity(32);
         let result = match family {
-            FamilyName::Ethereum => {
+            Family::Ethereum => {
                 params.extend_from_slice(b"[\"");
                 quantity::write(&mut params, number);
                 params.extend_from_slice(b"\",false]");
                 self.ask("eth_getBlockByNumber", &params).await?
             }
-            FamilyName::Harmony => {
+            Family::Harmony => {
                 params.push(b'[');
                 quantity::write_decimal(&mut params, number);
                 params.extend_from_slice(b",{\"fullTx\":false}]");
                 self.ask("hmyv2_getBlockByNumber", &params).await?
             }
-            FamilyName::Bitcoin => {
+            Family::Bitcoin => {
                 params.push(b'[');
                 quantity::write_decimal(&mut params, number);
                 params.push(b']');
@@ -213,7 +214,7 @@ impl Line {
             let (id, body) = self.exchange_over_trunk(method, params, deadline).await?;
             (id, 200, None, body)
         };
-        let read = read_answer(&body, DEPTH_MAX);
+        let read = parse_response(&body, DEPTH_MAX);
         let read = read.ok().filter(|read| is_ours(read, id.as_bytes()));
         let (heard, missed) = match read.as_ref().map(|read| &read.outcome) {
             Some(Outcome::Result(result)) if status == 200 => return Ok(result.to_vec()),
@@ -247,9 +248,9 @@ impl Line {
             }
         };
         self.next_id += 1;
-        let id = Decimal::of(self.next_id);
+        let id = Decimal::new(self.next_id);
         let mut body = Vec::with_capacity(128);
-        write_call_raw(&mut body, id.as_bytes(), method, Some(params));
+        write_call(&mut body, id.as_bytes(), method, Some(params));
         let mut request = node.request_head.clone();
         request.extend_from_slice(format!("{}\r\n\r\n", body.len()).as_bytes());
         request.extend_from_slice(&body);
@@ -330,19 +331,19 @@ impl Drop for Line {
 }
 
 /// Number, hash and parent's hash of a raw header.
-fn header(family: FamilyName, raw: &[u8]) -> Option<(u64, [u8; 32], [u8; 32])> {
-    if family == FamilyName::Bitcoin {
+fn header(family: Family, raw: &[u8]) -> Option<(u64, [u8; 32], [u8; 32])> {
+    if family == Family::Bitcoin {
         let [number, hash, parent] = walk::fields_of(raw, ["height", "hash", "previousblockhash"]);
         let digits = |raw: &[u8]| {
             let text = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-            wire::block::hash_of_digits(text)
+            wire::hex::parse_hash_digits(text)
         };
         // The first block has no previous one.
         let parent = parent.map_or(Some([0; 32]), digits)?;
         return Some((quantity::from_value(number?)?, digits(hash?)?, parent));
     }
     let [number, hash, parent] = walk::fields_of(raw, ["number", "hash", "parentHash"]);
-    Some((quantity::from_value(number?)?, hash_of_value(hash?)?, hash_of_value(parent?)?))
+    Some((quantity::from_value(number?)?, hash_from_value(hash?)?, hash_from_value(parent?)?))
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use wire::answer::{Outcome, read_answer};
-use wire::method::FamilyName;
+use wire::family::Family;
+use wire::response::{Outcome, parse_response};
 
 use crate::config::node::Node;
 use crate::upstream::dial::Dial;
@@ -50,13 +50,13 @@ struct Told {
 
 impl News {
     /// Listens to the node of a line, if it can tell anything.
-    pub(super) fn of(line: &Line, family: FamilyName) -> News {
+    pub(super) fn of(line: &Line, family: Family) -> News {
         let told = Rc::<Told>::default();
         let own = &line.topology.nodes[line.node];
         let method = match family {
-            FamilyName::Ethereum => "eth_subscribe",
-            FamilyName::Harmony => "hmy_subscribe",
-            FamilyName::Bitcoin => return News { told, task: None },
+            Family::Ethereum => "eth_subscribe",
+            Family::Harmony => "hmy_subscribe",
+            Family::Bitcoin => return News { told, task: None },
         };
         if own.config.multiplexed().is_none() {
             return News { told, task: None };
@@ -130,7 +130,7 @@ async fn hear_once(dial: &Dial, node: &Node, method: &str, told: &Rc<Told>) -> O
         _ = &mut driver => return None,
         answered = call => answered.ok()?,
     };
-    match read_answer(&answered.1, DEPTH_MAX).map(|answer| answer.outcome) {
+    match parse_response(&answered.1, DEPTH_MAX).map(|answer| answer.outcome) {
         Ok(Outcome::Result(_)) => {}
         _ => return Some(Refused),
     }

@@ -1,7 +1,7 @@
 //! Goal: searches find the same in merged lists, and merged lists can be rewound. Method: indexes that
 //! are written block by block and merged, and compared with those that are written at once.
 
-use wire::logs::Selection;
+use wire::logs::LogMatcher;
 
 use crate::fixture::{self, FIRST, LAST};
 use crate::postings::{self, INDEX_MAX, encode_rest, position};
@@ -41,7 +41,7 @@ fn insert(at: &Location, key: i64, positions: &[i64]) {
 
 fn found(reader: &mut Reader, filter: &str, range: (u64, u64)) -> String {
     let mut out = Vec::new();
-    let selection = Selection::read(filter.as_bytes()).unwrap();
+    let selection = LogMatcher::parse(filter.as_bytes()).unwrap();
     reader.write_logs(&mut out, &selection, range, SearchLimits::NONE).unwrap();
     String::from_utf8(out).unwrap()
 }

@@ -198,7 +198,7 @@ fn slow_queries_time_out() {
 
 #[test]
 fn an_unreachable_server_is_an_error() {
-    test_backends::with_postgres(|backend| {
+    test_backends::with_postgres(|_| {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         let at: Location =
@@ -212,7 +212,7 @@ fn an_unreachable_server_is_an_error() {
         drop(free);
         let error = store::open(&at, Settings::default()).err().unwrap();
         assert!(error.to_string().contains("refused"), "{error}");
-        let text = backend.location("x").to_string();
+        let text = test_backends::server().unwrap().url("denied");
         let denied = |change: &dyn Fn(&str) -> String| {
             let at: Location = change(&text).parse().unwrap();
             let error = store::open(&at, Settings::default()).err().unwrap();

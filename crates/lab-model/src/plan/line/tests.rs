@@ -17,21 +17,21 @@ fn given(line: &[&str]) -> Result<UrlOptions, clap::Error> {
 }
 
 /// The plan of options at a target that is what its family is asked to be.
-fn planned(url: &str, family: FamilyName, line: &[&str]) -> Result<Plan, Faults> {
+fn planned(url: &str, family: Family, line: &[&str]) -> Result<Plan, Faults> {
     let options = given(line).unwrap_or_else(|error| panic!("{error}"));
     options.plan(url, |_, _| Ok::<_, Infallible>(Some(family))).unwrap()
 }
 
 /// The plan of a line, which must be the same again when it is read from its own text.
 fn plan(line: &[&str]) -> Plan {
-    let plan = planned(URL, FamilyName::Ethereum, line).unwrap_or_else(|faults| panic!("{faults}"));
+    let plan = planned(URL, Family::Ethereum, line).unwrap_or_else(|faults| panic!("{faults}"));
     let again = read(&plan.text, "line", &[]).unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(format!("{again:#?}"), format!("{plan:#?}"));
     plan
 }
 
 fn fault(url: &str, line: &[&str]) -> String {
-    planned(url, FamilyName::Ethereum, line).expect_err("a faulty line passed").to_string()
+    planned(url, Family::Ethereum, line).expect_err("a faulty line passed").to_string()
 }
 
 #[test]
@@ -46,16 +46,10 @@ fn nothing_but_a_url_is_ten_seconds_of_fifty_connections() {
 
 #[test]
 fn the_target_is_asked_for_its_family_unless_that_is_given() {
-    let other = planned(URL, FamilyName::Bitcoin, &[]).unwrap();
-    assert_eq!(
-        (&*other.mixes[0].name, other.target.family),
-        ("bitcoin", Some(FamilyName::Bitcoin))
-    );
-    let given = planned(URL, FamilyName::Bitcoin, &["--family", "harmony"]).unwrap();
-    assert_eq!(
-        (&*given.mixes[0].name, given.target.family),
-        ("harmony", Some(FamilyName::Harmony))
-    );
+    let other = planned(URL, Family::Bitcoin, &[]).unwrap();
+    assert_eq!((&*other.mixes[0].name, other.target.family), ("bitcoin", Some(Family::Bitcoin)));
+    let given = planned(URL, Family::Bitcoin, &["--family", "harmony"]).unwrap();
+    assert_eq!((&*given.mixes[0].name, given.target.family), ("harmony", Some(Family::Harmony)));
     let asked = given_options(&["--method", "x"]).plan(URL, |_, _| Ok::<_, Infallible>(None));
     assert_eq!(asked.unwrap().unwrap().target.family, None, "what is sent does not depend on it");
     let failed = given_options(&[]).plan(URL, |_, _| Err("nobody there"));
@@ -126,7 +120,7 @@ fn every_option_arrives() {
     let of_calls = ["latency{method:eth_call} p(99)<300", "latency{method:eth_call} p(95)<100"];
     line.extend(["-H", "X-Key: a: \"b\"", "--threshold", of_calls[0]]);
     line.extend(["--threshold", "failed: rate < 0.01", "--threshold", of_calls[1]]);
-    let plan = planned("https://h/rpc", FamilyName::Ethereum, &line);
+    let plan = planned("https://h/rpc", Family::Ethereum, &line);
     let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(plan.target.headers, [("x-key".to_owned(), "a: \"b\"".to_owned())]);
     assert_eq!(plan.connections.reuse, Reuse::Requests(100));
@@ -152,7 +146,7 @@ fn every_option_arrives() {
 fn headers_and_urls_reach_the_target_and_no_text() {
     let url = "https://u:sekrit@h/sekrit0123456789abcdef";
     let header = ["-H", "authorization: Bearer sekrit"];
-    let plan = planned(url, FamilyName::Ethereum, &header).unwrap();
+    let plan = planned(url, Family::Ethereum, &header).unwrap();
     assert_eq!(plan.target.headers, [("authorization".to_owned(), "Bearer sekrit".to_owned())]);
     assert_eq!(plan.target.path, "/sekrit0123456789abcdef");
     assert!(!plan.text.contains("sekrit"), "{}", plan.text);

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::super::field::DRAW;
 use super::super::file::{Member, Node, Tree};
 
-/// Nesting that is followed, as deep as nodes read calls (`wire::call::Limits::USUAL`).
+/// Nesting that is followed, as deep as nodes read calls (`wire::call::Limits::DEFAULT`).
 const DEPTH_MAX: usize = 128;
 
 /// The tree of a JSON text; all of it stands at `span`. None if the text is not JSON, or nested

@@ -46,10 +46,10 @@ fn weights_are_those_that_were_published() {
 
 #[test]
 fn usual_mixes_only_read_and_are_known_of_their_family() {
-    for name in FamilyName::ALL {
+    for name in Family::ALL {
         let (_, methods) = mix(usual(name));
         for method in methods.names() {
-            let row = wire::method::family(name).method(method);
+            let row = wire::method::methods_of(name).method(method);
             let row = row.unwrap_or_else(|| panic!("{method} is not of {}", name.as_str()));
             assert!(!row.write && !row.sticky, "{method}");
         }

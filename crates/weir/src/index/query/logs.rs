@@ -9,12 +9,12 @@ use index::error::ReadError;
 use index::export;
 use index::reader::Reader;
 use index::search::SearchLimits;
-use wire::json::text::Text;
+use wire::json::string::JsonString;
 use wire::json::walk;
-use wire::logs::Selection;
+use wire::logs::LogMatcher;
 use wire::quantity;
 
-use super::super::Database;
+use super::super::IndexArgs;
 
 /// Blocks that are looked at together at first; a search by address or topic finds out quickly that
 /// there is nothing.
@@ -42,7 +42,7 @@ Exit codes: 0 printed, be it nothing; 1 the blocks or the logs are not held, or 
 read; 2 faulty arguments.")]
 pub(super) struct Logs {
     #[command(flatten)]
-    database: Database,
+    database: IndexArgs,
 
     /// Of this contract; may be repeated
     #[arg(long = "address", value_name = "ADDRESS", value_parser = address)]
@@ -110,7 +110,7 @@ impl Logs {
     }
 
     /// The filter of the arguments.
-    fn selection(&self) -> Result<Selection> {
+    fn selection(&self) -> Result<LogMatcher> {
         let list = |texts: &[String]| {
             let texts: Vec<String> = texts.iter().map(|text| format!("\"{text}\"")).collect();
             format!("[{}]", texts.join(","))
@@ -120,14 +120,14 @@ impl Logs {
         let topics: Vec<String> = topics[..used].iter().map(|topics| list(topics)).collect();
         let filter =
             format!(r#"{{"address":{},"topics":[{}]}}"#, list(&self.addresses), topics.join(","));
-        Selection::read(filter.as_bytes()).map_err(|error| anyhow!("{error}"))
+        LogMatcher::parse(filter.as_bytes()).map_err(|error| anyhow!("{error}"))
     }
 
     /// Prints the logs of a few thousand blocks at a time, and of fewer where logs are many.
     fn print(
         &self,
         reader: &mut Reader,
-        selection: &Selection,
+        selection: &LogMatcher,
         (from, to): (u64, u64),
         out: &mut impl Write,
     ) -> Result<std::io::Result<()>> {
@@ -208,7 +208,7 @@ fn csv(log: &[u8]) -> String {
 }
 
 fn field(raw: Option<&[u8]>) -> String {
-    let text = raw.and_then(Text::from_value).map(|text| text.decode().into_owned());
+    let text = raw.and_then(JsonString::from_value).map(|text| text.decode().into_owned());
     let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

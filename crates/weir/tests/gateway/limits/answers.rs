@@ -156,7 +156,7 @@ fn a_call_may_cost_its_weight() {
         "[zone.z]\nkey = [\"client\"]\nrate = \"1r/m\"\ncost = \"weight\"\n\
          [[limit]]\nzone = \"z\"\nburst = 1000\nnodelay = true\n",
     );
-    let weight = wire::method::family(wire::method::FamilyName::Ethereum)
+    let weight = wire::method::methods_of(wire::family::Family::Ethereum)
         .method("eth_getLogs")
         .unwrap()
         .weight;

@@ -11,7 +11,7 @@ use simnode::oracle::{Exchange, ObservedReply, Oracle, OracleOptions, Verdict};
 use simnode::schedule::{ReorgEvery, WorldOptions};
 use simnode::world::World;
 use tokio::time::Instant;
-use wire::answer::{Outcome, read_answer};
+use wire::response::{Outcome, parse_response};
 
 use super::{metric, tier};
 use crate::sim::calls::draw;
@@ -56,7 +56,7 @@ fn load(
         let answer = connection.call("/", &body(call.method, &call.params));
         let received = Instant::now();
         seen.took.push(received - sent);
-        let said = read_answer(&answer.body, 128).unwrap();
+        let said = parse_response(&answer.body, 128).unwrap();
         let (answered, own) = match said.outcome {
             Outcome::Result(result) => (ObservedReply::Result(result), false),
             Outcome::Error { code, .. } => {

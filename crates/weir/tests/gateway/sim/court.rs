@@ -14,7 +14,7 @@ use simnode::oracle::{Exchange, ObservedReply, Oracle, OracleOptions, Verdict};
 use simnode::rpc::{self, Reply, View};
 use simnode::world::World;
 use tokio::time::Instant;
-use wire::answer::{Outcome, read_answer};
+use wire::response::{Outcome, parse_response};
 
 use super::adversary::Adversary;
 use super::calls::Call;
@@ -137,7 +137,7 @@ impl Court {
         (id, call): (&str, &Call),
         item: &[u8],
     ) {
-        let said = match read_answer(item, DEPTH_MAX) {
+        let said = match parse_response(item, DEPTH_MAX) {
             Ok(said) if said.id == id.as_bytes() => said,
             Ok(_) => return self.find(cluster, sent, "an answer with another id", item),
             Err(fault) => return self.find(cluster, sent, &fault.to_string(), item),

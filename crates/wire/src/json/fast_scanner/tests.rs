@@ -1,35 +1,35 @@
-//! Goal: the quick pass and the cursor agree on every text. Method: a table of odd values, a long
-//! text damaged at many places, and random texts (`json/tests.rs`), through both.
+//! Goal: the fast scanner and the scanner agree on every text. Method: a table of difficult values, a
+//! long text with errors at many offsets, and random texts (`scanner/tests.rs`), through both.
 
 use super::*;
 #[cfg(target_arch = "x86_64")]
-use crate::json::vector;
-use crate::json::{DEPTH_CEILING, Scan};
+use crate::json::simd;
+use crate::json::{DEPTH_CEILING, Scanner};
 
-/// Both must say the same of values of which no names are looked at. Where they are, the quick pass
-/// may give up, but must then have left no trace.
+/// Compares both. On a text whose names are searched, the fast scanner may give up, but must not change
+/// its state.
 pub(in crate::json) fn both_agree(text: &[u8], depth: usize) {
     for names_depth_max in [0, 1, DEPTH_CEILING] {
-        let mut scan = Scan::shallow(text, depth, names_depth_max);
-        scan.careful = true;
+        let mut scan = Scanner::with_names_depth(text, depth, names_depth_max);
+        scan.is_slow = true;
         let slow = scan.value().ok().map(|_| scan.at());
-        let mut skim = Skim::new(text, depth, names_depth_max);
-        let quick = skim.end_of_value(past_space(text, 0), 0);
+        let mut fast = FastScanner::new(text, depth, names_depth_max);
+        let end = fast.end_of_value(skip_whitespace(text, 0), 0);
         let shown = String::from_utf8_lossy(text);
-        if quick.is_some() || names_depth_max == 0 {
-            assert_eq!(quick, slow, "{shown}");
+        if end.is_some() || names_depth_max == 0 {
+            assert_eq!(end, slow, "{shown}");
         }
-        let repeated = quick.and(scan.take_repeated());
-        assert_eq!(skim.repeated, repeated, "{shown}");
-        assert_eq!(skim.names.len(), 0, "{shown}");
-        // And what gave up is passed all the same.
-        let mut scan = Scan::shallow(text, depth, names_depth_max);
+        let repeated = end.and(scan.take_repeated());
+        assert_eq!(fast.repeated, repeated, "{shown}");
+        assert_eq!(fast.names.len(), 0, "{shown}");
+        // The scanner reads also what the fast scanner gave up.
+        let mut scan = Scanner::with_names_depth(text, depth, names_depth_max);
         assert_eq!(scan.value().ok().map(|_| scan.at()), slow, "{shown}");
     }
 }
 
 #[test]
-fn odd_values_are_passed_alike() {
+fn difficult_values_are_read_alike() {
     let values = [
         "",
         " ",
@@ -116,8 +116,8 @@ fn plain_values_are_not_left_to_the_cursor() {
         (r#"{"to":"0xab","data":"é\n"}"#.to_owned(), true),
         (r#"{"\u0061":1}"#.to_owned(), false),
     ] {
-        let mut skim = Skim::new(text.as_bytes(), 8, DEPTH_CEILING);
-        assert_eq!(skim.end_of_value(0, 0), quick.then_some(text.len()), "{text}");
+        let mut fast = FastScanner::new(text.as_bytes(), 8, DEPTH_CEILING);
+        assert_eq!(fast.end_of_value(0, 0), quick.then_some(text.len()), "{text}");
         both_agree(text.as_bytes(), 8);
     }
 }
@@ -130,17 +130,17 @@ fn blocks_have_a_bit_for_each_odd_byte() {
         for at in (0..=300).step_by(7) {
             for length in [0, 1, 63, 64, 65, 100, 128, 300] {
                 let run = &bytes[..length];
-                let expected = portable::odd_block(run, at);
-                assert_eq!(odd_block(run, at), expected, "{at} {run:?}");
+                let expected = portable::special_block(run, at);
+                assert_eq!(special_block(run, at), expected, "{at} {run:?}");
                 #[cfg(target_arch = "x86_64")]
-                assert_eq!(vector::odd_block_baseline(run, at), expected, "{at} {run:?}");
+                assert_eq!(simd::special_block_baseline(run, at), expected, "{at} {run:?}");
             }
         }
     }
     for length in [0, 1, 63, 64, 65, 127, 128, 130] {
         let run = vec![b'a'; length];
         for at in 0..=length {
-            assert_eq!(Skim::new(&run, 1, 1).next_odd(at), length, "{at} of {length}");
+            assert_eq!(FastScanner::new(&run, 1, 1).next_special(at), length, "{at} of {length}");
         }
     }
 }
@@ -155,8 +155,8 @@ fn the_end_of_a_plain_run_is_exact_at_every_place_and_byte() {
             run.push(b'"');
             let plain = !matches!(odd, b'"' | b'\\' | 0..0x20 | 0x80..);
             let end = if plain { length + 21 } else { length };
-            assert_eq!(text::plain_end(&run, 0), end, "{odd} at {length}");
-            assert_eq!(Skim::new(&run, 1, 1).next_odd(0), end, "{odd} at {length}");
+            assert_eq!(string::find_special(&run, 0), end, "{odd} at {length}");
+            assert_eq!(FastScanner::new(&run, 1, 1).next_special(0), end, "{odd} at {length}");
         }
     }
 }

@@ -6,9 +6,9 @@
 use std::path::Path;
 
 use super::*;
-use crate::answer::{self, Outcome};
 use crate::call::{Body, Limits, decode};
 use crate::error::ErrorCode;
+use crate::response::{self, Outcome};
 
 /// As many as the suite has of each verdict.
 const ACCEPTED: usize = 95;
@@ -23,7 +23,7 @@ const LEFT: usize = 35;
 /// (RFC 8259, section 8.2: its meaning is not predictable, its syntax is right); only where a text is
 /// needed, as in a method's name, is it refused. Bytes that are not UTF-8, a byte order mark among
 /// them, are refused: section 8.1 demands UTF-8 without a mark.
-const LEFT_TO_US: [(&str, Option<Flaw>); LEFT] = [
+const LEFT_TO_US: [(&str, Option<SyntaxErrorKind>); LEFT] = [
     ("number_double_huge_neg_exp", None),
     ("number_huge_exp", None),
     ("number_neg_int_huge_exp", None),
@@ -37,28 +37,28 @@ const LEFT_TO_US: [(&str, Option<Flaw>); LEFT] = [
     ("object_key_lone_2nd_surrogate", None),
     ("string_1st_surrogate_but_2nd_missing", None),
     ("string_1st_valid_surrogate_2nd_invalid", None),
-    ("string_UTF-16LE_with_BOM", Some(Flaw::Unexpected(0xff))),
-    ("string_UTF-8_invalid_sequence", Some(Flaw::Utf8)),
-    ("string_UTF8_surrogate_U+D800", Some(Flaw::Utf8)),
+    ("string_UTF-16LE_with_BOM", Some(SyntaxErrorKind::Unexpected(0xff))),
+    ("string_UTF-8_invalid_sequence", Some(SyntaxErrorKind::Utf8)),
+    ("string_UTF8_surrogate_U+D800", Some(SyntaxErrorKind::Utf8)),
     ("string_incomplete_surrogate_and_escape_valid", None),
     ("string_incomplete_surrogate_pair", None),
     ("string_incomplete_surrogates_escape_valid", None),
     ("string_invalid_lonely_surrogate", None),
     ("string_invalid_surrogate", None),
-    ("string_invalid_utf-8", Some(Flaw::Utf8)),
+    ("string_invalid_utf-8", Some(SyntaxErrorKind::Utf8)),
     ("string_inverted_surrogates_U+1D11E", None),
-    ("string_iso_latin_1", Some(Flaw::Utf8)),
+    ("string_iso_latin_1", Some(SyntaxErrorKind::Utf8)),
     ("string_lone_second_surrogate", None),
-    ("string_lone_utf8_continuation_byte", Some(Flaw::Utf8)),
-    ("string_not_in_unicode_range", Some(Flaw::Utf8)),
-    ("string_overlong_sequence_2_bytes", Some(Flaw::Utf8)),
-    ("string_overlong_sequence_6_bytes", Some(Flaw::Utf8)),
-    ("string_overlong_sequence_6_bytes_null", Some(Flaw::Utf8)),
-    ("string_truncated-utf-8", Some(Flaw::Utf8)),
-    ("string_utf16BE_no_BOM", Some(Flaw::Unexpected(0x00))),
-    ("string_utf16LE_no_BOM", Some(Flaw::Unexpected(0x00))),
-    ("structure_500_nested_arrays", Some(Flaw::TooDeep(128))),
-    ("structure_UTF-8_BOM_empty_object", Some(Flaw::ByteOrderMark)),
+    ("string_lone_utf8_continuation_byte", Some(SyntaxErrorKind::Utf8)),
+    ("string_not_in_unicode_range", Some(SyntaxErrorKind::Utf8)),
+    ("string_overlong_sequence_2_bytes", Some(SyntaxErrorKind::Utf8)),
+    ("string_overlong_sequence_6_bytes", Some(SyntaxErrorKind::Utf8)),
+    ("string_overlong_sequence_6_bytes_null", Some(SyntaxErrorKind::Utf8)),
+    ("string_truncated-utf-8", Some(SyntaxErrorKind::Utf8)),
+    ("string_utf16BE_no_BOM", Some(SyntaxErrorKind::Unexpected(0x00))),
+    ("string_utf16LE_no_BOM", Some(SyntaxErrorKind::Unexpected(0x00))),
+    ("structure_500_nested_arrays", Some(SyntaxErrorKind::TooDeep(128))),
+    ("structure_UTF-8_BOM_empty_object", Some(SyntaxErrorKind::ByteOrderMark)),
 ];
 
 /// All cases of a verdict, by name.
@@ -93,7 +93,7 @@ fn cases(verdict: &str) -> Vec<(String, Vec<u8>)> {
 /// Whether it is an error of syntax when it comes as a client's body. What is JSON but no call is
 /// another one.
 fn is_parse_error(body: &[u8]) -> bool {
-    let refusal = match decode(body, &Limits::USUAL) {
+    let refusal = match decode(body, &Limits::DEFAULT) {
         Err(refusal) | Ok(Body::Single(Err(refusal))) => refusal,
         Ok(_) => return false,
     };
@@ -103,7 +103,7 @@ fn is_parse_error(body: &[u8]) -> bool {
 /// The result that is read when it comes as that of a node's answer, and whether anything is.
 fn as_result(value: &[u8]) -> Option<Vec<u8>> {
     let answer = [br#"{"jsonrpc":"2.0","id":1,"result":"#, value, b"}"].concat();
-    match answer::read_answer(&answer, 128).ok()?.outcome {
+    match response::parse_response(&answer, 128).ok()?.outcome {
         Outcome::Result(raw) => Some(raw.to_vec()),
         Outcome::Error { .. } => None,
     }
@@ -115,7 +115,7 @@ fn what_is_json_is_accepted() {
     assert_eq!(cases.len(), ACCEPTED);
     for (name, bytes) in cases {
         let (value, repeated) =
-            check(&bytes, 128).unwrap_or_else(|fault| panic!("{name}: {fault}"));
+            validate(&bytes, 128).unwrap_or_else(|fault| panic!("{name}: {fault}"));
         assert_eq!(value, bytes.trim_ascii(), "{name}");
         // RFC 8259, section 4, leaves repeated names to the parser: they are noted, and a call that
         // has one is refused as no call, never as no JSON.
@@ -130,9 +130,9 @@ fn what_is_no_json_is_refused() {
     let cases = cases("n_");
     assert_eq!(cases.len(), REFUSED);
     for (name, bytes) in cases {
-        assert!(check(&bytes, 128).is_err(), "{name}");
+        assert!(validate(&bytes, 128).is_err(), "{name}");
         // However deep it may be.
-        assert!(check(&bytes, DEPTH_CEILING).is_err(), "{name}");
+        assert!(validate(&bytes, DEPTH_CEILING).is_err(), "{name}");
         assert!(is_parse_error(&bytes), "{name}");
         assert_eq!(as_result(&bytes), None, "{name}");
     }
@@ -144,11 +144,11 @@ fn what_is_left_to_the_parser_is_decided() {
     assert_eq!(cases.len(), LEFT);
     for ((name, bytes), (due_name, due)) in cases.iter().zip(LEFT_TO_US) {
         assert_eq!(name, due_name);
-        assert_eq!(check(bytes, 128).err().map(|fault| fault.flaw), due, "{name}");
+        assert_eq!(validate(bytes, 128).err().map(|error| error.kind), due, "{name}");
         assert_eq!(is_parse_error(bytes), due.is_some(), "{name}");
         assert_eq!(as_result(bytes).is_some(), due.is_none(), "{name}");
     }
     // Who raises the limit gets the deep one.
     let deep = &cases.iter().find(|(name, _)| name.contains("500")).unwrap().1;
-    assert!(check(deep, DEPTH_CEILING).is_ok());
+    assert!(validate(deep, DEPTH_CEILING).is_ok());
 }

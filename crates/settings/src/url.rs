@@ -1,15 +1,16 @@
-//! A node's URL, whose secrets cannot be printed by accident.
+//! The URL of a node, whose secrets cannot be printed by accident.
 //!
 //! Providers put their keys into the path, the query, the user part or even the host name. So
-//! `Display` and `Debug` show only what cannot be a key, and the parts that are needed to talk to
-//! the node have methods of their own. It opens no connection; that is `upstream/`.
+//! `Display` and `Debug` print only what cannot be a key, and the parts that a connection needs have
+//! methods of their own. Nothing here opens a connection.
 
 use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
-use settings::MASK;
+
+use crate::MASK;
 
 #[cfg(test)]
 mod tests;
@@ -189,7 +190,8 @@ impl NodeUrl {
 
     /// The same URL. Printing it masks the path segments that are not in `written` as they stand:
     /// they come from the environment or from a file, and a short secret looks like a word.
-    pub(super) fn masked_unless_in(mut self, written: &str) -> NodeUrl {
+    #[must_use]
+    pub fn masked_unless_in(mut self, written: &str) -> NodeUrl {
         if self.transport == Transport::Ipc {
             return self;
         }
@@ -241,7 +243,7 @@ impl NodeUrl {
     }
 
     /// Whether it is a WebSocket's.
-    pub(crate) fn is_websocket(&self) -> bool {
+    pub fn is_websocket(&self) -> bool {
         self.transport == Transport::WebSocket
     }
 
@@ -304,12 +306,12 @@ impl fmt::Debug for NodeUrl {
 }
 
 /// A text in a file that may be a URL, without its secrets.
-pub(super) fn masked(text: &str) -> Option<String> {
+pub fn masked(text: &str) -> Option<String> {
     Some(format!("\"{}\"", shown_text(text)))
 }
 
 /// A text that may be a URL, without its secrets: `***` if it cannot be read as one.
-pub(super) fn shown_text(text: &str) -> String {
+pub fn shown_text(text: &str) -> String {
     if let Ok(url) = NodeUrl::parse(text) {
         return url.to_string();
     }
@@ -332,7 +334,7 @@ fn has_port_text(place: &str) -> bool {
 }
 
 /// A URL without its secrets; `place` is its host and port.
-pub(super) fn shown(uri: &http::Uri, place: &str, user: bool) -> String {
+pub fn shown(uri: &http::Uri, place: &str, user: bool) -> String {
     let mut shown = format!("{}://", uri.scheme_str().unwrap_or_default().to_ascii_lowercase());
     if user {
         shown.push_str(MASK);

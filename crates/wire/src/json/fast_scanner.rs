@@ -1,70 +1,76 @@
-//! Passing a valid JSON value quickly: the same grammar as `json.rs`, without slices or faults.
+//! A fast path of the scanner: finds the end of a valid and simple value.
 //!
-//! Most of what is read are values that nobody looks into. Here they cost a few instructions per
-//! member; whatever is not valid, or not plain (names with escapes, very many names), is left to
-//! the cursor of `json.rs`, which goes over it again and says what is wrong. So this never accepts
-//! what the cursor refuses, and finds the same repeated names, which tests hold.
+//! Most bytes belong to values that no caller reads. Here they cost a few instructions per member.
+//! The fast path gives up on invalid values, on names with escapes and on very many names. `scanner.rs`
+//! then scans the value again and names the error. The fast path never accepts a value that the
+//! scanner rejects, and finds the same repeated names; tests compare both.
+//!
+//! A byte of a string is special if it is a quote, a backslash, a control character or not ASCII.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::text;
+use super::string;
 
-/// Names of one object that are compared with each other here; objects with more are left to the
-/// cursor, which has a hash set for them. Block, receipt and transaction objects have up to 30.
+/// Names per object on the fast path. The scanner has a hash set for objects with more. Blocks,
+/// receipts and transactions have up to 30.
 pub(super) const NAMES_MAX: usize = 32;
 
-/// Bytes that are looked at together: one bit each in a word.
+/// Bytes of a block, whose special bytes are the bits of one word.
 const BLOCK_BYTES: usize = 64;
 
-/// What is known of the names in one open object.
-pub(super) struct Marks {
-    /// Where they begin among the names of all open objects.
-    pub(super) base: usize,
-    /// One bit per name: a name whose bit is unset is new for certain.
+/// A Bloom filter over the names of one open object.
+pub(super) struct NameFilter {
+    /// The position of the object's first name among the names of all open objects.
+    pub(super) start: usize,
+    /// One bit per name. A name whose bit is 0 is new.
     pub(super) bits: u64,
 }
 
-/// Where a member's name lies, between its quotes, and its value.
+/// The position of a member's name, without its quotes, and of its value.
 pub(super) struct Member {
     pub(super) name: Range<usize>,
     pub(super) value: Range<usize>,
 }
 
-/// What passing values needs to know and remember.
-pub(super) struct Skim<'a> {
+/// The text, the limits, and the names of the open objects.
+pub(super) struct FastScanner<'a> {
     pub(super) bytes: &'a [u8],
-    /// Nested arrays and objects that are allowed.
+    /// The highest number of nested arrays and objects.
     pub(super) depth_max: usize,
-    /// Objects nested deeper than this are not searched for repeated names.
+    /// The depth up to which objects are searched for repeated names.
     pub(super) names_depth_max: usize,
-    /// Names of the objects that are open now; each object owns a tail of it.
+    /// The names of all open objects, the innermost object last.
     pub(super) names: SmallVec<[&'a [u8]; NAMES_MAX]>,
-    /// The place of the first name that occurred twice in its object.
+    /// The offset of the first name that occurs twice in its object.
     pub(super) repeated: Option<usize>,
-    /// Where the block begins whose bits are in `odd`.
+    /// The offset of the block whose special bytes are known.
     block: usize,
-    odd: u64,
+    /// One bit per special byte of the block.
+    special: u64,
 }
 
-impl<'a> Skim<'a> {
-    pub(super) fn new(bytes: &'a [u8], depth_max: usize, names_depth_max: usize) -> Skim<'a> {
-        Skim {
+impl<'a> FastScanner<'a> {
+    pub(super) fn new(
+        bytes: &'a [u8],
+        depth_max: usize,
+        names_depth_max: usize,
+    ) -> FastScanner<'a> {
+        FastScanner {
             bytes,
             depth_max,
             names_depth_max,
             names: SmallVec::new(),
             repeated: None,
-            // No place is less than a block's bytes behind this.
+            // No offset is within this block.
             block: usize::MAX - BLOCK_BYTES,
-            odd: 0,
+            special: 0,
         }
     }
 
-    /// Where the value that starts at `at`, within `depth` open arrays and objects, ends; none,
-    /// with nothing remembered of it, if it is not valid or not plain. No white space is skipped
-    /// before it.
+    /// The end of the value that starts at `at`, within `depth` open arrays and objects. `None`, and
+    /// no change of state, if the value is not valid or not simple. No whitespace is skipped.
     #[inline]
     pub(super) fn end_of_value(&mut self, at: usize, depth: usize) -> Option<usize> {
         if self.bytes.get(at) == Some(&b'"') {
@@ -79,30 +85,30 @@ impl<'a> Skim<'a> {
         end
     }
 
-    /// The offset of the first byte at or after `at` that is a quote, a backslash, a control
-    /// character or not ASCII; not less than the length of all if there is none.
+    /// The offset of the first special byte at or after `at`. Without one, an offset at or behind the
+    /// end.
     #[inline(always)]
-    pub(super) fn next_odd(&mut self, at: usize) -> usize {
-        // Behind the block that is known this is far more than its bytes.
+    pub(super) fn next_special(&mut self, at: usize) -> usize {
+        // Before the block, the subtraction wraps to a large number.
         let past = at.wrapping_sub(self.block);
         if past < BLOCK_BYTES {
-            let hits = self.odd >> past;
+            let hits = self.special >> past;
             if hits != 0 {
                 return at + hits.trailing_zeros() as usize;
             }
         }
-        self.next_odd_beyond(at)
+        self.next_special_beyond(at)
     }
 
-    /// The same where the block that is known does not tell. A call of its own, so that the way
-    /// through a block needs few registers.
+    /// [`FastScanner::next_special`] if it is not in the known block. The function is separate so that
+    /// the path within a block needs few registers.
     #[inline(never)]
-    fn next_odd_beyond(&mut self, mut at: usize) -> usize {
+    fn next_special_beyond(&mut self, mut at: usize) -> usize {
         if at.wrapping_sub(self.block) < BLOCK_BYTES {
             at = self.block + BLOCK_BYTES;
         }
-        (self.block, self.odd) = odd_block(self.bytes, at);
-        self.block + self.odd.trailing_zeros() as usize
+        (self.block, self.special) = special_block(self.bytes, at);
+        self.block + self.special.trailing_zeros() as usize
     }
 
     #[inline(always)]
@@ -114,7 +120,7 @@ impl<'a> Skim<'a> {
         }
     }
 
-    /// The end of a value that is no string.
+    /// The end of a value other than a string.
     fn end_of_other(&mut self, at: usize, depth: usize) -> Option<usize> {
         match self.bytes.get(at)? {
             b'{' if depth < self.names_depth_max => self.end_of_searched_object(at + 1, depth),
@@ -127,13 +133,13 @@ impl<'a> Skim<'a> {
         }
     }
 
-    /// The end of an object whose opening bracket stands before `at`.
+    /// The end of an object whose opening bracket is before `at`.
     fn end_of_object(&mut self, at: usize, depth: usize) -> Option<usize> {
         if depth >= self.depth_max {
             return None;
         }
         let bytes = self.bytes;
-        let mut at = past_space(bytes, at);
+        let mut at = skip_whitespace(bytes, at);
         if *bytes.get(at)? == b'}' {
             return Some(at + 1);
         }
@@ -141,32 +147,32 @@ impl<'a> Skim<'a> {
             if *bytes.get(at)? != b'"' {
                 return None;
             }
-            at = self.past_plain_members(at);
-            at = past_space(bytes, self.end_of_string(at + 1)?);
+            at = self.skip_string_members(at);
+            at = skip_whitespace(bytes, self.end_of_string(at + 1)?);
             if *bytes.get(at)? != b':' {
                 return None;
             }
-            at = past_space(bytes, self.value(past_space(bytes, at + 1), depth + 1)?);
+            at = skip_whitespace(bytes, self.value(skip_whitespace(bytes, at + 1), depth + 1)?);
             match *bytes.get(at)? {
-                b',' => at = past_space(bytes, at + 1),
+                b',' => at = skip_whitespace(bytes, at + 1),
                 b'}' => return Some(at + 1),
                 _ => return None,
             }
         }
     }
 
-    /// Passes members whose values are strings and in which nothing is odd but the quotes, each with
-    /// another one behind it: from the quote that opens a name to the quote that opens a later one.
+    /// Skips members whose values are strings and which have no special bytes but the quotes, as long as
+    /// another member follows. Takes and returns the offset of the quote before a name.
     #[inline(always)]
-    pub(super) fn past_plain_members(&mut self, mut opening: usize) -> usize {
+    pub(super) fn skip_string_members(&mut self, mut opening: usize) -> usize {
         let bytes = self.bytes;
         let three = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk::<3>());
         loop {
-            let name_end = self.next_odd(opening + 1);
+            let name_end = self.next_special(opening + 1);
             if three(name_end) != Some(b"\":\"") {
                 return opening;
             }
-            let value_end = self.next_odd(name_end + 3);
+            let value_end = self.next_special(name_end + 3);
             if three(value_end) != Some(b"\",\"") {
                 return opening;
             }
@@ -174,14 +180,14 @@ impl<'a> Skim<'a> {
         }
     }
 
-    /// The same for an object that is searched for repeated names.
+    /// The end of an object, searched for repeated names, whose opening bracket is before `at`.
     fn end_of_searched_object(&mut self, at: usize, depth: usize) -> Option<usize> {
         if depth >= self.depth_max {
             return None;
         }
         let bytes = self.bytes;
-        let mut seen = Marks { base: self.names.len(), bits: 0 };
-        let mut at = past_space(bytes, at);
+        let mut filter = NameFilter { start: self.names.len(), bits: 0 };
+        let mut at = skip_whitespace(bytes, at);
         if *bytes.get(at)? == b'}' {
             return Some(at + 1);
         }
@@ -189,14 +195,15 @@ impl<'a> Skim<'a> {
             if *bytes.get(at)? != b'"' {
                 return None;
             }
-            at = past_space(bytes, self.searched_member(at, depth + 1, &mut seen)?.value.end);
+            at =
+                skip_whitespace(bytes, self.searched_member(at, depth + 1, &mut filter)?.value.end);
             match *bytes.get(at)? {
-                b',' => at = past_space(bytes, at + 1),
+                b',' => at = skip_whitespace(bytes, at + 1),
                 b'}' => break,
                 _ => return None,
             }
         }
-        self.names.truncate(seen.base);
+        self.names.truncate(filter.start);
         Some(at + 1)
     }
 
@@ -205,47 +212,53 @@ impl<'a> Skim<'a> {
             return None;
         }
         let bytes = self.bytes;
-        let mut at = past_space(bytes, at);
+        let mut at = skip_whitespace(bytes, at);
         if *bytes.get(at)? == b']' {
             return Some(at + 1);
         }
         loop {
-            at = past_space(bytes, self.value(at, depth + 1)?);
+            at = skip_whitespace(bytes, self.value(at, depth + 1)?);
             match *bytes.get(at)? {
-                b',' => at = past_space(bytes, at + 1),
+                b',' => at = skip_whitespace(bytes, at + 1),
                 b']' => return Some(at + 1),
                 _ => return None,
             }
         }
     }
 
-    /// Passes a member from the opening quote of its name, in an object that is the last of `depth`
-    /// open arrays and objects and is searched for repeated names.
+    /// Reads a member from the opening quote of its name, in an object that is searched for repeated
+    /// names. `depth` counts the open arrays and objects, this object included.
     #[inline(always)]
-    fn searched_member(&mut self, at: usize, depth: usize, seen: &mut Marks) -> Option<Member> {
+    fn searched_member(
+        &mut self,
+        at: usize,
+        depth: usize,
+        filter: &mut NameFilter,
+    ) -> Option<Member> {
         let bytes = self.bytes;
-        let name = at + 1..self.next_odd(at + 1);
-        if *bytes.get(name.end)? != b'"' || !self.note(&bytes[name.clone()], at, seen) {
+        let name = at + 1..self.next_special(at + 1);
+        if *bytes.get(name.end)? != b'"' || !self.insert_name(&bytes[name.clone()], at, filter) {
             return None;
         }
-        let colon = past_space(bytes, name.end + 1);
+        let colon = skip_whitespace(bytes, name.end + 1);
         if *bytes.get(colon)? != b':' {
             return None;
         }
-        let start = past_space(bytes, colon + 1);
+        let start = skip_whitespace(bytes, colon + 1);
         let value = start..self.value(start, depth)?;
         Some(Member { name, value })
     }
 
-    /// The same for a caller that goes on by itself if there is none: then nothing is remembered.
+    /// Reads a member as [`FastScanner::searched_member`] does. `None` changes no state, so that the
+    /// caller can read the member itself.
     pub(super) fn try_member(
         &mut self,
         at: usize,
         depth: usize,
-        seen: &mut Marks,
+        filter: &mut NameFilter,
     ) -> Option<Member> {
         let (names, repeated) = (self.names.len(), self.repeated);
-        let member = self.searched_member(at, depth, seen);
+        let member = self.searched_member(at, depth, filter);
         if member.is_none() {
             self.names.truncate(names);
             self.repeated = repeated;
@@ -253,78 +266,79 @@ impl<'a> Skim<'a> {
         member
     }
 
-    /// Remembers a name, and whether its object had it before; false if there are too many.
+    /// Adds a name to those of the open object and records a repetition. Returns false if there are too
+    /// many names.
     #[inline]
-    fn note(&mut self, name: &'a [u8], at: usize, seen: &mut Marks) -> bool {
-        let bit = 1 << text::mark(name);
-        if seen.bits & bit != 0 {
-            self.note_repeated(name, at, seen);
+    fn insert_name(&mut self, name: &'a [u8], at: usize, filter: &mut NameFilter) -> bool {
+        let bit = 1 << string::name_hash(name);
+        if filter.bits & bit != 0 {
+            self.check_repeated(name, at, filter);
         }
-        seen.bits |= bit;
-        if self.names.len() - seen.base == NAMES_MAX {
+        filter.bits |= bit;
+        if self.names.len() - filter.start == NAMES_MAX {
             return false;
         }
         self.names.push(name);
         true
     }
 
-    /// Remembers that a name that may have been seen was.
+    /// Records the offset of a name whose bit is set, if the object really has that name.
     #[inline(never)]
-    fn note_repeated(&mut self, name: &'a [u8], at: usize, seen: &Marks) {
-        if self.names[seen.base..].contains(&name) && self.repeated.is_none() {
+    fn check_repeated(&mut self, name: &'a [u8], at: usize, filter: &NameFilter) {
+        if self.names[filter.start..].contains(&name) && self.repeated.is_none() {
             self.repeated = Some(at);
         }
     }
 
-    /// The end of a string whose opening quote stands before `at`.
+    /// The end of a string whose opening quote is before `at`.
     #[inline(always)]
     fn end_of_string(&mut self, at: usize) -> Option<usize> {
-        let end = self.next_odd(at);
+        let end = self.next_special(at);
         if self.bytes.get(end)? == &b'"' {
             Some(end + 1)
         } else {
-            end_of_odd_string(self.bytes, end)
+            end_of_special_string(self.bytes, end)
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-use super::vector::odd_block;
+use super::simd::special_block;
 #[cfg(not(target_arch = "x86_64"))]
-use portable::odd_block;
+use portable::special_block;
 
-/// What processors other than x86-64 do instead.
+/// The search for special bytes on other processors than x86-64.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable {
     use super::BLOCK_BYTES;
 
-    pub(super) fn odd_block(bytes: &[u8], mut at: usize) -> (usize, u64) {
+    pub(super) fn special_block(bytes: &[u8], mut at: usize) -> (usize, u64) {
         loop {
             let rest = bytes.get(at..).unwrap_or_default();
-            let odd = odd_of(&rest[..rest.len().min(BLOCK_BYTES)]);
-            if odd != 0 {
-                return (at, odd);
+            let special = special_bits(&rest[..rest.len().min(BLOCK_BYTES)]);
+            if special != 0 {
+                return (at, special);
             }
             at += BLOCK_BYTES;
         }
     }
 
-    /// A bit for each odd byte, and for each of 64 that is not there.
-    fn odd_of(block: &[u8]) -> u64 {
-        let odd = |byte: u8| u64::from(matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..));
+    /// One bit per special byte, and per byte that is missing from 64.
+    fn special_bits(block: &[u8]) -> u64 {
+        let special = |byte: u8| u64::from(matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..));
         let missing = u64::MAX.checked_shl(block.len() as u32).unwrap_or(0);
-        let bits = block.iter().enumerate().map(|(at, byte)| odd(*byte) << at);
+        let bits = block.iter().enumerate().map(|(at, byte)| special(*byte) << at);
         bits.fold(missing, |all, bit| all | bit)
     }
 }
 
-/// The rest of a string from its first byte that is not plain ASCII.
+/// The end of a string from its first special byte on.
 #[cold]
-fn end_of_odd_string(bytes: &[u8], mut at: usize) -> Option<usize> {
+fn end_of_special_string(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match bytes.get(at)? {
             b'"' => return Some(at + 1),
-            b'\\' => at += text::escape_len(&bytes[at..])?,
+            b'\\' => at += string::escape_len(&bytes[at..])?,
             0..0x20 => return None,
             _ => {
                 let rest = &bytes[at..];
@@ -333,7 +347,7 @@ fn end_of_odd_string(bytes: &[u8], mut at: usize) -> Option<usize> {
                 at += run;
             }
         }
-        at = text::plain_end(bytes, at);
+        at = string::find_special(bytes, at);
     }
 }
 
@@ -341,7 +355,8 @@ fn literal(bytes: &[u8], at: usize, text: &[u8]) -> Option<usize> {
     bytes[at..].starts_with(text).then_some(at + text.len())
 }
 
-/// RFC 8259, section 6: `-`, no leading zeros, a digit on each side of the point, after the `e`.
+/// The end of a number (RFC 8259, section 6): no leading zeros, and digits before the point, after the
+/// point and after the `e`.
 fn end_of_number(bytes: &[u8], at: usize) -> Option<usize> {
     let digits = |from: usize| {
         let rest = bytes.get(from..).unwrap_or_default();
@@ -370,18 +385,18 @@ fn end_of_number(bytes: &[u8], at: usize) -> Option<usize> {
     Some(end)
 }
 
-/// The offset of the first byte at or after `at` that is no white space.
+/// The offset of the first byte at or after `at` that is not whitespace.
 #[inline(always)]
-pub(super) fn past_space(bytes: &[u8], at: usize) -> usize {
+pub(super) fn skip_whitespace(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at) {
-        // One comparison tells nearly always that there is none.
+        // One comparison suffices nearly always.
         Some(byte) if *byte > b' ' => at,
-        _ => past_some_space(bytes, at),
+        _ => skip_long_whitespace(bytes, at),
     }
 }
 
 #[inline(never)]
-fn past_some_space(bytes: &[u8], mut at: usize) -> usize {
+fn skip_long_whitespace(bytes: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\n' | b'\r' | b'\t') = bytes.get(at) {
         at += 1;
     }

@@ -1,21 +1,22 @@
-//! Goal: a text in any pieces is judged as the whole text is, and nothing but what decides is kept.
-//! Method: a table of hard texts cut at every place, random texts cut at random, and a long answer
-//! damaged at its end. That the skeleton reads as the text does is told by `fuzz.rs`.
+//! Goal: the envelope of a text is the same for all chunks, and has only the kept members. Method: a
+//! table of difficult texts cut at every offset, random texts in random chunks, and a long response with
+//! an error at its end. `fuzz.rs` compares the parsed envelope with the parsed text.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::fuzz::try_skeleton;
+use crate::fuzz::try_envelope;
 
-fn kept(text: &[u8]) -> String {
-    let mut skeleton = Skeleton::default();
-    skeleton.feed(text);
-    String::from_utf8_lossy(skeleton.kept()).into_owned()
+fn envelope_of(text: &[u8]) -> String {
+    let mut scanner = EnvelopeScanner::default();
+    scanner.feed(text);
+    String::from_utf8_lossy(scanner.envelope()).into_owned()
 }
 
 #[test]
-fn only_what_decides_is_kept() {
-    let check = |text: &str, expected: &str| assert_eq!(kept(text.as_bytes()), expected, "{text}");
+fn only_id_and_error_are_kept() {
+    let check =
+        |text: &str, expected: &str| assert_eq!(envelope_of(text.as_bytes()), expected, "{text}");
     check(
         r#"{"jsonrpc":"2.0","id":7,"result":[{"a":"b"},1]}"#,
         r#"{"jsonrpc":0,"id":7,"result":0}"#,
@@ -34,7 +35,7 @@ fn only_what_decides_is_kept() {
 }
 
 #[test]
-fn hard_texts_are_judged_alike_however_they_are_cut() {
+fn difficult_texts_have_one_envelope_for_all_chunks() {
     let values = [
         "",
         " ",
@@ -97,7 +98,7 @@ fn hard_texts_are_judged_alike_however_they_are_cut() {
         for value in values {
             let text = format!("{before}{value}{after}").into_bytes();
             for end in 0..=text.len() {
-                try_skeleton(&text[..end]);
+                try_envelope(&text[..end]);
             }
         }
     }
@@ -118,8 +119,8 @@ fn bytes_that_are_not_utf8_are_found() {
     ];
     for bytes in bad {
         let text = [b"{\"id\":1,\"result\":\"".as_slice(), bytes, b"\"}"].concat();
-        assert!(kept(&text).contains('\0'), "{}", text.escape_ascii());
-        try_skeleton(&text);
+        assert!(envelope_of(&text).contains('\0'), "{}", text.escape_ascii());
+        try_envelope(&text);
     }
 }
 
@@ -127,14 +128,14 @@ fn bytes_that_are_not_utf8_are_found() {
 fn nesting_has_the_limit_of_the_scanner() {
     for depth in [DEPTH_CEILING - 1, DEPTH_CEILING] {
         let text = format!("{{\"id\":1,\"result\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
-        assert_eq!(kept(text.as_bytes()).contains('\0'), depth == DEPTH_CEILING);
-        try_skeleton(text.as_bytes());
+        assert_eq!(envelope_of(text.as_bytes()).contains('\0'), depth == DEPTH_CEILING);
+        try_envelope(text.as_bytes());
     }
 }
 
-/// An answer of 20 MB, of which nothing is wrong but what stands at its end.
+/// A response of 20 MB with an error at its end.
 #[test]
-fn a_fault_at_the_end_of_a_long_answer_is_found() {
+fn an_error_at_the_end_of_a_long_response_is_found() {
     let log = r#"{"address":"0x00","topics":["0x01","0x02"],"data":"0x","removed":false,"n":17},"#;
     let logs = log.repeat((20 << 20) / log.len());
     for (end, good) in [
@@ -147,10 +148,10 @@ fn a_fault_at_the_end_of_a_long_answer_is_found() {
         ("tru]}", false),
     ] {
         let text = format!("{{\"id\":1,\"result\":[{logs}{end}");
-        let mut skeleton = Skeleton::default();
-        text.as_bytes().chunks(65_521).for_each(|piece| skeleton.feed(piece));
-        assert_eq!(crate::json::check(skeleton.kept(), 9).is_ok(), good, "{end}");
-        assert!(skeleton.kept().len() < 30, "{} bytes kept", skeleton.kept().len());
+        let mut scanner = EnvelopeScanner::default();
+        text.as_bytes().chunks(65_521).for_each(|chunk| scanner.feed(chunk));
+        assert_eq!(crate::json::validate(scanner.envelope(), 9).is_ok(), good, "{end}");
+        assert!(scanner.envelope().len() < 30, "{} bytes", scanner.envelope().len());
     }
 }
 
@@ -175,7 +176,7 @@ fn value() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn random_texts_are_judged_alike(
+    fn random_texts_have_one_envelope(
         value in value(),
         sizes in prop::collection::vec(1usize..40, 1..40),
         edit in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
@@ -186,15 +187,15 @@ proptest! {
             let at = at.index(text.len());
             text[at] = byte;
         }
-        try_skeleton(&text);
-        try_skeleton(&text[1..]);
-        let mut cut = Skeleton::default();
+        try_envelope(&text);
+        try_envelope(&text[1..]);
+        let mut chunked = EnvelopeScanner::default();
         let (mut at, mut sizes) = (0, sizes.into_iter().cycle());
         while at < text.len() {
             let end = (at + sizes.next().unwrap_or(1)).min(text.len());
-            cut.feed(&text[at..end]);
+            chunked.feed(&text[at..end]);
             at = end;
         }
-        prop_assert_eq!(kept(&text), String::from_utf8_lossy(cut.kept()));
+        prop_assert_eq!(envelope_of(&text), String::from_utf8_lossy(chunked.envelope()));
     }
 }

@@ -1,41 +1,38 @@
-//! JSON strings as they stand between their quotes: finding their end, decoding and writing
-//! escapes.
-//!
-//! Does not know objects or arrays (`json.rs`, `json/walk.rs`).
+//! JSON strings: their end, and decoding and writing of escapes.
 
 use std::borrow::Cow;
 
-/// The bytes between the quotes of a JSON string that has been validated.
+/// The bytes between the quotes of a valid JSON string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Text<'a> {
-    /// The bytes as they were written, escapes and all.
+pub struct JsonString<'a> {
+    /// The bytes as received, with escapes.
     pub raw: &'a [u8],
-    /// Whether `raw` holds an escape sequence.
+    /// True if `raw` has an escape sequence.
     pub escaped: bool,
 }
 
-impl<'a> Text<'a> {
-    /// The text with these raw bytes.
-    pub fn of(raw: &'a [u8]) -> Text<'a> {
-        Text { raw, escaped: memchr::memchr(b'\\', raw).is_some() }
+impl<'a> JsonString<'a> {
+    /// The string with these raw bytes.
+    pub fn new(raw: &'a [u8]) -> JsonString<'a> {
+        JsonString { raw, escaped: memchr::memchr(b'\\', raw).is_some() }
     }
 
-    /// The text of a raw JSON value that is a string, quotes included; none for other values.
-    pub fn from_value(raw: &'a [u8]) -> Option<Text<'a>> {
+    /// The string of a raw JSON value with its quotes; `None` for values of other types.
+    pub fn from_value(raw: &'a [u8]) -> Option<JsonString<'a>> {
         match raw {
-            [b'"', content @ .., b'"'] => Some(Text::of(content)),
+            [b'"', content @ .., b'"'] => Some(JsonString::new(content)),
             _ => None,
         }
     }
 
-    /// The bytes that the text means. A surrogate without its partner, which the grammar allows,
-    /// becomes its three-byte form, so that different texts never decode to the same bytes.
+    /// The string with its escapes decoded. A surrogate without its partner, which the grammar allows,
+    /// becomes its three-byte form, so that different strings never decode to the same bytes.
     #[inline]
     pub fn decode(self) -> Cow<'a, [u8]> {
         if self.escaped { Cow::Owned(unescape(self.raw)) } else { Cow::Borrowed(self.raw) }
     }
 
-    /// The text as Unicode; none if it holds a surrogate without its partner.
+    /// The string as Unicode; `None` if it has a surrogate without its partner.
     #[inline]
     pub fn to_str(self) -> Option<Cow<'a, str>> {
         match self.decode() {
@@ -48,22 +45,23 @@ impl<'a> Text<'a> {
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// The offset of the first byte at or after `at` that is a quote, a backslash, a control
-/// character or not ASCII; the length of `bytes` if there is none.
+/// The offset of the first byte at or after `at` that is special: a quote, a backslash, a control
+/// character or not ASCII. Without one, the length of `bytes`.
 #[inline]
-pub(crate) fn plain_end(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn find_special(bytes: &[u8], at: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
-    let at = match super::vector::plain_end(bytes, at) {
+    let at = match super::simd::find_special(bytes, at) {
         Ok(end) => return end,
         Err(rest) => rest,
     };
-    word_end(bytes, at)
+    find_special_in_words(bytes, at)
 }
 
-/// Eight bytes at a time: subtracting from a word borrows only past the first hit, so the lowest
-/// flagged byte is exact (Hacker's Delight, 2nd ed., section 6-1; serde_json does the same).
+/// [`find_special`] for eight bytes at a time. A subtraction from a word borrows only past the first
+/// hit, so the lowest flagged byte is exact (Hacker's Delight, 2nd ed., section 6-1; serde_json does the
+/// same).
 #[inline]
-fn word_end(bytes: &[u8], mut at: usize) -> usize {
+fn find_special_in_words(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let x = u64::from_le_bytes(*word);
         let quote = (x ^ (LOW * b'"' as u64)).wrapping_sub(LOW);
@@ -84,7 +82,7 @@ fn word_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The length of the escape sequence at the start of `bytes`, if it is one that JSON has.
+/// The length of the escape sequence at the start of `bytes`; `None` if JSON has no such escape.
 pub(crate) fn escape_len(bytes: &[u8]) -> Option<usize> {
     match bytes.get(1)? {
         b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
@@ -93,9 +91,9 @@ pub(crate) fn escape_len(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Six bits of a name, spread so that the names of one object seldom share them.
+/// A hash of six bits. The names of one object seldom have the same one.
 #[inline]
-pub(crate) fn mark(name: &[u8]) -> u32 {
+pub(crate) fn name_hash(name: &[u8]) -> u32 {
     let folded = if let (Some(head), Some(tail)) = (name.first_chunk::<8>(), name.last_chunk::<8>())
     {
         u64::from_le_bytes(*head) ^ u64::from_le_bytes(*tail).rotate_left(29)
@@ -145,7 +143,7 @@ fn unescape(raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The four hexadecimal digits at `at` as a number; missing or other bytes count as zero.
+/// The UTF-16 unit of the four hexadecimal digits at `at`. Missing or other bytes count as zero.
 fn unit_at(raw: &[u8], at: usize) -> u32 {
     (at..at + 4).fold(0, |sum, i| {
         let digit = raw.get(i).and_then(|b| (*b as char).to_digit(16)).unwrap_or(0);
@@ -156,8 +154,8 @@ fn unit_at(raw: &[u8], at: usize) -> u32 {
 fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
     match char::from_u32(scalar) {
         Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-        // Only lone surrogates are no scalar values; their three-byte form never occurs in
-        // valid UTF-8, so it cannot collide with another text.
+        // Only a lone surrogate is not a scalar value. Its three-byte form never occurs in valid UTF-8,
+        // so no other string decodes to it.
         None => out.extend_from_slice(&[
             0xe0 | (scalar >> 12) as u8,
             0x80 | (scalar >> 6 & 0x3f) as u8,
@@ -166,37 +164,40 @@ fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
     }
 }
 
-/// Appends `text` as a JSON string with quotes, escaping only what RFC 8259 section 7 demands.
+/// Appends `text` as a JSON string with quotes. Only the characters that RFC 8259 section 7 requires
+/// are escaped.
 pub fn write(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();
-    let (mut done, mut at) = (0, plain_end(bytes, 0));
+    let (mut done, mut at) = (0, find_special(bytes, 0));
     while let Some(byte) = bytes.get(at) {
         if let Some(escape) = Escape::of(*byte) {
             out.extend_from_slice(&bytes[done..at]);
             escape.write(out);
             done = at + 1;
         }
-        at = plain_end(bytes, at + 1);
+        at = find_special(bytes, at + 1);
     }
     out.extend_from_slice(&bytes[done..]);
     out.push(b'"');
 }
 
-/// How many bytes [`write()`] appends.
+/// The number of bytes that [`write()`] appends.
 pub fn written_bytes(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let (mut whole, mut at) = (bytes.len() + 2, plain_end(bytes, 0));
+    let (mut written, mut at) = (bytes.len() + 2, find_special(bytes, 0));
     while let Some(byte) = bytes.get(at) {
-        whole += Escape::of(*byte).map_or(0, |escape| escape.bytes() - 1);
-        at = plain_end(bytes, at + 1);
+        written += Escape::of(*byte).map_or(0, |escape| escape.bytes() - 1);
+        at = find_special(bytes, at + 1);
     }
-    whole
+    written
 }
 
-/// What is written instead of a byte that cannot stand in a string.
+/// The escape sequence of a byte that must not occur in a string.
 enum Escape {
+    /// A backslash and this letter.
     Letter(u8),
+    /// `\u00` and the two digits of this byte.
     Control(u8),
 }
 

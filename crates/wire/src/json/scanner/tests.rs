@@ -1,18 +1,19 @@
-//! Goal: exactly the texts of RFC 8259 pass, repeated names are found at any depth, and slices are
-//! the right bytes. Method: tables, and serde_json as a second opinion on random mutations.
+//! Goal: exactly the texts of RFC 8259 are valid, repeated names are found at any depth, and slices are
+//! exact. Method: tables, and a comparison with serde_json on random mutations.
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
 use super::*;
+use crate::json::walk;
 
 mod suite;
 
-fn flaw(text: impl AsRef<[u8]>) -> Option<(usize, Flaw)> {
-    check(text.as_ref(), 128).err().map(|fault| (fault.at, fault.flaw))
+fn error(text: impl AsRef<[u8]>) -> Option<(usize, SyntaxErrorKind)> {
+    validate(text.as_ref(), 128).err().map(|error| (error.at, error.kind))
 }
 
 fn repeated(text: &str) -> Option<usize> {
-    check(text.as_bytes(), 128).unwrap().1
+    validate(text.as_bytes(), 128).unwrap().1
 }
 
 #[test]
@@ -37,49 +38,49 @@ fn json_passes_and_keeps_its_bytes() {
         r#"{"a":{"a":{"a":[]}},"":0}"#,
     ] {
         let spaced = format!(" \t\r\n{text}\n ");
-        assert_eq!(check(spaced.as_bytes(), 128), Ok((text.as_bytes(), None)), "{text}");
+        assert_eq!(validate(spaced.as_bytes(), 128), Ok((text.as_bytes(), None)), "{text}");
     }
 }
 
 #[test]
-fn faults_name_their_place() {
+fn errors_name_their_offset() {
     for (text, at, expected) in [
-        ("", 0, Flaw::Empty),
-        ("  ", 2, Flaw::Empty),
-        ("\u{feff}1", 0, Flaw::ByteOrderMark),
-        ("1 2", 2, Flaw::Trailing(b'2')),
-        ("{}}", 2, Flaw::Trailing(b'}')),
-        ("[1", 2, Flaw::End),
-        ("[1,", 3, Flaw::End),
-        ("[1,]", 3, Flaw::Unexpected(b']')),
-        ("[,1]", 1, Flaw::Unexpected(b',')),
-        ("[1 2]", 3, Flaw::Unexpected(b'2')),
-        ("{\"a\"}", 4, Flaw::Unexpected(b'}')),
-        ("{\"a\":}", 5, Flaw::Unexpected(b'}')),
-        ("{\"a\":1,}", 7, Flaw::Unexpected(b'}')),
-        ("{a:1}", 1, Flaw::Unexpected(b'a')),
-        ("{1:1}", 1, Flaw::Unexpected(b'1')),
-        ("'a'", 0, Flaw::Unexpected(b'\'')),
-        ("nul", 3, Flaw::End),
-        ("nulL", 3, Flaw::Unexpected(b'L')),
-        ("NaN", 0, Flaw::Unexpected(b'N')),
-        ("01", 0, Flaw::Number),
-        ("-", 0, Flaw::Number),
-        ("1.", 0, Flaw::Number),
-        ("[.5]", 1, Flaw::Unexpected(b'.')),
-        ("1e", 0, Flaw::Number),
-        ("+1", 0, Flaw::Unexpected(b'+')),
-        ("0x1", 1, Flaw::Trailing(b'x')),
-        ("\"abc", 4, Flaw::End),
-        ("\"abcdefghijkl", 13, Flaw::End),
-        ("\"a\nb\"", 2, Flaw::Control(b'\n')),
-        ("\"a\\x\"", 2, Flaw::Escape),
-        ("\"\\u12g4\"", 1, Flaw::Escape),
-        ("\"\\", 1, Flaw::Escape),
-        ("// no\n1", 0, Flaw::Unexpected(b'/')),
-        ("\u{a0}1", 0, Flaw::Unexpected(0xc2)),
+        ("", 0, SyntaxErrorKind::Empty),
+        ("  ", 2, SyntaxErrorKind::Empty),
+        ("\u{feff}1", 0, SyntaxErrorKind::ByteOrderMark),
+        ("1 2", 2, SyntaxErrorKind::Trailing(b'2')),
+        ("{}}", 2, SyntaxErrorKind::Trailing(b'}')),
+        ("[1", 2, SyntaxErrorKind::End),
+        ("[1,", 3, SyntaxErrorKind::End),
+        ("[1,]", 3, SyntaxErrorKind::Unexpected(b']')),
+        ("[,1]", 1, SyntaxErrorKind::Unexpected(b',')),
+        ("[1 2]", 3, SyntaxErrorKind::Unexpected(b'2')),
+        ("{\"a\"}", 4, SyntaxErrorKind::Unexpected(b'}')),
+        ("{\"a\":}", 5, SyntaxErrorKind::Unexpected(b'}')),
+        ("{\"a\":1,}", 7, SyntaxErrorKind::Unexpected(b'}')),
+        ("{a:1}", 1, SyntaxErrorKind::Unexpected(b'a')),
+        ("{1:1}", 1, SyntaxErrorKind::Unexpected(b'1')),
+        ("'a'", 0, SyntaxErrorKind::Unexpected(b'\'')),
+        ("nul", 3, SyntaxErrorKind::End),
+        ("nulL", 3, SyntaxErrorKind::Unexpected(b'L')),
+        ("NaN", 0, SyntaxErrorKind::Unexpected(b'N')),
+        ("01", 0, SyntaxErrorKind::Number),
+        ("-", 0, SyntaxErrorKind::Number),
+        ("1.", 0, SyntaxErrorKind::Number),
+        ("[.5]", 1, SyntaxErrorKind::Unexpected(b'.')),
+        ("1e", 0, SyntaxErrorKind::Number),
+        ("+1", 0, SyntaxErrorKind::Unexpected(b'+')),
+        ("0x1", 1, SyntaxErrorKind::Trailing(b'x')),
+        ("\"abc", 4, SyntaxErrorKind::End),
+        ("\"abcdefghijkl", 13, SyntaxErrorKind::End),
+        ("\"a\nb\"", 2, SyntaxErrorKind::Control(b'\n')),
+        ("\"a\\x\"", 2, SyntaxErrorKind::Escape),
+        ("\"\\u12g4\"", 1, SyntaxErrorKind::Escape),
+        ("\"\\", 1, SyntaxErrorKind::Escape),
+        ("// no\n1", 0, SyntaxErrorKind::Unexpected(b'/')),
+        ("\u{a0}1", 0, SyntaxErrorKind::Unexpected(0xc2)),
     ] {
-        assert_eq!(flaw(text), Some((at, expected)), "{text:?}");
+        assert_eq!(error(text), Some((at, expected)), "{text:?}");
     }
 }
 
@@ -94,22 +95,25 @@ fn strings_must_be_utf8() {
         (b"\"\xc3\xa9\x80\"", 3),
         (b"{\"\xfe\":1}", 2),
     ] {
-        assert_eq!(flaw(bytes), Some((at, Flaw::Utf8)), "{bytes:?}");
+        assert_eq!(error(bytes), Some((at, SyntaxErrorKind::Utf8)), "{bytes:?}");
     }
 }
 
 #[test]
 fn nesting_has_a_limit_and_never_overflows() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-    assert_eq!(flaw(nested(128)), None);
-    assert_eq!(flaw(nested(129)), Some((128, Flaw::TooDeep(128))));
+    assert_eq!(error(nested(128)), None);
+    assert_eq!(error(nested(129)), Some((128, SyntaxErrorKind::TooDeep(128))));
     let deep = nested(100_000);
-    assert_eq!(check(deep.as_bytes(), usize::MAX).unwrap_err().flaw, Flaw::TooDeep(DEPTH_CEILING));
-    assert!(check(nested(DEPTH_CEILING).as_bytes(), usize::MAX).is_ok());
+    assert_eq!(
+        validate(deep.as_bytes(), usize::MAX).unwrap_err().kind,
+        SyntaxErrorKind::TooDeep(DEPTH_CEILING)
+    );
+    assert!(validate(nested(DEPTH_CEILING).as_bytes(), usize::MAX).is_ok());
     let objects = "{\"a\":".repeat(100_000);
-    assert!(matches!(flaw(objects), Some((_, Flaw::TooDeep(128)))));
+    assert!(matches!(error(objects), Some((_, SyntaxErrorKind::TooDeep(128)))));
     // Siblings do not add up.
-    assert_eq!(flaw(format!("[{}1]", "[[]],".repeat(1000))), None);
+    assert_eq!(error(format!("[{}1]", "[[]],".repeat(1000))), None);
 }
 
 #[test]
@@ -170,7 +174,7 @@ fn large_objects_take_linear_time() {
 fn members_and_elements_are_walked_with_their_bytes() {
     let text = br#" {"a" : [1, 2] ,"b\u0063":{"x":"]}"} , "d":-1e5 } "#;
     let mut seen = Vec::new();
-    let mut scan = Scan::new(text, 8);
+    let mut scan = Scanner::new(text, 8);
     scan.members(|name, value| seen.push((name, value))).unwrap();
     scan.finish().unwrap();
     assert_eq!(walk::members(text).collect::<Vec<_>>(), seen);
@@ -189,9 +193,9 @@ fn members_and_elements_are_walked_with_their_bytes() {
     assert_eq!(elements, [&b"1"[..], b"\"a,]\"", b"[2,[3]]", b"{\"b\":[]}", b"null"]);
     assert_eq!(walk::elements(b"{}").count() + walk::elements(b"[]").count(), 0);
     assert_eq!(walk::members(b"[1]").count() + walk::members(b"{ }").count(), 0);
-    assert_eq!(walk::edges_of(b"[1,2,3]"), Some((&b"1"[..], &b"3"[..])));
-    assert_eq!(walk::edges_of(b"[1]"), Some((&b"1"[..], &b"1"[..])));
-    assert_eq!(walk::edges_of(b"[]"), None);
+    assert_eq!(walk::first_and_last(b"[1,2,3]"), Some((&b"1"[..], &b"3"[..])));
+    assert_eq!(walk::first_and_last(b"[1]"), Some((&b"1"[..], &b"1"[..])));
+    assert_eq!(walk::first_and_last(b"[]"), None);
 }
 
 #[test]
@@ -212,15 +216,15 @@ fn fields_are_found_by_decoded_name() {
 
 #[test]
 fn lone_surrogates_decode_to_distinct_bytes() {
-    let decode = |text: &'static str| Text::of(text.as_bytes()).decode().into_owned();
+    let decode = |text: &'static str| JsonString::new(text.as_bytes()).decode().into_owned();
     let texts = [r"\ud800", r"\udbff", r"\udc00", r"\ud800\ud800", r"\ufffd", r"\ud800\udc00"];
     for a in texts {
         for b in texts {
             assert_eq!(decode(a) == decode(b), a == b, "{a} {b}");
         }
     }
-    assert_eq!(Text::of(br"\ud800x").to_str(), None);
-    assert_eq!(Text::of(br"\ud83d\ude00").to_str().unwrap(), "😀");
+    assert_eq!(JsonString::new(br"\ud800x").to_str(), None);
+    assert_eq!(JsonString::new(br"\ud83d\ude00").to_str().unwrap(), "😀");
 }
 
 /// Random JSON with odd spacing and escapes, then a few random edits.
@@ -270,7 +274,7 @@ proptest! {
 
     #[test]
     fn validity_agrees_with_serde_json(bytes in mutated()) {
-        let ours = check(&bytes, 128);
+        let ours = validate(&bytes, 128);
         let theirs = serde_json::from_slice::<Box<RawValue>>(&bytes);
         prop_assert_eq!(ours.is_ok(), theirs.is_ok(), "{:?} {:?} {:?}", String::from_utf8_lossy(&bytes), ours, theirs);
         if let (Ok((value, _)), Ok(raw)) = (ours, theirs) {
@@ -280,15 +284,15 @@ proptest! {
 
     #[test]
     fn the_quick_pass_agrees_with_the_cursor(bytes in mutated()) {
-        skip::tests::both_agree(&bytes, 4);
+        crate::json::fast_scanner::tests::both_agree(&bytes, 4);
     }
 
     #[test]
     fn walking_agrees_with_scanning(bytes in mutated()) {
-        if let Ok((value, _)) = check(&bytes, 128) {
+        if let Ok((value, _)) = validate(&bytes, 128) {
             let mut elements = Vec::new();
             let mut members = Vec::new();
-            let mut scan = Scan::new(value, 128);
+            let mut scan = Scanner::new(value, 128);
             match value[0] {
                 b'[' => scan.elements(|scan| { elements.push(scan.value()?); Ok(true) }).unwrap(),
                 b'{' => scan.members(|name, value| members.push((name, value))).unwrap(),
@@ -305,13 +309,13 @@ proptest! {
         let _ = walk::elements(&bytes).count();
         let _ = walk::members(&bytes).map(|(name, _)| name.decode().len()).sum::<usize>();
         let _ = walk::fields_of(&bytes, ["a", "b"]);
-        let _ = Text::from_value(&bytes).map(|text| text.to_str().is_some());
+        let _ = JsonString::from_value(&bytes).map(|text| text.to_str().is_some());
     }
 
     #[test]
     fn texts_decode_as_serde_json_does(content in r#"([a-z]|\\u[0-9a-fA-F]{4}|\\ud83d\\ude0[0-9]|\\[bfnrt"/\\]|é|😀){0,20}"#) {
         let value = format!("\"{content}\"");
-        let ours = Text::from_value(value.as_bytes()).unwrap().to_str();
+        let ours = JsonString::from_value(value.as_bytes()).unwrap().to_str();
         let theirs = serde_json::from_str::<String>(&value).ok();
         prop_assert_eq!(ours.as_deref(), theirs.as_deref());
     }
@@ -319,8 +323,8 @@ proptest! {
     #[test]
     fn written_texts_read_back(content in prop_oneof![any::<String>(), "[a-z\"\\\\\n\t\u{1}é]{0,40}"]) {
         let mut out = Vec::new();
-        text::write(&mut out, &content);
-        prop_assert_eq!(text::written_bytes(&content), out.len());
+        string::write(&mut out, &content);
+        prop_assert_eq!(string::written_bytes(&content), out.len());
         prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), content);
     }
 }

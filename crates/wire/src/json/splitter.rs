@@ -1,91 +1,91 @@
-//! Cutting a stream of JSON values apart, as nodes write them on a local socket: one after the other,
-//! perhaps with whitespace between them.
+//! Splits a stream of JSON values, as nodes write them on a local socket: one after the other, perhaps
+//! with whitespace between them.
 //!
-//! It finds where an object or array ends by its brackets and strings, and validates nothing else; the
-//! values are read by `json.rs` afterwards. It goes on where the last piece ended, so that a long value
-//! is looked at once.
+//! The splitter finds the end of an object or array by its brackets and strings and validates nothing
+//! else. It continues where the last chunk ended, so that it reads each byte of a long value once.
 
-use super::text;
+use super::string;
 
-/// Where in the stream the next byte stands.
+/// The state between two chunks of a stream.
 #[derive(Debug, Clone, Default)]
 pub struct Splitter {
     /// Open brackets.
     depth: u64,
+    /// True if the next byte belongs to a string.
     in_string: bool,
-    /// The next byte belongs to an escape.
+    /// True if the next byte belongs to an escape sequence.
     escaped: bool,
 }
 
-/// What the start of a piece is.
+/// The content of the start of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
-    /// So many bytes end a value. What comes behind them belongs to the next one.
-    Ends(usize),
-    /// The piece ends within a value.
-    Within,
-    /// There is only whitespace between values.
-    Between,
+pub enum Split {
+    /// A value ends after this number of bytes. The next value follows.
+    End(usize),
+    /// The chunk ends within a value.
+    Incomplete,
+    /// The chunk is whitespace between values.
+    Whitespace,
 }
 
-/// The byte at this offset can begin no object or array.
+/// The byte at this offset begins neither an object nor an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoValue(pub usize);
+pub struct UnexpectedByte(pub usize);
 
 impl Splitter {
-    /// Looks at the next piece of the stream, up to the end of a value. To be called again with what is
-    /// behind that end.
+    /// Reads the next chunk of the stream up to the end of a value. Call it again with the bytes behind
+    /// that end.
     ///
     /// # Errors
-    /// If something other than objects and arrays is in the stream; where it begins.
-    pub fn next(&mut self, piece: &[u8]) -> Result<Cut, NoValue> {
+    /// If the stream has a value that is neither an object nor an array.
+    pub fn next(&mut self, chunk: &[u8]) -> Result<Split, UnexpectedByte> {
         let mut at = 0;
         if self.depth == 0 {
             let space = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
-            let Some(start) = piece.iter().position(|byte| !space(byte)) else {
-                return Ok(Cut::Between);
+            let Some(start) = chunk.iter().position(|byte| !space(byte)) else {
+                return Ok(Split::Whitespace);
             };
-            if !matches!(piece[start], b'{' | b'[') {
-                return Err(NoValue(start));
+            if !matches!(chunk[start], b'{' | b'[') {
+                return Err(UnexpectedByte(start));
             }
             self.depth = 1;
             at = start + 1;
         }
-        while at < piece.len() {
+        while at < chunk.len() {
             if self.in_string {
-                at = self.pass_string(piece, at);
+                at = self.skip_string(chunk, at);
                 continue;
             }
-            match piece[at] {
+            match chunk[at] {
                 b'"' => self.in_string = true,
                 b'{' | b'[' => self.depth += 1,
                 b'}' | b']' => {
                     self.depth -= 1;
                     if self.depth == 0 {
-                        return Ok(Cut::Ends(at + 1));
+                        return Ok(Split::End(at + 1));
                     }
                 }
                 _ => {}
             }
             at += 1;
         }
-        Ok(Cut::Within)
+        Ok(Split::Incomplete)
     }
 
-    /// Passes the rest of a string, or what is there of it.
-    fn pass_string(&mut self, piece: &[u8], mut at: usize) -> usize {
+    /// Skips the rest of a string, as far as the chunk has it.
+    fn skip_string(&mut self, chunk: &[u8], mut at: usize) -> usize {
         if self.escaped {
             self.escaped = false;
             at += 1;
         }
-        while at < piece.len() {
-            at = text::plain_end(piece, at);
-            match piece.get(at) {
+        while at < chunk.len() {
+            at = string::find_special(chunk, at);
+            match chunk.get(at) {
                 Some(b'"') => {
                     self.in_string = false;
                     return at + 1;
                 }
-                Some(b'\\') if at + 1 == piece.len() => {
+                Some(b'\\') if at + 1 == chunk.len() => {
                     self.escaped = true;
                     return at + 1;
                 }
@@ -93,32 +93,32 @@ impl Splitter {
                 _ => at += 1,
             }
         }
-        at.min(piece.len())
+        at.min(chunk.len())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: values are cut apart where they end, however the stream is cut into pieces.
+    //! Goal: the stream is split at the ends of its values, whatever the chunks are.
 
     use super::*;
 
     fn values(stream: &[u8], step: usize) -> Result<Vec<Vec<u8>>, Vec<Vec<u8>>> {
         let mut splitter = Splitter::default();
         let mut values = vec![Vec::new()];
-        for mut piece in stream.chunks(step) {
+        for mut chunk in stream.chunks(step) {
             loop {
-                match splitter.next(piece) {
-                    Ok(Cut::Ends(end)) => {
-                        values.last_mut().unwrap().extend_from_slice(&piece[..end]);
+                match splitter.next(chunk) {
+                    Ok(Split::End(end)) => {
+                        values.last_mut().unwrap().extend_from_slice(&chunk[..end]);
                         values.push(Vec::new());
-                        piece = &piece[end..];
+                        chunk = &chunk[end..];
                     }
-                    Ok(Cut::Within) => {
-                        values.last_mut().unwrap().extend_from_slice(piece);
+                    Ok(Split::Incomplete) => {
+                        values.last_mut().unwrap().extend_from_slice(chunk);
                         break;
                     }
-                    Ok(Cut::Between) => break,
+                    Ok(Split::Whitespace) => break,
                     Err(_) => return Err(values),
                 }
             }
@@ -131,12 +131,12 @@ mod tests {
             let read = values(stream.as_bytes(), step).unwrap();
             let read: Vec<_> =
                 read.iter().map(|value| std::str::from_utf8(value).unwrap()).collect();
-            assert_eq!(read, expected, "in pieces of {step}");
+            assert_eq!(read, expected, "in chunks of {step}");
         }
     }
 
     #[test]
-    fn cuts_values_apart() {
+    fn splits_values() {
         check("{}\n[]\n", &["{}", "[]", ""]);
         check(
             "{\"a\":{\"b\":[1,2]}}{\"c\":1} \r\n\t[",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_nothing_else() {
+    fn rejects_other_values() {
         for stream in ["1", "{} x", "{}]", "\"a\"", "\u{feff}{}", "{}}"] {
             for step in 1..=stream.len() {
                 assert!(values(stream.as_bytes(), step).is_err(), "{stream}");
@@ -162,9 +162,9 @@ mod tests {
     fn agrees_with_the_scanner_on_valid_values() {
         let texts = [r#"{"a":[{},[[]],"\\\\\"",{"b":"]"}]}"#, r#"["\"","[",{"":{}}]"#];
         for text in texts {
-            assert!(crate::json::check(text.as_bytes(), 64).is_ok());
-            let cut = Splitter::default().next(text.as_bytes());
-            assert_eq!(cut, Ok(Cut::Ends(text.len())));
+            assert!(crate::json::validate(text.as_bytes(), 64).is_ok());
+            let split = Splitter::default().next(text.as_bytes());
+            assert_eq!(split, Ok(Split::End(text.len())));
         }
     }
 }

@@ -1,0 +1,91 @@
+//! The effect of a method: it reads, it submits a signed transaction, or it changes the node.
+//!
+//! `crates/wire/methods/effect.toml` lists names and prefixes of names. So a method without a row in a
+//! method table has an effect, too: a node may have more methods than the table.
+
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use crate::family::Family;
+
+#[cfg(test)]
+mod tests;
+
+/// The effect of a method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// It reads.
+    Read,
+    /// It submits a signed transaction to the chain.
+    Transaction,
+    /// It changes the node's settings, peers, mining or files, or uses keys of the node.
+    Node,
+}
+
+impl Effect {
+    /// The effect in words, for reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Effect::Read => "reads",
+            Effect::Transaction => "submits a signed transaction",
+            Effect::Node => "changes the node or uses its keys",
+        }
+    }
+}
+
+/// The effect of the method with this name, in a method table or not. Letter case makes no difference,
+/// because some nodes ignore it.
+pub fn effect_of(family: Family, name: &str) -> Effect {
+    let effects = effects();
+    let own: &[&Patterns] = match family {
+        Family::Ethereum => &[&effects.ethereum],
+        Family::Harmony => &[&effects.harmony, &effects.ethereum],
+        Family::Bitcoin => &[&effects.bitcoin],
+    };
+    let listed = |list: fn(&Patterns) -> &[String]| {
+        own.iter().any(|patterns| list(patterns).iter().any(|pattern| is_match(pattern, name)))
+    };
+    if listed(|patterns| &patterns.node) {
+        Effect::Node
+    } else if listed(|patterns| &patterns.transaction) {
+        Effect::Transaction
+    } else {
+        Effect::Read
+    }
+}
+
+fn is_match(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => starts_with_ignoring_case(name, prefix),
+        None => pattern.eq_ignore_ascii_case(name),
+    }
+}
+
+/// Returns true if `name` starts with `prefix`, ignoring the case of letters.
+pub fn starts_with_ignoring_case(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Effects {
+    ethereum: Patterns,
+    harmony: Patterns,
+    bitcoin: Patterns,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Patterns {
+    transaction: Vec<String>,
+    node: Vec<String>,
+}
+
+fn effects() -> &'static Effects {
+    static EFFECTS: OnceLock<Effects> = OnceLock::new();
+    EFFECTS.get_or_init(|| {
+        toml::from_str(include_str!("../methods/effect.toml"))
+            .expect("a test reads the list, which is compiled in")
+    })
+}

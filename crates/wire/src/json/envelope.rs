@@ -1,0 +1,388 @@
+//! A validating scanner for a response that arrives in chunks. It keeps only the envelope.
+//!
+//! Nearly all bytes of a large body belong to `result`, which the caller does not read. The scanner
+//! validates each chunk as it arrives and writes `0` in place of the result. `response.rs` parses the
+//! envelope as it would parse the whole body: the same responses with other results, or an error in the
+//! same place. `scanner.rs` has the same grammar for a whole text; tests compare both.
+
+use super::fast_scanner::FastScanner;
+use super::scanner::DEPTH_CEILING;
+use super::string::JsonString;
+
+#[cfg(test)]
+mod tests;
+
+/// The members of a response whose values are kept.
+const KEPT_MEMBERS: [&[u8]; 2] = [b"id", b"error"];
+
+/// A byte that makes the envelope of an invalid text invalid at the same place. No JSON text has it.
+const INVALID: u8 = 0;
+
+/// The state of one text between two chunks.
+///
+/// Call [`EnvelopeScanner::feed`] for each chunk, then [`EnvelopeScanner::envelope`].
+#[derive(Debug)]
+pub struct EnvelopeScanner {
+    envelope: Vec<u8>,
+    state: State,
+    target: Target,
+    /// The number of open arrays and objects.
+    depth: usize,
+    /// One bit per open array or object: 1 for an object.
+    objects: [u64; DEPTH_CEILING / 64],
+    /// The depth of the members of a response: 1 in a single response, 2 in a batch.
+    members_depth: usize,
+    /// The depth of the value that is copied or dropped.
+    value_depth: usize,
+    /// The offset of the last name in the envelope, with its quote.
+    name_at: usize,
+}
+
+/// The grammar's state before the next byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// A value.
+    Value,
+    /// The first value of an array, or its end.
+    Element,
+    /// The first name of an object, or its end.
+    Member,
+    /// A name.
+    Name,
+    /// The colon behind a name.
+    Colon,
+    /// A comma or the end of the array or object.
+    AfterValue,
+    /// Only whitespace: the text is complete.
+    Done,
+    /// A string, which is a name or a value.
+    String { is_name: bool, at: InString },
+    /// A number.
+    Number(InNumber),
+    /// The rest of `true`, `false` or `null`.
+    Literal(&'static [u8]),
+    /// The text is invalid.
+    Invalid,
+}
+
+/// A position in a string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InString {
+    Plain,
+    /// Behind a backslash.
+    Escape,
+    /// Before this number of hexadecimal digits.
+    Digits(u8),
+    /// Before `left` bytes of a character, the next of them within these bounds.
+    Character {
+        left: u8,
+        min: u8,
+        max: u8,
+    },
+}
+
+/// A position in a number (RFC 8259, section 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InNumber {
+    Minus,
+    Zero,
+    Whole,
+    Point,
+    Fraction,
+    E,
+    Sign,
+    Exponent,
+}
+
+/// The use of the current bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// The envelope, without whitespace.
+    Envelope,
+    /// The envelope, with whitespace: the value of a kept member.
+    Kept,
+    /// None: the bytes of a replaced value.
+    Dropped,
+}
+
+impl Default for EnvelopeScanner {
+    fn default() -> EnvelopeScanner {
+        EnvelopeScanner {
+            envelope: Vec::new(),
+            state: State::Value,
+            target: Target::Envelope,
+            depth: 0,
+            objects: [0; DEPTH_CEILING / 64],
+            members_depth: usize::MAX,
+            value_depth: 0,
+            name_at: 0,
+        }
+    }
+}
+
+impl EnvelopeScanner {
+    /// Reads the next chunk. The cost is proportional to its length.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        // It only finds special bytes here, so its limits do not matter.
+        let mut fast = FastScanner::new(bytes, 0, 0);
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            at = match self.state {
+                State::Invalid => return,
+                State::String { is_name, at: within } => {
+                    self.string(&mut fast, at, is_name, within)
+                }
+                State::Number(within) => self.number(byte, at, within),
+                State::Literal(rest) => self.literal(byte, at, rest),
+                _ if matches!(byte, b' ' | b'\n' | b'\r' | b'\t') => {
+                    if self.target == Target::Kept {
+                        self.envelope.push(byte);
+                    }
+                    at + 1
+                }
+                State::Value | State::Element => self.value(byte, at),
+                State::Member | State::Name => self.name(&mut fast, byte, at),
+                State::Colon => self.colon(byte, at),
+                State::AfterValue => self.after_value(byte, at),
+                State::Done => self.invalid(at),
+            };
+        }
+    }
+
+    /// The envelope of the text so far. It is valid JSON if and only if the text so far is.
+    pub fn envelope(&self) -> &[u8] {
+        &self.envelope
+    }
+
+    fn copy(&mut self, bytes: &[u8]) {
+        if self.target != Target::Dropped {
+            self.envelope.extend_from_slice(bytes);
+        }
+    }
+
+    fn invalid(&mut self, at: usize) -> usize {
+        self.envelope.push(INVALID);
+        self.state = State::Invalid;
+        at
+    }
+
+    fn invalid_in_string(&mut self, before: &[u8], at: usize) -> usize {
+        self.copy(before);
+        self.invalid(at)
+    }
+
+    fn value(&mut self, byte: u8, at: usize) -> usize {
+        if byte == b']' && self.state == State::Element {
+            return self.close(byte, at);
+        }
+        if self.target == Target::Envelope {
+            self.begin(byte);
+        }
+        self.state = match byte {
+            b'{' | b'[' if self.depth == DEPTH_CEILING => return self.invalid(at),
+            b'{' | b'[' => {
+                let bit = 1 << (self.depth % 64);
+                let word = &mut self.objects[self.depth / 64];
+                *word = if byte == b'{' { *word | bit } else { *word & !bit };
+                self.depth += 1;
+                if byte == b'{' { State::Member } else { State::Element }
+            }
+            b'"' => State::String { is_name: false, at: InString::Plain },
+            b't' => State::Literal(b"rue"),
+            b'f' => State::Literal(b"alse"),
+            b'n' => State::Literal(b"ull"),
+            b'-' => State::Number(InNumber::Minus),
+            b'0' => State::Number(InNumber::Zero),
+            b'1'..=b'9' => State::Number(InNumber::Whole),
+            _ => return self.invalid(at),
+        };
+        self.copy(&[byte]);
+        at + 1
+    }
+
+    /// Chooses the target of a value of the envelope that begins with this byte.
+    fn begin(&mut self, byte: u8) {
+        match (self.depth, byte) {
+            (0, b'{') => self.members_depth = 1,
+            (0, b'[') => self.members_depth = 2,
+            (1, b'{') if self.members_depth == 2 => {}
+            _ => {
+                self.value_depth = self.depth;
+                // A text that is neither array nor object is not a response; it is kept as it is.
+                if self.depth == 0 || (self.depth == self.members_depth && self.is_kept_member()) {
+                    self.target = Target::Kept;
+                } else {
+                    // A response may have a result and an error if one of them is null.
+                    self.envelope.extend_from_slice(if byte == b'n' { b"null" } else { b"0" });
+                    self.target = Target::Dropped;
+                }
+            }
+        }
+    }
+
+    /// Returns true if the last name of the envelope, which a colon follows, is a kept member's.
+    fn is_kept_member(&self) -> bool {
+        let name = self.envelope.get(self.name_at + 1..self.envelope.len() - 2).unwrap_or_default();
+        KEPT_MEMBERS.contains(&&*JsonString::new(name).decode())
+    }
+
+    /// Ends a value.
+    fn end(&mut self) {
+        self.state = if self.depth == 0 { State::Done } else { State::AfterValue };
+        if self.depth == self.value_depth {
+            self.target = Target::Envelope;
+        }
+    }
+
+    fn close(&mut self, byte: u8, at: usize) -> usize {
+        self.copy(&[byte]);
+        self.depth -= 1;
+        self.end();
+        at + 1
+    }
+
+    fn name(&mut self, fast: &mut FastScanner<'_>, byte: u8, mut at: usize) -> usize {
+        match byte {
+            b'"' => {
+                if self.target == Target::Envelope {
+                    self.name_at = self.envelope.len();
+                } else if self.target == Target::Dropped {
+                    at = fast.skip_string_members(at);
+                }
+                self.copy(&[byte]);
+                self.state = State::String { is_name: true, at: InString::Plain };
+                at + 1
+            }
+            b'}' if self.state == State::Member => self.close(byte, at),
+            _ => self.invalid(at),
+        }
+    }
+
+    fn colon(&mut self, byte: u8, at: usize) -> usize {
+        if byte != b':' {
+            return self.invalid(at);
+        }
+        self.copy(&[byte]);
+        self.state = State::Value;
+        at + 1
+    }
+
+    fn after_value(&mut self, byte: u8, at: usize) -> usize {
+        let last = self.depth - 1;
+        let object = self.objects[last / 64] >> (last % 64) & 1 == 1;
+        self.state = match (byte, object) {
+            (b',', true) => State::Name,
+            (b',', false) => State::Value,
+            (b'}', true) | (b']', false) => return self.close(byte, at),
+            _ => return self.invalid(at),
+        };
+        self.copy(&[byte]);
+        at + 1
+    }
+
+    fn literal(&mut self, byte: u8, at: usize, rest: &'static [u8]) -> usize {
+        match rest.split_first() {
+            Some((wanted, rest)) if *wanted == byte => {
+                self.copy(&[byte]);
+                self.state = State::Literal(rest);
+                if rest.is_empty() {
+                    self.end();
+                }
+                at + 1
+            }
+            _ => self.invalid(at),
+        }
+    }
+
+    fn number(&mut self, byte: u8, at: usize, within: InNumber) -> usize {
+        use InNumber::{E, Exponent, Fraction, Minus, Point, Sign, Whole, Zero};
+        let next = match (within, byte) {
+            (Minus, b'0') => Zero,
+            (Minus | Whole, b'0'..=b'9') => Whole,
+            (Zero | Whole, b'.') => Point,
+            (Point | Fraction, b'0'..=b'9') => Fraction,
+            (Zero | Whole | Fraction, b'e' | b'E') => E,
+            (E, b'+' | b'-') => Sign,
+            (E | Sign | Exponent, b'0'..=b'9') => Exponent,
+            // The number ended before the byte.
+            (Zero | Whole | Fraction | Exponent, _) => {
+                self.end();
+                return at;
+            }
+            _ => return self.invalid(at),
+        };
+        self.copy(&[byte]);
+        self.state = State::Number(next);
+        at + 1
+    }
+
+    /// Reads a string up to its end or the end of the chunk.
+    fn string(
+        &mut self,
+        fast: &mut FastScanner<'_>,
+        begin: usize,
+        is_name: bool,
+        mut within: InString,
+    ) -> usize {
+        let bytes = fast.bytes;
+        let mut at = begin;
+        loop {
+            if within == InString::Plain {
+                at = fast.next_special(at).min(bytes.len());
+            }
+            let Some(&byte) = bytes.get(at) else { break };
+            within = match (within, byte) {
+                (InString::Plain, b'"') => {
+                    self.copy(&bytes[begin..=at]);
+                    if is_name {
+                        self.state = State::Colon;
+                    } else {
+                        self.end();
+                    }
+                    return at + 1;
+                }
+                (InString::Plain, b'\\') => InString::Escape,
+                (InString::Plain, _) => match InString::after_lead(byte) {
+                    Some(within) => within,
+                    None => return self.invalid_in_string(&bytes[begin..at], at),
+                },
+                (InString::Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                    InString::Plain
+                }
+                (InString::Escape, b'u') => InString::Digits(4),
+                (InString::Digits(left), _) if byte.is_ascii_hexdigit() => match left {
+                    1 => InString::Plain,
+                    _ => InString::Digits(left - 1),
+                },
+                (InString::Character { left, min, max }, _) if (min..=max).contains(&byte) => {
+                    match left {
+                        1 => InString::Plain,
+                        _ => InString::Character { left: left - 1, min: 0x80, max: 0xbf },
+                    }
+                }
+                _ => return self.invalid_in_string(&bytes[begin..at], at),
+            };
+            at += 1;
+        }
+        self.copy(&bytes[begin..at]);
+        self.state = State::String { is_name, at: within };
+        at
+    }
+}
+
+impl InString {
+    /// The state after the first byte of a character that is not ASCII (RFC 3629, section 4).
+    fn after_lead(byte: u8) -> Option<InString> {
+        let (left, min, max) = match byte {
+            0xc2..=0xdf => (1, 0x80, 0xbf),
+            0xe0 => (2, 0xa0, 0xbf),
+            0xe1..=0xec | 0xee..=0xef => (2, 0x80, 0xbf),
+            0xed => (2, 0x80, 0x9f),
+            0xf0 => (3, 0x90, 0xbf),
+            0xf1..=0xf3 => (3, 0x80, 0xbf),
+            0xf4 => (3, 0x80, 0x8f),
+            _ => return None,
+        };
+        Some(InString::Character { left, min, max })
+    }
+}

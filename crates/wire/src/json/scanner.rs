@@ -1,0 +1,456 @@
+//! A validating scanner for one JSON text by RFC 8259: UTF-8, no byte order mark, nothing after the
+//! value.
+//!
+//! The scanner rejects nesting beyond a limit. It reports member names that occur twice in one object,
+//! at any depth and after decoding escapes. It returns slices of the text and builds no tree.
+//!
+//! `fast_scanner.rs` skips the values that are valid and simple, which are nearly all. This scanner
+//! knows every rule and names the error.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use foldhash::fast::RandomState;
+
+use super::fast_scanner::{FastScanner, NAMES_MAX, NameFilter, skip_whitespace};
+use super::string::{self, JsonString};
+
+#[cfg(test)]
+mod tests;
+
+/// The upper bound of all nesting limits. The scanner recurses once per level, and this many levels
+/// fit several times into 2 MiB, the smallest common stack of a thread.
+pub const DEPTH_CEILING: usize = 512;
+
+/// An error in a JSON text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} at byte {at}")]
+pub struct SyntaxError {
+    /// The offset of the invalid byte from the start of the text.
+    pub at: usize,
+    /// The kind of error.
+    pub kind: SyntaxErrorKind,
+}
+
+/// The kinds of errors in a JSON text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SyntaxErrorKind {
+    /// The text is empty or whitespace.
+    #[error("empty text where a json value is needed")]
+    Empty,
+    /// The text starts with the UTF-8 byte order mark, which RFC 8259 section 8.1 forbids.
+    #[error("byte order mark, which json text must not have,")]
+    ByteOrderMark,
+    /// The grammar does not allow this byte here.
+    #[error("unexpected byte 0x{0:02x}")]
+    Unexpected(u8),
+    /// The text ends inside a value.
+    #[error("text ends too early")]
+    End,
+    /// Something other than whitespace follows the value.
+    #[error("unexpected byte 0x{0:02x} after the json value")]
+    Trailing(u8),
+    /// A string holds bytes that are not UTF-8.
+    #[error("invalid utf-8 in a string")]
+    Utf8,
+    /// A string holds a control character that must be escaped.
+    #[error("unescaped control character 0x{0:02x} in a string")]
+    Control(u8),
+    /// An escape sequence that JSON does not have.
+    #[error("invalid escape sequence in a string")]
+    Escape,
+    /// A number that JSON does not allow, such as `01`.
+    #[error("invalid number")]
+    Number,
+    /// Arrays and objects are nested deeper than the limit.
+    #[error("nesting deeper than {0} levels")]
+    TooDeep(usize),
+}
+
+/// A position in a text. All bytes before it are valid.
+///
+/// [`Scanner::peek`] returns the first byte of the next value. [`Scanner::value`],
+/// [`Scanner::members`] and [`Scanner::elements`] read one value, and [`Scanner::finish`] checks that
+/// nothing follows. A repeated member name does not end the scan; [`Scanner::take_repeated`] returns
+/// it.
+pub struct Scanner<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    depth: usize,
+    fast: FastScanner<'a>,
+    /// True within a value that the fast scanner could not skip. Its parts do not try the fast
+    /// scanner again, because the cost would grow with the nesting.
+    pub(super) is_slow: bool,
+}
+
+/// The member names of one open object.
+struct Names<'a> {
+    filter: NameFilter,
+    /// True if a name has an escape, so that names are compared decoded.
+    has_escapes: bool,
+    /// All names, decoded, once there are more than [`NAMES_MAX`].
+    set: Option<HashSet<Cow<'a, [u8]>, RandomState>>,
+}
+
+impl<'a> Scanner<'a> {
+    /// A scanner at the start of `bytes` that allows `depth_max` nested arrays and objects, at most
+    /// [`DEPTH_CEILING`].
+    pub fn new(bytes: &'a [u8], depth_max: usize) -> Scanner<'a> {
+        Scanner::with_names_depth(bytes, depth_max, DEPTH_CEILING)
+    }
+
+    /// A scanner that reports repeated names only in the outer `names_depth_max` levels. That search
+    /// is half of the cost of a scan, and the names of the inner levels decide nothing.
+    pub fn with_names_depth(
+        bytes: &'a [u8],
+        depth_max: usize,
+        names_depth_max: usize,
+    ) -> Scanner<'a> {
+        let fast = FastScanner::new(bytes, depth_max.min(DEPTH_CEILING), names_depth_max);
+        Scanner { bytes, at: 0, depth: 0, fast, is_slow: false }
+    }
+
+    /// The offset of the next byte.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The offset of a slice that this scanner has returned.
+    pub(crate) fn offset_of(&self, slice: &[u8]) -> usize {
+        slice.as_ptr().addr().saturating_sub(self.bytes.as_ptr().addr())
+    }
+
+    /// The offset of the first repeated member name since the last call.
+    pub fn take_repeated(&mut self) -> Option<usize> {
+        self.fast.repeated.take()
+    }
+
+    /// Skips whitespace and returns the first byte of the next value.
+    ///
+    /// # Errors
+    /// [`SyntaxErrorKind::Empty`] or [`SyntaxErrorKind::ByteOrderMark`] at the start,
+    /// [`SyntaxErrorKind::End`] later.
+    pub fn peek(&mut self) -> Result<u8, SyntaxError> {
+        if self.at == 0 && self.bytes.starts_with(b"\xef\xbb\xbf") {
+            return Err(SyntaxError { at: 0, kind: SyntaxErrorKind::ByteOrderMark });
+        }
+        let is_start = self.at == 0;
+        match self.next_byte() {
+            Some(byte) => Ok(byte),
+            None if is_start => Err(self.error(SyntaxErrorKind::Empty)),
+            None => Err(self.error(SyntaxErrorKind::End)),
+        }
+    }
+
+    /// Reads the whole text and returns its value without surrounding whitespace.
+    ///
+    /// # Errors
+    /// The first syntax error. Repeated names are not errors.
+    pub fn document(&mut self) -> Result<&'a [u8], SyntaxError> {
+        let value = self.value()?;
+        self.finish()?;
+        Ok(value)
+    }
+
+    /// Skips whitespace, reads one value and returns its bytes.
+    ///
+    /// # Errors
+    /// The first syntax error.
+    pub fn value(&mut self) -> Result<&'a [u8], SyntaxError> {
+        // `self.at` stays, because `peek` recognizes an empty text by it.
+        let start = skip_whitespace(self.bytes, self.at);
+        if !self.is_slow {
+            if let Some(end) = self.fast.end_of_value(start, self.depth) {
+                self.at = end;
+                return Ok(&self.bytes[start..end]);
+            }
+            self.is_slow = true;
+            self.value_slow()?;
+            self.is_slow = false;
+        } else {
+            self.value_slow()?;
+        }
+        Ok(&self.bytes[start..self.at])
+    }
+
+    fn value_slow(&mut self) -> Result<(), SyntaxError> {
+        match self.peek()? {
+            b'"' => self.string().map(|_| ()),
+            b'{' => self.members(|_, _| {}),
+            b'[' => self.elements(|scanner| scanner.value().map(|_| true)),
+            b't' => self.literal(b"true"),
+            b'f' => self.literal(b"false"),
+            b'n' => self.literal(b"null"),
+            b'-' | b'0'..=b'9' => self.number(),
+            other => Err(self.error(SyntaxErrorKind::Unexpected(other))),
+        }
+    }
+
+    /// Reads an object and calls `visit` with the name and the value of each member.
+    ///
+    /// # Errors
+    /// The first syntax error. A value other than an object is one.
+    pub fn members(
+        &mut self,
+        mut visit: impl FnMut(JsonString<'a>, &'a [u8]),
+    ) -> Result<(), SyntaxError> {
+        self.open(b'{')?;
+        let filter = NameFilter { start: self.fast.names.len(), bits: 0 };
+        let mut names = Names { filter, has_escapes: false, set: None };
+        let is_searched = self.depth <= self.fast.names_depth_max;
+        if self.next_byte() == Some(b'}') {
+            return self.close();
+        }
+        loop {
+            if self.next_byte() != Some(b'"') {
+                return Err(self.unexpected());
+            }
+            let is_simple = !names.has_escapes && names.set.is_none();
+            let member = if is_searched && is_simple && !self.is_slow {
+                self.fast.try_member(self.at, self.depth, &mut names.filter)
+            } else {
+                None
+            };
+            let (name, value) = match member {
+                Some(member) => {
+                    self.at = member.value.end;
+                    let name = JsonString { raw: &self.bytes[member.name], escaped: false };
+                    (name, &self.bytes[member.value])
+                }
+                None => self.member(&mut names)?,
+            };
+            visit(name, value);
+            match self.next_byte() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => break,
+                _ => return Err(self.unexpected()),
+            }
+        }
+        self.fast.names.truncate(names.filter.start);
+        self.close()
+    }
+
+    /// Reads a member from the opening quote of its name.
+    fn member(&mut self, names: &mut Names<'a>) -> Result<(JsonString<'a>, &'a [u8]), SyntaxError> {
+        let name_at = self.at;
+        let name = self.string()?;
+        let is_searched = self.depth <= self.fast.names_depth_max;
+        if is_searched && self.is_repeated(names, name) && self.fast.repeated.is_none() {
+            self.fast.repeated = Some(name_at);
+        }
+        self.expect_byte(b':')?;
+        Ok((name, self.value()?))
+    }
+
+    /// Reads an array and calls `each` before every element. `each` reads exactly one value and
+    /// returns true, or returns false to stop there.
+    ///
+    /// # Errors
+    /// The first syntax error. A value other than an array is one.
+    pub fn elements(
+        &mut self,
+        mut each: impl FnMut(&mut Scanner<'a>) -> Result<bool, SyntaxError>,
+    ) -> Result<(), SyntaxError> {
+        self.open(b'[')?;
+        if self.next_byte() == Some(b']') {
+            return self.close();
+        }
+        loop {
+            if !each(self)? {
+                return Ok(());
+            }
+            match self.next_byte() {
+                Some(b',') => self.at += 1,
+                Some(b']') => return self.close(),
+                _ => return Err(self.unexpected()),
+            }
+        }
+    }
+
+    /// Checks that only whitespace follows.
+    ///
+    /// # Errors
+    /// [`SyntaxErrorKind::Trailing`] with the offset of the first other byte.
+    pub fn finish(&mut self) -> Result<(), SyntaxError> {
+        match self.next_byte() {
+            None => Ok(()),
+            Some(byte) => Err(self.error(SyntaxErrorKind::Trailing(byte))),
+        }
+    }
+
+    fn error(&self, kind: SyntaxErrorKind) -> SyntaxError {
+        SyntaxError { at: self.at, kind }
+    }
+
+    fn unexpected(&self) -> SyntaxError {
+        match self.bytes.get(self.at) {
+            Some(byte) => self.error(SyntaxErrorKind::Unexpected(*byte)),
+            None => self.error(SyntaxErrorKind::End),
+        }
+    }
+
+    #[inline]
+    fn next_byte(&mut self) -> Option<u8> {
+        self.at = skip_whitespace(self.bytes, self.at);
+        self.bytes.get(self.at).copied()
+    }
+
+    #[inline]
+    fn expect_byte(&mut self, wanted: u8) -> Result<(), SyntaxError> {
+        if self.next_byte() != Some(wanted) {
+            return Err(self.unexpected());
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn open(&mut self, bracket: u8) -> Result<(), SyntaxError> {
+        if self.next_byte() != Some(bracket) {
+            return Err(self.unexpected());
+        }
+        if self.depth >= self.fast.depth_max {
+            return Err(self.error(SyntaxErrorKind::TooDeep(self.fast.depth_max)));
+        }
+        self.depth += 1;
+        self.at += 1;
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), SyntaxError> {
+        self.depth -= 1;
+        self.at += 1;
+        Ok(())
+    }
+
+    fn literal(&mut self, word: &'static [u8]) -> Result<(), SyntaxError> {
+        let rest = &self.bytes[self.at..];
+        if rest.starts_with(word) {
+            self.at += word.len();
+            return Ok(());
+        }
+        let same = rest.iter().zip(word).take_while(|(a, b)| a == b).count();
+        self.at += same;
+        Err(self.unexpected())
+    }
+
+    fn number(&mut self) -> Result<(), SyntaxError> {
+        let start = self.at;
+        if self.bytes[self.at] == b'-' {
+            self.at += 1;
+        }
+        let whole = self.digits();
+        let leading_zero = whole > 1 && self.bytes[self.at - whole] == b'0';
+        let mut is_valid = whole > 0 && !leading_zero;
+        if is_valid && self.bytes.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            is_valid = self.digits() > 0;
+        }
+        if is_valid && matches!(self.bytes.get(self.at), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.bytes.get(self.at), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            is_valid = self.digits() > 0;
+        }
+        if is_valid {
+            Ok(())
+        } else {
+            Err(SyntaxError { at: start, kind: SyntaxErrorKind::Number })
+        }
+    }
+
+    fn digits(&mut self) -> usize {
+        let start = self.at;
+        while self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
+            self.at += 1;
+        }
+        self.at - start
+    }
+
+    #[inline]
+    fn string(&mut self) -> Result<JsonString<'a>, SyntaxError> {
+        let start = self.at + 1;
+        let end = self.fast.next_special(start);
+        if self.bytes.get(end) == Some(&b'"') {
+            self.at = end + 1;
+            return Ok(JsonString { raw: &self.bytes[start..end], escaped: false });
+        }
+        self.string_slow(start, end)
+    }
+
+    /// Reads the rest of a string from its first special byte.
+    fn string_slow(&mut self, start: usize, from: usize) -> Result<JsonString<'a>, SyntaxError> {
+        let mut at = from;
+        let mut escaped = false;
+        loop {
+            let kind = match self.bytes.get(at) {
+                None => SyntaxErrorKind::End,
+                Some(b'"') => {
+                    self.at = at + 1;
+                    return Ok(JsonString { raw: &self.bytes[start..at], escaped });
+                }
+                Some(b'\\') => match string::escape_len(&self.bytes[at..]) {
+                    Some(len) => {
+                        escaped = true;
+                        at = string::find_special(self.bytes, at + len);
+                        continue;
+                    }
+                    None => SyntaxErrorKind::Escape,
+                },
+                Some(byte) if *byte < 0x20 => SyntaxErrorKind::Control(*byte),
+                Some(_) => {
+                    let rest = &self.bytes[at..];
+                    let run = rest.iter().position(|b| *b < 0x80).unwrap_or(rest.len());
+                    match std::str::from_utf8(&rest[..run]) {
+                        Ok(_) => {
+                            at = string::find_special(self.bytes, at + run);
+                            continue;
+                        }
+                        Err(error) => {
+                            at += error.valid_up_to();
+                            SyntaxErrorKind::Utf8
+                        }
+                    }
+                }
+            };
+            return Err(SyntaxError { at, kind });
+        }
+    }
+
+    /// Adds a name to those of the open object. Returns true if the object already had it.
+    fn is_repeated(&mut self, names: &mut Names<'a>, name: JsonString<'a>) -> bool {
+        if let Some(set) = &mut names.set {
+            return !set.insert(name.decode());
+        }
+        let bit = if name.escaped { u64::MAX } else { 1 << string::name_hash(name.raw) };
+        let may_repeat = names.filter.bits & bit != 0;
+        names.filter.bits |= bit;
+        names.has_escapes |= name.escaped;
+        let known = &self.fast.names[names.filter.start..];
+        let is_repeated = may_repeat
+            && if names.has_escapes {
+                known.iter().any(|k| JsonString::new(k).decode() == name.decode())
+            } else {
+                known.contains(&name.raw)
+            };
+        if known.len() == NAMES_MAX {
+            let mut set: HashSet<Cow<'a, [u8]>, RandomState> =
+                known.iter().map(|k| JsonString::new(k).decode()).collect();
+            set.insert(name.decode());
+            names.set = Some(set);
+        }
+        self.fast.names.push(name.raw);
+        is_repeated
+    }
+}
+
+/// Validates a JSON text. Returns its value without surrounding whitespace, and the offset of the
+/// first member name that occurs twice in its object.
+///
+/// # Errors
+/// The first syntax error.
+pub fn validate(bytes: &[u8], depth_max: usize) -> Result<(&[u8], Option<usize>), SyntaxError> {
+    let mut scanner = Scanner::new(bytes, depth_max);
+    let value = scanner.document()?;
+    Ok((value, scanner.take_repeated()))
+}

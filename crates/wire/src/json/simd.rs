@@ -1,0 +1,131 @@
+//! SIMD search for the special bytes of strings on x86-64: quotes, backslashes, control characters and
+//! bytes that are not ASCII.
+//!
+//! This is the only `unsafe` code of the crate. A function with SIMD instructions may run only on a
+//! processor that has them. SSE2 belongs to x86-64; for AVX2 the code asks the processor first. Memory
+//! is read through slices only.
+#![cfg(target_arch = "x86_64")]
+#![expect(unsafe_code, reason = "calls of functions that need SSE2 or AVX2")]
+
+use std::arch::x86_64::{
+    _mm_cmpeq_epi8, _mm_cmplt_epi8, _mm_movemask_epi8, _mm_or_si128, _mm_set_epi64x, _mm_set1_epi8,
+    _mm_xor_si128, _mm256_cmpeq_epi8, _mm256_cmpgt_epi8, _mm256_movemask_epi8, _mm256_or_si256,
+    _mm256_set_epi64x, _mm256_set1_epi8, _mm256_xor_si256,
+};
+
+/// Flipping this bit puts the quote next to the control characters: 0x22 becomes 0x20. Of the other
+/// bytes only 0x20, 0x21 and 0x23 change places.
+const QUOTE_BIT: i8 = 2;
+/// With the bit flipped, all special bytes but the backslash are below this. Bytes that are not ASCII
+/// are negative as signed bytes.
+const FLIPPED_PLAIN_MIN: i8 = 0x21;
+const BACKSLASH: i8 = b'\\' as i8;
+
+/// The offset of the first special byte at or after `at`.
+///
+/// # Errors
+/// If no block of sixteen bytes has one: the offset of the remaining bytes, which are fewer than
+/// sixteen.
+#[inline]
+pub(super) fn find_special(bytes: &[u8], at: usize) -> Result<usize, usize> {
+    // SAFETY: SSE2 belongs to the x86-64 baseline (System V ABI, AMD64 supplement, section 1).
+    unsafe { find_special_sse2(bytes, at) }
+}
+
+/// The offset of the first block of 64 bytes that has a special byte, and one bit per special byte.
+/// Blocks are counted from `at` on. Bytes behind the end count as special.
+#[inline]
+pub(super) fn special_block(bytes: &[u8], at: usize) -> (usize, u64) {
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2, as the line before checked.
+        unsafe { special_block_avx2(bytes, at) }
+    } else {
+        special_block_baseline(bytes, at)
+    }
+}
+
+/// [`special_block`] for every x86-64 processor.
+pub(super) fn special_block_baseline(bytes: &[u8], at: usize) -> (usize, u64) {
+    // SAFETY: SSE2 belongs to the x86-64 baseline, as in `find_special`.
+    unsafe { special_block_sse2(bytes, at) }
+}
+
+#[inline]
+#[target_feature(enable = "sse2")]
+fn find_special_sse2(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
+    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
+        let special = special_bits_16(block);
+        if special != 0 {
+            return Ok(at + special.trailing_zeros() as usize);
+        }
+        at += 16;
+    }
+    Err(at)
+}
+
+#[target_feature(enable = "avx2")]
+fn special_block_avx2(bytes: &[u8], at: usize) -> (usize, u64) {
+    first_special_block(bytes, at, |block| {
+        let (halves, _) = block.as_chunks::<32>();
+        let bits = |at: usize| u64::from(special_bits_32(&halves[at])) << (32 * at);
+        bits(0) | bits(1)
+    })
+}
+
+#[target_feature(enable = "sse2")]
+fn special_block_sse2(bytes: &[u8], at: usize) -> (usize, u64) {
+    first_special_block(bytes, at, |block| {
+        let (quarters, _) = block.as_chunks::<16>();
+        let bits = |at: usize| u64::from(special_bits_16(&quarters[at])) << (16 * at);
+        bits(0) | bits(1) | bits(2) | bits(3)
+    })
+}
+
+#[inline(always)]
+fn first_special_block(
+    bytes: &[u8],
+    mut at: usize,
+    special_bits: impl Fn(&[u8; 64]) -> u64,
+) -> (usize, u64) {
+    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        let special = special_bits(block);
+        if special != 0 {
+            return (at, special);
+        }
+        at += 64;
+    }
+    let rest = bytes.len().saturating_sub(at);
+    let special = match bytes.last_chunk() {
+        _ if rest == 0 => 0,
+        Some(block) => special_bits(block) >> (64 - rest),
+        None => {
+            let mut block = [0; 64];
+            block[..rest].copy_from_slice(&bytes[at..]);
+            special_bits(&block)
+        }
+    };
+    (at, special | u64::MAX << rest)
+}
+
+#[inline]
+#[target_feature(enable = "sse2")]
+fn special_bits_16(block: &[u8; 16]) -> u32 {
+    let block = u128::from_le_bytes(*block);
+    let block = _mm_set_epi64x((block >> 64) as i64, block as i64);
+    let backslash = _mm_cmpeq_epi8(block, _mm_set1_epi8(BACKSLASH));
+    let flipped = _mm_xor_si128(block, _mm_set1_epi8(QUOTE_BIT));
+    let others = _mm_cmplt_epi8(flipped, _mm_set1_epi8(FLIPPED_PLAIN_MIN));
+    _mm_movemask_epi8(_mm_or_si128(backslash, others)) as u32
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn special_bits_32(block: &[u8; 32]) -> u32 {
+    let (words, _) = block.as_chunks::<8>();
+    let [a, b, c, d] = [0, 1, 2, 3].map(|at| i64::from_le_bytes(words[at]));
+    let block = _mm256_set_epi64x(d, c, b, a);
+    let backslash = _mm256_cmpeq_epi8(block, _mm256_set1_epi8(BACKSLASH));
+    let flipped = _mm256_xor_si256(block, _mm256_set1_epi8(QUOTE_BIT));
+    let others = _mm256_cmpgt_epi8(_mm256_set1_epi8(FLIPPED_PLAIN_MIN), flipped);
+    _mm256_movemask_epi8(_mm256_or_si256(backslash, others)) as u32
+}

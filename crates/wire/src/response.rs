@@ -1,0 +1,229 @@
+//! Responses: parsing of a node's body into slices, and writing of a response for a client.
+//!
+//! The parser validates the whole body, so that a truncated or garbled response is never forwarded or
+//! stored. What an error means for a retry is decided elsewhere.
+
+use std::borrow::Cow;
+
+use crate::call::write_envelope_start;
+use crate::json::string::{self, JsonString};
+use crate::json::{DEPTH_CEILING, Scanner, SyntaxError, validate, walk};
+use crate::quantity;
+
+#[cfg(test)]
+mod tests;
+
+/// The result or the error of a response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// The raw `result`.
+    Result(&'a [u8]),
+    /// The `error` object.
+    Error {
+        /// The whole object as received.
+        raw: &'a [u8],
+        /// The code.
+        code: i64,
+        /// The message, escapes decoded; empty if there is none.
+        message: Cow<'a, str>,
+        /// The raw `data`.
+        data: Option<&'a [u8]>,
+    },
+}
+
+/// One response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// The raw id.
+    pub id: &'a [u8],
+    /// The result or the error.
+    pub outcome: Outcome<'a>,
+}
+
+/// The responses of one body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Responses<'a> {
+    /// The body is an object: the response to a single call, or an error for a whole batch.
+    Single(Response<'a>),
+    /// The body is an array. Each of its members is valid or not by itself.
+    Batch(Vec<Result<Response<'a>, ResponseError>>),
+}
+
+/// Why a body or a member of it is not a response. Offsets count from the start of the body.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResponseError {
+    /// The body is not JSON, such as an HTML page or a truncated response.
+    #[error("response is not json: {0}")]
+    NotJson(#[from] SyntaxError),
+    /// The JSON is not an object.
+    #[error("response is not an object")]
+    NotObject,
+    /// The response has both members, and neither is null.
+    #[error("response has both a result and an error")]
+    BothResultAndError,
+    /// The response has neither member.
+    #[error("response has neither a result nor an error")]
+    NeitherResultNorError,
+    /// There is no `id` member.
+    #[error("response has no id")]
+    NoId,
+    /// A member name occurs twice in one object.
+    #[error("member name at byte {at} occurs twice in its object")]
+    Repeated {
+        /// The offset of the second name.
+        at: usize,
+    },
+    /// The error is not an object with an integer code, or its message is not a string.
+    #[error("error of the response is not an object with an integer code and a text")]
+    BadError,
+    /// A batch has more responses than calls.
+    #[error("batch response has more than {0} members")]
+    TooMany(usize),
+}
+
+/// Parses the response to a single call and validates the whole body, with at most `depth_max` nested
+/// arrays and objects. Repeated names are rejected in the response and in its error, because decisions
+/// depend on them, but not in the result.
+///
+/// `"error": null` beside a result is a result, since JSON-RPC 1.0 writes both members. `"result": null`
+/// beside an error is an error.
+///
+/// # Errors
+/// If the body is not a response.
+pub fn parse_response(body: &[u8], depth_max: usize) -> Result<Response<'_>, ResponseError> {
+    let mut scanner = Scanner::with_names_depth(body, depth_max, 1);
+    if scanner.peek()? != b'{' {
+        scanner.document()?;
+        return Err(ResponseError::NotObject);
+    }
+    let response = parse_object(&mut scanner)?;
+    scanner.finish()?;
+    response
+}
+
+/// Parses the response to a batch of `responses_max` calls: an array of at most that many responses in
+/// any order, or one object.
+///
+/// # Errors
+/// If the whole body is invalid. The errors of single members are inside.
+pub fn parse_responses(
+    body: &[u8],
+    depth_max: usize,
+    responses_max: usize,
+) -> Result<Responses<'_>, ResponseError> {
+    let mut scanner = Scanner::with_names_depth(body, depth_max, 2);
+    if scanner.peek()? != b'[' {
+        return parse_response(body, depth_max).map(Responses::Single);
+    }
+    let mut responses = Vec::new();
+    let mut too_many = false;
+    scanner.elements(|scanner| {
+        if responses.len() == responses_max {
+            too_many = true;
+            return Ok(false);
+        }
+        if scanner.peek()? == b'{' {
+            responses.push(parse_object(scanner)?);
+        } else {
+            scanner.value()?;
+            scanner.take_repeated();
+            responses.push(Err(ResponseError::NotObject));
+        }
+        Ok(true)
+    })?;
+    if too_many {
+        return Err(ResponseError::TooMany(responses_max));
+    }
+    scanner.finish()?;
+    Ok(Responses::Batch(responses))
+}
+
+fn parse_object<'a>(
+    scanner: &mut Scanner<'a>,
+) -> Result<Result<Response<'a>, ResponseError>, SyntaxError> {
+    let (mut id, mut result, mut error) = (None, None, None);
+    scanner.members(|name, value| match &*name.decode() {
+        b"id" => id = Some(value),
+        b"result" => result = Some(value),
+        b"error" => error = Some(value),
+        _ => {}
+    })?;
+    if let Some(at) = scanner.take_repeated() {
+        return Ok(Err(ResponseError::Repeated { at }));
+    }
+    let error = error.filter(|raw: &&[u8]| *raw != b"null");
+    let outcome = match (result, error) {
+        (Some(result), Some(_)) if result != b"null" => Err(ResponseError::BothResultAndError),
+        (_, Some(error)) => {
+            parse_error(error).map_err(|fault| fault.at_offset(scanner.offset_of(error)))
+        }
+        (Some(result), None) => Ok(Outcome::Result(result)),
+        (None, None) => Err(ResponseError::NeitherResultNorError),
+    };
+    Ok(outcome.and_then(|outcome| Ok(Response { id: id.ok_or(ResponseError::NoId)?, outcome })))
+}
+
+impl ResponseError {
+    /// The same error of a text that begins `offset` bytes into the body.
+    fn at_offset(self, offset: usize) -> ResponseError {
+        match self {
+            ResponseError::Repeated { at } => ResponseError::Repeated { at: at + offset },
+            error => error,
+        }
+    }
+}
+
+fn parse_error(raw: &[u8]) -> Result<Outcome<'_>, ResponseError> {
+    // Decisions depend on the members of an error, so none may be repeated.
+    if let (_, Some(at)) = validate(raw, DEPTH_CEILING)? {
+        return Err(ResponseError::Repeated { at });
+    }
+    let [code, message, data] = walk::fields_of(raw, ["code", "message", "data"]);
+    let code = code.and_then(parse_integer).ok_or(ResponseError::BadError)?;
+    let message = match message {
+        None | Some(b"null") => Cow::Borrowed(""),
+        Some(raw) => JsonString::from_value(raw)
+            .and_then(JsonString::to_str)
+            .ok_or(ResponseError::BadError)?,
+    };
+    Ok(Outcome::Error { raw, code, message, data })
+}
+
+fn parse_integer(raw: &[u8]) -> Option<i64> {
+    std::str::from_utf8(raw).ok()?.parse().ok()
+}
+
+/// Appends a response with a raw result. The members have go-ethereum's order.
+pub fn write_result(out: &mut Vec<u8>, id: &[u8], result: &[u8]) {
+    out.reserve(id.len() + result.len() + 40);
+    write_envelope_start(out, id);
+    out.extend_from_slice(br#","result":"#);
+    out.extend_from_slice(result);
+    out.push(b'}');
+}
+
+/// Appends a response with a raw error object.
+pub fn write_error_raw(out: &mut Vec<u8>, id: &[u8], error: &[u8]) {
+    out.reserve(id.len() + error.len() + 40);
+    write_envelope_start(out, id);
+    out.extend_from_slice(br#","error":"#);
+    out.extend_from_slice(error);
+    out.push(b'}');
+}
+
+/// Appends a response with an error of these parts; `data` is a raw JSON value.
+pub fn write_error(out: &mut Vec<u8>, id: &[u8], code: i64, message: &str, data: Option<&[u8]>) {
+    write_envelope_start(out, id);
+    out.extend_from_slice(br#","error":{"code":"#);
+    if code < 0 {
+        out.push(b'-');
+    }
+    quantity::write_decimal(out, code.unsigned_abs());
+    out.extend_from_slice(br#","message":"#);
+    string::write(out, message);
+    if let Some(data) = data {
+        out.extend_from_slice(br#","data":"#);
+        out.extend_from_slice(data);
+    }
+    out.extend_from_slice(b"}}");
+}
