@@ -383,7 +383,7 @@ fn check(
         chains,
         nodes,
         groups,
-        warnings: Diagnostics { file: None, list: Vec::new() },
+        warnings: Diagnostics::default(),
         keys: Arc::new(diff::Keys::of(file)),
     };
     // Beside errors warnings are noise: a node that cannot be read looks like a missing one.

@@ -2,7 +2,7 @@
 //!
 //! Everything here is ready to run: durations, byte templates, indexes into lists that exist.
 //! Nothing is optional where a default exists. The first stage, what was written and where, is
-//! `plan/file.rs`, which alone knows the written form; the step from the first to the second is
+//! `plan/tables.rs`, which alone knows the written form; the step from the first to the second is
 //! `plan/checked.rs`. Nothing here opens a socket or reads a clock.
 //!
 //! [`read`] takes a file's text, [`line::UrlOptions`] the options of a command line, and both take the
@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use settings::Diagnostics;
+use toml::de::DeTable;
 use wire::family::Family;
 
-use self::fault::{Faults, Report};
+use self::tables::PlanFile;
 use crate::plan::threshold::Threshold;
 
-pub mod fault;
 pub mod line;
 pub mod lint;
 pub mod planned;
@@ -26,19 +27,18 @@ pub mod reference;
 pub mod shipped;
 pub mod summary;
 pub mod threshold;
-
-mod checked;
-mod field;
-mod file;
-mod formula;
-mod kind;
-mod mask;
-pub(crate) mod nearest;
-mod params;
-mod requests;
 pub mod url;
 
+mod checked;
+mod kept;
+mod objectives;
+mod params;
+mod requests;
+mod tables;
+mod values;
+
 pub use checked::whole_seconds;
+pub use tables::{Batch, Capacity, Reference, Validity, Watch};
 
 #[cfg(test)]
 mod tests;
@@ -48,35 +48,38 @@ pub fn masked_url(url: &str) -> String {
     url::masked(url)
 }
 
-/// Reads a plan. `name` is the file's name as faults show it, and files that the plan names are
+/// Reads a plan. `name` is the file's name as diagnostics show it, and files that the plan names are
 /// looked for in its folder; `variables` replace the plan's own of the same name.
 ///
 /// # Errors
-/// Every fault of the plan at once, each with its place and what is allowed.
-pub fn read(text: &str, name: &str, variables: &[(String, f64)]) -> Result<Plan, Faults> {
+/// Every problem of the plan at once, each with its place and what is allowed.
+pub fn read(text: &str, name: &str, variables: &[(String, f64)]) -> Result<Plan, Diagnostics> {
     let folder = Path::new(name).parent().unwrap_or(Path::new(""));
-    let world = World::real(folder);
-    read_in(&world, Report::of_file(name, text), name, variables)
+    read_in(&World::real(folder, variables), text, name)
 }
 
-fn read_in(
-    world: &World<'_>,
-    mut report: Report<'_>,
-    name: &str,
-    variables: &[(String, f64)],
-) -> Result<Plan, Faults> {
-    let written = file::read(&mut report, variables, world.environment);
-    let plan = written.and_then(|written| checked::check(&written, name, world, &mut report));
-    match plan {
-        Some(plan) if !report.has_faults() => Ok(plan),
-        _ => Err(report.finish()),
-    }
+fn read_in(world: &World<'_>, text: &str, name: &str) -> Result<Plan, Diagnostics> {
+    let (file, mut report) = settings::read::<PlanFile>(text, name, &world.settings());
+    let Some(file) = file else { return Err(report.finish()) };
+    let Some(mut plan) = checked::check(&file, name, world, &mut report) else {
+        return Err(report.finish());
+    };
+    let given = file.variables.iter().filter(|variable| world.gives(&variable.name));
+    // The form with an exponent keeps large numbers within TOML's.
+    let number = |value: f64| format!("{value:?}");
+    let replaced: Vec<_> =
+        given.filter_map(|one| Some((one.at.span.clone()?, number(one.value)))).collect();
+    plan.text = kept::text(text, &report, &replaced);
+    Ok(plan)
 }
 
-/// Whether a text is meant as a plan, and not as a gateway's configuration: it has a `[target]` or a
-/// `[[scenario]]`.
+/// Returns true if a text is meant as a plan, and not as a gateway's configuration: it has a table
+/// that only plans have.
 pub fn is_plan(text: &str) -> bool {
-    file::is_plan(text)
+    const OWN: [&str; 7] =
+        ["scenario", "target", "mix", "thresholds", "validity", "capacity", "variables"];
+    let (table, _) = DeTable::parse_recoverable(text);
+    OWN.iter().any(|key| table.get_ref().contains_key(*key))
 }
 
 /// What a plan may look at outside of its text, once, while it is read.
@@ -85,22 +88,34 @@ struct World<'a> {
     folder: PathBuf,
     /// The environment.
     environment: &'a dyn Fn(&str) -> Option<String>,
+    /// Variables whose values hold in place of the plan's.
+    variables: &'a [(String, f64)],
     /// Whether there are files at all.
     files: bool,
 }
 
-impl World<'_> {
-    fn real(folder: &Path) -> World<'static> {
+impl<'a> World<'a> {
+    fn real(folder: &Path, variables: &'a [(String, f64)]) -> World<'a> {
         World {
             folder: folder.to_owned(),
             environment: &|name| std::env::var(name).ok(),
+            variables,
             files: true,
         }
     }
 
-    /// Without files and environment.
+    /// Without files, environment and variables.
     fn closed() -> World<'static> {
-        World { folder: PathBuf::new(), environment: &|_| None, files: false }
+        World { folder: PathBuf::new(), environment: &|_| None, variables: &[], files: false }
+    }
+
+    fn settings(&self) -> settings::World<'_> {
+        settings::World::new(&self.folder, self.environment).with_formulas(self.variables)
+    }
+
+    /// Returns true if a variable's value is given.
+    fn gives(&self, name: &str) -> bool {
+        self.variables.iter().any(|(given, _)| given == name)
     }
 
     /// The bytes of a file, or of standard input for `-`.
@@ -280,13 +295,14 @@ pub struct Connections {
     pub tls: Tls,
 }
 
-/// HTTP version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HttpVersion {
-    /// HTTP/1.1, one request at a time on a connection.
-    Http1,
-    /// HTTP/2, one request at a time on a stream, all workers of a thread share its connections.
-    Http2,
+settings::choice! {
+    /// HTTP version.
+    pub enum HttpVersion {
+        /// HTTP/1.1, one request at a time on a connection.
+        "1.1" => Http1,
+        /// HTTP/2, one request at a time on a stream, all workers of a thread share its connections.
+        "2" => Http2,
+    }
 }
 
 /// How often a connection is used.
@@ -315,13 +331,14 @@ pub struct Tls {
     pub ca: Option<std::path::PathBuf>,
 }
 
-/// A TLS version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TlsVersion {
-    /// 1.2
-    Tls12,
-    /// 1.3
-    Tls13,
+settings::choice! {
+    /// A TLS version.
+    pub enum TlsVersion {
+        /// 1.2
+        "1.2" => Tls12,
+        /// 1.3
+        "1.3" => Tls13,
+    }
 }
 
 /// One stream of iterations.
@@ -407,15 +424,6 @@ impl Stage {
     }
 }
 
-/// Batches of calls in one request.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Batch {
-    /// Probability that a call becomes a batch; 0 to 1.
-    pub probability: f64,
-    /// Calls in a batch, drawn from the same step; at least 1.
-    pub size: usize,
-}
-
 /// What one iteration does.
 #[derive(Clone, Debug)]
 pub struct Mix {
@@ -453,7 +461,7 @@ pub struct Template {
 }
 
 /// A part of a parameter text.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Piece {
     /// As it stands.
     Text(Box<[u8]>),
@@ -462,7 +470,7 @@ pub enum Piece {
 }
 
 /// What is drawn for a call. Blocks and hashes come from the chain as it was when the run began.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Draw {
     /// A block number: head minus a number from this range, as `"0x…"`, or decimal for families that
     /// write numbers so.
@@ -502,36 +510,6 @@ pub struct Recorded {
     pub id: Box<[u8]>,
 }
 
-/// When the numbers of a run may be believed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Validity {
-    /// Least share of planned iterations that were begun.
-    pub delivered_share_min: f64,
-    /// Largest 99th percentile of how late sends were.
-    pub lateness_p99_max: Duration,
-    /// The same as a share of the measured median latency; either may be broken, not both.
-    pub lateness_share_max: f64,
-    /// Largest share of the generator threads' time that they waited for a core: from there on
-    /// somebody else's work shows in the numbers.
-    pub waited_share_max: f64,
-}
-
-/// Whom answers are compared with.
-#[derive(Clone, Debug)]
-pub struct Reference {
-    /// URL of a node that is believed.
-    pub url: String,
-    /// Share of calls that are compared; 0 to 1.
-    pub share: f64,
-    /// JSON pointers, from the result on, that are left out of the comparison; `*` is any name or
-    /// index.
-    pub ignore: Vec<String>,
-    /// Relative difference up to which two numbers are equal.
-    pub tolerance: f64,
-    /// JSON pointers of arrays whose order has no meaning.
-    pub sets: Vec<String>,
-}
-
 impl Reference {
     /// It as a target: reached with the timeouts of `like`, and without its headers, which are no
     /// business of another node. None if the URL is none, which the check of a plan refuses.
@@ -550,36 +528,4 @@ impl Reference {
             ..like.clone()
         })
     }
-}
-
-/// What is watched on hosts during a run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Watch {
-    /// Time between two samples; 100 ms to 1 s.
-    pub interval: Duration,
-    /// Processes by id; the listener of a local target is added by itself.
-    pub pids: Vec<u32>,
-    /// `http://HOST:9100/metrics` of a prometheus-node-exporter on the target's host.
-    pub node_exporter: Option<String>,
-}
-
-/// How `weir capacity` searches for the highest load that keeps the thresholds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Capacity {
-    /// First rate to try, in iterations per second.
-    pub rate_start: f64,
-    /// Never above this rate.
-    pub rate_max: f64,
-    /// Stop when (lowest fail - highest pass) / highest pass is at most this.
-    pub precision: f64,
-    /// Time of one probe, of which the first part is warm-up.
-    pub probe: Duration,
-    /// The part of a probe that is not judged.
-    pub probe_warmup: Duration,
-    /// Probes at each rate next to the boundary; a majority decides.
-    pub repeats: usize,
-    /// Wait between probes for the target to drain.
-    pub drain: Duration,
-    /// Time of the last run at the highest pass; zero for none.
-    pub soak: Duration,
 }

@@ -9,6 +9,8 @@ use std::ops::Range;
 pub struct Diagnostic {
     /// Whether the configuration may be used.
     pub severity: Severity,
+    /// The file, where it is not the file of [`Diagnostics::file`].
+    pub file: Option<String>,
     /// Where the problem stands; `None` for arguments and for files that cannot be read.
     pub place: Option<Place>,
     /// The key by its full name, such as `front.body_bytes_max`; empty if the problem is about no
@@ -34,25 +36,25 @@ pub enum Severity {
 /// A place in a file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file, where it is not the file of [`Diagnostics::file`].
-    pub file: Option<String>,
     /// Line, counted from 1.
     pub line: usize,
     /// Column of the first character meant, counted from 1.
     pub column: usize,
-    /// The line, secrets masked.
+    /// The line, secrets masked; empty if it is not shown.
     pub text: String,
     /// Characters of `text` that the caret marks; may be empty at the end of a line.
     pub marked: Range<usize>,
 }
 
 /// All problems of one configuration, in the order of their places. `Display` prints them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics {
     /// The file's name as the user gave it; `None` for arguments.
     pub file: Option<String>,
     /// The problems.
     pub list: Vec<Diagnostic>,
+    /// How many more there are.
+    pub more: usize,
 }
 
 impl std::error::Error for Diagnostics {}
@@ -63,17 +65,23 @@ impl Diagnostics {
         self.list.is_empty()
     }
 
+    /// How many problems there are, also those that are not listed.
+    pub fn count(&self) -> usize {
+        self.list.len() + self.more
+    }
+
     /// The only problem of a file that cannot be read at all.
     pub fn unreadable(file: &str, error: &std::io::Error) -> Diagnostics {
         let diagnostic = Diagnostic {
             severity: Severity::Error,
+            file: None,
             place: None,
             key: String::new(),
             value: None,
             message: format!("cannot read the file: {error}"),
             allowed: Some("a readable file in utf-8".to_owned()),
         };
-        Diagnostics { file: Some(file.to_owned()), list: vec![diagnostic] }
+        Diagnostics { file: Some(file.to_owned()), list: vec![diagnostic], more: 0 }
     }
 }
 
@@ -85,15 +93,17 @@ impl fmt::Display for Diagnostics {
             }
             diagnostic.print(self.file.as_deref(), formatter)?;
         }
+        if self.more > 0 {
+            writeln!(formatter, "\nand {} more", self.more)?;
+        }
         Ok(())
     }
 }
 
 impl Diagnostic {
     fn print(&self, file: Option<&str>, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (file, &self.place) {
+        match (self.file.as_deref().or(file), &self.place) {
             (Some(file), Some(place)) => {
-                let file = place.file.as_deref().unwrap_or(file);
                 write!(formatter, "{file}:{}:{}: ", place.line, place.column)?;
             }
             (Some(file), None) => write!(formatter, "{file}: ")?,
@@ -108,7 +118,7 @@ impl Diagnostic {
             (key, None) => write!(formatter, "{key}: ")?,
         }
         writeln!(formatter, "{}", self.message)?;
-        if let Some(place) = &self.place {
+        if let Some(place) = self.place.as_ref().filter(|place| !place.text.is_empty()) {
             let gutter = place.line.to_string().len().max(4);
             let carets = "^".repeat(place.marked.len().max(1));
             writeln!(formatter, "{:>gutter$} | {}", place.line, place.text)?;

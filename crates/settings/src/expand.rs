@@ -1,5 +1,6 @@
 //! Replaces `${VAR}` by a variable of the environment and `${file:PATH}` by the content of a file.
 //!
+//! In a file that allows formulas `${…}` is a formula, and `${env:VAR}` a variable of the environment.
 //! It applies to every text of a configuration file. Diagnostics print the text as it was written,
 //! never the replacement, which may be a secret.
 
@@ -7,14 +8,10 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use crate::formula::{self, Variable};
+
 #[cfg(test)]
 mod tests;
-
-/// Evaluates a formula.
-///
-/// # Errors
-/// What is wrong with it.
-pub type Evaluate<'a> = dyn Fn(&str) -> Result<f64, String> + 'a;
 
 /// What a configuration refers to outside of its text.
 pub struct World<'a> {
@@ -22,19 +19,51 @@ pub struct World<'a> {
     pub folder: &'a Path,
     /// Returns a variable of the environment.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
-    /// Evaluates a formula written as text in place of a number; `None` if the file allows none.
-    pub evaluate: Option<&'a Evaluate<'a>>,
     /// Longest text that is read, in bytes.
     pub text_bytes_max: usize,
     /// The files that the configuration names.
     files: RefCell<BTreeSet<PathBuf>>,
+    /// The variables of formulas; `None` if the file allows no formulas.
+    variables: Option<RefCell<Vec<Variable>>>,
+    /// Variables whose values hold in place of those in the file.
+    given: &'a [Variable],
 }
 
 impl<'a> World<'a> {
     /// A world without formulas, and with texts of at most 1 MiB.
     pub fn new(folder: &'a Path, environment: &'a dyn Fn(&str) -> Option<String>) -> World<'a> {
         let files = RefCell::default();
-        World { folder, environment, evaluate: None, text_bytes_max: TEXT_BYTES_MAX, files }
+        let (text_bytes_max, variables) = (TEXT_BYTES_MAX, None);
+        World { folder, environment, text_bytes_max, files, variables, given: &[] }
+    }
+
+    /// The same world with formulas: a text in place of a number is one, and so is `${…}` in a text.
+    /// [`Variables`](crate::value::Variables) of the file set what they may use; the value of a
+    /// variable in `given` holds in place of the file's.
+    #[must_use]
+    pub fn with_formulas(self, given: &'a [Variable]) -> World<'a> {
+        World { variables: Some(RefCell::default()), given, ..self }
+    }
+
+    /// Returns true if the file allows formulas.
+    pub(crate) fn allows_formulas(&self) -> bool {
+        self.variables.is_some()
+    }
+
+    /// The value of a formula; `None` if the file allows none.
+    pub(crate) fn evaluate(&self, text: &str) -> Option<Result<f64, String>> {
+        let variables = self.variables.as_ref()?;
+        Some(formula::value(text, &variables.borrow()))
+    }
+
+    /// Sets a variable; returns its value, which may be one given in its place.
+    pub(crate) fn set_variable(&self, name: &str, value: f64) -> f64 {
+        let given = self.given.iter().rev().find(|(given, _)| given == name);
+        let value = given.map_or(value, |(_, value)| *value);
+        if let Some(variables) = &self.variables {
+            variables.borrow_mut().push((name.to_owned(), value));
+        }
+        value
     }
 
     /// Registers a file that the configuration names.
@@ -48,8 +77,11 @@ impl<'a> World<'a> {
     }
 }
 
+/// How the name of a variable of the environment begins in a file that allows formulas.
+const ENVIRONMENT: &str = "env:";
+
 /// Longest text that is read unless the program says otherwise: configurations are some kilobytes.
-const TEXT_BYTES_MAX: usize = 1 << 20;
+pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Longest file that `${file:…}` takes; keys and tokens are far shorter.
 const SECRET_FILE_BYTES_MAX: u64 = 64 * 1024;
@@ -84,12 +116,22 @@ fn replacement(inside: &str, world: &World<'_>) -> Result<String, String> {
     if let Some(path) = inside.strip_prefix("file:") {
         return secret_file(path, world);
     }
-    let (name, default) = match inside.split_once(":-") {
+    let variable = match inside.strip_prefix(ENVIRONMENT).filter(|_| world.allows_formulas()) {
+        Some(variable) => variable,
+        None => match world.evaluate(inside) {
+            Some(number) => return number.map(|number| number.to_string()),
+            None => inside,
+        },
+    };
+    let (name, default) = match variable.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
-        None => (inside, None),
+        None => (variable, None),
     };
     if !is_variable_name(name) {
-        return Err("what stands in ${…} is neither NAME, NAME:-default nor file:PATH".to_owned());
+        let own = if world.allows_formulas() { ENVIRONMENT } else { "" };
+        return Err(format!(
+            "what stands in ${{…}} is neither {own}NAME, {own}NAME:-default nor file:PATH"
+        ));
     }
     // As in a shell, `:-` also replaces a variable that is set to nothing.
     match ((world.environment)(name).filter(|value| !value.is_empty()), default) {
@@ -104,7 +146,8 @@ fn replacement(inside: &str, world: &World<'_>) -> Result<String, String> {
 pub(crate) fn is_reference(text: &str) -> bool {
     let inside = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     inside.is_some_and(|inside| {
-        is_variable_name(inside) || (inside.starts_with("file:") && !inside.contains('}'))
+        is_variable_name(inside.strip_prefix(ENVIRONMENT).unwrap_or(inside))
+            || (inside.starts_with("file:") && !inside.contains('}'))
     })
 }
 

@@ -10,7 +10,7 @@
 //! - `value.rs` and `value/` are the value types;
 //! - `url.rs` is the URL of a node, printed without its secrets;
 //! - `diff.rs` says what differs between two files;
-//! - `expand.rs` replaces `${VAR}` and `${file:PATH}`;
+//! - `expand.rs` replaces `${VAR}` and `${file:PATH}`, `formula.rs` evaluates formulas;
 //! - `report.rs` and `diagnostic.rs` collect and print problems, with secrets masked.
 //!
 //! Whether values fit each other is for the program: it adds to the same [`Report`].
@@ -19,6 +19,7 @@ mod declare;
 mod diagnostic;
 pub mod diff;
 mod expand;
+pub mod formula;
 pub mod reference;
 mod report;
 pub mod schema;
@@ -28,10 +29,12 @@ pub mod url;
 pub mod value;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};
-pub use expand::{Evaluate, World};
+pub use expand::{TEXT_BYTES_MAX, World};
 pub use report::{At, Located, Report};
 pub use syntax::{Item, Member, Span, Tree};
-pub use table::{DefaultDoc, Key, KeyDoc, Origin, Reader, Table, TableDoc, absent, not_found};
+pub use table::{
+    DefaultDoc, Key, KeyDoc, Origin, Reader, Table, TableDoc, absent, nearest, not_found,
+};
 pub use value::{Input, Scalar, ValueType};
 
 /// Shown in place of a secret.

@@ -18,6 +18,13 @@ type Mask = fn(&str) -> Option<String>;
 /// Longest value that a diagnostic repeats, in characters.
 const VALUE_CHARS_MAX: usize = 60;
 
+/// Longest line that a diagnostic repeats, in characters.
+const LINE_CHARS_MAX: usize = 200;
+
+/// Problems of one text that are printed: enough to repair a file by. It bounds the memory that a
+/// file full of nonsense takes.
+const PRINTED_MAX: usize = 50;
+
 /// Where a key or table stands, for diagnostics. All places compare as equal, so that two
 /// configurations with the same values are equal wherever the values stand.
 #[derive(Clone, Debug, Default)]
@@ -82,9 +89,13 @@ pub struct Report<'a> {
     values: Option<Vec<(Span, Shown)>>,
     /// Headings of tables, which are no values, in the order of the text.
     headings: Vec<Span>,
+    /// Tables of which a key is unknown or cannot be read.
+    faulty: Vec<(String, Option<Span>)>,
     found: Vec<(Found, Severity)>,
     /// Problems of other files, which come last.
     others: Vec<Diagnostic>,
+    /// Problems of other files that are not listed.
+    more: usize,
 }
 
 struct Found {
@@ -108,8 +119,10 @@ impl<'a> Report<'a> {
             text: "",
             values: None,
             headings: Vec::new(),
+            faulty: Vec::new(),
             found: Vec::new(),
             others: Vec::new(),
+            more: 0,
         }
     }
 
@@ -150,6 +163,7 @@ impl<'a> Report<'a> {
     ) {
         self.others.push(Diagnostic {
             severity: Severity::Error,
+            file: None,
             place: None,
             key: key.into(),
             value,
@@ -161,11 +175,10 @@ impl<'a> Report<'a> {
     /// Adds the problems of another file that this one names.
     pub fn absorb(&mut self, others: Diagnostics) {
         for mut diagnostic in others.list {
-            if let Some(place) = &mut diagnostic.place {
-                place.file.clone_from(&others.file);
-            }
+            diagnostic.file = diagnostic.file.or_else(|| others.file.clone());
             self.others.push(diagnostic);
         }
+        self.more += others.more;
     }
 
     /// Returns true if anything was found that forbids the use of the configuration.
@@ -174,14 +187,32 @@ impl<'a> Report<'a> {
         own || self.others.iter().any(|other| other.severity == Severity::Error)
     }
 
+    /// Returns true if a key of the table is unknown or cannot be read. What the table seems to lack
+    /// may then be misspelt.
+    pub fn is_faulty(&self, table: &At) -> bool {
+        self.faulty.iter().any(|(path, span)| *path == table.path && *span == table.table)
+    }
+
+    /// Every value of the text that is neither list nor table, in order, with the text to show in
+    /// place of a secret.
+    pub fn values(&self) -> impl Iterator<Item = (&Span, Option<&str>)> {
+        self.values.iter().flatten().map(|(span, shown)| match shown {
+            Shown::AsWritten => (span, None),
+            Shown::Instead(text) => (span, Some(text.as_str())),
+        })
+    }
+
     /// Everything found, in the order of the text.
     pub fn finish(mut self) -> Diagnostics {
         let mut found = std::mem::take(&mut self.found);
         found.sort_by_key(|(found, _)| found.span.as_ref().map_or(0, |span| span.start));
+        self.more += found.len().saturating_sub(PRINTED_MAX);
+        found.truncate(PRINTED_MAX);
         let mut list: Vec<Diagnostic> = found
             .into_iter()
             .map(|(found, severity)| Diagnostic {
                 severity,
+                file: None,
                 place: found.span.as_ref().map(|span| self.place(span)),
                 value: found.span.filter(|_| found.has_value).map(|span| self.value(&span)),
                 key: found.key,
@@ -190,7 +221,7 @@ impl<'a> Report<'a> {
             })
             .collect();
         list.append(&mut self.others);
-        Diagnostics { file: self.file, list }
+        Diagnostics { file: self.file, list, more: self.more }
     }
 
     /// Adds an error about a place without a value.
@@ -218,8 +249,12 @@ impl<'a> Report<'a> {
     }
 
     /// How many problems of this text were found so far.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.found.len()
+    }
+
+    pub(crate) fn mark_faulty(&mut self, table: &At) {
+        self.faulty.push((table.path.clone(), table.table.clone()));
     }
 
     /// Registers every text as a secret, until [`Report::show_values`] says otherwise.
@@ -243,7 +278,7 @@ impl<'a> Report<'a> {
                 return members.iter().for_each(|member| self.collect(&member.item, values));
             }
             Tree::Integer(_) | Tree::Float(_) | Tree::Bool(_) => Shown::AsWritten,
-            Tree::Text(_) | Tree::Time(_) => Shown::Instead(MASK.to_owned()),
+            Tree::Text(_) | Tree::Time(_) | Tree::Null => Shown::Instead(MASK.to_owned()),
         };
         values.push((item.span.clone(), shown));
     }
@@ -287,10 +322,9 @@ impl<'a> Report<'a> {
         let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = self.text[start..].find('\n').map_or(self.text.len(), |at| start + at);
         let end = self.floor(span.end.clamp(start, line_end));
-        let (text, marked) = self.masked(line_start..line_end, start..end);
+        let (text, marked) = shortened(self.masked(line_start..line_end, start..end));
         let (line, before) = (&self.text[..line_start], &self.text[line_start..start]);
         Place {
-            file: None,
             line: line.matches('\n').count() + 1,
             column: before.chars().count() + 1,
             text,
@@ -308,7 +342,7 @@ impl<'a> Report<'a> {
         let Some(values) = &self.values else {
             return keys_only(&self.text[part.clone()], marked.start - part.start);
         };
-        let mut line = MaskedText { text: String::new(), marked: None, wanted: marked };
+        let mut line = MaskedText { text: String::new(), chars: 0, marked: None, wanted: marked };
         let mut at = part.start;
         let first = values.partition_point(|(span, _)| span.end <= part.start);
         for (span, shown) in values[first..].iter().take_while(|(span, _)| span.start < part.end) {
@@ -333,9 +367,25 @@ impl<'a> Report<'a> {
     }
 }
 
+/// A line around the marked characters, if it is too long.
+fn shortened((line, marked): (String, Range<usize>)) -> (String, Range<usize>) {
+    let chars = line.chars().count();
+    if chars <= LINE_CHARS_MAX {
+        return (line, marked);
+    }
+    let from = marked.start.saturating_sub(LINE_CHARS_MAX / 2).min(chars - LINE_CHARS_MAX);
+    let part: String = line.chars().skip(from).take(LINE_CHARS_MAX).collect();
+    let before = if from > 0 { "…" } else { "" };
+    let after = if from + LINE_CHARS_MAX < chars { "…" } else { "" };
+    let shift = |at: usize| (at - from).min(LINE_CHARS_MAX) + before.chars().count();
+    (format!("{before}{part}{after}"), shift(marked.start)..shift(marked.end))
+}
+
 /// A part of the text while its masked form is built.
 struct MaskedText {
     text: String,
+    /// Characters of the text.
+    chars: usize,
     marked: Option<Range<usize>>,
     wanted: Span,
 }
@@ -350,21 +400,26 @@ impl MaskedText {
     }
 
     fn push(&mut self, text: &str, range: Span) {
-        let before = self.text.chars().count();
+        let before = self.chars;
         let (from, to) = (self.wanted.start.max(range.start), self.wanted.end.min(range.end));
         if from <= to && from < range.end {
             let start = before + text[range.start..from].chars().count();
             self.mark(start..start + text[from..to].chars().count());
         }
-        self.text.push_str(&text[range]);
+        self.append(&text[range]);
+    }
+
+    fn append(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.chars += text.chars().count();
     }
 
     fn replace(&mut self, instead: &str, range: Span) {
-        let before = self.text.chars().count();
+        let before = self.chars;
         if self.wanted.start < range.end && self.wanted.end > range.start {
             self.mark(before..before + instead.chars().count());
         }
-        self.text.push_str(instead);
+        self.append(instead);
     }
 
     fn mark(&mut self, range: Range<usize>) {

@@ -18,6 +18,28 @@ pub fn document<T: Table>(id: &str, title: &str) -> Json {
     schema
 }
 
+/// The same schema for a file that allows formulas: any text may stand in place of a number.
+pub fn with_formulas(mut schema: Json) -> Json {
+    allow_formulas(&mut schema);
+    schema
+}
+
+fn allow_formulas(schema: &mut Json) {
+    match schema {
+        Json::Array(list) => list.iter_mut().for_each(allow_formulas),
+        Json::Object(members) => {
+            if let Some(Json::Array(ways)) = members.get_mut("anyOf")
+                && let [own, Json::Object(text)] = ways.as_mut_slice()
+                && (own["type"] == "integer" || own["type"] == "number")
+            {
+                text.remove("pattern");
+            }
+            members.values_mut().for_each(allow_formulas);
+        }
+        _ => {}
+    }
+}
+
 /// The schema of one table.
 pub(crate) fn table(doc: &TableDoc) -> Json {
     let mut properties = Map::new();

@@ -27,8 +27,8 @@ pub enum Tree {
     Text(String),
     /// A whole number in decimal digits; it may be larger than any integer type.
     Integer(String),
-    /// A number with a fraction or exponent, or infinity or not-a-number.
-    Float(f64),
+    /// A number with a fraction or exponent as written, without `+` and `_`; or `inf` or `nan`.
+    Float(String),
     /// `true` or `false`.
     Bool(bool),
     /// A date or time.
@@ -37,6 +37,8 @@ pub enum Tree {
     List(Vec<Item>),
     /// A table, in the order of the text.
     Table(Vec<Member>),
+    /// The `null` of a JSON text within the file; TOML has none.
+    Null,
 }
 
 /// One key of a table with its value.
@@ -94,7 +96,7 @@ fn item(value: &Spanned<DeValue<'_>>) -> Item {
                 Err(_) => Tree::Integer(digits.to_owned()),
             }
         }
-        DeValue::Float(number) => Tree::Float(number.as_str().parse().unwrap_or(f64::NAN)),
+        DeValue::Float(number) => Tree::Float(number.as_str().trim_start_matches('+').to_owned()),
         DeValue::Boolean(on) => Tree::Bool(*on),
         DeValue::Datetime(time) => Tree::Time(time.to_string()),
         DeValue::Array(list) => Tree::List(list.iter().map(item).collect()),

@@ -9,7 +9,7 @@ use crate::diff::Collector;
 use crate::expand::{World, expand};
 use crate::report::{At, Located, Report};
 use crate::syntax::{Item, Member, Span, Tree};
-use crate::value::ValueType;
+use crate::value::{Scalar, ValueType};
 
 /// A table of a file, declared with [`table!`](crate::table!).
 pub trait Table: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
@@ -142,6 +142,8 @@ impl<T> Key<T> {
 pub struct TableDoc {
     /// How the table stands in a file, such as `[server]`; empty for the file's root.
     pub heading: String,
+    /// Its full name, such as `mix.NAME.step`.
+    path: String,
     /// What it is for.
     pub doc: &'static str,
     /// Its keys, in the order of the declaration.
@@ -189,7 +191,13 @@ pub enum DefaultDoc {
 impl TableDoc {
     /// A table with these keys.
     pub fn new(doc: &'static str, keys: Vec<KeyDoc>) -> TableDoc {
-        TableDoc { heading: String::new(), doc: doc.trim(), keys, form: str::to_owned }
+        TableDoc {
+            heading: String::new(),
+            path: String::new(),
+            doc: doc.trim(),
+            keys,
+            form: str::to_owned,
+        }
     }
 
     /// True if it holds nothing but tables, as the root of most files.
@@ -197,8 +205,29 @@ impl TableDoc {
         self.keys.iter().all(|key| key.table.is_some())
     }
 
-    pub(crate) fn in_form(self, form: fn(&str) -> String) -> TableDoc {
+    /// The table with the function that makes a heading of its name.
+    #[must_use]
+    pub fn in_form(self, form: fn(&str) -> String) -> TableDoc {
         TableDoc { form, ..self }
+    }
+
+    /// The table as the value of a key.
+    fn named_by(mut self, key: &str) -> TableDoc {
+        self.path = key.to_owned();
+        self.heading = (self.form)(key);
+        let own = self.heading.trim_matches(['[', ']']).to_owned();
+        self.tables().for_each(|table| table.move_under(&own));
+        self
+    }
+
+    fn move_under(&mut self, table: &str) {
+        self.path = format!("{table}.{}", self.path);
+        self.heading = (self.form)(&self.path);
+        self.tables().for_each(|nested| nested.move_under(table));
+    }
+
+    fn tables(&mut self) -> impl Iterator<Item = &mut TableDoc> {
+        self.keys.iter_mut().filter_map(|key| key.table.as_mut())
     }
 
     /// Every key of this name, also of nested tables, with the heading of its table.
@@ -230,7 +259,7 @@ impl KeyDoc {
             default_text: default_text::<V>(default),
             at_start_only,
             schema: V::schema(),
-            table: V::table().map(|table| TableDoc { heading: (table.form)(name), ..table }),
+            table: V::table().map(|table| table.named_by(name)),
             masked: V::masked,
         }
     }
@@ -264,11 +293,15 @@ impl<'r, 'a> Reader<'r, 'a> {
 
     /// Reads a table: its keys, then what it must not have and what it lacks.
     pub fn table<T: Table>(&mut self, members: &[Member], at: At) -> T {
+        let problems = self.report.count();
         let table = T::read(self, members, at.clone());
         for member in members {
             if !T::KEYS.iter().any(|key| plain(key) == member.key) {
                 self.unknown_key::<T>(&at, member);
             }
+        }
+        if self.report.count() > problems {
+            self.report.mark_faulty(&at);
         }
         table
     }
@@ -295,7 +328,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         let (item, span) = (&member.item, Some(member.item.span.clone()));
         let at = At { path: joined(&table.path, name), span, table: table.table.clone() };
         if !V::IS_TABLE {
-            self.report.show_values(item, V::masked);
+            self.show::<V>(item);
         }
         let shown = self.report.value(&item.span);
         let problems = self.report.count();
@@ -320,6 +353,11 @@ impl<'r, 'a> Reader<'r, 'a> {
         None
     }
 
+    /// Shows a value, and each value in it, in diagnostics as the value type allows.
+    pub fn show<V: ValueType>(&mut self, item: &Item) {
+        self.report.show_values(item, V::masked);
+    }
+
     /// Where problems are reported.
     pub fn report(&mut self) -> &mut Report<'a> {
         self.report
@@ -335,7 +373,18 @@ impl<'r, 'a> Reader<'r, 'a> {
 
     /// The value of a formula; `None` where the file allows no formulas.
     pub(crate) fn evaluate(&self, text: &str) -> Option<Result<f64, String>> {
-        self.world.evaluate.map(|evaluate| evaluate(text))
+        self.world.evaluate(text)
+    }
+
+    /// What is allowed for a value type, formulas included where the file allows them.
+    pub(crate) fn allowed<S: Scalar>(&self) -> String {
+        let formula = S::IS_NUMBER && self.world.allows_formulas();
+        format!("{}{}", S::allowed(), if formula { ", or a formula" } else { "" })
+    }
+
+    /// Sets a variable of formulas; returns its value, which may be one given in its place.
+    pub(crate) fn set_variable(&mut self, name: &str, value: f64) -> f64 {
+        self.world.set_variable(name, value)
     }
 
     /// Registers that a file is read, so that a change of it can be noticed.
@@ -399,16 +448,17 @@ fn plain(name: &str) -> &str {
 }
 
 /// The name that was probably meant: the nearest one, if it is near enough for its length.
-pub(crate) fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
+pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     /// Longer words are not worth the square of their length.
     const WORD_BYTES_MAX: usize = 64;
     if written.len() > WORD_BYTES_MAX {
         return None;
     }
-    let distance = |name: &str| strsim::osa_distance(&written.to_lowercase(), name);
+    let distance = |name: &str| strsim::osa_distance(&written.to_lowercase(), &name.to_lowercase());
     let near = names.iter().map(|name| (distance(name), *name)).min_by_key(|near| near.0)?;
     let allowed = (near.1.len().max(written.len()) / 3).max(1);
-    (near.0 <= allowed).then_some(near.1)
+    // A word of which no letter is left was not meant.
+    (near.0 <= allowed && near.0 < written.len()).then_some(near.1)
 }
 
 /// A name that is looked up and not found: the message, and what there is. `what` is what it should

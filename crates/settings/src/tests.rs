@@ -7,7 +7,7 @@ use std::time::Duration as Time;
 use expect_test::{Expect, expect};
 
 use crate::value::{Bool, Bytes, Count, Duration, List, Listed, Map, Name, Named, Number, Once};
-use crate::value::{File, Secret, Text};
+use crate::value::{File, Secret, Text, Variables};
 use crate::{Input, Report, Scalar, Table, World, diff, read, reference, schema};
 
 crate::choice! {
@@ -91,6 +91,56 @@ crate::table! {
         upstream: Listed<Upstream> = empty;
         /// Limits.
         limits: Once<LimitsTable> = empty;
+    }
+}
+
+crate::table! {
+    /// A file with formulas.
+    struct Formulas {
+        /// Numbers by name.
+        variables: Variables = empty;
+        /// Where the program listens.
+        server: Once<Server> = empty;
+    }
+}
+
+crate::table! {
+    /// A table that holds others.
+    struct Outer {
+        /// Its own key.
+        size: Count<0, 9> = "0";
+        /// Tables in it.
+        inner: Listed<Inner> = empty;
+        /// A table in it.
+        once: Once<Inner> = empty;
+    }
+}
+
+crate::table! {
+    /// A table in another one.
+    struct Inner {
+        /// Its own key.
+        depth: Count<0, 9> = "0";
+        /// Tables in it.
+        leaf: Listed<Leaf> = empty;
+    }
+}
+
+crate::table! {
+    /// The innermost table.
+    struct Leaf {
+        /// Its own key.
+        weight: Number<0, 1000> = "1";
+    }
+}
+
+crate::table! {
+    /// A file of nested tables.
+    struct Nested {
+        /// Tables with names.
+        outer: Named<Outer> = empty;
+        /// A secret.
+        token: Secret<1> = follows "none";
     }
 }
 
@@ -215,7 +265,7 @@ name = 'n'
              |           ^^
              allowed: a whole number from 1 to 64
 
-        x.toml:6:9: server.drain = '10': a duration has one of the units ms, s, m, h, d
+        x.toml:6:9: server.drain = '10': a duration has one of the units us, ms, s, m, h, d
            6 | drain = '10'
              |         ^^^^
              allowed: a duration from "0s" to "1m"
@@ -409,20 +459,46 @@ fn a_text_that_is_not_toml_shows_keys_only() {
 
 #[test]
 fn formulas_where_a_file_allows_them() {
-    let double = |text: &str| match text {
-        "twice" => Ok(2.0),
-        "half" => Ok(0.5),
-        _ => Err("there is no such variable".to_owned()),
+    let world = World::new(Path::new("/"), &environment).with_formulas(&[]);
+    let text = "[variables]\nhalf = 0.5\ntwice = '4 * half'\n[server]\nthreads = 'twice + 0'\n\
+                share = 'half'\nlisten = 'twice ${twice}'\ndrain = '${twice * 10}s'\n\
+                body = '${twice}MiB'\n";
+    let (program, report) = read::<Formulas>(text, "x.toml", &world);
+    assert_eq!(report.finish().to_string(), "");
+    let program = program.unwrap();
+    let server = &program.server;
+    assert_eq!((*server.threads, *server.share, &**server.listen), (Some(2), 0.5, "twice 2"));
+    assert_eq!((*server.drain, *server.body), (Time::from_secs(20), 2 << 20));
+    let variables: Vec<_> = program.variables.iter().map(|one| (&*one.name, one.value)).collect();
+    assert_eq!(variables, [("half", 0.5), ("twice", 2.0)]);
+    let shown = |text: &str| {
+        let world = World::new(Path::new("/"), &environment).with_formulas(&[]);
+        read::<Formulas>(text, "x.toml", &world).1.finish().to_string()
     };
-    let mut world = World::new(Path::new("/"), &environment);
-    world.evaluate = Some(&double);
-    let text = "[server]\nthreads = 'twice'\nshare = 'half'\nlisten = 'twice'\n";
-    let (program, report) = read::<Program>(text, "x.toml", &world);
-    let server = program.unwrap().server;
-    assert_eq!((*server.threads, *server.share, server.listen.as_str()), (Some(2), 0.5, "twice"));
-    assert!(report.finish().is_empty());
-    let (_, report) = read::<Program>("[server]\nthreads = 'half'\n", "x.toml", &world);
-    assert!(report.finish().to_string().contains("a fraction does not fit here"));
+    expect![[r#"
+        x.toml:2:5: variables.a = 'b': b: there is no such variable
+           2 | a = 'b'
+             |     ^^^
+             allowed: a number, or a formula of the variables above
+
+        x.toml:3:1: variables.min: not a name for a variable
+           3 | min = 1
+             | ^^^
+             allowed: a letter, then letters, digits and _; not floor, ceil, round, min, max
+
+        x.toml:4:5: variables.c = inf: not a finite number
+           4 | c = inf
+             |     ^^^
+             allowed: a number, or a formula of the variables above
+
+        x.toml:6:11: server.threads = 'a / 2': a fraction does not fit here; the formula gives 0.5
+           6 | threads = 'a / 2'
+             |           ^^^^^^^
+             allowed: a whole number from 1 to 64, or a formula
+    "#]]
+    .assert_eq(&shown("[variables]\na = 'b'\nmin = 1\nc = inf\n[server]\nthreads = 'a / 2'\n"));
+    assert_eq!(shown("[variables]\na = 1.1\n[server]\nthreads = 'a * 30'\n"), "", "rounding");
+    assert!(shown("variables = 3\n").contains("variables = 3: not a table of variables"));
 }
 
 #[test]
@@ -458,6 +534,120 @@ fn the_page_names_every_key_once() {
     assert!(page.contains(
         "| `threads` | the number of cores | a whole number from 1 to 64 | Threads that serve. |"
     ));
+}
+
+#[test]
+fn nested_tables_have_the_headings_of_a_file() {
+    let page = reference::markdown::<Nested>();
+    let headings: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let inner = ["`[[outer.NAME.inner]]`", "`[[outer.NAME.inner.leaf]]`"];
+    let once = ["`[outer.NAME.once]`", "`[[outer.NAME.once.leaf]]`"];
+    assert_eq!(headings, [&["the file itself", "`[outer.NAME]`"][..], &inner, &once].concat());
+    let world = World::new(Path::new("/"), &environment);
+    let (_, report) = read::<Nested>("weight = 1", "x.toml", &world);
+    let shown = report.finish().to_string();
+    assert!(shown.contains("this key belongs under [[outer.NAME.inner.leaf]]"), "{shown}");
+}
+
+#[test]
+fn a_table_is_faulty_with_all_that_holds_it() {
+    let world = World::new(Path::new("/"), &environment);
+    let text = "[outer.a]\ninner = [{ depth = 1 }, { dept = 1 }]\n[outer.b]\nsize = 10\n\
+                [outer.c]\nonce = { leaf = [{ weight = 2 }] }\n[outer.d]\nsize = 9\n";
+    let (nested, report) = read::<Nested>(text, "x.toml", &world);
+    let nested = nested.unwrap();
+    let outer = |table: &(String, Outer)| {
+        let inner = table.1.inner.iter().chain([&*table.1.once]);
+        let inner: Vec<_> = inner.map(|inner| report.is_faulty(&inner.at)).collect();
+        (table.0.clone(), report.is_faulty(&table.1.at), inner)
+    };
+    let expected = [
+        ("a", true, vec![false, true, false]),
+        ("b", true, vec![false]),
+        ("c", true, vec![true]),
+        ("d", false, vec![false]),
+    ];
+    let found: Vec<_> = nested.outer.iter().map(outer).collect();
+    assert_eq!(found, expected.map(|(name, own, inner)| (name.to_owned(), own, inner)));
+    assert!(report.is_faulty(&nested.at), "the file itself");
+}
+
+#[test]
+fn what_is_printed_of_many_problems_and_long_lines_is_bounded() {
+    let tables = "{ depth = 10 }, ".repeat(10_000);
+    let text = format!("[outer.a]\ninner = [{tables}]\n");
+    let world = World::new(Path::new("/"), &environment);
+    let problems = read::<Nested>(&text, "x.toml", &world).1.finish();
+    assert_eq!((problems.list.len(), problems.count()), (50, 10_000));
+    assert!(problems.to_string().ends_with("\nand 9950 more\n"));
+    for problem in &problems.list {
+        let place = problem.place.as_ref().unwrap();
+        assert!(place.text.chars().count() <= 202, "{}", place.text);
+        let marked: String = place.text.chars().skip(place.marked.start).collect();
+        assert!(marked.starts_with("10 }"), "{}", place.text);
+        assert_eq!(place.marked.len(), 2);
+    }
+}
+
+#[test]
+fn values_are_listed_with_their_secrets_masked() {
+    let text = "title = 'a'\n[[upstream]]\nname = 'n'\ntoken = 'abcd'\nmethods = ['m', 'x://y']\n";
+    let values = |report: &Report<'_>| -> Vec<String> {
+        let shown = report.values();
+        shown.map(|(span, shown)| shown.unwrap_or(&text[span.clone()]).to_owned()).collect()
+    };
+    let shown = with(text, |_, report| values(&report));
+    assert_eq!(shown, ["'a'", "'n'", "***", "'m'", "\"***\""]);
+}
+
+#[test]
+fn problems_of_other_files_keep_their_file() {
+    let shown = with("titel = 3\n", |_, mut report| {
+        let other = with("server = 3\n", |_, report| report.finish());
+        report.absorb(crate::Diagnostics { file: Some("y.toml".to_owned()), ..other });
+        report.finish().to_string()
+    });
+    expect![[r#"
+        x.toml:1:1: titel: there is no such key; did you mean title?
+           1 | titel = 3
+             | ^^^^^
+             allowed: title, server, chain, upstream, limits
+
+        y.toml:1:10: server = 3: not a table
+           1 | server = 3
+             |          ^
+             allowed: [server]
+    "#]]
+    .assert_eq(&shown);
+}
+
+#[test]
+fn a_variable_may_hold_one_or_zero_for_true_or_false() {
+    let read = |text| <Bool as Scalar>::parse(Input::Text(text)).ok();
+    assert_eq!(
+        (read("1"), read("0"), read("true"), read("2")),
+        (Some(true), Some(false), Some(true), None)
+    );
+    assert!(<Bool as Scalar>::parse(Input::Integer(1)).is_err());
+}
+
+#[test]
+fn a_schema_with_formulas_takes_texts_for_numbers_only() {
+    let schema = schema::with_formulas(schema::document::<Formulas>("x.json", "Formulas"));
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let valid = |text: &str| {
+        let table: toml::Table = text.parse().unwrap();
+        validator.is_valid(&serde_json::to_value(table).unwrap())
+    };
+    assert!(valid("[variables]\na = 1\nb = 'a * 2'\n[server]\nthreads = 'b'\nshare = 'a / 2'\n"));
+    for wrong in [
+        "[server]\ndrain = 'b'",
+        "[server]\non = 'b'",
+        "[server]\nthreads = 65",
+        "[variables]\n'-' = 1",
+    ] {
+        assert!(!valid(wrong), "{wrong}");
+    }
 }
 
 #[test]

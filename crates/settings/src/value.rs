@@ -6,6 +6,7 @@
 mod database;
 mod scalars;
 mod tables;
+mod variables;
 
 use std::fmt::Debug;
 
@@ -24,7 +25,8 @@ pub use scalars::{
     Bool, Bytes, Count, Duration, File, Name, Number, Secret, SecretText, Text, Whole, Word,
     duration, shown_bytes, shown_duration,
 };
-pub use tables::{As, List, Listed, Map, Named, Once};
+pub use tables::{As, List, Listed, Map, Named, Once, Pair, Pairs};
+pub use variables::{Variable, Variables};
 
 /// What a key may be set to.
 pub trait ValueType {
@@ -158,7 +160,7 @@ impl<S: Scalar> ValueType for S {
         let parsed = match &item.tree {
             Tree::Text(written) => reader.expand(written).and_then(|text| {
                 let value = match reader.evaluate(&text).filter(|_| S::IS_NUMBER) {
-                    Some(number) => S::parse(whole_or_not(number?)),
+                    Some(number) => of_formula::<S>(number?, &text),
                     None => S::parse(Input::Text(&text)),
                 };
                 if value.is_ok() {
@@ -171,26 +173,43 @@ impl<S: Scalar> ValueType for S {
                 Ok(number) => S::parse(Input::Integer(number)),
                 Err(_) => Err("out of range".to_owned()),
             },
-            Tree::Float(number) => S::parse(Input::Number(*number)),
+            Tree::Float(digits) => S::parse(Input::Number(digits.parse().unwrap_or(f64::NAN))),
             Tree::Bool(on) => S::parse(Input::Bool(*on)),
-            Tree::Time(_) | Tree::List(_) | Tree::Table(_) => Err(format!("not {}", S::noun())),
+            Tree::Time(_) | Tree::List(_) | Tree::Table(_) | Tree::Null => {
+                Err(format!("not {}", S::noun()))
+            }
         };
         match parsed {
             Ok(value) => Some(value),
             Err(message) => {
-                reader.report().error(&at.part(Some(item.span.clone())), message, S::allowed());
+                let allowed = reader.allowed::<S>();
+                reader.report().error(&at.part(Some(item.span.clone())), message, allowed);
                 None
             }
         }
     }
 }
 
-/// The number that a formula gave: whole numbers fit where only they are allowed.
+/// Reads the number that a formula gave. The message names the number where the formula hides it.
+fn of_formula<S: Scalar>(number: f64, formula: &str) -> Result<S::Value, String> {
+    let hidden = formula.parse::<f64>().is_err();
+    S::parse(whole_or_not(number)).map_err(|message| match hidden {
+        true => format!("{message}; the formula gives {number}"),
+        false => message,
+    })
+}
+
+/// The number that a formula gave: whole numbers fit where only they are allowed. Arithmetic leaves
+/// rounding errors, which are not meant.
 fn whole_or_not(number: f64) -> Input<'static> {
     /// Up to here every whole number is exact in an `f64`.
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
-    if number.fract() == 0.0 && number.abs() <= EXACT_MAX {
-        Input::Integer(number as i128)
+    /// Far above the rounding errors of a formula, far below what anybody means.
+    const ROUNDING_MAX: f64 = 1e-9;
+    let whole = number.round();
+    let is_whole = (number - whole).abs() <= ROUNDING_MAX * number.abs();
+    if is_whole && number.abs() <= EXACT_MAX {
+        Input::Integer(whole as i128)
     } else {
         Input::Number(number)
     }

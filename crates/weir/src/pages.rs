@@ -31,6 +31,7 @@ const PAGES: &[Page] = &[
     ("config.md", gateway::config::reference),
     ("gateway.schema.json", gateway::config::schema),
     ("plan.md", lab_model::plan::reference::markdown),
+    ("plan.schema.json", lab_model::plan::reference::schema),
     ("study-file.md", lab::study::file::reference),
     ("study-file.schema.json", lab::study::file::schema),
     ("metrics.md", metrics),

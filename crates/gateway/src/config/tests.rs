@@ -44,7 +44,7 @@ fn check_expected(file: &Path, printed: &str) {
 fn fields(file: &Path, config: Config) -> Vec<String> {
     let own = |path: &PathBuf| path.strip_prefix(file.parent().unwrap()).unwrap().to_owned();
     let files = config.files.iter().map(own).collect();
-    let config = Config { warnings: Diagnostics { file: None, list: Vec::new() }, files, ..config };
+    let config = Config { warnings: Diagnostics::default(), files, ..config };
     let printed = format!("{config:#?}");
     let mut fields: Vec<String> = Vec::new();
     for line in printed.lines().filter_map(|line| line.strip_prefix("    ")) {

@@ -6,9 +6,9 @@ use alloy_primitives::hex;
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 use rustls::SupportedCipherSuite;
+use settings::MASK;
 use settings::url::{self, NodeUrl};
-use settings::value::{As, Json, List};
-use settings::{At, Item, MASK, Reader, Tree, ValueType};
+use settings::value::{As, List, Pair, Pairs};
 use wire::call::is_name_byte;
 
 use super::access_log::format::{CARRIERS_OF_SECRETS, Format};
@@ -125,11 +125,13 @@ settings::text! {
 }
 
 /// Headers by name, as a table; the values are secrets.
-pub struct Headers;
+pub type Headers = Pairs<Header>;
 
-impl ValueType for Headers {
-    type Value = Vec<(HeaderName, HeaderValue)>;
-    const EMPTY: &'static str = "{}";
+/// A header with its value.
+pub struct Header;
+
+impl Pair for Header {
+    type Value = (HeaderName, HeaderValue);
 
     fn noun() -> String {
         "a table of headers".to_owned()
@@ -139,40 +141,8 @@ impl ValueType for Headers {
         "table of header names and values".to_owned()
     }
 
-    fn schema() -> Json {
-        serde_json::json!({ "type": "object", "additionalProperties": { "type": "string" } })
-    }
-
-    fn placeholder() -> Self::Value {
-        Vec::new()
-    }
-
-    fn of_default(_: &str) -> Result<Self::Value, String> {
-        Err("headers have no default but none".to_owned())
-    }
-
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
-        let Tree::Table(members) = &item.tree else {
-            return reader.wrong_type::<Headers>(item, at);
-        };
-        let mut headers = Vec::with_capacity(members.len());
-        for member in members {
-            let read = match &member.item.tree {
-                Tree::Text(text) => reader.expand(text).and_then(|text| header(&member.key, &text)),
-                _ => Err("the value of a header is a text".to_owned()),
-            };
-            match read {
-                Ok(header) => headers.push(header),
-                Err(message) => {
-                    let path = format!("{}.{}", at.path, member.key);
-                    let at = At { path, span: Some(member.span.clone()), table: None };
-                    reader.report().missing(&at, message, Headers::allowed());
-                }
-            }
-        }
-        // The order of the file does not matter.
-        headers.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));
-        Some(headers)
+    fn parse(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
+        header(name, value)
     }
 }
 

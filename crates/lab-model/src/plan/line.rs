@@ -2,18 +2,16 @@
 //!
 //! The options are written down as a plan's text, which then goes the way of every plan: one reader,
 //! one set of bounds and defaults, and a text in the result from which the run can be repeated.
-//! Faults name the option in place of a line.
+//! Diagnostics name the option in place of a line.
 
 use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use settings::value::Name;
+use settings::{Diagnostics, Input, Report, Scalar, formula, nearest};
 use wire::family::Family;
 
-use super::fault::{Faults, Options, Report};
-use super::formula;
-use super::kind;
-use super::nearest::nearest;
 use super::{Plan, Target, Tls, World, read_in, shipped};
 
 #[cfg(test)]
@@ -152,7 +150,7 @@ impl UrlOptions {
         &self,
         url: &str,
         ask: impl FnOnce(&Target, &Tls) -> Result<Option<Family>, E>,
-    ) -> Result<Result<Plan, Faults>, E> {
+    ) -> Result<Result<Plan, Diagnostics>, E> {
         let first = self.family.unwrap_or(Family::Ethereum);
         let mut plan = match self.plan_for(url, first) {
             Ok(plan) => plan,
@@ -172,12 +170,11 @@ impl UrlOptions {
         self.method.is_some() || self.body.is_some() || self.requests.is_some()
     }
 
-    fn plan_for(&self, url: &str, family: Family) -> Result<Plan, Faults> {
+    fn plan_for(&self, url: &str, family: Family) -> Result<Plan, Diagnostics> {
         let read = |steps| {
             let written = self.written(url, family, steps)?;
-            let report = Report::of_options(&written.text, written.options);
-            read_in(&World::real(Path::new("")), report, "line", &[])
-                .map_err(|faults| self.guess_mix(faults))
+            read_in(&World::real(Path::new(""), &[]), &written.text, "line")
+                .map_err(|problems| self.guess_mix(written.name_options(problems)))
         };
         let plan = read(1)?;
         // Options count requests, plans count iterations; only now is known what makes one.
@@ -188,20 +185,21 @@ impl UrlOptions {
     }
 
     /// A mix that is neither shipped nor a file was perhaps meant to be a shipped one.
-    fn guess_mix(&self, mut faults: Faults) -> Faults {
+    fn guess_mix(&self, mut problems: Diagnostics) -> Diagnostics {
         let names: Vec<_> = shipped::names().collect();
         let Some(near) = self.mix.as_deref().and_then(|mix| nearest(mix, &names)) else {
-            return faults;
+            return problems;
         };
-        for fault in faults.list.iter_mut().filter(|fault| fault.key == "--mix") {
-            fault.message = format!("{}; did you mean {near}?", fault.message);
+        for problem in problems.list.iter_mut().filter(|problem| problem.key == "--mix") {
+            problem.message = format!("{}; did you mean {near}?", problem.message);
         }
-        faults
+        problems
     }
 
     /// The plan's text, an iteration being so many requests.
-    fn written(&self, url: &str, family: Family, steps: u64) -> Result<Written, Faults> {
+    fn written(&self, url: &str, family: Family, steps: u64) -> Result<Written, Diagnostics> {
         let text = |option: &Option<String>| option.as_deref().map(quoted);
+        let name = |option: &Option<String>| option.as_deref().map(quoted_name);
         let number = |option: Option<u64>| option.map(|number| number.to_string());
         let mut to = Written::default();
         to.line("[target]");
@@ -221,8 +219,14 @@ impl UrlOptions {
             other => other,
         });
         to.key("--connections", "reuse", reuse.map(quoted));
+        let tls_resume = self.tls_resume.as_deref().map(|word| match word {
+            "on" => "true",
+            "off" => "false",
+            other => other,
+        });
+        let tls_resume = tls_resume.map(quoted);
         to.key("--http", "http", text(&self.http));
-        to.key("--tls-resume", "tls_resume", text(&self.tls_resume));
+        to.key("--tls-resume", "tls_resume", tls_resume);
         to.key("--tls-version", "tls_version", text(&self.tls_version));
         let ciphers = self.ciphers.iter().map(|name| quoted(name));
         to.key("--ciphers", "ciphers", list("[", ciphers, "]"));
@@ -243,12 +247,12 @@ impl UrlOptions {
         if self.says_what() || (self.mix.is_some() && shipped.is_none()) {
             mix = "line";
             to.line("\n[mix.line]");
-            to.key("--mix", "file", text(&self.mix));
-            to.key("--requests", "requests", text(&self.requests));
+            to.key("--mix", "file", name(&self.mix));
+            to.key("--requests", "requests", name(&self.requests));
             to.key("--body", "bodies", list("[", self.body.iter().map(|body| quoted(body)), "]"));
             if let Some(method) = &self.method {
                 to.line("[[mix.line.calls]]");
-                to.key("--method", "method", Some(quoted(method)));
+                to.key("--method", "method", Some(quoted_name(method)));
                 to.key("--params", "params", text(&self.params));
             }
         }
@@ -279,7 +283,7 @@ impl UrlOptions {
         Ok(to)
     }
 
-    fn thresholds(&self, to: &mut Written) -> Result<(), Faults> {
+    fn thresholds(&self, to: &mut Written) -> Result<(), Diagnostics> {
         if self.threshold.is_empty() {
             return Ok(());
         }
@@ -288,8 +292,10 @@ impl UrlOptions {
         for threshold in &self.threshold {
             let Some((selector, expression)) = split_threshold(threshold) else {
                 let allowed = "METRIC EXPRESSION, such as \"latency{method:eth_call} p(99)<300\"";
+                let mut report = Report::of_arguments();
                 let shown = Some(quoted(threshold));
-                return Err(Faults::one("--threshold", shown, "has no expression", allowed));
+                report.argument("--threshold", shown, "has no expression", allowed);
+                return Err(report.finish());
             };
             match by_selector.iter_mut().find(|(known, _)| *known == selector) {
                 Some((_, expressions)) => expressions.push(quoted(expression)),
@@ -331,11 +337,17 @@ fn quoted(text: &str) -> String {
     json.replace('\u{7f}', "\\u007F")
 }
 
-/// A plan's text while it is written, and which option wrote which part of it.
+/// A text in which nothing is replaced, as TOML.
+fn quoted_name(text: &str) -> String {
+    quoted(&text.replace("${", "$${"))
+}
+
+/// A plan's text while it is written, and which option wrote which line of it.
 #[derive(Default)]
 struct Written {
     text: String,
-    options: Options,
+    /// Lines, counted from 1, with the options that wrote them.
+    options: Vec<(usize, &'static str)>,
 }
 
 impl Written {
@@ -346,10 +358,22 @@ impl Written {
 
     fn key(&mut self, option: &'static str, key: &str, value: Option<String>) {
         if let Some(value) = value {
-            let start = self.text.len();
+            self.options.push((self.text.matches('\n').count() + 1, option));
             self.line(&format!("{key} = {value}"));
-            self.options.push((start..self.text.len(), option));
         }
+    }
+
+    /// The problems of the text with the options in the place of its keys and lines.
+    fn name_options(&self, mut problems: Diagnostics) -> Diagnostics {
+        problems.file = None;
+        for problem in problems.list.iter_mut().filter(|problem| problem.file.is_none()) {
+            let line = problem.place.take().map(|place| place.line);
+            let option = self.options.iter().find(|(written, _)| Some(*written) == line);
+            if let Some((_, option)) = option {
+                (*option).clone_into(&mut problem.key);
+            }
+        }
+        problems
     }
 }
 
@@ -360,7 +384,7 @@ impl Written {
 pub fn variable(text: &str) -> Result<(String, f64), String> {
     const FORM: &str = "a variable is set as NAME=NUMBER";
     let (name, value) = text.split_once('=').ok_or(FORM)?;
-    kind::check_name(name.trim()).map_err(|_| FORM)?;
+    <Name as Scalar>::parse(Input::Text(name.trim())).map_err(|_| FORM)?;
     let value = formula::value(value, &[]).map_err(|message| format!("{FORM}: {message}"))?;
     Ok((name.trim().to_owned(), value))
 }
@@ -370,5 +394,5 @@ pub fn variable(text: &str) -> Result<(String, f64), String> {
 /// # Errors
 /// What is wrong with it.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    kind::duration(text).map_err(str::to_owned)
+    settings::value::duration(text)
 }

@@ -1,18 +1,16 @@
-//! Parameters of a call: from a tree of the plan's text to JSON in pieces, some of them drawn for
+//! Parameters of a call: from a value of the plan's text to JSON in pieces, some of them drawn for
 //! each call.
 //!
 //! A table with the key `draw` is a generator, and so is `{ block = "latest-100" }`; `{ json = "…" }`
-//! is JSON as it stands; every other table is an object. The same holds within a JSON text. What is
-//! drawn is drawn by the engine.
+//! is JSON as it stands; every other table is an object. The same holds within a JSON text. The
+//! engine draws.
 
 use serde::de::IgnoredAny;
+use serde_json::json;
+use settings::value::{Count, Json, List, Word};
+use settings::{At, Input, Item, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
 
-use super::fault::Report;
-use super::field::{self, DRAW, DRAWS, Section};
-use super::file::{Entry, Member, Node, Tree, read_entry};
-use super::formula::Variables;
-use super::kind::Value;
-use super::nearest::not_found;
+use super::values::{BLOCKS_BEHIND_MAX, Behind};
 use super::{Draw, Piece};
 
 mod json;
@@ -23,48 +21,244 @@ mod tests;
 /// Values of one `one-of`, or addresses of one list.
 const CHOICES_MAX: usize = 100_000;
 
+/// What a generator of parameters is named by.
+const DRAW: &str = "draw";
 /// The one key of a block behind the head in short.
 const BLOCK: &str = "block";
 /// The one key of JSON as it stands.
 const JSON: &str = "json";
 
-/// The parameters of a call that sets none.
-pub(super) fn none() -> Vec<Piece> {
-    vec![Piece::Text(b"[]".as_slice().into())]
-}
+const ALLOWED: &str = "a JSON value, or a generator such as { draw = \"block\", behind = 10 }";
 
-/// Reads parameters; what is wrong is in the report.
-pub(super) fn read(
-    node: &Node,
-    key: &str,
-    variables: &Variables,
-    report: &mut Report<'_>,
-) -> Option<Vec<Piece>> {
-    let faults = report.count();
-    let mut writer = Writer { key, variables, report, text: Vec::new(), pieces: Vec::new() };
-    match &node.tree {
-        Tree::Text(text) => match json::node(text, &node.span) {
-            Some(inner) if json::draws(&inner) => writer.value(&inner),
-            Some(Node { tree: Tree::List(_) | Tree::Table(_), .. }) => writer.push(text.trim()),
-            _ => writer.refuse(node, "not a list, a table or a JSON text of one"),
-        },
-        Tree::List(_) | Tree::Table(_) => writer.value(node),
-        _ => writer.refuse(node, "not a list, a table or a JSON text of one"),
+settings::choice! {
+    /// The generators of parameters.
+    enum Generator {
+        /// The number of a block.
+        "block" => Block,
+        /// A log filter.
+        "logs" => Logs,
+        /// The hash of a block.
+        "block-hash" => BlockHash,
+        /// The hash of a transaction.
+        "transaction-hash" => TransactionHash,
+        /// An address.
+        "address" => Address,
+        /// Random bytes.
+        "bytes" => Bytes,
+        /// One of several values.
+        "one-of" => OneOf,
     }
-    writer.flush();
-    let pieces = writer.pieces;
-    (report.count() == faults).then_some(pieces)
 }
 
-struct Writer<'w, 'r, 't> {
-    key: &'w str,
-    variables: &'w Variables,
-    report: &'r mut Report<'t>,
+/// The generators for the reference page: name, and what it draws from which keys.
+pub(super) fn generators() -> [(&'static str, TableDoc); 7] {
+    [
+        ("block", BlockDraw::doc()),
+        ("logs", LogsDraw::doc()),
+        ("block-hash", BlockHashDraw::doc()),
+        ("transaction-hash", TransactionHashDraw::doc()),
+        ("address", AddressDraw::doc()),
+        ("bytes", BytesDraw::doc()),
+        ("one-of", OneOfDraw::doc()),
+    ]
+}
+
+settings::table! {
+    /// The number of a block behind the head that the run began with, in the family's form.
+    /// `{ block = "latest-100" }` is short for `{ draw = "block", behind = 100 }`.
+    struct BlockDraw {
+        /// Which generator this is.
+        draw: Generator = required;
+        /// Blocks behind the head; of `[smallest, largest]` each call draws one.
+        behind: Behind = "0";
+    }
+}
+
+settings::table! {
+    /// A log filter over a range of blocks that ends behind the head.
+    struct LogsDraw {
+        /// Which generator this is.
+        draw: Generator = required;
+        /// Blocks in the range.
+        blocks: Count<1, BLOCKS_BEHIND_MAX> = required;
+        /// Blocks from the range's end to the head; of `[smallest, largest]` each call draws one.
+        behind: Behind = "0";
+        /// The filter's `address`: a text, a list or a generator.
+        address: Param = follows "any";
+        /// The filter's `topics`.
+        topics: Param = follows "any";
+    }
+}
+
+settings::table! {
+    /// The hash of one of the newest blocks when the run began.
+    struct BlockHashDraw {
+        /// Which generator this is.
+        draw: Generator = required;
+    }
+}
+
+settings::table! {
+    /// The hash of a transaction in one of those blocks.
+    struct TransactionHashDraw {
+        /// Which generator this is.
+        draw: Generator = required;
+    }
+}
+
+settings::table! {
+    /// An address.
+    struct AddressDraw {
+        /// Which generator this is.
+        draw: Generator = required;
+        /// One of these; if empty, one seen in the newest blocks.
+        of: List<Word> = empty;
+    }
+}
+
+settings::table! {
+    /// Random bytes as `"0x…"`.
+    struct BytesDraw {
+        /// Which generator this is.
+        draw: Generator = required;
+        /// How many.
+        count: Count<1, 65_536, usize> = required;
+    }
+}
+
+settings::table! {
+    /// One of several values.
+    struct OneOfDraw {
+        /// Which generator this is.
+        draw: Generator = required;
+        /// The list; its parts are no generators.
+        values: Choices = required;
+    }
+}
+
+/// Declares value types that are read by a [`Writer`].
+macro_rules! written {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident : $value:ty = $read:expr, $allowed:literal, $schema:tt;
+    )+) => {$(
+        $(#[doc = $doc])+
+        pub(super) struct $name;
+
+        impl ValueType for $name {
+            type Value = $value;
+
+            fn noun() -> String {
+                $allowed.to_owned()
+            }
+
+            fn allowed() -> String {
+                $allowed.to_owned()
+            }
+
+            fn schema() -> Json {
+                json!($schema)
+            }
+
+            fn placeholder() -> $value {
+                Vec::new()
+            }
+
+            fn of_default(text: &str) -> Result<$value, String> {
+                Ok(vec![text.as_bytes().into()])
+            }
+
+            fn written(default: &str) -> String {
+                default.to_owned()
+            }
+
+            fn masked(text: &str) -> Option<String> {
+                <Word as Scalar>::masked(text)
+            }
+
+            fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<$value> {
+                let problems = reader.report().count();
+                let mut writer = Writer { at, reader, text: Vec::new(), pieces: Vec::new() };
+                let value = ($read)(&mut writer, item);
+                (reader.report().count() == problems).then_some(value)
+            }
+        }
+    )+};
+}
+
+written! {
+    /// The parameters of a call: a list or table, or a JSON text of one.
+    Params: Vec<Piece> = Writer::params,
+        "a list or table of JSON values and generators, or a JSON text of one",
+        { "type": ["array", "object", "string"] };
+    /// Any JSON value, generators included.
+    Param: Vec<Piece> = Writer::param, "a JSON value or a generator", {};
+    /// A list of JSON values without generators.
+    Choices: Vec<Box<[u8]>> = Writer::choices, "a list of JSON values",
+        { "type": "array", "minItems": 1, "maxItems": CHOICES_MAX };
+}
+
+impl From<&[u8]> for Piece {
+    fn from(text: &[u8]) -> Piece {
+        Piece::Text(text.into())
+    }
+}
+
+struct Writer<'w, 'r, 'a> {
+    at: &'w At,
+    reader: &'w mut Reader<'r, 'a>,
     text: Vec<u8>,
     pieces: Vec<Piece>,
 }
 
 impl Writer<'_, '_, '_> {
+    fn params(&mut self, item: &Item) -> Vec<Piece> {
+        match &item.tree {
+            Tree::Text(text) => match json::item(text, &item.span) {
+                Some(inner) if json::draws(&inner) => {
+                    self.value(&inner);
+                    // Its parts stand at the same place, and were shown by themselves.
+                    self.reader.show::<Params>(item);
+                }
+                Some(Item { tree: Tree::List(_) | Tree::Table(_), .. }) => self.push(text.trim()),
+                _ => self.refuse(item, "not a list, a table or a JSON text of one"),
+            },
+            Tree::List(_) | Tree::Table(_) => self.value(item),
+            _ => self.refuse(item, "not a list, a table or a JSON text of one"),
+        }
+        self.finish()
+    }
+
+    fn param(&mut self, item: &Item) -> Vec<Piece> {
+        self.value(item);
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Vec<Piece> {
+        self.flush();
+        std::mem::take(&mut self.pieces)
+    }
+
+    fn choices(&mut self, item: &Item) -> Vec<Box<[u8]>> {
+        let list = match &item.tree {
+            Tree::List(list) if (1..=CHOICES_MAX).contains(&list.len()) => list,
+            _ => {
+                self.refuse(item, "not a list of 1 to 100000 values");
+                return Vec::new();
+            }
+        };
+        let mut texts = Vec::with_capacity(list.len());
+        for value in list {
+            for piece in self.param(value) {
+                match piece {
+                    Piece::Text(text) => texts.push(text),
+                    Piece::Draw(_) => self.refuse(value, "generators cannot stand in one-of"),
+                }
+            }
+        }
+        texts
+    }
+
     fn push(&mut self, text: &str) {
         self.text.extend_from_slice(text.as_bytes());
     }
@@ -80,77 +274,87 @@ impl Writer<'_, '_, '_> {
         self.pieces.push(Piece::Draw(draw));
     }
 
-    fn refuse(&mut self, node: &Node, message: &str) {
-        let allowed = "a JSON value, or a generator such as { draw = \"block\", behind = 10 }";
-        self.report.fault(Some(&node.span), self.key, None, message, Some(allowed.to_owned()));
-    }
-
-    fn value(&mut self, node: &Node) {
-        match &node.tree {
-            Tree::Text(text) if is_name(text) => self.unknown_name(node, text),
-            Tree::Text(text) => self.push(&json_text(text)),
-            Tree::Number(text) if text.is_empty() => self.refuse(node, "not a number in JSON"),
-            Tree::Number(text) => self.push(text),
-            Tree::Null => self.push("null"),
-            Tree::Bool(on) => self.push(if *on { "true" } else { "false" }),
-            Tree::Moment => self.refuse(node, "JSON has no dates; write it as a text"),
-            Tree::List(list) => self.list(list),
-            Tree::Table(members) => self.table(node, members),
+    fn append(&mut self, pieces: Vec<Piece>) {
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => self.text.extend_from_slice(&text),
+                Piece::Draw(draw) => self.draw(draw),
+            }
         }
     }
 
-    fn list(&mut self, list: &[Node]) {
+    fn refuse(&mut self, item: &Item, message: &str) {
+        let at = self.at.part(Some(item.span.clone()));
+        self.reader.report().missing(&at, message, ALLOWED);
+    }
+
+    fn value(&mut self, item: &Item) {
+        match &item.tree {
+            Tree::Text(text) if is_name(text) => self.unknown_name(item, text),
+            Tree::Text(text) => self.push(&json_text(text)),
+            Tree::Float(digits) if !digits.parse().is_ok_and(f64::is_finite) => {
+                self.refuse(item, "not a number in JSON");
+            }
+            Tree::Integer(digits) | Tree::Float(digits) => self.push(digits),
+            Tree::Null => self.push("null"),
+            Tree::Bool(on) => self.push(if *on { "true" } else { "false" }),
+            Tree::Time(_) => self.refuse(item, "JSON has no dates; write it as a text"),
+            Tree::List(list) => self.list(list),
+            Tree::Table(members) => self.table(item, members),
+        }
+    }
+
+    fn list(&mut self, list: &[Item]) {
         self.push("[");
-        for (at, node) in list.iter().enumerate() {
+        for (at, item) in list.iter().enumerate() {
             if at > 0 {
                 self.push(",");
             }
-            self.value(node);
+            self.value(item);
         }
         self.push("]");
     }
 
-    fn table(&mut self, node: &Node, members: &[Member]) {
+    fn table(&mut self, item: &Item, members: &[Member]) {
         if let Some(draw) = members.iter().find(|member| member.key == DRAW) {
-            return self.generator(node, &draw.node);
+            return self.generator(item, members, &draw.item);
         }
         match members {
-            [Member { key, node, .. }] if key == BLOCK => return self.latest(node),
-            [Member { key, node, .. }] if key == JSON => return self.json(node),
+            [Member { key, item, .. }] if key == BLOCK => return self.latest(item),
+            [Member { key, item, .. }] if key == JSON => return self.json(item),
             _ => {}
         }
         if let Some(member) = members.iter().find(|member| is_name(&member.key)) {
-            return self.unknown_name(node, &member.key);
+            return self.unknown_name(item, &member.key);
         }
         self.push("{");
         for (at, member) in members.iter().enumerate() {
             let comma = if at > 0 { "," } else { "" };
             self.push(&format!("{comma}{}:", json_text(&member.key)));
-            self.value(&member.node);
+            self.value(&member.item);
         }
         self.push("}");
     }
 
     /// `"$address"` is how other tools write a generator, and no node knows such a value.
-    fn unknown_name(&mut self, node: &Node, text: &str) {
+    fn unknown_name(&mut self, item: &Item, text: &str) {
         let name = &text[1..];
-        let known = DRAWS.iter().any(|section| section.name == name);
-        let instead = if known {
+        let instead = if Generator::WORDS.contains(&name) {
             format!("a generator is written as {{ \"draw\": \"{name}\" }}")
         } else {
-            let names: Vec<_> = DRAWS.iter().map(|section| section.name).collect();
-            format!("it is no generator; known are {}", names.join(", "))
+            format!("it is no generator; known are {}", Generator::WORDS.join(", "))
         };
+        let at = self.at.part(Some(item.span.clone()));
         let message = format!("{text:?} would be sent as it stands: {instead}");
-        let allowed = "a JSON value, a generator such as { draw = \"block\", behind = 10 }, or \
-                       { json = '\"$text\"' } for a text that begins with $";
-        self.report.fault(Some(&node.span), self.key, None, message, Some(allowed.to_owned()));
+        let allowed =
+            format!("{ALLOWED}, or {{ json = '\"$text\"' }} for a text that begins with $");
+        self.reader.report().missing(&at, message, allowed);
     }
 
     /// `latest`, or `latest-100`.
-    fn latest(&mut self, node: &Node) {
-        let Tree::Text(text) = &node.tree else {
-            return self.refuse(node, "a block is a text such as \"latest-100\"");
+    fn latest(&mut self, item: &Item) {
+        let Tree::Text(text) = &item.tree else {
+            return self.refuse(item, "a block is a text such as \"latest-100\"");
         };
         let behind = match text.strip_prefix("latest").map(str::trim_start) {
             Some("") => Some(0),
@@ -159,117 +363,102 @@ impl Writer<'_, '_, '_> {
         };
         match behind {
             Some(behind) => self.draw(Draw::BlockBehind { behind: (behind, behind) }),
-            None => self.refuse(node, "a block is \"latest\" or \"latest-NUMBER\"; { json = '…' } writes a table as it is"),
+            None => self.refuse(
+                item,
+                "a block is \"latest\" or \"latest-NUMBER\"; { json = '…' } writes a table as it is",
+            ),
         }
     }
 
-    fn json(&mut self, node: &Node) {
-        match &node.tree {
+    fn json(&mut self, item: &Item) {
+        match &item.tree {
             Tree::Text(json) if serde_json::from_str::<IgnoredAny>(json).is_ok() => {
                 self.push(json.trim());
             }
-            _ => self.refuse(node, "not a JSON text"),
+            _ => self.refuse(item, "not a JSON text"),
         }
     }
 
-    fn generator(&mut self, node: &Node, which: &Node) {
-        let names: Vec<_> = DRAWS.iter().map(|section| section.name).collect();
-        let Tree::Text(name) = &which.tree else {
-            return self.refuse(which, "the name of a generator is a text");
+    fn generator(&mut self, item: &Item, members: &[Member], draw: &Item) {
+        let at = At { table: Some(item.span.clone()), ..self.at.clone() };
+        let Tree::Text(name) = &draw.tree else {
+            return self.refuse(draw, "the name of a generator is a text");
         };
-        let Some(section) = DRAWS.iter().find(|section| section.name == name) else {
-            let (message, allowed) = not_found("generator", name, &names);
-            let key = format!("{}.{DRAW}", self.key);
-            return self.report.fault(Some(&which.span), key, None, message, Some(allowed));
-        };
-        let faults = self.report.count();
-        let entry = read_entry(self.report, self.variables, section, self.key, node);
-        if let Some(entry) = entry.filter(|_| self.report.count() == faults) {
-            self.drawn(section, &entry, node);
+        match Generator::parse(Input::Text(name)) {
+            Ok(generator) => self.drawn(generator, members, at),
+            Err(message) => {
+                let path = format!("{}.{DRAW}", at.path);
+                let at = At { path, span: Some(draw.span.clone()), ..at };
+                self.reader.report().error(&at, message, <Generator as Scalar>::allowed());
+            }
         }
     }
 
-    fn drawn(&mut self, section: &Section, entry: &Entry, node: &Node) {
-        let is = |other: &Section| section.name == other.name;
-        if is(&field::BLOCK) {
-            self.draw(Draw::BlockBehind { behind: behind(entry) });
-        } else if is(&field::LOGS) {
-            self.logs(entry);
-        } else if is(&field::BLOCK_HASH) {
-            self.draw(Draw::BlockHash);
-        } else if is(&field::TRANSACTION_HASH) {
-            self.draw(Draw::TransactionHash);
-        } else if is(&field::ADDRESS) {
-            self.address(entry, node);
-        } else if is(&field::BYTES) {
-            self.draw(Draw::RandomBytes(entry.value("count").size()));
-        } else {
-            self.one_of(entry, node);
+    fn drawn(&mut self, generator: Generator, members: &[Member], at: At) {
+        match generator {
+            Generator::Block => {
+                let table: BlockDraw = self.reader.table(members, at);
+                self.draw(Draw::BlockBehind { behind: *table.behind });
+            }
+            Generator::Logs => {
+                let table: LogsDraw = self.reader.table(members, at);
+                self.logs(table);
+            }
+            Generator::BlockHash => {
+                self.reader.table::<BlockHashDraw>(members, at);
+                self.draw(Draw::BlockHash);
+            }
+            Generator::TransactionHash => {
+                self.reader.table::<TransactionHashDraw>(members, at);
+                self.draw(Draw::TransactionHash);
+            }
+            Generator::Address => {
+                let table: AddressDraw = self.reader.table(members, at);
+                self.address(&table);
+            }
+            Generator::Bytes => {
+                let table: BytesDraw = self.reader.table(members, at);
+                self.draw(Draw::RandomBytes(*table.count));
+            }
+            Generator::OneOf => {
+                let table: OneOfDraw = self.reader.table(members, at);
+                self.draw(Draw::OneOf(table.values.into_value()));
+            }
         }
     }
 
-    fn logs(&mut self, entry: &Entry) {
+    fn logs(&mut self, table: LogsDraw) {
         self.push("{");
-        self.draw(Draw::LogRange { blocks: entry.value("blocks").count(), behind: behind(entry) });
-        for key in ["address", "topics"] {
-            if let Some(Value::Tree(node)) = entry.chosen(key) {
+        self.draw(Draw::LogRange { blocks: *table.blocks, behind: *table.behind });
+        for (key, value) in [("address", table.address), ("topics", table.topics)] {
+            if let Some(pieces) = value.into_value() {
                 self.push(&format!(",\"{key}\":"));
-                self.value(&node);
+                self.append(pieces);
             }
         }
         self.push("}");
     }
 
-    fn address(&mut self, entry: &Entry, node: &Node) {
-        let addresses = entry.value("of").texts();
+    fn address(&mut self, table: &AddressDraw) {
         let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
         let plain = |text: &String| (1..=128).contains(&text.len()) && text.bytes().all(fits);
-        if let Some(odd) = addresses.iter().find(|text| !plain(text)) {
-            let start: String = odd.chars().take(20).collect();
-            self.refuse(node, &format!("{start:?} cannot be an address"));
-        } else if addresses.len() > CHOICES_MAX {
-            self.refuse(node, "more addresses than 100000");
-        } else {
-            self.draw(Draw::Address(addresses.into_iter().map(String::into_boxed_str).collect()));
+        let report = self.reader.report();
+        if let Some(odd) = table.of.iter().position(|text| !plain(text)) {
+            let allowed = "1 to 128 visible characters, neither \" nor \\";
+            report.error(&table.of.element(odd), "cannot be an address", allowed);
+        } else if table.of.len() > CHOICES_MAX {
+            report.missing(&table.of.at, "too many addresses", format!("at most {CHOICES_MAX}"));
         }
-    }
-
-    fn one_of(&mut self, entry: &Entry, node: &Node) {
-        let Some(Value::Tree(Node { tree: Tree::List(list), .. })) = entry.chosen("values") else {
-            return self.refuse(node, "values is not a list");
-        };
-        if list.is_empty() || list.len() > CHOICES_MAX {
-            return self.refuse(node, "values holds none, or more than 100000");
-        }
-        let mut texts = Vec::with_capacity(list.len());
-        for value in &list {
-            let outer = (std::mem::take(&mut self.text), std::mem::take(&mut self.pieces));
-            self.value(value);
-            self.flush();
-            let inner = std::mem::replace(&mut self.pieces, outer.1);
-            self.text = outer.0;
-            match inner.into_iter().next() {
-                Some(Piece::Text(text)) => texts.push(text),
-                Some(Piece::Draw(_)) => self.refuse(value, "generators cannot stand in one-of"),
-                None => {}
-            }
-        }
-        self.draw(Draw::OneOf(texts));
+        let addresses = table.of.iter().map(|address| address.clone().into_boxed_str());
+        self.draw(Draw::Address(addresses.collect()));
     }
 }
 
-/// True if a text is `$` and a name.
+/// Returns true if a text is `$` and a name.
 fn is_name(text: &str) -> bool {
     let name = text.strip_prefix('$').unwrap_or_default();
     name.starts_with(|letter: char| letter.is_ascii_alphabetic())
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter))
-}
-
-fn behind(entry: &Entry) -> (u64, u64) {
-    match entry.value("behind") {
-        Value::Span(low, high) => (low, high),
-        other => unreachable!("{other:?} is not a span"),
-    }
 }
 
 fn json_text(text: &str) -> String {

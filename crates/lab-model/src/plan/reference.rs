@@ -1,59 +1,31 @@
-//! `docs/plan.md`, printed from the table of keys so that it cannot differ from what is read.
+//! `docs/plan.md` and `docs/plan.schema.json`, printed from the declared keys.
 
 use std::fmt::Write;
 
-use super::field::{
-    BATCH, CALL, DRAWS, Default, Field, Form, PLAN, SECTIONS, STAGE, STEP, Section, THRESHOLD,
-};
-use super::kind::Kind;
+use settings::{DefaultDoc, KeyDoc};
+
+use super::params::generators;
+use super::tables::PlanFile;
 use crate::metrics::Metric;
 
 /// The text of `docs/plan.md`.
 pub fn markdown() -> String {
     let mut text = format!("{HEAD}```toml\n{EXAMPLE}```\n");
-    table(&mut text, "Keys of the file itself", &PLAN);
-    for section in SECTIONS {
-        let heading = format!("`{}`", section.heading());
-        match section.form {
-            Form::Free if section.name == "thresholds" => {
-                let _ = write!(text, "\n## {heading}\n\n{}\n\n{THRESHOLDS}", section.doc);
-                metrics(&mut text);
-                table(&mut text, "A threshold as a table", &THRESHOLD);
-            }
-            Form::Free => {
-                let _ = write!(text, "\n## {heading}\n\n{}\n\n{VARIABLES}", section.doc);
-            }
-            _ => table(&mut text, &heading, section),
-        }
-        match section.name {
-            "scenario" => {
-                table(&mut text, "A stage", &STAGE);
-                table(&mut text, "A batch", &BATCH);
-            }
-            "mix" => {
-                table(&mut text, "A step", &STEP);
-                table(&mut text, "A call", &CALL);
-                generators(&mut text);
-            }
-            _ => {}
-        }
-    }
+    text.push_str(&settings::reference::markdown::<PlanFile>());
+    metrics(&mut text);
+    draws(&mut text);
     text
 }
 
-fn table(text: &mut String, heading: &str, section: &Section) {
-    let level = if section.form == Form::Inline { "###" } else { "##" };
-    let _ = write!(text, "\n{level} {heading}\n\n{}\n\n", section.doc);
-    text.push_str("| key | default | allowed | what it does |\n| --- | --- | --- | --- |\n");
-    for field in section.fields {
-        let (default, doc) = (default_text(field), escaped(field.doc));
-        let allowed = escaped(&field.kind.to_string());
-        let _ = writeln!(text, "| `{}` | {default} | {allowed} | {doc} |", field.key);
-    }
+/// The text of `docs/plan.schema.json`.
+pub fn schema() -> String {
+    let schema = settings::schema::document::<PlanFile>("plan.schema.json", "Weir load plan");
+    format!("{:#}\n", settings::schema::with_formulas(schema))
 }
 
 fn metrics(text: &mut String) {
-    text.push_str("\n| metric | k6's name | aggregations | what it is |\n");
+    text.push_str(THRESHOLDS);
+    text.push_str("| metric | k6's name | aggregations | what it is |\n");
     text.push_str("| --- | --- | --- | --- |\n");
     for metric in Metric::ALL {
         let k6 = metric.k6().map_or_else(String::new, |name| format!("`{name}` "));
@@ -63,23 +35,24 @@ fn metrics(text: &mut String) {
     let _ = write!(text, "\n{NO_DATA}");
 }
 
-fn generators(text: &mut String) {
+fn draws(text: &mut String) {
     text.push_str(GENERATORS);
     text.push_str("| generator | what it draws | keys |\n| --- | --- | --- |\n");
-    for section in DRAWS {
-        let own = section.fields.iter().skip(1);
-        let keys: Vec<_> = own
-            .map(|field| {
-                let default = match field.default {
-                    Default::Required => String::new(),
-                    _ => format!(" ({})", default_text(field)),
-                };
-                format!("`{}`{default}: {}", field.key, field.doc)
-            })
-            .collect();
-        let keys = escaped(&keys.join(" "));
-        let _ = writeln!(text, "| `{}` | {} | {keys} |", section.name, escaped(section.doc));
+    for (name, table) in generators() {
+        // The first key is the generator's name.
+        let keys: Vec<_> = table.keys.iter().skip(1).map(key).collect();
+        let _ = writeln!(text, "| `{name}` | {} | {} |", table.doc, keys.join(" "));
     }
+}
+
+/// A key of a generator in a sentence.
+fn key(key: &KeyDoc) -> String {
+    let default = match key.default {
+        DefaultDoc::Required => String::new(),
+        DefaultDoc::Follows(words) => format!(" ({words})"),
+        DefaultDoc::Is(_) | DefaultDoc::Empty => format!(" (`{}`)", key.default_text),
+    };
+    format!("`{}`{default}: {}", key.name, key.doc)
 }
 
 /// The example of the page, which a test reads.
@@ -123,24 +96,25 @@ latency = ["p(95)<300", "p(99)<700"]
 
 const HEAD: &str = concat!(
     "# Plans\n\n",
-    "<!-- Printed by `cargo xtask generate` from crates/lab-model/src/plan/field.rs. Do not edit. -->\n\n",
+    "<!-- Printed by `cargo xtask generate` from crates/lab-model/src/plan/tables.rs. Do not edit. -->\n\n",
     "`weir load plan.toml` reads one TOML file; `weir check plan.toml` says whether it is right, and \
      what it will do: iterations, requests, the schedule's mean and peak, each method's true share \
-     of all calls. A key that is not listed here is a fault, and a faulty plan never runs. All \
-     faults are told at once, each with its place and what is allowed. Plans to start from are in \
-     `studies/`.\n\n",
-    "What is allowed but looks like a mistake is told as a warning: an objective over all calls \
+     of all calls. A key that is not listed here is an error, and a plan with an error never runs. \
+     All errors are reported at once, each with its place and what is allowed. Editors complete the \
+     keys with [plan.schema.json](plan.schema.json). Plans to start from are in `studies/`.\n\n",
+    "What is allowed but looks like a mistake is reported as a warning: an objective over all calls \
      that one method could fail wholly without breaking, a percentile of too few samples, workers \
      that run out before an objective breaks, a pause that bounds the rate.\n\n",
+    "In place of a number a text may hold a formula, `\"30000 * load_percent / 100\"`: numbers, \
+     variables, `+ - * /`, parentheses, `floor`, `ceil`, `round`, `min`, `max`. In other texts \
+     `${formula}` stands for its value, as in `\"${2 * minutes}m\"`, `${env:NAME}` and \
+     `${env:NAME:-default}` for a variable of the environment, `${file:PATH}` for the content of a \
+     file, and `$${` for `${`. Nothing is replaced in `params` and `bodies`.\n\n",
 );
 
-const VARIABLES: &str = "\
-A number may be written as a text with a formula, `\"30000 * load_percent / 100\"`: numbers, \
-variables, `+ - * /`, parentheses, `floor`, `ceil`, `round`, `min`, `max`. In other texts \
-`${formula}` stands for its value, as in `\"${2 * minutes}m\"`.
-";
+const THRESHOLDS: &str = "
+## Metrics of thresholds
 
-const THRESHOLDS: &str = "\
 ```toml
 [thresholds]
 failed = \"rate<0.01\"
@@ -148,9 +122,9 @@ failed = \"rate<0.01\"
 \"latency{method:eth_getLogs}\" = [{ threshold = \"p(99)<700\", window = \"10s\", sustained = \"20s\" }]
 ```
 
-A key is a metric, perhaps with the tags `method`, `stage` and `scenario`; its value is one \
-threshold or a list. An expression is aggregation, operator (`<`, `<=`, `>`, `>=`, `==`, `!=`) and \
-number; times are in milliseconds.
+A key is a metric, perhaps with the tags `method`, `stage` and `scenario`. An expression is \
+aggregation, operator (`<`, `<=`, `>`, `>=`, `==`, `!=`) and number; times are in milliseconds.
+
 ";
 
 const NO_DATA: &str = "\
@@ -158,33 +132,11 @@ Unlike in k6, no data at all is a failure unless `no_data = \"pass\"`.
 ";
 
 const GENERATORS: &str = "
-### Generators of parameters
+## Generators of parameters
 
 In `params` a table with the key `draw` is a generator; every other table is an object, whose parts \
 may be generators. `{ json = '…' }` is JSON as it stands. A text in place of the whole list is JSON in \
-which the same generators may stand: `params = '[{\"draw\":\"address\"},\"latest\"]'`. What is drawn comes from the run's seed and from the chain as it was when the run began.
+which the same generators may stand: `params = '[{\"draw\":\"address\"},\"latest\"]'`. What is drawn \
+comes from the run's seed and from the chain as it was when the run began.
 
 ";
-
-fn default_text(field: &Field) -> String {
-    match (field.default, field.kind) {
-        (
-            Default::Is(text),
-            Kind::Switch
-            | Kind::Count { .. }
-            | Kind::Number { .. }
-            | Kind::Span { .. }
-            | Kind::Tree,
-        ) => format!("`{text}`"),
-        (Default::Is(text), _) => format!("`\"{text}\"`"),
-        (Default::Empty, Kind::Headers) => "none".to_owned(),
-        (Default::Empty, _) => "`[]`".to_owned(),
-        (Default::Follows(words), _) => words.to_owned(),
-        (Default::Required, _) => "must be set".to_owned(),
-    }
-}
-
-/// A text for a table's cell.
-fn escaped(text: &str) -> String {
-    text.replace('|', "\\|").replace('*', "\\*")
-}

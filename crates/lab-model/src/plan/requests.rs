@@ -6,12 +6,11 @@
 
 use base64::Engine;
 use serde::Deserialize;
-use wire::call;
-use wire::call::{Body, Limits};
+use settings::{Diagnostic, Diagnostics, Place, Severity};
+use wire::call::{self, Body, Limits};
 
 use super::Recorded;
-use super::fault::{Fault, Faults, Place};
-use super::kind::check_method;
+use super::values;
 
 #[cfg(test)]
 mod tests;
@@ -20,13 +19,15 @@ mod tests;
 pub(super) const FILE_BYTES_MAX: usize = 256 << 20;
 /// Bodies of one file.
 const BODIES_MAX: usize = 2_000_000;
-/// Faults told of one file.
-const FAULTS_MAX: usize = 20;
+/// Problems printed of one file.
+const PRINTED_MAX: usize = 20;
 
 /// All names of methods that a plan may call.
 #[derive(Default)]
 pub(super) struct Methods {
     names: Vec<Box<str>>,
+    /// True if methods are missing because what names them has a problem.
+    pub(super) are_partial: bool,
 }
 
 impl Methods {
@@ -37,6 +38,11 @@ impl Methods {
             self.names.push(name.into());
             self.names.len() - 1
         })
+    }
+
+    /// Returns false if there are too many methods for another one.
+    pub(super) fn fits(&self, name: &str) -> bool {
+        self.names.len() < METHODS_MAX || self.names.iter().any(|known| **known == *name)
     }
 
     /// All of them.
@@ -60,8 +66,8 @@ pub(super) fn read(
     file: &str,
     bytes: &[u8],
     methods: &mut Methods,
-) -> Result<Vec<Recorded>, Faults> {
-    let mut found = Faults { list: Vec::new(), more: 0 };
+) -> Result<Vec<Recorded>, Diagnostics> {
+    let mut found = Diagnostics { file: Some(file.to_owned()), ..Diagnostics::default() };
     let mut bodies = Vec::new();
     for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
@@ -69,29 +75,30 @@ pub(super) fn read(
             continue;
         }
         if bodies.len() >= BODIES_MAX {
-            refuse(&mut found, file, at, format!("more than {BODIES_MAX} bodies"));
+            refuse(&mut found, at, format!("more than {BODIES_MAX} bodies"));
             break;
         }
         match of_line(line, methods) {
             Ok(body) => bodies.push(body),
-            Err(message) => refuse(&mut found, file, at, message),
+            Err(message) => refuse(&mut found, at, message),
         }
     }
     if bodies.is_empty() && found.list.is_empty() {
-        refuse(&mut found, file, 0, "holds no request".to_owned());
+        refuse(&mut found, 0, "holds no request".to_owned());
     }
     if found.list.is_empty() { Ok(bodies) } else { Err(found) }
 }
 
-fn refuse(found: &mut Faults, file: &str, at: usize, message: String) {
-    if found.list.len() >= FAULTS_MAX {
+fn refuse(found: &mut Diagnostics, at: usize, message: String) {
+    if found.list.len() >= PRINTED_MAX {
         found.more += 1;
         return;
     }
     let place = Place { line: at + 1, column: 1, text: String::new(), marked: 0..0 };
     let allowed = "one JSON-RPC body a line, or vegeta's JSON targets";
-    found.list.push(Fault {
-        file: Some(file.to_owned()),
+    found.list.push(Diagnostic {
+        severity: Severity::Error,
+        file: None,
         place: Some(place),
         key: String::new(),
         value: None,
@@ -141,12 +148,11 @@ pub(super) fn of_body(body: &[u8], methods: &mut Methods) -> Result<Recorded, St
     for call in calls {
         let call = call.map_err(|refusal| refusal.to_string())?;
         let id = call.id.raw().ok_or("a call without id gets no answer")?;
-        check_method(&call.method)?;
+        values::method(&call.method)?;
         first.get_or_insert_with(|| (call.method.to_string(), id.to_vec()));
     }
     let (method, id) = first.ok_or("an empty batch")?;
-    let known = methods.names().iter().any(|name| **name == *method);
-    if !known && methods.names().len() >= METHODS_MAX {
+    if !methods.fits(&method) {
         return Err(format!("more than {METHODS_MAX} methods"));
     }
     Ok(Recorded {

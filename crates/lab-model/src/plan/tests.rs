@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
+use settings::{Table, TableDoc};
 
-use super::field::{Default, Form, PLAN, SECTIONS};
 use super::planned::Known;
 use super::*;
 
@@ -21,7 +21,7 @@ fn cases(folder: &str) -> Vec<PathBuf> {
 }
 
 /// Reads a file as a test sees it: with an environment of its own.
-fn read_file(file: &Path) -> Result<Plan, Faults> {
+fn read_file(file: &Path) -> Result<Plan, Diagnostics> {
     let text = std::fs::read_to_string(file).unwrap();
     let name = file.file_name().unwrap().to_str().unwrap();
     let environment = |name: &str| match name {
@@ -29,9 +29,9 @@ fn read_file(file: &Path) -> Result<Plan, Faults> {
         "EMPTY" => Some(String::new()),
         _ => None,
     };
-    let world =
-        World { folder: file.parent().unwrap().to_owned(), environment: &environment, files: true };
-    read_in(&world, Report::of_file(name, &text), name, &[])
+    let folder = file.parent().unwrap().to_owned();
+    let world = World { folder, environment: &environment, variables: &[], files: true };
+    read_in(&world, &text, name)
 }
 
 fn check_expected(file: &Path, printed: &str) {
@@ -73,40 +73,114 @@ fn a_kept_text_is_a_plan_again() {
     }
 }
 
-#[test]
-fn every_default_is_within_its_own_bounds() {
-    for section in SECTIONS.into_iter().chain([&PLAN]) {
-        for field in section.fields {
-            let name = format!("{}.{}", section.name, field.key);
-            let default = file::default_value(field);
-            let expected = matches!(field.default, Default::Is(_) | Default::Empty);
-            assert_eq!(default.is_some(), expected, "{name}");
-            assert!(!field.doc.is_empty() && field.doc.ends_with('.'), "{name}");
+/// Every table of a plan, with the full names of its keys.
+fn tables() -> Vec<(String, TableDoc)> {
+    fn add(at: &str, table: TableDoc, all: &mut Vec<(String, TableDoc)>) {
+        for key in &table.keys {
+            if let Some(nested) = key.table.clone() {
+                add(&format!("{at}{}.", key.name), nested, all);
+            }
         }
-        let mut keys: Vec<_> = section.fields.iter().map(|field| field.key).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        assert_eq!(keys.len(), section.fields.len(), "a key stands twice in {}", section.name);
+        all.push((at.to_owned(), table));
+    }
+    let mut all = Vec::new();
+    add("", PlanFile::doc(), &mut all);
+    all.extend(params::generators().map(|(name, table)| (format!("{name}."), table)));
+    all
+}
+
+#[test]
+fn every_default_is_within_its_own_bounds_and_every_key_has_a_sentence() {
+    // Defaults are read here; one that cannot be read panics.
+    let file = PlanFile::defaults("");
+    assert_eq!(file.target.url.as_str(), "http://127.0.0.1:8545");
+    let text = "[[scenario]]\nbatch = {}\nstages = [{}]\n[mix.m]\nstep = [{ calls = [{ params = [\
+                {draw='block'},{draw='logs'},{draw='block-hash'},{draw='transaction-hash'},\
+                {draw='address'},{draw='bytes'},{draw='one-of'}] }] }]\n[thresholds]\nlatency = {}\n";
+    let problems = read(text, "t", &[]).unwrap_err();
+    assert!(problems.list.iter().all(|problem| problem.message == "must be set"), "{problems}");
+    for (at, table) in tables() {
+        for key in &table.keys {
+            assert!(key.doc.ends_with('.'), "{at}{}", key.name);
+        }
     }
 }
 
 #[test]
 fn one_file_sets_every_key() {
     let file = cases("valid").into_iter().find(|file| file.ends_with("everything.toml")).unwrap();
-    let table: toml::Table = std::fs::read_to_string(file).unwrap().parse().unwrap();
-    for section in SECTIONS.into_iter().filter(|section| section.form != Form::Free) {
-        let tables: Vec<_> = match (section.form, &table[section.name]) {
-            (Form::Once, value) => vec![value.as_table().unwrap()],
-            (Form::Named, value) => {
-                value.as_table().unwrap().values().map(|v| v.as_table().unwrap()).collect()
-            }
-            (_, value) => value.as_array().unwrap().iter().map(|v| v.as_table().unwrap()).collect(),
-        };
-        for field in section.fields {
-            let set = tables.iter().any(|table| table.contains_key(field.key));
-            assert!(set, "everything.toml does not set {}.{}", section.name, field.key);
+    let text = std::fs::read_to_string(file).unwrap();
+    let page = text.replace("abort_on_fail", "abort");
+    for (at, table) in tables() {
+        for key in &table.keys {
+            let set = page.contains(&format!("{} = ", key.name))
+                || page.contains(&format!("[{}", key.name))
+                || page.contains(&format!(".{}]", key.name));
+            assert!(set, "everything.toml does not set {at}{}", key.name);
         }
     }
+}
+
+#[test]
+fn the_schema_takes_every_plan_and_no_misspelt_key() {
+    let schema: serde_json::Value = serde_json::from_str(&reference::schema()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let json = |text: &str| serde_json::to_value(text.parse::<toml::Table>().unwrap()).unwrap();
+    let studies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+    let studies = std::fs::read_dir(studies).unwrap().map(|entry| entry.unwrap().path());
+    let mut texts: Vec<_> = studies.chain(cases("valid")).map(std::fs::read_to_string).collect();
+    texts.push(Ok(reference::EXAMPLE.to_owned()));
+    let texts: Vec<_> =
+        texts.into_iter().map(Result::unwrap).filter(|text| is_plan(text)).collect();
+    assert!(texts.len() >= 8, "{} plans", texts.len());
+    for text in &texts {
+        let error = validator.validate(&json(text)).err().map(|error| error.to_string());
+        assert_eq!(error, None, "{text}");
+    }
+    let least = "[[scenario]]\nmix = 'a'\nworkers_max = 'n * 2'\n";
+    let wrong = [
+        "stages = [{ duration = '1s', raet = 10 }]",
+        "stages = [{ duration = '1', rate = 10 }]",
+        "stages = [{ duration = '1s', rate = -1 }]",
+        "stages = [{ duration = '1s', rate = true }]",
+        "stages = [{ duration = '1s' }]\n[thresholds]\nfailed = { treshold = 'rate<1' }",
+        "stages = [{ duration = '1s' }]\n[mix.a]\ncalls = [{ methd = 'x' }]",
+    ];
+    assert!(validator.is_valid(&json(&format!("{least}stages = [{{ duration = '1s' }}]"))));
+    for text in wrong {
+        assert!(!validator.is_valid(&json(&format!("{least}{text}"))), "{text}");
+    }
+}
+
+/// What a plan with these mixes and thresholds is refused for: the keys.
+fn refused(rest: &str) -> Vec<String> {
+    let text = format!(
+        "[[scenario]]\nname = 'load'\nmix = 'm'\nworkers_max = 1\n\
+         stages = [{{ name = 's', duration = '9s', rate = 1 }}]\n{rest}"
+    );
+    let problems = read(&text, "t", &[]).unwrap_err();
+    problems.list.into_iter().map(|problem| problem.key).collect()
+}
+
+#[test]
+fn a_problem_elsewhere_hides_no_name_that_certainly_does_not_exist() {
+    let thresholds = "[thresholds]\n\"failed{method:eth_callMany}\" = 'rate<0.1'\n\
+                      \"latency{method:eth_call}\" = 'rate<1'\n\"latency{stage:t}\" = 'p(9)<1'\n";
+    let (many, one) =
+        ("thresholds.failed{method:eth_callMany}", "thresholds.latency{method:eth_call}");
+    let stage = "thresholds.latency{stage:t}";
+    let right = "[mix.m]\ncalls = [{ method = 'eth_call' }]\n";
+    assert_eq!(refused(&format!("{right}{thresholds}")), [many, one, stage]);
+    // A call with a problem still names its method.
+    let params = "[mix.m]\ncalls = [{ method = 'eth_call', params = 3 }]\n";
+    let refused_params = refused(&format!("{params}{thresholds}"));
+    assert_eq!(refused_params, ["mix.m.calls.params", many, one, stage]);
+    // A misspelt key may have named the unknown method.
+    let misspelt = "[mix.m]\ncalls = [{ method = 'eth_call' }, { methd = 'eth_callMany' }]\n";
+    let refused_misspelt = refused(&format!("{misspelt}{thresholds}"));
+    assert_eq!(refused_misspelt, ["mix.m.calls.method", "mix.m.calls.methd", one, stage]);
+    let none = "[mix.m]\ncals = [{ method = 'eth_call' }]\n";
+    assert_eq!(refused(&format!("{none}{thresholds}")), ["mix.m.cals", stage]);
 }
 
 #[test]

@@ -23,8 +23,7 @@ const MASKED_LABEL_BYTES_MIN: usize = 16;
 /// Longest URL.
 const URL_BYTES_MAX: usize = 2048;
 
-/// What stands in place of a secret.
-pub const MASK: &str = "***";
+pub use settings::MASK;
 
 /// A URL, taken apart.
 #[derive(Clone, PartialEq, Eq)]
@@ -115,6 +114,41 @@ pub fn masked(text: &str) -> String {
         scheme if OTHER_SCHEMES.contains(&scheme) => format!("{scheme}://{shown}"),
         _ => MASK.to_owned(),
     }
+}
+
+/// A URL as it is written in a plan, without its secrets. References such as `${env:NAME}` are none,
+/// and stay.
+pub(super) fn masked_written(text: &str) -> String {
+    const OPEN: &str = "${";
+    let whole = text.strip_prefix("${env:").and_then(|text| text.strip_suffix('}'));
+    if let Some((name, default)) = whole.and_then(|inside| inside.split_once(":-"))
+        && !name.contains('}')
+    {
+        return format!("${{env:{name}:-{}}}", masked(default));
+    }
+    // A word that no masking touches stands for each reference while the rest is masked.
+    let stand_in = |at: usize| {
+        let letter = |place: u32| (b'a' + (at / 26usize.pow(place) % 26) as u8) as char;
+        format!("envq{}{}", letter(0), letter(1))
+    };
+    let (mut plain, mut references, mut rest) = (String::new(), Vec::new(), text);
+    while let Some(at) = rest.find(OPEN) {
+        let Some(end) = rest[at..].find('}') else { return MASK.to_owned() };
+        let reference = &rest[at..=at + end];
+        if reference.contains(":-") {
+            return MASK.to_owned();
+        }
+        plain.push_str(&rest[..at]);
+        plain.push_str(&stand_in(references.len()));
+        references.push(reference);
+        rest = &rest[at + end + 1..];
+    }
+    plain.push_str(rest);
+    let mut shown = masked(&plain);
+    for (at, reference) in references.iter().enumerate() {
+        shown = shown.replace(&stand_in(at), reference);
+    }
+    shown
 }
 
 fn shown(uri: &http::Uri, place: &str, user: bool) -> String {

@@ -48,6 +48,30 @@ fn faults() {
 }
 
 #[test]
+fn formulas_where_a_file_allows_them() {
+    let environment = |name: &str| (name == "A").then(|| "1".to_owned());
+    let given = [("n".to_owned(), 2.0)];
+    let world = World::new(Path::new("/nowhere"), &environment).with_formulas(&given);
+    assert_eq!(world.set_variable("n", 7.0), 2.0, "what is given holds");
+    let cases = [
+        ("${n * 30}s and ${n}", Ok("60s and 2")),
+        ("${env:A}${env:B:-x}", Ok("1x")),
+        ("$${n}", Ok("${n}")),
+        ("${A}", Err("A: there is no such variable")),
+        ("${env:B}", Err("the environment variable B is not set or empty")),
+        (
+            "${env:1}",
+            Err("what stands in ${…} is neither env:NAME, env:NAME:-default nor file:PATH"),
+        ),
+        ("${n", Err("${ is not closed by }")),
+    ];
+    for (text, expected) in cases {
+        let expanded = expand(text, &world);
+        assert_eq!(expanded.as_deref().map_err(String::as_str), expected, "{text}");
+    }
+}
+
+#[test]
 fn files_lose_their_last_line_end_and_have_a_bound() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("key"), "secret\n").unwrap();

@@ -37,6 +37,9 @@ impl Scalar for Bool {
     fn parse(input: Input<'_>) -> Result<bool, String> {
         match input {
             Input::Bool(on) => Ok(on),
+            // A variable holds 1 or 0.
+            Input::Text("1") => Ok(true),
+            Input::Text("0") => Ok(false),
             Input::Text(text) => text.parse().map_err(|_| "neither true nor false".to_owned()),
             _ => Err("a number does not fit here".to_owned()),
         }
@@ -145,9 +148,15 @@ fn thousandths(number: i64) -> f64 {
 /// A length of time such as `"250ms"`, within bounds in milliseconds.
 pub struct Duration<const MIN: u64, const MAX: u64>;
 
-/// Units of durations, with their length in milliseconds.
-const DURATION_UNITS: [(&str, u64); 5] =
-    [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+/// Units of durations, with their length in microseconds.
+const DURATION_UNITS: [(&str, u64); 6] = [
+    ("us", 1),
+    ("ms", 1000),
+    ("s", 1_000_000),
+    ("m", 60_000_000),
+    ("h", 3_600_000_000),
+    ("d", 86_400_000_000),
+];
 
 impl<const MIN: u64, const MAX: u64> Scalar for Duration<MIN, MAX> {
     type Value = time::Duration;
@@ -162,7 +171,7 @@ impl<const MIN: u64, const MAX: u64> Scalar for Duration<MIN, MAX> {
     }
 
     fn schema() -> Json {
-        json!({ "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)? *(ms|s|m|h|d)$" })
+        json!({ "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)? *(us|ms|s|m|h|d)$" })
     }
 
     fn placeholder() -> time::Duration {
@@ -182,27 +191,27 @@ impl<const MIN: u64, const MAX: u64> Scalar for Duration<MIN, MAX> {
     }
 }
 
-/// Reads a duration: a number, which may have a fraction, and one of the units ms, s, m, h, d.
+/// Reads a duration: a number, which may have a fraction, and one of the units us, ms, s, m, h, d.
 ///
 /// # Errors
 /// What is wrong with the text.
 pub fn duration(text: &str) -> Result<time::Duration, String> {
     let (number, unit) = split_unit(text);
-    let Some((_, unit_ms)) = DURATION_UNITS.iter().find(|(name, _)| *name == unit) else {
-        return Err("a duration has one of the units ms, s, m, h, d".to_owned());
+    let Some((_, unit_us)) = DURATION_UNITS.iter().find(|(name, _)| *name == unit) else {
+        return Err("a duration has one of the units us, ms, s, m, h, d".to_owned());
     };
     let number: f64 = number.parse().map_err(|_| "a duration is a number and a unit")?;
-    let seconds = number * *unit_ms as f64 / 1000.0;
+    let seconds = number * *unit_us as f64 / 1e6;
     time::Duration::try_from_secs_f64(seconds).map_err(|_| "out of range".to_owned())
 }
 
 /// A duration in the largest unit in which it is whole.
 pub fn shown_duration(duration: time::Duration) -> String {
-    let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let whole =
-        DURATION_UNITS.iter().rev().find(|(_, unit)| ms >= *unit && ms.is_multiple_of(*unit));
+        DURATION_UNITS.iter().rev().find(|(_, unit)| us >= *unit && us.is_multiple_of(*unit));
     match whole {
-        Some((name, unit)) => format!("{}{name}", ms / unit),
+        Some((name, unit)) => format!("{}{name}", us / unit),
         None => "0s".to_owned(),
     }
 }

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use serde_json::{Value as Json, json};
 
 use super::ValueType;
+use crate::MASK;
 use crate::diff::Collector;
 use crate::report::At;
 use crate::schema;
@@ -144,6 +145,84 @@ impl<V: ValueType> ValueType for Map<V> {
 
     fn masked(text: &str) -> Option<String> {
         V::masked(text)
+    }
+}
+
+/// A value whose meaning depends on its free key, such as an HTTP header.
+pub trait Pair {
+    /// What the program gets.
+    type Value: Clone + Debug + PartialEq + Send + Sync + 'static;
+
+    /// What a table of them is: "a table of headers".
+    fn noun() -> String;
+    /// What is allowed.
+    fn allowed() -> String;
+    /// Reads one.
+    ///
+    /// # Errors
+    /// What is wrong with the key or the value, without the value itself: it may be a secret.
+    fn parse(key: &str, text: &str) -> Result<Self::Value, String>;
+    /// A text as diagnostics show it, its quotes included; `None` as it is written.
+    fn masked(_text: &str) -> Option<String> {
+        Some(MASK.to_owned())
+    }
+}
+
+/// A table of [`Pair`]s, in the order of their keys.
+pub struct Pairs<P>(PhantomData<P>);
+
+impl<P: Pair> ValueType for Pairs<P> {
+    type Value = Vec<P::Value>;
+    const EMPTY: &'static str = "{}";
+
+    fn noun() -> String {
+        P::noun()
+    }
+
+    fn allowed() -> String {
+        P::allowed()
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "object", "additionalProperties": { "type": "string" } })
+    }
+
+    fn placeholder() -> Self::Value {
+        Vec::new()
+    }
+
+    fn of_default(_: &str) -> Result<Self::Value, String> {
+        Err("a table has no default but an empty one".to_owned())
+    }
+
+    fn masked(text: &str) -> Option<String> {
+        P::masked(text)
+    }
+
+    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+        let Tree::Table(members) = &item.tree else {
+            return reader.wrong_type::<Self>(item, at);
+        };
+        let mut members: Vec<_> = members.iter().collect();
+        members.sort_by_key(|member| member.key.to_ascii_lowercase());
+        let mut pairs = Vec::with_capacity(members.len());
+        for member in members {
+            let read = match &member.item.tree {
+                Tree::Text(text) => {
+                    reader.expand(text).and_then(|text| P::parse(&member.key, &text))
+                }
+                _ => Err("not a text".to_owned()),
+            };
+            match read {
+                Ok(pair) => pairs.push(pair),
+                Err(message) => {
+                    let path = format!("{}.{}", at.path, member.key);
+                    let at = At { path, span: Some(member.span.clone()), table: None };
+                    reader.report().missing(&at, message, P::allowed());
+                }
+            }
+        }
+        Some(pairs)
     }
 }
 

@@ -1,14 +1,11 @@
 //! Mixes: what iterations do, from the plan itself, from files, or shipped with the program.
 
-use super::super::fault::{Faults, Report};
-use super::super::field::{MIX, STEP, Section};
-use super::super::file::{self, Entry, Written};
-use super::super::formula::Variables;
-use super::super::kind::Value;
-use super::super::nearest::not_found;
+use settings::value::Name;
+use settings::{At, Diagnostics, Input, Key, Report, Scalar, TEXT_BYTES_MAX, not_found};
+
 use super::super::requests::{self, METHODS_MAX, Methods};
-use super::super::{Mix, Step, Template, Weighted, World, params, shipped};
-use super::refuse;
+use super::super::tables::{CallTable, MixTable, PlanFile, Request, ScenarioTable, StepTable};
+use super::super::{Mix, Step, Template, Weighted, World, shipped};
 
 /// Steps of one iteration.
 const STEPS_MAX: usize = 100;
@@ -17,7 +14,7 @@ const CALLS_MAX: usize = 10_000;
 
 /// All mixes that a plan can name.
 pub(super) struct Mixes {
-    /// The plan's own, by name; none where one has faults.
+    /// The plan's own, by name; `None` where one has problems.
     own: Vec<(String, Option<Mix>)>,
     /// Those that a scenario names, in the order of their indexes.
     pub(super) used: Vec<Mix>,
@@ -29,30 +26,27 @@ impl Mixes {
     /// Reads the plan's own mixes. Methods of a mix that no scenario names are not called, so they
     /// do not become methods of the plan.
     pub(super) fn read(
-        written: &Written,
+        file: &PlanFile,
         world: &World<'_>,
         methods: &mut Methods,
         report: &mut Report<'_>,
     ) -> Mixes {
-        let named: Vec<String> = written
-            .all(&super::super::field::SCENARIO)
-            .filter_map(|scenario| scenario.chosen("mix").map(Value::text))
-            .collect();
+        let named = |name: &String| file.scenario.iter().any(|scenario| *scenario.mix == *name);
         let mut mixes = Mixes { own: Vec::new(), used: Vec::new(), warnings: Vec::new() };
-        for entry in written.all(&MIX) {
-            if let Err(message) = super::super::kind::check_name(&entry.name) {
-                let allowed = Some(super::super::kind::Kind::Name.to_string());
-                report.fault(entry.span.as_ref(), entry.path.clone(), None, message, allowed);
+        let unnamed = |scenario: &ScenarioTable| scenario.mix.readable().is_none();
+        methods.are_partial = file.scenario.is_empty() || file.scenario.iter().any(unnamed);
+        for (name, table) in file.mix.iter() {
+            if let Err(message) = <Name as Scalar>::parse(Input::Text(name)) {
+                report.missing(&table.at, message, <Name as Scalar>::allowed());
             }
-            let used = named.contains(&entry.name);
+            let used = named(name);
             let mut unused_methods = Methods::default();
             let methods = if used { &mut *methods } else { &mut unused_methods };
-            let variables = &written.variables;
-            let mix = Reading { world, variables, methods, report }.own(entry);
+            let mix = Reading { world, methods, report }.own(name, table);
             if !used {
-                mixes.warnings.push(format!("no scenario names the mix {}", entry.name));
+                mixes.warnings.push(format!("no scenario names the mix {name}"));
             }
-            mixes.own.push((entry.name.clone(), mix));
+            mixes.own.push((name.clone(), mix));
         }
         mixes
     }
@@ -60,23 +54,25 @@ impl Mixes {
     /// The index of the mix that a scenario names.
     pub(super) fn index(
         &mut self,
-        scenario: &Entry,
-        world_methods: &mut Methods,
+        scenario: &ScenarioTable,
+        methods: &mut Methods,
         report: &mut Report<'_>,
     ) -> Option<usize> {
-        let name = scenario.chosen("mix")?.text();
-        if let Some(at) = self.used.iter().position(|mix| mix.name == name) {
+        let name = scenario.mix.readable()?;
+        if let Some(at) = self.used.iter().position(|mix| mix.name == *name) {
             return Some(at);
         }
-        let own = self.own.iter().find(|(own, _)| *own == name);
-        let mix = match (own, shipped::text(&name)) {
+        let own = self.own.iter().find(|(own, _)| own == name);
+        let mix = match (own, shipped::text(name)) {
             (Some((_, mix)), _) => mix.clone()?,
-            (None, Some(text)) => of_shipped(&name, text, world_methods),
+            (None, Some(text)) => of_shipped(name, text, methods),
             (None, None) => {
-                let mut known: Vec<_> = self.own.iter().map(|(name, _)| name.as_str()).collect();
-                known.extend(shipped::MIXES.iter().map(|(name, _)| *name));
-                let (message, allowed) = not_found("mix", &name, &known);
-                refuse(report, scenario, "mix", &message, &allowed);
+                let own = self.own.iter().map(|(name, _)| name.as_str());
+                let known: Vec<_> =
+                    own.chain(shipped::MIXES.iter().map(|(name, _)| *name)).collect();
+                let (message, allowed) = not_found("mix", name, &known);
+                report.error(&scenario.mix, message, allowed);
+                methods.are_partial = true;
                 return None;
             }
         };
@@ -85,210 +81,201 @@ impl Mixes {
     }
 }
 
-/// A mix that is shipped with the program; that it has no faults is a test's business.
+/// A mix that is shipped with the program; a test reads all of them.
 fn of_shipped(name: &str, text: &str, methods: &mut Methods) -> Mix {
     of_text(name, name, text, methods).expect("a test reads every shipped mix")
 }
 
-/// A mix from a text that holds its keys.
+/// A mix from a text that holds its keys. The text names no files, variables or environment.
 ///
 /// # Errors
-/// All faults of the text.
+/// All problems of the text.
 pub(in crate::plan) fn of_text(
     name: &str,
     file: &str,
     text: &str,
     methods: &mut Methods,
-) -> Result<Mix, Faults> {
-    let mut report = Report::of_file(file, text);
+) -> Result<Mix, Diagnostics> {
     let world = World::closed();
-    let mix = file::read_mix(&mut report, &MIX).and_then(|mut entry| {
-        entry.name = name.to_owned();
-        if entry.set("file").is_some() {
-            refuse(&mut report, &entry, "file", "a file of a mix names no other", "its keys");
+    let (table, mut report) = settings::read::<MixTable>(text, file, &world.settings());
+    let mix = table.and_then(|table| {
+        if table.file.is_set() {
+            report.error(&table.file, "a file of a mix names no other", "its keys");
         }
-        Reading { world: &world, variables: &[], methods, report: &mut report }.mix(&entry)
+        Reading { world: &world, methods, report: &mut report }.mix(name, &table)
     });
     match mix {
-        Some(mix) if !report.has_faults() => Ok(mix),
+        Some(mix) if !report.has_errors() => Ok(mix),
         _ => Err(report.finish()),
     }
 }
 
 struct Reading<'a, 'r, 't> {
     world: &'a World<'a>,
-    variables: &'a Variables,
     methods: &'a mut Methods,
     report: &'r mut Report<'t>,
 }
 
 impl Reading<'_, '_, '_> {
     /// A mix of the plan: its keys, or a file of them.
-    fn own(&mut self, entry: &Entry) -> Option<Mix> {
-        let Some(set) = entry.set("file") else { return self.mix(entry) };
-        let Value::Text(name) = set.value.clone() else { return None };
-        if ["step", "calls", "requests", "bodies"].iter().any(|key| entry.set(key).is_some()) {
+    fn own(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
+        let Some(file) = &*table.file else { return self.mix(name, table) };
+        let others = [&table.step.at, &table.calls.at, &table.requests.at, &table.bodies.at];
+        if others.into_iter().any(At::is_written) {
             let message = "the file and the mix's own keys cannot both be";
-            refuse(self.report, entry, "file", message, "one of them");
+            self.report.error(&table.file, message, "one of them");
             return None;
         }
-        let text = match self.world.text(&name, file::TEXT_BYTES_MAX) {
+        let text = match self.world.text(file, TEXT_BYTES_MAX) {
             Ok(text) => text,
             Err(message) => {
-                refuse(self.report, entry, "file", &message, "a file with the keys of a mix");
+                self.methods.are_partial = true;
+                self.report.error(&table.file, message, "a file with the keys of a mix");
                 return None;
             }
         };
-        match of_text(&entry.name, &name, &text, self.methods) {
+        match of_text(name, file, &text, self.methods) {
             Ok(mix) => Some(mix),
-            Err(faults) => {
-                self.report.adopt(Some(&set.span), faults);
+            Err(problems) => {
+                self.methods.are_partial = true;
+                self.report.absorb(problems);
                 None
             }
         }
     }
 
-    fn mix(&mut self, entry: &Entry) -> Option<Mix> {
-        let faults = self.report.count();
-        let steps = match entry.chosen("step").map(Value::entries) {
-            Some(steps) => {
-                for key in ["calls", "requests", "bodies", "weights_sum"] {
-                    if entry.set(key).is_some() {
-                        let message = "a mix with steps has no such key of its own";
-                        refuse(self.report, entry, key, message, "this key in a step");
-                    }
+    fn mix(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
+        let problems = self.report.count();
+        let request = table.request();
+        let steps = match table.step.is_set() {
+            true => {
+                for at in request.keys().into_iter().filter(|at| at.is_written()) {
+                    let message = "a mix with steps has no such key of its own";
+                    self.report.error(at, message, "this key in a step");
                 }
-                self.steps(entry, &steps)
+                self.steps(&table.step)
             }
-            None => self.step(entry, &MIX).into_iter().collect(),
+            false => self.step(&request).into_iter().collect(),
         };
-        let whole = self.report.count() == faults && !steps.is_empty();
-        whole.then(|| Mix { name: entry.name.clone(), steps })
+        let whole = self.report.count() == problems && !steps.is_empty();
+        whole.then(|| Mix { name: name.to_owned(), steps })
     }
 
-    fn steps(&mut self, entry: &Entry, steps: &[Entry]) -> Vec<Step> {
-        if steps.is_empty() || steps.len() > STEPS_MAX {
-            let allowed = format!("1 to {STEPS_MAX} steps");
-            refuse(
-                self.report,
-                entry,
-                "step",
-                "an iteration makes no request, or too many",
-                &allowed,
-            );
+    fn steps(&mut self, steps: &Key<Vec<StepTable>>) -> Vec<Step> {
+        if steps.is_empty_list() || steps.len() > STEPS_MAX {
+            let message = "an iteration makes no request, or too many";
+            self.report.error(steps, message, format!("1 to {STEPS_MAX} steps"));
             return Vec::new();
         }
-        steps.iter().filter_map(|step| self.step(step, &STEP)).collect()
+        steps.iter().filter_map(|step| self.step(&step.request())).collect()
     }
 
-    fn step(&mut self, entry: &Entry, section: &'static Section) -> Option<Step> {
-        debug_assert!(std::ptr::eq(entry.section, section));
-        let ways: Vec<_> = ["calls", "requests", "bodies"]
-            .into_iter()
-            .filter(|key| entry.set(key).is_some())
-            .collect();
-        if entry.set("weights_sum").is_some() && ways != ["calls"] {
-            refuse(self.report, entry, "weights_sum", "there are no weights", "with calls only");
+    /// One request. What it fails to read may name methods, except for calls, which name theirs.
+    fn step(&mut self, request: &Request<'_>) -> Option<Step> {
+        let step = self.request(request);
+        self.methods.are_partial |= step.is_none() && !request.calls.is_set();
+        step
+    }
+
+    fn request(&mut self, request: &Request<'_>) -> Option<Step> {
+        let Request { calls, weights_sum, requests, bodies, .. } = request;
+        let ways = [&calls.at, &requests.at, &bodies.at];
+        let mut ways = ways.into_iter().filter(|at| at.is_written());
+        let (first, second) = (ways.next(), ways.next());
+        if weights_sum.is_set() && (second.is_some() || !calls.is_set()) {
+            self.report.error(*weights_sum, "there are no weights", "with calls only");
         }
-        match ways.as_slice() {
-            ["calls"] => self.choose(entry),
-            ["requests"] => self.requests(entry),
-            ["bodies"] => self.bodies(entry),
-            [] if entry.faulty => None,
-            [] => {
-                let message = "a request has calls, requests or bodies";
-                let (span, path) = (entry.span.as_ref(), entry.path.clone());
-                self.report.fault(span, path, None, message, Some("one of them".to_owned()));
-                None
-            }
-            [first, ..] => {
+        match (first, second) {
+            (Some(first), Some(_)) => {
                 let message = "says in two ways what is sent";
-                refuse(self.report, entry, first, message, "one of calls, requests, bodies");
+                self.report.error(first, message, "one of calls, requests, bodies");
                 None
             }
+            (None, _) => {
+                if !self.report.is_faulty(request.at) {
+                    let message = "a request has calls, requests or bodies";
+                    self.report.missing(request.at, message, "one of them");
+                }
+                None
+            }
+            _ if calls.is_set() => self.choose(request),
+            _ if requests.is_set() => self.requests(requests),
+            _ => self.bodies(bodies),
         }
     }
 
-    fn choose(&mut self, entry: &Entry) -> Option<Step> {
-        let calls = entry.chosen("calls")?.entries();
-        if calls.is_empty() || calls.len() > CALLS_MAX {
-            let allowed = format!("1 to {CALLS_MAX} calls");
-            refuse(self.report, entry, "calls", "no call, or too many", &allowed);
+    fn choose(&mut self, request: &Request<'_>) -> Option<Step> {
+        let Request { calls, weights_sum, .. } = request;
+        if calls.is_empty_list() || calls.len() > CALLS_MAX {
+            self.report.error(*calls, "no call, or too many", format!("1 to {CALLS_MAX} calls"));
             return None;
         }
         let weighted: Vec<_> = calls.iter().filter_map(|call| self.call(call)).collect();
         let sum: f64 = weighted.iter().map(|call| call.weight).sum();
-        if let Some(meant) = entry.chosen("weights_sum").map(Value::number)
+        if let Some(meant) = ***weights_sum
             && weighted.len() == calls.len()
             && (sum - meant).abs() > 1e-6 * meant.max(1.0)
         {
             let message = format!("the weights add up to {}, not to {meant}", rounded(sum));
             let allowed = "weights that add up to it, or their true sum";
-            refuse(self.report, entry, "weights_sum", &message, allowed);
+            self.report.error(*weights_sum, message, allowed);
         }
-        Some(Step::Choose(weighted))
+        (weighted.len() == calls.len()).then_some(Step::Choose(weighted))
     }
 
-    fn call(&mut self, entry: &Entry) -> Option<Weighted> {
-        let params = match entry.chosen("params") {
-            Some(Value::Tree(node)) => {
-                params::read(&node, &entry.key("params"), self.variables, self.report)
-            }
-            _ => Some(params::none()),
+    fn call(&mut self, table: &CallTable) -> Option<Weighted> {
+        if *table.weight == 0.0 {
+            let allowed = "a weight above 0, or no such call";
+            self.report.error(&table.weight, "the call is never made", allowed);
+        }
+        let Some(method) = table.method.readable() else {
+            self.methods.are_partial = true;
+            return None;
         };
-        let method = entry.chosen("method")?.text();
-        let known = self.methods.names().iter().any(|name| **name == *method);
-        if !known && self.methods.names().len() >= METHODS_MAX {
-            let allowed = format!("at most {METHODS_MAX}");
-            refuse(self.report, entry, "method", "too many methods", &allowed);
+        if !self.methods.fits(method) {
+            self.report.error(&table.method, "too many methods", format!("at most {METHODS_MAX}"));
             return None;
         }
-        let template = Template { method: self.methods.index(&method), params: params? };
-        Some(Weighted { weight: entry.value("weight").number(), template })
+        let method = self.methods.index(method);
+        let params = table.params.readable()?.clone();
+        Some(Weighted { weight: *table.weight, template: Template { method, params } })
     }
 
-    fn requests(&mut self, entry: &Entry) -> Option<Step> {
-        let set = entry.set("requests")?;
-        let Value::Text(name) = set.value.clone() else { return None };
-        let bytes = match self.world.bytes(&name, requests::FILE_BYTES_MAX) {
-            Ok(bytes) => bytes,
+    fn requests(&mut self, key: &Key<Option<String>>) -> Option<Step> {
+        let name = key.as_ref()?;
+        let read = match self.world.bytes(name, requests::FILE_BYTES_MAX) {
+            Ok(bytes) => requests::read(name, &bytes, self.methods),
             Err(message) => {
-                refuse(self.report, entry, "requests", &message, "a file of requests, or \"-\"");
+                self.report.error(key, message, "a file of requests, or \"-\"");
                 return None;
             }
         };
-        match requests::read(&name, &bytes, self.methods) {
+        match read {
             Ok(bodies) => Some(Step::Replay(bodies)),
-            Err(faults) => {
-                self.report.adopt(Some(&set.span), faults);
+            Err(problems) => {
+                self.report.absorb(problems);
                 None
             }
         }
     }
 
-    fn bodies(&mut self, entry: &Entry) -> Option<Step> {
-        let texts = entry.chosen("bodies")?.texts();
+    fn bodies(&mut self, key: &Key<Option<Vec<String>>>) -> Option<Step> {
+        let texts = key.as_ref()?;
         if texts.is_empty() {
-            refuse(self.report, entry, "bodies", "is empty", "at least one body");
+            self.report.error(key, "is empty", "at least one body");
             return None;
         }
         let mut bodies = Vec::with_capacity(texts.len());
-        for text in texts {
+        for (at, text) in texts.iter().enumerate() {
             match requests::of_body(text.trim().as_bytes(), self.methods) {
                 Ok(body) => bodies.push(body),
                 Err(message) => {
-                    refuse(
-                        self.report,
-                        entry,
-                        "bodies",
-                        &message,
-                        "JSON-RPC calls, or batches of them",
-                    );
-                    return None;
+                    let allowed = "JSON-RPC calls, or batches of them";
+                    self.report.error(&key.element(at), message, allowed);
                 }
             }
         }
-        Some(Step::Replay(bodies))
+        (bodies.len() == texts.len()).then_some(Step::Replay(bodies))
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use super::super::fault::Report;
-use super::super::field::{SCENARIO, WORKERS_MAX};
-use super::super::file::{Entry, Written};
-use super::super::kind::Value;
+use settings::{At, Key, Located, Report};
+
 use super::super::requests::Methods;
-use super::super::{Batch, Late, Model, Scenario, Stage, level_at};
+use super::super::tables::{BatchTable, PlanFile, ScenarioTable, StageTable, WORKERS_MAX};
+use super::super::values::{LateName, ModelName};
+use super::super::{Late, Model, Scenario, Stage, level_at};
 use super::mixes::Mixes;
-use super::refuse;
 use crate::plan::threshold::parse::StageName;
 
 /// Stages of one plan, steps included.
@@ -17,67 +16,82 @@ const STAGES_MAX: usize = 5000;
 /// Scenarios of one plan.
 const SCENARIOS_MAX: usize = 1000;
 
+/// How thresholds name the stages of a plan.
+#[derive(Default)]
+pub(super) struct StageNames {
+    /// Each stage at its index.
+    pub(super) list: Vec<StageName>,
+    /// True if a stage or a scenario is missing or has no name because its table has a problem.
+    pub(super) are_partial: bool,
+}
+
 /// All scenarios, and how thresholds name all stages.
 pub(super) fn check(
-    written: &Written,
+    file: &PlanFile,
     mixes: &mut Mixes,
     methods: &mut Methods,
     report: &mut Report<'_>,
-) -> (Vec<Scenario>, Vec<StageName>) {
-    let mut checked = Checked { scenarios: Vec::new(), names: Vec::new() };
-    let entries: Vec<_> = written.all(&SCENARIO).collect();
-    if entries.is_empty() {
-        let message = "there is no scenario, so nothing is sent";
-        report.fault(None, "scenario", None, message, Some("[[scenario]]".to_owned()));
+) -> (Vec<Scenario>, StageNames) {
+    let mut checked = Checked { scenarios: Vec::new(), names: StageNames::default() };
+    let tables = &file.scenario;
+    checked.names.are_partial = tables.is_empty();
+    if tables.is_empty() && tables.readable().is_some() {
+        report.missing(&tables.at, "there is no scenario, so nothing is sent", "[[scenario]]");
     }
-    if entries.len() > SCENARIOS_MAX {
-        let allowed = Some(format!("at most {SCENARIOS_MAX}"));
-        report.fault(entries[0].span.as_ref(), "scenario", None, "too many scenarios", allowed);
+    if tables.len() > SCENARIOS_MAX {
+        report.error(tables, "too many scenarios", format!("at most {SCENARIOS_MAX}"));
         return (checked.scenarios, checked.names);
     }
-    for (at, entry) in entries.into_iter().enumerate() {
-        let mix = mixes.index(entry, methods, report);
-        checked.scenario(at, entry, mix, report);
+    for (at, table) in tables.iter().enumerate() {
+        let mix = mixes.index(table, methods, report);
+        checked.scenario(at, table, mix, report);
     }
     (checked.scenarios, checked.names)
 }
 
 struct Checked {
     scenarios: Vec<Scenario>,
-    names: Vec<StageName>,
+    names: StageNames,
 }
 
 impl Checked {
-    fn scenario(&mut self, at: usize, entry: &Entry, mix: Option<usize>, report: &mut Report<'_>) {
-        let name = entry.chosen("name").map(Value::text);
-        let name = name.unwrap_or_else(|| format!("scenario-{}", at + 1));
+    fn scenario(
+        &mut self,
+        at: usize,
+        table: &ScenarioTable,
+        mix: Option<usize>,
+        report: &mut Report<'_>,
+    ) {
+        let name = (*table.name).clone().unwrap_or_else(|| format!("scenario-{}", at + 1));
         if self.scenarios.iter().any(|scenario| scenario.name == name) {
-            let span = entry.span_of("name");
             let message = format!("two scenarios are called {name}");
-            report.fault(span, entry.key("name"), None, message, Some("another name".to_owned()));
+            report.error(&table.name, message, "another name");
         }
-        let closed = entry.value("model").choice() == "closed";
-        model_keys(entry, closed, report);
-        let stages = self.stages(&name, entry, closed, report);
+        let closed = *table.model == ModelName::Closed;
+        model_keys(table, closed, report);
+        let stages = self.stages(&name, table, closed, report);
         let most = stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max);
-        if !stages.is_empty() && most == 0.0 && !entry.faulty {
-            refuse(report, entry, "stages", "never begin an iteration", "a level above 0");
+        let is_faulty = report.is_faulty(&table.at);
+        self.names.are_partial |= is_faulty;
+        let whole = !stages.is_empty() && !is_faulty;
+        if whole && most == 0.0 {
+            report.error(&table.stages, "never begin an iteration", "a level above 0");
         }
         let scenario = Scenario {
             name,
-            start: entry.value("start").duration(),
-            model: model(entry, closed),
-            workers_max: workers(entry, closed, most, report),
+            start: *table.start,
+            model: model(table, closed),
+            workers_max: workers(table, closed, most, report),
             stages,
-            // Without its mix the plan has a fault and is given up.
+            // Without its mix the plan has an error and is given up.
             mix: mix.unwrap_or_default(),
-            pause: entry.value("pause").duration(),
-            batch: batch(entry),
-            iterations_max: entry.chosen("iterations").map(Value::count),
-            grace: entry.value("grace").duration(),
+            pause: *table.pause,
+            batch: table.batch.as_ref().map(BatchTable::values),
+            iterations_max: *table.iterations,
+            grace: *table.grace,
         };
-        if !scenario.stages.is_empty() && scenario.duration().is_zero() && !entry.faulty {
-            refuse(report, entry, "stages", "take no time at all", "a duration above 0");
+        if whole && scenario.duration().is_zero() {
+            report.error(&table.stages, "take no time at all", "a duration above 0");
         }
         self.scenarios.push(scenario);
     }
@@ -85,29 +99,24 @@ impl Checked {
     fn stages(
         &mut self,
         scenario: &str,
-        entry: &Entry,
+        table: &ScenarioTable,
         closed: bool,
         report: &mut Report<'_>,
     ) -> Vec<Stage> {
-        let Some(entries) = entry.chosen("stages").map(Value::entries) else { return Vec::new() };
-        if entries.is_empty() {
-            refuse(report, entry, "stages", "is empty", "at least one stage");
+        if table.stages.is_empty_list() {
+            report.error(&table.stages, "is empty", "at least one stage");
         }
-        let first = self.names.len();
+        let first = self.names.list.len();
         let mut stages = Vec::new();
         let mut before = None;
-        for (at, stage) in entries.iter().enumerate() {
-            let name = stage.chosen("name").map(Value::text);
-            let name = name.unwrap_or_else(|| format!("stage-{}", at + 1));
-            let Some(course) = course(stage, closed, &mut before, report) else { continue };
-            if self.names.len() + course.parts > STAGES_MAX {
-                refuse(
-                    report,
-                    entry,
-                    "stages",
-                    "too many stages",
-                    &format!("at most {STAGES_MAX}"),
-                );
+        for (at, stage) in table.stages.iter().enumerate() {
+            let name = (*stage.name).clone().unwrap_or_else(|| format!("stage-{}", at + 1));
+            let Some(course) = course(stage, closed, &mut before, report) else {
+                self.names.are_partial = true;
+                continue;
+            };
+            if self.names.list.len() + course.parts > STAGES_MAX {
+                report.error(&table.stages, "too many stages", format!("at most {STAGES_MAX}"));
                 break;
             }
             for part in 0..course.parts {
@@ -115,15 +124,13 @@ impl Checked {
                     1 => name.clone(),
                     _ => format!("{name}-{}", part + 1),
                 };
-                if self.names[first..].iter().any(|other| other.stage == own) {
-                    let span = stage.span_of("name");
+                if self.names.list[first..].iter().any(|other| other.stage == own) {
                     let message = format!("two stages of this scenario are called {own}");
-                    let allowed = Some("another name".to_owned());
-                    report.fault(span, stage.key("name"), None, message, allowed);
+                    report.error(&stage.name, message, "another name");
                 }
-                stages.push(course.part(part, self.names.len(), own.clone()));
+                stages.push(course.part(part, self.names.list.len(), own.clone()));
                 let (scenario, written) = (scenario.to_owned(), name.clone());
-                self.names.push(StageName { scenario, stage: own, written });
+                self.names.list.push(StageName { scenario, stage: own, written });
             }
         }
         stages
@@ -156,119 +163,105 @@ impl Course {
 
 /// Reads a stage's level. `before` is the level that the stage before it left.
 fn course(
-    stage: &Entry,
+    stage: &StageTable,
     closed: bool,
     before: &mut Option<f64>,
     report: &mut Report<'_>,
 ) -> Option<Course> {
-    let (own, other) = if closed { ("workers", "rate") } else { ("rate", "workers") };
-    if stage.set(other).is_some() {
-        let model = if closed { "closed" } else { "open" };
-        let message = format!("the scenario's model is {model}");
-        refuse(report, stage, other, &message, own);
+    let (own, other, model) = match closed {
+        true => (&stage.workers, &stage.rate, "closed"),
+        false => (&stage.rate, &stage.workers, "open"),
+    };
+    if other.is_set() {
+        report.error(other, format!("the scenario's model is {model}"), own.at.name());
         return None;
     }
     let ways: Vec<_> =
-        [own, "to", "spike"].into_iter().filter(|key| stage.set(key).is_some()).collect();
+        [own, &stage.to, &stage.spike].into_iter().filter(|key| key.is_set()).collect();
     if let [_, second, ..] = ways.as_slice() {
-        refuse(
-            report,
-            stage,
-            second,
-            "gives the level in two ways",
-            "one of rate, workers, to, spike",
-        );
+        report.error(*second, "gives the level in two ways", "one of rate, workers, to, spike");
         return None;
     }
-    for key in ["from", "steps"] {
-        if stage.set(key).is_some() && ways != ["to"] {
-            refuse(report, stage, key, "belongs to a ramp", "together with to");
-            return None;
-        }
+    let of_ramps = [stage.from.located(), stage.steps.located()];
+    if let Some(at) = of_ramps.into_iter().find(|at| at.is_written() && !stage.to.is_set()) {
+        report.error(at, "belongs to a ramp", "together with to");
+        return None;
     }
-    if stage.faulty {
-        // Its level is unknown, and the next stage shall not be faulted for that.
+    if report.is_faulty(&stage.at) {
+        // Its level is unknown, and the next stage shall not be refused for that.
         before.get_or_insert(1.0);
         return None;
     }
-    let level = |key: &str| stage.chosen(key).map(Value::number);
-    let duration = stage.chosen("duration")?.duration();
-    let constant = level(own).or(level("spike"));
-    let (from, to) = match (constant, level("to")) {
+    let constant = own.or(*stage.spike);
+    let (from, to) = match (constant, *stage.to) {
         (Some(level), _) => (level, level),
-        (None, Some(to)) => (level("from").or(*before).unwrap_or(0.0), to),
+        (None, Some(to)) => (stage.from.or(*before).unwrap_or(0.0), to),
         (None, None) => {
             let Some(level) = *before else {
                 let message = "the first stage has no level before it to go on with";
-                let allowed = Some(format!("{own}, to or spike"));
-                report.fault(stage.span.as_ref(), stage.path.clone(), None, message, allowed);
+                report.missing(&stage.at, message, format!("{}, to or spike", own.at.name()));
                 return None;
             };
             (level, level)
         }
     };
-    if level("spike").is_none() {
+    if stage.spike.is_none() {
         *before = Some(to);
     }
-    workers_level(stage, closed, &[own, "from", "to", "spike"], report);
-    let parts = stage.chosen("steps").map_or(1, Value::size);
-    Some(Course { duration, from, to, parts })
+    if closed {
+        workers_levels([own, &stage.from, &stage.to, &stage.spike], report);
+    }
+    Some(Course { duration: *stage.duration, from, to, parts: stage.steps.unwrap_or(1) })
 }
 
-/// Faults levels that no number of workers can have.
-fn workers_level(stage: &Entry, closed: bool, keys: &[&str], report: &mut Report<'_>) {
-    for key in keys.iter().filter(|_| closed) {
-        let level = stage.chosen(key).map(Value::number);
+/// Refuses levels that no number of workers can have.
+fn workers_levels(levels: [&Key<Option<f64>>; 4], report: &mut Report<'_>) {
+    for level in levels {
         if level.is_some_and(|level| level.fract() != 0.0 || level > WORKERS_MAX as f64) {
             let allowed = format!("a whole number up to {WORKERS_MAX}");
-            refuse(report, stage, key, "no number of workers", &allowed);
+            report.error(level, "no number of workers", allowed);
         }
     }
 }
 
-/// Faults keys that mean nothing in the scenario's model.
-fn model_keys(entry: &Entry, closed: bool, report: &mut Report<'_>) {
-    let (keys, model): (&[&str], _) =
-        if closed { (&["late", "queue_max"], "open") } else { (&["pause"], "closed") };
-    for key in keys.iter().filter(|key| entry.set(key).is_some()) {
+/// Refuses keys that mean nothing in the scenario's model.
+fn model_keys(table: &ScenarioTable, closed: bool, report: &mut Report<'_>) {
+    let ScenarioTable { late, queue_max, pause, .. } = table;
+    let (others, model): (&[&At], _) = match closed {
+        true => (&[&late.at, &queue_max.at], "open"),
+        false => (&[&pause.at], "closed"),
+    };
+    for at in others.iter().filter(|at| at.is_written()) {
         let message = format!("only the {model} model has it");
-        refuse(report, entry, key, &message, &format!("model = \"{model}\""));
+        report.error(*at, message, format!("model = \"{model}\""));
     }
-    if !closed && entry.value("late").choice() == "drop" && entry.set("queue_max").is_some() {
-        refuse(report, entry, "queue_max", "nothing waits", "late = \"queue\"");
+    if !closed && **late == LateName::Drop && queue_max.is_set() {
+        report.error(queue_max, "nothing waits", "late = \"queue\"");
     }
 }
 
-fn model(entry: &Entry, closed: bool) -> Model {
-    match (closed, entry.value("late").choice()) {
+fn model(table: &ScenarioTable, closed: bool) -> Model {
+    match (closed, *table.late) {
         (true, _) => Model::Closed,
-        (false, "drop") => Model::Open { late: Late::Drop },
-        (false, _) => Model::Open { late: Late::Queue { max: entry.value("queue_max").size() } },
+        (false, LateName::Drop) => Model::Open { late: Late::Drop },
+        (false, LateName::Queue) => Model::Open { late: Late::Queue { max: *table.queue_max } },
     }
 }
 
-fn workers(entry: &Entry, closed: bool, most: f64, report: &mut Report<'_>) -> usize {
-    let set = entry.chosen("workers_max").map(Value::size);
-    match (set, closed) {
+fn workers(table: &ScenarioTable, closed: bool, most: f64, report: &mut Report<'_>) -> usize {
+    match (*table.workers_max, closed) {
         (Some(workers), true) if (workers as f64) < most => {
             let message = format!("its stages reach {most} workers");
-            refuse(report, entry, "workers_max", &message, &format!("at least {most}, or not set"));
+            report.error(&table.workers_max, message, format!("at least {most}, or not set"));
             workers
         }
         (Some(workers), _) => workers,
         (None, true) => (most.min(WORKERS_MAX as f64) as usize).max(1),
-        (None, false) if entry.faulty => 1,
+        (None, false) if report.is_faulty(&table.at) => 1,
         (None, false) => {
             let message = "must be set in the open model: how many iterations may run at once";
-            let allowed = format!("1 to {WORKERS_MAX}");
-            refuse(report, entry, "workers_max", message, &allowed);
+            report.missing(&table.workers_max.at, message, format!("1 to {WORKERS_MAX}"));
             1
         }
     }
-}
-
-fn batch(entry: &Entry) -> Option<Batch> {
-    let batch = entry.chosen("batch")?.entries().into_iter().next()?;
-    let size = batch.chosen("size")?.size();
-    Some(Batch { probability: batch.value("probability").number(), size })
 }

@@ -17,7 +17,7 @@ fn given(line: &[&str]) -> Result<UrlOptions, clap::Error> {
 }
 
 /// The plan of options at a target that is what its family is asked to be.
-fn planned(url: &str, family: Family, line: &[&str]) -> Result<Plan, Faults> {
+fn planned(url: &str, family: Family, line: &[&str]) -> Result<Plan, Diagnostics> {
     let options = given(line).unwrap_or_else(|error| panic!("{error}"));
     options.plan(url, |_, _| Ok::<_, Infallible>(Some(family))).unwrap()
 }

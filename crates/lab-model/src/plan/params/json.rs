@@ -2,33 +2,32 @@
 //! members stay as they were written.
 
 use std::fmt;
-use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use settings::{Item, Member, Span, Tree};
 
-use super::super::field::DRAW;
-use super::super::file::{Member, Node, Tree};
+use super::DRAW;
 
 /// Nesting that is followed, as deep as nodes read calls (`wire::call::Limits::DEFAULT`).
 const DEPTH_MAX: usize = 128;
 
 /// The tree of a JSON text; all of it stands at `span`. None if the text is not JSON, or nested
 /// deeper than 128.
-pub(super) fn node(text: &str, span: &Range<usize>) -> Option<Node> {
+pub(super) fn item(text: &str, span: &Span) -> Option<Item> {
     let raw: &RawValue = serde_json::from_str(text).ok()?;
     of_raw(raw, span, 0)
 }
 
 /// True if anything in a tree is a generator, or looks like one of another tool.
-pub(super) fn draws(node: &Node) -> bool {
-    match &node.tree {
+pub(super) fn draws(item: &Item) -> bool {
+    match &item.tree {
         Tree::List(list) => list.iter().any(draws),
         Tree::Table(members) => {
             let only = |key: &str| matches!(members.as_slice(), [one] if one.key == key);
             let own = |member: &Member| member.key == DRAW || super::is_name(&member.key);
-            members.iter().any(|member| own(member) || draws(&member.node))
+            members.iter().any(|member| own(member) || draws(&member.item))
                 || only(super::BLOCK)
                 || only(super::JSON)
         }
@@ -37,7 +36,7 @@ pub(super) fn draws(node: &Node) -> bool {
     }
 }
 
-fn of_raw(raw: &RawValue, span: &Range<usize>, depth: usize) -> Option<Node> {
+fn of_raw(raw: &RawValue, span: &Span, depth: usize) -> Option<Item> {
     if depth > DEPTH_MAX {
         return None;
     }
@@ -52,7 +51,7 @@ fn of_raw(raw: &RawValue, span: &Range<usize>, depth: usize) -> Option<Node> {
         b'{' => {
             let Members(members) = serde_json::from_str(text).ok()?;
             let member = |(key, raw): (String, &RawValue)| {
-                Some(Member { key, span: span.clone(), node: of_raw(raw, span, depth + 1)? })
+                Some(Member { key, span: span.clone(), item: of_raw(raw, span, depth + 1)? })
             };
             Tree::Table(members.into_iter().map(member).collect::<Option<_>>()?)
         }
@@ -60,9 +59,9 @@ fn of_raw(raw: &RawValue, span: &Range<usize>, depth: usize) -> Option<Node> {
         b't' => Tree::Bool(true),
         b'f' => Tree::Bool(false),
         b'n' => Tree::Null,
-        _ => Tree::Number(text.to_owned()),
+        _ => Tree::Float(text.to_owned()),
     };
-    Some(Node { span: span.clone(), tree })
+    Some(Item { span: span.clone(), tree })
 }
 
 /// The members of an object in their order.

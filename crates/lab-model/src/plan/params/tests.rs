@@ -68,8 +68,8 @@ fn json_texts_stand_as_they_are_unless_they_draw() {
 fn deep_json_is_refused_and_not_followed() {
     let span = 0..0;
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-    assert!(super::json::node(&nested(100), &span).is_some());
-    assert!(super::json::node(&nested(200_000), &span).is_none());
+    assert!(super::json::item(&nested(100), &span).is_some());
+    assert!(super::json::item(&nested(200_000), &span).is_none());
 }
 
 /// What a plan with these parameters is refused for.

@@ -3,9 +3,10 @@
 //! k6's grammar and names are understood (<https://grafana.com/docs/k6/latest/using-k6/thresholds/>).
 //! An aggregation that its metric does not have is refused, as there is nothing that it could mean.
 
+use settings::not_found;
+
 use super::{Aggregation, Operator};
 use crate::metrics::{Kind, Metric, Samples, Selector};
-use crate::plan::nearest::not_found;
 
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,17 @@ pub struct Refused {
     pub message: String,
     /// What would be right.
     pub allowed: String,
+    /// The tag whose name is unknown, if that is what is wrong.
+    pub unknown: Option<Tag>,
+}
+
+/// A tag that names a part of the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    /// A method.
+    Method,
+    /// A stage, or all of a scenario.
+    Stage,
 }
 
 /// A stage as thresholds name it.
@@ -41,7 +53,12 @@ pub struct Names<'a> {
 }
 
 fn refused(message: impl Into<String>, allowed: impl Into<String>) -> Refused {
-    Refused { message: message.into(), allowed: allowed.into() }
+    Refused { message: message.into(), allowed: allowed.into(), unknown: None }
+}
+
+fn unknown(tag: Tag, what: &str, name: &str, known: &[&str]) -> Refused {
+    let (message, allowed) = not_found(what, name, known);
+    Refused { message, allowed, unknown: Some(tag) }
 }
 
 /// Reads what a threshold is said of: `METRIC` or `METRIC{TAG:VALUE,…}` with the tags `method`,
@@ -93,8 +110,7 @@ fn method(name: &str, metric: Metric, names: Names<'_>) -> Result<usize, Refused
     }
     names.methods.iter().position(|known| **known == *name).ok_or_else(|| {
         let known: Vec<_> = names.methods.iter().map(|name| &**name).collect();
-        let (message, allowed) = not_found("method in this plan", name, &known);
-        refused(message, allowed)
+        unknown(Tag::Method, "method in this plan", name, &known)
     })
 }
 
@@ -103,8 +119,7 @@ fn stages(name: &str, names: Names<'_>) -> Result<Vec<usize>, Refused> {
     let found = places(names, is);
     if found.is_empty() {
         let known: Vec<_> = names.stages.iter().map(|stage| stage.written.as_str()).collect();
-        let (message, allowed) = not_found("stage", name, &distinct(known));
-        return Err(refused(message, allowed));
+        return Err(unknown(Tag::Stage, "stage", name, &distinct(known)));
     }
     Ok(found)
 }
@@ -113,8 +128,7 @@ fn scenario(name: &str, names: Names<'_>) -> Result<Vec<usize>, Refused> {
     let found = places(names, |stage| stage.scenario == name);
     if found.is_empty() {
         let known: Vec<_> = names.stages.iter().map(|stage| stage.scenario.as_str()).collect();
-        let (message, allowed) = not_found("scenario", name, &distinct(known));
-        return Err(refused(message, allowed));
+        return Err(unknown(Tag::Stage, "scenario", name, &distinct(known)));
     }
     Ok(found)
 }

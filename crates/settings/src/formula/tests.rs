@@ -46,10 +46,3 @@ fn what_is_no_formula_is_refused() {
     let large = format!("1{}", "0".repeat(400));
     assert_eq!(value(&large, &[]), Err("not a finite number".to_owned()));
 }
-
-#[test]
-fn texts_take_values_in() {
-    assert_eq!(replaced("${n * 30}s and ${n}", &variables()), Ok("60s and 2".to_owned()));
-    assert_eq!(replaced("${n", &variables()), Err("${ is not closed by }".to_owned()));
-    assert_eq!(replaced("plain", &variables()), Ok("plain".to_owned()));
-}

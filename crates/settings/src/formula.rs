@@ -1,15 +1,18 @@
-//! Arithmetic in a plan: `30000 * load_percent / 100`.
+//! Arithmetic in a file: `30000 * load_percent / 100`.
 //!
-//! Numbers, names of `[variables]` (bare or as `${name}`), `+ - * /`, parentheses, and `floor`,
-//! `ceil`, `round`, `min`, `max`. It knows nothing about keys or bounds; that is `plan/kind.rs`.
+//! Numbers, names of variables (bare or as `${name}`), `+ - * /`, parentheses, and `floor`, `ceil`,
+//! `round`, `min`, `max`. It knows nothing about keys or bounds; those are the value types.
 
-use super::nearest::not_found;
+use crate::table::not_found;
 
 #[cfg(test)]
 mod tests;
 
-/// The variables of a plan with their values.
-pub(super) type Variables = [(String, f64)];
+/// A variable with its value.
+pub type Variable = (String, f64);
+
+/// The functions that a formula may call.
+pub(crate) const FUNCTIONS: [&str; 5] = ["floor", "ceil", "round", "min", "max"];
 
 /// Deeper nesting than any formula needs; keeps a text of parentheses from using up the stack.
 const DEPTH_MAX: usize = 32;
@@ -18,7 +21,7 @@ const DEPTH_MAX: usize = 32;
 ///
 /// # Errors
 /// What is wrong with it; also if its value is no finite number.
-pub(super) fn value(text: &str, variables: &Variables) -> Result<f64, String> {
+pub fn value(text: &str, variables: &[Variable]) -> Result<f64, String> {
     let mut reader = Reader { text, at: 0, depth: 0, variables };
     let value = reader.sum()?;
     reader.blank();
@@ -31,31 +34,11 @@ pub(super) fn value(text: &str, variables: &Variables) -> Result<f64, String> {
     Ok(value)
 }
 
-/// A text with every `${formula}` in it replaced by its value in the shortest form that reads back
-/// as the same number.
-///
-/// # Errors
-/// What is wrong with one of them.
-pub(super) fn replaced(text: &str, variables: &Variables) -> Result<String, String> {
-    let mut replaced = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("${") {
-        replaced.push_str(&rest[..at]);
-        let Some(end) = rest[at..].find('}') else {
-            return Err("${ is not closed by }".to_owned());
-        };
-        replaced.push_str(&value(&rest[at + 2..at + end], variables)?.to_string());
-        rest = &rest[at + end + 1..];
-    }
-    replaced.push_str(rest);
-    Ok(replaced)
-}
-
 struct Reader<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
-    variables: &'a Variables,
+    variables: &'a [Variable],
 }
 
 impl Reader<'_> {
@@ -162,7 +145,7 @@ impl Reader<'_> {
                 let second = self.sum()?;
                 if name == "min" { first.min(second) } else { first.max(second) }
             }
-            _ => return Err(format!("{name} is not one of floor, ceil, round, min, max")),
+            _ => return Err(format!("{name} is not one of {}", FUNCTIONS.join(", "))),
         };
         self.close(")")?;
         Ok(value)

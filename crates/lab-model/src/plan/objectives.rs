@@ -1,0 +1,172 @@
+//! How thresholds stand in a plan: `[thresholds]`, whose keys are selectors such as
+//! `latency{method:eth_call}`. The grammar of selectors and expressions is `threshold/parse.rs`; which
+//! names a selector may hold is judged in `checked/thresholds.rs`.
+
+use serde_json::json;
+use settings::value::{Bool, Duration as Period, Json, Once, Word};
+use settings::{At, Item, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
+
+use super::tables::WEEK;
+
+const SECOND: u64 = 1000;
+
+/// Names that k6 gives to keys of a threshold, with ours.
+const K6: [(&str, &str); 4] = [
+    ("abort_on_fail", "abort"),
+    ("abortOnFail", "abort"),
+    ("delay_abort_eval", "abort_delay"),
+    ("delayAbortEval", "abort_delay"),
+];
+
+settings::choice! {
+    /// What no data at all means.
+    pub(super) enum NoData {
+        /// The threshold is broken.
+        "fail" => Fail,
+        /// The threshold is kept.
+        "pass" => Pass,
+    }
+}
+
+settings::table! {
+    /// What the run must keep, in k6's grammar: a metric with an expression, a table with these keys, or a
+    /// list of both. The metrics are listed below.
+    pub(super) struct ObjectiveTable => pub(super) Objective {
+        /// The expression, such as `"p(99)<700"`.
+        threshold: Word = required;
+        /// Whether the run ends when it is broken (k6: `abortOnFail`).
+        abort: Bool = "false";
+        /// It ends no run before this (k6: `delayAbortEval`).
+        abort_delay: Period<0, WEEK> = "0s";
+        /// Judged over each window of this length.
+        window: Period<SECOND, WEEK> = follows "the whole run";
+        /// A breach counts only if it lasts this long.
+        sustained: Period<0, WEEK> = "0s";
+        /// What no data at all means (k6: pass).
+        no_data: NoData = "fail";
+    }
+}
+
+/// All thresholds of a plan.
+pub(super) struct Objectives;
+
+/// The thresholds of one selector.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Selected {
+    /// The selector as it is written.
+    pub(super) selector: String,
+    /// Where the selector stands.
+    pub(super) at: At,
+    /// Its thresholds, each with the place of its expression.
+    pub(super) list: Vec<(Objective, At)>,
+}
+
+impl ValueType for Objectives {
+    type Value = Vec<Selected>;
+    const EMPTY: &'static str = "{}";
+
+    fn noun() -> String {
+        "a table of thresholds".to_owned()
+    }
+
+    fn allowed() -> String {
+        "an expression such as \"p(99)<300\", a table with it, or a list of these".to_owned()
+    }
+
+    fn schema() -> Json {
+        let one = json!({ "anyOf": [{ "type": "string" }, table_schema()] });
+        let any = json!({ "anyOf": [
+            { "type": "string" }, table_schema(), { "type": "array", "minItems": 1, "items": one },
+        ] });
+        json!({ "type": "object", "additionalProperties": any })
+    }
+
+    fn placeholder() -> Vec<Selected> {
+        Vec::new()
+    }
+
+    fn of_default(_: &str) -> Result<Vec<Selected>, String> {
+        Err("thresholds have no default but none".to_owned())
+    }
+
+    fn masked(text: &str) -> Option<String> {
+        <Word as Scalar>::masked(text)
+    }
+
+    fn table() -> Option<TableDoc> {
+        Some(ObjectiveTable::doc().in_form(|key| format!("[{key}]")))
+    }
+
+    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<Selected>> {
+        let Tree::Table(members) = &item.tree else {
+            return reader.wrong_type::<Objectives>(item, at);
+        };
+        let selected = |member: &Member| {
+            let path = format!("{}.{}", at.path, member.key);
+            let at = At { path, span: Some(member.span.clone()), table: at.table.clone() };
+            let list = match &member.item.tree {
+                Tree::List(list) => list.as_slice(),
+                _ => std::slice::from_ref(&member.item),
+            };
+            if list.is_empty() {
+                let place = at.part(Some(member.item.span.clone()));
+                reader.report().missing(&place, "holds no threshold", Objectives::allowed());
+            }
+            let list = list.iter().filter_map(|item| objective(item, &at, reader)).collect();
+            Selected { selector: member.key.clone(), at, list }
+        };
+        Some(members.iter().map(selected).collect())
+    }
+}
+
+/// The schema of a threshold as a table, with k6's names as well.
+fn table_schema() -> Json {
+    let mut schema = <Once<ObjectiveTable>>::schema();
+    for (theirs, our) in K6 {
+        schema["properties"][theirs] = schema["properties"][our].clone();
+    }
+    schema
+}
+
+fn objective(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(Objective, At)> {
+    let at = at.part(Some(item.span.clone()));
+    match &item.tree {
+        Tree::Text(_) => {
+            let threshold = <Word as ValueType>::read(item, &at, reader)?;
+            Some((Objective { threshold, ..ObjectiveTable::defaults(&at.path).values() }, at))
+        }
+        Tree::Table(members) => {
+            let problems = reader.report().count();
+            let at = At { table: Some(item.span.clone()), ..at };
+            let members = our_names(members, &at, reader);
+            let table: ObjectiveTable = reader.table(&members, at);
+            if table.abort_delay.is_set() && !*table.abort {
+                let message = "a threshold that ends no run delays nothing";
+                reader.report().error(&table.abort_delay, message, "together with abort = true");
+            }
+            let is_clean = reader.report().count() == problems;
+            is_clean.then(|| (table.values(), table.threshold.at))
+        }
+        _ => {
+            reader.report().missing(&at, "neither a text nor a table", Objectives::allowed());
+            None
+        }
+    }
+}
+
+/// The members of a threshold with our names in the place of k6's.
+fn our_names(members: &[Member], at: &At, reader: &mut Reader<'_, '_>) -> Vec<Member> {
+    let mut ours: Vec<Member> = Vec::with_capacity(members.len());
+    for member in members {
+        let found = K6.iter().find(|(theirs, _)| *theirs == member.key);
+        let key = found.map_or(member.key.as_str(), |(_, our)| *our);
+        if ours.iter().any(|other| other.key == key) {
+            let path = format!("{}.{}", at.path, member.key);
+            let at = At { path, span: Some(member.span.clone()), ..at.clone() };
+            let message = format!("says the same as {key}, which is set too");
+            reader.report().missing(&at, message, "one of them");
+        }
+        ours.push(Member { key: key.to_owned(), ..member.clone() });
+    }
+    ours
+}

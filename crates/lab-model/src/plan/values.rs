@@ -1,0 +1,279 @@
+//! The value types of a plan, beside those of every file in `settings::value`.
+
+use http::{HeaderName, HeaderValue};
+use serde_json::json;
+use settings::value::{Count, Json, List, Pair, Pairs};
+use settings::{At, Input, Item, Reader, Scalar, Tree, ValueType};
+use wire::family::Family;
+
+use super::Reuse;
+use super::url::{self, Address};
+
+mod ciphers;
+
+#[cfg(test)]
+mod tests;
+
+/// Longest name of a method, as in `wire::call::Limits::USUAL`.
+const METHOD_BYTES_MAX: usize = 128;
+
+/// Most requests on one connection that can be asked for.
+const REUSE_MAX: u64 = 1_000_000_000;
+
+/// Most blocks behind the head.
+pub(super) const BLOCKS_BEHIND_MAX: u64 = 1_000_000_000;
+
+settings::text! {
+    /// The URL of a target; it may hold secrets.
+    pub Url: String = url, "a url",
+        "http://host[:port][/path] or https://host[:port][/path]", "http://127.0.0.1:8545",
+        masked |text: &str| Some(format!("\"{}\"", url::masked_written(text)));
+    /// The name of a method: it becomes a label and stands in thresholds.
+    pub(super) MethodName: String = method, "the name of a method",
+        format!("1 to {METHOD_BYTES_MAX} visible characters, such as \"eth_call\""), "eth_call";
+    /// A cipher suite of TLS, in either spelling.
+    pub(super) Cipher: Suite = ciphers::find, "a cipher suite",
+        format!("{}; IANA's names too", ciphers::names().join(", ")), "TLS_AES_256_GCM_SHA384";
+}
+
+pub(super) use ciphers::Suite;
+
+settings::choice! {
+    /// Families of methods.
+    pub(super) Families for Family {
+        "ethereum" => Ethereum,
+        "harmony" => Harmony,
+        "bitcoin" => Bitcoin,
+    }
+}
+
+settings::choice! {
+    /// When iterations begin.
+    pub(super) enum ModelName {
+        /// By the clock.
+        "open" => Open,
+        /// When a worker is free.
+        "closed" => Closed,
+    }
+}
+
+settings::choice! {
+    /// What happens when an iteration is due and no worker is free.
+    pub(super) enum LateName {
+        /// It waits.
+        "queue" => Queue,
+        /// It is dropped and counted.
+        "drop" => Drop,
+    }
+}
+
+fn url(text: &str) -> Result<String, &'static str> {
+    Address::parse(text).map(|_| text.to_owned())
+}
+
+/// Reads the name of a method.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn method(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() {
+        return Err("the name is empty");
+    }
+    if text.len() > METHOD_BYTES_MAX {
+        return Err("the name is too long");
+    }
+    let fits = |letter: char| !letter.is_control() && !letter.is_whitespace();
+    if text.chars().all(fits) { Ok(text.to_owned()) } else { Err("a method holds no blanks") }
+}
+
+/// Request headers by name; the values are secrets.
+pub(super) type Headers = Pairs<Header>;
+
+/// A request header.
+pub(super) struct Header;
+
+impl Pair for Header {
+    type Value = (String, String);
+
+    fn noun() -> String {
+        "a table of headers".to_owned()
+    }
+
+    fn allowed() -> String {
+        "table of header names and values".to_owned()
+    }
+
+    fn parse(name: &str, value: &str) -> Result<(String, String), String> {
+        // The engine sets these itself: framing, and the target's name.
+        const OWN: [&str; 6] = [
+            "host",
+            "content-length",
+            "transfer-encoding",
+            "connection",
+            "content-type",
+            "upgrade",
+        ];
+        let name: HeaderName = name.parse().map_err(|_| "not the name of a header")?;
+        if OWN.contains(&name.as_str()) {
+            return Err("this header is set by the load itself".to_owned());
+        }
+        HeaderValue::from_str(value)
+            .map_err(|_| "the value holds a character that no header may hold")?;
+        Ok((name.as_str().to_owned(), value.to_owned()))
+    }
+
+    fn masked(text: &str) -> Option<String> {
+        (!is_reference(text)).then(|| format!("\"{}\"", settings::MASK))
+    }
+}
+
+/// Returns true if a header's value holds nothing but a scheme and one variable of the environment.
+fn is_reference(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("${env:") else { return false };
+    let known = ["", "Bearer", "Basic", "Token"].contains(&scheme.trim());
+    known && rest.strip_suffix('}').is_some_and(|name| !name.contains(['{', '}', '$', ':']))
+}
+
+/// How often a connection is used: a word, or a number of requests.
+pub(super) struct Reused;
+
+impl Scalar for Reused {
+    type Value = Reuse;
+
+    fn noun() -> String {
+        "a word or a number of requests".to_owned()
+    }
+
+    fn allowed() -> String {
+        "\"always\", \"never\", or requests per connection (0 is always, 1 is never)".to_owned()
+    }
+
+    fn schema() -> Json {
+        json!({ "anyOf": [
+            { "enum": ["always", "never"] },
+            { "type": "integer", "minimum": 0, "maximum": REUSE_MAX },
+            { "type": "string", "pattern": "^[0-9]+$" },
+        ] })
+    }
+
+    fn placeholder() -> Reuse {
+        Reuse::Always
+    }
+
+    fn parse(input: Input<'_>) -> Result<Reuse, String> {
+        match input {
+            Input::Text("always") => Ok(Reuse::Always),
+            Input::Text("never") => Ok(Reuse::Never),
+            Input::Text(text) if text.parse::<u64>().is_err() => {
+                Err("neither a word nor a number of requests".to_owned())
+            }
+            number => {
+                let requests = <Count<0, REUSE_MAX, u32> as Scalar>::parse(number)?;
+                Ok(match requests {
+                    0 => Reuse::Always,
+                    1 => Reuse::Never,
+                    more => Reuse::Requests(more),
+                })
+            }
+        }
+    }
+}
+
+/// Request bodies as JSON texts: nothing in them is replaced.
+pub(super) struct Bodies;
+
+impl ValueType for Bodies {
+    type Value = Vec<String>;
+
+    fn noun() -> String {
+        "a list of texts".to_owned()
+    }
+
+    fn allowed() -> String {
+        "list of JSON-RPC calls, or batches of them, as JSON texts".to_owned()
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "array", "minItems": 1, "items": { "type": "string" } })
+    }
+
+    fn placeholder() -> Vec<String> {
+        Vec::new()
+    }
+
+    fn of_default(text: &str) -> Result<Vec<String>, String> {
+        Ok(vec![text.to_owned()])
+    }
+
+    fn masked(text: &str) -> Option<String> {
+        <MethodName as Scalar>::masked(text)
+    }
+
+    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<String>> {
+        let Tree::List(list) = &item.tree else {
+            return reader.wrong_type::<Bodies>(item, at);
+        };
+        let text = |item: &Item| match &item.tree {
+            Tree::Text(text) => Some(text.clone()),
+            _ => {
+                let at = at.part(Some(item.span.clone()));
+                reader.report().error(&at, "not a text", Bodies::allowed());
+                None
+            }
+        };
+        Some(list.iter().filter_map(text).collect())
+    }
+}
+
+/// Blocks behind the head: a number, or the smallest and the largest.
+pub(super) struct Behind;
+
+type Blocks = Count<0, BLOCKS_BEHIND_MAX>;
+
+impl ValueType for Behind {
+    type Value = (u64, u64);
+
+    fn noun() -> String {
+        "a number or two of them".to_owned()
+    }
+
+    fn allowed() -> String {
+        format!("a number, or [smallest, largest], up to {BLOCKS_BEHIND_MAX}")
+    }
+
+    fn schema() -> Json {
+        let pair = json!({ "type": "array", "minItems": 2, "maxItems": 2 });
+        json!({ "anyOf": [<Blocks as ValueType>::schema(), pair] })
+    }
+
+    fn placeholder() -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn of_default(text: &str) -> Result<(u64, u64), String> {
+        <Blocks as ValueType>::of_default(text).map(|blocks| (blocks, blocks))
+    }
+
+    fn written(default: &str) -> String {
+        default.to_owned()
+    }
+
+    fn masked(text: &str) -> Option<String> {
+        <Blocks as ValueType>::masked(text)
+    }
+
+    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(u64, u64)> {
+        let Tree::List(_) = &item.tree else {
+            return <Blocks as ValueType>::read(item, at, reader).map(|blocks| (blocks, blocks));
+        };
+        let problems = reader.report().count();
+        let message = match <List<Blocks>>::read(item, at, reader)?.as_slice() {
+            _ if reader.report().count() > problems => return None,
+            [low, high] if low <= high => return Some((*low, *high)),
+            [_, _] => "the first is above the second",
+            _ => "not two numbers",
+        };
+        reader.report().error(at, message, Behind::allowed());
+        None
+    }
+}

@@ -1,0 +1,35 @@
+//! Values in, what they mean or what is wrong out.
+
+use super::*;
+
+#[test]
+fn reuse_takes_words_and_numbers() {
+    let read = |text| <Reused as Scalar>::parse(Input::Text(text)).ok();
+    assert_eq!(read("always"), Some(Reuse::Always));
+    assert_eq!(read("0"), Some(Reuse::Always));
+    assert_eq!(read("never"), Some(Reuse::Never));
+    assert_eq!(read("1"), Some(Reuse::Never));
+    assert_eq!(read("100"), Some(Reuse::Requests(100)));
+    assert_eq!(read("sometimes"), None);
+}
+
+#[test]
+fn headers_that_the_load_sets_itself_are_refused() {
+    assert!(Header::parse("Authorization", "Bearer x").is_ok());
+    assert!(Header::parse("Content-Length", "3").is_err());
+    assert!(Header::parse("a b", "3").is_err());
+    assert!(Header::parse("a", "x\r\ny: z").is_err());
+}
+
+#[test]
+fn headers_are_hidden_unless_they_only_name_a_variable() {
+    for (text, hidden) in [
+        ("Bearer ${env:TOKEN}", false),
+        ("${env:TOKEN}", false),
+        ("Bearer ${env:TOKEN:-x}", true),
+        ("x${env:TOKEN}", true),
+        ("Bearer x", true),
+    ] {
+        assert_eq!(Header::masked(text).is_some(), hidden, "{text}");
+    }
+}

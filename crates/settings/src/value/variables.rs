@@ -1,0 +1,115 @@
+//! Variables of formulas: a table of numbers by name.
+
+use serde_json::{Value as Json, json};
+
+use super::{Scalar, ValueType, Word};
+use crate::formula::FUNCTIONS;
+use crate::report::At;
+use crate::syntax::{Item, Member, Tree};
+use crate::table::Reader;
+
+/// Most variables of a file.
+const VARIABLES_MAX: usize = 100;
+
+/// Longest name of a variable, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Numbers by name, for the formulas of the keys that are declared after this one. A variable may be
+/// a formula of those above it.
+pub struct Variables;
+
+/// A variable of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Its value, which may be one given in place of the file's.
+    pub value: f64,
+    /// Where the file's value stands.
+    pub at: At,
+}
+
+impl ValueType for Variables {
+    type Value = Vec<Variable>;
+    const EMPTY: &'static str = "{}";
+
+    fn noun() -> String {
+        "a table of variables".to_owned()
+    }
+
+    fn allowed() -> String {
+        "a table of numbers and formulas".to_owned()
+    }
+
+    fn schema() -> Json {
+        json!({
+            "type": "object",
+            "maxProperties": VARIABLES_MAX,
+            "propertyNames": { "pattern": "^[A-Za-z][A-Za-z0-9_]*$", "maxLength": NAME_BYTES_MAX },
+            "additionalProperties": { "type": ["number", "string"] },
+        })
+    }
+
+    fn placeholder() -> Vec<Variable> {
+        Vec::new()
+    }
+
+    fn of_default(_: &str) -> Result<Vec<Variable>, String> {
+        Err("variables have no default but none".to_owned())
+    }
+
+    fn masked(text: &str) -> Option<String> {
+        <Word as Scalar>::masked(text)
+    }
+
+    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<Variable>> {
+        let Tree::Table(members) = &item.tree else {
+            return reader.wrong_type::<Variables>(item, at);
+        };
+        let mut variables = Vec::with_capacity(members.len());
+        for member in members {
+            let path = format!("{}.{}", at.path, member.key);
+            let mut at = At { path, span: Some(member.span.clone()), table: at.table.clone() };
+            if variables.len() == VARIABLES_MAX {
+                let allowed = format!("at most {VARIABLES_MAX}");
+                reader.report().missing(&at, "too many variables", allowed);
+                break;
+            }
+            if !is_variable(&member.key) {
+                let functions = FUNCTIONS.join(", ");
+                let allowed = format!("a letter, then letters, digits and _; not {functions}");
+                reader.report().missing(&at, "not a name for a variable", allowed);
+                continue;
+            }
+            at.span = Some(member.item.span.clone());
+            // An unreadable one still has a name, so that no formula is reported for it.
+            let value = number(member, reader).unwrap_or_else(|message| {
+                let allowed = "a number, or a formula of the variables above";
+                reader.report().error(&at, message, allowed);
+                1.0
+            });
+            let value = reader.set_variable(&member.key, value);
+            variables.push(Variable { name: member.key.clone(), value, at });
+        }
+        Some(variables)
+    }
+}
+
+fn number(member: &Member, reader: &Reader<'_, '_>) -> Result<f64, String> {
+    let number = match &member.item.tree {
+        Tree::Integer(digits) | Tree::Float(digits) => digits.parse().unwrap_or(f64::NAN),
+        Tree::Text(text) => {
+            let text = reader.expand(text)?;
+            reader.evaluate(&text).unwrap_or_else(|| Err("not a number".to_owned()))?
+        }
+        _ => return Err("not a number".to_owned()),
+    };
+    if number.is_finite() { Ok(number) } else { Err("not a finite number".to_owned()) }
+}
+
+fn is_variable(name: &str) -> bool {
+    name.starts_with(|letter: char| letter.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && name.len() <= NAME_BYTES_MAX
+        && !FUNCTIONS.contains(&name)
+}
