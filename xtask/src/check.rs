@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 
-use crate::{fuzz, generate, shell, tidy};
+use crate::{fuzz, generate, shell, site, tidy};
 use counts::{Counts, Slowest};
 
 /// How much to check.
@@ -232,13 +232,17 @@ fn test(context: &mut Shared) -> Result<Ended> {
     Ok(Ended::Counted(counts))
 }
 
-fn docs(_: &mut Shared) -> Result<Ended> {
+fn docs(context: &mut Shared) -> Result<Ended> {
     let mut command = shell::cargo_command();
     command.args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"]);
     // Private items are documented too, so links to them are no dead ends.
     let flags = "--deny warnings --allow rustdoc::private-intra-doc-links";
     shell::run(command.env("RUSTDOCFLAGS", flags))?;
     commands::check()?;
+    if site::find().is_none() && !context.programs_required {
+        return Ok(Ended::Skipped("mdbook is missing: the site was not built".to_owned()));
+    }
+    site::build()?;
     Ok(Ended::Passed)
 }
 

@@ -1,4 +1,5 @@
-//! The repository's own tool: `cargo xtask check`, `tidy`, `generate`, `fuzz`, `sim`, `bench`.
+//! The repository's own tool: `cargo xtask check`, `tidy`, `generate`, `docs`, `fuzz`, `sim`,
+//! `bench`.
 //!
 //! One file per command. It knows the project only from outside, by its files and commands, and
 //! imports none of its crates, so that it builds fast and cannot share their bugs.
@@ -11,6 +12,7 @@ mod fuzz;
 mod generate;
 mod shell;
 mod sim;
+mod site;
 mod tidy;
 
 use std::net::SocketAddr;
@@ -40,6 +42,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Builds the site from docs/ into target/site; it needs no server.
+    Docs,
     /// Fuzzes one decoder.
     Fuzz {
         /// A target of fuzz/Cargo.toml.
@@ -87,6 +91,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Tidy => tidy::run()?,
         Command::Generate { check: false } => generate::write()?,
         Command::Generate { check: true } => generate::check()?,
+        Command::Docs => site::build()?,
         Command::Fuzz { name, seconds } => fuzz::guided(&name, seconds)?,
         Command::Sim { of: Some(sim::Of::Lab { seed }), .. } => sim::run_lab(seed)?,
         Command::Sim { of: None, seed, calls } => sim::run(seed, calls)?,

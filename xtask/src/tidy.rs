@@ -6,6 +6,7 @@
 //! and dead links in code docs belong to other stages of `cargo xtask check`.
 
 mod arrows;
+mod book;
 mod layers;
 mod names;
 mod paths;
@@ -59,6 +60,7 @@ const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
     names::banned,
     paths::exist,
     paths::machine,
+    book::pages_are_listed,
     size::blobs,
     size::empty_folders,
     size::unnamed_sources,

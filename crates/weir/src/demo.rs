@@ -4,7 +4,8 @@
 //! [`Demo::conduct`] is the order of everything. The parts: `demo/script.rs` (what happens when),
 //! `demo/nodes.rs` (the nodes), `demo/calls.rs` (which calls), `demo/traffic.rs` and
 //! `demo/client.rs` (sending and measuring), `demo/judge.rs` (the truth), `demo/watch.rs` (the
-//! gateway's status), `demo/live.rs`, `demo/report.rs` and `demo/paint.rs` (what is shown).
+//! gateway's status), `demo/live.rs`, `demo/report.rs`, `demo/paint.rs` (what is shown) and
+//! `demo/picture.rs` (the same for pages).
 
 mod calls;
 mod client;
@@ -12,6 +13,7 @@ mod judge;
 mod live;
 mod nodes;
 mod paint;
+pub(crate) mod picture;
 mod report;
 mod script;
 mod traffic;

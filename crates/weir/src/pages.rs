@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Args, CommandFactory};
 use lab_model::results::schema;
 
-use crate::Arguments;
+use crate::{Arguments, demo};
 
 /// Write the generated pages of the documentation
 #[derive(Args)]
@@ -42,6 +42,7 @@ const PAGES: &[Page] = &[
     ("compare.schema.json", schema::compare),
     ("study.schema.json", schema::study),
     ("host-metrics.md", lab::report::host_metrics),
+    ("demo.svg", demo::picture::svg),
 ];
 
 impl GenerateDocs {

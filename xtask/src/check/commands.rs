@@ -12,7 +12,10 @@ use clap::Parser;
 use crate::shell;
 
 /// Programs that a page may tell its reader to run.
-const OTHERS: &[&str] = &["curl", "git", "docker", "kubectl", "apt-get", "go", "less", "kill"];
+const OTHERS: &[&str] = &[
+    "apt-get", "cat", "curl", "docker", "git", "go", "grep", "head", "jq", "kill", "kubectl",
+    "less", "sed",
+];
 /// Subcommands of cargo that a page may use beside ours.
 const CARGO: &[&str] = &["test", "build", "clippy", "fmt", "install", "doc", "bench"];
 
@@ -64,12 +67,18 @@ fn pages() -> Result<Vec<String>> {
     Ok(pages)
 }
 
-/// The command lines in the ```sh blocks of a page, continued lines joined.
+/// The command lines in the ```sh blocks of a page, continued lines joined, here-documents left out.
 fn in_page(page: &str, text: &str) -> Vec<Written> {
     let mut found = Vec::new();
     let (mut inside, mut joined, mut start) = (false, String::new(), 0);
+    let mut here = false;
     for (index, line) in text.lines().enumerate() {
         let trimmed = line.trim();
+        if here {
+            here = trimmed != "EOF";
+            continue;
+        }
+        here = inside && trimmed.ends_with("<<'EOF'");
         if trimmed.starts_with("```") {
             inside = trimmed == "```sh";
             continue;

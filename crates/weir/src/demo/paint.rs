@@ -15,6 +15,11 @@ impl Paint {
         Paint { coloured: is_terminal && !refused }
     }
 
+    /// Colours, wherever they go.
+    pub(super) fn coloured() -> Paint {
+        Paint { coloured: true }
+    }
+
     /// No colours.
     #[cfg(test)]
     pub(super) fn plain() -> Paint {

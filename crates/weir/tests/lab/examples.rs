@@ -13,6 +13,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use find::Found;
+use shell::Place;
 use table::{OUTCOMES, Outcome};
 use world::World;
 
@@ -51,11 +52,11 @@ fn every_example_does_what_its_reader_expects() {
         loop {
             let next = waiting.lock().pop();
             let Some(commands) = next else { return };
-            let folder = world.folder();
+            let mut place = Place::new(&world);
             for one in commands {
                 let Some((changes, outcome)) = table::outcome(&one.command) else { continue };
-                let command = world.here(&one.command, changes);
-                if let Err(fault) = shell::judge(&command, outcome, &folder, &world) {
+                let command = world.here(&place.moved(&one.command), changes);
+                if let Err(fault) = place.judge(&command, outcome) {
                     let fault = fault.lines().take(60).collect::<Vec<_>>().join("\n");
                     let told = format!("{}: {}\nran as: {command}\n{fault}", one.text, one.command);
                     faults.lock().push(told);

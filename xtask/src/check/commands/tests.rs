@@ -54,6 +54,13 @@ fn commands_that_do_not_exist_are_caught() {
 }
 
 #[test]
+fn here_documents_are_left_out() {
+    let page = "```sh\ncat > a.toml <<'EOF'\n[node]\nEOF\nweir check a.toml\n```\n";
+    let lines: Vec<usize> = in_page("a.md", page).iter().map(|written| written.line).collect();
+    assert_eq!(lines, [2, 5]);
+}
+
+#[test]
 fn only_shell_blocks_are_read_and_lines_are_joined() {
     let page =
         "```toml\nx = 1\n```\n\n```sh\n# first\nweir serve \\\n  --upstream a\nls | cat\n```\nls\n";

@@ -7,7 +7,7 @@ fn dead(path: &str, text: &str) -> Vec<usize> {
     let tree = Tree::of(&[
         (path, text),
         ("crates/gateway/src/policy/limit.rs", "//! Limits."),
-        ("docs/style.md", ""),
+        ("docs/style.md", "# Style\n\n## What is `x`, and why?"),
     ]);
     exist(&tree).iter().map(|finding| finding.line).collect()
 }
@@ -21,6 +21,8 @@ fn dead_paths_in_pages_are_caught() {
     );
     assert_eq!(dead("README.md", "a [link](docs/none.md#part)"), [1]);
     assert_eq!(dead("docs/life.md", "a [link](../none.md)"), [1]);
+    assert_eq!(dead("README.md", "a [link](docs/style.md#none)"), [1]);
+    assert_eq!(dead("docs/life.md", "# Life\na [link](#style)"), [2]);
 }
 
 #[test]
@@ -28,11 +30,18 @@ fn living_paths_and_other_words_pass() {
     for text in [
         "`crates/gateway/src/policy/limit.rs`, `policy/limit.rs`, `limit.rs`, `policy/`, `crates/gateway`",
         "`/metrics`, `application/json`, `gateway.toml`, `target/bench/x.json`, `a b/c.rs`, `eth_*`",
-        "[a](docs/style.md#x), [b](https://x.y/z.md), [c](#here)",
+        "[a](docs/style.md#what-is-x-and-why), [b](https://x.y/z.md)",
+        "## Here\n[c](#here)",
         "```sh\ncat `crates/none.rs`\n```",
     ] {
         assert!(dead("ARCHITECTURE.md", text).is_empty(), "{text}");
     }
+}
+
+#[test]
+fn links_out_of_the_site_are_caught() {
+    assert_eq!(dead("docs/life.md", "[a](../crates/gateway), [b](style.md)"), [1]);
+    assert!(dead("README.md", "[a](crates/gateway), [b](docs/style.md)").is_empty());
 }
 
 #[test]

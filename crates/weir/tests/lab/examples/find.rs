@@ -117,12 +117,21 @@ fn in_comments(text: &str) -> String {
     lines
 }
 
-/// One command a line: continued lines joined, comments taken off.
+/// One command a line: continued lines joined, comments taken off. A line that opens a here-document
+/// is one command with all lines up to `EOF`.
 fn commands(lines: &str) -> Vec<String> {
     let joined = lines.replace("\\\n", " ");
-    let commands = joined.lines().map(|line| {
+    let mut lines = joined.lines();
+    let mut commands = Vec::new();
+    while let Some(line) = lines.next() {
+        if line.ends_with("<<'EOF'") {
+            let inside: Vec<_> = lines.by_ref().take_while(|line| *line != "EOF").collect();
+            commands.push(format!("{line}\n{}\nEOF", inside.join("\n")));
+            continue;
+        }
         let line = line.find(" #").map_or(line, |at| &line[..at]);
-        line.split_whitespace().collect::<Vec<_>>().join(" ")
-    });
-    commands.filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+        commands.push(line.split_whitespace().collect::<Vec<_>>().join(" "));
+    }
+    commands.retain(|line| !line.is_empty() && !line.starts_with('#'));
+    commands
 }

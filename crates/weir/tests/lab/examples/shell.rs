@@ -1,9 +1,10 @@
 //! Runs one command in a shell and judges what came of it.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -54,11 +55,11 @@ impl Shell {
             Command::new("kill").args([signal, "--", &group]).stderr(Stdio::null()).status();
     }
 
-    /// Waits until it has ended, or until it has said something; `None` if neither came in time.
-    fn until(&mut self, said: Option<&str>) -> Option<Option<ExitStatus>> {
+    /// Waits until it has ended, or has printed enough; `None` if neither came in time.
+    fn until(&mut self, enough: impl Fn(&str) -> bool) -> Option<Option<ExitStatus>> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            if said.is_some_and(|text| self.said().contains(text)) {
+            if enough(&self.said()) {
                 return Some(None);
             }
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -78,73 +79,109 @@ impl Drop for Shell {
     }
 }
 
-/// Runs a command and says how its outcome differs from the expected one.
-pub(crate) fn judge(
-    command: &str,
-    outcome: Outcome,
-    folder: &Path,
-    world: &World,
-) -> Result<(), String> {
-    match outcome {
-        Outcome::NotHere(_) => Ok(()),
-        Outcome::Ends(codes, texts) => {
-            let mut shell = Shell::start(command, folder, world);
-            expect_end(&mut shell, codes)?;
-            expect_texts(&shell.said(), texts)
-        }
-        Outcome::Loads => {
-            let mut shell = Shell::start(command, folder, world);
-            expect_end(&mut shell, VERDICTS)?;
-            let said = shell.said();
-            let row = said.lines().find(|line| line.starts_with("all "));
-            match row.is_some_and(|row| row.matches("100 %").count() >= 2) {
-                true => Ok(()),
-                false => Err(format!("calls failed:\n{said}")),
+/// Where the commands of one text run.
+pub(crate) struct Place<'a> {
+    folder: PathBuf,
+    world: &'a World,
+    /// Servers that the text has started.
+    servers: Vec<Shell>,
+    /// Addresses that the text names, and those of its servers.
+    addresses: BTreeMap<&'static str, String>,
+}
+
+impl Place<'_> {
+    pub(crate) fn new(world: &World) -> Place<'_> {
+        let folder = world.folder();
+        Place { folder, world, servers: Vec::new(), addresses: BTreeMap::new() }
+    }
+
+    /// A command with the addresses of this text's servers.
+    pub(crate) fn moved(&self, command: &str) -> String {
+        let moved = |text: String, (from, to): (&&str, &String)| text.replace(from, to);
+        self.addresses.iter().fold(command.to_owned(), moved)
+    }
+
+    /// Runs a command and says how its outcome differs from the expected one.
+    pub(crate) fn judge(&mut self, command: &str, outcome: Outcome) -> Result<(), String> {
+        let start = |command: &str| Shell::start(command, &self.folder, self.world);
+        match outcome {
+            Outcome::NotHere(_) => Ok(()),
+            Outcome::Ends(codes, texts) => {
+                let mut shell = start(command);
+                expect_end(&mut shell, codes)?;
+                expect_texts(&shell.said(), texts)
             }
-        }
-        Outcome::Serves(texts) => {
-            let mut shell = Shell::start(command, folder, world);
-            expect_said(&mut shell, "listens on http://")?;
-            let said = shell.said();
-            let (_, rest) = said.split_once("listens on http://").unwrap();
-            let address = &rest[..rest.find([' ', ',', '/', '\n']).unwrap_or(rest.len())];
-            expect_texts(&call(address, "eth_chainId", "[]")?, texts)?;
-            shell.signal("-TERM");
-            expect_end(&mut shell, &[0])
-        }
-        Outcome::WithGateway(codes, texts) => {
-            let gateway = "./weir serve gateway.toml --listen 127.0.0.1:0 --admin 127.0.0.1:0";
-            let mut gateway = Shell::start(gateway, folder, world);
-            expect_said(&mut gateway, "listens on http://")?;
-            expect_said(&mut gateway, "metrics")?;
-            let said = gateway.said();
-            let (_, rest) = said.rsplit_once(" on http://").unwrap();
-            let admin = &rest[..rest.find([' ', ',', '/', '\n']).unwrap_or(rest.len())];
-            let mut shell = Shell::start(&command.replace("ADMIN", admin), folder, world);
-            expect_end(&mut shell, codes)?;
-            expect_texts(&shell.said(), texts)
-        }
-        Outcome::Until(text, codes) => {
-            let mut shell = Shell::start(command, folder, world);
-            expect_said(&mut shell, text)?;
-            shell.signal("-INT");
-            expect_end(&mut shell, codes)
+            Outcome::Loads => {
+                let mut shell = start(command);
+                expect_end(&mut shell, VERDICTS)?;
+                let said = shell.said();
+                let row = said.lines().find(|line| line.starts_with("all "));
+                match row.is_some_and(|row| row.matches("100 %").count() >= 2) {
+                    true => Ok(()),
+                    false => Err(format!("calls failed:\n{said}")),
+                }
+            }
+            Outcome::Serves(texts) => {
+                let mut shell = start(command);
+                let printed = expect_addresses(&mut shell, 1)?;
+                expect_texts(&call(&printed[0], "eth_chainId", "[]")?, texts)?;
+                shell.signal("-TERM");
+                expect_end(&mut shell, &[0])
+            }
+            Outcome::Starts(named) => {
+                let mut shell = start(command);
+                let printed = expect_addresses(&mut shell, named.len())?;
+                self.addresses.extend(named.iter().copied().zip(printed));
+                self.servers.push(shell);
+                Ok(())
+            }
+            Outcome::WithGateway(codes, texts) => {
+                let gateway = "./weir serve gateway.toml --listen 127.0.0.1:0 --admin 127.0.0.1:0";
+                let mut gateway = start(gateway);
+                let printed = expect_addresses(&mut gateway, 2)?;
+                let mut shell = start(&command.replace("ADMIN", &printed[1]));
+                expect_end(&mut shell, codes)?;
+                expect_texts(&shell.said(), texts)
+            }
+            Outcome::Until(text, codes) => {
+                let mut shell = start(command);
+                expect_said(&mut shell, text)?;
+                shell.signal("-INT");
+                expect_end(&mut shell, codes)
+            }
         }
     }
 }
 
+/// The first addresses on which a server says that it listens.
+fn expect_addresses(shell: &mut Shell, count: usize) -> Result<Vec<String>, String> {
+    let addresses = |said: &str| -> Vec<String> {
+        let rest = said.split(" on http://").skip(1);
+        // One without an end may be cut.
+        let whole =
+            rest.filter_map(|rest| rest.find([' ', ',', '/', '\n']).map(|end| &rest[..end]));
+        whole.take(count).map(str::to_owned).collect()
+    };
+    expect(shell, &format!("{count} addresses"), |said| addresses(said).len() == count)?;
+    Ok(addresses(&shell.said()))
+}
+
 fn expect_said(shell: &mut Shell, text: &str) -> Result<(), String> {
-    match shell.until(Some(text)) {
+    expect(shell, text, |said| said.contains(text))
+}
+
+fn expect(shell: &mut Shell, what: &str, enough: impl Fn(&str) -> bool) -> Result<(), String> {
+    match shell.until(enough) {
         Some(None) => Ok(()),
         Some(Some(status)) => {
-            Err(format!("ended with {status} before it said {text:?}:\n{}", shell.said()))
+            Err(format!("ended with {status} before it said {what:?}:\n{}", shell.said()))
         }
-        None => Err(format!("did not say {text:?}:\n{}", shell.said())),
+        None => Err(format!("did not say {what:?}:\n{}", shell.said())),
     }
 }
 
 fn expect_end(shell: &mut Shell, codes: &[i32]) -> Result<(), String> {
-    let Some(Some(status)) = shell.until(None) else {
+    let Some(Some(status)) = shell.until(|_| false) else {
         return Err(format!("did not end:\n{}", shell.said()));
     };
     match status.code() {

@@ -1,6 +1,6 @@
 //! What each example must do, and what stands in place of addresses that do not exist here.
 
-use Outcome::{Ends, Loads, NotHere, Serves, Until, WithGateway};
+use Outcome::{Ends, Loads, NotHere, Serves, Starts, Until, WithGateway};
 
 /// How a command must end.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +11,9 @@ pub(crate) enum Outcome {
     Loads,
     /// It listens, its response to `eth_chainId` has these texts, and SIGTERM ends it with 0.
     Serves(&'static [&'static str]),
+    /// It listens and stays until the last command of its text has ended. These are the addresses
+    /// that the text names, in the order in which it prints its own.
+    Starts(&'static [&'static str]),
     /// It prints this text and goes on; SIGINT ends it with one of these codes.
     Until(&'static str, &'static [i32]),
     /// As `Ends`, with a gateway of `gateway.toml` whose admin address is put in place of ADMIN.
@@ -38,11 +41,39 @@ const UNSIGNED: Changes = &[("", " --set seconds=1 --insecure")];
 /// A gateway that takes a free port.
 const FREE: Changes = &[("", " --listen 127.0.0.1:0 --admin off")];
 const NODE: Changes = &[("", " --listen 127.0.0.1:0")];
+/// A gateway that takes two free ports, in place of these.
+const GATEWAY: Changes = &[("", " --listen 127.0.0.1:0 --admin 127.0.0.1:0")];
+const GATEWAY_ADDRESSES: &[&str] = &["127.0.0.1:8645", "127.0.0.1:8646"];
 const CHAIN: &[&str] = &["\"result\":\"0x1\""];
 const SIMULATED: &[&str] = &["\"result\":\"0x67932\""];
 
 const BUILDS: &str = "builds the program or measures for minutes; cargo xtask check parses it";
 const POSTGRES: &str = "needs a PostgreSQL server; tests/index/postgres.rs runs the same commands";
+
+const WEIR_TOML: &str = r#"cat > weir.toml <<'EOF'
+[[node]]
+name = "one"
+url = "http://127.0.0.1:8545"
+
+[[node]]
+name = "two"
+url = "http://127.0.0.1:8546"
+
+[zone.clients]
+key = ["client"]
+rate = "1r/m"
+
+[[limit]]
+zone = "clients"
+methods = ["eth_getLogs"]
+EOF"#;
+const INDEX_TOML: &str = r#"cat > index.toml <<'EOF'
+[[node]]
+url = "http://127.0.0.1:8545"
+
+[index]
+db = "tutorial.db"
+EOF"#;
 
 /// Every example. The order is that of docs/cli.md, then of the pages.
 pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
@@ -380,15 +411,12 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         FREE,
         Serves(CHAIN),
     ),
-    (
-        "weir load studies/somnia.toml --set load_percent=1 --out results/today",
-        &[("", " --set time_percent=1")],
-        Loads,
-    ),
     ("cargo xtask bench gateway", &[], NotHere(BUILDS)),
+    ("cargo xtask bench gateway --case geth", &[], NotHere(BUILDS)),
     ("cargo xtask bench tls --repetitions 3 --seconds 3", &[], NotHere(BUILDS)),
     ("cargo xtask bench load", &[], NotHere(BUILDS)),
     ("cargo xtask bench index", &[], NotHere(BUILDS)),
+    ("cargo xtask docs", &[], NotHere("builds the site; cargo xtask check does it as well")),
     ("cargo xtask check", &[], NotHere(BUILDS)),
     ("cargo xtask check --fast", &[], NotHere(BUILDS)),
     (
@@ -478,4 +506,132 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ),
     ("weir serve examples/redis.toml", FREE, Serves(CHAIN)),
     ("weir serve examples/two-nodes.toml", FREE, Serves(CHAIN)),
+    // The tutorials, whose commands build on each other.
+    ("weir node --block-time 12s", NODE, Starts(&["127.0.0.1:8545"])),
+    (
+        "weir node --block-time 12s --listen 127.0.0.1:8546 --admin 127.0.0.1:8547",
+        &[("127.0.0.1:8546", "127.0.0.1:0"), ("127.0.0.1:8547", "127.0.0.1:0")],
+        Starts(&["127.0.0.1:8546", "127.0.0.1:8547"]),
+    ),
+    (
+        "weir serve --upstream http://127.0.0.1:8545 --upstream http://127.0.0.1:8546",
+        GATEWAY,
+        Starts(GATEWAY_ADDRESSES),
+    ),
+    (
+        "curl -si http://127.0.0.1:8645 -H 'content-type: application/json' -d '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"eth_getBlockByNumber\",\"params\":[\"0x10\",false]}'",
+        &[],
+        Ends(&[0], &["x-weir-cache: miss", "x-weir-node: ", "\"number\":\"0x10\""]),
+    ),
+    (
+        "curl -si http://127.0.0.1:8645 -H 'content-type: application/json' -d '{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"eth_getBlockByNumber\",\"params\":[\"0x10\",false]}' | grep x-weir",
+        &[],
+        Ends(&[0], &["x-weir-cache: hit"]),
+    ),
+    (
+        "curl -s http://127.0.0.1:8547/faults -d '{\"faults\":[{\"fault\":{\"kind\":\"html\"}}]}'",
+        &[],
+        Ends(&[0], &["\"html\""]),
+    ),
+    (
+        "curl -s http://127.0.0.1:8645 -H 'content-type: application/json' -d '{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"eth_getBalance\",\"params\":[\"0x0000000000000000000000000000000000000001\",\"latest\"]}'",
+        &[],
+        Ends(&[0], &["\"result\":\"0x"]),
+    ),
+    (
+        "curl -s http://127.0.0.1:8646/status | jq -c '.chains[].nodes[] | [.name, .state]'",
+        // As its reader looks until it has happened.
+        &[("curl", "until curl"), ("", " | grep ejected; do :; done")],
+        Ends(&[0], &["ejected"]),
+    ),
+    (
+        "curl -s http://127.0.0.1:8547/faults -d '{\"faults\":[]}'",
+        &[],
+        Ends(&[0], &["\"faults\": []"]),
+    ),
+    (WEIR_TOML, &[], Ends(&[0], &[])),
+    ("weir check weir.toml", &[], Ends(&[0], &["ok: weir.toml", "limit eth_getLogs"])),
+    ("weir serve weir.toml", GATEWAY, Starts(GATEWAY_ADDRESSES)),
+    (
+        "curl -si http://127.0.0.1:8645 -H 'content-type: application/json' -d '{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"eth_getLogs\",\"params\":[{\"fromBlock\":\"0x10\",\"toBlock\":\"0x10\"}]}' | head -1",
+        &[],
+        Ends(&[0], &["200 OK"]),
+    ),
+    (
+        "curl -si http://127.0.0.1:8645 -H 'content-type: application/json' -d '{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"eth_getLogs\",\"params\":[{\"fromBlock\":\"0x10\",\"toBlock\":\"0x10\"}]}' | grep retry-after",
+        &[],
+        Ends(&[0], &["retry-after: "]),
+    ),
+    ("sed -i 's|1r/m|100r/s|' weir.toml", &[], Ends(&[0], &[])),
+    (
+        "weir reload --admin 127.0.0.1:8646",
+        &[],
+        Ends(&[0], &["\"1r/m\" -> \"100r/s\"", "configuration 2"]),
+    ),
+    (
+        "curl -si http://127.0.0.1:8645 -H 'content-type: application/json' -d '{\"jsonrpc\":\"2.0\",\"id\":6,\"method\":\"eth_getLogs\",\"params\":[{\"fromBlock\":\"0x10\",\"toBlock\":\"0x10\"}]}' | head -1",
+        &[],
+        Ends(&[0], &["200 OK"]),
+    ),
+    ("weir node --capacity 8:5ms", NODE, Starts(&["127.0.0.1:8545"])),
+    (
+        "weir load http://127.0.0.1:8545 -r 100 -d 10s --threshold 'latency p(95)<100'",
+        &[("10s", "1s"), ("<100", "<10000")],
+        Loads,
+    ),
+    (
+        "weir load http://127.0.0.1:8545 -r 3200 -d 10s --threshold 'latency p(95)<100'",
+        &[("10s", "2s"), ("<100", "<10")],
+        Ends(&[3, 5], &["latency p(95)<10"]),
+    ),
+    (
+        "weir capacity http://127.0.0.1:8545 --rate-max 3200 --threshold 'latency p(95)<100' --probe 5s --probe-warmup 1s --repeats 1 --drain 0s --soak 0s",
+        &[("3200", "50"), ("<100", "<10000")],
+        Ends(&[0, 4, 5], &["50"]),
+    ),
+    (
+        "weir node --latency 20ms --listen 127.0.0.1:8546",
+        &[("127.0.0.1:8546", "127.0.0.1:0")],
+        Starts(&["127.0.0.1:8546"]),
+    ),
+    ("weir load http://127.0.0.1:8545 -r 100 -d 30s --out fast1", &[("30s", "1s")], Loads),
+    ("weir load http://127.0.0.1:8546 -r 100 -d 30s --out slow1", &[("30s", "1s")], Loads),
+    ("weir load http://127.0.0.1:8545 -r 100 -d 30s --out fast2", &[("30s", "1s")], Loads),
+    ("weir load http://127.0.0.1:8546 -r 100 -d 30s --out slow2", &[("30s", "1s")], Loads),
+    (
+        "weir compare fast=fast1,fast2 slow=slow1,slow2",
+        ANYWAY,
+        Ends(&[0], &["fast", "slow", "latency p50, ms"]),
+    ),
+    ("weir node --txs 20..40", NODE, Starts(&["127.0.0.1:8545"])),
+    (
+        "weir index sync --from http://127.0.0.1:8545 --db tutorial.db",
+        &[],
+        Ends(&[0], &["a new file for chain 424242", "blocks 0 to "]),
+    ),
+    ("weir index stats --db tutorial.db", &[], Ends(&[0], &["verified      full"])),
+    ("weir index verify --db tutorial.db", &[], Ends(&[0], &["sound (level full)"])),
+    ("weir index query block --db tutorial.db 500 | jq .hash", &[], Ends(&[0], &["\"0x"])),
+    (
+        "weir index query logs --db tutorial.db --from 500 --to 510 --limit 2",
+        &[],
+        Ends(&[0], &["\"topics\""]),
+    ),
+    (
+        "weir index query logs --db tutorial.db --from 500 --to 510 --csv > logs.csv",
+        &[("", " && head -2 logs.csv")],
+        Ends(&[0], &["block_number,block_hash", "\n500,0x"]),
+    ),
+    (
+        "weir index export --db tutorial.db --out tables --what logs",
+        &[],
+        Ends(&[0], &["tables/logs.parquet"]),
+    ),
+    (INDEX_TOML, &[], Ends(&[0], &[])),
+    ("weir serve index.toml", GATEWAY, Starts(GATEWAY_ADDRESSES)),
+    (
+        "curl -si http://127.0.0.1:8645 -H 'content-type: application/json' -d '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"eth_getLogs\",\"params\":[{\"fromBlock\":\"0x1f4\",\"toBlock\":\"0x1fe\"}]}' | grep x-weir",
+        &[],
+        Ends(&[0], &["x-weir-cache: hit; tier=index"]),
+    ),
 ];

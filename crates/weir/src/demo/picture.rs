@@ -1,0 +1,135 @@
+//! `docs/demo.svg`: the table of a demo as a picture, for pages.
+//!
+//! The figures are those of one recorded run. The rows are the table's own, so `cargo xtask generate`
+//! draws a new picture when the table changes.
+
+use std::fmt::Write as _;
+
+use super::paint::Paint;
+use super::report::{Kinds, Paths, Quantiles, Report};
+
+#[cfg(test)]
+mod tests;
+
+const FONT_PX: usize = 13;
+/// Width of a letter, by which columns stand where they do on a terminal, in whatever font.
+const LETTER_PX: usize = 8;
+const LINE_PX: usize = 19;
+const MARGIN_PX: usize = 20;
+
+/// The picture as SVG.
+pub(crate) fn svg() -> String {
+    let table = recorded().table(Paint::coloured());
+    let lines: Vec<Vec<Piece>> = table.trim_matches('\n').lines().map(pieces).collect();
+    let ends = lines.iter().flatten().map(|piece| piece.column + piece.text.chars().count());
+    let width = ends.max().unwrap_or_default() * LETTER_PX + 2 * MARGIN_PX;
+    let height = lines.len() * LINE_PX + 2 * MARGIN_PX;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+         width=\"{width}\" height=\"{height}\" font-family=\"ui-monospace, monospace\" \
+         font-size=\"{FONT_PX}\" role=\"img\">\n\
+         <!-- Printed by `cargo xtask generate`. Do not edit. -->\n\
+         <title>The table that weir demo prints</title>\n\
+         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#16181d\"/>\n"
+    );
+    for (at, line) in lines.iter().enumerate() {
+        for piece in line {
+            let (x, y) = (MARGIN_PX + piece.column * LETTER_PX, MARGIN_PX + at * LINE_PX + FONT_PX);
+            let length = piece.text.chars().count() * LETTER_PX;
+            let text = piece.text.replace('&', "&amp;").replace('<', "&lt;");
+            let style = piece.style;
+            let _ = writeln!(
+                svg,
+                "<text x=\"{x}\" y=\"{y}\" textLength=\"{length}\" {style}>{text}</text>"
+            );
+        }
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// Text of one colour without a gap of two spaces.
+#[derive(Debug, PartialEq)]
+struct Piece<'a> {
+    /// Letters before it on its line.
+    column: usize,
+    /// Attributes in SVG.
+    style: &'static str,
+    text: &'a str,
+}
+
+/// The pieces of a line that holds the colours of a terminal.
+fn pieces(line: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let mut column = 0;
+    for (at, part) in line.split("\x1b[").enumerate() {
+        let coloured = part.split_once('m').filter(|_| at > 0);
+        let (code, text) = coloured.unwrap_or(("0", part));
+        for gapped in text.split_inclusive("  ") {
+            let text = gapped.trim();
+            let indent = gapped.chars().count() - gapped.trim_start().chars().count();
+            if !text.is_empty() {
+                pieces.push(Piece { column: column + indent, style: style(code), text });
+            }
+            column += gapped.chars().count();
+        }
+    }
+    pieces
+}
+
+/// How a colour of `Paint` looks.
+fn style(code: &str) -> &'static str {
+    match code {
+        "1" => "fill=\"#ffffff\" font-weight=\"bold\"",
+        "2" => "fill=\"#8b919c\"",
+        "31" => "fill=\"#ff6b6b\"",
+        "32" => "fill=\"#5ad67d\"",
+        "33" => "fill=\"#e5c07b\"",
+        _ => "fill=\"#d7dae0\"",
+    }
+}
+
+/// `weir demo` on 2026-11-25: a development build on a virtual machine of two cores, Linux 6.18.
+fn recorded() -> Report {
+    let quantiles =
+        |calls, p50, p99, max| Quantiles { calls, p50: Some(p50), p99: Some(p99), max: Some(max) };
+    Report {
+        requests: 30_000,
+        client_errors: 0,
+        wrong_answers: 0,
+        judged: 30_000,
+        not_judged: 0,
+        unanswered: 0,
+        hit_ratio: Some(0.8523),
+        hits: 25_569,
+        misses: 4_396,
+        joined: 35,
+        retried: 34,
+        hedged: 30,
+        hedges_won: 22,
+        ejected: 1,
+        readmitted: 1,
+        heads: 19,
+        reorgs: 2,
+        reorg_depth_max: 3,
+        seconds: 20.013,
+        rate: 1_500,
+        seed: 1,
+        interrupted: false,
+        latency_ms: Paths {
+            gateway: Kinds {
+                head: quantiles(15_000, 0.179, 5.511, 21.039),
+                history: quantiles(15_000, 0.216, 8.455, 205.311),
+            },
+            direct: Kinds {
+                head: quantiles(500, 4.307, 9.639, 14.815),
+                history: quantiles(500, 4.403, 9.767, 27.935),
+            },
+        },
+        late_p99_ms: Some(0.356),
+        direct_errors: 0,
+        nodes: Vec::new(),
+        timeline: Vec::new(),
+        faults: Vec::new(),
+    }
+}

@@ -1,0 +1,40 @@
+//! The site: docs/SUMMARY.md lists every page of docs/, once. Its links are checked by `paths.rs`.
+
+use super::Finding;
+use super::tree::Tree;
+
+const SUMMARY: &str = "docs/SUMMARY.md";
+
+/// Pages that the site would lack, or would have twice.
+pub(crate) fn pages_are_listed(tree: &Tree) -> Vec<Finding> {
+    let summary = tree.text(SUMMARY).unwrap_or_default();
+    let pages = tree.texts(".md").filter_map(|(path, _)| path.strip_prefix("docs/"));
+    pages
+        .filter(|page| *page != "SUMMARY.md")
+        .filter_map(|page| {
+            let times = summary.matches(&format!("]({page})")).count();
+            let message = format!("{SUMMARY} lists this page {times} times, not once");
+            (times != 1).then(|| Finding::new(&format!("docs/{page}"), 1, "site", message))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::Tree;
+    use super::pages_are_listed;
+
+    #[test]
+    fn pages_that_the_summary_lacks_or_repeats_are_caught() {
+        let tree = Tree::of(&[
+            ("docs/SUMMARY.md", "- [A](a.md)\n- [B](b.md)\n- [B](b.md)\n"),
+            ("docs/a.md", "# A"),
+            ("docs/b.md", "# B"),
+            ("docs/decisions/0001-c.md", "# C"),
+            ("README.md", "# not of the site"),
+        ]);
+        let found: Vec<_> =
+            pages_are_listed(&tree).into_iter().map(|finding| finding.path).collect();
+        assert_eq!(found, ["docs/b.md", "docs/decisions/0001-c.md"]);
+    }
+}
