@@ -88,7 +88,7 @@ fn all_faults_are_told_at_once() {
              |           ^
              allowed: a whole number from 1 to 100
 
-        x.toml:5:10: sample = '1': a duration has one of the units ms, s, m, h, d
+        x.toml:5:10: sample = '1': a duration has one of the units us, ms, s, m, h, d
            5 | sample = '1'
              |          ^^^
              allowed: a duration from "100ms" to "1m"
