@@ -112,14 +112,14 @@ fn faults_of_plans_end_with_two_and_hold_no_secret() {
         FOLDER/plan.toml:3:11: target.timeout = 5: a duration needs a unit
            3 | timeout = 5
              |           ^
-             allowed: "1ms" to "10m" (units us, ms, s, m, h, d)
+             allowed: a duration from "1ms" to "10m"
 
-        FOLDER/plan.toml:5:7: scenario.1.mix = 'somnai': there is no such mix; did you mean somnia?
+        FOLDER/plan.toml:5:7: scenario.mix = 'somnai': there is no such mix; did you mean somnia?
            5 | mix = 'somnai'
              |       ^^^^^^^^
              allowed: ethereum, harmony, bitcoin, somnia, ethspam, chainbench-eth, json-bench
 
-        FOLDER/plan.toml:6:30: scenario.1.stages.1.raet: there is no such key; did you mean rate?
+        FOLDER/plan.toml:6:30: scenario.stages.raet: there is no such key; did you mean rate?
            6 | stages = [{ duration = '1m', raet = 3 }]
              |                              ^^^^
              allowed: name, duration, rate, workers, from, to, steps, spike

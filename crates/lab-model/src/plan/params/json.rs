@@ -59,7 +59,8 @@ fn of_raw(raw: &RawValue, span: &Span, depth: usize) -> Option<Item> {
         b't' => Tree::Bool(true),
         b'f' => Tree::Bool(false),
         b'n' => Tree::Null,
-        _ => Tree::Float(text.to_owned()),
+        _ if text.contains(['.', 'e', 'E']) => Tree::Float(text.to_owned()),
+        _ => Tree::Integer(text.to_owned()),
     };
     Some(Item { span: span.clone(), tree })
 }

@@ -61,6 +61,10 @@ fn json_texts_stand_as_they_are_unless_they_draw() {
         "'[{\"draw\":\"address\"}, \"latest\", null, 1.50, {\"z\":[{\"block\":\"latest-2\"}],\"a\":true}]'",
         "[<Address([])>,\"latest\",null,1.50,{\"z\":[<BlockBehind { behind: (2, 2) }>],\"a\":true}]",
     );
+    check(
+        "'[{\"draw\":\"logs\",\"blocks\":10,\"behind\":[0,-0]},{\"draw\":\"bytes\",\"count\":4}]'",
+        "[{<LogRange { blocks: 10, behind: (0, 0) }>},<RandomBytes(4)>]",
+    );
     check("'[{\"block\":\"0x1\",\"x\":2}]'", "[{\"block\":\"0x1\",\"x\":2}]");
 }
 
@@ -93,4 +97,12 @@ fn names_after_a_dollar_sign_are_refused_with_what_is_meant() {
     assert!(fault.contains("it is no generator; known are block, logs"), "{fault}");
     check("[{ json = '\"$address\"' }]", "[\"$address\"]");
     check("[\"$\", \"$ 1\", \"1$\", \"$1\"]", "[\"$\",\"$ 1\",\"1$\",\"$1\"]");
+}
+
+#[test]
+fn a_problem_within_a_json_text_shows_no_secret_of_it() {
+    let text = "'[\"http://u:sekrit@h\",{\"draw\":\"address\",\"of\":[\"\"]}]'";
+    let problem = refused(text);
+    assert!(problem.contains("mix.m.calls.params.of = \"***\": cannot be an address"), "{problem}");
+    assert!(!problem.contains("sekrit"), "{problem}");
 }
