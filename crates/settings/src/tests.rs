@@ -497,7 +497,7 @@ fn formulas_where_a_file_allows_them() {
              allowed: a whole number from 1 to 64, or a formula
     "#]]
     .assert_eq(&shown("[variables]\na = 'b'\nmin = 1\nc = inf\n[server]\nthreads = 'a / 2'\n"));
-    assert_eq!(shown("[variables]\na = 1.1\n[server]\nthreads = 'a * 30'\n"), "", "rounding");
+    assert_eq!(shown("[variables]\na = 0.07\n[server]\nthreads = 'a * 100'\n"), "", "rounding");
     assert!(shown("variables = 3\n").contains("variables = 3: not a table of variables"));
 }
 
