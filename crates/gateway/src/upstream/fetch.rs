@@ -71,8 +71,12 @@ pub(crate) async fn fetch(
         let deadline = ask.deadline.min(upstreams.recent() + patience);
         let fresh = course.fresh_tried;
         let mut attempt = attempt_or_race(upstreams, ask, node, deadline, fresh, &mut course).await;
-        attempt.judgement = judge(upstreams, ask, &attempt);
-        if is_elsewhere(upstreams, ask, &attempt) {
+        let is_elsewhere = {
+            let view = upstreams.topology.chains[ask.chain].view.load();
+            attempt.judgement = judge(ask, &attempt, &view);
+            is_elsewhere(upstreams, &attempt, &view)
+        };
+        if is_elsewhere {
             attempt.verdict = Verdict::NodeFault(Fault::NotSynced);
         } else {
             course.doubt(upstreams, ask, &mut attempt, upstreams.now().saturating_sub(began));
@@ -107,7 +111,7 @@ pub(crate) async fn fetch(
 
 /// Judges whether a response may be cached; the judgement travels with the response. `None` if the
 /// attempt failed or the method is never cached.
-fn judge(upstreams: &Upstreams, ask: &UpstreamRequest<'_>, attempt: &Attempt) -> Option<Judgement> {
+fn judge(ask: &UpstreamRequest<'_>, attempt: &Attempt, view: &ChainView) -> Option<Judgement> {
     let deterministic = match attempt.verdict {
         Verdict::Answer => false,
         Verdict::DeterministicError => true,
@@ -116,19 +120,17 @@ fn judge(upstreams: &Upstreams, ask: &UpstreamRequest<'_>, attempt: &Attempt) ->
     if ask.caching.rule == CacheRule::Never {
         return None;
     }
-    let view = upstreams.topology.chains[ask.chain].view.load();
-    Some(Judgement::of(ask, attempt.payload.as_ref()?, deterministic, &view))
+    Some(Judgement::of(ask, attempt.payload.as_ref()?, deterministic, view))
 }
 
 /// Returns true if a node answered about a block that the served chain does not have, or found
 /// nothing and is not at the served head. Such a node is on another branch or behind, so another
 /// one is asked: a client that has seen a block finds its transactions.
-fn is_elsewhere(upstreams: &Upstreams, ask: &UpstreamRequest<'_>, attempt: &Attempt) -> bool {
+fn is_elsewhere(upstreams: &Upstreams, attempt: &Attempt, view: &ChainView) -> bool {
     match &attempt.judgement {
         _ if attempt.verdict != Verdict::Answer => false,
         Some(Judgement { admit: Admit::No(Refused::Null), .. }) => {
-            let view = upstreams.topology.chains[ask.chain].view.load();
-            let seen = upstreams.topology.nodes[attempt.node].seen(&view);
+            let seen = upstreams.topology.nodes[attempt.node].seen(view);
             seen.is_none_or(|seen| seen.lag > 0 || !seen.consistent)
         }
         Some(Judgement { admit: Admit::No(why), .. }) => why.is_wrong(),
