@@ -64,7 +64,7 @@ fn seeds() -> Vec<Vec<u8>> {
         include_str!("../../crates/gateway/tests/config/invalid/paths.toml"),
         include_str!("../../crates/gateway/tests/config/invalid/urls.toml"),
         include_str!("../../crates/gateway/tests/config/invalid/wrong-types.toml"),
-        "[[node]]\nurl = \"http://a:${TOKEN}@b:8545\"\nheaders = { authorization = \"Bearer ${TOKEN}\" }\n",
+        "[[upstream]]\nurl = \"http://a:${TOKEN}@b:8545\"\nheaders = { authorization = \"Bearer ${TOKEN}\" }\n",
     ];
     texts.map(|text| text.as_bytes().to_vec()).into()
 }

@@ -1,9 +1,10 @@
 //! The admin address: metrics, health, readiness, status and the status page.
 //!
-//! It runs on the watch thread, so that a scrape costs the serving threads nothing. It only reads. It
-//! has no password, so no response may hold a secret. In reading order: `status` (the state as one
-//! value), `metrics` (state and counters as OpenMetrics text), `history` (the last two minutes),
-//! `page` (status and history as HTML), `process` (the identity of a process); here is the listener.
+//! It runs on the watch thread, so that a scrape costs the serving threads nothing. It only reads.
+//! It has no password, so no response may hold a secret. In reading order: `status` (the state as
+//! one value), `metrics` (state and counters as OpenMetrics text), `history` (the last two
+//! minutes), `page` (status and history as HTML), `process` (the identity of a process); here is
+//! the listener.
 
 pub(crate) mod history;
 pub mod metrics;
@@ -231,9 +232,9 @@ impl Admin {
     }
 }
 
-/// Returns true for a `Host` that no web page elsewhere can have: an address, or a name without a dot,
-/// which public name servers do not know. A page whose name resolves to a loopback address could
-/// otherwise read every response (DNS rebinding).
+/// Returns true for a `Host` that no web page elsewhere can have: an address, or a name without a
+/// dot, which public name servers do not know. A page whose name resolves to a loopback address
+/// could otherwise read every response (DNS rebinding).
 fn is_local_name(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,10 +1,10 @@
-//! The configuration, checked and ready to use: durations, addresses, indexes into lists that exist,
-//! TLS clients that were built.
+//! The configuration, checked and ready to use: durations, addresses, indexes into lists that
+//! exist, TLS clients that were built.
 //!
-//! Each table of the file has a file here. It declares the table's keys once, with `settings::table!`:
-//! value type, default, bounds and documentation. The same file checks what the keys of the table must
-//! have to do with each other and with the rest. Where the values need no more than that, the gateway
-//! serves from the struct that the declaration makes.
+//! Each table of the file has a file here. It declares the table's keys once, with
+//! `settings::table!`: value type, default, bounds and documentation. The same file checks what the
+//! keys of the table must have to do with each other and with the rest. Where the values need no
+//! more than that, the gateway serves from the struct that the declaration makes.
 //!
 //! Nothing here opens a socket or starts anything.
 
@@ -23,14 +23,13 @@ pub mod access;
 pub mod access_log;
 pub mod cache;
 pub mod chain;
-pub mod front;
+pub mod downstream;
 pub mod group;
 pub mod health;
 pub mod index;
 pub mod limits;
 pub mod listen_tls;
 pub mod log;
-pub mod node;
 pub mod overload;
 pub mod quota;
 pub mod redis;
@@ -38,6 +37,7 @@ pub mod redis_url;
 pub mod rule;
 pub mod server;
 pub mod tls;
+pub mod upstream;
 pub mod values;
 
 mod jwt;
@@ -50,19 +50,19 @@ use access::{Access, AccessTable, JwtTable, KeyTable};
 use access_log::{AccessLog, AccessLogTable};
 use cache::{Cache, CacheTable};
 use chain::{Chain, ChainTable};
-use front::{Front, FrontTable};
+use downstream::{Downstream, DownstreamTable};
 use group::{CallTable, Group, GroupTable, RetryBudget};
 use health::{Health, HealthTable};
 use index::{Index, IndexTable};
 use limits::{Limit, LimitTable, Zone, ZoneTable};
 use listen_tls::{CertificateTable, ListenTls, TlsTable};
 use log::{Log, LogTable};
-use node::{Node, NodeTable};
 use overload::{Overload, OverloadTable};
 use quota::{Quota, QuotaTable};
 use redis::{Redis, RedisTable};
 use rule::RuleTable;
 use server::{Server, ServerTable};
+use upstream::{Upstream, UpstreamTable};
 
 use crate::policy::direct::Rule;
 use crate::policy::route::{ChainRoutes, Router};
@@ -74,13 +74,13 @@ settings::table! {
         server: Once<ServerTable> = empty;
         /// Chains by name.
         chain: Named<ChainTable> = empty;
-        /// Nodes.
-        node: Listed<NodeTable> = empty;
-        /// Nodes that serve certain methods in one way.
+        /// Upstreams.
+        upstream: Listed<UpstreamTable> = empty;
+        /// Upstreams that serve certain methods in one way.
         group: Listed<GroupTable> = empty;
-        /// How a call gets to a node.
+        /// How a call gets to an upstream.
         call: Once<CallTable> = empty;
-        /// What happens to calls once nodes are saturated.
+        /// What happens to calls once upstreams are saturated.
         overload: Once<OverloadTable> = empty;
         /// The cache in memory.
         cache: Once<CacheTable> = empty;
@@ -88,10 +88,10 @@ settings::table! {
         redis: Once<RedisTable> = empty;
         /// An index of a chain.
         index: Once<IndexTable> = empty, at_start;
-        /// When a node is ejected.
+        /// When an upstream is ejected.
         health: Once<HealthTable> = empty;
         /// How clients are served.
-        front: Once<FrontTable> = empty;
+        downstream: Once<DownstreamTable> = empty;
         /// TLS with clients.
         tls: Once<TlsTable> = empty;
         /// Certificates.
@@ -127,7 +127,7 @@ pub struct Config {
     /// The files that were read for it: certificates, keys, secrets.
     pub files: Vec<PathBuf>,
     /// What is accepted from clients, and how they are served.
-    pub front: Front,
+    pub downstream: Downstream,
     /// Bounds for the decoder of calls: body, depth, batch, method name, id.
     pub call_limits: Limits,
     /// What request limits count in, in the order of the file.
@@ -140,11 +140,11 @@ pub struct Config {
     pub redis: Option<Redis>,
     /// An index of a chain; `None` without one.
     pub index: Option<Index>,
-    /// When a node is ejected and when it comes back.
+    /// When an upstream is ejected and when it comes back.
     pub health: Health,
-    /// How many retries the gateway may add to the load of the nodes.
+    /// How many retries the gateway may add to the load of the upstreams.
     pub retry: RetryBudget,
-    /// What happens to calls once nodes are saturated; `None` if calls are not limited.
+    /// What happens to calls once upstreams are saturated; `None` if calls are not limited.
     pub overload: Option<Overload>,
     /// What the gateway logs of itself.
     pub log: Log,
@@ -160,8 +160,8 @@ pub struct Config {
     pub kept_headers: Vec<Box<str>>,
     /// At least one chain; no two share a name or a path.
     pub chains: Vec<Chain>,
-    /// At least one node for each chain, in the order of the file.
-    pub nodes: Vec<Node>,
+    /// At least one upstream for each chain, in the order of the file.
+    pub upstreams: Vec<Upstream>,
     /// At least one group for each chain; see [`Chain::groups`].
     pub groups: Vec<Group>,
     /// What is allowed but looks like a mistake; printed by `weir check` and at start.
@@ -179,7 +179,7 @@ pub struct Overrides {
     pub admin: Option<Option<SocketAddr>>,
     /// In place of `server.threads`; at least 1.
     pub threads: Option<usize>,
-    /// Turns cache and coalescing off, so that every call reaches a node.
+    /// Turns cache and coalescing off, so that every call reaches an upstream.
     pub no_cache: bool,
 }
 
@@ -254,7 +254,7 @@ impl Config {
     }
 
     /// The configuration of `weir serve --upstream URL…`: one chain of the `ethereum` family on
-    /// every path, all nodes equal, every other value at its default.
+    /// every path, all upstreams equal, every other value at its default.
     ///
     /// # Errors
     /// Every error of the URLs at once, named by their position.
@@ -293,29 +293,34 @@ impl Config {
 }
 
 /// What `--upstream URL…` says, as if it had been written.
-fn of_upstreams(upstreams: &[String], report: &mut Report<'_>) -> GatewayFile {
+fn of_upstreams(urls: &[String], report: &mut Report<'_>) -> GatewayFile {
     let mut file = GatewayFile::defaults("");
-    let mut nodes = Vec::with_capacity(upstreams.len());
+    let mut upstreams = Vec::with_capacity(urls.len());
     let mut problem = |key: String, value, message: &str| {
-        report.argument(key, value, message, <values::NodeAddress as settings::Scalar>::allowed());
+        report.argument(
+            key,
+            value,
+            message,
+            <values::UpstreamAddress as settings::Scalar>::allowed(),
+        );
     };
-    if upstreams.is_empty() {
-        problem("--upstream".to_owned(), None, "at least one url of a node is needed");
+    if urls.is_empty() {
+        problem("--upstream".to_owned(), None, "at least one url of an upstream is needed");
     }
-    for (at, text) in upstreams.iter().enumerate() {
+    for (at, text) in urls.iter().enumerate() {
         match NodeUrl::parse(text) {
             Ok(url) => {
-                let mut node = NodeTable::defaults("node");
+                let mut upstream = UpstreamTable::defaults("upstream");
                 let shown = format!("\"{url}\"");
-                node.url.set(url, shown);
-                nodes.push(node);
+                upstream.url.set(url, shown);
+                upstreams.push(upstream);
             }
             Err(message) => {
                 problem(format!("--upstream {}", at + 1), Some(url::shown_text(text)), message);
             }
         }
     }
-    file.node.set(nodes, String::new());
+    file.upstream.set(upstreams, String::new());
     file
 }
 
@@ -327,9 +332,9 @@ fn check(
 ) -> Result<Config, Diagnostics> {
     let (folder, on) = (world.folder, &mut report);
     let mut chains = chain::check(&file.chain, on);
-    let nodes = node::check(&file.node, folder, &mut chains, &file.chain, on);
+    let upstreams = upstream::check(&file.upstream, folder, &mut chains, &file.chain, on);
     let usual = group::Usual { call: &file.call, overload: &file.overload };
-    let groups = group::check(&file.group, &usual, &mut chains, &nodes, on);
+    let groups = group::check(&file.group, &usual, &mut chains, &upstreams, on);
     let tables = access::Tables {
         access: &file.access,
         keys: &file.key,
@@ -358,14 +363,14 @@ fn check(
         quotas_shared: quota.as_ref().is_some_and(|quota| quota.shared),
     };
     let redis = redis::check(&file.redis, folder, &uses, on);
-    let index = index::check(&file.index, &file.node, folder, &chains, on);
-    let front = front::check(&file.front, on);
+    let index = index::check(&file.index, &file.upstream, folder, &chains, on);
+    let downstream = downstream::check(&file.downstream, on);
     let config = Config {
         server,
         listen_tls: listen_tls.map(Arc::new),
         files: world.files(),
-        call_limits: front.call_limits(),
-        front,
+        call_limits: downstream.call_limits(),
+        downstream,
         zones,
         limits,
         cache,
@@ -381,12 +386,12 @@ fn check(
         access_log,
         kept_headers,
         chains,
-        nodes,
+        upstreams,
         groups,
         warnings: Diagnostics::default(),
         keys: Arc::new(diff::Keys::of(file)),
     };
-    // Beside errors warnings are noise: a node that cannot be read looks like a missing one.
+    // Beside errors warnings are noise: an upstream that cannot be read looks like a missing one.
     let has_errors = report.has_errors();
     let mut found = report.finish();
     if has_errors {
@@ -419,17 +424,17 @@ with its place and what is allowed.
 The least that works:
 
 ```toml
-[[node]]
+[[upstream]]
 url = \"http://127.0.0.1:8545\"
 ```
 
-- `[server]` may stand once, `[chain.NAME]` once for each name, `[[node]]` any number of times.
+- `[server]` may stand once, `[chain.NAME]` once for each name, `[[upstream]]` any number of times.
 - Durations are texts with a unit: `\"250ms\"`, `\"10s\"`, `\"5m\"`, `\"1h\"`, `\"1d\"`.
 - Sizes are texts with a unit, `\"64MiB\"` or `\"25MB\"`, or a number of bytes.
 - `${VAR}` in a text stands for a variable of the environment, `${VAR:-default}` gives it a
   default, and `${file:PATH}` stands for the content of a file without its last line end. `$${`
   stands for `${`. Relative names begin at the folder of the configuration file.
-- URLs of nodes and values of headers are secrets: no log, page, metric or message shows them.
+- URLs of upstreams and values of headers are secrets: no log, page, metric or message shows them.
 - `--listen`, `--admin`, `--threads` and `--no-cache` of `weir serve` override the file.
 - A running gateway takes a changed file by `weir reload`; `docs/operating.md` says what that keeps.
 - Editors complete and check keys by [gateway.schema.json](gateway.schema.json): begin the file with

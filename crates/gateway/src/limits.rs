@@ -1,10 +1,11 @@
 //! The zones of request limits: whom a call counts against, and what is kept of them.
 //!
-//! A zone is shared by all threads. It is cut into parts, each behind a lock of its own that is held
-//! for some tens of nanoseconds and never across a wait; a call takes the locks of all its zones, in
-//! the order of the zones, so that it is judged and charged as one and nobody waits in a circle. The
-//! arithmetic is `policy/limit.rs`, the memory `limits/zone.rs` and `limits/table.rs`, connections `limits/clients.rs`, zones
-//! that gateways share `limits/shared.rs`; `path.rs` says when a call is judged.
+//! A zone is shared by all threads. It is cut into parts, each behind a lock of its own that is
+//! held for some tens of nanoseconds and never across a wait; a call takes the locks of all its
+//! zones, in the order of the zones, so that it is judged and charged as one and nobody waits in a
+//! circle. The arithmetic is `policy/limit.rs`, the memory `limits/zone.rs` and `limits/table.rs`,
+//! connections `limits/clients.rs`, zones that gateways share `limits/shared.rs`; `path.rs` says
+//! when a call is judged.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -210,8 +211,9 @@ impl Limits {
         self.zones.iter().map(Zone::fill).collect()
     }
 
-    /// Has what is kept of a request's key fetched from memory while its body is read: of a zone that
-    /// holds many keys nothing else is as dear. The call may not be known yet, only whose it is.
+    /// Has what is kept of a request's key fetched from memory while its body is read: of a zone
+    /// that holds many keys nothing else is as dear. The call may not be known yet, only whose it
+    /// is.
     pub(crate) fn look_ahead(&self, caller: &Counted<'_>) -> Option<Ahead> {
         let zone = self.chains[caller.chain].rates.first()?.zone;
         let material = self.zones[zone].expect(caller)?;
@@ -230,7 +232,8 @@ impl Limits {
         self.charge_here(chain, &chain.rates, caller, now, counters)
     }
 
-    /// Judges and charges a call by these limits of a chain, without Redis, and by those in dry run.
+    /// Judges and charges a call by these limits of a chain, without Redis, and by those in dry
+    /// run.
     fn charge_here(
         &self,
         chain: &ChainLimits,

@@ -4,9 +4,9 @@
 //! decode → limit → route → authorize → charge quota → subscribe → resolve → respond
 //! ```
 //!
-//! Each step lives elsewhere: decoding in `wire`, decisions in `policy`, limits in `limits`, what is
-//! read of caches and upstreams in `resolve`. A step that fails ends the call; one place turns its
-//! failure into the response, the counters and the line of the access log.
+//! Each step lives elsewhere: decoding in `wire`, decisions in `policy`, limits in `limits`, what
+//! is read of caches and upstreams in `resolve`. A step that fails ends the call; one place turns
+//! its failure into the response, the counters and the line of the access log.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -88,7 +88,7 @@ async fn serve_batch<'a>(
     items: Vec<Result<Call<'a>, Rejection<'a>>>,
 ) -> Reply<'a> {
     cx.counters.batches.add(1);
-    let left = Cell::new(cx.snapshot.config.front.batch_answer_bytes_max);
+    let left = Cell::new(cx.snapshot.config.downstream.batch_response_bytes_max);
     // What waits for the other calls of the batch.
     let hold = Hold::new(&cx.snapshot.registry.memory, Purpose::Response);
     let gathered = RefCell::new((hold, 0));
@@ -156,8 +156,8 @@ async fn steps<'a>(
     Ok((fetched, status))
 }
 
-/// Serves a call about subscriptions or filters, which is the gateway's own unless only an upstream can
-/// answer it.
+/// Serves a call about subscriptions or filters, which is the gateway's own unless only an upstream
+/// can answer it.
 async fn subscribe_or_resolve(
     cx: &Rc<ThreadContext>,
     request: &Request<'_>,
@@ -181,6 +181,6 @@ async fn subscribe_or_resolve(
                 Err(failure) => (UpstreamResponse::failed(failure), CacheStatus::Bypass),
             }
         }
-        Outcome::Node => resolve(cx, way, now).await,
+        Outcome::Upstream => resolve(cx, way, now).await,
     }
 }

@@ -1,9 +1,9 @@
-//! What keys have used of their monthly quotas: one book for all threads, configurations and, through
-//! Redis, gateways.
+//! What keys have used of their monthly quotas: one book for all threads, configurations and,
+//! through Redis, gateways.
 //!
-//! The arithmetic is `policy/quota.rs`, the file's format `config/quota/file.rs`. `runtime/quota.rs`
-//! writes the file, `cache/redis/quotas.rs` exchanges sums with other gateways. A call is charged once
-//! it is authorized (`path.rs`).
+//! The arithmetic is `policy/quota.rs`, the file's format `config/quota/file.rs`.
+//! `runtime/quota.rs` writes the file, `cache/redis/quotas.rs` exchanges sums with other gateways.
+//! A call is charged once it is authorized (`path.rs`).
 
 use crate::config::quota::file::Kept;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Resolves a call: from the cache, from an equal call in flight, from Redis, from the index, or from
-//! an upstream, whose response is then cached if it may be.
+//! Resolves a call: from the cache, from an equal call in flight, from Redis, from the index, or
+//! from an upstream, whose response is then cached if it may be.
 //!
 //! ```text
 //! plan → cache → coalesce → redis → index → permit → fetch (choose → send ⟲ retry) → fill
@@ -102,11 +102,11 @@ pub(crate) async fn resolve(
     };
     let Lookup { method, caching, block, coalesce } = lookup;
     let mut ask = UpstreamRequest { caching, join: coalesce, ..ask };
-    let mut key = cx.upstreams.buffers.take();
+    let mut key = cx.upstream.buffers.take();
     let resolved = ask.caching.resolved.map(ResolvedBlock::Number);
     let keyed = write_call_key(cx, &mut key, &ask, method, &call.params, resolved);
     if keyed && let Some(fetched) = kept(cx, &key, &view) {
-        cx.upstreams.buffers.give(key);
+        cx.upstream.buffers.give(key);
         return (fetched, CacheStatus::Hit);
     }
     drop(view);
@@ -119,7 +119,7 @@ pub(crate) async fn resolve(
     }
     ask.flow = flow(route);
     let answered = answer_ask(cx, ask, keyed.then_some(&key[..])).await;
-    cx.upstreams.buffers.give(key);
+    cx.upstream.buffers.give(key);
     answered
 }
 
@@ -161,7 +161,7 @@ fn request_of<'a>(
         method,
         place,
         class: class(cx, route),
-        // Worked out once the call is known to need a node.
+        // Worked out once the call is known to need an upstream.
         flow: Flow::default(),
         params: call.params.raw().map(Cow::Borrowed),
         caching: Caching {
@@ -179,7 +179,7 @@ fn request_of<'a>(
     }
 }
 
-/// Who goes first where nodes have no room for all.
+/// Who goes first where upstreams have no room for all.
 fn class(cx: &ThreadContext, route: &Route<'_>) -> Class {
     let weight = route.method().map_or(1, |method| method.weight);
     let overload = cx.snapshot.config.overload.as_ref();
@@ -187,7 +187,7 @@ fn class(cx: &ThreadContext, route: &Route<'_>) -> Class {
     class.unwrap_or(Class::Normal)
 }
 
-/// With whose calls a call shares places at nodes.
+/// With whose calls a call shares places at upstreams.
 fn flow(route: &Route<'_>) -> Flow {
     Flow::of(route.caller.hash(), route.method().map_or(1, |method| method.weight))
 }
@@ -227,10 +227,10 @@ fn kept(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResp
     let in_time = entry.until.is_none_or(|until| cx.now() < until);
     let usable = usable(&entry.kept, view);
     if in_time && usable {
-        let node = cx.snapshot.node_of_number(entry.node);
-        Some(UpstreamResponse { node, ..UpstreamResponse::of(entry.payload()) })
+        let upstream = cx.snapshot.upstream_of_number(entry.upstream);
+        Some(UpstreamResponse { upstream, ..UpstreamResponse::of(entry.payload()) })
     } else {
-        // What is kept briefly is compared with what nodes say next.
+        // What is kept briefly is compared with what upstreams say next.
         if !usable || entry.doubted_since.is_none() {
             cache.drop_stale(key);
         }
@@ -238,7 +238,7 @@ fn kept(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResp
     }
 }
 
-/// Asks the nodes, together with whoever asks the same, and keeps what may be kept.
+/// Asks the upstreams, together with whoever asks the same, and keeps what may be kept.
 ///
 /// Apart from the connection's own state, which would otherwise carry room for it while it waits.
 fn answer_ask<'a>(
@@ -253,7 +253,7 @@ fn answer_ask<'a>(
             CacheStatus::Miss
         };
         while let Some((flight, joined)) = key.and_then(|key| board(cx, &ask, key)) {
-            let crowded = overload::is_crowded(&cx.upstreams, &ask);
+            let crowded = overload::is_crowded(&cx.upstream, &ask);
             let leaving = ask.waiting.filter(|_| crowded).map(MayLeave::begin);
             let fetched = flight.wait(ask.deadline).await;
             drop(leaving);
@@ -279,7 +279,7 @@ fn marked(fetched: UpstreamResponse, mark: CacheStatus) -> (UpstreamResponse, Ca
     (fetched, if hit { CacheStatus::Hit } else { mark })
 }
 
-/// What Redis or the index has, where they are on, or else what a node says, which is kept.
+/// What Redis or the index has, where they are on, or else what an upstream says, which is kept.
 async fn obtain(
     cx: &Rc<ThreadContext>,
     ask: &UpstreamRequest<'_>,
@@ -287,7 +287,7 @@ async fn obtain(
     flight: Option<&Flight>,
 ) -> UpstreamResponse {
     if let (Some(redis), Some(key)) = (&cx.redis, key)
-        && let Some(fetched) = Box::pin(redis.recall(&cx.upstreams, ask, key)).await
+        && let Some(fetched) = Box::pin(redis.recall(&cx.upstream, ask, key)).await
     {
         return fetched;
     }
@@ -295,7 +295,7 @@ async fn obtain(
     let once = !matches!(ask.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
     let found = match &ask.params {
         Some(params) if once => {
-            index::recall(cx.snapshot.process.index(), &cx.upstreams, ask, params).await
+            index::recall(cx.snapshot.process.index(), &cx.upstream, ask, params).await
         }
         _ => None,
     };
@@ -310,8 +310,8 @@ async fn obtain(
     fetched
 }
 
-/// The blocks up to `to` that the index has, and those after it that a node has. Where these do not
-/// follow, the node has another branch: the whole is its then.
+/// The blocks up to `to` that the index has, and those after it that an upstream has. Where these
+/// do not follow, the upstream has another branch: the whole is its then.
 async fn complete(
     cx: &Rc<ThreadContext>,
     ask: &UpstreamRequest<'_>,
@@ -331,18 +331,18 @@ async fn complete(
     place_and_fetch(cx, ask, flight).await
 }
 
-/// What a node says, once there is room for the call at the nodes.
+/// What an upstream says, once there is room for the call at the upstreams.
 async fn place_and_fetch(
     cx: &Rc<ThreadContext>,
     ask: &UpstreamRequest<'_>,
     flight: Option<&Flight>,
 ) -> UpstreamResponse {
-    let place = match overload::place(&cx.upstreams, ask) {
+    let place = match overload::place(&cx.upstream, ask) {
         Some(place) => Ok(place),
         None => Box::pin(wait_for_place(cx, ask, flight)).await,
     };
     match place {
-        Ok(_place) => fetch(&cx.upstreams, ask).await,
+        Ok(_place) => fetch(&cx.upstream, ask).await,
         Err(failure) => UpstreamResponse::failed(failure),
     }
 }
@@ -354,9 +354,9 @@ async fn wait_for_place<'a>(
     flight: Option<&Flight>,
 ) -> Result<overload::Place<'a>, Failure> {
     let _leaving = ask.waiting.map(MayLeave::begin);
-    let Some(flight) = flight else { return overload::wait(&cx.upstreams, ask).await };
+    let Some(flight) = flight else { return overload::wait(&cx.upstream, ask).await };
     tokio::select! {
-        place = overload::wait(&cx.upstreams, ask) => place,
+        place = overload::wait(&cx.upstream, ask) => place,
         () = flight.abandoned() => Err(Failure::ours(Kind::Stopping)),
     }
 }
@@ -392,7 +392,7 @@ fn board(
     flight_key.extend_from_slice(key);
     flight_key.extend_from_slice(&ask.caching.stamp.generation.to_le_bytes());
     flight_key.extend_from_slice(&ask.caching.stamp.head_seq.to_le_bytes());
-    // Nor what other nodes said: what they refuse, ours may have.
+    // Nor what other upstreams said: what they refuse, ours may have.
     flight_key.extend_from_slice(&ask.group.to_le_bytes());
     match cx.flights.board(&flight_key, ask.deadline, ask.class) {
         Boarding::Alone => None,
@@ -437,7 +437,8 @@ fn fill(
     let stored = match admit {
         Admit::Store(kept) if keep != Keep::No && usable(&kept, &view) => {
             let is_error = facts.kind == AnswerKind::DeterministicError;
-            let node = fetched.node.map_or(NO_NODE, |node| cx.snapshot.nodes[node].number);
+            let upstream =
+                fetched.upstream.map_or(NO_NODE, |upstream| cx.snapshot.upstreams[upstream].number);
             let age_max = cache.age_max(is_error, &kept).map(|age| cx.now() + age);
             let (until, doubted_since) = match keep {
                 Keep::Briefly { since } => (Some(cx.now() + BRIEF), Some(since)),
@@ -450,7 +451,7 @@ fn fill(
                 redis.keep(ask, key, fetched, kept, &facts, &view);
             }
             let bytes = bytes.clone();
-            cache.put(key, Entry { bytes, is_error, node, kept, until, doubted_since })
+            cache.put(key, Entry { bytes, is_error, upstream, kept, until, doubted_since })
         }
         Admit::Store(_) | Admit::No(_) => false,
     };

@@ -2,7 +2,7 @@
 //!
 //! One single-threaded runtime per serving thread, each with its own listening socket on the same
 //! address (SO_REUSEPORT; `runtime/sockets.rs`), so that the system spreads connections. One more
-//! thread follows the nodes and serves the admin address.
+//! thread follows the upstreams and serves the admin address.
 
 use std::cell::Cell;
 use std::io;
@@ -51,7 +51,7 @@ pub use sockets::Sockets;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How often pools are swept and a drain is looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the start waits for the nodes to show their heads before it serves without.
+/// How long the start waits for the upstreams to show their heads before it serves without.
 const FIRST_HEADS_WAIT: Duration = Duration::from_secs(2);
 /// How long a reload waits for all threads to have taken it. They do between two events.
 const TAKEN_WAIT: Duration = Duration::from_secs(2);
@@ -183,9 +183,9 @@ impl Gateway {
         })
     }
 
-    /// Brings a new configuration into use, whole, for all requests that begin from now on, and says
-    /// what it changed. Requests that have begun end under the one that they began with. Returns
-    /// once every thread uses it.
+    /// Brings a new configuration into use, whole, for all requests that begin from now on, and
+    /// says what it changed. Requests that have begun end under the one that they began with.
+    /// Returns once every thread uses it.
     ///
     /// Calls of this function must not overlap.
     pub fn reload(&self, config: Config) -> Vec<Change> {
@@ -194,8 +194,8 @@ impl Gateway {
         let snapshot = before.reload(config);
         self.follow_access_log(&before, &snapshot);
         let numbered = Numbered { number: number + 1, snapshot: Arc::clone(&snapshot) };
-        // In this order: once the former nodes are not followed any more, a head may be served that
-        // none of them is known to have reached, and nobody may begin to ask them for it.
+        // In this order: once the former upstreams are not followed any more, a head may be served
+        // that none of them is known to have reached, and nobody may begin to ask them for it.
         self.served.send_replace(numbered.clone());
         let is_taken = |thread: &AtomicU64| thread.load(Ordering::Acquire) > number;
         wait_until(TAKEN_WAIT, || self.taken.iter().all(is_taken));
@@ -283,8 +283,8 @@ impl Gateway {
     }
 }
 
-/// Waits, within bounds, until each chain has shown a head and has a node that is fit, so that the
-/// first calls are not sent blindly.
+/// Waits, within bounds, until each chain has shown a head and has an upstream that is fit, so that
+/// the first calls are not sent blindly.
 fn wait_for_heads(snapshot: &Snapshot) {
     let fit = |chain: usize| {
         snapshot.chains[chain].view.load().head.is_some() && snapshot.any_healthy(chain)
@@ -321,7 +321,7 @@ fn thread(
         .map_err(fail)
 }
 
-/// The thread that follows nodes and serves the admin address.
+/// The thread that follows upstreams and serves the admin address.
 struct WatchTask {
     snapshots: watch::Receiver<Numbered>,
     phase: watch::Receiver<Phase>,
@@ -500,7 +500,7 @@ async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: Door) {
         Ok((stream, peer)) => {
             let cx = thread.context();
             let config = &cx.snapshot.config;
-            let share = config.front.connections_max.div_ceil(config.server.threads);
+            let share = config.downstream.connections_max.div_ceil(config.server.threads);
             if thread.connection_count() >= share {
                 // Closing at once tells a client more than an answer that never comes.
                 cx.counters.connections_refused.add(1);
@@ -536,7 +536,7 @@ pub mod simulated {
     }
 
     impl Simulation {
-        /// Starts following the nodes; `dials` by node of the configuration.
+        /// Starts following the upstreams; `dials` by upstream of the configuration.
         pub fn start(config: Config, dials: Vec<MemoryDial>, seed: u64) -> Simulation {
             let dials = dials.into_iter().map(Dial::Memory).collect();
             let snapshot = Snapshot::new(config, dials);

@@ -1,15 +1,16 @@
 //! Clients that are told of what is to come: `eth_subscribe` and its kin, and filters.
 //!
-//! What clients hear of blocks and logs is not what some node says of them, but what the gateway
-//! believes of the chain (`policy/heads.rs`): with every change of the served head, the blocks in between
-//! (`policy/trail.rs`) are fetched by hash, once for everybody, through the same path as calls. So a
-//! node's death, silence or lag loses nobody a block and nobody hears of one twice, and nothing is
-//! told that `eth_blockNumber` would deny. All else that nodes tell, such as pending transactions, is
-//! passed on from one of them.
+//! What clients hear of blocks and logs is not what some upstream says of them, but what the
+//! gateway believes of the chain (`policy/heads.rs`): with every change of the served head, the
+//! blocks in between (`policy/trail.rs`) are fetched by hash, once for everybody, through the same
+//! path as calls. So a upstream's death, silence or lag loses nobody a block and nobody hears of
+//! one twice, and nothing is told that `eth_blockNumber` would deny. All else that upstreams tell,
+//! such as pending transactions, is passed on from one of them.
 //!
 //! ```text
-//! view of the chain ─▶ source (one per chain and kind) ─▶ stream ─▶ fan (one per thread) ─▶ subscriber
-//!   or a node                   source.rs, relay.rs      stream.rs       fan.rs         subscriber.rs
+//! view of the chain ─▶ source (one per chain and kind) ─▶ stream ─▶ fan (one per thread) ─▶
+//! subscriber
+//! or an upstream source.rs, relay.rs stream.rs fan.rs subscriber.rs
 //! ```
 //!
 //! `feeds.rs` holds the streams of each chain, which outlive reloads. This file reads a call to
@@ -80,8 +81,8 @@ pub(crate) enum Outcome {
     Payload(Payload),
     /// It asks for the logs of this filter.
     Logs(Bytes),
-    /// It is a node's to answer.
-    Node,
+    /// It is an upstream's to answer.
+    Upstream,
 }
 
 /// Answers a call about subscriptions or filters.
@@ -101,7 +102,7 @@ pub(crate) async fn answer(
     } else if is_own_filter(chain.family.family(), &call.method) {
         filters::answer(cx, &subscriptions.feeds.of(chain), route).await
     } else {
-        Ok(Outcome::Node)
+        Ok(Outcome::Upstream)
     };
     answered.unwrap_or_else(|failure| Outcome::Payload(Payload::Failed(failure)))
 }
@@ -137,7 +138,7 @@ async fn subscribe(
     if !subscriber.has_room() {
         return Err(unable(Unable::TooMany));
     }
-    // Notifications name the namespace as nodes write it.
+    // Notifications name the namespace as upstreams write it.
     let namespace = call.method.rsplit_once('_').map_or("", |(namespace, _)| namespace);
     let namespace = &*namespace.to_ascii_lowercase();
     let chain = &cx.snapshot.chains[route.chain];
@@ -150,7 +151,7 @@ async fn subscribe(
             let order = Order::of(cx, route);
             let key = order.key(&call.params).map_err(|_| unable(Unable::TooLong))?;
             let stream = feed.relay(key, route.caller.hash()).map_err(unable)?;
-            (stream, Origin::Node(order), Wanted::All)
+            (stream, Origin::Upstream(order), Wanted::All)
         }
     };
     let fan = fan::of(subscriber.subscriptions(), chain, stream, origin);
@@ -163,13 +164,13 @@ async fn subscribe(
     // Until it is answered, nothing else is told on this connection.
     let deadline = cx.recent() + cx.snapshot.config.groups[group].deadline;
     let opened = tokio::time::timeout_at(deadline, fan.opened()).await;
-    match opened.unwrap_or(Err(Refused::NoNode)) {
+    match opened.unwrap_or(Err(Refused::NoUpstream)) {
         Ok(()) => Ok(Outcome::Payload(Payload::Result(format!("\"{id}\"").into()))),
         Err(refused) => {
             subscriber.leave(id.as_bytes());
             match refused {
-                Refused::ByNode(error) => Ok(Outcome::Payload(Payload::Error(error))),
-                Refused::NoNode => Err(unable(Unable::NoNode)),
+                Refused::ByUpstream(error) => Ok(Outcome::Payload(Payload::Error(error))),
+                Refused::NoUpstream => Err(unable(Unable::NoUpstream)),
             }
         }
     }
@@ -179,13 +180,13 @@ async fn subscribe(
 enum Asked {
     Heads,
     Logs(LogsWanted),
-    /// Something that only a node can tell.
+    /// Something that only an upstream can tell.
     Other,
 }
 
 impl Asked {
-    /// Reads the parameters, as go-ethereum does (`eth/filters/api.go`). Only of chains whose blocks
-    /// and logs have the forms of Ethereum's the gateway tells what nodes would.
+    /// Reads the parameters, as go-ethereum does (`eth/filters/api.go`). Only of chains whose
+    /// blocks and logs have the forms of Ethereum's the gateway tells what upstreams would.
     fn read(family: Family, namespace: &str, params: &Params<'_>) -> Result<Asked, Unable> {
         let Params::Array(params) = *params else { return Err(Unable::Params) };
         let mut params = walk::elements(params);
@@ -212,11 +213,11 @@ pub(crate) struct LogsWanted {
     blocks: (u64, u64),
 }
 
-/// Members of a filter that nodes look at; geth takes them in any case.
+/// Members of a filter that upstreams look at; geth takes them in any case.
 const MEMBERS: [&str; 5] = ["fromBlock", "toBlock", "blockHash", "address", "topics"];
 
-/// A filter with the members that nodes look at, as they write them. Whatever else stands in it is not
-/// kept.
+/// A filter with the members that upstreams look at, as they write them. Whatever else stands in it
+/// is not kept.
 fn known_members(raw: &[u8]) -> Vec<u8> {
     let mut out = vec![b'{'];
     for (name, value) in walk::members(raw) {
@@ -237,7 +238,7 @@ fn known_members(raw: &[u8]) -> Vec<u8> {
 }
 
 impl LogsWanted {
-    /// What a filter selects, and the filter as nodes write it.
+    /// What a filter selects, and the filter as upstreams write it.
     fn read(raw: &[u8]) -> Result<(LogsWanted, Vec<u8>), Unable> {
         if raw.first() != Some(&b'{') {
             return Err(Unable::Filter(MatcherError::NotObject));

@@ -256,7 +256,7 @@ pub struct Target {
     /// How long making a connection, TLS included, may take.
     pub connect_timeout: Duration,
     /// Bytes of one answer; a longer one is malformed.
-    pub answer_bytes_max: usize,
+    pub response_bytes_max: usize,
 }
 
 impl Target {

@@ -86,7 +86,7 @@ fn target() -> Target {
         headers: Vec::new(),
         timeout: Duration::from_secs(15),
         connect_timeout: Duration::from_secs(5),
-        answer_bytes_max: 1 << 20,
+        response_bytes_max: 1 << 20,
     }
 }
 

@@ -13,7 +13,7 @@ pub struct Diagnostic {
     pub file: Option<String>,
     /// Where the problem stands; `None` for arguments and for files that cannot be read.
     pub place: Option<Place>,
-    /// The key by its full name, such as `front.body_bytes_max`; empty if the problem is about no
+    /// The key by its full name, such as `downstream.body_bytes_max`; empty if the problem is about no
     /// key.
     pub key: String,
     /// The value as it was written, secrets masked; `None` where there is none.

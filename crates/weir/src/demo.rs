@@ -156,7 +156,7 @@ impl Demo {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let entries = NAMES.iter().zip(nodes.addresses());
         let entry =
-            |(name, node)| format!("[[node]]\nname = \"{name}\"\nurl = \"http://{node}\"\n");
+            |(name, node)| format!("[[upstream]]\nname = \"{name}\"\nurl = \"http://{node}\"\n");
         let entries: String = entries.map(entry).collect();
         let config = Config::from_text("demo", &entries, Path::new(""), &|_| None)?;
         let config = config.overridden(&Overrides {
@@ -259,7 +259,7 @@ impl Run<'_> {
             errors,
             wrong: self.judged.wrong(),
             hit_ratio: status.cache.hit_ratio,
-            nodes: &status.chains[0].nodes,
+            nodes: &status.chains[0].upstreams,
             events: &self.watch.events,
         });
     }

@@ -1,7 +1,8 @@
 //! `weir explain`: what the gateway would do with a call, without doing it.
 //!
-//! It asks the same tables and rules as the serving path (`wire`, `gateway::rules`), under a made-up
-//! head. The wording is `explain/words.rs`. No node is asked, so it cannot say which node is well.
+//! It asks the same tables and rules as the serving path (`wire`, `gateway::rules`), under a
+//! made-up head. The wording is `explain/words.rs`. No upstream is asked, so it cannot say which
+//! upstream is well.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -35,10 +36,10 @@ mod words;
 
 /// Say what would be done with a call
 ///
-/// Which chain and group it belongs to, which nodes are asked in which order, whether its answer is
-/// kept and what it is bound to, under which key, whether it may be repeated, and what it costs. The
-/// same tables and rules decide when the gateway runs; only no node is asked, so tags such as latest
-/// stand for a made-up head.
+/// Which chain and group it belongs to, which upstreams are asked in which order, whether its
+/// answer is kept and what it is bound to, under which key, whether it may be repeated, and what it
+/// costs. The same tables and rules decide when the gateway runs; only no upstream is asked, so
+/// tags such as latest stand for a made-up head.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -54,7 +55,7 @@ pub(crate) struct Explain {
     #[arg(value_names = ["GATEWAY.TOML", "CALL"], num_args = 1..=2, required = true)]
     words: Vec<String>,
 
-    /// URL of a node, in place of a file; may stand several times
+    /// URL of an upstream, in place of a file; may stand several times
     #[arg(long, value_name = "URL")]
     upstream: Vec<String>,
 
@@ -147,7 +148,7 @@ fn view(config: &Config, chain: usize, head: u64) -> ChainView {
     let mut view = ChainView::default();
     view.head = Some(Head { number: head, hash: [0; 32] });
     view.finalized = Some(head.saturating_sub(config.chains[chain].finality_depth));
-    view.finalized_by_nodes = true;
+    view.finalized_by_upstreams = true;
     view
 }
 
@@ -314,8 +315,8 @@ impl Case<'_> {
             lines.add("answered", words::FILTER);
         }
         lines.add("group", &words::group(group));
-        for line in nodes(self.config, group) {
-            lines.add("nodes", &line);
+        for line in upstreams(self.config, group) {
+            lines.add("upstreams", &line);
         }
         match method {
             None => {
@@ -404,7 +405,7 @@ impl Case<'_> {
         }
         if caching.min_head > 0 {
             let height = caching.min_head;
-            lines.add("asked", &format!("only nodes whose head is at {height} or above"));
+            lines.add("asked", &format!("only upstreams whose head is at {height} or above"));
         }
         lines.add("cached", &words::cached(lookup, cache, &self.view));
         let joined = lookup.coalesce && lookup.block.is_ok();
@@ -421,7 +422,7 @@ impl Case<'_> {
 
     /// The tiers of the cache behind memory, in the order in which they are asked.
     fn tiers(&self) -> Option<String> {
-        let redis = self.config.redis.as_ref().filter(|redis| redis.answers);
+        let redis = self.config.redis.as_ref().filter(|redis| redis.responses);
         let redis = redis.map(|redis| format!("Redis {}", redis.url));
         let index = self.config.index.as_ref().filter(|index| index.chain == self.chain);
         let index = index.map(|index| format!("the index {}", index.db));
@@ -450,13 +451,13 @@ impl Case<'_> {
     }
 }
 
-/// The nodes of a group in the order in which they come into question.
-fn nodes(config: &Config, group: &Group) -> Vec<String> {
+/// The upstreams of a group in the order in which they come into question.
+fn upstreams(config: &Config, group: &Group) -> Vec<String> {
     let (mut primary, mut backup) = (Vec::new(), Vec::new());
-    for node in &group.nodes {
-        let node = &config.nodes[*node];
-        let tier = if node.backup { &mut backup } else { &mut primary };
-        tier.push(source::described_node(node));
+    for upstream in &group.upstreams {
+        let upstream = &config.upstreams[*upstream];
+        let tier = if upstream.backup { &mut backup } else { &mut primary };
+        tier.push(source::described_upstream(upstream));
     }
     let balance = source::described_balance(group);
     let primary_count = primary.len();
@@ -465,11 +466,11 @@ fn nodes(config: &Config, group: &Group) -> Vec<String> {
         _ => format!("chosen: {balance}"),
     }];
     let numbered = primary.into_iter().chain(backup).enumerate();
-    lines.extend(numbered.map(|(at, node)| format!("{}. {node}", at + 1)));
-    if primary_count > 0 && group.nodes.len() > primary_count {
+    lines.extend(numbered.map(|(at, upstream)| format!("{}. {upstream}", at + 1)));
+    if primary_count > 0 && group.upstreams.len() > primary_count {
         lines.push("backups only while no other one can be used".to_owned());
     }
-    if group.nodes.len() > 1 {
+    if group.upstreams.len() > 1 {
         let order = "health, head and load of the moment decide; this is the order of the file";
         lines.push(order.to_owned());
     }

@@ -1,7 +1,7 @@
 //! `weir logs`: sums up access logs of the gateway or of nginx.
 //!
-//! In reading order: `format` (how lines are written), `read` (what a line says), `sums` (counting),
-//! `report` (printing). Memory does not grow with the files.
+//! In reading order: `format` (how lines are written), `read` (what a line says), `sums`
+//! (counting), `report` (printing). Memory does not grow with the files.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use gateway::config::Config;
 use gateway::config::access_log::LogTarget;
 use gateway::config::group::{Balance, Group, HashKey};
 use gateway::config::limits::{KeyPart, Limit, LimitKind, Zone};
-use gateway::config::node::Node;
+use gateway::config::upstream::Upstream;
 use gateway::policy::limit::CALL;
 use settings::Diagnostics;
 
@@ -20,7 +20,7 @@ pub(crate) struct Source {
     #[arg(value_name = "GATEWAY.TOML")]
     file: Option<PathBuf>,
 
-    /// URL of a node, in place of a file; may stand several times
+    /// URL of an upstream, in place of a file; may stand several times
     #[arg(long, value_name = "URL")]
     upstream: Vec<String>,
 }
@@ -53,7 +53,7 @@ pub(crate) fn read_file(file: &Path) -> Result<Config, Diagnostics> {
     Config::from_file(file)
 }
 
-/// What a configuration says, in a few lines: chains with their paths, nodes and groups.
+/// What a configuration says, in a few lines: chains with their paths, upstreams and groups.
 pub(crate) fn summary(config: &Config) -> String {
     let mut text = String::new();
     for chain in &config.chains {
@@ -62,16 +62,18 @@ pub(crate) fn summary(config: &Config) -> String {
         let other = if chain.default { " and every other path" } else { "" };
         let family = chain.family.as_str();
         let _ = writeln!(text, "chain {} ({family}{id}) at {paths}{other}", chain.name);
-        for node in &chain.nodes {
-            let _ = writeln!(text, "  node {}", described_node(&config.nodes[*node]));
+        for upstream in &chain.upstreams {
+            let _ =
+                writeln!(text, "  upstream {}", described_upstream(&config.upstreams[*upstream]));
         }
         for group in &chain.groups {
             let group = &config.groups[*group];
             let methods = group.methods.join(" ");
             let balance = described_balance(group);
-            let nodes: Vec<_> = group.nodes.iter().map(|node| &*config.nodes[*node].name).collect();
-            let nodes = nodes.join(" ");
-            let _ = writeln!(text, "  group {}: {methods} -> {nodes}, {balance}", group.name);
+            let upstreams: Vec<_> =
+                group.upstreams.iter().map(|upstream| &*config.upstreams[*upstream].name).collect();
+            let upstreams = upstreams.join(" ");
+            let _ = writeln!(text, "  group {}: {methods} -> {upstreams}, {balance}", group.name);
         }
     }
     text.push_str(&described_access(config));
@@ -99,12 +101,12 @@ pub(crate) fn summary(config: &Config) -> String {
     text
 }
 
-/// What lies behind the cache in memory, and where quotas are counted, in a line each; nothing where
-/// nothing was configured.
+/// What lies behind the cache in memory, and where quotas are counted, in a line each; nothing
+/// where nothing was configured.
 fn described_tiers(config: &Config) -> String {
     let mut text = String::new();
     if let Some(redis) = &config.redis {
-        let what = if redis.answers { "answers and limits" } else { "limits" };
+        let what = if redis.responses { "answers and limits" } else { "limits" };
         let _ = writeln!(text, "redis {}: shares {what} with other gateways", redis.url);
     }
     if let Some(index) = &config.index {
@@ -149,12 +151,13 @@ fn described_access(config: &Config) -> String {
     text
 }
 
-/// A node's name, URL without secrets, and what sets it apart.
-pub(crate) fn described_node(node: &Node) -> String {
-    let backup = if node.backup { ", backup" } else { "" };
-    let weight = if node.weight == 1 { String::new() } else { format!(", weight {}", node.weight) };
-    let other = node.ws_url.as_ref().map_or_else(String::new, |url| format!(", {url}"));
-    format!("{} {}{other}{weight}{backup}", node.name, node.url)
+/// An upstream's name, URL without secrets, and what sets it apart.
+pub(crate) fn described_upstream(upstream: &Upstream) -> String {
+    let backup = if upstream.backup { ", backup" } else { "" };
+    let weight =
+        if upstream.weight == 1 { String::new() } else { format!(", weight {}", upstream.weight) };
+    let other = upstream.ws_url.as_ref().map_or_else(String::new, |url| format!(", {url}"));
+    format!("{} {}{other}{weight}{backup}", upstream.name, upstream.url)
 }
 
 /// What a limit allows, and whom.
@@ -190,7 +193,7 @@ fn described_key_part(part: &KeyPart) -> String {
     }
 }
 
-/// How a group chooses among its nodes.
+/// How a group chooses among its upstreams.
 pub(crate) fn described_balance(group: &Group) -> String {
     match &group.balance {
         Balance::LeastLoaded => "the less loaded of two".to_owned(),

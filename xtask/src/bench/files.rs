@@ -61,7 +61,7 @@ fn instructions(weir: &Path, kind: &str) -> Result<BTreeMap<String, f64>> {
         &config,
         format!(
             "[server]\nlisten = \"127.0.0.1:{port}\"\nadmin = \"off\"\nthreads = 1\n\
-             [chain.main]\nfamily = \"ethereum\"\n[[node]]\nurl = \"http://{node}\"\n"
+             [chain.main]\nfamily = \"ethereum\"\n[[upstream]]\nurl = \"http://{node}\"\n"
         ),
     )?;
     let mut command = Command::new("valgrind");

@@ -218,7 +218,7 @@ impl Contender {
 /// The nodes' lines in a configuration.
 fn entries(nodes: &[SocketAddr]) -> String {
     let entry = |(index, node): (usize, &SocketAddr)| {
-        format!("[[node]]\nname = \"n{index}\"\nurl = \"http://{node}\"\n")
+        format!("[[upstream]]\nname = \"n{index}\"\nurl = \"http://{node}\"\n")
     };
     nodes.iter().enumerate().map(entry).collect()
 }

@@ -1,8 +1,8 @@
 //! Who calls: the client's address, and the key or token that it gave.
 //!
-//! The [`Caller`] found here goes with each call: limits, rules, logs and metrics depend on it. A key
-//! is hashed while the head is read, and never stored. Looking it up by its hash reveals nothing about
-//! how near a guess was. Without a key, the client's certificate can stand for one.
+//! The [`Caller`] found here goes with each call: limits, rules, logs and metrics depend on it. A
+//! key is hashed while the head is read, and never stored. Looking it up by its hash reveals
+//! nothing about how near a guess was. Without a key, the client's certificate can stand for one.
 //! `policy/access.rs` decides what a grant allows; `token.rs` verifies tokens.
 
 use crate::config::access::sha256;
@@ -104,8 +104,8 @@ impl Wanted {
     }
 }
 
-/// The value of a header that keys of request limits are made of, if a request has it; names of clients
-/// and addresses fit without an allocation.
+/// The value of a header that keys of request limits are made of, if a request has it; names of
+/// clients and addresses fit without an allocation.
 pub(crate) type KeyHeader = Option<SmallVec<[u8; 24]>>;
 
 /// Values of headers by their place among those that are kept; mostly there is one or none.
@@ -136,7 +136,8 @@ enum Found {
 #[derive(PartialEq, Eq)]
 struct Credential {
     hash: [u8; 32],
-    /// The token itself, where tokens are taken and it looks like one: its signature has to be seen.
+    /// The token itself, where tokens are taken and it looks like one: its signature has to be
+    /// seen.
     token: Option<Box<str>>,
 }
 
@@ -251,8 +252,8 @@ pub(crate) struct Presented<'a> {
     /// The path of its target.
     pub(crate) path: &'a str,
     pub(crate) extra: Option<&'a Extra>,
-    /// False for requests that only ask whether the gateway is there, and for those that a browser sends
-    /// by itself: they carry no key.
+    /// False for requests that only ask whether the gateway is there, and for those that a browser
+    /// sends by itself: they carry no key.
     pub(crate) needs_key: bool,
     pub(crate) certificate: Option<&'a ClientCertificate>,
 }

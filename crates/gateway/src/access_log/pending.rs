@@ -1,5 +1,5 @@
-//! A request's record until its response is written: calls are added one by one, then the status and
-//! the bytes of the response.
+//! A request's record until its response is written: calls are added one by one, then the status
+//! and the bytes of the response.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;

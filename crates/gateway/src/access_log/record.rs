@@ -1,7 +1,7 @@
 //! The record of a request, and how it becomes a line.
 //!
-//! Texts of clients are escaped, so that no client can write a line or move a cursor. No record holds
-//! a key: a path is masked before, and headers that carry secrets are not kept.
+//! Texts of clients are escaped, so that no client can write a line or move a cursor. No record
+//! holds a key: a path is masked before, and headers that carry secrets are not kept.
 
 use crate::config::access_log::format::Format;
 use crate::config::access_log::format::Part;
@@ -128,7 +128,7 @@ fn json(out: &mut String, kept_headers: &[Box<str>], record: &Record) {
     text("chain", bytes(call.map(|call| &*call.chain)));
     text("method", bytes(call.map(|call| &*call.method)));
     text("cache", bytes(call.and_then(|call| call.cache).map(CacheStatus::as_str)));
-    text("node", bytes(call.and_then(|call| call.upstream.as_deref())));
+    text("upstream", bytes(call.and_then(|call| call.upstream.as_deref())));
     text("user_agent", agent.and_then(|place| record.header(place)));
     let _ = write!(out, ",\"status\":{},\"calls\":{}", record.status, record.calls);
     if let Some(error) = call.and_then(|call| call.error) {
@@ -190,7 +190,7 @@ fn variable(out: &mut String, var: &Var, record: &Record) -> fmt::Result {
         }
         Var::Key => text(out, bytes(record.key.as_deref())),
         Var::Tier => text(out, bytes(record.tier.as_deref())),
-        Var::Node => text(out, bytes(call.and_then(|call| call.upstream.as_deref()))),
+        Var::Upstream => text(out, bytes(call.and_then(|call| call.upstream.as_deref()))),
         Var::Uri => text(out, bytes(Some(&record.path))),
         Var::Chain => text(out, bytes(call.map(|call| &*call.chain))),
         Var::Method => text(out, bytes(call.map(|call| &*call.method))),

@@ -1,8 +1,9 @@
 //! From the serving threads to the file: a bounded queue for each thread, and one writer thread.
 //!
-//! A serving thread never waits for the file. It puts a record into its own queue, under a lock that
-//! only the writer takes besides, to swap the queue for an empty one. A full queue drops the record,
-//! which is counted. The writer polls the queues, since a wakeup costs a system call per record.
+//! A serving thread never waits for the file. It puts a record into its own queue, under a lock
+//! that only the writer takes besides, to swap the queue for an empty one. A full queue drops the
+//! record, which is counted. The writer polls the queues, since a wakeup costs a system call per
+//! record.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -165,8 +166,8 @@ fn run(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
     let mut looked = Instant::now();
     let mut failing = false;
     loop {
-        // This is read before the queues, so that all lines from before the stop are written. No one
-        // else holds the queues once a reload has replaced them and the last request is done.
+        // This is read before the queues, so that all lines from before the stop are written. No
+        // one else holds the queues once a reload has replaced them and the last request is done.
         let stopping = stop.load(Ordering::Acquire) || Arc::strong_count(queues) == 1;
         if looked.elapsed() >= REOPEN_INTERVAL {
             looked = Instant::now();

@@ -1,6 +1,6 @@
-//! Goal: `/metrics`, `/status` and the page keep every byte. Method: a gateway in which no number is
-//! 0, printed into the files of `goldens/`. Values that depend on the clock or the machine are fixed
-//! first.
+//! Goal: `/metrics`, `/status` and the page keep every byte. Method: a gateway in which no number
+//! is 0, printed into the files of `goldens/`. Values that depend on the clock or the machine are
+//! fixed first.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -37,7 +37,8 @@ fn full() -> Arc<Snapshot> {
     }
     let kept = Kept { binding: Binding::Free, generation: 4, null: false };
     let bytes = bytes::Bytes::from_static(b"\"0x1\"");
-    let entry = Entry { bytes, is_error: false, node: 0, kept, until: None, doubted_since: None };
+    let entry =
+        Entry { bytes, is_error: false, upstream: 0, kept, until: None, doubted_since: None };
     assert!(snapshot.cache.as_ref().unwrap().put(b"key", entry));
     let redis = snapshot.redis.as_ref().unwrap();
     redis.messages_sent.store(11, Ordering::Relaxed);
@@ -119,7 +120,7 @@ fn steady(snapshot: &Snapshot) -> Status {
     assert!(zone.keys > 0 && zone.evicted > 0, "{zone:?}");
     (zone.keys, zone.evicted) = (3, 4);
     status.chains[0].head_age_seconds = Some(12.5);
-    status.chains[0].nodes[1].state_ends_seconds = Some(30.25);
+    status.chains[0].upstreams[1].state_ends_seconds = Some(30.25);
     status
 }
 
@@ -175,7 +176,7 @@ fn the_status_keeps_its_schema() {
     for snapshot in [full(), fresh()] {
         let mut status = serde_json::to_value(Status::of(&snapshot)).unwrap();
         schema.validate(&status).unwrap();
-        status["chains"][0]["nodes"][0]["state"] = "tired".into();
+        status["chains"][0]["upstreams"][0]["state"] = "tired".into();
         assert!(schema.validate(&status).is_err());
     }
 }

@@ -34,7 +34,7 @@ struct Sample {
     calls: u64,
     /// Calls answered without an upstream of their own: cache hits and coalesced calls.
     spared: u64,
-    nodes: Vec<UpstreamSample>,
+    upstreams: Vec<UpstreamSample>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,11 +44,11 @@ struct UpstreamSample {
 }
 
 impl History {
-    /// Takes a sample of the counters at `now`. Another `generation` of the configuration may list the
-    /// upstreams in another order, so that their series start again.
+    /// Takes a sample of the counters at `now`. Another `generation` of the configuration may list
+    /// the upstreams in another order, so that their series start again.
     pub(crate) fn sample(&mut self, now: Duration, generation: u64, counters: &Counters) {
         if std::mem::replace(&mut self.generation, generation) != generation {
-            self.samples.iter_mut().for_each(|sample| sample.nodes.clear());
+            self.samples.iter_mut().for_each(|sample| sample.upstreams.clear());
         }
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
@@ -62,7 +62,7 @@ impl History {
             at: now,
             calls: counters.all_methods().map(MethodCounters::calls).sum(),
             spared: counters.answered(CacheStatus::Hit) + counters.answered(CacheStatus::Coalesced),
-            nodes: upstreams.collect(),
+            upstreams: upstreams.collect(),
         });
     }
 
@@ -80,11 +80,11 @@ impl History {
         })
     }
 
-    /// Returns the mean duration, in milliseconds, of the attempts at a node that ended in each
-    /// interval.
-    pub(crate) fn node_latency_ms(&self, node: usize) -> Series {
+    /// Returns the mean duration, in milliseconds, of the attempts at an upstream that ended in
+    /// each interval.
+    pub(crate) fn upstream_latency_ms(&self, upstream: usize) -> Series {
         self.series(|before, after| {
-            let (before, after) = (before.nodes.get(node)?, after.nodes.get(node)?);
+            let (before, after) = (before.upstreams.get(upstream)?, after.upstreams.get(upstream)?);
             let attempts = after.attempts.saturating_sub(before.attempts);
             let micros = after.sum_micros.saturating_sub(before.sum_micros);
             (attempts > 0).then(|| micros as f64 / attempts as f64 / 1000.0)

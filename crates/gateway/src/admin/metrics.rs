@@ -12,7 +12,8 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use super::status::{
-    ChainStatus, GroupStatus, NodeState, NodeStatus, QuotaStatus, ReloadStatus, Status, ZoneStatus,
+    ChainStatus, GroupStatus, HealthState, QuotaStatus, ReloadStatus, Status, UpstreamStatus,
+    ZoneStatus,
 };
 use crate::cache::redis;
 use crate::metrics::export::{Description, MetricSet, Metrics};
@@ -73,7 +74,7 @@ fn sets() -> Vec<Set> {
             scrape.status.chains.iter().map(|chain| (vec![&*chain.name], chain)).collect()
         }),
         Set::of(|scrape| of_chains(scrape, |chain| &chain.groups, |group| &group.name)),
-        Set::of(|scrape| of_chains(scrape, |chain| &chain.nodes, |node| &node.name)),
+        Set::of(|scrape| of_chains(scrape, |chain| &chain.upstreams, |upstream| &upstream.name)),
         Set::of(|scrape| one(Some(&*scrape.counters))),
         Set::of(|scrape| one(scrape.status.index.as_ref().map(|_| &scrape.counters.index))),
         Set::of(|scrape| one(scrape.status.redis.as_ref().map(|_| &scrape.counters.redis))),
@@ -257,7 +258,7 @@ readings! {
         counter "weir_quota_refused" = |own| own.refused;
         /// 1 while shared quotas are judged by this gateway's part of what was left, because Redis
         /// is away.
-        gauge "weir_quota_alone" = |own| own.alone;
+        gauge "weir_quota_local_only" = |own| own.alone;
         /// Times that the file of quotas could not be written.
         counter "weir_quota_write_failures" = |own| own.write_failures;
     }
@@ -272,7 +273,7 @@ readings! {
     ZoneStatus["zone"] {
         /// Threads that judge a shared zone by this gateway's share now, because Redis is away or
         /// not yet connected; 0 when all is well, missing for zones that are not shared.
-        gauge "weir_zone_away_threads" = |own| own.fallback_threads;
+        gauge "weir_limit_redis_fallback_threads" = |own| own.fallback_threads;
         /// Keys that a zone holds.
         gauge "weir_zone_keys" = |own| own.keys;
         /// Keys that a zone can hold.
@@ -295,30 +296,32 @@ readings! {
     }
 
     GroupStatus["chain", "group"] {
-        /// Nodes of the group that may be chosen now.
+        /// Upstreams of the group that may be chosen now.
         gauge "weir_group_candidates" = |own| own.candidates.len() as u64;
-        /// Calls that may be under way at the nodes of a group; missing where they are not limited.
+        /// Calls that may be under way at the upstreams of a group; missing where they are not
+        /// limited.
         gauge "weir_group_in_flight_limit" = |own| own.in_flight_limit.map(u64::from);
     }
 
-    NodeStatus["chain", "node"] {
-        /// 1 for the state that the node is in, 0 for the others.
-        gauge "weir_node_state" by "state" =
-            |own| NodeState::ALL.map(|state| (state.as_str(), own.state == state));
-        /// Height of the node's own head; missing while it was never seen.
-        gauge "weir_node_head" = |own| own.head;
-        /// Blocks that the node is behind the served head; missing while its head was never seen.
-        gauge "weir_node_lag_blocks" = |own| own.lag;
-        /// 1 if the node is fit for reads at the head.
-        gauge "weir_node_at_head" = |own| own.at_head;
-        /// WebSockets or local sockets to the node that are open for calls.
-        gauge "weir_node_trunks" by "transport" = |own| {
+    UpstreamStatus["chain", "upstream"] {
+        /// 1 for the state that the upstream is in, 0 for the others.
+        gauge "weir_upstream_state" by "state" =
+            |own| HealthState::ALL.map(|state| (state.as_str(), own.state == state));
+        /// Height of the upstream's own head; missing while it was never seen.
+        gauge "weir_upstream_head" = |own| own.head;
+        /// Blocks that the upstream is behind the served head; missing while its head was never
+        /// seen.
+        gauge "weir_upstream_lag_blocks" = |own| own.lag;
+        /// 1 if the upstream is fit for reads at the head.
+        gauge "weir_upstream_at_head" = |own| own.at_head;
+        /// WebSockets or local sockets to the upstream that are open for calls.
+        gauge "weir_upstream_trunks" by "transport" = |own| {
             let transport = own.transports.first().filter(|transport| **transport != "http");
             transport.map(|transport| [(*transport, own.trunks_open)])
         };
-        /// How often the node was taken out.
-        counter "weir_node_ejections" = |own| own.ejections;
-        /// How often the node was taken back.
-        counter "weir_node_readmissions" = |own| own.readmissions;
+        /// How often the upstream was taken out.
+        counter "weir_upstream_ejections" = |own| own.ejections;
+        /// How often the upstream was taken back.
+        counter "weir_upstream_readmissions" = |own| own.readmissions;
     }
 }

@@ -9,7 +9,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
 use super::history::{History, Series};
 use super::status::{
-    ChainStatus, GroupStatus, KeyStatus, MethodStatus, NodeState, NodeStatus, Status, ZoneStatus,
+    ChainStatus, GroupStatus, HealthState, KeyStatus, MethodStatus, Status, UpstreamStatus,
+    ZoneStatus,
 };
 
 mod draw;
@@ -57,7 +58,7 @@ pub(crate) fn html(status: &Status, history: &History, unready: &[String], nonce
                     div.tiles {
                         (calls_tile(status, history))
                         (cache_tile(status))
-                        (nodes_tile(status))
+                        (upstreams_tile(status))
                         (clients_tile(status))
                     }
                     @for chain in &status.chains { (chain_section(chain, history)) }
@@ -103,7 +104,7 @@ fn calls_tile(status: &Status, history: &History) -> Markup {
     let top = real(highest(&calls));
     let label = format!(
         "Calls per second over the last two minutes: now {}, highest {top}. The green part was \
-         answered without asking a node.",
+         answered without asking an upstream.",
         real(now.unwrap_or_default()),
     );
     let value = now.map_or_else(|| NONE.to_owned(), real);
@@ -111,7 +112,7 @@ fn calls_tile(status: &Status, history: &History) -> Markup {
     let all = whole(status.totals.calls);
     let content = html! {
         (line)
-        p.small.soft { "highest " (top) "; " (all) " calls in all; green: without asking a node" }
+        p.small.soft { "highest " (top) "; " (all) " calls in all; green: without asking an upstream" }
     };
     tile("Calls", &value, "per second", &content)
 }
@@ -122,7 +123,7 @@ fn cache_tile(status: &Status) -> Markup {
     let unit = if cache.enabled { "hits" } else { "hits (cache is off)" };
     let parts = [
         ("hit", cache.hits),
-        ("join", cache.joins),
+        ("coalesced", cache.coalesced),
         ("miss", cache.misses),
         ("bypass", cache.bypasses),
     ];
@@ -159,20 +160,20 @@ fn cache_tile(status: &Status) -> Markup {
     tile("Cache", &ratio, unit, &content)
 }
 
-fn nodes_tile(status: &Status) -> Markup {
-    let nodes = || status.chains.iter().flat_map(|chain| &chain.nodes);
-    let healthy = nodes().filter(|node| node.state == NodeState::Healthy).count();
+fn upstreams_tile(status: &Status) -> Markup {
+    let upstreams = || status.chains.iter().flat_map(|chain| &chain.upstreams);
+    let healthy = upstreams().filter(|upstream| upstream.state == HealthState::Healthy).count();
     let totals = &status.totals;
-    let unit = format!("of {} healthy", nodes().count());
+    let unit = format!("of {} healthy", upstreams().count());
     let content = html! {
         dl.small {
             dt { "attempts under way" } dd { (whole(totals.in_flight)) }
             dt { "retries" } dd { (whole(totals.retries)) }
             dt { "hedges" } dd { (whole(totals.hedges)) " (" (whole(totals.hedges_won)) " won)" }
-            dt { "calls no node answered" } dd { (loss(totals.failed)) }
+            dt { "calls no upstream answered" } dd { (loss(totals.failed)) }
         }
     };
-    tile("Nodes", &healthy.to_string(), &unit, &content)
+    tile("Upstreams", &healthy.to_string(), &unit, &content)
 }
 
 fn clients_tile(status: &Status) -> Markup {
@@ -219,7 +220,7 @@ fn chain_section(chain: &ChainStatus, history: &History) -> Markup {
             dl.facts {
                 @for (name, value) in facts { div { dt { (name) } dd { (value) } } }
             }
-            (nodes_table(chain, history))
+            (upstreams_table(chain, history))
             p.small.soft {
                 @for (at, group) in chain.groups.iter().enumerate() {
                     @if at > 0 { br; }
@@ -252,9 +253,9 @@ fn table(title: &str, columns: &[&str], rows: &[Markup]) -> Markup {
     }
 }
 
-fn nodes_table(chain: &ChainStatus, history: &History) -> Markup {
+fn upstreams_table(chain: &ChainStatus, history: &History) -> Markup {
     const COLUMNS: [&str; 12] = [
-        "node",
+        "upstream",
         "state",
         "head",
         "behind",
@@ -267,47 +268,49 @@ fn nodes_table(chain: &ChainStatus, history: &History) -> Markup {
         "p99",
         "mean latency, 2 min",
     ];
-    let row = |node: &NodeStatus| node_row(node, &history.node_latency_ms(node.index));
-    table("Nodes", &COLUMNS, &chain.nodes.iter().map(row).collect::<Vec<_>>())
+    let row = |upstream: &UpstreamStatus| {
+        upstream_row(upstream, &history.upstream_latency_ms(upstream.index))
+    };
+    table("Upstreams", &COLUMNS, &chain.upstreams.iter().map(row).collect::<Vec<_>>())
 }
 
-fn node_row(node: &NodeStatus, latency: &Series) -> Markup {
-    let place = (node.place != node.name).then_some(&*node.place);
+fn upstream_row(upstream: &UpstreamStatus, latency: &Series) -> Markup {
+    let place = (upstream.place != upstream.name).then_some(&*upstream.place);
     // The usual transport needs no word.
-    let is_usual = node.transports == ["http"];
-    let transports = node.transports.iter().copied().filter(|_| !is_usual);
+    let is_usual = upstream.transports == ["http"];
+    let transports = upstream.transports.iter().copied().filter(|_| !is_usual);
     let below: Vec<&str> =
-        place.into_iter().chain(transports).chain(node.backup.then_some("backup")).collect();
+        place.into_iter().chain(transports).chain(upstream.backup.then_some("backup")).collect();
     let label = format!(
         "Mean latency of attempts at {} over the last two minutes: now {}, highest {}.",
-        node.name,
+        upstream.name,
         millis(latency.last().copied().flatten()),
         millis(Some(highest(latency))),
     );
     html! {
         th scope="row" {
-            (node.name)
+            (upstream.name)
             @if !below.is_empty() { span.below.soft.small { (below.join(", ")) } }
         }
         td.left {
-            span class={ "badge " (tone(node.state)) } { (node.state.as_str()) }
-            @match node.state_ends_seconds {
-                Some(left) if left <= 0.0 && node.state == NodeState::Ejected => {
+            span class={ "badge " (tone(upstream.state)) } { (upstream.state.as_str()) }
+            @match upstream.state_ends_seconds {
+                Some(left) if left <= 0.0 && upstream.state == HealthState::Ejected => {
                     " " span.soft.small { "probe due" }
                 }
                 Some(left) => { " " span.soft.small { "for " (length(left)) } }
                 None => {}
             }
-            @if node.head.is_some() && !node.consistent {
+            @if upstream.head.is_some() && !upstream.consistent {
                 span.below.soft.small { "branch not confirmed" }
             }
         }
-        @for number in [node.head, node.lag] { td { (or_none(number.map(whole))) } }
-        @for count in [node.in_flight, node.attempts] { td { (whole(count)) } }
-        td { (loss(node.failed)) }
-        td { (whole(node.rate_limited)) }
-        td { (times(node.ejections)) }
-        @for ms in [node.latency_p50_ms, node.latency_p99_ms] { td { (millis(ms)) } }
+        @for number in [upstream.head, upstream.lag] { td { (or_none(number.map(whole))) } }
+        @for count in [upstream.in_flight, upstream.attempts] { td { (whole(count)) } }
+        td { (loss(upstream.failed)) }
+        td { (whole(upstream.rate_limited)) }
+        td { (times(upstream.ejections)) }
+        @for ms in [upstream.latency_p50_ms, upstream.latency_p99_ms] { td { (millis(ms)) } }
         td.left { (plot(&Plot { class: "spark", label: &label, line: latency, part: None })) }
     }
 }
@@ -324,15 +327,25 @@ fn group_line(group: &GroupStatus) -> Markup {
 }
 
 fn methods_table(methods: &[MethodStatus]) -> Markup {
-    const COLUMNS: [&str; 10] =
-        ["method", "calls", "hit", "join", "miss", "bypass", "errors", "no answer", "p50", "p99"];
+    const COLUMNS: [&str; 10] = [
+        "method",
+        "calls",
+        "hit",
+        "coalesced",
+        "miss",
+        "bypass",
+        "errors",
+        "no answer",
+        "p50",
+        "p99",
+    ];
     if methods.is_empty() {
         return html! { p.soft { "No call yet." } };
     }
     let row = |own: &MethodStatus| {
         html! {
             th scope="row" { code { (own.name) } }
-            @for count in [own.calls, own.hit, own.join, own.miss, own.bypass, own.errors] {
+            @for count in [own.calls, own.hit, own.coalesced, own.miss, own.bypass, own.errors] {
                 td { (whole(count)) }
             }
             td { (loss(own.failed)) }
@@ -393,11 +406,11 @@ fn or_none(value: Option<impl Render>) -> Markup {
     value.map_or_else(|| NONE.render(), |value| value.render())
 }
 
-fn tone(state: NodeState) -> &'static str {
+fn tone(state: HealthState) -> &'static str {
     match state {
-        NodeState::Healthy => "good",
-        NodeState::Lagging | NodeState::Probing | NodeState::Paused => "warn",
-        NodeState::Ejected | NodeState::Foreign => "bad",
+        HealthState::Healthy => "good",
+        HealthState::Lagging | HealthState::Probing | HealthState::Paused => "warn",
+        HealthState::Ejected | HealthState::Foreign => "bad",
     }
 }
 

@@ -1,8 +1,8 @@
 //! The gateway's state in one value, which `/status` prints as JSON and the page draws.
 //!
 //! Its shape is published: `docs/status.schema.json` is made from these types and their comments.
-//! Counts are since the start. A node has name, host and port here; the rest of its URL may hold a
-//! key and is left out. `status/read.rs` reads the state.
+//! Counts are since the start. An upstream has name, host and port here; the rest of its URL may
+//! hold a key and is left out. `status/read.rs` reads the state.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -113,7 +113,7 @@ pub struct ChainStatus {
     pub name: String,
     /// Family, which gives the method table.
     pub family: &'static str,
-    /// The served head; null while no node has confirmed one.
+    /// The served head; null while no upstream has confirmed one.
     pub head: Option<HeadStatus>,
     /// Time since the served head last changed.
     pub head_age_seconds: Option<f64>,
@@ -123,10 +123,10 @@ pub struct ChainStatus {
     pub reorgs: u64,
     /// Blocks dropped by the deepest reorg.
     pub reorg_depth_max: u64,
-    /// Number of branch changes on all nodes.
+    /// Number of branch changes on all upstreams.
     pub generation: u64,
-    /// Nodes in the order of the configuration.
-    pub nodes: Vec<NodeStatus>,
+    /// Upstreams in the order of the configuration.
+    pub upstreams: Vec<UpstreamStatus>,
     /// Groups in the order of the configuration.
     pub groups: Vec<GroupStatus>,
     /// The 20 methods with the most calls, most first; methods without calls are left out.
@@ -143,28 +143,29 @@ pub struct HeadStatus {
 }
 
 closed_set! {
-    /// State of a node.
+    /// State of an upstream.
     #[derive(Serialize, JsonSchema)]
     #[serde(rename_all = "lowercase")]
-    pub enum NodeState {
-        /// The node is called.
+    pub enum HealthState {
+        /// The upstream is called.
         Healthy = "healthy",
-        /// The node is behind, on another branch or silent: it gets no calls that need the head.
+        /// The upstream is behind, on another branch or silent: it gets no calls that need the
+        /// head.
         Lagging = "lagging",
-        /// The node was ejected; one call decides whether it is readmitted.
+        /// The upstream was ejected; one call decides whether it is readmitted.
         Probing = "probing",
-        /// The node asked for a rest, with status 429 for example.
+        /// The upstream asked for a rest, with status 429 for example.
         Paused = "paused",
-        /// The node failed and is ejected for a while.
+        /// The upstream failed and is ejected for a while.
         Ejected = "ejected",
-        /// The node serves another chain than configured and is never called.
+        /// The upstream serves another chain than configured and is never called.
         Foreign = "foreign",
     }
 }
 
-/// One node.
+/// One upstream.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct NodeStatus {
+pub struct UpstreamStatus {
     /// Place in the configuration.
     #[serde(skip)]
     pub(crate) index: usize,
@@ -173,29 +174,29 @@ pub struct NodeStatus {
     /// Host and port, with parts of the host that look like a key masked; or the file name of a
     /// socket.
     pub place: String,
-    /// State of the node.
-    pub state: NodeState,
-    /// Time until the state ends by itself: the probe of an ejected node, the end of a rest.
+    /// State of the upstream.
+    pub state: HealthState,
+    /// Time until the state ends by itself: the probe of an ejected upstream, the end of a rest.
     pub state_ends_seconds: Option<f64>,
-    /// Head of the node; null before its first poll.
+    /// Head of the upstream; null before its first poll.
     pub head: Option<u64>,
     /// Blocks behind the served head; null before its first poll.
     pub lag: Option<u64>,
-    /// True if the node is fit for reads at the head.
+    /// True if the upstream is fit for reads at the head.
     pub at_head: bool,
-    /// True if the node has the served chain's block at the lower of the two heads.
+    /// True if the upstream has the served chain's block at the lower of the two heads.
     pub consistent: bool,
-    /// Share of calls, relative to other nodes.
+    /// Share of calls, relative to other upstreams.
     pub weight: u32,
-    /// True if the node is called only while no other node of the group can be called.
+    /// True if the upstream is called only while no other upstream of the group can be called.
     pub backup: bool,
     /// Attempts in flight.
     pub in_flight: u64,
     /// Attempts that ended.
     pub attempts: u64,
-    /// Attempts that the node failed.
+    /// Attempts that the upstream failed.
     pub failed: u64,
-    /// Attempts that the node refused by its own rate limit.
+    /// Attempts that the upstream refused by its own rate limit.
     pub rate_limited: u64,
     /// Connections opened for calls.
     pub connects: u64,
@@ -211,9 +212,9 @@ pub struct NodeStatus {
     pub trunks_open: u64,
     /// WebSockets or local sockets that ended while they were in use.
     pub trunks_lost: u64,
-    /// Number of times that the node was ejected.
+    /// Number of times that the upstream was ejected.
     pub ejections: u64,
-    /// Number of times that the node was readmitted.
+    /// Number of times that the upstream was readmitted.
     pub readmissions: u64,
     /// Median duration of attempts, from the buckets of `/metrics`.
     pub latency_p50_ms: Option<f64>,
@@ -228,7 +229,7 @@ pub struct GroupStatus {
     pub name: String,
     /// Load balancing policy.
     pub balance: String,
-    /// Names of the nodes that get calls now.
+    /// Names of the upstreams that get calls now.
     pub candidates: Vec<String>,
     /// Limit of calls in flight; null without a limit.
     pub in_flight_limit: Option<u32>,
@@ -247,17 +248,17 @@ pub struct MethodStatus {
     pub name: String,
     /// Calls answered.
     pub calls: u64,
-    /// Calls answered from a cache or without a node.
+    /// Calls answered from a cache or without an upstream.
     pub hit: u64,
-    /// Calls answered by a node whose response may be cached.
+    /// Calls answered by an upstream whose response may be cached.
     pub miss: u64,
     /// Calls answered by an equal call of another client that was in flight.
-    pub join: u64,
-    /// Calls answered by a node whose response may not be cached.
+    pub coalesced: u64,
+    /// Calls answered by an upstream whose response may not be cached.
     pub bypass: u64,
-    /// Calls answered with a JSON-RPC error of a node.
+    /// Calls answered with a JSON-RPC error of an upstream.
     pub errors: u64,
-    /// Calls that no node answered.
+    /// Calls that no upstream answered.
     pub failed: u64,
     /// Median time from the decoded call to its response, from the buckets of `/metrics`.
     pub latency_p50_ms: Option<f64>,
@@ -276,15 +277,15 @@ pub struct MemoryCache {
     pub bytes: u64,
     /// Upper limit of the bytes.
     pub bytes_max: u64,
-    /// Calls answered from a cache or without a node.
+    /// Calls answered from a cache or without an upstream.
     pub hits: u64,
-    /// Calls answered by a node whose response may be cached.
+    /// Calls answered by an upstream whose response may be cached.
     pub misses: u64,
     /// Calls answered by an equal call of another client that was in flight.
-    pub joins: u64,
+    pub coalesced: u64,
     /// Calls whose response may not be cached.
     pub bypasses: u64,
-    /// Hits as a share of hits, misses and joins; null before the first of them.
+    /// Hits as a share of hits, misses and coalesced; null before the first of them.
     pub hit_ratio: Option<f64>,
 }
 
@@ -393,9 +394,9 @@ pub struct Totals {
     pub notifications: u64,
     /// HTTP requests refused as a whole, by status.
     pub refused: Vec<Refused>,
-    /// Calls answered with a JSON-RPC error of a node.
+    /// Calls answered with a JSON-RPC error of an upstream.
     pub errors: u64,
-    /// Calls that no node answered.
+    /// Calls that no upstream answered.
     pub failed: u64,
     /// Further attempts after a failed one.
     pub retries: u64,
@@ -403,7 +404,7 @@ pub struct Totals {
     pub hedges: u64,
     /// Second attempts that ended first.
     pub hedges_won: u64,
-    /// Attempts at nodes in flight.
+    /// Attempts at upstreams in flight.
     pub in_flight: u64,
     /// Calls in flight that equal calls can share.
     pub flights: u64,

@@ -1,4 +1,4 @@
-//! Equal calls that are under way at the same time share one call to a node.
+//! Equal calls that are under way at the same time share one call to an upstream.
 //!
 //! The shared call runs as a task of its own, so that the client that caused it may leave without
 //! harm to those who joined. Everyone waits with their own deadline: who joined late and has time
@@ -121,8 +121,8 @@ impl Flights {
 }
 
 impl Flight {
-    /// Whether it can have failed for want of time alone, so that a caller with time left should ask
-    /// again.
+    /// Whether it can have failed for want of time alone, so that a caller with time left should
+    /// ask again.
     pub(crate) fn is_out_of_time(&self, now: Instant) -> bool {
         now >= self.deadline
     }

@@ -1,10 +1,10 @@
 //! The tier of the cache that holds a chain's past: a file or a database that somebody else keeps
 //! and reads.
 //!
-//! What it says is believed as it is, so it is told what may be said: a question carries the view of
-//! the chain, and blocks above the final one count only if they are on the chain as we believe. Asked last,
-//! after memory and Redis, and before nodes; for a range of logs first, since one question answers
-//! what memory would have to put together from many parts.
+//! What it says is believed as it is, so it is told what may be said: a question carries the view
+//! of the chain, and blocks above the final one count only if they are on the chain as we believe.
+//! Asked last, after memory and Redis, and before upstreams; for a range of logs first, since one
+//! question answers what memory would have to put together from many parts.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::call::request::UpstreamRequest;
 use crate::call::response::{Payload, UpstreamResponse};
 use crate::metrics::label::IndexLookup;
 use crate::policy::heads::ChainView;
-use crate::upstream::thread::Upstreams;
+use crate::upstream::thread::UpstreamContext;
 
 /// A call for the index.
 pub struct Question {
@@ -58,11 +58,12 @@ pub enum Found {
     Nothing,
 }
 
-/// Who reads the index. It answers from threads of its own: a serving thread never waits for a disk.
+/// Who reads the index. It answers from threads of its own: a serving thread never waits for a
+/// disk.
 pub trait Index: Send + Sync {
     /// Name of the chain that it is of.
     fn chain(&self) -> &str;
-    /// Whether it is of the chain with this id, which its nodes have shown.
+    /// Whether it is of the chain with this id, which its upstreams have shown.
     fn is_of(&self, id: u64) -> bool;
     /// Whether it may have answers to a method.
     fn serves(&self, method: &str) -> bool;
@@ -73,16 +74,16 @@ pub trait Index: Send + Sync {
 /// What the index has for a call; none where there is no index, or it has nothing.
 pub(crate) async fn recall(
     index: Option<&Arc<dyn Index>>,
-    upstreams: &Upstreams,
+    cx: &UpstreamContext,
     ask: &UpstreamRequest<'_>,
     params: &[u8],
 ) -> Option<Found> {
     let index = index?;
-    let chain = &upstreams.topology.chains[ask.chain];
+    let chain = &cx.topology.chains[ask.chain];
     if *index.chain() != *chain.name || !index.serves(&ask.name) {
         return None;
     }
-    // Before a node has shown its chain there is nothing to hold the index against.
+    // Before an upstream has shown its chain there is nothing to hold the index against.
     if !chain.id_shown()?.is_none_or(|id| index.is_of(id)) {
         return None;
     }
@@ -93,18 +94,18 @@ pub(crate) async fn recall(
     };
     let (sender, receiver) = oneshot::channel();
     index.ask(question, sender);
-    // Half of the time is for nodes, should nothing be heard.
+    // Half of the time is for upstreams, should nothing be heard.
     let now = tokio::time::Instant::now();
     let until = now + ask.deadline.saturating_duration_since(now) / 2;
     let found = tokio::time::timeout_at(until, receiver).await;
-    upstreams.tick();
+    cx.tick();
     let outcome = match &found {
         Ok(Ok(Found::Whole(_))) => IndexLookup::Hit,
         Ok(Ok(Found::Part { .. })) => IndexLookup::Part,
         Ok(Ok(Found::Nothing)) => IndexLookup::Miss,
         Ok(Err(_)) | Err(_) => IndexLookup::Failed,
     };
-    upstreams.counters.index.lookups[outcome].add(1);
+    cx.counters.index.lookups[outcome].add(1);
     found.ok()?.ok().filter(|found| *found != Found::Nothing)
 }
 

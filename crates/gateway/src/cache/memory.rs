@@ -1,8 +1,8 @@
 //! The memory tier: answers by call key, bounded in bytes.
 //!
 //! The whole key is kept and compared, so that two calls never share an entry by a hash alone.
-//! What may be stored and whether an entry still holds is decided in `policy/cacheable.rs`: an entry
-//! is never trusted for being there, each hit is judged by the chain's present view.
+//! What may be stored and whether an entry still holds is decided in `policy/cacheable.rs`: an
+//! entry is never trusted for being there, each hit is judged by the chain's present view.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,9 @@ pub(crate) struct Entry {
     pub(crate) bytes: Bytes,
     /// Whether it is an error object.
     pub(crate) is_error: bool,
-    /// The upstream that sent it, by the number that it keeps through reloads (`UpstreamState::number`).
-    pub(crate) node: u16,
+    /// The upstream that sent it, by the number that it keeps through reloads
+    /// (`UpstreamState::number`).
+    pub(crate) upstream: u16,
     /// What it stays true with.
     pub(crate) kept: Kept,
     /// When it is dropped whatever the chain says.
@@ -104,7 +105,7 @@ impl Cache {
     }
 
     /// Keeps an answer unless it is too large. The bytes are copied, so that an entry does not keep
-    /// the whole of the node's answer alive.
+    /// the whole of the upstream's answer alive.
     pub(crate) fn put(&self, key: &[u8], entry: Entry) -> bool {
         if key.len() + entry.bytes.len() > self.entry_bytes_max {
             return false;

@@ -6,13 +6,13 @@
 //! ```
 //! One [`Tier`] per serving thread, with its own connections, so that nothing is handed between
 //! threads. All lookups of one turn of the event loop go out as one MGET (in a cluster as GETs in
-//! one write per node). Nothing that Redis says is believed: a value carries its key material and
-//! the block hash that it depends on, and `policy/portable.rs` judges it by the view of this
-//! process. `cache/redis/news.rs` speaks with the other gateways from the watch thread. Request limits that
-//! gateways share are judged in Redis too, and quotas told, apart from all this: `cache/redis/zones.rs`,
-//! `cache/redis/quotas.rs`.
+//! one write per upstream). Nothing that Redis says is believed: a value carries its key material
+//! and the block hash that it depends on, and `policy/portable.rs` judges it by the view of this
+//! process. `cache/redis/news.rs` speaks with the other gateways from the watch thread. Request
+//! limits that gateways share are judged in Redis too, and quotas told, apart from all this:
+//! `cache/redis/zones.rs`, `cache/redis/quotas.rs`.
 
-use crate::upstream::thread::Upstreams;
+use crate::upstream::thread::UpstreamContext;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
@@ -58,10 +58,10 @@ const KEYS_MAX: usize = 64;
 const STORES_MAX: usize = 256;
 /// A store that takes longer has failed; no call waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Answers of one thread that wait for their node's next poll, and their bytes.
+/// Answers of one thread that wait for their upstream's next poll, and their bytes.
 const UNPROVED_MAX: usize = 4096;
 const UNPROVED_BYTES_MAX: usize = 16 << 20;
-/// An answer that was not proved by then never is: its node is out, or rarely polled.
+/// An answer that was not proved by then never is: its upstream is out, or rarely polled.
 const UNPROVED_AGE_MAX: Duration = Duration::from_secs(60);
 /// How often breakers and unproved answers are looked at.
 const TEND_INTERVAL: Duration = Duration::from_millis(20);
@@ -150,11 +150,11 @@ struct Wanted {
     tell: oneshot::Sender<Option<Bytes>>,
 }
 
-/// An answer whose node has not been polled since.
+/// An answer whose upstream has not been polled since.
 struct Unproved {
     /// When it came, as the rules count time.
     came: Duration,
-    node: usize,
+    upstream: usize,
     stored: Stored,
 }
 
@@ -183,7 +183,7 @@ impl Tier {
         cache: Option<&Arc<Cache>>,
         counters: &Arc<Counters>,
     ) -> Option<Rc<Tier>> {
-        let config = topology.config.redis.clone().filter(|redis| redis.answers)?;
+        let config = topology.config.redis.clone().filter(|redis| redis.responses)?;
         let replicas = config.read_replicas.then_some(Role::Replicas);
         let roles = replicas.into_iter().chain([Role::Primary]);
         let tier = Rc::new(Tier {
@@ -209,7 +209,7 @@ impl Tier {
     /// The answer to a call from Redis, if it has one that holds here; kept in memory then.
     pub(crate) async fn recall(
         self: &Rc<Self>,
-        upstreams: &Upstreams,
+        cx: &UpstreamContext,
         ask: &UpstreamRequest<'_>,
         key: &[u8],
     ) -> Option<UpstreamResponse> {
@@ -223,7 +223,7 @@ impl Tier {
         };
         let name = self.name(ask.chain, key, head)?;
         let found = self.find(name.name).await?;
-        upstreams.tick();
+        cx.tick();
         let value = value::decode(&found, self.config.entry_bytes_max).ok();
         let Some(value) = value.filter(|value| value.material == name.material) else {
             self.counts().lookups[RedisLookup::Refused].add(1);
@@ -235,7 +235,7 @@ impl Tier {
         let kept = adopt(&value.bond, rule, &view).filter(|_| same);
         let age = Duration::from_millis(unix_ms().saturating_sub(value.written_ms));
         let until = |kept: &Kept| match cache.age_max(value.is_error, kept) {
-            Some(age_max) => age_max.checked_sub(age).map(|left| Some(upstreams.now() + left)),
+            Some(age_max) => age_max.checked_sub(age).map(|left| Some(cx.now() + left)),
             None => Some(None),
         };
         let Some((kept, until)) = kept.and_then(|kept| Some((kept, until(&kept)?))) else {
@@ -244,8 +244,8 @@ impl Tier {
         };
         self.counts().lookups[RedisLookup::Hit].add(1);
         let bytes = Bytes::from(value.body.into_owned());
-        let (is_error, doubted_since, node) = (value.is_error, None, NO_NODE);
-        let entry = Entry { bytes: bytes.clone(), is_error, node, kept, until, doubted_since };
+        let (is_error, doubted_since, upstream) = (value.is_error, None, NO_NODE);
+        let entry = Entry { bytes: bytes.clone(), is_error, upstream, kept, until, doubted_since };
         cache.put(key, entry);
         let payload = if value.is_error { Payload::Error(bytes) } else { Payload::Result(bytes) };
         Some(UpstreamResponse {
@@ -265,7 +265,7 @@ impl Tier {
         view: &ChainView,
     ) {
         let (Payload::Result(bytes) | Payload::Error(bytes)) = &fetched.payload else { return };
-        let (Some(cache), Some(node)) = (&self.cache, fetched.node) else { return };
+        let (Some(cache), Some(upstream)) = (&self.cache, fetched.upstream) else { return };
         let proof = proof(ask.caching.rule, &kept, facts, view);
         if proof == Proof::None || bytes.len() > self.config.entry_bytes_max {
             return;
@@ -287,7 +287,7 @@ impl Tier {
         }
         self.unproved_bytes.set(bytes);
         // The clock, not the last tick: a poll that began before the answer came proves nothing.
-        unproved.push_back(Unproved { came: self.topology.now(), node, stored });
+        unproved.push_back(Unproved { came: self.topology.now(), upstream, stored });
     }
 
     /// Stores what the polls since then have proved.
@@ -295,7 +295,7 @@ impl Tier {
         let now = self.topology.now();
         let mut proved = Vec::new();
         self.unproved.borrow_mut().retain_mut(|waiting| {
-            let polled = self.topology.nodes[waiting.node].confirmed() > waiting.came;
+            let polled = self.topology.upstreams[waiting.upstream].confirmed() > waiting.came;
             if !polled && now < waiting.came + UNPROVED_AGE_MAX {
                 return true;
             }

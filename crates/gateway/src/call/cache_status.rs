@@ -27,7 +27,7 @@ closed_set! {
         /// The response comes from an upstream and may be cached.
         Miss = "miss",
         /// The response comes from an equal call of another client that was in flight.
-        Coalesced = "join",
+        Coalesced = "coalesced",
         /// The response comes from an upstream and may not be cached.
         Bypass = "bypass",
     }

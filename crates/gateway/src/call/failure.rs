@@ -1,5 +1,5 @@
-//! The error of a call without a response of an upstream, and the one table from such errors to HTTP
-//! statuses, JSON-RPC codes and messages.
+//! The error of a call without a response of an upstream, and the one table from such errors to
+//! HTTP statuses, JSON-RPC codes and messages.
 //!
 //! Decisions read the fields, never the text.
 
@@ -17,30 +17,30 @@ pub(crate) use crate::policy::retry::Sent;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     Us,
-    /// The node with this index into the configuration's list.
-    Node(usize),
+    /// The upstream with this index into the configuration's list.
+    Upstream(usize),
 }
 
 /// What went wrong with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// No node of the group can be used now.
-    NoNode,
+    /// No upstream of the group can be used now.
+    NoUpstream,
     /// The call's deadline passed.
     Deadline,
     /// Connecting failed: refused, unreachable, TLS, or no connection was free in time.
     Connect,
     /// The connection ended before the answer was complete.
     Closed,
-    /// The node's answer is not a JSON-RPC answer to the call that was asked.
+    /// The upstream's answer is not a JSON-RPC answer to the call that was asked.
     Malformed,
-    /// The node's answer is over the allowed size.
+    /// The upstream's answer is over the allowed size.
     TooLarge,
-    /// The call is longer than what the node takes.
+    /// The call is longer than what the upstream takes.
     CallTooLarge,
-    /// Every node that was asked is rate limiting us.
+    /// Every upstream that was asked is rate limiting us.
     RateLimited,
-    /// A node refused with an HTTP status.
+    /// An upstream refused with an HTTP status.
     Status(u16),
     /// All answers of the batch together are over the allowed size.
     BatchTooLarge,
@@ -64,11 +64,11 @@ pub(crate) enum Kind {
     OverQuota,
     /// The client has as many calls in flight as a limit allows, which answers with this status.
     OverConcurrency { status: u16 },
-    /// The nodes have no room for the call; it is answered with this status.
+    /// The upstreams have no room for the call; it is answered with this status.
     Overloaded { status: u16 },
 }
 
-/// A call that has no answer of a node to give.
+/// A call that has no answer of an upstream to give.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
@@ -78,14 +78,14 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure before anything was sent to a node, which is our own.
+    /// A failure before anything was sent to an upstream, which is our own.
     pub(crate) fn ours(kind: Kind) -> Failure {
         Failure { kind, origin: Origin::Us, sent: Sent::No, retry_after: None }
     }
 
-    /// A failure of the node with this index.
-    pub(crate) fn of_node(node: usize, kind: Kind, sent: Sent) -> Failure {
-        Failure { kind, origin: Origin::Node(node), sent, retry_after: None }
+    /// A failure of the upstream with this index.
+    pub(crate) fn of_upstream(upstream: usize, kind: Kind, sent: Sent) -> Failure {
+        Failure { kind, origin: Origin::Upstream(upstream), sent, retry_after: None }
     }
 }
 
@@ -114,8 +114,8 @@ pub(crate) enum Unable {
     Filter(MatcherError),
     /// The filter's blocks are not those to come.
     Range,
-    /// No node of the chain can tell.
-    NoNode,
+    /// No upstream of the chain can tell.
+    NoUpstream,
     /// The client has no subscription of this id.
     Unknown,
     /// The client has as many filters as it may.
@@ -126,8 +126,8 @@ pub(crate) enum Unable {
 
 /// The JSON-RPC error of a call that failed. Codes -32002 and -32003 are geth's for a timeout and
 /// for an answer over its size (`rpc/errors.go`); -32005 is EIP-1474's "limit exceeded". A method
-/// that is not served has geth's code and words for one that it does not have, and a subscription those
-/// for a connection that cannot carry any.
+/// that is not served has geth's code and words for one that it does not have, and a subscription
+/// those for a connection that cannot carry any.
 pub(crate) fn describe(kind: Kind, config: &Config) -> (ErrorCode, &str) {
     match kind {
         Kind::MethodOff => {
@@ -137,29 +137,32 @@ pub(crate) fn describe(kind: Kind, config: &Config) -> (ErrorCode, &str) {
         Kind::Forbidden => (ErrorCode::INVALID_REQUEST, FORBIDDEN),
         Kind::NoChain => (ErrorCode::INVALID_REQUEST, "no chain is served at this path"),
         Kind::Rule(place) => (ErrorCode::INVALID_REQUEST, ruled(place, config).1),
-        Kind::NoNode => (ErrorCode::INTERNAL, "no node can be used now"),
+        Kind::NoUpstream => (ErrorCode::INTERNAL, "no upstream can be used now"),
         Kind::Stopping => (ErrorCode::INTERNAL, "gateway is stopping"),
         Kind::Memory => (ErrorCode::LIMIT_EXCEEDED, OUT_OF_MEMORY),
-        Kind::Deadline => (ErrorCode::RESOURCE_UNAVAILABLE, "no node answered in time"),
-        Kind::Connect => (ErrorCode::INTERNAL, "no node could be reached"),
-        Kind::Closed => (ErrorCode::INTERNAL, "node closed the connection before it answered"),
+        Kind::Deadline => (ErrorCode::RESOURCE_UNAVAILABLE, "no upstream answered in time"),
+        Kind::Connect => (ErrorCode::INTERNAL, "no upstream could be reached"),
+        Kind::Closed => (ErrorCode::INTERNAL, "upstream closed the connection before it answered"),
         Kind::Malformed => {
-            (ErrorCode::INTERNAL, "node sent something that is no answer to this call")
+            (ErrorCode::INTERNAL, "upstream sent something that is no answer to this call")
         }
-        Kind::Status(_) => (ErrorCode::INTERNAL, "node refused the request"),
-        Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "every node is limiting its rate now"),
+        Kind::Status(_) => (ErrorCode::INTERNAL, "upstream refused the request"),
+        Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "every upstream is limiting its rate now"),
         Kind::OverRate { .. } => (ErrorCode::LIMIT_EXCEEDED, "request rate limit exceeded"),
         Kind::OverQuota => {
             (ErrorCode::LIMIT_EXCEEDED, "the quota of this API key is used up for this month")
         }
         Kind::OverConcurrency { .. } => (ErrorCode::LIMIT_EXCEEDED, "too many requests in flight"),
-        Kind::Overloaded { .. } => (ErrorCode::LIMIT_EXCEEDED, "nodes are overloaded, retry later"),
+        Kind::Overloaded { .. } => {
+            (ErrorCode::LIMIT_EXCEEDED, "upstreams are overloaded, retry later")
+        }
         Kind::TooLarge => {
-            (ErrorCode::TRANSACTION_REJECTED, "node's answer is over the allowed size")
+            (ErrorCode::TRANSACTION_REJECTED, "upstream's answer is over the allowed size")
         }
-        Kind::CallTooLarge => {
-            (ErrorCode::INVALID_REQUEST, "the call is longer than what a node takes over WebSocket")
-        }
+        Kind::CallTooLarge => (
+            ErrorCode::INVALID_REQUEST,
+            "the call is longer than what an upstream takes over WebSocket",
+        ),
         Kind::BatchTooLarge => {
             (ErrorCode::TRANSACTION_REJECTED, "answers of this batch are over the allowed size")
         }
@@ -170,9 +173,9 @@ pub(crate) fn describe(kind: Kind, config: &Config) -> (ErrorCode, &str) {
 pub(crate) fn unable(why: Unable) -> (ErrorCode, &'static str) {
     match why {
         Unable::NotHere => (ErrorCode::METHOD_NOT_FOUND, "notifications not supported"),
-        Unable::NoNode => (
+        Unable::NoUpstream => (
             ErrorCode::METHOD_NOT_FOUND,
-            "no node that could tell of this is reached by WebSocket or IPC",
+            "no upstream that could tell of this is reached by WebSocket or IPC",
         ),
         Unable::TooMany => {
             (ErrorCode::LIMIT_EXCEEDED, "this connection has as many subscriptions as it may")
@@ -183,7 +186,7 @@ pub(crate) fn unable(why: Unable) -> (ErrorCode, &'static str) {
         Unable::Params => (ErrorCode::INVALID_PARAMS, "params must name a subscription or its id"),
         Unable::TooLong => (
             ErrorCode::INVALID_PARAMS,
-            "params of a subscription that nodes tell are at most 64 KiB",
+            "params of a subscription that upstreams tell are at most 64 KiB",
         ),
         Unable::Filter(why) => (ErrorCode::INVALID_PARAMS, why.as_str()),
         Unable::Range => (
@@ -209,7 +212,7 @@ pub(crate) fn ruled(place: u16, config: &Config) -> (u16, &str) {
 /// The HTTP status of a single call that failed. In a batch it is always 200.
 pub(crate) fn status_of(kind: Kind, config: &Config) -> u16 {
     match kind {
-        Kind::NoNode | Kind::Stopping | Kind::Memory => 503,
+        Kind::NoUpstream | Kind::Stopping | Kind::Memory => 503,
         Kind::Deadline => 504,
         Kind::OverRate { status }
         | Kind::OverConcurrency { status }

@@ -17,11 +17,11 @@ pub(crate) struct Answered<'a> {
     pub(crate) mark: Option<CacheStatus>,
     /// The tier behind memory that a hit comes from, if it comes from one.
     pub(crate) tier: Option<Tier>,
-    /// The node that gave the answer, now or when it was kept.
-    pub(crate) node: Option<usize>,
+    /// The upstream that gave the answer, now or when it was kept.
+    pub(crate) upstream: Option<usize>,
 }
 
-/// A payload, or the refusal of a call that no node is asked for.
+/// A payload, or the refusal of a call that no upstream is asked for.
 #[derive(Debug)]
 pub(crate) enum Content<'a> {
     Payload(Payload),
@@ -29,7 +29,7 @@ pub(crate) enum Content<'a> {
 }
 
 impl Content<'_> {
-    /// Bytes of the result or error as a node wrote it.
+    /// Bytes of the result or error as an upstream wrote it.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Content::Payload(Payload::Result(bytes) | Payload::Error(bytes)) => bytes.len(),

@@ -10,7 +10,7 @@ use wire::method::Method;
 use crate::policy::cacheable::Caching;
 use crate::policy::overload::Class;
 
-/// One call on its way to a node.
+/// One call on its way to an upstream.
 #[derive(Debug, Clone)]
 pub(crate) struct UpstreamRequest<'a> {
     pub(crate) chain: usize,
@@ -20,20 +20,20 @@ pub(crate) struct UpstreamRequest<'a> {
     pub(crate) method: Option<&'static Method>,
     /// And its place in the table.
     pub(crate) place: Option<usize>,
-    /// Who goes first where nodes have no room for all.
+    /// Who goes first where upstreams have no room for all.
     pub(crate) class: Class,
     /// With whose calls it shares places there.
     pub(crate) flow: Flow,
     /// The raw parameters, with a tag resolved to a number where that is exact.
     pub(crate) params: Option<Cow<'a, [u8]>>,
-    /// What its answer would be bound to, and the height that a node must have reached.
+    /// What its answer would be bound to, and the height that an upstream must have reached.
     pub(crate) caching: Caching,
     /// Whether equal calls under way may share one answer.
     pub(crate) join: bool,
     pub(crate) balance_key: u64,
     pub(crate) deadline: Instant,
-    /// How many calls of its request wait for something that is no node: whether its client is still
-    /// there is looked at meanwhile.
+    /// How many calls of its request wait for something that is no upstream: whether its client is
+    /// still there is looked at meanwhile.
     pub(crate) waiting: Option<&'a Cell<usize>>,
 }
 

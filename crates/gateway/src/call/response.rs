@@ -14,11 +14,11 @@ use crate::policy::heads::ChainView;
 /// What one call is answered with.
 #[derive(Debug, Clone)]
 pub(crate) enum Payload {
-    /// A `result`, as the node wrote it.
+    /// A `result`, as the upstream wrote it.
     Result(Bytes),
-    /// An `error` object, as the node wrote it.
+    /// An `error` object, as the upstream wrote it.
     Error(Bytes),
-    /// No node gave an answer.
+    /// No upstream gave an answer.
     Failed(Failure),
 }
 
@@ -26,8 +26,8 @@ pub(crate) enum Payload {
 #[derive(Debug, Clone)]
 pub(crate) struct UpstreamResponse {
     pub(crate) payload: Payload,
-    /// Index of the node that answered.
-    pub(crate) node: Option<usize>,
+    /// Index of the upstream that answered.
+    pub(crate) upstream: Option<usize>,
     /// Whether it may be cached, if that was judged when it came.
     pub(crate) judgement: Option<Judgement>,
     /// The tier of the cache behind memory that it comes from, if it comes from one.
@@ -37,10 +37,10 @@ pub(crate) struct UpstreamResponse {
 }
 
 impl UpstreamResponse {
-    /// A response that no node gave.
+    /// A response that no upstream gave.
     pub(crate) fn of(payload: Payload) -> UpstreamResponse {
         let (judgement, tier, trust) = (None, None, Trust::Whole);
-        UpstreamResponse { payload, node: None, judgement, tier, trust }
+        UpstreamResponse { payload, upstream: None, judgement, tier, trust }
     }
 
     pub(crate) fn failed(failure: Failure) -> UpstreamResponse {
@@ -58,8 +58,8 @@ pub(crate) struct Judgement {
 }
 
 impl Judgement {
-    /// Judges a response. `deterministic` says of an error that every node would repeat it for the
-    /// same block.
+    /// Judges a response. `deterministic` says of an error that every upstream would repeat it for
+    /// the same block.
     pub(crate) fn of(
         request: &UpstreamRequest<'_>,
         payload: &Payload,

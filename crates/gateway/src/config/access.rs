@@ -40,8 +40,8 @@ settings::table! {
         required: Bool = follows "true where there is a key or an issuer of tokens";
         /// A file of further `[[key]]` tables, and nothing else.
         keys_file: File = follows "none";
-        /// Where a key is looked for: `key_header`; `authorization: Bearer`; the last or the first segment
-        /// of the path, which is then removed; the parameter `key` of the query.
+        /// Where a key is looked for: `key_header`; `authorization: Bearer`; the last or the first
+        /// segment of the path, which is then removed; the parameter `key` of the query.
         key_places: List<KeyPlace> = follows "all four" => vec![
             KeyPlace::Header,
             KeyPlace::Bearer,
@@ -59,8 +59,8 @@ settings::table! {
         /// Methods that are served on no chain, whatever allows them.
         methods_deny: Methods = empty;
         /// Methods that act on the node itself or with keys that it holds (`admin_*`, `personal_*`,
-        /// `miner_*`, `engine_*`, `debug_set*`, `eth_sign*`, `eth_sendTransaction` and others) and are
-        /// served nevertheless. All others of them are not.
+        /// `miner_*`, `engine_*`, `debug_set*`, `eth_sign*`, `eth_sendTransaction` and others) and
+        /// are served nevertheless. All others of them are not.
         node_methods: Methods = empty;
         /// Whether signed transactions are accepted (`eth_sendRawTransaction` and relatives).
         transactions: Bool = "true";
@@ -68,8 +68,8 @@ settings::table! {
 }
 
 settings::table! {
-    /// An API key, which `weir key` makes. Only its hash is stored; it is logged nowhere and sent to no
-    /// node.
+    /// An API key, which `weir key` makes. Only its hash is stored; it is logged nowhere and sent
+    /// to no upstream.
     pub struct KeyTable as key_label {
         /// Its holder's name in metrics and logs.
         name: Name = required;
@@ -97,21 +97,22 @@ settings::table! {
         clients: NetworkList = empty;
         /// When it becomes void.
         expires: Time = follows "never";
-        /// How fast its calls may come, in place of the rate of every zone whose key is or holds `key`.
+        /// How fast its calls may come, in place of the rate of every zone whose key is or holds
+        /// `key`.
         rate: CallRate = follows "that of the zone";
-        /// Calls of it that may come ahead of the rate, in place of the burst of every limit with such a
-        /// zone.
+        /// Calls of it that may come ahead of the rate, in place of the burst of every limit with
+        /// such a zone.
         burst: Count<0, 4_000_000> = follows "that of the limit";
-        /// Units that it may use in a calendar month (UTC); see `[quota]`. Then its calls get 429 with the
-        /// time until the month ends.
+        /// Units that it may use in a calendar month (UTC); see `[quota]`. Then its calls get 429
+        /// with the time until the month ends.
         quota: Count<0, { 1 << 52 }> = follows "none";
     }
 }
 
 settings::table! {
-    /// An issuer of tokens (JSON web tokens), which come as `authorization: Bearer`. The kind of key
-    /// fixes the algorithms: HS256/384/512 for a secret, RS256/384/512 for RSA, ES256 or ES384 by curve. A
-    /// token needs `exp`, which is held, as `nbf` is.
+    /// An issuer of tokens (JSON web tokens), which come as `authorization: Bearer`. The kind of
+    /// key fixes the algorithms: HS256/384/512 for a secret, RS256/384/512 for RSA, ES256 or ES384
+    /// by curve. A token needs `exp`, which is held, as `nbf` is.
     pub struct JwtTable as jwt_label {
         /// Its name in metrics and logs.
         name: Name = required;

@@ -24,11 +24,11 @@ settings::choice! {
 }
 
 settings::table! {
-    /// A line for each request or call. `docs/access.md` lists the variables; `weir logs` sums lines
-    /// up.
+    /// A line for each request or call. `docs/access.md` lists the variables; `weir logs` sums
+    /// lines up.
     pub struct AccessLogTable {
-        /// Where lines are written; `-` is standard output. A file that was moved away is reopened within
-        /// a second.
+        /// Where lines are written; `-` is standard output. A file that was moved away is reopened
+        /// within a second.
         file: OutputFile = follows "off";
         /// What a line holds: one JSON object, nginx's combined format, or variables.
         format: LogFormat = "json";
@@ -38,8 +38,8 @@ settings::table! {
         sample: Share = "1";
         /// Whether lines with an error or a status of 400 or above are written whatever the share.
         errors_always: Bool = "true";
-        /// Lines that may wait to be written, over all threads. What is beyond is dropped and counted: a
-        /// slow disk never delays a response.
+        /// Lines that may wait to be written, over all threads. What is beyond is dropped and
+        /// counted: a slow disk never delays a response.
         queue_lines: Count<16, 10_000_000, usize> = "16384";
     }
 }

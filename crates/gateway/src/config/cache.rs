@@ -6,12 +6,12 @@ use settings::value::{Bool, Count, Duration, shown_bytes};
 use super::values::{DAY, GIB, HOUR, MIB, Size};
 
 settings::table! {
-    /// Responses cached in memory. Each is bound to the block that it is about and dropped when that
-    /// block is, so the cache is on by default.
+    /// Responses cached in memory. Each is bound to the block that it is about and dropped when
+    /// that block is, so the cache is on by default.
     pub struct CacheTable => pub Cache {
         /// Whether responses are cached.
         enabled: Bool = "true";
-        /// Whether equal calls in flight at the same time share one call to a node.
+        /// Whether equal calls in flight at the same time share one call to an upstream.
         coalesce: Bool = "true";
         /// Bytes of all entries together, keys included.
         bytes_max: Size<MIB, { 1024 * GIB }> = "256MiB";
@@ -21,10 +21,10 @@ settings::table! {
         head_age_max: Duration<0, DAY> = "12s";
         /// Longest life of `null`; it also ends with the head that it was given at.
         null_age_max: Duration<0, DAY> = "2s";
-        /// Life of an error that every node would repeat, such as an unknown method.
+        /// Life of an error that every upstream would repeat, such as an unknown method.
         error_age_max: Duration<0, HOUR> = "5s";
-        /// Blocks of one aligned part that the finalized range of an `eth_getLogs` is cut into. Keep it
-        /// at or below the nodes' own limit.
+        /// Blocks of one aligned part that the finalized range of an `eth_getLogs` is cut into.
+        /// Keep it at or below the upstreams' own limit.
         logs_chunk_blocks: Count<1, 1_000_000> = "1000";
         /// Parts that one `eth_getLogs` may be cut into. A longer range stays whole.
         logs_parts_max: Count<1, 10_000, usize> = "64";

@@ -28,7 +28,7 @@ settings::table! {
     pub struct ChainTable {
         /// Which methods there are, and what their responses are bound to.
         family: FamilyWord = "ethereum";
-        /// The chain id that every node must have. A node with another one is not used.
+        /// The chain id that every upstream must have. An upstream with another one is not used.
         id: Count<1, { u64::MAX }> = follows "not verified";
         /// URL paths that lead to this chain.
         paths: List<UrlPath> = follows "`[\"/NAME\"]`, and `\"/\"` for the default chain";
@@ -37,15 +37,15 @@ settings::table! {
         /// Expected time between blocks. It bounds how far a head may jump.
         block_time: Period<1, DAY> =
             follows "ethereum `\"12s\"`, harmony `\"2s\"`, bitcoin `\"10m\"`";
-        /// Blocks behind the head that count as final if the nodes do not report finality.
+        /// Blocks behind the head that count as final if the upstreams do not report finality.
         finality_depth: Count<0, 1_000_000> = follows "ethereum 64, harmony 2, bitcoin 6";
-        /// How often the head of each node is polled. A longer time saves calls, and makes the
+        /// How often the head of each upstream is polled. A longer time saves calls, and makes the
         /// served head older by as much.
         poll_interval: Period<10, HOUR> = "500ms";
-        /// Blocks that a node may be behind the head before it is no longer used.
+        /// Blocks that an upstream may be behind the head before it is no longer used.
         lag_max: Count<0, 1_000_000> = "2";
-        /// Blocks that a head may jump beyond what the block time explains before a second node must
-        /// confirm it.
+        /// Blocks that a head may jump beyond what the block time explains before a second upstream
+        /// must confirm it.
         jump_max: Count<0, 1_000_000_000> = "64";
         /// Methods that are served; empty is all.
         methods_allow: Methods = empty;
@@ -54,22 +54,22 @@ settings::table! {
     }
 }
 
-/// One chain (or shard) with the nodes and groups that serve it.
+/// One chain (or shard) with the upstreams and groups that serve it.
 #[derive(Clone, Debug)]
 pub struct Chain {
     /// Unique; a part of every cache key and metric label.
     pub name: Arc<str>,
     /// Which method table applies.
     pub family: Family,
-    /// The number every node must give as its chain id; `None` takes whatever they agree on.
+    /// The number every upstream must give as its chain id; `None` takes whatever they agree on.
     pub id: Option<u64>,
     /// Expected time between blocks.
     pub block_time: Duration,
-    /// Blocks behind the head that count as final where the nodes do not report finality.
+    /// Blocks behind the head that count as final where the upstreams do not report finality.
     pub finality_depth: u64,
-    /// How often the head of each node is polled.
+    /// How often the head of each upstream is polled.
     pub poll_interval: Duration,
-    /// Blocks that a node may be behind the chain's head and still serve it.
+    /// Blocks that an upstream may be behind the chain's head and still serve it.
     pub lag_max: u64,
     /// Blocks that a head may jump beyond what the block time explains without a second witness.
     pub jump_max: u64,
@@ -79,14 +79,14 @@ pub struct Chain {
     pub default: bool,
     /// Which methods are served on it.
     pub methods: MethodRules,
-    /// Its nodes, as indexes into [`super::Config::nodes`], in the order of the file.
-    pub nodes: Vec<usize>,
-    /// Its groups, as indexes into [`super::Config::groups`], in the order of the file. The last one
-    /// serves every method that no other one names, and always exists.
+    /// Its upstreams, as indexes into [`super::Config::upstreams`], in the order of the file.
+    pub upstreams: Vec<usize>,
+    /// Its groups, as indexes into [`super::Config::groups`], in the order of the file. The last
+    /// one serves every method that no other one names, and always exists.
     pub groups: Vec<usize>,
 }
 
-/// All chains, without their nodes and groups yet.
+/// All chains, without their upstreams and groups yet.
 pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) -> Vec<Chain> {
     if tables.is_empty() {
         let table = ChainTable::defaults(&format!("chain.{ONLY_CHAIN}"));
@@ -99,9 +99,9 @@ pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) ->
             report.error(table, message, "[chain.NAME], with a name such as eth");
         }
         let chain = chain(own, table, only, report);
-        // Bitcoin's nodes give no number that names the chain.
+        // Bitcoin's upstreams give no number that names the chain.
         if chain.id.is_none() && chain.family != Family::Bitcoin {
-            let message = "not set: a node of another chain would not be noticed at start";
+            let message = "not set: an upstream of another chain would not be noticed at start";
             let advice = "the number that eth_chainId gives, such as 1 for ethereum";
             report.warn(&table.id, message, advice);
         }
@@ -144,7 +144,7 @@ fn chain(name: &str, table: &ChainTable, only: bool, report: &mut Report<'_>) ->
             allow: (*table.methods_allow).clone(),
             deny: (*table.methods_deny).clone(),
         },
-        nodes: Vec::new(),
+        upstreams: Vec::new(),
         groups: Vec::new(),
     }
 }
@@ -170,7 +170,7 @@ fn no_shared_paths(tables: &[(String, ChainTable)], chains: &[Chain], report: &m
     }
 }
 
-/// The chain that a node or group belongs to; without a name, the only one.
+/// The chain that an upstream or group belongs to; without a name, the only one.
 pub(super) fn of_name(
     key: &Key<Option<Box<str>>>,
     chains: &[Chain],

@@ -1,4 +1,5 @@
-//! `[call]` and `[[group]]`: which nodes serve which methods, and how a call gets to one of them.
+//! `[call]` and `[[group]]`: which upstreams serve which methods, and how a call gets to one of
+//! them.
 //!
 //! A group leaves to `[call]` and `[overload]` whatever it does not set.
 
@@ -10,8 +11,8 @@ use settings::value::{Bool, Count, Duration as Period, List, Number};
 use settings::{Report, not_found};
 
 use super::chain::Chain;
-use super::node::Node;
 use super::overload::OverloadTable;
+use super::upstream::Upstream;
 use super::values::{GIB, HOUR, HashKeyName, MethodPattern, Methods, Name, Share, Size};
 use super::{chain, shown};
 use crate::policy::access::MethodSet;
@@ -24,7 +25,7 @@ const OTHER_METHODS: &str = "all";
 const EVERY_METHOD: &str = "*";
 
 settings::choice! {
-    /// How one of a group's nodes is chosen.
+    /// How one of a group's upstreams is chosen.
     pub enum BalanceName {
         /// The less loaded of two.
         "least_loaded" => LeastLoaded,
@@ -36,24 +37,24 @@ settings::choice! {
 }
 
 settings::table! {
-    /// Nodes that serve certain methods in one way. The longest pattern that fits a method decides.
-    /// Methods that no group names go to all nodes of the chain.
+    /// Upstreams that serve certain methods in one way. The longest pattern that fits a method
+    /// decides. Methods that no group names go to all upstreams of the chain.
     pub struct GroupTable as label {
         /// Its name in metrics and `weir explain`.
         name: Name = required;
         /// The chain that it belongs to. It must be set where there are several.
         chain: Name = follows "the only chain";
-        /// Names of its nodes.
-        nodes: List<Name> = follows "all nodes of the chain";
+        /// Names of its upstreams.
+        upstreams: List<Name> = follows "all upstreams of the chain";
         /// Methods that it serves.
         methods: List<MethodPattern> = required;
         /// Methods that it does not serve, and no other group does in its place.
         methods_deny: Methods = empty;
-        /// How one of its nodes is chosen.
+        /// How one of its upstreams is chosen.
         balance: BalanceName = follows "as in `[call]`";
         /// The input of `hash`.
         hash_key: HashKeyName = follows "as in `[call]`";
-        /// Bound of `hash` on the load of one node.
+        /// Bound of `hash` on the load of one upstream.
         load_factor: LoadFactor = follows "as in `[call]`";
         /// Time for the whole call.
         deadline: Period<1, HOUR> = follows "as in `[call]`";
@@ -61,31 +62,32 @@ settings::table! {
         attempt_deadline: Period<1, HOUR> = follows "as in `[call]`";
         /// Further attempts after the first.
         retries_max: Count<0, 16, u32> = follows "as in `[call]`";
-        /// Whether a slow call is sent to a second node.
+        /// Whether a slow call is sent to a second upstream.
         hedge: Bool = follows "as in `[call]`";
-        /// Bytes of one response of a node.
-        answer_bytes_max: Size<1024, { 4 * GIB }> = follows "as in `[call]`";
-        /// Lowest limit of calls in flight at its nodes.
+        /// Bytes of one response of an upstream.
+        response_bytes_max: Size<1024, { 4 * GIB }> = follows "as in `[call]`";
+        /// Lowest limit of calls in flight at its upstreams.
         in_flight_min: Count<1, 1_000_000, u32> = follows "as in `[overload]`";
-        /// Highest limit of calls in flight at its nodes.
+        /// Highest limit of calls in flight at its upstreams.
         in_flight_max: Count<1, 1_000_000, u32> = follows "as in `[overload]`";
     }
 }
 
 settings::table! {
-    /// How a call gets to a node, unless its group says otherwise.
+    /// How a call gets to an upstream, unless its group says otherwise.
     pub struct CallTable {
-        /// How a node is chosen: the less loaded of two by latency and calls in flight, smooth
+        /// How an upstream is chosen: the less loaded of two by latency and calls in flight, smooth
         /// weighted round robin, or consistent hash.
         balance: BalanceName = "least_loaded";
-        /// The input of `hash`: method and params, the client's address, or a header of the request.
+        /// The input of `hash`: method and params, the client's address, or a header of the
+        /// request.
         hash_key: HashKeyName = "call";
-        /// With `hash`, a node takes at most this many times the mean load; what is beyond goes to the
-        /// next one on the ring.
+        /// With `hash`, an upstream takes at most this many times the mean load; what is beyond
+        /// goes to the next one on the ring.
         load_factor: LoadFactor = "1.25";
         /// Time for the whole call, retries included.
         deadline: Period<1, HOUR> = "30s";
-        /// Time for one attempt at one node.
+        /// Time for one attempt at one upstream.
         attempt_deadline: Period<1, HOUR> = "10s";
         /// Further attempts after the first. A call is retried only where that is safe.
         retries_max: Count<0, 16, u32> = "2";
@@ -93,24 +95,24 @@ settings::table! {
         retry_share_max: Share = "0.2";
         /// Retries per second that are allowed whatever the share.
         retry_rate_min: Count<0, 1_000_000, u32> = "10";
-        /// Whether a slow call that is safe to repeat is sent to a second node, and the first response
-        /// taken.
+        /// Whether a slow call that is safe to repeat is sent to a second upstream, and the first
+        /// response taken.
         hedge: Bool = "true";
         /// Share of calls of its kind that are faster than a call which counts as slow.
         hedge_quantile: Number<500, 999> = "0.95";
         /// A call that has taken less never counts as slow.
         hedge_delay_min: Period<1, HOUR> = "10ms";
-        /// Calls sent to a second node as a share of calls.
+        /// Calls sent to a second upstream as a share of calls.
         hedge_share_max: Share = "0.05";
-        /// Bytes of one response of a node. A longer one fails the call. Traces and receipts of full
-        /// blocks reach tens of MiB.
-        answer_bytes_max: Size<1024, { 4 * GIB }> = "64MiB";
+        /// Bytes of one response of an upstream. A longer one fails the call. Traces and receipts
+        /// of full blocks reach tens of MiB.
+        response_bytes_max: Size<1024, { 4 * GIB }> = "64MiB";
     }
 }
 
 type LoadFactor = Number<1000, 100_000>;
 
-/// How many retries the gateway may add to the load of the nodes.
+/// How many retries the gateway may add to the load of the upstreams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryBudget {
     /// Retries as a share of calls.
@@ -119,47 +121,47 @@ pub struct RetryBudget {
     pub rate_min: u32,
 }
 
-/// Nodes that serve certain methods of one chain in one way.
+/// Upstreams that serve certain methods of one chain in one way.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// Unique within its chain.
     pub name: Arc<str>,
     /// Index into [`super::Config::chains`].
     pub chain: usize,
-    /// Indexes into [`super::Config::nodes`], all of the same chain; at least one, none twice.
-    pub nodes: Vec<usize>,
+    /// Indexes into [`super::Config::upstreams`], all of the same chain; at least one, none twice.
+    pub upstreams: Vec<usize>,
     /// Exact names, or prefixes that end in `*`; `*` alone is every method. At least one.
     pub methods: Vec<Box<str>>,
     /// Methods that are not served, though they come to it.
     pub methods_deny: MethodSet,
-    /// How one of the nodes is chosen.
+    /// How one of the upstreams is chosen.
     pub balance: Balance,
     /// Time for the whole call, retries included.
     pub deadline: Duration,
-    /// Time for one attempt at one node.
+    /// Time for one attempt at one upstream.
     pub attempt_deadline: Duration,
     /// Further attempts after the first.
     pub retries_max: u32,
-    /// Bytes of one response of a node.
-    pub answer_bytes_max: usize,
-    /// When a call is sent to a second node before the first has responded; `None` for never.
+    /// Bytes of one response of an upstream.
+    pub response_bytes_max: usize,
+    /// When a call is sent to a second upstream before the first has responded; `None` for never.
     pub hedge: Option<Hedge>,
-    /// Bounds of the limit of calls in flight at its nodes.
+    /// Bounds of the limit of calls in flight at its upstreams.
     pub in_flight: LimiterSettings,
 }
 
-/// How one of a group's nodes is chosen.
+/// How one of a group's upstreams is chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Balance {
     /// The less loaded of two, by peak-EWMA latency.
     LeastLoaded,
     /// Smooth weighted round robin, as nginx.
     Weighted,
-    /// The same node for the same key, on a consistent-hash ring.
+    /// The same upstream for the same key, on a consistent-hash ring.
     Hash {
         /// What is hashed.
         key: HashKey,
-        /// A node takes at most this many times the mean load; at least 1.
+        /// An upstream takes at most this many times the mean load; at least 1.
         load_factor: f64,
     },
 }
@@ -175,14 +177,14 @@ pub enum HashKey {
     Header(http::HeaderName),
 }
 
-/// When a call is sent to a second node before the first has responded.
+/// When a call is sent to a second upstream before the first has responded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hedge {
-    /// Quantile of the method's latency after which the second node is used, 0.5 to 0.999.
+    /// Quantile of the method's latency after which the second upstream is used, 0.5 to 0.999.
     pub quantile: f64,
-    /// Shortest wait before the second node is used.
+    /// Shortest wait before the second upstream is used.
     pub delay_min: Duration,
-    /// Calls sent to a second node as a share of calls, 0 to 1.
+    /// Calls sent to a second upstream as a share of calls, 0 to 1.
     pub share_max: f64,
 }
 
@@ -210,7 +212,7 @@ pub(super) fn check(
     tables: &[GroupTable],
     usual: &Usual<'_>,
     chains: &mut [Chain],
-    nodes: &[Node],
+    upstreams: &[Upstream],
     report: &mut Report<'_>,
 ) -> Vec<Group> {
     let call = usual.call;
@@ -229,7 +231,7 @@ pub(super) fn check(
     let mut patterns: HashMap<(usize, Box<str>), Arc<str>> = HashMap::new();
     for table in tables {
         let Some(chain) = chain::of_name(&table.chain, chains, report) else { continue };
-        let group = group(table, usual, chain, chains, nodes, report);
+        let group = group(table, usual, chain, chains, upstreams, report);
         let same = |other: &usize| groups[*other].name == group.name;
         if table.name.readable().is_some() && chains[chain].groups.iter().any(same) {
             let message = "another group of the chain has this name";
@@ -246,7 +248,7 @@ pub(super) fn check(
         groups.push(group);
     }
     for (at, chain) in chains.iter_mut().enumerate() {
-        other_methods(at, chain, usual, tables, nodes, &mut groups, report);
+        other_methods(at, chain, usual, tables, upstreams, &mut groups, report);
     }
     groups
 }
@@ -256,26 +258,26 @@ fn group(
     usual: &Usual<'_>,
     chain: usize,
     chains: &[Chain],
-    nodes: &[Node],
+    upstreams: &[Upstream],
     report: &mut Report<'_>,
 ) -> Group {
     if table.methods.is_empty_list() {
         report.error(&table.methods, "the group serves nothing", "at least one pattern");
     }
-    let members = members(table, &chains[chain], nodes, report);
+    let members = members(table, &chains[chain], upstreams, report);
     let call = usual.call;
     let group = Group {
         name: table.name.clone().into_value().into(),
         chain,
-        in_flight: in_flight(Some(table), usual.overload, &members, nodes, report),
-        nodes: members,
+        in_flight: in_flight(Some(table), usual.overload, &members, upstreams, report),
+        upstreams: members,
         methods: (*table.methods).clone(),
         methods_deny: (*table.methods_deny).clone(),
         balance: balance(Some(table), call),
         deadline: table.deadline.unwrap_or(*call.deadline),
         attempt_deadline: table.attempt_deadline.unwrap_or(*call.attempt_deadline),
         retries_max: table.retries_max.unwrap_or(*call.retries_max),
-        answer_bytes_max: table.answer_bytes_max.unwrap_or(*call.answer_bytes_max),
+        response_bytes_max: table.response_bytes_max.unwrap_or(*call.response_bytes_max),
         hedge: hedge(table.hedge.unwrap_or(*call.hedge), call),
     };
     if group.attempt_deadline > group.deadline {
@@ -303,26 +305,27 @@ fn group(
 fn members(
     table: &GroupTable,
     chain: &Chain,
-    nodes: &[Node],
+    upstreams: &[Upstream],
     report: &mut Report<'_>,
 ) -> Vec<usize> {
-    let Some(names) = &*table.nodes else { return chain.nodes.clone() };
-    let known: Vec<&str> = chain.nodes.iter().map(|node| &*nodes[*node].name).collect();
+    let Some(names) = &*table.upstreams else { return chain.upstreams.clone() };
+    let known: Vec<&str> =
+        chain.upstreams.iter().map(|upstream| &*upstreams[*upstream].name).collect();
     if names.is_empty() {
-        report.error(&table.nodes, "the group has no node", known.join(", "));
+        report.error(&table.upstreams, "the group has no upstream", known.join(", "));
     }
     let mut members = Vec::with_capacity(names.len());
     let mut seen = HashSet::new();
     for (at, name) in names.iter().enumerate() {
-        match chain.nodes.iter().find(|node| *nodes[**node].name == **name) {
+        match chain.upstreams.iter().find(|upstream| *upstreams[**upstream].name == **name) {
             None => {
-                let (message, allowed) = not_found("node of the chain", name, &known);
-                report.error(&table.nodes.element(at), message, allowed);
+                let (message, allowed) = not_found("upstream of the chain", name, &known);
+                report.error(&table.upstreams.element(at), message, allowed);
             }
             Some(_) if !seen.insert(name) => {
-                report.error(&table.nodes.element(at), "named twice", "each node once");
+                report.error(&table.upstreams.element(at), "named twice", "each upstream once");
             }
-            Some(node) => members.push(*node),
+            Some(upstream) => members.push(*upstream),
         }
     }
     members
@@ -334,7 +337,7 @@ fn other_methods(
     chain: &mut Chain,
     usual: &Usual<'_>,
     tables: &[GroupTable],
-    nodes: &[Node],
+    upstreams: &[Upstream],
     groups: &mut Vec<Group>,
     report: &mut Report<'_>,
 ) {
@@ -351,19 +354,19 @@ fn other_methods(
         report.error(&table.name, message, "another name, or methods with \"*\"");
     }
     let call = usual.call;
-    let in_flight = in_flight(None, usual.overload, &chain.nodes, nodes, report);
+    let in_flight = in_flight(None, usual.overload, &chain.upstreams, upstreams, report);
     chain.groups.push(groups.len());
     groups.push(Group {
         name: OTHER_METHODS.into(),
         chain: at,
-        nodes: chain.nodes.clone(),
+        upstreams: chain.upstreams.clone(),
         methods: vec![EVERY_METHOD.into()],
         methods_deny: MethodSet::default(),
         balance: balance(None, call),
         deadline: *call.deadline,
         attempt_deadline: *call.attempt_deadline,
         retries_max: *call.retries_max,
-        answer_bytes_max: *call.answer_bytes_max,
+        response_bytes_max: *call.response_bytes_max,
         hedge: hedge(*call.hedge, call),
         in_flight,
     });
@@ -374,13 +377,14 @@ fn in_flight(
     table: Option<&GroupTable>,
     overload: &OverloadTable,
     members: &[usize],
-    nodes: &[Node],
+    upstreams: &[Upstream],
     report: &mut Report<'_>,
 ) -> LimiterSettings {
     let own_min = table.and_then(|table| *table.in_flight_min);
     let own_max = table.and_then(|table| *table.in_flight_max);
     let limit_min = own_min.unwrap_or(*overload.in_flight_min);
-    let connections: usize = members.iter().map(|node| nodes[*node].connections_max).sum();
+    let connections: usize =
+        members.iter().map(|upstream| upstreams[*upstream].connections_max).sum();
     let usual = || u32::try_from(connections).unwrap_or(u32::MAX).max(limit_min);
     let limit_max = own_max.or(*overload.in_flight_max).unwrap_or_else(usual);
     if limit_min > limit_max {

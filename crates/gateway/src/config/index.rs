@@ -7,7 +7,7 @@ use settings::value::{Bool, Count, Database, DatabaseAddress};
 use wire::family::Family;
 
 use super::chain::{self, Chain};
-use super::node::NodeTable;
+use super::upstream::UpstreamTable;
 use super::values::{GIB, Name, Size};
 
 settings::choice! {
@@ -26,19 +26,19 @@ settings::choice! {
 
 settings::table! {
     /// A file or database of `weir index` as a further tier of the cache: blocks, transactions,
-    /// receipts and logs of the past are served from it, byte for byte as nodes write them. Only what
-    /// is final is, or what is on the chain as the gateway sees it. Whatever it does not hold goes to
-    /// the nodes, and a range of logs that it holds in part is split.
+    /// receipts and logs of the past are served from it, byte for byte as upstreams write them.
+    /// Only what is final is, or what is on the chain as the gateway sees it. Whatever it does not
+    /// hold goes to the upstreams, and a range of logs that it holds in part is split.
     pub struct IndexTable {
         /// The file, or the database of PostgreSQL, whose parameters are in
-        /// [The index](chain-index.md#postgresql). A password is written as `${VAR}` or `${file:PATH}`, or is
-        /// taken from the environment, `PGPASSWORD`. With `follow` the file, or the schema in the
-        /// database, is created if it does not exist.
+        /// [The index](chain-index.md#postgresql). A password is written as `${VAR}` or
+        /// `${file:PATH}`, or is taken from the environment, `PGPASSWORD`. With `follow` the file,
+        /// or the schema in the database, is created if it does not exist.
         db: DatabaseAddress = follows "there is no index";
         /// Which of the chains it is of.
         chain: Name = follows "the only chain";
-        /// Whether the gateway itself syncs it from the nodes of the chain and continues with each new
-        /// block. Otherwise `weir index sync` does, beside it.
+        /// Whether the gateway itself syncs it from the upstreams of the chain and continues with
+        /// each new block. Otherwise `weir index sync` does, beside it.
         follow: Bool = "false";
         /// How closely synced blocks are verified, as for `weir index sync --verify`. Blocks of a
         /// Harmony chain cannot be verified.
@@ -47,12 +47,12 @@ settings::table! {
         readers: Count<1, 64, usize> = "2";
         /// Pages of a file that each of them, and the sync, keeps in memory.
         page_cache: Size<{ 64 << 10 }, { 1024 * GIB }> = "64MiB";
-        /// How much of a file they map into memory instead of reading it: quicker, and all share the
-        /// memory. A disk that fails, or a file that is cut short, then ends the process, where reading
-        /// would only leave the call to a node.
+        /// How much of a file they map into memory instead of reading it: quicker, and all share
+        /// the memory. A disk that fails, or a file that is cut short, then ends the process, where
+        /// reading would only leave the call to an upstream.
         mmap: Size<0, { 1024 * GIB }> = "0B";
-        /// Most logs of one response. What selects more is left to the nodes, which have limits of
-        /// their own.
+        /// Most logs of one response. What selects more is left to the upstreams, which have limits
+        /// of their own.
         logs_max: Count<1, 10_000_000> = "100000";
     }
 }
@@ -81,7 +81,7 @@ pub struct Index {
 /// `None` if there is none, or something is wrong with it.
 pub(super) fn check(
     table: &IndexTable,
-    nodes: &[NodeTable],
+    upstreams: &[UpstreamTable],
     folder: &Path,
     chains: &[Chain],
     report: &mut Report<'_>,
@@ -122,7 +122,7 @@ pub(super) fn check(
         }
     }
     if *table.follow {
-        names_of_nodes(nodes, &chains[chain].name, report);
+        names_of_upstreams(upstreams, &chains[chain].name, report);
     }
     Some(Index {
         db,
@@ -136,19 +136,20 @@ pub(super) fn check(
     })
 }
 
-/// The sync connects to nodes by the names in their addresses, and trusts none without a
+/// The sync connects to upstreams by the names in their addresses, and trusts none without a
 /// certificate.
-fn names_of_nodes(nodes: &[NodeTable], chain: &str, report: &mut Report<'_>) {
+fn names_of_upstreams(upstreams: &[UpstreamTable], chain: &str, report: &mut Report<'_>) {
     let message = "the sync of [index] does not go by this: it asks the host of the url for its own \
                    certificate";
     let advice = "tls_ca, and the certificate's name in url";
-    let is_of_chain = |node: &&NodeTable| node.chain.as_deref().is_none_or(|name| name == chain);
-    for node in nodes.iter().filter(is_of_chain) {
-        if node.tls_server_name.is_set() {
-            report.warn(&node.tls_server_name, message, advice);
+    let is_of_chain =
+        |upstream: &&UpstreamTable| upstream.chain.as_deref().is_none_or(|name| name == chain);
+    for upstream in upstreams.iter().filter(is_of_chain) {
+        if upstream.tls_server_name.is_set() {
+            report.warn(&upstream.tls_server_name, message, advice);
         }
-        if !*node.tls_verify {
-            report.warn(&node.tls_verify, message, advice);
+        if !*upstream.tls_verify {
+            report.warn(&upstream.tls_verify, message, advice);
         }
     }
 }

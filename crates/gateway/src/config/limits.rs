@@ -30,39 +30,40 @@ settings::choice! {
 
 settings::table! {
     /// What request limits count in: whom a call counts against and how fast that drains. The
-    /// arithmetic is that of nginx's `limit_req`, to the thousandth of a call and the millisecond; a
-    /// zone without a rate counts calls in flight, as `limit_conn`. All threads share a zone.
+    /// arithmetic is that of nginx's `limit_req`, to the thousandth of a call and the millisecond;
+    /// a zone without a rate counts calls in flight, as `limit_conn`. All threads share a zone.
     pub struct ZoneTable {
-        /// What tells those apart who are limited; several parts together make one key. `client` is the
-        /// client's address, `client-net` the same with IPv6 cut to 64 bits, `key` the name of its API
-        /// key (`ISSUER:SUBJECT` of a token), `header:NAME` a header of the client. A call whose key is
-        /// empty as a whole, or over 65535 bytes, is not limited: with `key` alone, a call without an
-        /// API key is not.
+        /// What tells those apart who are limited; several parts together make one key. `client` is
+        /// the client's address, `client-net` the same with IPv6 cut to 64 bits, `key` the name of
+        /// its API key (`ISSUER:SUBJECT` of a token), `header:NAME` a header of the client. A call
+        /// whose key is empty as a whole, or over 65535 bytes, is not limited: with `key` alone, a
+        /// call without an API key is not.
         key: List<ZoneKeyPart> = required;
-        /// How fast calls may come, per second or per minute. As in nginx it is kept in whole thousandths
-        /// of a call per second: `1r/m` is 0.016 per second.
+        /// How fast calls may come, per second or per minute. As in nginx it is kept in whole
+        /// thousandths of a call per second: `1r/m` is 0.016 per second.
         rate: CallRate = follows "none: the zone counts calls in flight";
-        /// What a call counts as: one, or as many as the weight of its method says (`weir explain` shows
-        /// it), as if that many had come at once.
+        /// What a call counts as: one, or as many as the weight of its method says (`weir explain`
+        /// shows it), as if that many had come at once.
         cost: Cost = "call";
-        /// Memory for keys, 64 bytes each, taken from the system as it is filled. When it is full, the
-        /// key that was called least recently is forgotten; where calls in flight are counted, calls of
-        /// new keys are refused.
+        /// Memory for keys, 64 bytes each, taken from the system as it is filled. When it is full,
+        /// the key that was called least recently is forgotten; where calls in flight are counted,
+        /// calls of new keys are refused.
         bytes: Size<{ 32 << 10 }, { 64 * GIB }> = "16MiB";
         /// Whether all gateways of one `redis.prefix` share it: a script in Redis does the same
-        /// arithmetic by Redis's clock, and each call waits for it, `redis.timeout` at most. While Redis
-        /// is down, slow or not yet connected, each gateway judges by its share, rate and burst divided
-        /// by `redis.gateways`, from where Redis last left the key, and reports to Redis afterwards:
-        /// never unlimited, and no second burst. A Redis that forgets (emptied, or full with evictions)
-        /// costs a burst at most. In dry run a shared zone is judged by the share.
+        /// arithmetic by Redis's clock, and each call waits for it, `redis.timeout` at most. While
+        /// Redis is down, slow or not yet connected, each gateway judges by its share, rate and
+        /// burst divided by `redis.gateways`, from where Redis last left the key, and reports to
+        /// Redis afterwards: never unlimited, and no second burst. A Redis that forgets (emptied,
+        /// or full with evictions) costs a burst at most. In dry run a shared zone is judged by the
+        /// share.
         shared: Bool = "false";
     }
 }
 
 settings::table! {
-    /// A zone put to use. Every call of a batch is judged by itself. All limits that fit a call apply,
-    /// of several with one zone the first; it is charged to all zones or, if one of them refuses it, to
-    /// none.
+    /// A zone put to use. Every call of a batch is judged by itself. All limits that fit a call
+    /// apply, of several with one zone the first; it is charged to all zones or, if one of them
+    /// refuses it, to none.
     pub struct LimitTable as label {
         /// Name of the zone.
         zone: Name = required;
@@ -70,10 +71,10 @@ settings::table! {
         chain: Name = follows "every chain";
         /// Methods that it applies to. Without this, bodies that are no call count too.
         methods: List<MethodPattern> = follows "every method";
-        /// Whether it counts, in place of calls, requests that are refused with 401 or 403 before their
-        /// calls are read, so that keys cannot be guessed fast. A client that is over it gets `status`
-        /// before its key is checked, be it right or wrong; those behind one address share that. Its
-        /// zone has a key of `client` or `client-net` alone.
+        /// Whether it counts, in place of calls, requests that are refused with 401 or 403 before
+        /// their calls are read, so that keys cannot be guessed fast. A client that is over it gets
+        /// `status` before its key is checked, be it right or wrong; those behind one address share
+        /// that. Its zone has a key of `client` or `client-net` alone.
         failures: Bool = "false";
         /// Calls that may come ahead of the rate; more are refused.
         burst: Count<0, 4_000_000> = "0";
@@ -81,14 +82,14 @@ settings::table! {
         delay: Count<0, 4_000_000> = "0";
         /// Whether calls within the burst go on at once.
         nodelay: Bool = "false";
-        /// Calls that may be in flight at a time, for a zone without a rate. A call that is delayed is not
-        /// in flight yet.
+        /// Calls that may be in flight at a time, for a zone without a rate. A call that is delayed
+        /// is not in flight yet.
         concurrent: Count<1, 1_000_000_000> = follows "none: the zone's rate counts";
-        /// Whether it only counts what it would do. Limits in dry run are judged after the others, and
-        /// only by each other.
+        /// Whether it only counts what it would do. Limits in dry run are judged after the others,
+        /// and only by each other.
         dry_run: Bool = "false";
-        /// HTTP status of a refused call (nginx: 503), and of a batch all of whose calls are refused. The
-        /// JSON-RPC code is -32005 always.
+        /// HTTP status of a refused call (nginx: 503), and of a batch all of whose calls are
+        /// refused. The JSON-RPC code is -32005 always.
         status: Count<400, 599, u16> = "429";
     }
 }

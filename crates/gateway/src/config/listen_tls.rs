@@ -47,19 +47,19 @@ settings::table! {
         /// Versions of TLS that are spoken.
         versions: List<Version> =
             follows "`[\"1.2\", \"1.3\"]`" => vec![Version::Tls12, Version::Tls13];
-        /// Cipher suites, the best first; those of 1.3 begin with `TLS_`. Each version that is spoken
-        /// needs one.
+        /// Cipher suites, the best first; those of 1.3 begin with `TLS_`. Each version that is
+        /// spoken needs one.
         ciphers: List<Cipher> = follows "all of them, in the client's order" => Vec::new();
-        /// Whether clients may resume a session by a ticket. In TLS 1.3 there is no other way that needs
-        /// no memory here.
+        /// Whether clients may resume a session by a ticket. In TLS 1.3 there is no other way that
+        /// needs no memory here.
         tickets: Bool = "true";
-        /// Files of 48 or 80 random bytes, as nginx's `ssl_session_ticket_key`. Tickets are made with the
-        /// first and taken with all, so that replicas with the same files resume each other's sessions,
-        /// and keys can be changed one after the other. Without it each process makes its own keys and
-        /// changes them every 6 hours.
+        /// Files of 48 or 80 random bytes, as nginx's `ssl_session_ticket_key`. Tickets are made
+        /// with the first and taken with all, so that replicas with the same files resume each
+        /// other's sessions, and keys can be changed one after the other. Without it each process
+        /// makes its own keys and changes them every 6 hours.
         ticket_key_files: List<File> = empty;
-        /// Sessions kept in memory for clients that resume by session id, about 300 bytes each; 0 keeps
-        /// none.
+        /// Sessions kept in memory for clients that resume by session id, about 300 bytes each; 0
+        /// keeps none.
         sessions_max: Count<0, 10_000_000, usize> = "20000";
         /// How long a session can be resumed, by ticket of `ticket_key_files` or by id.
         session_age_max: Period<SECOND, { 7 * DAY }> = "1h";
@@ -67,18 +67,19 @@ settings::table! {
         handshake_timeout: Period<1, HOUR> = "10s";
         /// File of PEM certificates that clients' certificates must come from.
         client_ca: File = follows "none";
-        /// Whether clients are asked for a certificate, and served without one. One that a client sends
-        /// is always verified.
+        /// Whether clients are asked for a certificate, and served without one. One that a client
+        /// sends is always verified.
         client_auth: ClientAuthName = follows "`required` where `client_ca` is set, else `off`";
     }
 }
 
 settings::table! {
-    /// A certificate that the gateway sends to clients. The first one is for those that ask for no name
-    /// or for an unknown one. Several may be for one name: the first whose kind of key the client can
-    /// verify is sent.
+    /// A certificate that the gateway sends to clients. The first one is for those that ask for no
+    /// name or for an unknown one. Several may be for one name: the first whose kind of key the
+    /// client can verify is sent.
     pub struct CertificateTable as label {
-        /// File of PEM certificates: the gateway's own first, then those that lead to the authority.
+        /// File of PEM certificates: the gateway's own first, then those that lead to the
+        /// authority.
         chain_file: File = required;
         /// File of its private key in PEM: PKCS #8, PKCS #1 or SEC 1, without a password.
         key_file: File = required;

@@ -1,4 +1,4 @@
-//! `[overload]`: calls that wait or are shed once nodes are saturated.
+//! `[overload]`: calls that wait or are shed once upstreams are saturated.
 
 use std::time::Duration;
 
@@ -9,19 +9,20 @@ use super::values::{HOUR, Name};
 use crate::policy::overload::Priorities;
 
 settings::table! {
-    /// What happens to calls once nodes are saturated. For each group the gateway finds the number of
-    /// calls in flight that keeps its nodes busy. Further ones wait, by class, for a bounded time.
-    /// Classes are `high`, `normal` and `low`.
+    /// What happens to calls once upstreams are saturated. For each group the gateway finds the
+    /// number of calls in flight that keeps its upstreams busy. Further ones wait, by class, for a
+    /// bounded time. Classes are `high`, `normal` and `low`.
     pub struct OverloadTable {
-        /// Whether calls in flight at nodes are limited. Without it every call goes to a node at once.
+        /// Whether calls in flight at upstreams are limited. Without it every call goes to an
+        /// upstream at once.
         enabled: Bool = "true";
-        /// Lowest limit of calls in flight at the nodes of a group, over all threads.
+        /// Lowest limit of calls in flight at the upstreams of a group, over all threads.
         in_flight_min: Count<1, 1_000_000, u32> = "4";
         /// Highest limit. If it equals `in_flight_min`, the limit is fixed.
         in_flight_max: Count<1, 1_000_000, u32> =
-            follows "what `connections_max` of the group's nodes adds up to";
-        /// Calls of a group that may wait, over all threads. Where there are more, the oldest of the
-        /// worst class is shed.
+            follows "what `connections_max` of the group's upstreams adds up to";
+        /// Calls of a group that may wait, over all threads. Where there are more, the oldest of
+        /// the worst class is shed.
         queue_max: Count<0, 1_000_000, usize> = "2000";
         /// Longest wait of a call. Once a queue has not been empty for 200 ms, and more calls in
         /// flight are known to bring no more responses, the newest of a class goes first and none
@@ -32,18 +33,18 @@ settings::table! {
         /// Tiers whose calls are of the class `low`. All others, and callers without a key, are
         /// `normal`.
         low_tiers: List<Name> = empty;
-        /// A call of a method that weighs at least this much is one class lower (`weir explain` shows
-        /// the weight): heavy calls are shed before cheap ones.
+        /// A call of a method that weighs at least this much is one class lower (`weir explain`
+        /// shows the weight): heavy calls are shed before cheap ones.
         heavy_weight: Count<1, 1_000_000, u32> = "10";
         /// Share of the limit that a class keeps while better ones wait too.
         share_kept: Number<0, 500> = "0.1";
-        /// HTTP status of a call that is shed, with `Retry-After`, and of a batch all of whose calls
-        /// are. The JSON-RPC code is -32005 always.
+        /// HTTP status of a call that is shed, with `Retry-After`, and of a batch all of whose
+        /// calls are. The JSON-RPC code is -32005 always.
         status: Count<400, 599, u16> = "503";
     }
 }
 
-/// What happens to calls once nodes are saturated.
+/// What happens to calls once upstreams are saturated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overload {
     /// Calls of a group that may wait, over all threads.

@@ -15,22 +15,24 @@ use file::Kept;
 pub(crate) mod file;
 
 settings::table! {
-    /// How the quotas of keys are counted and stored. A call is charged when it is about to be served;
-    /// what limits, rules or lists refuse costs nothing. What was used outlives reloads and restarts.
+    /// How the quotas of keys are counted and stored. A call is charged when it is about to be
+    /// served; what limits, rules or lists refuse costs nothing. What was used outlives reloads and
+    /// restarts.
     pub struct QuotaTable {
-        /// The file that stores what keys have used this month: JSON, replaced whole each second while
-        /// something is used, and when the gateway stops. A process that dies loses the units of its last
-        /// second. A file that cannot be read or written keeps the gateway from starting; later it is
-        /// reported in the log and in `weir_quota_write_failures_total`, and counting goes on in memory.
+        /// The file that stores what keys have used this month: JSON, replaced whole each second
+        /// while something is used, and when the gateway stops. A process that dies loses the units
+        /// of its last second. A file that cannot be read or written keeps the gateway from
+        /// starting; later it is reported in the log and in `weir_quota_write_failures_total`, and
+        /// counting goes on in memory.
         file: OutputFile = follows "none: it must be set where a key has a quota";
-        /// What a call counts as: one unit, or as many as the weight of its method (`weir explain` shows
-        /// it).
+        /// What a call counts as: one unit, or as many as the weight of its method (`weir explain`
+        /// shows it).
         cost: Cost = "weight";
-        /// Whether all gateways of one `redis.prefix` count together, through Redis: each reports each
-        /// second what was used, so that together they may go beyond a quota by what is used within a
-        /// second. A gateway that receives nothing for three seconds uses at most its part (by
-        /// `redis.gateways`) of what was left when it last did. What Redis forgets the gateways report
-        /// again.
+        /// Whether all gateways of one `redis.prefix` count together, through Redis: each reports
+        /// each second what was used, so that together they may go beyond a quota by what is used
+        /// within a second. A gateway that receives nothing for three seconds uses at most its part
+        /// (by `redis.gateways`) of what was left when it last did. What Redis forgets the gateways
+        /// report again.
         shared: Bool = "false";
     }
 }

@@ -16,43 +16,43 @@ use super::values::{DAY, GIB, HOUR, MIB, Name, RedisAddress, SECOND};
 
 settings::table! {
     /// What several gateways share: a second tier of the cache, which outlives them, and zones of
-    /// request limits that are `shared`. The gateway judges every response from it by its own view of
-    /// the chain. A Redis (5 or later) that is slow or down costs a call `timeout` at most, once for
-    /// limits and once for the cache, and after a few calls nothing. Whoever can write to it can
-    /// answer in a node's place.
+    /// request limits that are `shared`. The gateway judges every response from it by its own view
+    /// of the chain. A Redis (5 or later) that is slow or down costs a call `timeout` at most, once
+    /// for limits and once for the cache, and after a few calls nothing. Whoever can write to it
+    /// can answer in an upstream's place.
     pub struct RedisTable => pub RedisKeys {
-        /// Where it is. `redis://` is a single server, `redis-sentinel://` one behind sentinels (with
-        /// `?sentinelServiceName=NAME`), `redis-cluster://` a cluster; `rediss` in place of `redis` is
-        /// TLS. Further addresses follow as `?node=HOST:PORT&node=…`.
+        /// Where it is. `redis://` is a single server, `redis-sentinel://` one behind sentinels
+        /// (with `?sentinelServiceName=NAME`), `redis-cluster://` a cluster; `rediss` in place of
+        /// `redis` is TLS. Further addresses follow as `?node=HOST:PORT&node=…`.
         url: RedisAddress = follows "nothing is shared";
         /// File of PEM certificates to trust in place of the built-in ones. Only for `rediss`.
         tls_ca: File = follows "Mozilla's roots, built in";
-        /// What every key begins with. Gateways with one prefix share their responses and their shared
-        /// zones: give test networks that are started afresh a new one.
+        /// What every key begins with. Gateways with one prefix share their responses and their
+        /// shared zones: give test networks that are started afresh a new one.
         prefix: Name = "weir";
         /// Whether responses are stored there, as a tier of the cache.
-        answers: Bool = "true";
-        /// How many gateways share it. While it is down each applies one part in so many of what shared
-        /// zones and quotas allow: a number that is too low lets more through then.
+        responses: Bool = "true";
+        /// How many gateways share it. While it is down each applies one part in so many of what
+        /// shared zones and quotas allow: a number that is too low lets more through then.
         gateways: Count<1, 1000> = follows "none: it must be set where a zone is shared" => 1;
         /// Longest wait of a call for it, for each of the two.
         timeout: Duration<1, SECOND> = "5ms";
-        /// Whether its replicas are read from: those that it has when the gateway connects. Writes go
-        /// to the primary, and so do reads while no replica answers.
+        /// Whether its replicas are read from: those that it has when the gateway connects. Writes
+        /// go to the primary, and so do reads while no replica responses.
         read_replicas: Bool = "false";
         /// Smaller responses are stored as they are, others compressed with zstd.
         compress_bytes_min: Bytes<0, GIB, usize> = "4KiB";
         /// Bytes of one response. A larger one is not stored.
         entry_bytes_max: Bytes<1024, { 64 * MIB }, usize> = "1MiB";
-        /// Longest life of an entry. Those bound to the head, and errors, live as long as in memory.
-        /// What is evicted when Redis is full is decided by its own `maxmemory-policy`.
+        /// Longest life of an entry. Those bound to the head, and errors, live as long as in
+        /// memory. What is evicted when Redis is full is decided by its own `maxmemory-policy`.
         ttl_max: Duration<SECOND, { 365 * DAY }> = "1d";
         /// Failures and timeouts in a row after which a thread stops using it.
         failures_max: Count<1, 1000, u32> = "5";
         /// How long it is not used until a probe, which no call waits for.
         backoff: Duration<10, HOUR> = "1s";
-        /// Whether gateways report reorgs to each other, and poll their nodes at once on a report.
-        /// Responses are right without it too.
+        /// Whether gateways report reorgs to each other, and poll their upstreams at once on a
+        /// report. Responses are right without it too.
         tell_reorgs: Bool = "true";
     }
 }
@@ -76,11 +76,11 @@ impl Deref for Redis {
 }
 
 impl Redis {
-    /// Returns true if a connection to one may serve the other for scripts. Every key is compared, so
-    /// that a new one cannot be forgotten, but for those of the cache and of messages.
+    /// Returns true if a connection to one may serve the other for scripts. Every key is compared,
+    /// so that a new one cannot be forgotten, but for those of the cache and of messages.
     pub(crate) fn connects_like(&self, other: &Redis) -> bool {
         let own = RedisKeys {
-            answers: other.answers,
+            responses: other.responses,
             gateways: other.gateways,
             read_replicas: other.read_replicas,
             compress_bytes_min: other.compress_bytes_min,
@@ -142,19 +142,19 @@ pub(super) fn check(
     if shared {
         limits_fit(table, url.is_cluster(), uses, report);
     }
-    if *table.answers && !uses.cache.enabled {
+    if *table.responses && !uses.cache.enabled {
         let message = "it is a tier of the cache, which is off";
         report.warn(table, message, "cache.enabled = true");
     }
-    let answers = *table.answers && uses.cache.enabled;
-    if !answers && !shared {
-        if !*table.answers {
-            let message = "no answers are kept there and nothing is shared, so it is not used";
-            report.warn(&table.answers, message, "answers = true");
+    let responses = *table.responses && uses.cache.enabled;
+    if !responses && !shared {
+        if !*table.responses {
+            let message = "no responses are kept there and nothing is shared, so it is not used";
+            report.warn(&table.responses, message, "responses = true");
         }
         return None;
     }
-    Some(Redis { url: url.clone(), tls, keys: RedisKeys { answers, ..table.values() } })
+    Some(Redis { url: url.clone(), tls, keys: RedisKeys { responses, ..table.values() } })
 }
 
 fn tls(
@@ -170,7 +170,7 @@ fn tls(
             report.error(&table.tls_ca, message, "rediss://, or no tls_ca");
         }
         if url.hosts().iter().any(|host| !is_near(host)) {
-            let message = "answers and the password go over the network in clear text";
+            let message = "responses and the password go over the network in clear text";
             report.warn(&table.url, message, "rediss://");
         }
         return None;
@@ -199,7 +199,7 @@ fn limits_fit(table: &RedisTable, is_cluster: bool, uses: &Uses<'_>, report: &mu
     if !is_cluster {
         return;
     }
-    // All keys of one script must lie on one node of a cluster.
+    // All keys of one script must lie on one upstream of a cluster.
     let used: Vec<&Limit> =
         limits.iter().filter(|limit| zones[limit.zone].shared && !limit.dry_run).collect();
     for (at, one) in used.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The URL of a Redis, whose secrets cannot be printed by accident.
 //!
 //! One text says where it is and how it is set up: alone, behind sentinels, or as a cluster, with
-//! further addresses as `node=` in the query. It opens no connection; that is `cache/redis/`.
+//! further addresses as `upstream=` in the query. It opens no connection; that is `cache/redis/`.
 
 use std::fmt;
 
@@ -64,7 +64,7 @@ impl RedisUrl {
         self.tls
     }
 
-    /// Whether it is a cluster, where the keys of one command must lie on one node.
+    /// Whether it is a cluster, where the keys of one command must lie on one upstream.
     pub fn is_cluster(&self) -> bool {
         matches!(self.client.server, ServerConfig::Clustered { .. })
     }

@@ -19,9 +19,9 @@ settings::choice! {
 }
 
 settings::table! {
-    /// A rule about where calls go. Rules are tried in their order, for each call of a batch by itself;
-    /// all that is set must fit. The first that fits decides; one that rewrites the path leaves the rest
-    /// to those behind it.
+    /// A rule about where calls go. Rules are tried in their order, for each call of a batch by
+    /// itself; all that is set must fit. The first that fits decides; one that rewrites the path
+    /// leaves the rest to those behind it.
     pub struct RuleTable as label {
         /// Its name in metrics and `weir explain`.
         name: Name = required;
@@ -41,10 +41,11 @@ settings::table! {
         params: Text = follows "any";
         /// The first parameter: a text without its quotes, anything else as it is written.
         first_param: Text = follows "any";
-        /// Which share of what fits otherwise, in steps of 0.0001. The same client or call is always in,
-        /// or always out.
+        /// Which share of what fits otherwise, in steps of 0.0001. The same client or call is
+        /// always in, or always out.
         share: Share = "1";
-        /// What `share` is a share of: callers (key, or else address), or calls (method and parameters).
+        /// What `share` is a share of: callers (key, or else address), or calls (method and
+        /// parameters).
         share_of: ShareOfName = "client";
         /// The group that takes it. The rule does not apply to chains without a group of this name.
         group: Name = follows "none";

@@ -14,15 +14,16 @@ settings::table! {
         /// Where clients connect over TLS, beside `listen`. It needs at least one
         /// `[[certificate]]`.
         listen_tls: Address = "off", at_start;
-        /// Where `/metrics`, `/healthz`, `/readyz`, `/status` and the status page are served. It has
-        /// no password: keep it off public addresses.
+        /// Where `/metrics`, `/healthz`, `/readyz`, `/status` and the status page are served. It
+        /// has no password: keep it off public addresses.
         admin: Address = "127.0.0.1:8646", at_start;
-        /// Serving threads. Each has its own listener and its own connections to the nodes.
+        /// Serving threads. Each has its own listener and its own connections to the upstreams.
         threads: Count<1, 1024, usize> = follows "the number of cores" => cores(), at_start;
         /// Bytes that request bodies, responses and queues of all connections may take together.
-        /// Beyond it requests get 503 with `Retry-After`, and the connections of the clients that are
-        /// slowest to read or to send are closed. Requests take at most half of it, responses that
-        /// upstreams are sending a quarter, one connection an eighth. The cache is not part of it.
+        /// Beyond it requests get 503 with `Retry-After`, and the connections of the clients that
+        /// are slowest to read or to send are closed. Requests take at most half of it, responses
+        /// that upstreams are sending a quarter, one connection an eighth. The cache is not part of
+        /// it.
         memory_max: Size<{ 16 * MIB }, { 1 << 50 }> =
             follows "a quarter of the memory of the machine or control group";
         /// How long a graceful stop serves as before while `/readyz` reports the stop, so that load
@@ -34,7 +35,8 @@ settings::table! {
         /// How long a graceful stop waits for requests that have begun.
         drain_deadline: Duration<0, HOUR> = "10s";
         /// Whether the gateway reloads this file, and those that it names (certificates, keys,
-        /// `keys_file`, `${file:…}`), by itself once they have changed and are at rest for a second.
+        /// `keys_file`, `${file:…}`), by itself once they have changed and are at rest for a
+        /// second.
         reload_on_change: Bool = "false";
     }
 }

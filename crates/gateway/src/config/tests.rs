@@ -99,7 +99,7 @@ fn every_default_and_example_can_be_read() {
     let file = GatewayFile::defaults("");
     assert_eq!(file, GatewayFile::defaults(""));
     ChainTable::defaults("chain.a");
-    NodeTable::defaults("node");
+    UpstreamTable::defaults("upstream");
     GroupTable::defaults("group");
     CertificateTable::defaults("certificate");
     ZoneTable::defaults("zone.a");
@@ -179,9 +179,9 @@ fn what_comes_from_the_environment_is_no_shown_part_of_a_path() {
         ("https://h.example/v2/test2", "https://h.example/v2/test2"),
         ("ipc:/run/${HOST}/geth.ipc", "ipc:/run/node-3/geth.ipc"),
     ] {
-        let text = format!("[[node]]\nurl = \"{written}\"\n");
+        let text = format!("[[upstream]]\nurl = \"{written}\"\n");
         let config = Config::from_text("f", &text, Path::new("/"), &environment).unwrap();
-        assert_eq!(config.nodes[0].url.to_string(), shown, "{written}");
+        assert_eq!(config.upstreams[0].url.to_string(), shown, "{written}");
     }
 }
 
@@ -194,10 +194,10 @@ fn upstreams_make_a_configuration() {
     let config = Config::from_upstreams(&upstreams, Some(listen), Some(2), true).unwrap();
     assert_eq!((config.server.listen, config.server.threads), (Some(listen), 2));
     assert!(!config.cache.enabled && !config.cache.coalesce);
-    let names: Vec<_> = config.nodes.iter().map(|node| &*node.name).collect();
+    let names: Vec<_> = config.upstreams.iter().map(|upstream| &*upstream.name).collect();
     assert_eq!(names, ["127.0.0.1:8545", "h:443", "127.0.0.1:8545:2"]);
-    assert_eq!(config.chains[0].nodes, [0, 1, 2]);
-    assert_eq!(config.groups[0].nodes, [0, 1, 2]);
+    assert_eq!(config.chains[0].upstreams, [0, 1, 2]);
+    assert_eq!(config.groups[0].upstreams, [0, 1, 2]);
     assert!(!format!("{config:?}").contains("sekrit"));
 }
 
@@ -207,7 +207,7 @@ fn faulty_upstreams_are_all_told() {
     let upstreams = ["localhost:8545", "ftp://h", "ws://ok"].map(str::to_owned);
     let two = Config::from_upstreams(&upstreams, None, None, false).unwrap_err();
     expect_test::expect![[r#"
-        --upstream: at least one url of a node is needed
+        --upstream: at least one url of an upstream is needed
              allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
         --
         --upstream 1 = localhost:8545: a url begins with http://, https://, ws://, wss:// or ipc:
@@ -290,21 +290,25 @@ fn the_schema_takes_every_example_and_no_misspelt_key() {
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(error(&text), None, "{}", file.display());
     }
-    let node = "[[node]]\nurl = 'http://127.0.0.1:1'\n";
+    let upstream = "[[upstream]]\nurl = 'http://127.0.0.1:1'\n";
     for wrong in ["wieght = 3", "weight = 1001", "weight = 'x'", "backup = 1", "ping_interval = 5"]
     {
-        assert!(error(&format!("{node}{wrong}")).is_some(), "{wrong}");
+        assert!(error(&format!("{upstream}{wrong}")).is_some(), "{wrong}");
     }
     assert!(error("[sever]\n").is_some());
     assert!(error("[call]\nbalance = 'random'\n").is_some());
-    assert_eq!(error(&format!("{node}weight = '${{WEIGHT}}'")), None, "a variable fits anywhere");
+    assert_eq!(
+        error(&format!("{upstream}weight = '${{WEIGHT}}'")),
+        None,
+        "a variable fits anywhere"
+    );
 }
 
 const NODES: &str = r#"
-[[node]]
+[[upstream]]
 name = "a"
 url = "http://127.0.0.1:1"
-[[node]]
+[[upstream]]
 name = "b"
 url = "https://user:sekrit1@b.example/v3/sekrit2sekrit2sekrit2sekrit2?key=sekrit3"
 headers = { x-api-key = "sekrit4" }
@@ -330,11 +334,11 @@ fn the_same_in_another_order_is_no_change() {
     let other = r#"
         [call]
         deadline = "30s"
-        [[node]]
+        [[upstream]]
         name = "b"
         headers = { x-api-key = "sekrit4" }
         url = "https://user:sekrit1@b.example/v3/sekrit2sekrit2sekrit2sekrit2?key=sekrit3"
-        [[node]]
+        [[upstream]]
         url = "http://127.0.0.1:1"
         name = "a"
     "#;
@@ -348,11 +352,11 @@ fn each_changed_key_is_named_with_its_former_value() {
         listen = "0.0.0.0:8645"
         [call]
         deadline = "15s"
-        [[node]]
+        [[upstream]]
         name = "a"
         url = "http://127.0.0.1:2"
         weight = 3
-        [[node]]
+        [[upstream]]
         name = "c"
         url = "http://${HOST:-c}:1"
         [[group]]
@@ -370,11 +374,11 @@ fn each_changed_key_is_named_with_its_former_value() {
         after,
         &expect_test::expect![[r#"
         ~ server.listen = "127.0.0.1:8645" (default) -> "0.0.0.0:8645" (at start)
-        ~ node.a.url = "http://127.0.0.1:1" -> "http://127.0.0.1:2"
-        ~ node.a.weight = 1 (default) -> 3
-        - node.b.url = "https://***@b.example/v3/***?***"
-        - node.b.headers = { x-api-key = *** }
-        + node.c.url = "***"
+        ~ upstream.a.url = "http://127.0.0.1:1" -> "http://127.0.0.1:2"
+        ~ upstream.a.weight = 1 (default) -> 3
+        - upstream.b.url = "https://***@b.example/v3/***?***"
+        - upstream.b.headers = { x-api-key = *** }
+        + upstream.c.url = "***"
         + group.ethereum.logs.chain = "ethereum"
         + group.ethereum.logs.methods = ["eth_getLogs"]
         + group.rest.methods = ["*"]
@@ -390,7 +394,7 @@ fn a_secret_that_changes_is_named_and_not_shown() {
         NODES,
         &after,
         &expect_test::expect![[r#"
-        ~ node.b.url = "https://***@b.example/v3/***?***": another value behind what is shown
-        ~ node.b.headers = { x-api-key = *** }: another value behind what is shown"#]],
+        ~ upstream.b.url = "https://***@b.example/v3/***?***": another value behind what is shown
+        ~ upstream.b.headers = { x-api-key = *** }: another value behind what is shown"#]],
     );
 }

@@ -1,9 +1,10 @@
-//! TLS towards clients: certificates, ciphers, resumption and clients' certificates, made ready when
-//! the configuration is checked, so that a bad file is a fault of it and not of the first handshake.
+//! TLS towards clients: certificates, ciphers, resumption and clients' certificates, made ready
+//! when the configuration is checked, so that a bad file is a fault of it and not of the first
+//! handshake.
 //!
-//! It opens no connection: the handshake of one is `downstream/tls.rs`. TLS to nodes is `config/tls.rs`.
-//! In reading order: `certificate` (ours), `choose` (which of ours), `ciphers`, `tickets` and
-//! `sessions` (resumption), `client` (theirs).
+//! It opens no connection: the handshake of one is `downstream/tls.rs`. TLS to upstreams is
+//! `config/tls.rs`. In reading order: `certificate` (ours), `choose` (which of ours), `ciphers`,
+//! `tickets` and `sessions` (resumption), `client` (theirs).
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The TLS client for one node, built when the configuration is checked so that a bad certificate
-//! file is a fault of the configuration and not of the first call.
+//! The TLS client for one upstream, built when the configuration is checked so that a bad
+//! certificate file is a fault of the configuration and not of the first call.
 //!
 //! It opens no connection; `upstream/` does, with what is built here.
 
@@ -52,7 +52,7 @@ fn verifying(ca: Option<&Path>) -> Result<ClientConfig, String> {
     Ok(builder.with_no_client_auth())
 }
 
-/// A client that takes any certificate: for a node whose operator has said so.
+/// A client that takes any certificate: for an upstream whose operator has said so.
 ///
 /// # Errors
 /// If TLS cannot be set up at all.

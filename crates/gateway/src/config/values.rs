@@ -35,10 +35,10 @@ pub(super) const MIB: u64 = 1 << 20;
 /// Bytes of a gibibyte.
 pub(super) const GIB: u64 = 1 << 30;
 
-/// Longest name of a chain, node or group: they become metric labels.
+/// Longest name of a chain, upstream or group: they become metric labels.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Longest method pattern: the bound that `front.method_bytes_max` has at most.
+/// Longest method pattern: the bound that `downstream.method_bytes_max` has at most.
 pub(super) const METHOD_BYTES_MAX: usize = 1024;
 
 /// Longest URL path of a chain.
@@ -58,11 +58,11 @@ settings::text! {
     /// Where a socket listens; `None` for nowhere.
     pub Address: Option<SocketAddr> = address, "an address",
         "ip address and port, such as \"127.0.0.1:8646\", or \"off\"", "127.0.0.1:8646";
-    /// A name for a chain, node, group, key or zone.
+    /// A name for a chain, upstream, group, key or zone.
     pub Name: Box<str> = name, "a name",
         format!("1 to {NAME_BYTES_MAX} of a-z A-Z 0-9 _ - . :"), "main";
-    /// The URL of a node; it may hold secrets.
-    pub NodeAddress: NodeUrl = NodeUrl::parse, "a url",
+    /// The URL of an upstream; it may hold secrets.
+    pub UpstreamAddress: NodeUrl = NodeUrl::parse, "a url",
         "http[s]://host[:port][/path], ws[s]://… or ipc:/path", "http://127.0.0.1:8545",
         masked url::masked, replaced NodeUrl::masked_unless_in;
     /// The URL of a Redis; it may hold secrets.
@@ -147,7 +147,7 @@ impl Pair for Header {
 }
 
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    // The gateway sets these itself: framing, and the node's name.
+    // The gateway sets these itself: framing, and the upstream's name.
     const OWN: [&str; 6] =
         ["host", "content-length", "transfer-encoding", "connection", "content-type", "upgrade"];
     let name: HeaderName = name.parse().map_err(|_| "not the name of a header")?;
@@ -178,7 +178,7 @@ impl From<Vec<IpNet>> for Trusted {
     }
 }
 
-/// Returns true if a text can name a chain, node, group or key.
+/// Returns true if a text can name a chain, upstream, group or key.
 pub fn is_name(text: &str) -> bool {
     name(text).is_ok()
 }

@@ -1,7 +1,7 @@
 //! Everything that a client is sent: HTTP heads, JSON-RPC envelopes, and every error.
 //!
 //! This is the one table from failures and refusals to statuses, codes and messages; nobody else
-//! builds an error answer. Results and error objects of nodes pass as the bytes that they are.
+//! builds an error answer. Results and error objects of upstreams pass as the bytes that they are.
 
 use crate::call::failure::{FORBIDDEN, OUT_OF_MEMORY, describe, status_of};
 use crate::call::reply::{Answered, Body, Content, Reply};
@@ -19,7 +19,7 @@ use wire::response::{write_error, write_error_raw, write_result};
 use crate::access_log::pending::PendingRecord;
 use crate::call::cache_status::{CacheStatus, Tier};
 use crate::call::failure::{Failure, Kind};
-use crate::config::front::Cors;
+use crate::config::downstream::Cors;
 use crate::downstream::head::HeadFault;
 use crate::io::chunked::ChunkFault;
 use crate::io::memory;
@@ -46,7 +46,7 @@ pub(crate) struct Message {
     pub(crate) status: u16,
     pub(crate) body: Body,
     pub(crate) cache: Option<Cow<'static, str>>,
-    pub(crate) node: Option<Arc<str>>,
+    pub(crate) upstream: Option<Arc<str>>,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) encoding: Option<&'static str>,
     /// The access-log record; `None` while the log is off.
@@ -61,7 +61,7 @@ impl Message {
             status,
             body,
             cache: None,
-            node: None,
+            upstream: None,
             retry_after: None,
             encoding: None,
             record: None,
@@ -186,12 +186,13 @@ fn one(answered: Answered<'_>, snapshot: &Snapshot) -> Message {
     };
     let mut message = Message::plain(status, Body::default());
     message.retry_after = retry_after;
-    if snapshot.config.front.answer_headers {
+    if snapshot.config.downstream.answer_headers {
         message.cache = answered.mark.map(|mark| {
             let tier = answered.tier.filter(|_| mark == CacheStatus::Hit);
             Cow::Borrowed(tier.map_or_else(|| mark.as_str(), Tier::hit))
         });
-        message.node = answered.node.map(|node| Arc::clone(&snapshot.nodes[node].config.name));
+        message.upstream =
+            answered.upstream.map(|upstream| Arc::clone(&snapshot.upstreams[upstream].config.name));
     }
     message.body = match answered.payload {
         Content::Payload(Payload::Result(result)) => {
@@ -211,7 +212,7 @@ fn one(answered: Answered<'_>, snapshot: &Snapshot) -> Message {
 }
 
 fn batch(items: &[Answered<'_>], snapshot: &Snapshot) -> Message {
-    let front = &snapshot.config.front;
+    let downstream = &snapshot.config.downstream;
     let mut body = Vec::with_capacity(256 * items.len());
     let mut counts = [0usize; CacheStatus::ALL.len()];
     body.push(b'[');
@@ -221,7 +222,7 @@ fn batch(items: &[Answered<'_>], snapshot: &Snapshot) -> Message {
         }
         let before = body.len();
         write_content(&mut body, item.id, &item.payload, snapshot);
-        if body.len() > front.batch_answer_bytes_max {
+        if body.len() > downstream.batch_response_bytes_max {
             body.truncate(before);
             let failed = Payload::Failed(Failure::ours(Kind::BatchTooLarge));
             write_content(&mut body, item.id, &Content::Payload(failed), snapshot);
@@ -234,7 +235,7 @@ fn batch(items: &[Answered<'_>], snapshot: &Snapshot) -> Message {
     let (status, retry_after) = batch_status(items);
     let mut message = Message::plain(status, Body::whole(body));
     message.retry_after = retry_after;
-    if front.answer_headers {
+    if downstream.answer_headers {
         let said: Vec<String> = CacheStatus::ALL
             .iter()
             .filter(|mark| counts[mark.index()] > 0)
@@ -245,8 +246,8 @@ fn batch(items: &[Answered<'_>], snapshot: &Snapshot) -> Message {
     message
 }
 
-/// A batch has the status 200, unless a limit or an overload refused all of it: then the first one's status, and
-/// the time until the first one may come again.
+/// A batch has the status 200, unless a limit or an overload refused all of it: then the first
+/// one's status, and the time until the first one may come again.
 fn batch_status(items: &[Answered<'_>]) -> (u16, Option<Duration>) {
     let limited = |item: &Answered<'_>| match &item.payload {
         Content::Payload(Payload::Failed(Failure {
@@ -328,8 +329,8 @@ pub(crate) fn each_header(message: &Message, shape: Shape<'_>, mut each: impl Fn
     if let Some(cache) = &message.cache {
         each("x-weir-cache", cache.as_bytes());
     }
-    if let Some(node) = &message.node {
-        each("x-weir-node", node.as_bytes());
+    if let Some(upstream) = &message.upstream {
+        each("x-weir-upstream", upstream.as_bytes());
     }
     if let Some(retry_after) = message.retry_after {
         let seconds = retry_after.as_secs_f64().ceil().max(1.0) as u64;
@@ -347,12 +348,12 @@ pub(crate) fn each_header(message: &Message, shape: Shape<'_>, mut each: impl Fn
 }
 
 fn cors(message: &Message, config: &Config, origin: &str, mut each: impl FnMut(&str, &[u8])) {
-    let front = &config.front;
-    match &front.cors_origins {
+    let downstream = &config.downstream;
+    match &downstream.cors_origins {
         Cors::Any => each("access-control-allow-origin", b"*"),
         Cors::Origins(_) => {
             each("vary", b"origin");
-            if !front.cors_origins.admits(origin) {
+            if !downstream.cors_origins.admits(origin) {
                 return;
             }
             each("access-control-allow-origin", origin.as_bytes());
@@ -368,7 +369,7 @@ fn cors(message: &Message, config: &Config, origin: &str, mut each: impl FnMut(&
         // A day; browsers cap it lower by themselves.
         each("access-control-max-age", b"86400");
     } else {
-        each("access-control-expose-headers", b"x-weir-cache, x-weir-node, retry-after");
+        each("access-control-expose-headers", b"x-weir-cache, x-weir-upstream, retry-after");
     }
 }
 

@@ -81,12 +81,12 @@ pub(crate) async fn serve_proxied(
 
 /// Who is at the other end; `None` where the connection is to be closed.
 async fn peer(cx: &ThreadContext, tcp: &mut TcpStream, from: IpAddr) -> Option<Peer> {
-    let front = &cx.snapshot.config.front;
-    if front.client_address != AddressSource::ProxyProtocol {
+    let downstream = &cx.snapshot.config.downstream;
+    if downstream.client_address != AddressSource::ProxyProtocol {
         return Some(Peer::new(from));
     }
-    let refusal = if front.trusted_proxies.contains(from) {
-        let deadline = Instant::now() + front.header_timeout;
+    let refusal = if downstream.trusted_proxies.contains(from) {
+        let deadline = Instant::now() + downstream.header_timeout;
         match tokio::time::timeout_at(deadline, Box::pin(read_proxied(tcp))).await {
             Ok(Ok(source)) => return Some(Peer::new(source.unwrap_or(from))),
             Ok(Err(error)) => {

@@ -9,15 +9,15 @@ use std::sync::LazyLock;
 use tokio::sync::Semaphore;
 
 use crate::call::reply::Body;
-use crate::config::front::Front;
+use crate::config::downstream::Downstream;
 use crate::downstream::answer::Message;
 use crate::downstream::head::{Accept, Coding};
 
 /// Bodies over this are packed on another thread: at about 100 MB/s for gzip's fastest level, a
 /// larger one would keep every other connection of this thread waiting for over half a millisecond.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// Packed requests over this are unpacked on another thread, and so are those that become longer than
-/// [`INLINE_BYTES_MAX`]: a byte of them may take as long as a thousand bytes of JSON.
+/// Packed requests over this are unpacked on another thread, and so are those that become longer
+/// than [`INLINE_BYTES_MAX`]: a byte of them may take as long as a thousand bytes of JSON.
 pub(crate) const DECODE_INLINE_BYTES_MAX: usize = 4 * 1024;
 /// Most members of a gzip file. Tools that cut files into members of 64 KiB need 80 for the largest
 /// request that is taken by default.
@@ -80,8 +80,8 @@ pub(crate) async fn decode(
     unpacked.await.unwrap_or(Err(DecodeFault::Invalid))
 }
 
-/// Runs this on another thread, and waits while as many as there are processors do the same. `None` if
-/// it panicked.
+/// Runs this on another thread, and waits while as many as there are processors do the same. `None`
+/// if it panicked.
 pub(crate) async fn unpack_apart<T: Send + 'static>(
     unpack: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -112,8 +112,8 @@ fn unpack(
     }
 }
 
-/// Unpacks the members of a gzip file, one after the other. Beginning one costs far more than a byte
-/// of it, so their number is bounded too.
+/// Unpacks the members of a gzip file, one after the other. Beginning one costs far more than a
+/// byte of it, so their number is bounded too.
 fn unpack_gzip(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
     let mut body = room(bytes_max);
     for _ in 0..MEMBERS_MAX {
@@ -140,16 +140,17 @@ fn read_bounded(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>, DecodeFa
     if body.len() > bytes_max { Err(DecodeFault::TooLarge) } else { Ok(body) }
 }
 
-/// An empty body with room for the longest that is allowed. Only what is written takes memory, whereas
-/// a body that grows leaves the memory of every step to the allocator, three times its length in all.
+/// An empty body with room for the longest that is allowed. Only what is written takes memory,
+/// whereas a body that grows leaves the memory of every step to the allocator, three times its
+/// length in all.
 fn room(bytes_max: usize) -> Vec<u8> {
     Vec::with_capacity(bytes_max.saturating_add(1).min(ROOM_BYTES_MAX))
 }
 
 /// Whether an answer's body is to be packed: the client accepts it and it is large enough.
-pub(crate) fn is_wanted(message: &Message, accept: Accept, front: &Front) -> bool {
-    let accepted = front.compression && (accept.gzip || accept.zstd);
-    accepted && message.body.len() >= front.compression_bytes_min
+pub(crate) fn is_wanted(message: &Message, accept: Accept, downstream: &Downstream) -> bool {
+    let accepted = downstream.compression && (accept.gzip || accept.zstd);
+    accepted && message.body.len() >= downstream.compression_bytes_min
 }
 
 /// Packs an answer's body, as zstd where the client accepts it, or else as gzip.

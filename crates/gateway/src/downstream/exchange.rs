@@ -1,5 +1,6 @@
-//! One exchange with a client, the same over HTTP/1.1, HTTP/2 and WebSocket: the sender is known, the
-//! request is served by the path, what is refused is counted. Each protocol keeps only its framing.
+//! One exchange with a client, the same over HTTP/1.1, HTTP/2 and WebSocket: the sender is known,
+//! the request is served by the path, what is refused is counted. Each protocol keeps only its
+//! framing.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -11,7 +12,7 @@ use super::peer::Peer;
 use super::{compress, log};
 use crate::access::caller::{self, Caller};
 use crate::access_log::pending::CallRecords;
-use crate::config::front::ContentType;
+use crate::config::downstream::ContentType;
 use crate::io::memory::Account;
 use crate::path::{self, Request, rewritten};
 use crate::policy::access::Denial;
@@ -59,7 +60,7 @@ pub(crate) async fn respond(
 ) -> Message {
     let RequestOrigin { peer, protocol, waiting, account, subscribing } = *origin;
     let snapshot = &cx.snapshot;
-    let client = peer.client(head, &snapshot.config.front);
+    let client = peer.client(head, &snapshot.config.downstream);
     let calls = snapshot.access_log.is_some().then(CallRecords::new);
     let mut caller = Caller::at(client);
     let mut path = head.path.as_str();
@@ -110,7 +111,7 @@ pub(crate) async fn respond(
                 break 'served refuse(cx, Message::refuse(405, text));
             }
         }
-        let strict = snapshot.config.front.content_type == ContentType::Strict;
+        let strict = snapshot.config.downstream.content_type == ContentType::Strict;
         if strict && head.media != Media::Json {
             let text = "content-type must be application/json, application/json-rpc or \
                         application/jsonrequest";
@@ -167,7 +168,7 @@ pub(crate) async fn decoded(
 
 /// The message in a coding that the client accepts, where that is worth it.
 pub(crate) async fn compressed(cx: &ThreadContext, head: &Head, message: Message) -> Message {
-    if compress::is_wanted(&message, head.accept, &cx.snapshot.config.front) {
+    if compress::is_wanted(&message, head.accept, &cx.snapshot.config.downstream) {
         return Box::pin(compress::encode(message, head.accept)).await;
     }
     message

@@ -1,8 +1,8 @@
 //! Counts what the frames of an HTTP/2 connection carry, to end one that carries next to nothing.
 //!
-//! SETTINGS, PING, PRIORITY and empty frames cost their sender nothing, and each costs the gateway work
-//! or a response. nginx's rule ends such a connection (`ngx_http_v2_state_head`): of all bytes an eighth
-//! must be headers or bodies, but for the first of them.
+//! SETTINGS, PING, PRIORITY and empty frames cost their sender nothing, and each costs the gateway
+//! work or a response. nginx's rule ends such a connection (`ngx_http_v2_state_head`): of all bytes
+//! an eighth must be headers or bodies, but for the first of them.
 
 /// Bytes of a frame's header (RFC 9113, section 4.1).
 const HEADER_BYTES: usize = 9;

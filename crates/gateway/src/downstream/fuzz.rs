@@ -1,7 +1,7 @@
 //! What must hold for any bytes at all that a client of HTTP/1.1 sends, as functions for fuzzers.
 //!
-//! Called by `fuzz/src/http1.rs` for as long as one likes, and by the test below for a second in every
-//! check. Not part of the crate's interface.
+//! Called by `fuzz/src/http1.rs` for as long as one likes, and by the test below for a second in
+//! every check. Not part of the crate's interface.
 
 use super::head::{HeadFault, Length, read_head};
 use crate::access::caller::Wanted;
@@ -22,8 +22,8 @@ struct Conversation {
     refused: bool,
 }
 
-/// Tries bytes as those of one connection: whatever the cuts between reads, the same requests are read
-/// and the same is refused; and what is taken has one meaning only.
+/// Tries bytes as those of one connection: whatever the cuts between reads, the same requests are
+/// read and the same is refused; and what is taken has one meaning only.
 ///
 /// # Panics
 /// When that does not hold.

@@ -3,7 +3,8 @@
 //! Anything that two readers could take apart differently is refused here (RFC 9112 section 6:
 //! both lengths, repeated or odd lengths, transfer codings other than a last `chunked`, bare line
 //! feeds), so that no request can hide in another one's body. Bodies and the
-//! connection loop are `http1.rs`. The head of the request ahead of TLS or HTTP/2 is not looked at here.
+//! connection loop are `http1.rs`. The head of the request ahead of TLS or HTTP/2 is not looked at
+//! here.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -149,9 +150,9 @@ pub(crate) enum HeadFault {
 
 /// Reads a head from the start of `buf`: `Ok(None)` when it is not complete yet.
 ///
-/// `wanted` says what is kept of it beyond what HTTP needs: of the header for balancing the last, of
-/// those for limits the first, as nginx's `$http_NAME` has it. `said` is which one says whose request
-/// it is.
+/// `wanted` says what is kept of it beyond what HTTP needs: of the header for balancing the last,
+/// of those for limits the first, as nginx's `$http_NAME` has it. `said` is which one says whose
+/// request it is.
 ///
 /// # Errors
 /// A [`HeadFault`]: the client's, always; the connection cannot be used further.
@@ -365,8 +366,8 @@ fn verb(name: &str) -> Verb {
     }
 }
 
-/// The host and port of an absolute-form target, which hold in place of the `Host` header (RFC 9112,
-/// section 3.2.2).
+/// The host and port of an absolute-form target, which hold in place of the `Host` header (RFC
+/// 9112, section 3.2.2).
 fn authority(target: &str) -> Option<&str> {
     let (_, rest) = target.split_once("://").filter(|_| !target.starts_with('/'))?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or("");

@@ -1,9 +1,9 @@
 //! One HTTP/1.1 client connection, from its first byte to its close.
 //!
-//! It reads requests one after the other, passes each body to `path.rs`, and writes the responses in
-//! the same order. An idle connection holds no buffer. `head.rs` parses heads, `io/chunked.rs` chunked
-//! bodies; `answer.rs` forms responses. A connection may go on as HTTP/2 (`http2.rs`) or as a WebSocket
-//! (`websocket.rs`).
+//! It reads requests one after the other, passes each body to `path.rs`, and writes the responses
+//! in the same order. An idle connection holds no buffer. `head.rs` parses heads, `io/chunked.rs`
+//! chunked bodies; `answer.rs` forms responses. A connection may go on as HTTP/2 (`http2.rs`) or as
+//! a WebSocket (`websocket.rs`).
 
 use crate::downstream::exchange;
 use crate::downstream::exchange::RequestOrigin;
@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
 use crate::access_log::pending::PendingRecord;
-use crate::config::front::Front;
+use crate::config::downstream::Downstream;
 use crate::downstream::answer::{Message, Shape};
 use crate::downstream::head::{Coding, Head, Length, Verb};
 use crate::downstream::peer::Peer;
@@ -171,16 +171,16 @@ where
                 Err(stop) => return Box::pin(self.stop(&cx, stop)).await,
             };
             first = false;
-            if head.upgrade.is_some() && cx.snapshot.config.front.websocket {
+            if head.upgrade.is_some() && cx.snapshot.config.downstream.websocket {
                 return Box::pin(self.upgrade(cx, head)).await;
             }
             let body = match self.read_body(&cx, &head).await {
                 Ok(body) => body,
                 Err(stop) => return Box::pin(self.stop(&cx, stop)).await,
             };
-            let front = &cx.snapshot.config.front;
+            let downstream = &cx.snapshot.config.downstream;
             let delays = cx.snapshot.limits.as_ref().is_some_and(|limits| limits.delays);
-            let mut message = if delays || overload::is_any_crowded(&cx.upstreams) {
+            let mut message = if delays || overload::is_any_crowded(&cx.upstream) {
                 match Box::pin(self.respond_or_leave(&cx, &head, &body)).await {
                     Some(message) => message,
                     None => return Ok(()),
@@ -199,7 +199,8 @@ where
             message = exchange::compressed(&cx, &head, message).await;
             // A stop may have begun meanwhile.
             requests += 1;
-            let more = requests < front.keep_alive_requests_max && !self.thread.state.draining();
+            let more =
+                requests < downstream.keep_alive_requests_max && !self.thread.state.draining();
             let keep_alive = head.keep_alive && more;
             let written = self.write(&cx, &head, &message, keep_alive).await;
             if let Some(record) = message.record.take() {
@@ -222,13 +223,14 @@ where
     /// Goes on as a WebSocket, unless who asks may not.
     async fn upgrade(mut self, cx: Rc<ThreadContext>, head: Rc<Head>) -> io::Result<()> {
         let upgrade = head.upgrade.clone().unwrap_or_default();
-        let front = &cx.snapshot.config.front;
+        let downstream = &cx.snapshot.config.downstream;
         if !upgrade.version_known {
-            let (patience, parts) = (front.write_timeout, [websocket::OTHER_VERSION, b"", b""]);
+            let (patience, parts) =
+                (downstream.write_timeout, [websocket::OTHER_VERSION, b"", b""]);
             wait::write(&mut self.stream, &mut self.watchdog, patience, parts).await?;
             return self.stream.shutdown().await;
         }
-        let packing = front.websocket_compression && deflate::is_offered(&upgrade.extensions);
+        let packing = downstream.websocket_compression && deflate::is_offered(&upgrade.extensions);
         let opening = websocket::accepted(&upgrade, packing);
         let opening = opening.filter(|_| head.length == Length::None);
         // It may be opened by whoever a GET would be answered to.
@@ -241,7 +243,7 @@ where
             &self.thread.subscriptions,
         );
         let mut message = exchange::respond(&cx, &head, b"", &origin).await;
-        if !websocket::may_open(front, head.origin.as_deref()) {
+        if !websocket::may_open(downstream, head.origin.as_deref()) {
             message = exchange::refuse(&cx, Message::refuse(403, "this origin is not allowed"));
         }
         let (Some(opening), 200) = (&opening, message.status) else {
@@ -251,13 +253,13 @@ where
             return self.stop(&cx, refuse(message)).await;
         };
         let parts = [&opening[..], b"", b""];
-        wait::write(&mut self.stream, &mut self.watchdog, front.write_timeout, parts).await?;
+        wait::write(&mut self.stream, &mut self.watchdog, downstream.write_timeout, parts).await?;
         message.status = 101;
         if let Some(record) = message.record.take() {
             log::log(&cx, *record, &message);
         }
         let (rest, bounds) =
-            (self.buf.split_off(head.bytes), websocket::Bounds::of(front, packing));
+            (self.buf.split_off(head.bytes), websocket::Bounds::of(downstream, packing));
         // Messages begin under the configuration of their time.
         drop(cx);
         let opened = websocket::Opened {
@@ -317,10 +319,14 @@ where
         self.standing.busy.set(false);
         let deadline = {
             let cx = self.thread.context();
-            let front = &cx.snapshot.config.front;
+            let downstream = &cx.snapshot.config.downstream;
             // The first head has the header timeout from the start: whoever connects has something
             // to say. Between requests the idle timeout holds until the next one begins.
-            if first { cx.tick() + front.header_timeout } else { cx.recent() + front.idle_timeout }
+            if first {
+                cx.tick() + downstream.header_timeout
+            } else {
+                cx.recent() + downstream.idle_timeout
+            }
         };
         let Connection { stream, watchdog, buf, standing, .. } = self;
         let mut fill = pin!(wait::fill(stream, watchdog, deadline, |bytes| {
@@ -352,7 +358,7 @@ where
                     Err(fault) => return Err(refuse(Message::refuse_head(fault))),
                 }
             }
-            let header_timeout = cx.snapshot.config.front.header_timeout;
+            let header_timeout = cx.snapshot.config.downstream.header_timeout;
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + header_timeout);
             match self.fill(deadline).await? {
                 Filled::Bytes(()) => self.count(0)?,
@@ -373,8 +379,8 @@ where
     }
 
     async fn read_body(&mut self, cx: &ThreadContext, head: &Head) -> Result<ReadBody, Stop> {
-        let front = &cx.snapshot.config.front;
-        let body_bytes_max = front.body_bytes_max;
+        let downstream = &cx.snapshot.config.downstream;
+        let body_bytes_max = downstream.body_bytes_max;
         if let Length::Fixed(length) = head.length
             && length > body_bytes_max as u64
         {
@@ -392,7 +398,7 @@ where
             wait::write(
                 &mut self.stream,
                 &mut self.watchdog,
-                front.write_timeout,
+                downstream.write_timeout,
                 [interim, b"", b""],
             )
             .await?;
@@ -400,9 +406,9 @@ where
         let read = match head.length {
             Length::None => ReadBody::InPlace { start: head.bytes, end: head.bytes },
             Length::Fixed(length) => {
-                self.read_fixed(head.bytes, length as usize, front.body_timeout).await?
+                self.read_fixed(head.bytes, length as usize, downstream.body_timeout).await?
             }
-            Length::Chunked => self.read_chunks(head.bytes, front).await?,
+            Length::Chunked => self.read_chunks(head.bytes, downstream).await?,
         };
         self.hold.set_waiting(false);
         if head.coding == Coding::Identity {
@@ -431,10 +437,14 @@ where
         Ok(ReadBody::InPlace { start, end })
     }
 
-    async fn read_chunks(&mut self, start: usize, front: &Front) -> Result<ReadBody, Stop> {
-        let body_bytes_max = front.body_bytes_max;
+    async fn read_chunks(
+        &mut self,
+        start: usize,
+        downstream: &Downstream,
+    ) -> Result<ReadBody, Stop> {
+        let body_bytes_max = downstream.body_bytes_max;
         let mut chunked = Chunked::new(body_bytes_max);
-        let deadline = Instant::now() + front.body_timeout;
+        let deadline = Instant::now() + downstream.body_timeout;
         loop {
             let used = chunked
                 .feed(&self.buf[start..])
@@ -471,8 +481,8 @@ where
         keep_alive: bool,
     ) -> io::Result<()> {
         let config = &cx.snapshot.config;
-        let front = &config.front;
-        let mut out = cx.upstreams.buffers.take();
+        let downstream = &config.downstream;
+        let mut out = cx.upstream.buffers.take();
         let date = cx.date();
         let shape = Shape {
             config,
@@ -498,8 +508,9 @@ where
             [&out[..], &body.middle[..], body.end]
         };
         let done =
-            wait::write(&mut self.stream, &mut self.watchdog, front.write_timeout, parts).await;
-        cx.upstreams.buffers.give(out);
+            wait::write(&mut self.stream, &mut self.watchdog, downstream.write_timeout, parts)
+                .await;
+        cx.upstream.buffers.give(out);
         done
     }
 
@@ -522,17 +533,18 @@ where
         if cx.snapshot.access_log.is_some() {
             log::log(cx, PendingRecord::bare(self.peer.address, PROTOCOL), &message);
         }
-        let mut out = cx.upstreams.buffers.take();
+        let mut out = cx.upstream.buffers.take();
         let date = cx.date();
         let config = &cx.snapshot.config;
-        let front = &config.front;
+        let downstream = &config.downstream;
         let shape =
             Shape { config, origin: None, keep_alive: false, tell_keep_alive: false, date: &date };
         answer::write_head(&mut out, &message, shape);
         let parts = [&out[..], &message.body.start[..], &[]];
         let done =
-            wait::write(&mut self.stream, &mut self.watchdog, front.write_timeout, parts).await;
-        cx.upstreams.buffers.give(out);
+            wait::write(&mut self.stream, &mut self.watchdog, downstream.write_timeout, parts)
+                .await;
+        cx.upstream.buffers.give(out);
         done?;
         self.stream.shutdown().await?;
         let deadline = Instant::now() + LINGER;

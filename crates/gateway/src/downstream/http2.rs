@@ -1,4 +1,5 @@
-//! One HTTP/2 client connection: over TLS, or in clear text with prior knowledge (RFC 9113, sections
+//! One HTTP/2 client connection: over TLS, or in clear text with prior knowledge (RFC 9113,
+//! sections
 //! 3.2 and 3.3).
 //!
 //! hyper speaks the protocol; a request's facts are put into the same [`Head`] that HTTP/1.1 gives,
@@ -25,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::access::caller::{Extra, Wanted};
 use crate::access_log::pending::PendingRecord;
-use crate::config::front::Front;
+use crate::config::downstream::Downstream;
 use crate::downstream::answer::{Message, Shape};
 use crate::downstream::exchange::{self, RequestOrigin};
 use crate::downstream::frames::Frames;
@@ -44,8 +45,8 @@ const PROTOCOL: &str = "HTTP/2.0";
 
 /// Serves a connection whose first bytes were read already.
 ///
-/// Each request is answered under the configuration that it begins with; the connection's own bounds
-/// are those that it began with.
+/// Each request is answered under the configuration that it begins with; the connection's own
+/// bounds are those that it began with.
 pub(crate) async fn serve<S>(
     thread: Rc<Thread>,
     stream: S,
@@ -74,10 +75,10 @@ where
         }
     });
     let (patience, idle_timeout) = {
-        let front = &thread.context().snapshot.config.front;
-        (front.write_timeout, front.idle_timeout)
+        let downstream = &thread.context().snapshot.config.downstream;
+        (downstream.write_timeout, downstream.idle_timeout)
     };
-    let connection = builder(&thread.context().snapshot.config.front)
+    let connection = builder(&thread.context().snapshot.config.downstream)
         .serve_connection(TokioIo::new(rewound), service);
     tokio::pin!(connection);
     let mut looks = tokio::time::interval(patience.min(idle_timeout) / 2);
@@ -146,14 +147,14 @@ impl Drop for UnderWay {
     }
 }
 
-fn builder(front: &Front) -> hyper::server::conn::http2::Builder<LocalExecutor> {
+fn builder(downstream: &Downstream) -> hyper::server::conn::http2::Builder<LocalExecutor> {
     let mut builder = hyper::server::conn::http2::Builder::new(LocalExecutor);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(u32::try_from(front.header_bytes_max).unwrap_or(u32::MAX))
-        .keep_alive_interval(Some(front.idle_timeout))
-        .keep_alive_timeout(front.header_timeout);
+        .max_header_list_size(u32::try_from(downstream.header_bytes_max).unwrap_or(u32::MAX))
+        .keep_alive_interval(Some(downstream.idle_timeout))
+        .keep_alive_timeout(downstream.header_timeout);
     builder
 }
 
@@ -165,16 +166,16 @@ async fn respond(
     account: &Rc<Account>,
     subscriptions: &Subscriptions,
 ) -> http::Response<Answer> {
-    let front = &cx.snapshot.config.front;
+    let downstream = &cx.snapshot.config.downstream;
     let (parts, body) = request.into_parts();
-    let head = head_of(&parts, &cx.snapshot.wanted, Said::by(front));
-    let client = peer.client(&head, front);
-    let body_bytes_max = front.body_bytes_max;
+    let head = head_of(&parts, &cx.snapshot.wanted, Said::by(downstream));
+    let client = peer.client(&head, downstream);
+    let body_bytes_max = downstream.body_bytes_max;
     let waiting = Cell::new(0);
     let origin = RequestOrigin::of(peer, PROTOCOL, &waiting, account, subscriptions);
     let budget = &cx.snapshot.registry.memory;
     let mut hold = Hold::of(budget, Purpose::Request, account);
-    let read = tokio::time::timeout(front.body_timeout, read(body, body_bytes_max, &mut hold));
+    let read = tokio::time::timeout(downstream.body_timeout, read(body, body_bytes_max, &mut hold));
     let body = match read.await {
         Err(_) => Err(Message::refuse(408, "request body took too long")),
         Ok(Err(message)) => Err(message),

@@ -42,6 +42,6 @@ pub(crate) fn pending(
 pub(crate) fn log(cx: &ThreadContext, pending: PendingRecord, message: &Message) {
     if let Some(queues) = &cx.snapshot.access_log {
         let response = (message.status, message.body.len());
-        queues.log(cx.index, pending, response, &cx.counters, || cx.upstreams.random());
+        queues.log(cx.index, pending, response, &cx.counters, || cx.upstream.random());
     }
 }

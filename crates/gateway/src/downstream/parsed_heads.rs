@@ -17,8 +17,8 @@ const HEADS_KNOWN: usize = 64;
 type Heads = HeadCache<Rc<Head>>;
 
 /// The heads that one thread parsed under its present configuration, which decides what is read of
-/// them. A client sends the same head with every request, so most heads are parsed once. A context that
-/// a reload has replaced is not kept alive for its heads.
+/// them. A client sends the same head with every request, so most heads are parsed once. A context
+/// that a reload has replaced is not kept alive for its heads.
 #[derive(Default)]
 pub(super) struct ParsedHeads(RefCell<Option<(Weak<ThreadContext>, Heads)>>);
 
@@ -37,9 +37,10 @@ impl ParsedHeads {
         if let Some((_, head)) = heads.find(buf) {
             return Ok(Some(Rc::clone(head)));
         }
-        let front = &cx.snapshot.config.front;
-        let bytes_max = front.header_bytes_max;
-        let Some(head) = read_head(buf, bytes_max, &cx.snapshot.wanted, Said::by(front))? else {
+        let downstream = &cx.snapshot.config.downstream;
+        let bytes_max = downstream.header_bytes_max;
+        let Some(head) = read_head(buf, bytes_max, &cx.snapshot.wanted, Said::by(downstream))?
+        else {
             return Ok(None);
         };
         let head = Rc::new(head);
@@ -79,7 +80,7 @@ mod tests {
     use crate::state::snapshot::Snapshot;
 
     fn context() -> Rc<ThreadContext> {
-        let text = "[server]\nthreads = 1\n[[node]]\nurl = 'http://a.local:1'\n";
+        let text = "[server]\nthreads = 1\n[[upstream]]\nurl = 'http://a.local:1'\n";
         let config = Config::from_text("test", text, Path::new("/"), &|_| None);
         let config = config.unwrap_or_else(|errors| panic!("{errors}"));
         ThreadContext::new(Snapshot::new(config, Vec::new()), 0, 1)

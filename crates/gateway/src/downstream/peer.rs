@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use crate::config::front::Front;
+use crate::config::downstream::Downstream;
 use crate::config::tls::client::ClientCertificate;
 use crate::downstream::head::Head;
 use crate::policy::client::Trusted;
@@ -24,9 +24,9 @@ impl Peer {
     }
 
     /// The client's address for one request: what its head says counts only from a trusted proxy.
-    pub(crate) fn client(&self, head: &Head, front: &Front) -> IpAddr {
+    pub(crate) fn client(&self, head: &Head, downstream: &Downstream) -> IpAddr {
         match head.forwarded {
-            Some(client) if front.trusted_proxies.contains(self.address) => client,
+            Some(client) if downstream.trusted_proxies.contains(self.address) => client,
             _ => self.address,
         }
     }
@@ -40,15 +40,15 @@ impl Peer {
 /// Which header of a request says whose it is, and who may say it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Said<'a> {
-    front: &'a Front,
+    downstream: &'a Downstream,
     /// Its lower-case name.
     header: &'static str,
 }
 
 impl<'a> Said<'a> {
     /// `None` where no header counts.
-    pub(crate) fn by(front: &'a Front) -> Option<Said<'a>> {
-        front.client_address.header().map(|header| Said { front, header })
+    pub(crate) fn by(downstream: &'a Downstream) -> Option<Said<'a>> {
+        downstream.client_address.header().map(|header| Said { downstream, header })
     }
 
     /// The header's lower-case name.
@@ -61,7 +61,7 @@ impl<'a> Said<'a> {
         &self,
         values: impl DoubleEndedIterator<Item = &'v [u8]>,
     ) -> Option<IpAddr> {
-        let trusted: &Trusted = &self.front.trusted_proxies;
-        crate::policy::client::client(self.front.client_address, values, trusted)
+        let trusted: &Trusted = &self.downstream.trusted_proxies;
+        crate::policy::client::client(self.downstream.client_address, values, trusted)
     }
 }

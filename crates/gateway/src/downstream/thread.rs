@@ -94,7 +94,9 @@ impl Thread {
         let cx = self.context();
         let config = &cx.snapshot.config;
         match (door, &config.listen_tls) {
-            (Door::Clear, _) if config.front.client_address == AddressSource::ProxyProtocol => {
+            (Door::Clear, _)
+                if config.downstream.client_address == AddressSource::ProxyProtocol =>
+            {
                 self.begin(client, |standing| {
                     arrive::serve_proxied(Rc::clone(self), tcp, client, standing)
                 });
@@ -111,14 +113,14 @@ impl Thread {
         }
     }
 
-    /// Runs what serves one connection in a task of its own, unless its client has as many as it may.
-    /// Those of a trusted proxy are of many clients, and are not counted.
+    /// Runs what serves one connection in a task of its own, unless its client has as many as it
+    /// may. Those of a trusted proxy are of many clients, and are not counted.
     fn begin<F>(self: &Rc<Thread>, client: IpAddr, serve: impl FnOnce(Rc<Standing>) -> F)
     where
         F: Future<Output = ()> + 'static,
     {
         let cx = self.context();
-        let trusted = cx.snapshot.config.front.trusted_proxies.contains(client);
+        let trusted = cx.snapshot.config.downstream.trusted_proxies.contains(client);
         let seat = match &cx.snapshot.clients {
             Some(clients) if !trusted => match clients.seat(client) {
                 // Closing at once tells a client more than an answer that never comes.

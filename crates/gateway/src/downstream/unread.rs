@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use crate::io::memory::Hold;
 
-/// Bytes of a piece: the least that HTTP/2 lets a frame hold (RFC 9113, section 4.2). What was given
-/// out is not seen to be stuck, so this times the open streams is what one client can hold.
+/// Bytes of a piece: the least that HTTP/2 lets a frame hold (RFC 9113, section 4.2). What was
+/// given out is not seen to be stuck, so this times the open streams is what one client can hold.
 const PIECE_BYTES: usize = 16 * 1024;
 
 /// The answers of one connection that are not given out whole.

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::access::caller;
 use crate::access::caller::Wanted;
 use crate::call::reply::Body;
-use crate::config::front::Front;
+use crate::config::downstream::Downstream;
 use crate::downstream::answer::Message;
 use crate::downstream::compress::{DECODE_INLINE_BYTES_MAX, INLINE_BYTES_MAX, unpack_apart};
 use crate::downstream::exchange::{RequestOrigin, respond};
@@ -84,8 +84,8 @@ pub(crate) fn accepted(upgrade: &Upgrade, packing: bool) -> Option<Vec<u8>> {
 }
 
 /// Whether a web page of this origin may open one: browsers ask nobody else.
-pub(crate) fn may_open(front: &Front, origin: Option<&str>) -> bool {
-    origin.is_none_or(|origin| front.cors_origins.admits(origin))
+pub(crate) fn may_open(downstream: &Downstream, origin: Option<&str>) -> bool {
+    origin.is_none_or(|origin| downstream.cors_origins.admits(origin))
 }
 
 /// A connection that has just become a WebSocket.
@@ -127,15 +127,15 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    pub(crate) fn of(front: &Front, packing: bool) -> Bounds {
+    pub(crate) fn of(downstream: &Downstream, packing: bool) -> Bounds {
         Bounds {
-            packing: packing.then_some(front.compression_bytes_min),
-            message_bytes_max: front.body_bytes_max,
-            calls_max: front.websocket_messages_max,
-            queue_bytes_max: front.websocket_queue_bytes_max,
-            subscriptions_max: front.websocket_subscriptions_max,
-            ping: front.websocket_ping,
-            write_timeout: front.write_timeout,
+            packing: packing.then_some(downstream.compression_bytes_min),
+            message_bytes_max: downstream.body_bytes_max,
+            calls_max: downstream.websocket_messages_max,
+            queue_bytes_max: downstream.websocket_queue_bytes_max,
+            subscriptions_max: downstream.websocket_subscriptions_max,
+            ping: downstream.websocket_ping,
+            write_timeout: downstream.write_timeout,
         }
     }
 }
@@ -325,8 +325,8 @@ where
     fn poll_answers(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
         while let Poll::Ready(Some(answered)) = self.running.poll_next_unpin(cx) {
-            // Once the answer is on its way, the client understands what it is told: until the end of
-            // this turn it holds that back.
+            // Once the answer is on its way, the client understands what it is told: until the end
+            // of this turn it holds that back.
             any = true;
             let Answered { cx, mut message, packed, bytes, _asking } = match answered {
                 Done::Answered(answered) => answered,
@@ -390,7 +390,7 @@ where
         let grant = match &cx.snapshot.gate {
             None => None,
             Some(gate) => {
-                let client = self.peer.client(&self.head, &cx.snapshot.config.front);
+                let client = self.peer.client(&self.head, &cx.snapshot.config.downstream);
                 let certificate = self.peer.certificate.as_deref();
                 let presented = self.head.presented(client, certificate);
                 let config = &cx.snapshot.config;

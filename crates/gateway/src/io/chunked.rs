@@ -1,7 +1,7 @@
 //! The chunked transfer coding of HTTP/1.1 bodies (RFC 9112, section 7.1), read strictly.
 //!
-//! Used for requests of clients and for answers of nodes. It only reads: Weir itself always sends
-//! a `Content-Length`.
+//! Used for requests of clients and for answers of upstreams. It only reads: Weir itself always
+//! sends a `Content-Length`.
 
 /// A chunk-size line longer than this is refused; sizes are at most 8 digits, the rest would be
 /// chunk extensions, which nobody uses.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time of the last reading on this thread: the present, for all that happens between two waits.
-/// Reading the clock costs as much as a lookup in the cache, so it is read seldom.
+/// The time of the last reading on this thread: the present, for all that happens between two
+/// waits. Reading the clock costs as much as a lookup in the cache, so it is read seldom.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: Instant,

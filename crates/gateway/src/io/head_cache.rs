@@ -1,12 +1,12 @@
 //! What the last HTTP heads were found to say, so that the same bytes are not taken apart again.
 //!
-//! A client's library sends one head with every request, and a node one with every answer; what
-//! differs is the length, and now and then a date. What a head says follows from its bytes alone,
-//! so a head that is the same byte for byte says the same. Reading heads is done by
+//! A client's library sends one head with every request, and an upstream one with every answer;
+//! what differs is the length, and now and then a date. What a head says follows from its bytes
+//! alone, so a head that is the same byte for byte says the same. Reading heads is done by
 //! `downstream/head.rs` and `upstream/http1.rs`; this only remembers.
 
-/// A longer head is read each time. Heads of clients and nodes have a few hundred bytes; those with
-/// long cookies or tokens are as dear to compare as to read.
+/// A longer head is read each time. Heads of clients and upstreams have a few hundred bytes; those
+/// with long cookies or tokens are as dear to compare as to read.
 const HEAD_BYTES_MAX: usize = 1024;
 
 /// The meanings of a few heads of one thread.

@@ -1,8 +1,8 @@
 //! The budget of memory for all connections together: who holds how many bytes, and the connections
 //! that are closed when too many are held.
 //!
-//! A buffer of at most [`FREE_BYTES`] is not counted, so that small calls cost nothing. How the budget
-//! is shared is decided in `policy/memory.rs`.
+//! A buffer of at most [`FREE_BYTES`] is not counted, so that small calls cost nothing. How the
+//! budget is shared is decided in `policy/memory.rs`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -140,7 +140,8 @@ impl Hold {
         Hold::new(&budget, Purpose::Response)
     }
 
-    /// Counts nothing yet, for a client connection, which may be closed while it waits for its client.
+    /// Counts nothing yet, for a client connection, which may be closed while it waits for its
+    /// client.
     pub(crate) fn of(budget: &Arc<Budget>, purpose: Purpose, account: &Rc<Account>) -> Hold {
         let mut hold = Hold::new(budget, purpose);
         hold.place = Some((Rc::clone(account), None));

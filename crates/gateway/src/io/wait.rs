@@ -1,4 +1,5 @@
-//! Deadlines and scratch space for sockets: what a connection to a client and one to a node share.
+//! Deadlines and scratch space for sockets: what a connection to a client and one to an upstream
+//! share.
 //!
 //! A request that is answered in time must not pay for a timer. So each connection keeps one timer
 //! that is armed once and moved only when it fires too early; a deadline is a plain value. And a

@@ -1,7 +1,7 @@
 //! How many connections each client has open, over all threads.
 //!
-//! Bounded by the connections themselves: a client without one is forgotten. Taken when a connection
-//! comes and goes, never for a request.
+//! Bounded by the connections themselves: a client without one is forgotten. Taken when a
+//! connection comes and goes, never for a request.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

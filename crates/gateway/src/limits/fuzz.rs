@@ -1,7 +1,7 @@
 //! What must hold for any arrivals, zones and terms at all, as functions for fuzzers.
 //!
-//! Called by `fuzz/src/limit.rs` for as long as one likes, and by the test below for a second in every
-//! check.
+//! Called by `fuzz/src/limit.rs` for as long as one likes, and by the test below for a second in
+//! every check.
 
 use crate::policy::limit::{
     CALL, Judgement, Looked, Rate, State, Terms, judge, left, look, look_share, raised,

@@ -3,16 +3,16 @@
 //! The table of a shared zone holds what Redis last said of each key, in this process's clock, so
 //! that it is good for two things. A call that Redis would certainly refuse is refused here: others
 //! can only have added to a key since. And when Redis is away, a gateway goes on from there by its
-//! share ([`crate::policy::limit::look_share`]): a key that was at its limit stays there. A key that
-//! was charged by the share is marked: Redis may know less of it. What is known here is told with
-//! every question, so that a Redis that has forgotten everything grants no second burst. While all
-//! is well it changes nothing: of a key that is not marked so much is told as is left of it at the
-//! latest time at which an answer counts. A question may be longer under way than the one before it,
-//! and what is left by the time of the asking would charge the key with the difference.
+//! share ([`crate::policy::limit::look_share`]): a key that was at its limit stays there. A key
+//! that was charged by the share is marked: Redis may know less of it. What is known here is told
+//! with every question, so that a Redis that has forgotten everything grants no second burst. While
+//! all is well it changes nothing: of a key that is not marked so much is told as is left of it at
+//! the latest time at which an answer counts. A question may be longer under way than the one
+//! before it, and what is left by the time of the asking would charge the key with the difference.
 //!
 //! A call that counts in zones of this process too is looked at there first, then judged in Redis,
-//! then judged and charged here. Should another call have taken the last place here meanwhile, it is
-//! refused although Redis has charged it: too little, never too much.
+//! then judged and charged here. Should another call have taken the last place here meanwhile, it
+//! is refused although Redis has charged it: too little, never too much.
 
 use smallvec::SmallVec;
 
@@ -73,8 +73,8 @@ impl Question {
 }
 
 impl Limits {
-    /// What to ask Redis about a call, or its refusal where that is certain; none if it counts in no
-    /// shared zone.
+    /// What to ask Redis about a call, or its refusal where that is certain; none if it counts in
+    /// no shared zone.
     pub(super) fn question(
         &self,
         chain: &ChainLimits,

@@ -89,7 +89,8 @@ impl Table {
         }
     }
 
-    /// Has the processor fetch where a key lies, if it lies where it should, without waiting for it.
+    /// Has the processor fetch where a key lies, if it lies where it should, without waiting for
+    /// it.
     pub(super) fn fetch(&self, material: &Material) {
         if let Some(entry) = self.places.get(self.home(material.hash)) {
             hint::fetch(entry);

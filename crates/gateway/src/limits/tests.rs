@@ -1,6 +1,6 @@
-//! Goal: the right limits apply to a call under the right key, all zones are charged or none, and no
-//! count is lost or given twice between threads. Method: configurations as they are written, calls
-//! in virtual time, and real threads at one instant.
+//! Goal: the right limits apply to a call under the right key, all zones are charged or none, and
+//! no count is lost or given twice between threads. Method: configurations as they are written,
+//! calls in virtual time, and real threads at one instant.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -16,10 +16,10 @@ const NODES: &str = "\
 [chain.eth]
 paths = [\"/\"]
 [chain.side]
-[[node]]
+[[upstream]]
 url = \"http://127.0.0.1:8545\"
 chain = \"eth\"
-[[node]]
+[[upstream]]
 url = \"http://127.0.0.1:8546\"
 chain = \"side\"
 ";
@@ -433,7 +433,7 @@ fn shared_zones_that_cannot_be_are_told() {
             ),
             "counted by each gateway for itself",
         ),
-        (format!("{redis}answers = false\n"), "so it is not used"),
+        (format!("{redis}responses = false\n"), "so it is not used"),
         (KEYS.to_owned(), "key fast has its own rate or burst, and no limit counts by key"),
     ] {
         let told = told(&text);
@@ -443,7 +443,7 @@ fn shared_zones_that_cannot_be_are_told() {
         format!("{redis}gateways = 2\n{zone}{}", second("")),
         format!("{cluster}{zone}methods = [\"eth_*\"]\n{}", second("methods = [\"net_*\"]\n")),
         format!("{cluster}{zone}chain = \"eth\"\n{}", second("chain = \"side\"\n")),
-        format!("{redis}gateways = 2\nanswers = false\n{zone}"),
+        format!("{redis}gateways = 2\nresponses = false\n{zone}"),
     ];
     for text in fine {
         let told = told(&text);

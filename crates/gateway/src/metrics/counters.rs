@@ -1,8 +1,8 @@
 //! Every counter of the gateway, declared once.
 //!
 //! To add a counter, add a field here and count with it; nothing else lists them. The text above a
-//! field is its help in `/metrics` and its row in `docs/metrics.md`. A field without a name in quotes
-//! is storage only: it is exported elsewhere, or holds further counters.
+//! field is its help in `/metrics` and its row in `docs/metrics.md`. A field without a name in
+//! quotes is storage only: it is exported elsewhere, or holds further counters.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ counters! {
         /// Subscriptions of clients that are open.
         subscriptions_open: Gauge = "weir_subscriptions_open",
         /// Messages to clients that have subscribed to something.
-        subscription_notifications: Counter = "weir_subscription_notices",
+        subscription_notifications: Counter = "weir_subscription_notifications",
         /// Client connections closed for their PROXY protocol header: from a peer that is not
         /// trusted, malformed, or not in time.
         proxy_refused: By<ProxyRefusal> = "weir_proxy_refused",
@@ -105,12 +105,12 @@ counters! {
         retries: Counter = "weir_retries",
         /// Further attempts after a response that may lack logs or receipts.
         second_opinions: Counter = "weir_second_opinions",
-        /// Second nodes asked before the first had answered.
+        /// Second upstreams asked before the first had answered.
         hedges: Counter = "weir_hedges",
-        /// Second nodes that answered first.
+        /// Second upstreams that answered first.
         hedges_won: Counter = "weir_hedges_won",
-        /// Calls to nodes under way that equal calls may join; brought up to date each second.
-        calls_in_flight: Gauge = "weir_flights",
+        /// Calls to upstreams under way that equal calls may join; brought up to date each second.
+        calls_in_flight: Gauge = "weir_coalesced_calls",
         /// Answers put into the cache.
         fills: Counter = "weir_cache_fills",
         /// Answers that could be kept by their method but were not: too large, or outdated by a
@@ -126,9 +126,9 @@ counters! {
 
     /// Lookups in the index.
     IndexCounters[] {
-        /// Calls that the index was asked for: those that neither memory nor Redis could answer, and
-        /// ranges of logs. `part`: it had some of the blocks of a range; `failed`: it could not be
-        /// read, had too much to do, or did not answer in time.
+        /// Calls that the index was asked for: those that neither memory nor Redis could answer,
+        /// and ranges of logs. `part`: it had some of the blocks of a range; `failed`: it could not
+        /// be read, had too much to do, or did not answer in time.
         lookups: By<IndexLookup> = "weir_index_lookups",
     }
 
@@ -140,7 +140,7 @@ counters! {
         latency: Histogram = "weir_redis_lookup_duration_seconds",
         /// Answers that were to be stored in Redis.
         stores: By<RedisStore> = "weir_redis_stores",
-        /// Answers that wait for the next poll of their node before they are stored.
+        /// Answers that wait for the next poll of their upstream before they are stored.
         unproved: Gauge = "weir_redis_stores_unproved",
         /// Connections to Redis, of all threads, that are left alone or not yet made.
         breakers_open: Gauge = "weir_redis_breakers_open",
@@ -166,9 +166,9 @@ counters! {
     MethodCounters["chain", "method"] {
         /// Calls answered, each of a batch by itself, by how the cache took part.
         answered: By<CacheStatus> = "weir_calls",
-        /// Calls answered with a JSON-RPC error of a node.
+        /// Calls answered with a JSON-RPC error of an upstream.
         errors: Counter = "weir_call_errors",
-        /// Calls that no node answered.
+        /// Calls that no upstream answered.
         failed: Counter = "weir_call_failures",
         /// Time from the decoded call to its answer, hits included.
         latency: Histogram = "weir_call_duration_seconds",
@@ -176,38 +176,38 @@ counters! {
 
     /// Calls of one group that need a place at an upstream.
     GroupCounters["chain", "group"] {
-        /// Calls under way at the nodes of a group, as far as they count against its limit.
+        /// Calls under way at the upstreams of a group, as far as they count against its limit.
         in_flight: Gauge = "weir_group_in_flight",
-        /// Calls that wait for a place at the nodes of a group.
+        /// Calls that wait for a place at the upstreams of a group.
         queued: Gauge = "weir_group_queued",
-        /// Calls that were told to come back later, because the nodes had no room for them.
+        /// Calls that were told to come back later, because the upstreams had no room for them.
         shed: By<Class, By<Shed>> = "weir_group_shed",
         /// How long calls waited for a place that got one; those that need not wait are not in it.
         waited: By<Class, Histogram> = "weir_group_queue_duration_seconds",
     }
 
     /// Attempts at one upstream.
-    UpstreamCounters["chain", "node"] {
-        /// Attempts at the node under way.
-        in_flight: Gauge = "weir_node_in_flight",
-        /// Attempts at the node that ended.
-        attempts: By<AttemptOutcome> = "weir_node_attempts",
+    UpstreamCounters["chain", "upstream"] {
+        /// Attempts at the upstream under way.
+        in_flight: Gauge = "weir_upstream_in_flight",
+        /// Attempts at the upstream that ended.
+        attempts: By<AttemptOutcome> = "weir_upstream_attempts",
         /// Time from an attempt's start, with the wait for a connection, to its end.
-        latency: Histogram = "weir_node_attempt_duration_seconds",
-        /// Connections to the node that were begun for calls.
-        connects: Counter = "weir_node_connects",
-        /// Attempts at the node over a WebSocket, local socket or HTTP/2, which carries many
+        latency: Histogram = "weir_upstream_attempt_duration_seconds",
+        /// Connections to the upstream that were begun for calls.
+        connects: Counter = "weir_upstream_connects",
+        /// Attempts at the upstream over a WebSocket, local socket or HTTP/2, which carries many
         /// calls at a time.
-        multiplexed: Counter = "weir_node_multiplexed",
-        /// Batches that were gathered from several calls and sent to the node as one request.
-        batches: Counter = "weir_node_batches",
-        /// Attempts at the node that left in such batches.
-        batched: Counter = "weir_node_batched",
+        multiplexed: Counter = "weir_upstream_multiplexed",
+        /// Batches that were gathered from several calls and sent to the upstream as one request.
+        batches: Counter = "weir_upstream_batches",
+        /// Attempts at the upstream that left in such batches.
+        batched: Counter = "weir_upstream_batched",
         /// WebSockets or local sockets that are open; exported with their transport.
         multiplexed_open: Gauge,
-        /// WebSockets or local sockets to the node that ended while they were in use; new ones
+        /// WebSockets or local sockets to the upstream that ended while they were in use; new ones
         /// are opened.
-        multiplexed_lost: Counter = "weir_node_trunks_lost",
+        multiplexed_lost: Counter = "weir_upstream_trunks_lost",
     }
 
     /// Calls under one key, or under tokens of one issuer.

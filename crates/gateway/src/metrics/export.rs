@@ -1,8 +1,8 @@
 //! From numbers to OpenMetrics text and to the rows of `docs/metrics.md`.
 //!
 //! A [`MetricSet`] lists the metrics of one type of object with a description of each, and both the
-//! text and the page are made from that list. Samples are labelled by the configuration and by closed
-//! sets of values, never by clients: their number is bounded.
+//! text and the page are made from that list. Samples are labelled by the configuration and by
+//! closed sets of values, never by clients: their number is bounded.
 
 use std::fmt;
 

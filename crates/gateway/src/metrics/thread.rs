@@ -75,7 +75,7 @@ impl Labels {
             chains: chains
                 .map(|own| ChainLabel { name: Arc::clone(&own.name), family: own.family })
                 .collect(),
-            upstreams: config.nodes.iter().map(|own| of_chain(own.chain, &own.name)).collect(),
+            upstreams: config.upstreams.iter().map(|own| of_chain(own.chain, &own.name)).collect(),
             groups: config.groups.iter().map(|own| of_chain(own.chain, &own.name)).collect(),
             keys: config.access.counted_names().map(|name| [Arc::from(name)]).collect(),
             rules: config.rules.iter().map(|own| [Arc::from(&*own.name)]).collect(),

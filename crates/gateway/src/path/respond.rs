@@ -20,8 +20,8 @@ const METHOD_BYTES_MAX: usize = 256;
 /// What is known of a call in flight, for counters and the access log.
 #[derive(Default)]
 pub(super) struct Progress {
-    /// When its steps began after the limits; `None` for a call that a limit refused or that cannot be
-    /// read.
+    /// When its steps began after the limits; `None` for a call that a limit refused or that cannot
+    /// be read.
     pub(super) began: Option<Duration>,
     /// Its place among the records of the request.
     pub(super) record: usize,
@@ -42,8 +42,8 @@ impl From<Failure> for Stop {
     }
 }
 
-/// The one place that turns what came of a call, or its failure, into the response, the counters and
-/// the record of the access log.
+/// The one place that turns what came of a call, or its failure, into the response, the counters
+/// and the record of the access log.
 pub(super) fn respond<'a>(
     cx: &ThreadContext,
     request: &Request<'_>,
@@ -63,7 +63,7 @@ pub(super) fn respond<'a>(
         Err(refusal) => (Cow::Borrowed(""), Some(refusal)),
     };
     let tier = served.as_ref().ok().and_then(|(fetched, _)| fetched.tier);
-    let (content, status, node) = match served {
+    let (content, status, upstream) = match served {
         Ok((fetched, status)) => {
             let counts = counters.method(chain, row);
             counts.answered(status, took);
@@ -75,7 +75,7 @@ pub(super) fn respond<'a>(
                     tracing::debug!(method = &*name, %failure, "call failed");
                 }
             }
-            (Content::Payload(fetched.payload), Some(status), fetched.node)
+            (Content::Payload(fetched.payload), Some(status), fetched.upstream)
         }
         Err(Stop::Failed(failure)) => (Content::Payload(Payload::Failed(failure)), None, None),
         Err(Stop::Unreadable) => {
@@ -84,13 +84,13 @@ pub(super) fn respond<'a>(
             (Content::Refused(refusal), None, None)
         }
     };
-    let response = Answered { id: b"null", payload: content, mark: status, tier, node };
+    let response = Answered { id: b"null", payload: content, mark: status, tier, upstream };
     record(cx, request, chain, progress, &name, &response, took);
     if progress.began.is_some() && id.is_none() {
         counters.notifications.add(1);
     }
-    // A notification that a limit refused is answered if it came alone: its HTTP status has to say so,
-    // and its response cannot be taken for another one's.
+    // A notification that a limit refused is answered if it came alone: its HTTP status has to say
+    // so, and its response cannot be taken for another one's.
     let alone = || request.body.trim_ascii_start().first() != Some(&b'[');
     let id = id.or_else(|| (progress.began.is_none() && alone()).then_some(&b"null"[..]))?;
     Some(Answered { id, ..response })
@@ -116,7 +116,9 @@ fn record(
             chain: Arc::clone(&snapshot.chains[chain].name),
             error: code_of(&response.payload, &snapshot.config),
             cache: response.mark,
-            upstream: response.node.map(|node| Arc::clone(&snapshot.nodes[node].config.name)),
+            upstream: response
+                .upstream
+                .map(|upstream| Arc::clone(&snapshot.upstreams[upstream].config.name)),
             bytes: response.payload.bytes(),
             took,
             upstream_time: upstream_used.then_some(took),

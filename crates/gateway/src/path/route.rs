@@ -1,6 +1,7 @@
 //! Where a call goes by the operator's rules, and whether its caller may make it.
 //!
-//! The decisions are `policy/direct.rs` and `policy/access.rs`; this gathers what they need to know.
+//! The decisions are `policy/direct.rs` and `policy/access.rs`; this gathers what they need to
+//! know.
 
 use std::borrow::Cow;
 

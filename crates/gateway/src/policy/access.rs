@@ -18,7 +18,7 @@ use crate::policy::limit::Rate;
 #[cfg(test)]
 mod tests;
 
-/// Methods by name and by prefix, in any case of letters: some nodes ignore it.
+/// Methods by name and by prefix, in any case of letters: some upstreams ignore it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MethodSet {
     /// In lower case, sorted.
@@ -217,7 +217,7 @@ pub struct MethodCase<'a> {
 }
 
 /// Whether a method of this name asks to be told of what is to come, or no more: nothing that is
-/// passed on to a node, whose connections are many clients'.
+/// passed on to an upstream, whose connections are many clients'.
 pub fn is_subscription(method: &str) -> bool {
     let name = method.rsplit_once('_').map_or("", |(_, name)| name);
     name.eq_ignore_ascii_case("subscribe") || is_unsubscription(method)

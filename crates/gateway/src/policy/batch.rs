@@ -1,18 +1,19 @@
-//! How many calls a node takes in one batch.
+//! How many calls an upstream takes in one batch.
 //!
-//! The configuration names the most. A node or provider may take fewer, and says so by refusing a
-//! batch as a whole, each in words of its own; so a refusal halves the bound, and time lifts it again.
+//! The configuration names the most. An upstream or provider may take fewer, and says so by
+//! refusing a batch as a whole, each in words of its own; so a refusal halves the bound, and time
+//! lifts it again.
 
 use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
 
-/// How long after a refusal the bound is doubled. A provider's limits seldom change; a refusal costs
-/// each of its calls a second request.
+/// How long after a refusal the bound is doubled. A provider's limits seldom change; a refusal
+/// costs each of its calls a second request.
 pub const LIFTED_AFTER: Duration = Duration::from_secs(600);
 
-/// What one node has been found to take.
+/// What one upstream has been found to take.
 #[derive(Debug)]
 pub struct Bound {
     most: usize,

@@ -1,5 +1,5 @@
-//! `hmyv2_getBlocks` over a range of which the first part is known: what is asked of a node then,
-//! and how the two parts are put together. Blocks are copied as they came.
+//! `hmyv2_getBlocks` over a range of which the first part is known: what is asked of an upstream
+//! then, and how the two parts are put together. Blocks are copied as they came.
 
 use wire::block::{BlockFormat, write_number};
 use wire::hex::hash_from_value;
@@ -19,7 +19,7 @@ pub fn rest(params: &[u8], from: u64) -> Option<Vec<u8>> {
 }
 
 /// Two raw arrays of blocks as one; none if the second does not begin with a block whose parent is
-/// the last one of the first: its node is on another branch, or has nothing after it.
+/// the last one of the first: its upstream is on another branch, or has nothing after it.
 pub fn join(first: &[u8], second: &[u8]) -> Option<Vec<u8>> {
     let (_, last) = walk::first_and_last(first)?;
     let (next, _) = walk::first_and_last(second)?;

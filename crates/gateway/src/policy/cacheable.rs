@@ -52,11 +52,11 @@ pub struct Caching {
     /// The height to put in place of the call's tag, in the key and in the parameters sent, so that
     /// all reads of "latest" are about exactly one block.
     pub resolved: Option<u64>,
-    /// The head that a node must have reached to be asked.
+    /// The head that an upstream must have reached to be asked.
     pub min_head: u64,
     /// Of an answer about a hash: how far below `min_head` its block must be to be complete.
     pub behind_head: u64,
-    /// The answer is the height of the served head itself: answer from the view, ask no node.
+    /// The answer is the height of the served head itself: answer from the view, ask no upstream.
     pub from_view: bool,
     /// The state of the chain at the start.
     pub stamp: Stamp,
@@ -150,13 +150,13 @@ pub enum Refused {
     Error,
     /// It is a null that may be found at any moment.
     Null,
-    /// It is a null about a block that the served chain has: the node is behind, or dropped it.
+    /// It is a null about a block that the served chain has: the upstream is behind, or dropped it.
     Absent,
     /// It should name its block and does not: still pending.
     Unnamed,
-    /// It names another height than was asked for: the node answered wrongly.
+    /// It names another height than was asked for: the upstream answered wrongly.
     OtherBlock,
-    /// It names a block that the served chain does not have: the node is on another branch.
+    /// It names a block that the served chain does not have: the upstream is on another branch.
     NotCanonical,
     /// It is about a block above the served head.
     AboveHead,
@@ -167,7 +167,8 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Whether the answer itself is wrong for the served chain, so that another node should be asked.
+    /// Whether the answer itself is wrong for the served chain, so that another upstream should be
+    /// asked.
     pub fn is_wrong(self) -> bool {
         matches!(self, Self::OtherBlock | Self::NotCanonical | Self::Absent)
     }
@@ -223,20 +224,22 @@ fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching)
             },
             None => headless(view, never),
         },
-        // Only where the nodes say what is final: our own depth is not what the client asked for.
+        // Only where the upstreams say what is final: our own depth is not what the client asked
+        // for.
         BlockRef::Tag(BlockTag::Finalized) => match view.finalized {
-            Some(number) if view.finalized_by_nodes => {
+            Some(number) if view.finalized_by_upstreams => {
                 Caching { resolved: Some(number), ..at_number(method, number, view, never) }
             }
             _ => at_head(view, never),
         },
-        // Safe moves only with the head. Earliest moves where nodes drop history.
+        // Safe moves only with the head. Earliest moves where upstreams drop history.
         BlockRef::Tag(BlockTag::Safe | BlockTag::Earliest) => at_head(view, never),
         BlockRef::Tag(BlockTag::Pending) => never,
     }
 }
 
-/// Where the next block completes an answer, a node is asked that has all blocks which are served.
+/// Where the next block completes an answer, an upstream is asked that has all blocks which are
+/// served.
 fn at_hash(method: &Method, view: &ChainView, never: Caching) -> Caching {
     let rule = CacheRule::AtHash;
     match (method.blocks_behind_head, view.head) {
@@ -248,17 +251,18 @@ fn at_hash(method: &Method, view: &ChainView, never: Caching) -> Caching {
 
 fn at_number(method: &Method, number: u64, view: &ChainView, never: Caching) -> Caching {
     let Some(head) = view.head else {
-        // All nodes are silent: what is final can still be served.
+        // All upstreams are silent: what is final can still be served.
         let finalized = view.is_finalized(number);
         let rule = CacheRule::AtNumber { number, finalized };
         return if finalized { Caching { rule, ..never } } else { never };
     };
-    // A future block is passed on, to any node, and not kept.
+    // A future block is passed on, to any upstream, and not kept.
     let Some(below) = head.number.checked_sub(number) else {
         return never;
     };
     let finalized = view.is_finalized(number);
-    // Some nodes complete the newest block's answer only with the next block, each with its own.
+    // Some upstreams complete the newest block's answer only with the next block, each with its
+    // own.
     if below < method.blocks_behind_head {
         return Caching { min_head: number, ..never };
     }
@@ -273,8 +277,8 @@ fn at_head(view: &ChainView, never: Caching) -> Caching {
     }
 }
 
-/// No node vouches for a head: nothing is kept, and only a node that has reached the head last served
-/// may say what the head is.
+/// No upstream vouches for a head: nothing is kept, and only an upstream that has reached the head
+/// last served may say what the head is.
 fn headless(view: &ChainView, never: Caching) -> Caching {
     Caching { min_head: view.floor.unwrap_or(0), ..never }
 }
@@ -316,7 +320,7 @@ fn complete(caching: &Caching, answer: &AnswerFacts) -> Result<Binding, Refused>
     }
 }
 
-/// A constant, or a function of a hash. A null only says that this node has not got it yet.
+/// A constant, or a function of a hash. A null only says that this upstream has not got it yet.
 fn free(rule: CacheRule, kind: AnswerKind) -> Result<Binding, Refused> {
     match kind {
         AnswerKind::Value => Ok(Binding::Free),
@@ -333,7 +337,7 @@ fn at_number_admitted(
     view: &ChainView,
 ) -> Result<Binding, Refused> {
     if answer.kind == AnswerKind::Null {
-        // The block itself exists, so a node that does not have it is behind or pruned. Other
+        // The block itself exists, so an upstream that does not have it is behind or pruned. Other
         // nulls (no such index in the block) live until the next head at most.
         return match answer.answer_block {
             ResponseBlock::Itself | ResponseBlock::ElementMembers => Err(Refused::Absent),
@@ -356,7 +360,7 @@ fn at_number_admitted(
 }
 
 /// Logs name the blocks they stand in; the first and the last are looked at. No logs are an answer
-/// too, since only nodes that have reached the end of the range are asked (21).
+/// too, since only upstreams that have reached the end of the range are asked (21).
 fn at_range_admitted(
     range: std::ops::RangeInclusive<u64>,
     caching: &Caching,
@@ -437,7 +441,7 @@ pub fn usable(kept: &Kept, view: &ChainView) -> bool {
         Binding::Block { number, hash } => {
             let within = match view.head {
                 Some(head) => number <= head.number,
-                // No node vouches for a head: only what is final is served.
+                // No upstream vouches for a head: only what is final is served.
                 None => view.is_finalized(number),
             };
             within && view.valid_since(kept.generation, number) && agrees(view, number, hash)

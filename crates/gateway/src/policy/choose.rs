@@ -1,7 +1,8 @@
-//! Which of a group's nodes gets the call: weighted turns, consistent hash, or the less loaded of two.
+//! Which of a group's upstreams gets the call: weighted turns, consistent hash, or the less loaded
+//! of two.
 //!
-//! The algorithms know nothing of health: the caller says which nodes are usable (`health` and
-//! `heads` know). Nodes are named by their index in the group.
+//! The algorithms know nothing of health: the caller says which upstreams are usable (`health` and
+//! `heads` know). Upstreams are named by their index in the group.
 
 use std::time::Duration;
 
@@ -14,30 +15,34 @@ mod tests;
 /// (`ngx_http_upstream_hash_module.c`, `peer->weight * 160`).
 pub const RING_POINTS_PER_WEIGHT: u32 = 160;
 
-/// Most points of one ring. Weights are scaled down together beyond it, so memory stays under 1 MiB.
+/// Most points of one ring. Weights are scaled down together beyond it, so memory stays under 1
+/// MiB.
 pub const RING_POINTS_MAX: u64 = 65_536;
 
-/// How much more than the average load a node of the ring may carry. The paper
+/// How much more than the average load an upstream of the ring may carry. The paper
 /// (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016) proves
 /// O(1/(c-1)^2) moved keys; 1.25 is the value that HAProxy's manual gives for `hash-balance-factor`
 /// as a reasonable trade.
 pub const RING_BALANCE: f64 = 1.25;
 
 /// Decay of the latency estimate: the default of linkerd's balancer
-/// (`linkerd/app/outbound/src/http/logical`, `DEFAULT_EWMA` decay 10 s) and of Finagle's `PeakEwma`.
+/// (`linkerd/app/outbound/src/http/logical`, `DEFAULT_EWMA` decay 10 s) and of Finagle's
+/// `PeakEwma`.
 pub const EWMA_DECAY: Duration = Duration::from_secs(10);
 
-/// Latency assumed of a node that has not answered yet: linkerd's default estimate of 30 ms.
+/// Latency assumed of an upstream that has not answered yet: linkerd's default estimate of 30 ms.
 pub const EWMA_START: Duration = Duration::from_millis(30);
 
-/// Latency assumed of a node that was taken back, or that joins others whose latency is known. What
-/// it showed before its outage is forgotten; it is asked at once, and a few calls in flight there make it as dear as any other.
+/// Latency assumed of an upstream that was taken back, or that joins others whose latency is known.
+/// What it showed before its outage is forgotten; it is asked at once, and a few calls in flight
+/// there make it as dear as any other.
 pub const EWMA_READMITTED: Duration = Duration::from_millis(1);
 
 /// Smooth weighted round robin, exactly as nginx's `ngx_http_upstream_get_peer`.
 ///
-/// Each choice adds every usable node's effective weight to its current weight, takes the node with
-/// the highest current weight, and subtracts the total from it: turns are spread evenly, not bunched.
+/// Each choice adds every usable upstream's effective weight to its current weight, takes the
+/// upstream with the highest current weight, and subtracts the total from it: turns are spread
+/// evenly, not bunched.
 #[derive(Debug, Clone)]
 pub struct SmoothWeighted {
     turns: Vec<Turn>,
@@ -52,8 +57,8 @@ struct Turn {
 }
 
 impl SmoothWeighted {
-    /// One entry per node. `fails_max` is nginx's `max_fails`: how many failures bring a node's
-    /// effective weight to nothing; 0 means that failures do not change weights.
+    /// One entry per upstream. `fails_max` is nginx's `max_fails`: how many failures bring an
+    /// upstream's effective weight to nothing; 0 means that failures do not change weights.
     pub fn new(weights: &[u32], fails_max: u32) -> Self {
         let turn = |&weight: &u32| Turn {
             current: 0,
@@ -63,12 +68,12 @@ impl SmoothWeighted {
         Self { turns: weights.iter().map(turn).collect(), fails_max: i64::from(fails_max) }
     }
 
-    /// The next node in turn among the usable ones.
+    /// The next upstream in turn among the usable ones.
     pub fn pick(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let mut total = 0;
         let mut best: Option<(usize, i64)> = None;
-        for (node, turn) in self.turns.iter_mut().enumerate() {
-            if !usable(node) {
+        for (upstream, turn) in self.turns.iter_mut().enumerate() {
+            if !usable(upstream) {
                 continue;
             }
             turn.current += turn.effective;
@@ -77,36 +82,38 @@ impl SmoothWeighted {
                 turn.effective += 1;
             }
             if best.is_none_or(|(_, current)| turn.current > current) {
-                best = Some((node, turn.current));
+                best = Some((upstream, turn.current));
             }
         }
-        let (node, _) = best?;
-        self.turns[node].current -= total;
-        Some(node)
+        let (upstream, _) = best?;
+        self.turns[upstream].current -= total;
+        Some(upstream)
     }
 
-    /// The same, but for nodes that hold more than their share of the calls in flight (`loads`, per
-    /// node): for while calls wait, so that one slow node cannot hold the places of all.
+    /// The same, but for upstreams that hold more than their share of the calls in flight (`loads`,
+    /// per upstream): for while calls wait, so that one slow upstream cannot hold the places of
+    /// all.
     pub fn pick_bounded(&mut self, loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
         let weights = self.turns.iter().map(|turn| turn.configured as f64);
         let weights: SmallVec<[f64; 8]> = weights.collect();
         let load_max = load_max(RING_BALANCE, loads, &weights, &usable);
-        let bounded = |node: usize| usable(node) && f64::from(loads[node]) < load_max(node);
+        let bounded =
+            |upstream: usize| usable(upstream) && f64::from(loads[upstream]) < load_max(upstream);
         self.pick(bounded)
     }
 
-    /// A call to `node` failed: its effective weight falls by its share of the failures allowed, and
-    /// comes back by one with each choice.
-    pub fn failed(&mut self, node: usize) {
+    /// A call to `upstream` failed: its effective weight falls by its share of the failures
+    /// allowed, and comes back by one with each choice.
+    pub fn failed(&mut self, upstream: usize) {
         if self.fails_max == 0 {
             return;
         }
-        let turn = &mut self.turns[node];
+        let turn = &mut self.turns[upstream];
         turn.effective = (turn.effective - turn.configured / self.fails_max).max(0);
     }
 }
 
-/// A consistent hash ring with virtual nodes and bounded load.
+/// A consistent hash ring with virtual upstreams and bounded load.
 #[derive(Debug, Clone)]
 pub struct Ring {
     points: Vec<(u64, u16)>,
@@ -115,13 +122,13 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring of named nodes with weights. The names, not the positions, fix the points, so a node
-    /// keeps its keys when others come and go.
-    pub fn new(nodes: &[(&str, u32)], balance: f64) -> Self {
-        let weight_sum: u64 = nodes.iter().map(|&(_, weight)| u64::from(weight)).sum();
+    /// A ring of named upstreams with weights. The names, not the positions, fix the points, so an
+    /// upstream keeps its keys when others come and go.
+    pub fn new(upstreams: &[(&str, u32)], balance: f64) -> Self {
+        let weight_sum: u64 = upstreams.iter().map(|&(_, weight)| u64::from(weight)).sum();
         let wanted = weight_sum * u64::from(RING_POINTS_PER_WEIGHT);
         let mut points = Vec::with_capacity(wanted.min(RING_POINTS_MAX) as usize);
-        for (node, &(name, weight)) in nodes.iter().enumerate() {
+        for (upstream, &(name, weight)) in upstreams.iter().enumerate() {
             let own = u64::from(weight) * u64::from(RING_POINTS_PER_WEIGHT);
             let scaled = if wanted > RING_POINTS_MAX {
                 (u128::from(own) * u128::from(RING_POINTS_MAX) / u128::from(wanted)).max(1) as u64
@@ -129,19 +136,20 @@ impl Ring {
                 own
             };
             let start = hash64(name.as_bytes());
-            points.extend((0..scaled).map(|turn| (mix64(start ^ mix64(turn + 1)), node as u16)));
+            points
+                .extend((0..scaled).map(|turn| (mix64(start ^ mix64(turn + 1)), upstream as u16)));
         }
         points.sort_unstable();
         points.dedup_by_key(|point| point.0);
         Self {
             points,
-            weights: nodes.iter().map(|&(_, weight)| f64::from(weight)).collect(),
+            weights: upstreams.iter().map(|&(_, weight)| f64::from(weight)).collect(),
             balance: balance.max(1.0),
         }
     }
 
-    /// The first usable node clockwise of the key that carries less than its share of the load.
-    /// `loads` are the calls in flight per node.
+    /// The first usable upstream clockwise of the key that carries less than its share of the load.
+    /// `loads` are the calls in flight per upstream.
     pub fn pick(
         &self,
         key_hash: u64,
@@ -152,22 +160,22 @@ impl Ring {
         let start = self.points.partition_point(|point| point.0 < key_hash);
         let clockwise = self.points[start..].iter().chain(&self.points[..start]);
         let mut first = None;
-        for &(_, node) in clockwise {
-            let node = usize::from(node);
-            if !usable(node) {
+        for &(_, upstream) in clockwise {
+            let upstream = usize::from(upstream);
+            if !usable(upstream) {
                 continue;
             }
-            first.get_or_insert(node);
-            if f64::from(loads[node]) < load_max(node) {
-                return Some(node);
+            first.get_or_insert(upstream);
+            if f64::from(loads[upstream]) < load_max(upstream) {
+                return Some(upstream);
             }
         }
         first
     }
 }
 
-/// The calls in flight that each node may have: its share of all, by weight, times `balance`. At least
-/// one usable node has fewer.
+/// The calls in flight that each upstream may have: its share of all, by weight, times `balance`.
+/// At least one usable upstream has fewer.
 fn load_max<'a>(
     balance: f64,
     loads: &[u32],
@@ -175,16 +183,16 @@ fn load_max<'a>(
     usable: &dyn Fn(usize) -> bool,
 ) -> impl Fn(usize) -> f64 + use<'a> {
     let (mut load_sum, mut weight_sum) = (1.0, 0.0);
-    for node in (0..weights.len()).filter(|&node| usable(node)) {
-        load_sum += f64::from(loads[node]);
-        weight_sum += weights[node];
+    for upstream in (0..weights.len()).filter(|&upstream| usable(upstream)) {
+        load_sum += f64::from(loads[upstream]);
+        weight_sum += weights[upstream];
     }
     let load_per_weight = balance * load_sum / weight_sum;
-    move |node| (load_per_weight * weights[node]).ceil()
+    move |upstream| (load_per_weight * weights[upstream]).ceil()
 }
 
 /// FNV-1a over the bytes with a finaliser, the same in every process and release: replicas must put
-/// equal keys on equal nodes, which a seeded hash does not.
+/// equal keys on equal upstreams, which a seeded hash does not.
 pub fn hash64(bytes: &[u8]) -> u64 {
     let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -201,7 +209,7 @@ fn mix64(mut value: u64) -> u64 {
     value ^ (value >> 33)
 }
 
-/// A node's latency estimate that rises at once and falls slowly: Finagle's `PeakEwma`, as in
+/// An upstream's latency estimate that rises at once and falls slowly: Finagle's `PeakEwma`, as in
 /// tower's `load::PeakEwma` which linkerd runs.
 #[derive(Debug, Clone, Copy)]
 pub struct PeakEwma {
@@ -211,7 +219,7 @@ pub struct PeakEwma {
 }
 
 impl PeakEwma {
-    /// An estimate for a node not called yet. See [`EWMA_START`] and [`EWMA_DECAY`].
+    /// An estimate for an upstream not called yet. See [`EWMA_START`] and [`EWMA_DECAY`].
     pub fn new(now: Duration, start: Duration, decay: Duration) -> Self {
         Self {
             rtt: start.as_secs_f64(),
@@ -220,8 +228,8 @@ impl PeakEwma {
         }
     }
 
-    /// An answer took `rtt`. Feed a failed call with its whole deadline, else a node that fails fast
-    /// would look like the quickest.
+    /// An answer took `rtt`. Feed a failed call with its whole deadline, else an upstream that
+    /// fails fast would look like the quickest.
     pub fn observe(&mut self, now: Duration, rtt: Duration) {
         let rtt = rtt.as_secs_f64();
         if rtt > self.rtt {
@@ -239,8 +247,8 @@ impl PeakEwma {
     }
 
     /// What one more call costs there: the estimate, decayed towards nothing while no answer came,
-    /// or the time that calls have waited there for any answer if that is longer, times the calls in
-    /// flight and this one.
+    /// or the time that calls have waited there for any answer if that is longer, times the calls
+    /// in flight and this one.
     pub fn cost(&self, now: Duration, in_flight: u32, silence: Duration) -> f64 {
         let rtt = (self.rtt * self.kept(now)).max(silence.as_secs_f64());
         rtt * (f64::from(in_flight) + 1.0)
@@ -253,9 +261,9 @@ impl PeakEwma {
 }
 
 /// The cheaper of two random candidates (power of two choices). `skip` names candidates that cannot
-/// take the call, such as nodes that were already tried for it. Where one of the two is skipped, the
-/// cheapest of all that are left is taken: a call that waited in vain at one stalled node must not go
-/// on to the next.
+/// take the call, such as upstreams that were already tried for it. Where one of the two is
+/// skipped, the cheapest of all that are left is taken: a call that waited in vain at one stalled
+/// upstream must not go on to the next.
 pub fn pick_two(
     random: u64,
     candidates: &[u16],
@@ -272,34 +280,36 @@ pub fn pick_two(
             return Some(if cost(second) < cost(first) { second } else { first });
         }
     }
-    let left = candidates.iter().copied().filter(|&node| !skip(node));
+    let left = candidates.iter().copied().filter(|&upstream| !skip(upstream));
     left.min_by(|&one, &other| cost(one).total_cmp(&cost(other)))
 }
 
-/// Primary and backup tiers: a tier is used only if no node of a lower one is usable.
+/// Primary and backup tiers: a tier is used only if no upstream of a lower one is usable.
 #[derive(Debug, Clone)]
 pub struct Order {
     tiers: Vec<Vec<u16>>,
 }
 
 impl Order {
-    /// From each node's tier: 0 primary, 1 backup, and so on.
+    /// From each upstream's tier: 0 primary, 1 backup, and so on.
     pub fn new(tiers: &[u8]) -> Self {
         let mut numbers = tiers.to_vec();
         numbers.sort_unstable();
         numbers.dedup();
         let of_tier = |&number: &u8| {
-            (0..tiers.len() as u16).filter(|&node| tiers[usize::from(node)] == number).collect()
+            (0..tiers.len() as u16)
+                .filter(|&upstream| tiers[usize::from(upstream)] == number)
+                .collect()
         };
         Self { tiers: numbers.iter().map(of_tier).collect() }
     }
 
-    /// Fills `out` with the usable nodes of the first tier that has any. Meant to be called when a
-    /// node's state changes, not for each call.
+    /// Fills `out` with the usable upstreams of the first tier that has any. Meant to be called
+    /// when a upstream's state changes, not for each call.
     pub fn candidates(&self, usable: impl Fn(u16) -> bool, out: &mut Vec<u16>) {
         out.clear();
         for tier in &self.tiers {
-            out.extend(tier.iter().copied().filter(|&node| usable(node)));
+            out.extend(tier.iter().copied().filter(|&upstream| usable(upstream)));
             if !out.is_empty() {
                 return;
             }

@@ -1,4 +1,4 @@
-//! What a node's reply means: an answer, the node's own fault, or a wish for rest.
+//! What an upstream's reply means: an answer, the upstream's own fault, or a wish for rest.
 //!
 //! HTTP status is not enough and code -32000 stands for anything, so the texts of real clients and
 //! providers are matched; they are data, `crates/gateway/policy/errors.toml`. What to do about a
@@ -13,11 +13,11 @@ use serde::Deserialize;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a message that are looked at. The texts stand at the start; nethermind and ganache append
-/// whole stack traces.
+/// Bytes of a message that are looked at. The texts stand at the start; nethermind and ganache
+/// append whole stack traces.
 pub const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// What a call to a node came to.
+/// What a call to an upstream came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard<'a> {
     /// No reply: the connection or the deadline failed.
@@ -53,14 +53,15 @@ pub enum Verdict {
     Answer,
     /// For the client; and the same at that block for ever: may be kept with a fixed block.
     DeterministicError,
-    /// The node's fault: another may do better. If none does, the client gets what the node said.
-    NodeFault(Fault),
-    /// The node wants rest; this is no ill health.
+    /// The upstream's fault: another may do better. If none does, the client gets what the upstream
+    /// said.
+    UpstreamFault(Fault),
+    /// The upstream wants rest; this is no ill health.
     RateLimited {
         /// For how long, if it said so.
         retry_after: Option<Duration>,
     },
-    /// This node does not know the method: another may.
+    /// This upstream does not know the method: another may.
     Unsupported,
     /// The sent transaction is in the pool already: success with its hash.
     AlreadyKnown,
@@ -70,18 +71,18 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the node has answered the call, so that no other one is to be asked.
+    /// Whether the upstream has answered the call, so that no other one is to be asked.
     pub fn is_answer(self) -> bool {
         match self {
             Self::Answer | Self::DeterministicError | Self::AlreadyKnown | Self::NonceTooLow => {
                 true
             }
-            Self::NodeFault(_) | Self::RateLimited { .. } | Self::Unsupported => false,
+            Self::UpstreamFault(_) | Self::RateLimited { .. } | Self::Unsupported => false,
         }
     }
 }
 
-/// How a node failed a call.
+/// How an upstream failed a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// No connection could be made.
@@ -106,20 +107,20 @@ pub enum Fault {
     Refused,
 }
 
-/// Whether a fault speaks against the node.
+/// Whether a fault speaks against the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
     /// It does.
     Always,
-    /// Only if another node then did better: a call can be such that every node fails it, and a
-    /// client that repeats it must not be able to take them all out.
+    /// Only if another upstream then did better: a call can be such that every upstream fails it,
+    /// and a client that repeats it must not be able to take them all out.
     IfOtherDoesBetter,
-    /// It does not: nodes differ in what they hold and allow.
+    /// It does not: upstreams differ in what they hold and allow.
     None,
 }
 
 impl Fault {
-    /// Whether it speaks against the node.
+    /// Whether it speaks against the upstream.
     pub fn blame(self) -> Blame {
         match self {
             Self::Connect | Self::Closed | Self::Timeout | Self::Malformed | Self::Http => {
@@ -147,11 +148,11 @@ impl Fault {
     }
 }
 
-/// What a call to a node came to, judged.
+/// What a call to an upstream came to, judged.
 pub fn classify(heard: &Heard<'_>) -> Verdict {
     match *heard {
         Heard::Result => Verdict::Answer,
-        Heard::Broken(fault) => Verdict::NodeFault(fault),
+        Heard::Broken(fault) => Verdict::UpstreamFault(fault),
         Heard::Http { status, retry_after } => classify_http(status, retry_after),
         Heard::Error { status: 429, retry_after, .. }
         | Heard::Error {
@@ -174,11 +175,11 @@ fn classify_http(status: u16, retry_after: Option<Duration>) -> Verdict {
     match status {
         429 => Verdict::RateLimited { retry_after },
         503 if retry_after.is_some() => Verdict::RateLimited { retry_after },
-        401..=403 => Verdict::NodeFault(Fault::Refused),
-        413 => Verdict::NodeFault(Fault::Limit),
+        401..=403 => Verdict::UpstreamFault(Fault::Refused),
+        413 => Verdict::UpstreamFault(Fault::Limit),
         // A success or redirect that is no answer: an HTML page with status 200, a login form.
-        100..=399 => Verdict::NodeFault(Fault::Malformed),
-        _ => Verdict::NodeFault(Fault::Http),
+        100..=399 => Verdict::UpstreamFault(Fault::Malformed),
+        _ => Verdict::UpstreamFault(Fault::Http),
     }
 }
 
@@ -224,11 +225,11 @@ impl Meaning {
         match self {
             Self::Answer => Verdict::Answer,
             Self::Revert => Verdict::DeterministicError,
-            Self::Internal => Verdict::NodeFault(Fault::Internal),
-            Self::MissingState => Verdict::NodeFault(Fault::MissingState),
-            Self::NotSynced => Verdict::NodeFault(Fault::NotSynced),
-            Self::Limit => Verdict::NodeFault(Fault::Limit),
-            Self::Refused => Verdict::NodeFault(Fault::Refused),
+            Self::Internal => Verdict::UpstreamFault(Fault::Internal),
+            Self::MissingState => Verdict::UpstreamFault(Fault::MissingState),
+            Self::NotSynced => Verdict::UpstreamFault(Fault::NotSynced),
+            Self::Limit => Verdict::UpstreamFault(Fault::Limit),
+            Self::Refused => Verdict::UpstreamFault(Fault::Refused),
             Self::RateLimited => Verdict::RateLimited { retry_after },
             Self::Unsupported => Verdict::Unsupported,
             Self::AlreadyKnown => Verdict::AlreadyKnown,

@@ -1,7 +1,7 @@
 //! Closed sets: enums of which each value has a word, in configuration, metrics or status.
 
-/// Declares an enum with `ALL` its values in order, `index` into arrays of `ALL.len()` elements, and
-/// `as_str` for the word.
+/// Declares an enum with `ALL` its values in order, `index` into arrays of `ALL.len()` elements,
+/// and `as_str` for the word.
 macro_rules! closed_set {
     ($(#[$meta:meta])* $vis:vis enum $Type:ident {
         $($(#[$value_meta:meta])* $Value:ident = $word:literal,)+

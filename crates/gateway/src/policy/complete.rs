@@ -1,10 +1,11 @@
-//! Whether a response may lack logs, receipts or a transaction that its blocks have, and what follows.
+//! Whether a response may lack logs, receipts or a transaction that its blocks have, and what
+//! follows.
 //!
-//! A node that announces a block before it has indexed it answers `[]`; a provider with several nodes
-//! behind one address clamps a range to the node that answers; a pruned node leaves out what it has
-//! dropped. Such a response looks like any other. [`of_logs`], [`of_receipts`] and [`of_transaction`]
-//! compare it with the headers (`contents`). [`Opinions`] says whether another node is asked first,
-//! and [`keep`] whether the cache keeps it.
+//! An upstream that announces a block before it has indexed it answers `[]`; a provider with
+//! several upstreams behind one address clamps a range to the upstream that answers; a pruned
+//! upstream leaves out what it has dropped. Such a response looks like any other. [`of_logs`],
+//! [`of_receipts`] and [`of_transaction`] compare it with the headers (`contents`). [`Opinions`]
+//! says whether another upstream is asked first, and [`keep`] whether the cache keeps it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,17 +22,17 @@ use crate::policy::heads::{ChainView, Hash};
 #[cfg(test)]
 mod tests;
 
-/// A block is young for this long after its header came: nodes may still index it. Nodes that index
-/// late are some seconds late.
+/// A block is young for this long after its header came: upstreams may still index it. Upstreams
+/// that index late are some seconds late.
 pub const YOUNG_FOR: Duration = Duration::from_secs(6);
 /// A block without a known header is young within so many blocks of the head.
 pub const YOUNG_BLOCKS: u64 = 16;
-/// How long the cache keeps a response that no node contradicts but a header does. Short enough that
-/// logs are served within a second of being indexed, long enough that a poll costs few calls.
+/// How long the cache keeps a response that no upstream contradicts but a header does. Short enough
+/// that logs are served within a second of being indexed, long enough that a poll costs few calls.
 pub const BRIEF: Duration = Duration::from_millis(300);
-/// How long a node's shown depth is believed: its operator may let it prune more.
+/// How long an upstream's shown depth is believed: its operator may let it prune more.
 const DEPTH_AGE_MAX: Duration = Duration::from_secs(600);
-/// By how many blocks the view may be behind the node whose depth is measured.
+/// By how many blocks the view may be behind the upstream whose depth is measured.
 const DEPTH_MARGIN: u64 = 16;
 
 /// What speaks against a response.
@@ -41,7 +42,7 @@ pub enum Doubt {
     None,
     /// The bloom filter of an old block matches. It often does by chance.
     Bloom,
-    /// Nothing shows that the node has history as old as this.
+    /// Nothing shows that the upstream has history as old as this.
     Unproven,
     /// A young block may have more: its bloom filter matches, or its header is not known.
     Young,
@@ -49,14 +50,14 @@ pub enum Doubt {
     Missing,
 }
 
-/// How far the responding node and the clock allow to judge.
+/// How far the responding upstream and the clock allow to judge.
 #[derive(Debug, Clone, Copy)]
 pub struct Judging<'a> {
     /// The served chain.
     pub view: &'a ChainView,
     /// Its headers.
     pub headers: &'a Headers,
-    /// How far below the head the node has shown logs.
+    /// How far below the head the upstream has shown logs.
     pub depth: u64,
     /// Now.
     pub now: Duration,
@@ -81,13 +82,13 @@ pub enum Span {
 pub struct LogsFound {
     /// What speaks against it.
     pub doubt: Doubt,
-    /// How far below the head the node has shown logs with it.
+    /// How far below the head the upstream has shown logs with it.
     pub depth: Option<u64>,
     /// It has logs of a block whose bloom filter excludes them.
     pub blooms_unfilled: bool,
 }
 
-/// Judges the logs that a node gave for a filter.
+/// Judges the logs that an upstream gave for a filter.
 pub fn of_logs(wanted: &Wanted, span: Span, response: &[u8], judging: Judging<'_>) -> LogsFound {
     let Judging { view, headers, .. } = judging;
     let named = response_blocks(ResponseBlock::ElementMembers, response);
@@ -165,7 +166,7 @@ fn of_range(
 }
 
 impl Judging<'_> {
-    /// Whether the node has shown logs as old as a block.
+    /// Whether the upstream has shown logs as old as a block.
     fn has_depth(&self, number: u64) -> bool {
         let below = self.view.head.map_or(0, |head| head.number.saturating_sub(number));
         self.depth > 0 && below + DEPTH_MARGIN <= self.depth
@@ -188,8 +189,8 @@ fn blocks_of(logs: &[u8]) -> BTreeSet<u64> {
     walk::elements(logs).filter_map(number).collect()
 }
 
-/// Judges the receipts that a node gave for a block: by its hash, or by a height whose hash the view
-/// has. A height that is older than that has no hash here.
+/// Judges the receipts that an upstream gave for a block: by its hash, or by a height whose hash
+/// the view has. A height that is older than that has no hash here.
 pub fn of_receipts(
     hash: Option<Hash>,
     by_height: bool,
@@ -203,7 +204,7 @@ pub fn of_receipts(
         Some((Some(_), _)) if count == 0 => Doubt::Missing,
         Some((Some(due), block)) if count < due => judging.of_block(None, block),
         Some((Some(_), _)) => Doubt::None,
-        // No such block, as far as the node knows.
+        // No such block, as far as the upstream knows.
         _ if count > 0 || response == b"null" => Doubt::None,
         Some((None, block)) => judging.of_block(None, block),
         // An old height, or a hash that may be newer than all that is known.
@@ -220,7 +221,7 @@ pub fn of_transaction(hash: &[u8], judging: Judging<'_>) -> Doubt {
     if mined { Doubt::Missing } else { Doubt::None }
 }
 
-/// A doubted response, so that it can be compared with those of other nodes.
+/// A doubted response, so that it can be compared with those of other upstreams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opinion {
     /// What speaks against it.
@@ -247,10 +248,10 @@ impl Opinion {
     }
 }
 
-/// What several nodes said to one call, each of it doubted.
+/// What several upstreams said to one call, each of it doubted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Opinions {
-    /// The one with the most items, and how many nodes share it.
+    /// The one with the most items, and how many upstreams share it.
     best: Option<(Opinion, usize)>,
 }
 
@@ -260,16 +261,16 @@ pub enum Trust {
     /// Nothing speaks against it.
     #[default]
     Whole,
-    /// A second node gave the same for an old block.
+    /// A second upstream gave the same for an old block.
     Agreed,
-    /// All nodes that could be asked were, and none has more.
+    /// All upstreams that could be asked were, and none has more.
     Unopposed,
-    /// Other nodes were not asked, or it lacks something for certain.
+    /// Other upstreams were not asked, or it lacks something for certain.
     Doubted,
 }
 
 impl Opinions {
-    /// Adds what a node said.
+    /// Adds what an upstream said.
     pub fn add(&mut self, opinion: Opinion) {
         self.best = Some(match self.best {
             Some((best, count)) if best.items == opinion.items && best.digest == opinion.digest => {
@@ -286,13 +287,13 @@ impl Opinions {
         most > 0 && walk::elements(response).count() < most
     }
 
-    /// Whether the response with the most items is believed without asking further nodes.
+    /// Whether the response with the most items is believed without asking further upstreams.
     pub fn suffice(&self) -> bool {
         matches!(self.best, Some((Opinion { doubt: Doubt::Bloom, .. }, 2..)))
     }
 
-    /// The trust in the response with the most items once no more nodes are asked. `all_asked` is
-    /// true if there was no other to ask.
+    /// The trust in the response with the most items once no more upstreams are asked. `all_asked`
+    /// is true if there was no other to ask.
     pub fn trust(&self, all_asked: bool) -> Trust {
         match self.best {
             None => Trust::Whole,
@@ -331,7 +332,7 @@ pub fn keep(trust: Trust, same_since: Option<Duration>, now: Duration) -> Keep {
     }
 }
 
-/// How far below the head a node has shown logs.
+/// How far below the head an upstream has shown logs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Depth {
     blocks: u64,
@@ -339,7 +340,7 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// The node has shown logs so many blocks below the head.
+    /// The upstream has shown logs so many blocks below the head.
     pub fn shown(&mut self, blocks: u64, now: Duration) {
         if blocks >= self.blocks || now >= self.until {
             *self = Depth { blocks, until: now + DEPTH_AGE_MAX };

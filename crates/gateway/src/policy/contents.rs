@@ -1,7 +1,7 @@
 //! What the headers of recent blocks say about their logs and transactions.
 //!
-//! Nodes announce a block before they have indexed its logs and receipts. A header cannot be late:
-//! its bloom filter and its transactions show whether a response about the block can be whole
+//! Upstreams announce a block before they have indexed its logs and receipts. A header cannot be
+//! late: its bloom filter and its transactions show whether a response about the block can be whole
 //! (`policy/complete.rs`). [`Headers`] keeps this of the newest blocks of one chain.
 
 use std::collections::{HashMap, VecDeque};

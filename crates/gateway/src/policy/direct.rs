@@ -64,7 +64,7 @@ pub enum ShareOf {
 /// What becomes of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Nodes of this group take it; by chain, the group's index. A chain without a group of the
+    /// Upstreams of this group take it; by chain, the group's index. A chain without a group of the
     /// name is not meant by the rule.
     Group(Vec<Option<usize>>),
     /// It is refused with this HTTP status and message.

@@ -1,34 +1,36 @@
-//! The head of a chain as several nodes show it, and what of the past may still change.
+//! The head of a chain as several upstreams show it, and what of the past may still change.
 //!
 //! One [`HeadTracker`] per chain is fed with polls and gives an immutable [`ChainView`]. It sends
-//! nothing: headers that it lacks are asked for by effect ([`Step::asks`]). Parts: `heads/node.rs`
-//! links one node's blocks, `heads/plausible.rs` doubts heads, `heads/elect.rs` chooses among nodes,
-//! `heads/finality.rs` says what no reorg may undo, `heads/view.rs` is what readers see.
+//! nothing: headers that it lacks are asked for by effect ([`Step::asks`]). Parts:
+//! `heads/upstream.rs` links one upstream's blocks, `heads/plausible.rs` doubts heads,
+//! `heads/elect.rs` chooses among upstreams, `heads/finality.rs` says what no reorg may undo,
+//! `heads/view.rs` is what readers see.
 //!
 //! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::missed`] per poll,
-//! [`HeadTracker::header`] per answered ask; after a step that says `changed`, [`HeadTracker::view`].
-//! When the nodes change: [`HeadTracker::settle_for`], then [`HeadTracker::begin`] per node that did.
+//! [`HeadTracker::header`] per answered ask; after a step that says `changed`,
+//! [`HeadTracker::view`]. When the upstreams change: [`HeadTracker::settle_for`], then
+//! [`HeadTracker::begin`] per upstream that did.
 
 use std::time::Duration;
 
 mod branch;
 mod elect;
 mod finality;
-mod node;
 mod plausible;
 #[cfg(test)]
 mod tests;
+mod upstream;
 mod view;
 
 use branch::Branch;
 use elect::{Elected, Witnesses, elect, witnesses};
-use node::{Linked, NodeChain, asks_of};
+use upstream::{Linked, UpstreamChain, asks_of};
 use view::ReorgLog;
 
 pub use finality::FINALITY_POLLS;
-pub use node::{ASK_AGAIN, ASKS_MAX, FILL_BLOCKS};
 pub use plausible::CLAIM_POLLS_CONTESTED;
-pub use view::{ChainView, NodeView, REORG_MARKS_MAX};
+pub use upstream::{ASK_AGAIN, ASKS_MAX, FILL_BLOCKS};
+pub use view::{ChainView, REORG_MARKS_MAX, UpstreamView};
 
 /// A block hash.
 pub type Hash = [u8; 32];
@@ -42,7 +44,7 @@ pub struct Head {
     pub hash: Hash,
 }
 
-/// What one poll of a node showed.
+/// What one poll of an upstream showed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadSeen {
     /// Height of its head.
@@ -55,11 +57,11 @@ pub struct HeadSeen {
     pub finalized: Option<u64>,
 }
 
-/// A header wanted from a node: answer with [`HeadTracker::header`].
+/// A header wanted from an upstream: answer with [`HeadTracker::header`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// Index of the node.
-    pub node: usize,
+    /// Index of the upstream.
+    pub upstream: usize,
     /// Height of the header.
     pub number: u64,
 }
@@ -67,30 +69,32 @@ pub struct Ask {
 /// Where the finalized height comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finality {
-    /// The nodes name it; while they do not, nothing is final.
-    FromNodes,
-    /// The nodes name it; on a chain whose nodes never named one, head minus so many blocks.
-    FromNodesOr(u64),
-    /// Head minus so many blocks: for chains whose nodes name none.
+    /// The upstreams name it; while they do not, nothing is final.
+    FromUpstreams,
+    /// The upstreams name it; on a chain whose upstreams never named one, head minus so many
+    /// blocks.
+    FromUpstreamsOr(u64),
+    /// Head minus so many blocks: for chains whose upstreams name none.
     Depth(u64),
 }
 
 /// How the tracker judges. All values are per chain.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadSettings {
-    /// Recent blocks kept per node and for the served chain; at least the finality distance.
+    /// Recent blocks kept per upstream and for the served chain; at least the finality distance.
     pub window: usize,
     /// Where the finalized height comes from.
     pub finality: Finality,
-    /// Blocks that a node may be behind and still count as being at the head.
+    /// Blocks that an upstream may be behind and still count as being at the head.
     pub lag_max: u64,
     /// Blocks that a head may rise beyond what the block time allows without a second witness.
     pub jump_max: u64,
-    /// Depth up to which a lone node's branch change is believed at once.
+    /// Depth up to which a lone upstream's branch change is believed at once.
     pub rollback_max: u64,
-    /// Polls, per node that counts, for which a deeper rollback must persist without a second witness.
+    /// Polls, per upstream that counts, for which a deeper rollback must persist without a second
+    /// witness.
     pub rollback_polls: u32,
-    /// Polls missed in a row after which a node's head no longer counts.
+    /// Polls missed in a row after which an upstream's head no longer counts.
     pub missed_max: u32,
     /// Block time to start from; then it is measured.
     pub block_time: Duration,
@@ -98,22 +102,22 @@ pub struct HeadSettings {
 
 /// Two Ethereum epochs are 64 blocks; four times that, so that a late finality does not empty it.
 pub const WINDOW: usize = 256;
-/// A node polled just before a new block is one behind, and one more for slow import.
+/// An upstream polled just before a new block is one behind, and one more for slow import.
 pub const LAG_MAX: u64 = 2;
 /// More than a poll interval's blocks on the fastest chains (250 ms), less than a plausible lie.
 pub const JUMP_MAX: u64 = 64;
 /// Ethereum since the Merge has rarely seen more than 7 blocks (May 2022, the deepest known).
 pub const ROLLBACK_MAX: u64 = 8;
-/// Polls that a lone node must insist on a deeper rollback.
+/// Polls that a lone upstream must insist on a deeper rollback.
 pub const ROLLBACK_POLLS: u32 = 3;
 /// Polls missed before silence counts: one may be lost to a restart of the connection.
 pub const MISSED_MAX: u32 = 3;
-/// A node counts as rising for so many block times after its last new block.
+/// An upstream counts as rising for so many block times after its last new block.
 const FRESH_BLOCKS: u32 = 20;
 /// And at least this long, for chains of very short block times that pause now and then.
 const FRESH_MIN: Duration = Duration::from_secs(10);
-/// Bounds of the measured block time: below a millisecond nothing is measured, above an hour a chain
-/// is halted rather than slow.
+/// Bounds of the measured block time: below a millisecond nothing is measured, above an hour a
+/// chain is halted rather than slow.
 const BLOCK_TIME_MIN: Duration = Duration::from_millis(1);
 const BLOCK_TIME_MAX: Duration = Duration::from_secs(3600);
 
@@ -127,19 +131,19 @@ pub enum HeadEvent {
         /// Blocks dropped.
         depth: u64,
     },
-    /// A node's own branch changed above `fork`.
-    NodeReorg {
-        /// The node.
-        node: usize,
+    /// An upstream's own branch changed above `fork`.
+    UpstreamReorg {
+        /// The upstream.
+        upstream: usize,
         /// Highest block kept.
         fork: u64,
         /// Blocks dropped.
         depth: u64,
     },
-    /// A live node fell more than the allowed number of blocks behind.
-    NodeLagging {
-        /// The node.
-        node: usize,
+    /// A live upstream fell more than the allowed number of blocks behind.
+    UpstreamLagging {
+        /// The upstream.
+        upstream: usize,
         /// Blocks behind.
         lag: u64,
     },
@@ -150,10 +154,10 @@ pub enum HeadEvent {
         /// Now.
         to: u64,
     },
-    /// A node claims a head that nobody confirms and the block time does not allow.
+    /// An upstream claims a head that nobody confirms and the block time does not allow.
     HeadImplausible {
-        /// The node.
-        node: usize,
+        /// The upstream.
+        upstream: usize,
         /// The claimed height.
         number: u64,
     },
@@ -170,15 +174,15 @@ pub struct Step {
     pub changed: bool,
 }
 
-/// Tracks one chain over its nodes.
+/// Tracks one chain over its upstreams.
 #[derive(Debug)]
 pub struct HeadTracker {
     settings: HeadSettings,
-    nodes: Vec<NodeChain>,
-    views: Vec<NodeView>,
+    upstreams: Vec<UpstreamChain>,
+    views: Vec<UpstreamView>,
     canonical: Branch,
     head: Option<Head>,
-    /// The head last served, also while no node vouches for one: it is the floor for the next.
+    /// The head last served, also while no upstream vouches for one: it is the floor for the next.
     floor: Option<Head>,
     head_since: Duration,
     head_seq: u64,
@@ -193,12 +197,12 @@ pub struct HeadTracker {
 }
 
 impl HeadTracker {
-    /// A tracker of `node_count` nodes of one chain.
-    pub fn new(settings: HeadSettings, node_count: usize) -> Self {
+    /// A tracker of `upstream_count` upstreams of one chain.
+    pub fn new(settings: HeadSettings, upstream_count: usize) -> Self {
         Self {
             settings,
-            nodes: (0..node_count).map(|_| NodeChain::default()).collect(),
-            views: vec![NodeView::default(); node_count],
+            upstreams: (0..upstream_count).map(|_| UpstreamChain::default()).collect(),
+            views: vec![UpstreamView::default(); upstream_count],
             canonical: Branch::default(),
             head: None,
             floor: None,
@@ -214,77 +218,77 @@ impl HeadTracker {
         }
     }
 
-    /// Goes by other settings from now on, with room for `node_count` nodes at least. What is known
-    /// of the chain stays.
-    pub fn settle_for(&mut self, settings: HeadSettings, node_count: usize) {
+    /// Goes by other settings from now on, with room for `upstream_count` upstreams at least. What
+    /// is known of the chain stays.
+    pub fn settle_for(&mut self, settings: HeadSettings, upstream_count: usize) {
         self.settings = settings;
-        let count = node_count.max(self.nodes.len());
-        self.nodes.resize_with(count, NodeChain::default);
-        self.views.resize(count, NodeView::default());
+        let count = upstream_count.max(self.upstreams.len());
+        self.upstreams.resize_with(count, UpstreamChain::default);
+        self.views.resize(count, UpstreamView::default());
     }
 
-    /// Another node than before has this index from now on, or none: nothing is known of it. Views say
-    /// by its mark that they are about this one.
-    pub fn begin(&mut self, node: usize, mark: u64) {
-        self.nodes[node] = NodeChain::default();
-        self.views[node] = NodeView { mark, ..NodeView::default() };
+    /// Another upstream than before has this index from now on, or none: nothing is known of it.
+    /// Views say by its mark that they are about this one.
+    pub fn begin(&mut self, upstream: usize, mark: u64) {
+        self.upstreams[upstream] = UpstreamChain::default();
+        self.views[upstream] = UpstreamView { mark, ..UpstreamView::default() };
     }
 
-    /// A poll of `node` was answered.
-    pub fn observe(&mut self, node: usize, now: Duration, seen: HeadSeen) -> Step {
+    /// A poll of `upstream` was answered.
+    pub fn observe(&mut self, upstream: usize, now: Duration, seen: HeadSeen) -> Step {
         let mut step = Step::default();
         self.polls += 1;
-        let chain = &mut self.nodes[node];
+        let chain = &mut self.upstreams[upstream];
         if let Some(finalized) = seen.finalized {
             chain.finalized = Some(finalized);
             chain.finalized_max = chain.finalized_max.max(Some(finalized));
         }
-        if self.plausible(node, now, &seen, &mut step.events) {
-            let linked = self.nodes[node].link(now, &seen, self.settings.window);
-            self.linked(node, linked, &mut step);
-            self.walk(node, now, &mut step);
-            self.ask_fill(node, &mut step);
+        if self.plausible(upstream, now, &seen, &mut step.events) {
+            let linked = self.upstreams[upstream].link(now, &seen, self.settings.window);
+            self.linked(upstream, linked, &mut step);
+            self.walk(upstream, now, &mut step);
+            self.ask_fill(upstream, &mut step);
         }
-        self.heard(node);
-        self.settle(now, Some(node), true, &mut step);
+        self.heard(upstream);
+        self.settle(now, Some(upstream), true, &mut step);
         step
     }
 
-    /// A poll of `node` failed or was refused.
-    pub fn missed(&mut self, node: usize, now: Duration) -> Step {
+    /// A poll of `upstream` failed or was refused.
+    pub fn missed(&mut self, upstream: usize, now: Duration) -> Step {
         let mut step = Step::default();
-        let chain = &mut self.nodes[node];
+        let chain = &mut self.upstreams[upstream];
         chain.missed = chain.missed.saturating_add(1);
         self.settle(now, None, false, &mut step);
         step
     }
 
-    /// Headers asked of `node` will not come, as far as they have not: its next poll asks again.
-    /// Without this call they are waited for, for [`ASK_AGAIN`].
-    pub fn unanswered(&mut self, node: usize) {
-        self.nodes[node].forget_asks();
+    /// Headers asked of `upstream` will not come, as far as they have not: its next poll asks
+    /// again. Without this call they are waited for, for [`ASK_AGAIN`].
+    pub fn unanswered(&mut self, upstream: usize) {
+        self.upstreams[upstream].forget_asks();
     }
 
-    /// A header asked of `node` arrived.
+    /// A header asked of `upstream` arrived.
     pub fn header(
         &mut self,
-        node: usize,
+        upstream: usize,
         now: Duration,
         number: u64,
         hash: Hash,
         parent: Hash,
     ) -> Step {
         let mut step = Step::default();
-        let wanted = self.nodes[node].fill_wanted();
-        self.nodes[node].header(number, hash, parent, self.settings.window);
+        let wanted = self.upstreams[upstream].fill_wanted();
+        self.upstreams[upstream].header(number, hash, parent, self.settings.window);
         if wanted == Some(number) {
-            self.ask_fill(node, &mut step);
+            self.ask_fill(upstream, &mut step);
         }
-        self.walk(node, now, &mut step);
-        self.heard(node);
-        self.settle(now, Some(node), false, &mut step);
+        self.walk(upstream, now, &mut step);
+        self.heard(upstream);
+        self.settle(now, Some(upstream), false, &mut step);
         let bottom = self.canonical.bottom();
-        self.canonical.deepen(&self.nodes[node].branch);
+        self.canonical.deepen(&self.upstreams[upstream].branch);
         // What is known below the head counts too: readers compare hashes there.
         step.changed |= self.canonical.bottom() != bottom;
         step
@@ -296,10 +300,10 @@ impl HeadTracker {
             head: self.head,
             floor: self.floor.map(|head| head.number),
             finalized: self.finalized,
-            finalized_by_nodes: self.named_by_nodes(),
+            finalized_by_upstreams: self.named_by_upstreams(),
             generation: self.generation,
             head_seq: self.head_seq,
-            nodes: self.views.clone(),
+            upstreams: self.views.clone(),
             window_bottom: self.canonical.bottom(),
             window: self.canonical.hashes().collect(),
             reorgs: self.reorgs.clone(),
@@ -311,19 +315,19 @@ impl HeadTracker {
         self.block_time
     }
 
-    /// A node that answers counts again. One that was silent for long must first show how its head
-    /// follows from what is known of it: its former head is no news.
-    fn heard(&mut self, node: usize) {
-        let chain = &mut self.nodes[node];
+    /// An upstream that answers counts again. One that was silent for long must first show how its
+    /// head follows from what is known of it: its former head is no news.
+    fn heard(&mut self, upstream: usize) {
+        let chain = &mut self.upstreams[upstream];
         if chain.missed < self.settings.missed_max || chain.is_linked() {
             chain.missed = 0;
         }
     }
 
-    fn walk(&mut self, node: usize, now: Duration, step: &mut Step) {
-        // Taken out, so that the other nodes' blocks can be read meanwhile.
-        let mut chain = std::mem::take(&mut self.nodes[node]);
-        let others = &self.nodes;
+    fn walk(&mut self, upstream: usize, now: Duration, step: &mut Step) {
+        // Taken out, so that the other upstreams' blocks can be read meanwhile.
+        let mut chain = std::mem::take(&mut self.upstreams[upstream]);
+        let others = &self.upstreams;
         let known = |number: u64, hash: Hash| {
             let below = number.checked_sub(1)?;
             others
@@ -331,29 +335,29 @@ impl HeadTracker {
                 .find(|other| other.branch.get(number) == Some(hash))
                 .and_then(|other| other.branch.get(below))
         };
-        let ask = asks_of(node, &mut step.asks);
+        let ask = asks_of(upstream, &mut step.asks);
         let linked = chain.walk(now, self.settings.window, known, ask);
-        self.nodes[node] = chain;
-        self.linked(node, linked, step);
+        self.upstreams[upstream] = chain;
+        self.linked(upstream, linked, step);
     }
 
-    /// Asks for the next header below a young branch, unless another node's blocks tell it.
-    fn ask_fill(&mut self, node: usize, step: &mut Step) {
-        if self.nodes[node].fill_wanted().is_none() {
+    /// Asks for the next header below a young branch, unless another upstream's blocks tell it.
+    fn ask_fill(&mut self, upstream: usize, step: &mut Step) {
+        if self.upstreams[upstream].fill_wanted().is_none() {
             return;
         }
-        let mut chain = std::mem::take(&mut self.nodes[node]);
-        for other in &self.nodes {
+        let mut chain = std::mem::take(&mut self.upstreams[upstream]);
+        for other in &self.upstreams {
             chain.branch.deepen(&other.branch);
         }
         chain.end_fill_if_deep();
         if let Some(number) = chain.fill_wanted() {
-            step.asks.push(Ask { node, number });
+            step.asks.push(Ask { upstream, number });
         }
-        self.nodes[node] = chain;
+        self.upstreams[upstream] = chain;
     }
 
-    fn linked(&mut self, node: usize, linked: Linked, step: &mut Step) {
+    fn linked(&mut self, upstream: usize, linked: Linked, step: &mut Step) {
         let (fork, top) = match linked {
             Linked::No | Linked::Along => return,
             Linked::Changed { fork, top } => (fork, top),
@@ -361,7 +365,7 @@ impl HeadTracker {
             Linked::Apart { top } => (self.finalized.unwrap_or(0).min(top), top),
         };
         self.mark_reorg(fork);
-        step.events.push(HeadEvent::NodeReorg { node, fork, depth: top - fork });
+        step.events.push(HeadEvent::UpstreamReorg { upstream, fork, depth: top - fork });
     }
 
     fn mark_reorg(&mut self, fork: u64) {
@@ -370,13 +374,14 @@ impl HeadTracker {
     }
 
     /// Elects the head, moves the served chain, and brings the derived values up to date.
-    /// `spoke` is the node that was just heard, `polled` whether of its head.
+    /// `spoke` is the upstream that was just heard, `polled` whether of its head.
     fn settle(&mut self, now: Duration, spoke: Option<usize>, polled: bool, step: &mut Step) {
         let before = (self.head_seq, self.generation, self.finalized);
         let fresh = (self.block_time * FRESH_BLOCKS).max(FRESH_MIN);
         let settings = self.settings;
-        let witnesses = witnesses(&self.nodes, now, settings.missed_max, settings.lag_max, fresh);
-        let elected = elect(&self.nodes, &witnesses, self.floor);
+        let witnesses =
+            witnesses(&self.upstreams, now, settings.missed_max, settings.lag_max, fresh);
+        let elected = elect(&self.upstreams, &witnesses, self.floor);
         match elected {
             Some(elected) if self.allowed(&elected, &witnesses, spoke, polled) => {
                 self.serve(now, &elected, &mut step.events);
@@ -385,15 +390,15 @@ impl HeadTracker {
             Some(_) => self.set_head(self.floor),
             None => self.set_head(None),
         }
-        self.settle_finalized(&witnesses.nodes, polled, &mut step.events);
-        let views = self.node_views(&mut step.events);
+        self.settle_finalized(&witnesses.upstreams, polled, &mut step.events);
+        let views = self.upstream_views(&mut step.events);
         step.changed =
             before != (self.head_seq, self.generation, self.finalized) || views != self.views;
         self.views = views;
     }
 
-    /// Whether the elected head may be served: it extends the present one, or there is evidence that
-    /// the present one is gone.
+    /// Whether the elected head may be served: it extends the present one, or there is evidence
+    /// that the present one is gone.
     fn allowed(
         &mut self,
         elected: &Elected,
@@ -404,27 +409,31 @@ impl HeadTracker {
         let Some(floor) = self.floor else {
             return true;
         };
-        let winner = &self.nodes[elected.node];
+        let winner = &self.upstreams[elected.upstream];
         // Of three and more that all differ, one alone proves nothing: the others are on their way.
         let alone = witnesses.live >= 3 && elected.support < 2;
         let apart = winner.branch.bottom() > floor.number;
         let above = elected.head.number >= floor.number;
         let extends = above && (winner.holds(floor.number, floor.hash) || apart);
-        let held =
-            witnesses.nodes.iter().any(|&node| self.nodes[node].holds(floor.number, floor.hash));
+        let held = witnesses
+            .upstreams
+            .iter()
+            .any(|&upstream| self.upstreams[upstream].holds(floor.number, floor.hash));
         let depth = self
             .canonical
             .fork(&winner.branch, elected.head.number.min(floor.number))
             .map(|fork| floor.number - fork);
-        // A lower head on the same branch is no reorg: a node that held the served head went silent.
+        // A lower head on the same branch is no reorg: an upstream that held the served head went
+        // silent.
         let behind = self.canonical.get(elected.head.number) == Some(elected.head.hash);
         let shallow = depth.is_some_and(|depth| depth <= self.settings.rollback_max);
         let backed = elected.own_head && elected.support >= 2;
-        // That others went silent says nothing against the head that they held: the lone node must
-        // have said just now what its head is, and not a head that is still being linked.
-        let insists = spoke == Some(elected.node) && winner.is_linked();
-        // While a node holds the served head, others that never did and stand below it on another
-        // branch may be on their way over it: the branch that replaces it soon reaches above it.
+        // That others went silent says nothing against the head that they held: the lone upstream
+        // must have said just now what its head is, and not a head that is still being linked.
+        let insists = spoke == Some(elected.upstream) && winner.is_linked();
+        // While an upstream holds the served head, others that never did and stand below it on
+        // another branch may be on their way over it: the branch that replaces it soon reaches
+        // above it.
         let gone = !held || winner.has_dropped(floor.hash);
         let by_two = backed && !behind && (above || gone);
         let by_one = elected.own_head && above && shallow && !held && insists;
@@ -439,7 +448,7 @@ impl HeadTracker {
             return false;
         }
         self.rollback_polls += u32::from(polled);
-        let wanted = self.settings.rollback_polls * witnesses.nodes.len() as u32;
+        let wanted = self.settings.rollback_polls * witnesses.upstreams.len() as u32;
         let persisted = self.rollback_polls >= wanted;
         if persisted {
             self.rollback_polls = 0;
@@ -449,8 +458,8 @@ impl HeadTracker {
 
     /// Makes the elected head the served one.
     fn serve(&mut self, now: Duration, elected: &Elected, events: &mut Vec<HeadEvent>) {
-        let Elected { head, node, .. } = *elected;
-        let branch = &self.nodes[node].branch;
+        let Elected { head, upstream, .. } = *elected;
+        let branch = &self.upstreams[upstream].branch;
         let former = self.floor;
         let fork = self.canonical.fork(branch, head.number);
         let mut dropped = None;
@@ -509,24 +518,24 @@ impl HeadTracker {
         }
     }
 
-    fn node_views(&self, events: &mut Vec<HeadEvent>) -> Vec<NodeView> {
-        let view = |(node, chain): (usize, &NodeChain)| {
-            let mark = self.views[node].mark;
+    fn upstream_views(&self, events: &mut Vec<HeadEvent>) -> Vec<UpstreamView> {
+        let view = |(upstream, chain): (usize, &UpstreamChain)| {
+            let mark = self.views[upstream].mark;
             let live = chain.missed < self.settings.missed_max && chain.head.is_some();
             let (Some(own), Some(served)) = (chain.head, self.head) else {
-                return NodeView { mark, head: chain.head, live, ..NodeView::default() };
+                return UpstreamView { mark, head: chain.head, live, ..UpstreamView::default() };
             };
             let lower = own.min(served.number);
-            // Below the window nobody can tell, so a node that far behind counts as elsewhere.
+            // Below the window nobody can tell, so an upstream that far behind counts as elsewhere.
             let hash = self.canonical.get(lower);
             let consistent =
                 hash.is_some() && chain.branch.get(lower) == hash && chain.is_explained();
             let lag = served.number - lower;
             let lagging = lag > self.settings.lag_max;
-            if live && lagging && self.views[node].lag <= self.settings.lag_max {
-                events.push(HeadEvent::NodeLagging { node, lag });
+            if live && lagging && self.views[upstream].lag <= self.settings.lag_max {
+                events.push(HeadEvent::UpstreamLagging { upstream, lag });
             }
-            NodeView {
+            UpstreamView {
                 mark,
                 head: chain.head,
                 lag,
@@ -535,6 +544,6 @@ impl HeadTracker {
                 at_head: live && consistent && !lagging,
             }
         };
-        self.nodes.iter().enumerate().map(view).collect()
+        self.upstreams.iter().enumerate().map(view).collect()
     }
 }

@@ -1,8 +1,9 @@
-//! Whether a node may be called: one state machine per node, and what a group does when none may.
+//! Whether an upstream may be called: one state machine per upstream, and what a group does when
+//! none may.
 //!
 //! Inputs are outcomes of calls, polls and probes; lag comes from `heads`. It starts no probe and
-//! keeps no clock: the caller asks [`NodeHealth::probe_due`]. Which reply counts as which fault is
-//! decided in `classify`.
+//! keeps no clock: the caller asks [`UpstreamHealth::probe_due`]. Which reply counts as which fault
+//! is decided in `classify`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,38 +19,38 @@ mod tests;
 /// Parts of the sliding window; finer parts would follow the edge more closely, at more cost.
 const WINDOW_PARTS: usize = 10;
 
-/// Methods remembered per node as unknown to it; one beyond replaces the one that ends first.
+/// Methods remembered per upstream as unknown to it; one beyond replaces the one that ends first.
 pub const UNSUPPORTED_MAX: usize = 256;
 
-/// First rest of a node that is over its rate limit and does not say for how long. It doubles with
-/// each refusal up to [`HealthSettings::pause`], and begins anew after an answered call, so that a node
-/// that refuses some calls is used for the others.
+/// First rest of an upstream that is over its rate limit and does not say for how long. It doubles
+/// with each refusal up to [`HealthSettings::pause`], and begins anew after an answered call, so
+/// that an upstream that refuses some calls is used for the others.
 const REST_MIN: Duration = Duration::from_millis(50);
 
-/// When a node is taken out and when it comes back; see `config::health::Health` for the keys.
+/// When an upstream is taken out and when it comes back; see `config::health::Health` for the keys.
 #[derive(Debug, Clone, Copy)]
 pub struct HealthSettings {
-    /// Failures in a row that take a node out, of calls or of polls; at least 1.
+    /// Failures in a row that take an upstream out, of calls or of polls; at least 1.
     pub failures_max: u32,
     /// Length of the sliding window.
     pub window: Duration,
     /// Calls within the window below which the share is not judged.
     pub window_calls_min: u32,
-    /// Share of failed calls in the window that takes a node out.
+    /// Share of failed calls in the window that takes an upstream out.
     pub failure_share_max: f64,
     /// First time out.
     pub backoff_min: Duration,
     /// Longest time out.
     pub backoff_max: Duration,
-    /// Longest rest of a node that is over its rate limit and does not say for how long.
+    /// Longest rest of an upstream that is over its rate limit and does not say for how long.
     pub pause: Duration,
-    /// Longest rest that a node may ask for.
+    /// Longest rest that an upstream may ask for.
     pub pause_max: Duration,
 }
 
-/// Whether a node may be called.
+/// Whether an upstream may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NodeState {
+pub enum HealthState {
     /// Yes.
     Healthy,
     /// It is behind the others: only if nobody is at the head.
@@ -118,9 +119,9 @@ impl fmt::Display for Why {
     }
 }
 
-/// One node's health.
+/// One upstream's health.
 #[derive(Debug, Clone)]
-pub struct NodeHealth {
+pub struct UpstreamHealth {
     settings: HealthSettings,
     phase: Phase,
     paused_until: Duration,
@@ -131,7 +132,8 @@ pub struct NodeHealth {
     unanswered: bool,
     calls_failed: u32,
     polls_failed: u32,
-    /// Last time out, kept after readmission so that a node that keeps failing stays out longer.
+    /// Last time out, kept after readmission so that an upstream that keeps failing stays out
+    /// longer.
     backoff: Duration,
     healthy_since: Duration,
     ejected: Duration,
@@ -149,8 +151,8 @@ enum Phase {
     Probing,
 }
 
-impl NodeHealth {
-    /// A node is healthy until it shows otherwise; whether it has a head is judged by `heads`.
+impl UpstreamHealth {
+    /// An upstream is healthy until it shows otherwise; whether it has a head is judged by `heads`.
     pub fn new(settings: HealthSettings) -> Self {
         Self {
             settings,
@@ -176,19 +178,19 @@ impl NodeHealth {
     // Queries.
 
     /// Whether it may be called now.
-    pub fn state(&self, now: Duration) -> NodeState {
+    pub fn state(&self, now: Duration) -> HealthState {
         match self.phase {
-            Phase::Ejected { until } => NodeState::Ejected { until },
-            Phase::Probing | Phase::Suspected => NodeState::Probing,
+            Phase::Ejected { until } => HealthState::Ejected { until },
+            Phase::Probing | Phase::Suspected => HealthState::Probing,
             Phase::Healthy if now < self.paused_until => {
-                NodeState::Paused { until: self.paused_until }
+                HealthState::Paused { until: self.paused_until }
             }
-            Phase::Healthy if self.lagging => NodeState::Lagging,
-            Phase::Healthy => NodeState::Healthy,
+            Phase::Healthy if self.lagging => HealthState::Lagging,
+            Phase::Healthy => HealthState::Healthy,
         }
     }
 
-    /// End of the last rest that the node asked for or was given.
+    /// End of the last rest that the upstream asked for or was given.
     pub fn paused_until(&self) -> Duration {
         self.paused_until
     }
@@ -205,7 +207,7 @@ impl NodeHealth {
     }
 
     /// The same once it has been out for the shortest time, however long it is out for: for when no
-    /// other node can be used, so that one which answers again need not be waited for.
+    /// other upstream can be used, so that one which answers again need not be waited for.
     pub fn probe_early(&mut self, now: Duration) -> bool {
         let ripe = now >= self.paused_until && now >= self.ejected + self.settings.backoff_min;
         match self.phase {
@@ -227,9 +229,9 @@ impl NodeHealth {
         self.window.note(now, self.settings.window, false);
     }
 
-    /// A call failed. Faults that do not speak against the node are counted as answers, and those
-    /// that speak against it only if another node does better must be held back by the caller until
-    /// one did ([`Fault::blame`]). `random` spreads the time out.
+    /// A call failed. Faults that do not speak against the upstream are counted as answers, and
+    /// those that speak against it only if another upstream does better must be held back by the
+    /// caller until one did ([`Fault::blame`]). `random` spreads the time out.
     pub fn call_failed(&mut self, now: Duration, fault: Fault, random: u64) -> Option<HealthEvent> {
         if fault.blame() == Blame::None {
             self.call_ok(now);
@@ -249,9 +251,9 @@ impl NodeHealth {
             .then(|| self.eject(now, Why::Share(fault), random))
     }
 
-    /// The node has answered no call for too long ([`super::stall`]). It counts as a failed call;
-    /// calls go elsewhere until a poll is answered. A node that has answered no call since it was
-    /// last suspected is taken out: its answers to polls say nothing about calls.
+    /// The upstream has answered no call for too long ([`super::stall`]). It counts as a failed
+    /// call; calls go elsewhere until a poll is answered. An upstream that has answered no call
+    /// since it was last suspected is taken out: its answers to polls say nothing about calls.
     pub fn suspect(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         if self.phase != Phase::Healthy {
             return None;
@@ -266,7 +268,7 @@ impl NodeHealth {
         })
     }
 
-    /// The node said that it is called too often.
+    /// The upstream said that it is called too often.
     pub fn rate_limited(
         &mut self,
         now: Duration,
@@ -302,7 +304,8 @@ impl NodeHealth {
         Some(HealthEvent::Cleared)
     }
 
-    /// A head poll failed (not: was refused for its rate, which is [`NodeHealth::rate_limited`]).
+    /// A head poll failed (not: was refused for its rate, which is
+    /// [`UpstreamHealth::rate_limited`]).
     pub fn poll_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         self.polls_failed = self.polls_failed.saturating_add(1);
         let out = self.phase == Phase::Suspected
@@ -338,9 +341,9 @@ impl NodeHealth {
         self.lagging = false;
     }
 
-    /// Doubles the time out, unless the node has been well for as long as the longest time out; then
-    /// it starts anew. Jitter takes off up to a quarter, so that nodes lost together are not probed
-    /// together.
+    /// Doubles the time out, unless the upstream has been well for as long as the longest time out;
+    /// then it starts anew. Jitter takes off up to a quarter, so that upstreams lost together are
+    /// not probed together.
     fn eject(&mut self, now: Duration, why: Why, random: u64) -> HealthEvent {
         let settings = self.settings;
         let recovered = matches!(self.phase, Phase::Healthy | Phase::Suspected)
@@ -402,7 +405,7 @@ impl Window {
     }
 }
 
-/// Which nodes of a group to call.
+/// Which upstreams of a group to call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
     /// Healthy ones.
@@ -420,20 +423,20 @@ pub enum Fallback {
     },
 }
 
-/// Fills `out` with the nodes to call: the healthy ones, or the least bad, so that a group is never
-/// wholly out. Meant to be called when a state changes, not for each call.
-pub fn usable_set(states: &[NodeState], out: &mut Vec<u16>) -> Fallback {
-    let rank = |state: &NodeState| match state {
-        NodeState::Healthy => 0,
-        NodeState::Lagging => 1,
-        NodeState::Probing => 2,
-        NodeState::Ejected { .. } => 3,
-        NodeState::Paused { .. } => 4,
+/// Fills `out` with the upstreams to call: the healthy ones, or the least bad, so that a group is
+/// never wholly out. Meant to be called when a state changes, not for each call.
+pub fn usable_set(states: &[HealthState], out: &mut Vec<u16>) -> Fallback {
+    let rank = |state: &HealthState| match state {
+        HealthState::Healthy => 0,
+        HealthState::Lagging => 1,
+        HealthState::Probing => 2,
+        HealthState::Ejected { .. } => 3,
+        HealthState::Paused { .. } => 4,
     };
     out.clear();
     let best = states.iter().map(rank).min();
-    let best_nodes = (0_u16..).zip(states).filter(|(_, state)| Some(rank(state)) == best);
-    out.extend(best_nodes.map(|(node, _)| node));
+    let best_upstreams = (0_u16..).zip(states).filter(|(_, state)| Some(rank(state)) == best);
+    out.extend(best_upstreams.map(|(upstream, _)| upstream));
     match best {
         Some(1) => Fallback::Lagging,
         Some(2) => Fallback::Probing,
@@ -443,22 +446,22 @@ pub fn usable_set(states: &[NodeState], out: &mut Vec<u16>) -> Fallback {
     }
 }
 
-fn earliest_rest(states: &[NodeState]) -> Duration {
+fn earliest_rest(states: &[HealthState]) -> Duration {
     let ends = states.iter().filter_map(|state| match state {
-        NodeState::Paused { until } => Some(*until),
+        HealthState::Paused { until } => Some(*until),
         _ => None,
     });
     ends.min().unwrap_or_default()
 }
 
-/// Methods that a node said it does not know, each until some time.
+/// Methods that an upstream said it does not know, each until some time.
 #[derive(Debug, Clone, Default)]
 pub struct Unsupported {
     until: HashMap<Box<str>, Duration, RandomState>,
 }
 
 impl Unsupported {
-    /// The node does not know `method`; this is believed until `until`.
+    /// The upstream does not know `method`; this is believed until `until`.
     pub fn learn(&mut self, now: Duration, method: &str, until: Duration) {
         if let Some(known) = self.until.get_mut(method) {
             *known = until;
@@ -476,14 +479,14 @@ impl Unsupported {
         self.until.insert(method.into(), until);
     }
 
-    /// The node answered `method` after all.
+    /// The upstream answered `method` after all.
     pub fn forget(&mut self, method: &str) {
         if !self.until.is_empty() {
             self.until.remove(method);
         }
     }
 
-    /// Whether the node is believed not to know `method`.
+    /// Whether the upstream is believed not to know `method`.
     pub fn contains(&self, now: Duration, method: &str) -> bool {
         !self.until.is_empty() && self.until.get(method).is_some_and(|until| now < *until)
     }

@@ -1,9 +1,9 @@
-//! When a second node is asked before the first has answered.
+//! When a second upstream is asked before the first has answered.
 //!
 //! The contract that keeps a hedge from counting twice, for callers: the client's call is counted
 //! once, for limits, for the retry budget and in metrics of calls; of the two attempts only the one
 //! whose answer is used is fed to latency and health; the loser is cancelled, which is neither a
-//! success nor a failure of its node, unless it had already failed by itself. A hedge is not an
+//! success nor a failure of its upstream, unless it had already failed by itself. A hedge is not an
 //! attempt in the sense of `retry`: if both fail, the decision is taken once, about the first.
 
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::policy::stall;
 #[cfg(test)]
 mod tests;
 
-/// Classes of methods by weight, each with its own latencies: powers of two from 1 to 128 and above.
+/// Classes of methods by weight, each with its own latencies: powers of two from 1 to 128 and
+/// above.
 pub const CLASSES: usize = 8;
 
 /// Answers seen before a quantile means anything: at p95, twenty would rest on one.
@@ -42,13 +43,13 @@ const BUCKETS: usize = PARTS * OCTAVES;
 /// The quantile is computed anew after so many answers.
 const FRESH_SAMPLES: u32 = 64;
 
-/// The quantile by which a stalled node is told from a slow one.
+/// The quantile by which a stalled upstream is told from a slow one.
 const STALL_QUANTILE: f64 = 0.99;
 
 /// When to hedge; see `config::group::Hedge`.
 #[derive(Debug, Clone, Copy)]
 pub struct HedgeSettings {
-    /// Quantile of the class's latency after which the second node is asked.
+    /// Quantile of the class's latency after which the second upstream is asked.
     pub quantile: f64,
     /// Shortest wait.
     pub delay_min: Duration,
@@ -71,19 +72,19 @@ impl Hedge {
         Self { settings, classes: vec![Latency::default(); CLASSES], saved: 0.0 }
     }
 
-    /// A call begins. Gives the time after which to ask a second node if none has answered, or none
-    /// if this call is not to be hedged. Then ask [`Hedge::take`].
-    pub fn delay(&mut self, repeat: Repeat, weight: u32, other_node: bool) -> Option<Duration> {
+    /// A call begins. Gives the time after which to ask a second upstream if none has answered, or
+    /// none if this call is not to be hedged. Then ask [`Hedge::take`].
+    pub fn delay(&mut self, repeat: Repeat, weight: u32, other_upstream: bool) -> Option<Duration> {
         let settings = self.settings?;
         self.saved = (self.saved + settings.share_max).min(SAVED_MAX);
-        if repeat == Repeat::Never || !other_node {
+        if repeat == Repeat::Never || !other_upstream {
             return None;
         }
         let after = self.classes[class(weight)].quantiles(settings.quantile)?.0;
         Some(after.max(settings.delay_min))
     }
 
-    /// How long a call of this weight waits at a node that answers nothing.
+    /// How long a call of this weight waits at an upstream that answers nothing.
     pub fn patience(&mut self, weight: u32) -> Duration {
         let quantile = self.settings.map_or(STALL_QUANTILE, |settings| settings.quantile);
         stall::patience(self.classes[class(weight)].quantiles(quantile).map(|both| both.1))
@@ -104,9 +105,10 @@ impl Hedge {
     }
 }
 
-/// How long a call would have taken if its last attempt, which took `own`, had begun after `delay`. A
-/// call may wait far longer at nodes that have stalled, until the budget allows another attempt. That
-/// time says nothing about calls of its kind: with it, a stall made the next one be noticed later.
+/// How long a call would have taken if its last attempt, which took `own`, had begun after `delay`.
+/// A call may wait far longer at upstreams that have stalled, until the budget allows another
+/// attempt. That time says nothing about calls of its kind: with it, a stall made the next one be
+/// noticed later.
 pub fn latency(total: Duration, own: Duration, delay: Duration) -> Duration {
     total.min(delay + own)
 }
@@ -163,8 +165,8 @@ impl Latency {
         self.cached = None;
     }
 
-    /// The upper ends of the buckets in which this quantile lies, and that by which stalls are told;
-    /// none while too few were seen.
+    /// The upper ends of the buckets in which this quantile lies, and that by which stalls are
+    /// told; none while too few were seen.
     fn quantiles(&mut self, quantile: f64) -> Option<(Duration, Duration)> {
         if self.total < SAMPLES_MIN {
             return None;

@@ -4,8 +4,8 @@
 //! (`ngx_http_limit_req_lookup`, `ngx_http_limit_req_account`): integer thousandths of a call and a
 //! clock in milliseconds. [`look`] is all of it for one key of one zone, in integers without a
 //! table, a loop or a clock, so that a script in Redis repeats it line by line
-//! (`cache/redis/zones.lua`); [`judge`] puts several zones together. Where states are kept is `limits.rs`;
-//! which limits apply to a call is decided there too.
+//! (`cache/redis/zones.lua`); [`judge`] puts several zones together. Where states are kept is
+//! `limits.rs`; which limits apply to a call is decided there too.
 
 use wire::effect::starts_with_ignoring_case;
 use wire::method::equivalent_log_method;
@@ -141,8 +141,8 @@ pub fn raised(state: Option<State>, rate: Rate, now: u64, excess_min: u64) -> Op
 /// Judges a call by all limits that apply to it: refused by the first whose burst it is over, else
 /// delayed by the longest of the waits.
 ///
-/// `each` has what [`look`] gave, with the terms, in the order of the limits. The caller keeps every
-/// [`Looked::state`] unless the call is refused.
+/// `each` has what [`look`] gave, with the terms, in the order of the limits. The caller keeps
+/// every [`Looked::state`] unless the call is refused.
 pub fn judge(each: &[(Looked, Terms)]) -> Judgement {
     if let Some(at) = each.iter().position(|(looked, terms)| looked.excess > terms.burst) {
         return Judgement::Refused { at };

@@ -1,8 +1,8 @@
 //! `eth_getLogs` over a range: how it is cut, and how the parts' answers are put together.
 //!
-//! The final part is cut into aligned chunks, which many ranges share; the rest stays one part, true
-//! as long as its last block is. Logs are copied as they came, never printed anew. Fetching the parts
-//! and the one failure that fails them all are `path`'s.
+//! The final part is cut into aligned chunks, which many ranges share; the rest stays one part,
+//! true as long as its last block is. Logs are copied as they came, never printed anew. Fetching
+//! the parts and the one failure that fails them all are `path`'s.
 
 use wire::block::{BlockRef, BlockTag};
 use wire::filter::LogFilter;
@@ -31,7 +31,7 @@ pub struct Part {
 pub enum LogsPlan {
     /// Pass it on as it is and keep nothing: bounds that move, are reversed, or lie above the head.
     Forward,
-    /// One block by hash: a pure function of it; an unknown block is the node's error to tell.
+    /// One block by hash: a pure function of it; an unknown block is the upstream's error to tell.
     ByHash,
     /// These parts, in order; one part is the whole range with its bounds resolved.
     Parts(Vec<Part>),
@@ -61,7 +61,7 @@ pub fn plan_filter(
 ) -> LogsPlan {
     let bounded = filter.from.is_some() || filter.to.is_some();
     match filter.block_hash {
-        // Both kinds of bounds are an error that the node words better.
+        // Both kinds of bounds are an error that the upstream words better.
         Some(_) if bounded => return LogsPlan::Forward,
         Some(_) => return LogsPlan::ByHash,
         None => {}
@@ -72,7 +72,9 @@ pub fn plan_filter(
     let resolve = |bound: Option<BlockRef>| match bound.unwrap_or(BlockRef::Tag(BlockTag::Latest)) {
         BlockRef::Number(number) => Some(number),
         BlockRef::Tag(BlockTag::Latest) => Some(head.number),
-        BlockRef::Tag(BlockTag::Finalized) => view.finalized.filter(|_| view.finalized_by_nodes),
+        BlockRef::Tag(BlockTag::Finalized) => {
+            view.finalized.filter(|_| view.finalized_by_upstreams)
+        }
         _ => None,
     };
     match (resolve(filter.from), resolve(filter.to)) {
@@ -83,8 +85,8 @@ pub fn plan_filter(
     }
 }
 
-/// Cuts `from..=to` at the finalized height, and the final part at multiples of `chunk`. A range that
-/// would need more than `parts_max` parts, or whose bounds are reversed, stays whole.
+/// Cuts `from..=to` at the finalized height, and the final part at multiples of `chunk`. A range
+/// that would need more than `parts_max` parts, or whose bounds are reversed, stays whole.
 pub fn plan(from: u64, to: u64, finalized: Option<u64>, chunk: u64, parts_max: usize) -> Vec<Part> {
     let whole = Part { from, to, finalized: finalized.is_some_and(|finalized| to <= finalized) };
     let chunk = chunk.max(1);
@@ -170,10 +172,10 @@ pub enum MergeFault {
 /// have been validated as JSON.
 ///
 /// The first and last log of each part must lie within it and after those of the part before, so no
-/// log can stand twice at a seam; order inside a part is its node's own answer.
+/// log can stand twice at a seam; order inside a part is its upstream's own answer.
 ///
 /// # Errors
-/// Which part does not fit: its node answered something else than was asked.
+/// Which part does not fit: its upstream answered something else than was asked.
 pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeFault> {
     let bytes: usize = parts.iter().map(|(_, raw)| raw.len()).sum();
     let mut merged = Vec::with_capacity(bytes + 2);

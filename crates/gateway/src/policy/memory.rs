@@ -1,7 +1,7 @@
 //! How the budget of memory is shared, and which connections are closed when it runs out.
 //!
-//! The bytes are counted in `io/memory.rs`. Requests and upstreams may use a part of the budget each, so
-//! that neither can keep responses from clients.
+//! The bytes are counted in `io/memory.rs`. Requests and upstreams may use a part of the budget
+//! each, so that neither can keep responses from clients.
 
 use std::time::Duration;
 
@@ -46,8 +46,8 @@ pub fn is_within(held: &Held, purpose: Purpose, max: usize) -> bool {
     held.iter().sum::<usize>() <= max && held[purpose.index()] <= purpose.share(max)
 }
 
-/// Bytes to free so that other clients find room, 0 if there is room. Three quarters of the budget, or
-/// of the requests' part of it, may stay in use; freeing begins at seven eighths.
+/// Bytes to free so that other clients find room, 0 if there is room. Three quarters of the budget,
+/// or of the requests' part of it, may stay in use; freeing begins at seven eighths.
 pub fn excess(held: &Held, max: usize) -> usize {
     let over = |held: usize, share: usize| {
         if held > share - share / 8 { held - (share - share / 4) } else { 0 }

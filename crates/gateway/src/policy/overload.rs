@@ -1,9 +1,9 @@
-//! What becomes of calls for which the nodes have no room: how many may be under way at the nodes of
-//! a group, who waits, who is served first, and who is told to come back later.
+//! What becomes of calls for which the upstreams have no room: how many may be under way at the
+//! upstreams of a group, who waits, who is served first, and who is told to come back later.
 //!
-//! How many is `overload/limiter.rs`; how places are divided among clients is `overload/shares.rs`; the
-//! queue in front is `overload/queue.rs`; here is the class of a call. A call below the limit meets none of this. Places are given and taken, and callers
-//! answered, in `upstream/overload.rs`.
+//! How many is `overload/limiter.rs`; how places are divided among clients is `overload/shares.rs`;
+//! the queue in front is `overload/queue.rs`; here is the class of a call. A call below the limit
+//! meets none of this. Places are given and taken, and callers answered, in `upstream/overload.rs`.
 
 use crate::policy::closed_set::closed_set;
 
@@ -12,15 +12,16 @@ pub mod queue;
 pub mod shares;
 
 closed_set! {
-    /// Who goes first, best first. A better class is served before a worse one, but for the share that
-    /// the worse one keeps; the worse one is shed first.
+    /// Who goes first, best first. A better class is served before a worse one, but for the share
+    /// that the worse one keeps; the worse one is shed first.
     #[derive(PartialOrd, Ord, Hash)]
     pub enum Class {
         /// Callers of the tiers that the configuration puts first.
         High = "high",
         /// Everybody else, and heavy calls of the former.
         Normal = "normal",
-        /// Callers of the tiers that the configuration puts last, and heavy calls of everybody else.
+        /// Callers of the tiers that the configuration puts last, and heavy calls of everybody
+        /// else.
         Low = "low",
     }
 }
@@ -75,7 +76,7 @@ impl Priorities {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a call's class follows from its caller's tier and from what it costs a node.
+    //! Goal: a call's class follows from its caller's tier and from what it costs an upstream.
 
     use super::*;
 

@@ -67,7 +67,8 @@ pub fn plan(
     }
 }
 
-/// Adapts a decision to what is turned on: without the cache every call reaches an upstream as it came.
+/// Adapts a decision to what is turned on: without the cache every call reaches an upstream as it
+/// came.
 pub fn without_cache_unless(cache: bool, caching: Caching) -> Caching {
     if cache {
         return caching;

@@ -1,4 +1,5 @@
-//! What a kept answer is bound to in words that every replica understands, and whether it holds here.
+//! What a kept answer is bound to in words that every replica understands, and whether it holds
+//! here.
 //!
 //! [`Kept`] counts by one process' own marks, which mean nothing to another. A [`Bond`] names block
 //! hashes instead. [`proof`] says when an answer may leave the process, [`bond()`] what it is bound
@@ -20,8 +21,8 @@ pub use bond::Bond;
 pub enum Proof {
     /// The answer itself, or finality: it may be stored at once.
     Given,
-    /// Nothing yet: the node may have changed its branch without our having seen it. It may be
-    /// stored once the same node was polled again and is still on the branch.
+    /// Nothing yet: the upstream may have changed its branch without our having seen it. It may be
+    /// stored once the same upstream was polled again and is still on the branch.
     NextPoll,
     /// It is not to be stored elsewhere at all.
     None,

@@ -1,7 +1,7 @@
 //! What a key may use in a calendar month (UTC), and how much of that is left.
 //!
-//! An [`Account`] knows how much was used as far as it was last told, by its own file or by Redis for
-//! all gateways together, and what has been used since. Where accounts are kept is `quota.rs`.
+//! An [`Account`] knows how much was used as far as it was last told, by its own file or by Redis
+//! for all gateways together, and what has been used since. Where accounts are kept is `quota.rs`.
 
 use core::fmt;
 
@@ -104,8 +104,8 @@ impl Account {
         }
     }
 
-    /// Charges a call, unless that would go beyond the quota; whether it did. A clock that goes back
-    /// over the end of a month gives nothing back.
+    /// Charges a call, unless that would go beyond the quota; whether it did. A clock that goes
+    /// back over the end of a month gives nothing back.
     pub fn charge(&mut self, month: Month, cost: u64, quota: u64, standing: Standing) -> bool {
         if month > self.month {
             *self = Account { month, told: 0, since: 0 };

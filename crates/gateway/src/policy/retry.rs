@@ -1,8 +1,8 @@
 //! Whether, where and when a failed call is tried again.
 //!
 //! Decides from what came back, what may have been sent, and the method table; charges a budget so
-//! that retries cannot multiply an overload. It picks no node (`choose`) and waits for nothing: the
-//! pause is part of the decision.
+//! that retries cannot multiply an overload. It picks no upstream (`choose`) and waits for nothing:
+//! the pause is part of the decision.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ const BUDGET_TTL: Duration = Duration::from_secs(10);
 /// Parts of that time, as in Finagle's windowed adder.
 const BUDGET_PARTS: usize = 10;
 
-/// First pause, before the second retry. The first retry goes to another node at once, and so does
-/// every retry after an attempt that says nothing about other nodes.
+/// First pause, before the second retry. The first retry goes to another upstream at once, and so
+/// does every retry after an attempt that says nothing about other upstreams.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 
 /// Longest pause: beyond it the caller's deadline is better spent on an answer.
@@ -35,11 +35,11 @@ const PAUSE_MAX: Duration = Duration::from_millis(320);
 /// What had been sent of a call when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// Nothing: the node cannot have seen it.
+    /// Nothing: the upstream cannot have seen it.
     No,
-    /// Some or all of it, without a sign that the node read it.
+    /// Some or all of it, without a sign that the upstream read it.
     Maybe,
-    /// The node began to reply.
+    /// The upstream began to reply.
     Yes,
 }
 
@@ -52,7 +52,7 @@ pub struct Attempt {
     pub sent: Sent,
     /// The connection had been used before and was idle.
     pub reused: bool,
-    /// The node gave a JSON-RPC error that can be handed to the client if nobody does better.
+    /// The upstream gave a JSON-RPC error that can be handed to the client if nobody does better.
     pub has_reply: bool,
 }
 
@@ -67,8 +67,8 @@ pub struct Left {
     pub fresh_tried: bool,
     /// Time until the client's deadline.
     pub time: Duration,
-    /// Whether there is a usable node not tried yet.
-    pub other_node: bool,
+    /// Whether there is a usable upstream not tried yet.
+    pub other_upstream: bool,
 }
 
 /// What to do now.
@@ -76,23 +76,24 @@ pub struct Left {
 pub enum Decision {
     /// Hand the reply at hand to the client.
     Return,
-    /// Try another node after the pause.
+    /// Try another upstream after the pause.
     Another {
         /// May be zero.
         pause: Duration,
     },
-    /// Try the same node on a fresh connection: the idle one was closed under the call.
+    /// Try the same upstream on a fresh connection: the idle one was closed under the call.
     SameFresh,
     /// Answer with an error of our own, naming the last fault.
     GiveUp,
 }
 
 /// Decides about a failed attempt. A retry is charged to the budget; one on a fresh connection, or
-/// after an attempt that was never sent, is not, since no node took the first.
+/// after an attempt that was never sent, is not, since no upstream took the first.
 ///
 /// What may be sent again ([`Repeat`] of the method table; an unknown method counts as
-/// [`Repeat::Never`]): anything if nothing was sent; after that only reads, and signed transactions,
-/// which the chain takes once and whose second acceptance is understood ([`Verdict::AlreadyKnown`]).
+/// [`Repeat::Never`]): anything if nothing was sent; after that only reads, and signed
+/// transactions, which the chain takes once and whose second acceptance is understood
+/// ([`Verdict::AlreadyKnown`]).
 pub fn decide(
     attempt: &Attempt,
     repeat: Repeat,
@@ -105,7 +106,7 @@ pub fn decide(
     let repeatable = attempt.sent == Sent::No || repeat != Repeat::Never;
     let fault = match attempt.verdict {
         verdict if verdict.is_answer() => return Decision::Return,
-        Verdict::NodeFault(fault) => Some(fault),
+        Verdict::UpstreamFault(fault) => Some(fault),
         _ => None,
     };
     if !repeatable || left.time.is_zero() {
@@ -115,13 +116,14 @@ pub fn decide(
     if closed_idle && !left.fresh_tried {
         return Decision::SameFresh;
     }
-    if left.attempts >= left.attempts_max || !left.other_node {
+    if left.attempts >= left.attempts_max || !left.other_upstream {
         return give_up;
     }
-    // A call that reached no node has cost none anything: a repeat is its first try. Were it charged,
-    // a second without any node would use up the repeats of the next ten.
+    // A call that reached no upstream has cost none anything: a repeat is its first try. Were it
+    // charged, a second without any upstream would use up the repeats of the next ten.
     let free = attempt.sent == Sent::No;
-    // A node that limits our rate, or takes no connection, says nothing about the load of others.
+    // An upstream that limits our rate, or takes no connection, says nothing about the load of
+    // others.
     let alone = free || matches!(attempt.verdict, Verdict::RateLimited { .. });
     let pause = if alone { Duration::ZERO } else { pause(left.attempts, random) };
     if pause >= left.time || !(free || budget.withdraw(now)) {

@@ -1,7 +1,7 @@
 //! Which chain a path leads to, and which group of the chain serves a method.
 //!
 //! Made once from the configuration; looking up is one hash for exact names and a short list of
-//! prefixes otherwise. Which node of the group is taken is decided in `choose`.
+//! prefixes otherwise. Which upstream of the group is taken is decided in `choose`.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,8 @@ mod tests;
 pub struct ChainRoutes<'a> {
     /// Paths that lead here, each beginning with `/`.
     pub paths: &'a [&'a str],
-    /// Patterns and the group that serves them: an exact method name, a prefix ending in `*`, or `*`.
+    /// Patterns and the group that serves them: an exact method name, a prefix ending in `*`, or
+    /// `*`.
     pub methods: &'a [(&'a str, usize)],
     /// The group for methods that no pattern names.
     pub rest: usize,

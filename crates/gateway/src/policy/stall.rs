@@ -1,13 +1,13 @@
-//! When a node is suspected of having stalled: it has calls in flight and has answered nothing for
-//! far longer than its calls take.
+//! When an upstream is suspected of having stalled: it has calls in flight and has answered nothing
+//! for far longer than its calls take.
 //!
-//! The models are Envoy's hedging on per-try timeouts and HAProxy's `observe` with `fastinter`: calls
-//! that wait at a suspected node are started again elsewhere, and a poll decides whether it is back.
-//! What a suspicion does to the node is `health.rs`.
+//! The models are Envoy's hedging on per-try timeouts and HAProxy's `observe` with `fastinter`:
+//! calls that wait at a suspected upstream are started again elsewhere, and a poll decides whether
+//! it is back. What a suspicion does to the upstream is `health.rs`.
 
 use std::time::Duration;
 
-/// A node is suspected after so many times the 99th percentile of a call's kind.
+/// An upstream is suspected after so many times the 99th percentile of a call's kind.
 const TIMES: u32 = 10;
 
 /// And not before this: a garbage collection, or the import of a block, takes a tenth of a second.
@@ -16,12 +16,12 @@ const PATIENCE_MIN: Duration = Duration::from_millis(200);
 /// The same for calls of which too few were seen to know how long they take.
 const PATIENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
-/// How long a call of a kind with this 99th percentile waits at a node that answers nothing.
+/// How long a call of a kind with this 99th percentile waits at an upstream that answers nothing.
 pub fn patience(p99: Option<Duration>) -> Duration {
     p99.map_or(PATIENCE_UNKNOWN, |p99| p99.saturating_mul(TIMES).max(PATIENCE_MIN))
 }
 
-/// How long a node has answered nothing, as one thread sees it.
+/// How long an upstream has answered nothing, as one thread sees it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silence {
     since: Duration,
@@ -35,7 +35,7 @@ impl Silence {
         }
     }
 
-    /// The node has answered a call.
+    /// The upstream has answered a call.
     pub fn ends(&mut self, now: Duration) {
         self.since = now;
     }
@@ -45,7 +45,7 @@ impl Silence {
         now.saturating_sub(self.since)
     }
 
-    /// When a call that began then, and waits for so long, suspects the node.
+    /// When a call that began then, and waits for so long, suspects the upstream.
     pub fn suspect_at(&self, began: Duration, patience: Duration) -> Duration {
         self.since.max(began) + patience
     }
@@ -53,7 +53,7 @@ impl Silence {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: only a node that leaves calls waiting and answers none is suspected.
+    //! Goal: only an upstream that leaves calls waiting and answers none is suspected.
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Goal: the book outlives reloads and restarts, a file is read as it was written or refused, and a
-//! refusal says when the month ends. Method: configurations as they are written, files in a folder of
-//! the test, seconds that it names.
+//! refusal says when the month ends. Method: configurations as they are written, files in a folder
+//! of the test, seconds that it names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ const NEARLY_DECEMBER: u64 = 1_796_083_190;
 
 fn text(key: &str, more: &str) -> String {
     format!(
-        "[[node]]\nurl = \"http://127.0.0.1:8545\"\n[quota]\nfile = \"quotas.json\"\n{more}\n\
+        "[[upstream]]\nurl = \"http://127.0.0.1:8545\"\n[quota]\nfile = \"quotas.json\"\n{more}\n\
          [[key]]\nname = \"free\"\nsecret = \"another long secret\"\n\
          [[key]]\nname = \"{key}\"\nsecret = \"a long enough secret\"\nquota = 10\n"
     )

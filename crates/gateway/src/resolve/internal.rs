@@ -1,5 +1,5 @@
-//! What the gateway itself asks of its nodes, for clients who are told of what is to come: through the
-//! same steps as a call, from the choice of its group on.
+//! What the gateway itself asks of its upstreams, for clients who are told of what is to come:
+//! through the same steps as a call, from the choice of its group on.
 
 use crate::resolve::{Route, request_of};
 use std::borrow::Cow;
@@ -25,11 +25,12 @@ pub(crate) struct Inquiry<'a> {
     pub(crate) params: &'a [u8],
     /// Height of the block.
     pub(crate) height: u64,
-    /// Whether a node has to say it anew.
+    /// Whether an upstream has to say it anew.
     pub(crate) fresh: bool,
 }
 
-/// Asks as a call would, from the choice of its group on; only nodes that have reached the block.
+/// Asks as a call would, from the choice of its group on; only upstreams that have reached the
+/// block.
 pub(crate) async fn inquire(cx: &Rc<ThreadContext>, inquiry: &Inquiry<'_>) -> Payload {
     let caller = Caller::at(Ipv4Addr::UNSPECIFIED.into());
     let call = Call {

@@ -3,7 +3,7 @@
 //! The part that no reorg may undo is cut into aligned chunks, which are kept and shared by all
 //! clients that ask for overlapping ranges; the rest is bound to the head's branch. The parts'
 //! answers are joined by copying whole log objects (`policy/logs.rs`). One part that fails fails
-//! the whole with the node's own error. Anything that is not a plain range passes uncut.
+//! the whole with the upstream's own error. Anything that is not a plain range passes uncut.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -61,7 +61,7 @@ pub(super) async fn answer(
         Some((part, _)) => around(*part, &parts),
         None => parts,
     };
-    let left = Cell::new(cx.snapshot.config.groups[ask.group].answer_bytes_max);
+    let left = Cell::new(cx.snapshot.config.groups[ask.group].response_bytes_max);
     let hold = Hold::new(&cx.snapshot.registry.memory, Purpose::Response);
     let gathered = RefCell::new((hold, 0));
     let asks = parts.iter().map(|part| {
@@ -108,7 +108,7 @@ async fn from_index(
     let (from, to) = (parts.first()?.from, parts.last()?.to);
     let mut params = Vec::new();
     filter.write_params(&mut params, from, to);
-    match index::recall(cx.snapshot.process.index(), &cx.upstreams, ask, &params).await? {
+    match index::recall(cx.snapshot.process.index(), &cx.upstream, ask, &params).await? {
         Found::Whole(logs) => Some((Part { from, to, finalized: true }, index::fetched(logs))),
         Found::Part { from, to, listed } => {
             Some((Part { from, to, finalized: true }, index::fetched(listed)))
@@ -151,7 +151,7 @@ fn join(
     if let Some(at) = failed {
         return (answered.swap_remove(at).0, mark);
     }
-    let node = answered.last().and_then(|(fetched, _)| fetched.node);
+    let upstream = answered.last().and_then(|(fetched, _)| fetched.upstream);
     let results: Vec<(Part, &[u8])> = parts
         .iter()
         .zip(&answered)
@@ -162,10 +162,10 @@ fn join(
         .collect();
     match merge(&results) {
         Ok(merged) => (
-            UpstreamResponse { node, ..UpstreamResponse::of(Payload::Result(merged.into())) },
+            UpstreamResponse { upstream, ..UpstreamResponse::of(Payload::Result(merged.into())) },
             mark,
         ),
-        // A node answered a part with logs from elsewhere, or not with logs at all.
+        // An upstream answered a part with logs from elsewhere, or not with logs at all.
         Err(_) => (UpstreamResponse::failed(Failure::ours(Kind::Malformed)), mark),
     }
 }

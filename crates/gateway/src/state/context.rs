@@ -1,7 +1,7 @@
 //! What one serving thread has to itself under one configuration.
 //!
-//! Nothing here is shared with another thread but through [`Snapshot`], so nothing here is locked. A
-//! request uses the same context from its first byte to its response.
+//! Nothing here is shared with another thread but through [`Snapshot`], so nothing here is locked.
+//! A request uses the same context from its first byte to its response.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::cache::redis::zones::Judge;
 use crate::io::random::Random;
 use crate::metrics::thread::Counters;
 use crate::state::snapshot::Snapshot;
-use crate::upstream::thread::Upstreams;
+use crate::upstream::thread::UpstreamContext;
 
 /// What the clock of request limits begins at, milliseconds: some 35 years.
 const LIMITS_CLOCK_START: u64 = 1 << 40;
@@ -26,7 +26,7 @@ const LIMITS_CLOCK_START: u64 = 1 << 40;
 /// One serving thread's own state under one configuration.
 pub(crate) struct ThreadContext {
     pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) upstreams: Rc<Upstreams>,
+    pub(crate) upstream: Rc<UpstreamContext>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) flights: Flights,
     /// The tier of the cache in Redis, where it is on.
@@ -50,27 +50,27 @@ impl ThreadContext {
     pub(crate) fn new(snapshot: Arc<Snapshot>, index: usize, seed: u64) -> Rc<ThreadContext> {
         let (topology, counters) = (&snapshot.topology, &snapshot.counters[index]);
         let random = Random::new(seed, index);
-        let upstreams = Upstreams::new(Arc::clone(topology), Arc::clone(counters), random);
-        ThreadContext::build(snapshot, upstreams, index, None)
+        let upstream = UpstreamContext::new(Arc::clone(topology), Arc::clone(counters), random);
+        ThreadContext::build(snapshot, upstream, index, None)
     }
 
     /// The context under a new configuration.
     pub(crate) fn reload(&self, snapshot: Arc<Snapshot>) -> Rc<ThreadContext> {
         let (topology, counters) = (&snapshot.topology, &snapshot.counters[self.index]);
-        let upstreams = self.upstreams.reload(Arc::clone(topology), Arc::clone(counters));
-        ThreadContext::build(snapshot, upstreams, self.index, self.judge.as_deref())
+        let upstream = self.upstream.reload(Arc::clone(topology), Arc::clone(counters));
+        ThreadContext::build(snapshot, upstream, self.index, self.judge.as_deref())
     }
 
     fn build(
         snapshot: Arc<Snapshot>,
-        upstreams: Rc<Upstreams>,
+        upstream: Rc<UpstreamContext>,
         index: usize,
         judge: Option<&Judge>,
     ) -> Rc<ThreadContext> {
         let counters = Arc::clone(&snapshot.counters[index]);
         let redis = snapshot.redis.as_ref();
         Rc::new(ThreadContext {
-            upstreams,
+            upstream,
             flights: Flights::default(),
             redis: redis.and_then(|redis| {
                 Tier::start(redis, &snapshot.topology, snapshot.cache.as_ref(), &counters)
@@ -85,23 +85,23 @@ impl ThreadContext {
         })
     }
 
-    /// See [`Upstreams::tick`].
+    /// See [`UpstreamContext::tick`].
     pub(crate) fn tick(&self) -> Instant {
-        self.upstreams.tick()
+        self.upstream.tick()
     }
 
-    /// See [`Upstreams::recent`].
+    /// See [`UpstreamContext::recent`].
     pub(crate) fn recent(&self) -> Instant {
-        self.upstreams.recent()
+        self.upstream.recent()
     }
 
-    /// See [`Upstreams::now`].
+    /// See [`UpstreamContext::now`].
     pub(crate) fn now(&self) -> Duration {
-        self.upstreams.now()
+        self.upstream.now()
     }
 
-    /// [`ThreadContext::now`] in whole milliseconds, the clock of request limits. It does not begin at zero:
-    /// Redis reports charges that are older than this process.
+    /// [`ThreadContext::now`] in whole milliseconds, the clock of request limits. It does not begin
+    /// at zero: Redis reports charges that are older than this process.
     pub(crate) fn now_ms(&self) -> u64 {
         LIMITS_CLOCK_START + self.now().as_millis() as u64
     }
@@ -120,7 +120,7 @@ impl ThreadContext {
 
     /// Closes connections that have been idle for too long; to be called each second.
     pub(crate) fn sweep(&self) {
-        self.upstreams.sweep();
+        self.upstream.sweep();
         self.counters.calls_in_flight.set(self.flights.len() as u64);
     }
 }

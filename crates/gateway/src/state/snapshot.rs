@@ -1,9 +1,10 @@
 //! One configuration in use, and everything that hangs on it.
 //!
-//! All threads share it. A reload makes a new [`Snapshot`] beside the old one, which calls in flight
-//! still use; what both have in common they share. A zone of request limits is the same while its name,
-//! its key, its memory and what it counts are: what it holds goes on, whatever its rate. What a thread
-//! has to itself is taken over in `context.rs`, chains and upstreams in `upstream/topology`.
+//! All threads share it. A reload makes a new [`Snapshot`] beside the old one, which calls in
+//! flight still use; what both have in common they share. A zone of request limits is the same
+//! while its name, its key, its memory and what it counts are: what it holds goes on, whatever its
+//! rate. What a thread has to itself is taken over in `context.rs`, chains and upstreams in
+//! `upstream/topology`.
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -67,7 +68,7 @@ impl Deref for Snapshot {
 }
 
 impl Snapshot {
-    /// The state before anything is known. `dials` by node, `Dial::Net` where it is shorter.
+    /// The state before anything is known. `dials` by upstream, `Dial::Net` where it is shorter.
     pub(crate) fn new(config: Config, dials: Vec<Dial>) -> Arc<Snapshot> {
         let config = Arc::new(config);
         let labels = Labels::of(&config);
@@ -111,7 +112,7 @@ impl Snapshot {
                 None => Cache::new(&config.cache),
             })
         });
-        let responses = config.redis.as_ref().filter(|redis| redis.answers);
+        let responses = config.redis.as_ref().filter(|redis| redis.responses);
         let redis =
             responses.map(|_| before.and_then(|before| before.redis.clone()).unwrap_or_default());
         let snapshot = Arc::new(Snapshot {
@@ -126,7 +127,7 @@ impl Snapshot {
             quotas: Quotas::after(before.and_then(|before| before.quotas.as_ref()), &config),
             clients: Clients::after(
                 before.and_then(|before| before.clients.as_ref()),
-                config.front.connections_per_client_max,
+                config.downstream.connections_per_client_max,
             ),
             router: config.router(),
             process: before.map(|before| Arc::clone(&before.process)).unwrap_or_default(),

@@ -1,6 +1,8 @@
-//! One serving thread: the context that its next request gets, and whether a graceful stop has begun.
+//! One serving thread: the context that its next request gets, and whether a graceful stop has
+//! begun.
 //!
-//! A reload replaces the context (`context.rs`); a request in flight keeps the one that it began with.
+//! A reload replaces the context (`context.rs`); a request in flight keeps the one that it began
+//! with.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,7 +1,7 @@
-//! What a chain's nodes say of its blocks by their hashes, for all who are told of them.
+//! What a chain's upstreams say of its blocks by their hashes, for all who are told of them.
 //!
 //! Logs of the newest blocks are kept, because they are told once more should the block be dropped,
-//! when nodes may have forgotten it.
+//! when upstreams may have forgotten it.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -24,8 +24,8 @@ use crate::state::context::ThreadContext;
 
 /// Blocks that are fetched at a time.
 pub(super) const FETCHES: usize = 8;
-/// How long nodes have to say that a block has no logs although its header says that it has some,
-/// before they are believed.
+/// How long upstreams have to say that a block has no logs although its header says that it has
+/// some, before they are believed.
 const EMPTY_FOR: Duration = Duration::from_secs(6);
 /// And how long after that was true: not every chain fills its bloom filters as Ethereum does.
 const EMPTY_FOR_USUALLY: Duration = Duration::from_millis(500);
@@ -52,10 +52,10 @@ pub(super) struct Blocks {
     doubts: Mutex<Doubts>,
 }
 
-/// Whether nodes are believed that say of a block that it has no logs.
+/// Whether upstreams are believed that say of a block that it has no logs.
 #[derive(Debug, Default)]
 struct Doubts {
-    /// Blocks that should have some, and when a node was first asked that said they have none.
+    /// Blocks that should have some, and when an upstream was first asked that said they have none.
     since: VecDeque<(Hash, Duration)>,
     /// The last one of them had none.
     usual: bool,
@@ -66,7 +66,7 @@ impl Doubts {
         self.since.iter().any(|(own, _)| *own == hash)
     }
 
-    /// Whether a node is doubted that was asked at this time and said that the block has none.
+    /// Whether an upstream is doubted that was asked at this time and said that the block has none.
     fn doubts(&mut self, hash: Hash, asked: Duration) -> bool {
         let enough = if self.usual { EMPTY_FOR_USUALLY } else { EMPTY_FOR };
         let known = self.since.iter().position(|(own, _)| *own == hash);
@@ -114,7 +114,7 @@ pub(super) async fn block(
     if hash == Some(head.hash) { Ok(block) } else { Err(NotYet) }
 }
 
-/// What the chain's nodes say of a block, those that have it.
+/// What the chain's upstreams say of a block, those that have it.
 async fn ask(
     cx: &Rc<ThreadContext>,
     chain: usize,
@@ -156,7 +156,7 @@ impl Blocks {
             Change::Dropped(_) => {
                 let logs = match known {
                     Some(logs) => logs,
-                    // From before anybody wanted to know; nodes may have forgotten the block.
+                    // From before anybody wanted to know; upstreams may have forgotten the block.
                     None => Arc::new(self.fetch(cx, chain, head).await.unwrap_or_default()),
                 };
                 let marked =
@@ -182,7 +182,7 @@ impl Blocks {
         };
         let logs: Option<Logs> = walk::elements(&raw).map(read).collect();
         let logs = logs.filter(|_| raw.first() == Some(&b'[')).ok_or(NotYet)?;
-        // A node that has not indexed its newest block yet says that it has no logs.
+        // An upstream that has not indexed its newest block yet says that it has no logs.
         if logs.is_empty() {
             let raw = block(cx, chain, head).await?;
             let contents = Contents::read(&raw, asked);
@@ -221,8 +221,8 @@ fn bytes_of(logs: &Logs) -> usize {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a node that has not indexed a block yet is not believed, and a chain whose headers say
-    //! more than is true is not waited for again and again.
+    //! Goal: an upstream that has not indexed a block yet is not believed, and a chain whose
+    //! headers say more than is true is not waited for again and again.
 
     use super::*;
 

@@ -29,7 +29,7 @@ pub(crate) struct Fans(RefCell<Vec<Rc<Fan>>>);
 pub(crate) struct Fan {
     chain: Arc<ChainState>,
     stream: Arc<Stream>,
-    /// It tells what a node tells, of which some may be missed.
+    /// It tells what an upstream tells, of which some may be missed.
     relayed: bool,
     subscriptions: Rc<Subscriptions>,
     members: RefCell<BTreeMap<u64, Member>>,
@@ -67,7 +67,7 @@ pub(super) fn of(
         return fan;
     }
     let (turns, starts) = stream.follow();
-    let relayed = matches!(origin, Origin::Node(_));
+    let relayed = matches!(origin, Origin::Upstream(_));
     if starts {
         source::start(subscriptions, chain, &stream, origin);
     }
@@ -92,7 +92,7 @@ impl Fan {
             match turns.recv().await {
                 Ok(Turn::All(said)) => self.tell_all(&said),
                 Ok(Turn::Logs(logs)) => self.tell_logs(&logs),
-                // A node that tells much at once is heard again from here on.
+                // An upstream that tells much at once is heard again from here on.
                 Err(RecvError::Lagged(_)) if self.relayed => {}
                 Ok(Turn::Broken) | Err(RecvError::Lagged(_)) => self.part(),
                 Err(RecvError::Closed) => return,

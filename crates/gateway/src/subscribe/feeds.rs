@@ -11,7 +11,7 @@ use super::stream::Stream;
 use crate::call::failure::Unable;
 use crate::upstream::chain::ChainState;
 
-/// Distinct subscriptions of one chain that are passed on from nodes; each has a connection.
+/// Distinct subscriptions of one chain that are passed on from upstreams; each has a connection.
 const RELAYS_MAX: usize = 64;
 /// Those of them that one client may have been the first to ask for. Others may join any of them.
 const RELAYS_PER_CLIENT_MAX: usize = 16;
@@ -40,13 +40,13 @@ impl Feeds {
 pub(super) struct Feed {
     pub(super) heads: Arc<Stream>,
     pub(super) logs: Arc<Stream>,
-    /// By the call that asks a node for it.
+    /// By the call that asks an upstream for it.
     relays: Mutex<HashMap<Box<[u8]>, Relayed>>,
     pub(super) filters: Filters,
     pub(super) blocks: Blocks,
 }
 
-/// A subscription that is passed on from a node.
+/// A subscription that is passed on from an upstream.
 #[derive(Debug)]
 struct Relayed {
     stream: Arc<Stream>,
@@ -55,7 +55,7 @@ struct Relayed {
 }
 
 impl Feed {
-    /// What nodes are asked for with this call.
+    /// What upstreams are asked for with this call.
     pub(super) fn relay(&self, call: Vec<u8>, owner: u64) -> Result<Arc<Stream>, Unable> {
         let mut relays = self.relays.lock();
         // Whoever is about to follow one holds it already.

@@ -1,9 +1,10 @@
 //! Filters: clients that ask now and then what has happened since (`eth_newFilter` and its kin).
 //!
-//! A filter remembers nothing but how far its client was told (`policy/trail.rs`), and what has happened
-//! since is found out when the client asks, from the gateway's own view of the chain. So a filter costs
-//! nothing while nobody asks, outlives every node, and misses nothing however rarely it is asked for.
-//! Those for pending transactions are a node's own, and go to the node of their client.
+//! A filter remembers nothing but how far its client was told (`policy/trail.rs`), and what has
+//! happened since is found out when the client asks, from the gateway's own view of the chain. So a
+//! filter costs nothing while nobody asks, outlives every upstream, and misses nothing however
+//! rarely it is asked for. Those for pending transactions are an upstream's own, and go to the
+//! upstream of their client.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -94,20 +95,20 @@ pub(super) async fn answer(
         }
         "eth_uninstallFilter" => match id_of(&call.params) {
             Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(said(b"true")),
-            _ => Ok(Outcome::Node),
+            _ => Ok(Outcome::Upstream),
         },
         "eth_getFilterLogs" => match find(cx, feed, call) {
-            None => Ok(Outcome::Node),
+            None => Ok(Outcome::Upstream),
             Some(filter) => match &filter.wanted {
                 Wanted::Logs { raw, .. } => Ok(Outcome::Logs(raw.clone())),
                 Wanted::Blocks => Err(unable(Unable::NoFilter)),
             },
         },
         "eth_getFilterChanges" => match find(cx, feed, call) {
-            None => Ok(Outcome::Node),
+            None => Ok(Outcome::Upstream),
             Some(filter) => changes(cx, feed, route.chain, &filter).await,
         },
-        _ => Ok(Outcome::Node),
+        _ => Ok(Outcome::Upstream),
     }
 }
 
@@ -128,7 +129,7 @@ fn find(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<Filter>>
     let filters = feed.filters.0.lock();
     let filter = filters.by_id.get(&id)?;
     let now = cx.now();
-    let lifetime = cx.snapshot.config.front.filter_timeout;
+    let lifetime = cx.snapshot.config.downstream.filter_timeout;
     let mut asked = filter.asked.lock();
     if now.saturating_sub(*asked) > lifetime {
         return None;
@@ -145,8 +146,8 @@ fn begin(
 ) -> Result<Outcome, Failure> {
     let chain = &cx.snapshot.chains[route.chain];
     let trail = Trail::at(&chain.view.load(), TRAIL_BLOCKS);
-    let trail = trail.ok_or_else(|| Failure::ours(Kind::NoNode))?;
-    let bounds = &cx.snapshot.config.front;
+    let trail = trail.ok_or_else(|| Failure::ours(Kind::NoUpstream))?;
+    let bounds = &cx.snapshot.config.downstream;
     let (now, owner) = (cx.now(), route.caller.hash());
     let mut bytes = [0; 16];
     // Nobody else can name it.
@@ -184,7 +185,8 @@ async fn changes(
     // Should the client leave meanwhile, nothing was told.
     let mut trail = told.clone();
     trail.learn(&view);
-    // It can only begin anew, and so is told what a node says of a filter that it has forgotten.
+    // It can only begin anew, and so is told what an upstream says of a filter that it has
+    // forgotten.
     let mut changes = trail.changes(&view).map_err(|Apart| unable(Unable::NoFilter))?;
     changes.truncate(CHANGES_MAX);
     let mut out = vec![b'['];

@@ -1,7 +1,9 @@
-//! Passes on what a node tells: pending transactions, and whatever else nodes let one subscribe to.
+//! Passes on what an upstream tells: pending transactions, and whatever else upstreams let one
+//! subscribe to.
 //!
-//! One connection to one node for each distinct subscription, shared by all clients. When it is lost, or
-//! the node is taken out, another node is asked; what was told meanwhile nobody can say.
+//! One connection to one upstream for each distinct subscription, shared by all clients. When it is
+//! lost, or the upstream is taken out, another upstream is asked; what was told meanwhile nobody
+//! can say.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,18 +24,18 @@ use crate::state::snapshot::Snapshot;
 use crate::upstream::multiplex;
 use crate::upstream::trunk::{Notice, Settings, Trunk};
 
-/// First and longest wait before another node is asked.
+/// First and longest wait before another upstream is asked.
 const AGAIN_MIN: Duration = Duration::from_millis(10);
 const AGAIN_MAX: Duration = Duration::from_secs(1);
-/// How often it is looked whether the node may still be used.
+/// How often it is looked whether the upstream may still be used.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Nesting of an answer to a call to subscribe, which is a string or an error.
 const DEPTH_MAX: usize = 32;
 
-/// What nodes are asked for.
+/// What upstreams are asked for.
 #[derive(Debug)]
 pub(super) struct Order {
-    /// Name of the group whose nodes are asked: its place may change with a reload.
+    /// Name of the group whose upstreams are asked: its place may change with a reload.
     group: Arc<str>,
     method: String,
     params: Option<Vec<u8>>,
@@ -51,7 +53,7 @@ impl Order {
         }
     }
 
-    /// Equal for those who want the same of the same nodes, however they write it.
+    /// Equal for those who want the same of the same upstreams, however they write it.
     pub(super) fn key(&self, params: &Params<'_>) -> Result<Vec<u8>, KeyError> {
         let mut key = Vec::new();
         for part in [self.group.as_bytes(), self.method.as_bytes()] {
@@ -62,19 +64,21 @@ impl Order {
         Ok(key)
     }
 
-    /// The nodes to be asked that can tell, fit ones only.
-    fn nodes(&self, snapshot: &Snapshot, chain: usize) -> Vec<usize> {
+    /// The upstreams to be asked that can tell, fit ones only.
+    fn upstreams(&self, snapshot: &Snapshot, chain: usize) -> Vec<usize> {
         let groups = snapshot.config.chains[chain].groups.iter();
         let mut groups = groups.filter(|group| snapshot.config.groups[**group].name == self.group);
         let Some(group) = groups.next() else { return Vec::new() };
-        let members = &snapshot.config.groups[*group].nodes;
+        let members = &snapshot.config.groups[*group].upstreams;
         let candidates = snapshot.groups[*group].candidates.load();
-        let nodes = candidates.places.iter().map(|place| members[usize::from(*place)]);
-        nodes.filter(|node| snapshot.nodes[*node].config.multiplexed().is_some()).collect()
+        let upstreams = candidates.places.iter().map(|place| members[usize::from(*place)]);
+        upstreams
+            .filter(|upstream| snapshot.upstreams[*upstream].config.multiplexed().is_some())
+            .collect()
     }
 }
 
-/// Why a node tells nothing more.
+/// Why an upstream tells nothing more.
 enum Ended {
     /// It refused, with this error.
     Refused(Bytes),
@@ -84,7 +88,7 @@ enum Ended {
     Left,
 }
 
-/// Passes on what one node after the other tells, until nobody wants to hear it.
+/// Passes on what one upstream after the other tells, until nobody wants to hear it.
 pub(super) async fn run(source: Source, order: Order) {
     let mut again = AGAIN_MIN;
     let mut turn: usize = 0;
@@ -96,27 +100,28 @@ pub(super) async fn run(source: Source, order: Order) {
             return source.stream.end();
         };
         let snapshot = Arc::clone(&source.subscriptions.thread.context().snapshot);
-        let nodes = order.nodes(&snapshot, chain);
-        let refused = match nodes.get(turn % nodes.len().max(1)) {
-            None => Some(Refused::NoNode),
-            Some(&node) => {
+        let upstreams = order.upstreams(&snapshot, chain);
+        let refused = match upstreams.get(turn % upstreams.len().max(1)) {
+            None => Some(Refused::NoUpstream),
+            Some(&upstream) => {
                 let began = Instant::now();
-                match relay(&source, &order, &snapshot, node, &mut opened).await {
+                match relay(&source, &order, &snapshot, upstream, &mut opened).await {
                     Ended::Left => continue,
-                    Ended::Refused(error) => Some(Refused::ByNode(error)),
+                    Ended::Refused(error) => Some(Refused::ByUpstream(error)),
                     Ended::Lost => {
                         if began.elapsed() > AGAIN_MAX {
                             again = AGAIN_MIN;
                         }
                         lost += 1;
-                        (lost >= nodes.len()).then_some(Refused::NoNode)
+                        (lost >= upstreams.len()).then_some(Refused::NoUpstream)
                     }
                 }
             }
         };
         drop(snapshot);
         turn = turn.wrapping_add(1);
-        // Who has just asked is told; who was told that all is well is not let down by one node.
+        // Who has just asked is told; who was told that all is well is not let down by one
+        // upstream.
         if let Some(refused) = refused.filter(|_| !opened) {
             source.stream.stand(Standing::Refused(refused));
             return source.stream.end();
@@ -129,22 +134,22 @@ pub(super) async fn run(source: Source, order: Order) {
     }
 }
 
-/// Passes on what one node tells.
+/// Passes on what one upstream tells.
 async fn relay(
     source: &Source,
     order: &Order,
     snapshot: &Arc<Snapshot>,
-    node: usize,
+    upstream: usize,
     opened: &mut bool,
 ) -> Ended {
-    let own = &snapshot.nodes[node];
+    let own = &snapshot.upstreams[upstream];
     let Ok((stream, websocket, read)) = multiplex::open(&own.dial, &own.config).await else {
         return Ended::Lost;
     };
     let group = snapshot.config.groups.iter().find(|group| group.name == order.group);
     let Some(group) = group else { return Ended::Lost };
     let settings = Settings {
-        answer_bytes_max: group.answer_bytes_max,
+        response_bytes_max: group.response_bytes_max,
         ping_interval: own.config.ping_interval,
         notice: notice(&source.stream),
     };
@@ -164,23 +169,23 @@ async fn relay(
     }
     *opened = true;
     source.stream.stand(Standing::Open);
-    tracing::debug!(node = &*own.config.name, method = order.method, "a node tells");
+    tracing::debug!(upstream = &*own.config.name, method = order.method, "an upstream tells");
     let mut look = tokio::time::interval(LOOK_EVERY);
     loop {
         tokio::select! {
             _ = &mut driving => return Ended::Lost,
             () = source.stream.left() => return Ended::Left,
             _ = look.tick() => {
-                // A reload may have brought other nodes, or taken this one away.
+                // A reload may have brought other upstreams, or taken this one away.
                 let present = Arc::clone(&source.subscriptions.thread.context().snapshot);
-                let Some(node) = present.nodes.iter().position(|one| one.is(own)) else {
+                let Some(upstream) = present.upstreams.iter().position(|one| one.is(own)) else {
                     return Ended::Lost;
                 };
-                let own = &present.nodes[node];
+                let own = &present.upstreams[upstream];
                 let view = source.chain.view.load();
                 let lost_sight = own.seen(&view).is_some_and(|seen| !seen.at_head);
-                let fit = order.nodes(&present, own.config.chain);
-                if (lost_sight || !fit.contains(&node)) && !fit.is_empty() {
+                let fit = order.upstreams(&present, own.config.chain);
+                if (lost_sight || !fit.contains(&upstream)) && !fit.is_empty() {
                     return Ended::Lost;
                 }
             }
@@ -188,7 +193,8 @@ async fn relay(
     }
 }
 
-/// Hands on what a node tells. Each connection carries one subscription, so that all is of that.
+/// Hands on what an upstream tells. Each connection carries one subscription, so that all is of
+/// that.
 fn notice(stream: &Arc<Stream>) -> Notice {
     let stream = Arc::clone(stream);
     Rc::new(move |message| {

@@ -1,9 +1,9 @@
-//! Finds out what is to be told of a chain's blocks: one task per chain and kind, on the thread of who
-//! asked first, for all threads.
+//! Finds out what is to be told of a chain's blocks: one task per chain and kind, on the thread of
+//! who asked first, for all threads.
 //!
-//! With every change of the served chain it works out what has happened since (`policy/trail.rs`) and
-//! fetches the blocks or their logs by hash (`blocks.rs`). What cannot be fetched is asked for again
-//! until it is there, or until the chain has dropped it; nothing behind it is told before.
+//! With every change of the served chain it works out what has happened since (`policy/trail.rs`)
+//! and fetches the blocks or their logs by hash (`blocks.rs`). What cannot be fetched is asked for
+//! again until it is there, or until the chain has dropped it; nothing behind it is told before.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ const AGAIN_MAX: Duration = Duration::from_secs(1);
 pub(super) enum Origin {
     Heads,
     Logs,
-    /// A node is asked for it.
-    Node(Order),
+    /// An upstream is asked for it.
+    Upstream(Order),
 }
 
 /// Starts what finds out the stream's turns, from this moment on.
@@ -50,7 +50,7 @@ pub(super) fn start(
     let tells = match origin {
         Origin::Heads => Tells::Headers,
         Origin::Logs => Tells::Logs,
-        Origin::Node(order) => {
+        Origin::Upstream(order) => {
             tokio::task::spawn_local(relay::run(source, order));
             return;
         }
@@ -118,8 +118,8 @@ impl Source {
         }
     }
 
-    /// Tells what has happened since the end of the trail, of the chain at this place of the context's
-    /// configuration.
+    /// Tells what has happened since the end of the trail, of the chain at this place of the
+    /// context's configuration.
     async fn advance(
         &self,
         cx: &Rc<ThreadContext>,

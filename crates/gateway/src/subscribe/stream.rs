@@ -14,7 +14,7 @@ const TURNS_MAX: usize = 256;
 /// What subscribers are told, or what they have to be told by closing their connections.
 #[derive(Debug, Clone)]
 pub(crate) enum Turn {
-    /// The same to everybody: a header, or what a node has said.
+    /// The same to everybody: a header, or what an upstream has said.
     All(Bytes),
     /// Logs of one block, in their order.
     Logs(Arc<Logs>),
@@ -22,13 +22,13 @@ pub(crate) enum Turn {
     Broken,
 }
 
-/// Why a node's stream does not begin.
+/// Why an upstream's stream does not begin.
 #[derive(Debug, Clone)]
 pub(crate) enum Refused {
-    /// The node's own error object.
-    ByNode(Bytes),
-    /// No node that could tell is there.
-    NoNode,
+    /// The upstream's own error object.
+    ByUpstream(Bytes),
+    /// No upstream that could tell is there.
+    NoUpstream,
 }
 
 /// How far a stream has come.
@@ -123,7 +123,7 @@ impl Stream {
         match known.as_deref() {
             Ok(Standing::Refused(refused)) => Err(refused.clone()),
             Ok(Standing::Open | Standing::Opening) => Ok(()),
-            Err(_) => Err(Refused::NoNode),
+            Err(_) => Err(Refused::NoUpstream),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Signed transactions that were sent twice: the second node's refusal can be the first one's
+//! Signed transactions that were sent twice: the second upstream's refusal can be the first one's
 //! success.
 //!
-//! A chain takes a transaction once, so repeating `eth_sendRawTransaction` is safe, but the node
-//! that is asked second may say "already known" or "nonce too low". The caller must hear the hash.
+//! A chain takes a transaction once, so repeating `eth_sendRawTransaction` is safe, but the
+//! upstream that is asked second may say "already known" or "nonce too low". The caller must hear
+//! the hash.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -14,10 +15,10 @@ use wire::json::walk;
 use crate::call::request::UpstreamRequest;
 use crate::call::response::Payload;
 use crate::upstream::fetch::fetch;
-use crate::upstream::thread::Upstreams;
+use crate::upstream::thread::UpstreamContext;
 
-/// The raw result that a node gives for the transaction in `ask`: its hash, quoted. None where the
-/// method does not hash so, or the parameters are no transaction.
+/// The raw result that an upstream gives for the transaction in `ask`: its hash, quoted. None where
+/// the method does not hash so, or the parameters are no transaction.
 pub(crate) fn hash(ask: &UpstreamRequest<'_>) -> Option<Bytes> {
     namespace(&ask.name)?;
     hash_of(ask.params.as_deref()?)
@@ -37,12 +38,12 @@ fn hash_of(params: &[u8]) -> Option<Bytes> {
     Some(Bytes::from(format!("\"{hash:#x}\"")))
 }
 
-/// The same, if a node knows the transaction.
-pub(crate) async fn find(upstreams: &Rc<Upstreams>, ask: &UpstreamRequest<'_>) -> Option<Bytes> {
+/// The same, if an upstream knows the transaction.
+pub(crate) async fn find(cx: &Rc<UpstreamContext>, ask: &UpstreamRequest<'_>) -> Option<Bytes> {
     let hash = hash(ask)?;
     let params = [b"[", &*hash, b"]"].concat();
     let name = format!("{}_getTransactionByHash", namespace(&ask.name)?);
-    let found = upstreams.topology.chains[ask.chain].family.find(&name);
+    let found = cx.topology.chains[ask.chain].family.find(&name);
     let look_up = UpstreamRequest {
         name: Cow::Owned(name),
         method: found.map(|(_, method)| method),
@@ -50,7 +51,7 @@ pub(crate) async fn find(upstreams: &Rc<Upstreams>, ask: &UpstreamRequest<'_>) -
         params: Some(Cow::Owned(params)),
         ..ask.clone()
     };
-    match fetch(upstreams, &look_up).await.payload {
+    match fetch(cx, &look_up).await.payload {
         Payload::Result(found) if &*found != b"null" => Some(hash),
         _ => None,
     }
@@ -58,12 +59,12 @@ pub(crate) async fn find(upstreams: &Rc<Upstreams>, ask: &UpstreamRequest<'_>) -
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a transaction has the hash that nodes say of it.
+    //! Goal: a transaction has the hash that upstreams say of it.
 
     use super::*;
 
     #[test]
-    fn hashes_are_those_that_nodes_say() {
+    fn hashes_are_those_that_upstreams_say() {
         // From Harmony's documentation of hmy_sendRawTransaction.
         let params = br#"["0xf869808082520880809410a02a0a6e95a676ae23e2db04bea3d1b8b7ca2e880de0b6b3a7640000801ba0c8d0c5390086999b5b5a93373953c3c94b44dc8fd06d88a421a7c2461e9e4482a0730d7859d1e3109d499bcd75f00700729b9bc17b03940da4f84b6ea784f51eb1"]"#;
         let hash = "\"0x1156a044c73f85d876780f3bd86d7b0665c2d1b6c8a1abaaaedc08c13968a598\"";

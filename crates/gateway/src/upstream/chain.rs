@@ -25,7 +25,7 @@ pub(crate) struct ChainState {
     pub(crate) headers: RwLock<Headers>,
     /// Told of each new view.
     turned: watch::Sender<()>,
-    /// The chain id that its nodes have shown, and one; zero while none was asked.
+    /// The chain id that its upstreams have shown, and one; zero while none was asked.
     id: AtomicU64,
     pub(crate) reorgs: AtomicU64,
     pub(crate) reorg_depth_max: AtomicU64,
@@ -64,7 +64,7 @@ impl ChainState {
         self.turned.send_replace(());
     }
 
-    /// No node is followed any more: who waits for a new view may look whether one will come.
+    /// No upstream is followed any more: who waits for a new view may look whether one will come.
     pub(crate) fn end(&self) {
         self.turned.send_replace(());
     }
@@ -74,24 +74,24 @@ impl ChainState {
         self.turned.subscribe()
     }
 
-    /// Notes the chain id that a node has shown; none where its nodes have no such thing.
+    /// Notes the chain id that an upstream has shown; none where its upstreams have no such thing.
     pub(crate) fn identify(&self, id: Option<u64>) {
         match id {
             Some(id) => self.id.store(id.saturating_add(1), Ordering::Release),
             None => {
-                // What another node has shown stays; so the outcome does not matter.
+                // What another upstream has shown stays; so the outcome does not matter.
                 let _ = self.id.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
     }
 
-    /// The chain id that a node has shown, or none where nodes have no such thing; nothing before a
-    /// node was asked.
+    /// The chain id that an upstream has shown, or none where upstreams have no such thing; nothing
+    /// before a upstream was asked.
     pub(crate) fn id_shown(&self) -> Option<Option<u64>> {
         self.id_known().map(|known| known.checked_sub(1).filter(|id| *id > 0))
     }
 
-    /// A number that differs between chains of different ids; none before a node was asked.
+    /// A number that differs between chains of different ids; none before an upstream was asked.
     pub(crate) fn id_known(&self) -> Option<u64> {
         Some(self.id.load(Ordering::Acquire)).filter(|id| *id != 0)
     }

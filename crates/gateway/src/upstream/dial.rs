@@ -1,4 +1,4 @@
-//! Making a connection to a node: name, TCP, TLS, or a local socket.
+//! Making a connection to an upstream: name, TCP, TLS, or a local socket.
 //!
 //! It makes one connection per call and keeps none; keeping is `pool.rs`.
 
@@ -10,16 +10,16 @@ use tokio::io::DuplexStream;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use crate::config::node::{Node, Tls};
+use crate::config::upstream::{Tls, Upstream};
 use crate::upstream::stream::Stream;
 
 /// Makes one end of a stream in memory whose other end a simulated node serves.
 pub type MemoryDial = Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>;
 
-/// How a node is reached.
+/// How an upstream is reached.
 #[derive(Clone)]
 pub(crate) enum Dial {
-    /// Over the network, as the node's URL says.
+    /// Over the network, as the upstream's URL says.
     Net,
     /// In this process, for simulations in virtual time.
     Memory(MemoryDial),
@@ -34,7 +34,7 @@ impl fmt::Debug for Dial {
     }
 }
 
-/// Which of a node's addresses.
+/// Which of an upstream's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Over HTTP, one call at a time.
@@ -44,20 +44,20 @@ pub(crate) enum Way {
 }
 
 impl Dial {
-    /// Connects to one of the node's addresses within its connect timeout.
+    /// Connects to one of the upstream's addresses within its connect timeout.
     ///
     /// # Errors
-    /// What the system, or TLS, says; `TimedOut` when it takes too long, `Unsupported` where the node
-    /// has no such address.
-    pub(crate) async fn connect(&self, node: &Node, way: Way) -> io::Result<Stream> {
+    /// What the system, or TLS, says; `TimedOut` when it takes too long, `Unsupported` where the
+    /// upstream has no such address.
+    pub(crate) async fn connect(&self, upstream: &Upstream, way: Way) -> io::Result<Stream> {
         let address = match way {
-            Way::Http => node.http(),
-            Way::Multiplexed => node.multiplexed(),
+            Way::Http => upstream.http(),
+            Way::Multiplexed => upstream.multiplexed(),
         };
         let (url, tls) = address.ok_or(io::ErrorKind::Unsupported)?;
         match self {
             Dial::Memory(dial) => dial().map(Stream::Memory),
-            Dial::Net => tokio::time::timeout(node.connect_timeout, connect_net(url, tls))
+            Dial::Net => tokio::time::timeout(upstream.connect_timeout, connect_net(url, tls))
                 .await
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
         }

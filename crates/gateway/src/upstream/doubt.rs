@@ -1,7 +1,7 @@
-//! Compares a node's response with the headers of the blocks that it is about.
+//! Compares an upstream's response with the headers of the blocks that it is about.
 //!
-//! The decisions are `policy/complete.rs`; this file finds out what they need: which blocks the call
-//! names, what the chain's headers say, and how old the logs are that the node has shown.
+//! The decisions are `policy/complete.rs`; this file finds out what they need: which blocks the
+//! call names, what the chain's headers say, and how old the logs are that the upstream has shown.
 
 use wire::block::ResponseBlock;
 use wire::block::{BlockRef, BlockTag};
@@ -20,11 +20,11 @@ use crate::policy::complete::{
 use crate::policy::contents::Wanted;
 use crate::policy::heads::ChainView;
 use crate::upstream::send::Attempt;
-use crate::upstream::thread::Upstreams;
+use crate::upstream::thread::UpstreamContext;
 
 /// What speaks against a response, if anything does.
 pub(crate) fn opinion(
-    upstreams: &Upstreams,
+    cx: &UpstreamContext,
     ask: &UpstreamRequest<'_>,
     attempt: &Attempt,
 ) -> Option<Opinion> {
@@ -35,13 +35,13 @@ pub(crate) fn opinion(
     let params = Params::Array(ask.params.as_deref()?);
     let doubt = match ask.method? {
         method if method.validity == Validity::Logs => {
-            of_filter(upstreams, ask, attempt.node, result)?
+            of_filter(cx, ask, attempt.upstream, result)?
         }
-        method if has_receipts(method) => of_block(upstreams, ask, method, &params, result)?,
+        method if has_receipts(method) => of_block(cx, ask, method, &params, result)?,
         method if is_null_transaction(method, result) => {
             let Params::Array(params) = params else { return None };
             let hash = walk::elements(params).next()?;
-            judging(upstreams, ask, 0, |judging| of_transaction(hash, judging))
+            judging(cx, ask, 0, |judging| of_transaction(hash, judging))
         }
         _ => return None,
     };
@@ -61,35 +61,35 @@ fn is_null_transaction(method: &Method, result: &[u8]) -> bool {
 
 /// Judges by the present view and headers.
 fn judging<T>(
-    upstreams: &Upstreams,
+    cx: &UpstreamContext,
     ask: &UpstreamRequest<'_>,
     depth: u64,
     judge: impl FnOnce(Judging<'_>) -> T,
 ) -> T {
-    let chain = &upstreams.topology.chains[ask.chain];
+    let chain = &cx.topology.chains[ask.chain];
     let view = chain.view.load();
     let headers = chain.headers.read();
-    judge(Judging { view: &view, headers: &headers, depth, now: upstreams.now() })
+    judge(Judging { view: &view, headers: &headers, depth, now: cx.now() })
 }
 
 fn of_filter(
-    upstreams: &Upstreams,
+    cx: &UpstreamContext,
     ask: &UpstreamRequest<'_>,
-    node: usize,
+    upstream: usize,
     result: &[u8],
 ) -> Option<Doubt> {
     let raw = walk::elements(ask.params.as_deref()?).next()?;
     let filter = LogFilter::parse(raw).ok()?;
     let wanted = Wanted::of(&LogMatcher::parse(raw).ok()?);
-    let chain = &upstreams.topology.chains[ask.chain];
+    let chain = &cx.topology.chains[ask.chain];
     let span = span(&filter, &chain.view.load())?;
     if result.first() != Some(&b'[') {
         return None;
     }
-    let now = upstreams.now();
-    let shown = &upstreams.topology.nodes[node].logs_depth;
+    let now = cx.now();
+    let shown = &cx.topology.upstreams[upstream].logs_depth;
     let depth = shown.lock().get(now);
-    let found = judging(upstreams, ask, depth, |judging| of_logs(&wanted, span, result, judging));
+    let found = judging(cx, ask, depth, |judging| of_logs(&wanted, span, result, judging));
     if let Some(depth) = found.depth {
         shown.lock().shown(depth, now);
     }
@@ -108,8 +108,8 @@ fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
     let from = match filter.from.unwrap_or(BlockRef::Tag(BlockTag::Latest)) {
         BlockRef::Number(number) => number,
         BlockRef::Tag(BlockTag::Latest) => head,
-        BlockRef::Tag(BlockTag::Finalized) if view.finalized_by_nodes => view.finalized?,
-        // Where these stand is the node's word: only what is young is judged.
+        BlockRef::Tag(BlockTag::Finalized) if view.finalized_by_upstreams => view.finalized?,
+        // Where these stand is the upstream's word: only what is young is judged.
         _ => head.saturating_sub(YOUNG_BLOCKS),
     };
     let to = match filter.to.unwrap_or(BlockRef::Tag(BlockTag::Latest)) {
@@ -121,14 +121,14 @@ fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
 }
 
 fn of_block(
-    upstreams: &Upstreams,
+    cx: &UpstreamContext,
     ask: &UpstreamRequest<'_>,
     method: &Method,
     params: &Params<'_>,
     result: &[u8],
 ) -> Option<Doubt> {
     let (block, _) = method.block_ref(params).ok()??;
-    let view = upstreams.topology.chains[ask.chain].view.load();
+    let view = cx.topology.chains[ask.chain].view.load();
     let (hash, by_height) = match block {
         BlockRef::Hash(hash) | BlockRef::CanonicalHash(hash) => (Some(hash), false),
         BlockRef::Number(number) if view.head.is_some_and(|head| number > head.number) => {
@@ -138,5 +138,5 @@ fn of_block(
         BlockRef::Tag(BlockTag::Latest) => (Some(view.head?.hash), true),
         BlockRef::Tag(_) => return None,
     };
-    Some(judging(upstreams, ask, 0, |judging| of_receipts(hash, by_height, result, judging)))
+    Some(judging(cx, ask, 0, |judging| of_receipts(hash, by_height, result, judging)))
 }

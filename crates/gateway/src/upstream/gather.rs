@@ -1,10 +1,10 @@
-//! Calls that one thread has for one node at a moment, sent as one JSON-RPC batch: for nodes that are
-//! reached over HTTP alone, where each request costs its own.
+//! Calls that one thread has for one upstream at a moment, sent as one JSON-RPC batch: for
+//! upstreams that are reached over HTTP alone, where each request costs its own.
 //!
 //! The first call waits a little for others; the batch leaves once it is full or the time is over.
-//! Each call gets its own part of the answer, under its own deadline, and is judged as if it had come
-//! alone. Where a batch was refused as a whole, or a call has no answer in it, the call is sent once
-//! more by itself: only reads are gathered, which may be repeated.
+//! Each call gets its own part of the answer, under its own deadline, and is judged as if it had
+//! come alone. Where a batch was refused as a whole, or a call has no answer in it, the call is
+//! sent once more by itself: only reads are gathered, which may be repeated.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,23 +24,23 @@ use wire::response::{
 
 use crate::call::failure::{Kind, Origin, Sent};
 use crate::call::request::UpstreamRequest;
-use crate::config::node::Node;
+use crate::config::upstream::Upstream;
 use crate::policy::batch::Bound;
 use crate::policy::classify::{Heard, Verdict, classify};
 use crate::upstream::http1::HttpAnswer;
 use crate::upstream::multiplex::LARGE_WEIGHT;
 use crate::upstream::post::{Body, Broken, post};
 use crate::upstream::send::DEPTH_MAX;
-use crate::upstream::thread::Upstreams;
+use crate::upstream::thread::UpstreamContext;
 
-/// Bytes of calls after which a batch is full: far below what any node takes in one request, and
-/// more than calls that may be gathered have together, but for odd ones.
+/// Bytes of calls after which a batch is full: far below what any upstream takes in one request,
+/// and more than calls that may be gathered have together, but for odd ones.
 const BYTES_MAX: usize = 256 * 1024;
 /// geth's code for a call whose answer has no room any more in that of its batch (`rpc` package,
 /// `errcodeResponseTooLarge`).
 const RESPONSE_TOO_LARGE: i64 = -32003;
 
-/// What is gathered for one node by one thread.
+/// What is gathered for one upstream by one thread.
 pub(crate) struct Gather {
     wait: Duration,
     bound: RefCell<Bound>,
@@ -65,7 +65,7 @@ struct Calls {
     waiting: Vec<Waiting>,
     /// The latest of theirs.
     deadline: Instant,
-    answer_bytes_max: usize,
+    response_bytes_max: usize,
 }
 
 struct Waiting {
@@ -95,12 +95,12 @@ impl Body for Calls {
 }
 
 impl Gather {
-    /// One thread's batches for a node; none where they are off.
-    pub(crate) fn new(node: &Node) -> Option<Rc<Gather>> {
-        (node.batch_calls_max > 1).then(|| {
+    /// One thread's batches for an upstream; none where they are off.
+    pub(crate) fn new(upstream: &Upstream) -> Option<Rc<Gather>> {
+        (upstream.batch_calls_max > 1).then(|| {
             Rc::new(Gather {
-                wait: node.batch_wait,
-                bound: RefCell::new(Bound::new(node.batch_calls_max)),
+                wait: upstream.batch_wait,
+                bound: RefCell::new(Bound::new(upstream.batch_calls_max)),
                 open: RefCell::default(),
             })
         })
@@ -109,8 +109,8 @@ impl Gather {
     /// Sends a call with others; none if it is to go by itself.
     pub(crate) async fn ask(
         self: &Rc<Gather>,
-        upstreams: &Rc<Upstreams>,
-        node: usize,
+        cx: &Rc<UpstreamContext>,
+        upstream: usize,
         ask: &UpstreamRequest<'_>,
         deadline: Instant,
     ) -> Option<Result<(Decimal, HttpAnswer), Broken>> {
@@ -121,14 +121,14 @@ impl Gather {
         if !ask.method.is_some_and(may) {
             return None;
         }
-        let bound = self.bound.borrow_mut().get(upstreams.now());
-        let id = Decimal::new(upstreams.next_id());
+        let bound = self.bound.borrow_mut().get(cx.now());
+        let id = Decimal::new(cx.next_id());
         let bytes = call_bytes(id.as_bytes(), &ask.name, ask.params.as_deref());
         if bound < 2 || bytes > BYTES_MAX / 2 {
             return None;
         }
-        let batch = self.batch(upstreams, node, deadline);
-        let part = batch.add(upstreams, &id, ask, deadline);
+        let batch = self.batch(cx, upstream, deadline);
+        let part = batch.add(cx, &id, ask, deadline);
         if batch.is_full(bound) {
             self.open.take();
             batch.full.notify_one();
@@ -136,29 +136,29 @@ impl Gather {
         match timeout_at(deadline, part).await {
             Ok(Ok(Part::Answered(answer))) => Some(Ok((id, answer))),
             Ok(Ok(Part::Broken(mut broken))) => {
-                // After a reload the node may have another number than for who sent the batch.
-                broken.failure.origin = Origin::Node(node);
+                // After a reload the upstream may have another number than for who sent the batch.
+                broken.failure.origin = Origin::Upstream(upstream);
                 Some(Err(broken))
             }
             // Who was to send it has ended with its thread.
             Ok(Ok(Part::Alone) | Err(_)) => None,
-            Err(_) => Some(Err(Broken::new(node, Kind::Deadline, Sent::Maybe))),
+            Err(_) => Some(Err(Broken::new(upstream, Kind::Deadline, Sent::Maybe))),
         }
     }
 
     /// The batch that is being gathered; a new one leaves by itself.
     fn batch(
         self: &Rc<Gather>,
-        upstreams: &Rc<Upstreams>,
-        node: usize,
+        cx: &Rc<UpstreamContext>,
+        upstream: usize,
         deadline: Instant,
     ) -> Rc<Batch> {
         let mut open = self.open.borrow_mut();
         let new = || {
             let calls =
-                Calls { listed: Vec::new(), waiting: Vec::new(), deadline, answer_bytes_max: 0 };
+                Calls { listed: Vec::new(), waiting: Vec::new(), deadline, response_bytes_max: 0 };
             let batch = Rc::new(Batch { calls: RefCell::new(calls), full: Notify::new() });
-            let run = Rc::clone(self).run(Rc::clone(upstreams), node, Rc::clone(&batch));
+            let run = Rc::clone(self).run(Rc::clone(cx), upstream, Rc::clone(&batch));
             tokio::task::spawn_local(run);
             batch
         };
@@ -166,7 +166,7 @@ impl Gather {
     }
 
     /// Waits for calls, sends them, and gives each its part.
-    async fn run(self: Rc<Gather>, upstreams: Rc<Upstreams>, node: usize, batch: Rc<Batch>) {
+    async fn run(self: Rc<Gather>, cx: Rc<UpstreamContext>, upstream: usize, batch: Rc<Batch>) {
         if self.wait.is_zero() {
             // All that can come in this turn of the event loop.
             tokio::task::yield_now().await;
@@ -177,32 +177,32 @@ impl Gather {
                 () = tokio::time::sleep(self.wait) => {}
             }
         }
-        upstreams.tick();
+        cx.tick();
         self.open.borrow_mut().take_if(|open| Rc::ptr_eq(open, &batch));
         let calls = batch.take();
         // Nobody waits any more, or there is nobody to share with.
         if calls.waiting.len() < 2 || calls.waiting.iter().all(|call| call.part.is_closed()) {
             return calls.give(|_| Part::Alone);
         }
-        upstreams.counters.upstreams[node].batches.add(1);
-        upstreams.counters.upstreams[node].batched.add(calls.waiting.len() as u64);
+        cx.counters.upstreams[upstream].batches.add(1);
+        cx.counters.upstreams[upstream].batched.add(calls.waiting.len() as u64);
         let post =
-            |fresh| post(&upstreams, node, &calls, calls.deadline, fresh, calls.answer_bytes_max);
+            |fresh| post(&cx, upstream, &calls, calls.deadline, fresh, calls.response_bytes_max);
         let posted = match post(false).await {
             // Once for all of them: each by itself would want a new connection.
             Err(broken) if broken.stale_connection => post(true).await,
             posted => posted,
         };
-        upstreams.tick();
+        cx.tick();
         match posted {
-            Ok(answer) => self.answered(&upstreams, calls, &answer),
+            Ok(answer) => self.answered(&cx, calls, &answer),
             // Alone each may have room.
-            Err(broken) if broken.failure.kind == Kind::TooLarge => self.refused(&upstreams, calls),
+            Err(broken) if broken.failure.kind == Kind::TooLarge => self.refused(&cx, calls),
             Err(broken) => calls.give(|_| Part::Broken(broken.clone())),
         }
     }
 
-    fn answered(&self, upstreams: &Upstreams, calls: Calls, http: &HttpAnswer) {
+    fn answered(&self, cx: &UpstreamContext, calls: Calls, http: &HttpAnswer) {
         let HttpAnswer { status, retry_after, body, .. } = http;
         let whole = |body: Bytes| HttpAnswer {
             status: *status,
@@ -216,7 +216,7 @@ impl Gather {
                 let (status, retry_after) = (*status, *retry_after);
                 let heard = Heard::Error { status, retry_after, code, message, broadcast: false };
                 if !matches!(classify(&heard), Verdict::RateLimited { .. }) {
-                    return self.refused(upstreams, calls);
+                    return self.refused(cx, calls);
                 }
                 calls.give(|id| {
                     let mut own = Vec::new();
@@ -230,16 +230,16 @@ impl Gather {
                     parts.take(id).map_or(Part::Alone, |own| Part::Answered(whole(own)))
                 });
             }
-            // Without an answer in it the status says what there is to know; most that mean "not so"
-            // are about the request as it is.
-            _ if matches!(status, 400 | 405 | 411..=417 | 422) => self.refused(upstreams, calls),
+            // Without an answer in it the status says what there is to know; most that mean "not
+            // so" are about the request as it is.
+            _ if matches!(status, 400 | 405 | 411..=417 | 422) => self.refused(cx, calls),
             _ => calls.give(|_| Part::Answered(whole(body.clone()))),
         }
     }
 
-    /// The node does not take such a batch.
-    fn refused(&self, upstreams: &Upstreams, calls: Calls) {
-        self.bound.borrow_mut().refused(upstreams.now(), calls.waiting.len());
+    /// The upstream does not take such a batch.
+    fn refused(&self, cx: &UpstreamContext, calls: Calls) {
+        self.bound.borrow_mut().refused(cx.now(), calls.waiting.len());
         calls.give(|_| Part::Alone);
     }
 }
@@ -247,7 +247,7 @@ impl Gather {
 impl Batch {
     fn add(
         &self,
-        upstreams: &Upstreams,
+        cx: &UpstreamContext,
         id: &Decimal,
         ask: &UpstreamRequest<'_>,
         deadline: Instant,
@@ -260,8 +260,8 @@ impl Batch {
         let (sender, receiver) = oneshot::channel();
         calls.waiting.push(Waiting { id: *id, part: sender });
         calls.deadline = calls.deadline.max(deadline);
-        let bytes_max = upstreams.topology.config.groups[ask.group].answer_bytes_max;
-        calls.answer_bytes_max = calls.answer_bytes_max.max(bytes_max);
+        let bytes_max = cx.topology.config.groups[ask.group].response_bytes_max;
+        calls.response_bytes_max = calls.response_bytes_max.max(bytes_max);
         receiver
     }
 
@@ -292,7 +292,8 @@ impl Calls {
 }
 
 /// The one error that answers a whole batch, with its code and message: as an object, or, as geth
-/// does it (`rpc` package, `respondWithBatchTooLarge`), alone in an array under the first call's id.
+/// does it (`rpc` package, `respondWithBatchTooLarge`), alone in an array under the first call's
+/// id.
 fn error_of_all<'a>(answers: &'a Responses<'a>) -> Option<(&'a [u8], i64, &'a str)> {
     let answer = match answers {
         Responses::Single(answer) => answer,

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection to a node: one call at a time, one answer back.
+//! One HTTP/1.1 connection to an upstream: one call at a time, one answer back.
 //!
 //! It knows HTTP and bytes, not JSON-RPC; what an answer means is `send.rs`. Which connection is
 //! used is `pool.rs`, how it came to be is `dial.rs`.
@@ -19,18 +19,18 @@ use crate::io::wait;
 use crate::io::wait::{Filled, Watchdog};
 use crate::upstream::stream::Stream;
 
-/// Most header lines taken from a node; providers behind several proxies send 30 and more.
+/// Most header lines taken from an upstream; providers behind several proxies send 30 and more.
 const HEADERS_MAX: usize = 100;
-/// Most bytes of a head taken from a node.
+/// Most bytes of a head taken from an upstream.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// Most interim answers before the real one, as Go's client takes (`net/http` transport.go,
 /// `max1xxResponses`).
 const INTERIM_MAX: u32 = 5;
 
-/// How long a node may take no byte of a request, which is seldom more than a few kB.
+/// How long an upstream may take no byte of a request, which is seldom more than a few kB.
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A node's whole HTTP answer.
+/// An upstream's whole HTTP answer.
 #[derive(Debug)]
 pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
@@ -60,14 +60,14 @@ pub(crate) enum ExchangeFaultKind {
     Io(#[expect(dead_code, reason = "read by Debug in logs")] io::Error),
 }
 
-/// How many heads of one node are known to one thread: while its clock shows the same second, one
-/// for each usual length of answers.
+/// How many heads of one upstream are known to one thread: while its clock shows the same second,
+/// one for each usual length of answers.
 const HEADS_KNOWN: usize = 16;
 
-/// What the last heads that a node sent have said.
+/// What the last heads that an upstream sent have said.
 pub(crate) type KnownHeads = RefCell<HeadCache<(AnswerHead, Framing)>>;
 
-/// Room for the heads of a node.
+/// Room for the heads of an upstream.
 pub(crate) fn known_heads() -> Rc<KnownHeads> {
     Rc::new(RefCell::new(HeadCache::new(HEADS_KNOWN)))
 }
@@ -84,7 +84,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A new connection to the node of these heads.
+    /// A new connection to the upstream of these heads.
     pub(crate) fn new(stream: Stream, heads: Rc<KnownHeads>) -> Connection {
         Connection {
             stream,
@@ -95,9 +95,9 @@ impl Connection {
         }
     }
 
-    /// Whether nothing was heard from the node since the last answer. An idle connection on which
-    /// something can be read was closed, or is out of step. No system call is made: the event loop
-    /// has noted what came.
+    /// Whether nothing was heard from the upstream since the last answer. An idle connection on
+    /// which something can be read was closed, or is out of step. No system call is made: the event
+    /// loop has noted what came.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let tcp = match &self.stream {
             Stream::Tcp(tcp) => tcp,
@@ -415,7 +415,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The node has closed its direction.
+    /// The upstream has closed its direction.
     fn end(self) -> Result<HttpAnswer, ExchangeFaultKind> {
         match self.state {
             ReaderState::UntilEnd { head, body } => Ok(head.answer(body.into(), false)),
@@ -424,7 +424,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The seconds of a `Retry-After`; a date is not taken, for no node sends one.
+/// The seconds of a `Retry-After`; a date is not taken, for no upstream sends one.
 pub(crate) fn retry_after(value: &[u8]) -> Option<Duration> {
     let seconds = std::str::from_utf8(value).ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds))

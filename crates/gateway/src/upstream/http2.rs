@@ -1,6 +1,6 @@
-//! The HTTP/2 connections of one thread to one node: many calls at a time on each.
+//! The HTTP/2 connections of one thread to one upstream: many calls at a time on each.
 //!
-//! HTTP/2 is agreed on in the TLS handshake (RFC 9113, 3.2); a node that does not want it gets
+//! HTTP/2 is agreed on in the TLS handshake (RFC 9113, 3.2); an upstream that does not want it gets
 //! HTTP/1.1, and is asked again after a while. Framing, windows and stream limits are h2's; here is
 //! which connection a call takes, when one is opened, and what its loss says about the call.
 
@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::call::failure::{Kind, Sent};
 use crate::config::Config;
-use crate::config::node::Node;
+use crate::config::upstream::Upstream;
 use crate::io::memory::{Full, Hold};
 use crate::metrics::counters::UpstreamCounters;
 use crate::policy::memory::Purpose;
@@ -31,30 +31,30 @@ use crate::upstream::dial::{Dial, Way};
 use crate::upstream::http1::{HttpAnswer, retry_after};
 use crate::upstream::post::{Body, Broken};
 use crate::upstream::stream::Stream;
-use crate::upstream::thread::Upstreams;
+use crate::upstream::thread::UpstreamContext;
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes of answers that a node may have sent before we have taken any, on a connection and on each
-/// of its streams: what a link of 1 Gbit/s carries in 30 ms, so that a large answer flows.
+/// Bytes of answers that an upstream may have sent before we have taken any, on a connection and on
+/// each of its streams: what a link of 1 Gbit/s carries in 30 ms, so that a large answer flows.
 const WINDOW_BYTES: u32 = 4 << 20;
 /// Connections that are tried for one call, if none has taken it: the second may have been made
 /// before the first one's end was known.
 const TRIES: usize = 2;
-/// How long a node that wanted HTTP/1.1 gets it: what stands before it may be set up anew.
+/// How long an upstream that wanted HTTP/1.1 gets it: what stands before it may be set up anew.
 const DECLINE_KEPT: Duration = Duration::from_secs(600);
-/// Calls on a connection whose node has not said yet how many it takes: no node should take fewer
-/// (RFC 9113, 6.5.2).
+/// Calls on a connection whose upstream has not said yet how many it takes: no upstream should take
+/// fewer (RFC 9113, 6.5.2).
 const STREAMS_UNTOLD: usize = 100;
 /// Room for the first piece of an answer whose length is not told.
 const BODY_ROOM: usize = 4096;
 
-/// One thread's HTTP/2 connections to a node.
+/// One thread's HTTP/2 connections to an upstream.
 pub(crate) struct Http2 {
     dial: Dial,
     /// As configured, but with a TLS client that offers HTTP/2.
-    node: Node,
+    upstream: Upstream,
     /// All of a request but its length.
     head: Request<()>,
     connections_max: usize,
@@ -64,14 +64,14 @@ pub(crate) struct Http2 {
     failures: Cell<u32>,
     /// A call has ended, a connection was made or lost.
     changed: Notify,
-    /// When the node last wanted HTTP/1.1.
+    /// When the upstream last wanted HTTP/1.1.
     declined: Cell<Option<Instant>>,
     counts: Arc<UpstreamCounters>,
 }
 
 impl fmt::Debug for Http2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http2").field("node", &self.node.name).finish_non_exhaustive()
+        f.debug_struct("Http2").field("upstream", &self.upstream.name).finish_non_exhaustive()
     }
 }
 
@@ -84,7 +84,7 @@ struct Line {
 
 /// Why there is no connection for a call.
 enum NoLine {
-    /// The node wants HTTP/1.1.
+    /// The upstream wants HTTP/1.1.
     Declined,
     /// None could be made in time.
     Failed,
@@ -99,23 +99,23 @@ struct Fault {
 }
 
 impl Http2 {
-    /// One thread's connections to a node; none where HTTP/2 is not asked for.
+    /// One thread's connections to an upstream; none where HTTP/2 is not asked for.
     pub(crate) fn new(
         config: &Config,
-        node: &Node,
+        upstream: &Upstream,
         dial: &Dial,
         counts: &Arc<UpstreamCounters>,
     ) -> Option<Rc<Http2>> {
-        let mut node = Some(node).filter(|node| node.http2)?.clone();
-        let tls = node.tls.as_mut()?;
+        let mut upstream = Some(upstream).filter(|upstream| upstream.http2)?.clone();
+        let tls = upstream.tls.as_mut()?;
         let mut client = (*tls.client).clone();
         client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         tls.client = Arc::new(client);
         Some(Rc::new(Http2 {
             dial: dial.clone(),
-            head: request_head(&node)?,
-            connections_max: node.connections_max.div_ceil(config.server.threads),
-            node,
+            head: request_head(&upstream)?,
+            connections_max: upstream.connections_max.div_ceil(config.server.threads),
+            upstream,
             lines: RefCell::default(),
             dialing: Cell::new(false),
             failures: Cell::new(0),
@@ -125,14 +125,14 @@ impl Http2 {
         }))
     }
 
-    /// Sends a body and reads the answer, by `deadline`. None where the node wants HTTP/1.1.
+    /// Sends a body and reads the answer, by `deadline`. None where the upstream wants HTTP/1.1.
     pub(crate) async fn post(
         self: &Rc<Http2>,
-        upstreams: &Upstreams,
-        node: usize,
+        cx: &UpstreamContext,
+        upstream: usize,
         body: &impl Body,
         deadline: Instant,
-        answer_bytes_max: usize,
+        response_bytes_max: usize,
     ) -> Option<Result<HttpAnswer, Broken>> {
         let mut bytes = Vec::with_capacity(body.bytes());
         body.write(&mut bytes);
@@ -143,12 +143,12 @@ impl Http2 {
                 Ok(line) => line,
                 Err(NoLine::Declined) => return None,
                 Err(NoLine::Failed) => {
-                    return Some(Err(Broken::new(node, Kind::Connect, Sent::No)));
+                    return Some(Err(Broken::new(upstream, Kind::Connect, Sent::No)));
                 }
             };
             tries += 1;
-            let hold = Hold::new(&upstreams.topology.registry.memory, Purpose::Upstream);
-            let exchange = self.exchange(&line, body.clone(), answer_bytes_max, hold);
+            let hold = Hold::new(&cx.topology.registry.memory, Purpose::Upstream);
+            let exchange = self.exchange(&line, body.clone(), response_bytes_max, hold);
             let fault = match timeout_at(deadline, exchange).await {
                 Ok(Ok(answer)) => return Some(Ok(answer)),
                 Ok(Err(fault)) => fault,
@@ -158,7 +158,7 @@ impl Http2 {
                 self.drop_line(&line);
             }
             if fault.sent != Sent::No || tries == TRIES {
-                return Some(Err(Broken::new(node, fault.kind, fault.sent)));
+                return Some(Err(Broken::new(upstream, fault.kind, fault.sent)));
             }
         }
     }
@@ -191,11 +191,14 @@ impl Http2 {
             match timeout_at(deadline, self.open()).await {
                 Ok(Ok(true)) => self.failures.set(0),
                 Ok(Ok(false)) => {
-                    tracing::info!(node = &*self.node.name, "the node wants HTTP/1.1, not HTTP/2");
+                    tracing::info!(
+                        upstream = &*self.upstream.name,
+                        "the upstream wants HTTP/1.1, not HTTP/2"
+                    );
                     self.declined.set(Some(Instant::now()));
                 }
                 Ok(Err(error)) => {
-                    tracing::debug!(node = &*self.node.name, %error, "cannot connect");
+                    tracing::debug!(upstream = &*self.upstream.name, %error, "cannot connect");
                     self.failures.set(self.failures.get().wrapping_add(1));
                     return Err(NoLine::Failed);
                 }
@@ -207,15 +210,15 @@ impl Http2 {
     fn free(&self) -> Option<Rc<Line>> {
         let has_room = |line: &&Rc<Line>| {
             let streams_max = line.requests.current_max_send_streams();
-            line.calls.get() < self.node.calls_per_connection_max.min(streams_max)
+            line.calls.get() < self.upstream.calls_per_connection_max.min(streams_max)
         };
         self.lines.borrow().iter().find(has_room).cloned()
     }
 
-    /// Makes a connection; false if the node wants HTTP/1.1.
+    /// Makes a connection; false if the upstream wants HTTP/1.1.
     async fn open(self: &Rc<Http2>) -> io::Result<bool> {
         self.counts.connects.add(1);
-        let stream = self.dial.connect(&self.node, Way::Http).await?;
+        let stream = self.dial.connect(&self.upstream, Way::Http).await?;
         if !speaks_http2(&stream) {
             return Ok(false);
         }
@@ -225,13 +228,14 @@ impl Http2 {
             .initial_connection_window_size(WINDOW_BYTES)
             .initial_max_send_streams(STREAMS_UNTOLD)
             .enable_push(false);
-        let opened = timeout(self.node.connect_timeout, builder.handshake(stream)).await;
+        let opened = timeout(self.upstream.connect_timeout, builder.handshake(stream)).await;
         let (requests, mut connection) =
             opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map_err(io_error)?;
         let pings = connection.ping_pong();
         let line = Rc::new(Line { requests, calls: Cell::new(0), used: Cell::new(Instant::now()) });
         let (http2, weak) = (Rc::downgrade(self), Rc::downgrade(&line));
-        let (ping_interval, idle_timeout) = (self.node.ping_interval, self.node.idle_timeout);
+        let (ping_interval, idle_timeout) =
+            (self.upstream.ping_interval, self.upstream.idle_timeout);
         self.lines.borrow_mut().push(line);
         tokio::task::spawn_local(async move {
             tokio::select! {
@@ -255,7 +259,7 @@ impl Http2 {
         &self,
         line: &Line,
         body: Bytes,
-        answer_bytes_max: usize,
+        response_bytes_max: usize,
         mut hold: Hold,
     ) -> Result<HttpAnswer, Fault> {
         let _under_way = UnderWay::begin(self, line);
@@ -271,14 +275,14 @@ impl Http2 {
         let (head, mut incoming) = response.into_parts();
         let faulty = |kind| Fault { kind, sent: Sent::Yes, lost: false };
         let length = length_of(&head.headers).map_err(faulty)?;
-        if length.is_some_and(|length| length > answer_bytes_max) {
+        if length.is_some_and(|length| length > response_bytes_max) {
             return Err(faulty(Kind::TooLarge));
         }
         // Memory is used as bytes come, not by what the head announces.
         let mut answer = BytesMut::with_capacity(length.unwrap_or(BODY_ROOM));
         while let Some(piece) = incoming.data().await {
             let piece = piece.map_err(|error| fault_of(&error, Sent::Yes))?;
-            if answer.len() + piece.len() > answer_bytes_max {
+            if answer.len() + piece.len() > response_bytes_max {
                 return Err(faulty(Kind::TooLarge));
             }
             answer.extend_from_slice(&piece);
@@ -293,7 +297,7 @@ impl Http2 {
     }
 }
 
-/// Ends when the node has not answered a ping in time, or nothing was asked of it for long.
+/// Ends when the upstream has not answered a ping in time, or nothing was asked of it for long.
 async fn silence(
     pings: Option<PingPong>,
     line: Weak<Line>,
@@ -326,7 +330,8 @@ fn speaks_http2(stream: &Stream) -> bool {
 
 /// What the end of a stream or of its connection says about a call of which so much was sent.
 fn fault_of(error: &h2::Error, sent: Sent) -> Fault {
-    // Streams above the last one that the node names in its farewell were not looked at (RFC 9113,
+    // Streams above the last one that the upstream names in its farewell were not looked at (RFC
+    // 9113,
     // 6.8), and neither were those that it refuses (8.7): only such hear of it here.
     let left = error.is_go_away() && error.is_remote();
     let refused = error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote();
@@ -346,8 +351,8 @@ fn length_of(headers: &HeaderMap) -> Result<Option<usize>, Kind> {
     length.map(Some).ok_or(Kind::Malformed)
 }
 
-fn request_head(node: &Node) -> Option<Request<()>> {
-    let (url, _) = node.http()?;
+fn request_head(upstream: &Upstream) -> Option<Request<()>> {
+    let (url, _) = upstream.http()?;
     let uri = format!("https://{}{}", url.authority(), url.target());
     let mut head = Request::post(uri).body(()).ok()?;
     let headers = head.headers_mut();
@@ -357,7 +362,7 @@ fn request_head(node: &Node) -> Option<Request<()>> {
     if let Some(authorization) = url.authorization() {
         headers.insert(AUTHORIZATION, authorization.clone());
     }
-    for (name, value) in &node.headers {
+    for (name, value) in &upstream.headers {
         headers.append(name.clone(), value.clone());
     }
     Some(head)

@@ -1,9 +1,9 @@
-//! The trunks of one thread to one node: which one a call takes, when one is opened, and when the way
-//! is left alone for a while.
+//! The trunks of one thread to one upstream: which one a call takes, when one is opened, and when
+//! the way is left alone for a while.
 //!
-//! Calls with large answers have trunks of their own, so that small answers need not wait behind them.
-//! A call never waits for a connection where the node has an HTTP address as well: it goes there at
-//! once. What a trunk does is `trunk.rs`.
+//! Calls with large answers have trunks of their own, so that small answers need not wait behind
+//! them. A call never waits for a connection where the upstream has an HTTP address as well: it
+//! goes there at once. What a trunk does is `trunk.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -18,7 +18,7 @@ use wire::call::call_bytes;
 
 use crate::call::request::UpstreamRequest;
 use crate::config::Config;
-use crate::config::node::Node;
+use crate::config::upstream::Upstream;
 use crate::io::websocket::handshake::{Opening, Refusal};
 use crate::metrics::counters::UpstreamCounters;
 use crate::upstream::dial::{Dial, Way};
@@ -30,7 +30,7 @@ mod tests;
 
 /// First rest after failures in a row.
 const REST_MIN: Duration = Duration::from_millis(50);
-/// Longest rest where the node has no other address: its health decides about the rest.
+/// Longest rest where the upstream has no other address: its health decides about the rest.
 const REST_ALONE_MAX: Duration = Duration::from_secs(1);
 /// Longest rest where calls go over HTTP meanwhile.
 const REST_MAX: Duration = Duration::from_secs(10);
@@ -45,12 +45,12 @@ const LARGE_BYTES: usize = 64 * 1024;
 /// A large answer lets its method's calls be taken for large ones, until so many were small.
 const LARGE_REMEMBERED: u8 = 32;
 
-/// Trunks to one node, by the size of answers.
+/// Trunks to one upstream, by the size of answers.
 #[derive(Debug)]
 pub(crate) struct Multiplex {
     dial: Dial,
-    node: Node,
-    answer_bytes_max: usize,
+    upstream: Upstream,
+    response_bytes_max: usize,
     connections_max: usize,
     lanes: [Lane; 2],
     /// Failures in a row, and until when none is tried.
@@ -58,8 +58,8 @@ pub(crate) struct Multiplex {
     /// Calls that wait for a trunk.
     waiters: Cell<usize>,
     changed: Notify,
-    /// By place of the method, the last one for all unknown: how often it is still to be taken for one
-    /// with large answers.
+    /// By place of the method, the last one for all unknown: how often it is still to be taken for
+    /// one with large answers.
     large: RefCell<Vec<u8>>,
     counts: Arc<UpstreamCounters>,
     closed: Cell<bool>,
@@ -83,20 +83,20 @@ struct Course {
 pub(crate) struct NoTrunk;
 
 impl Multiplex {
-    /// One thread's trunks to a node; none where it has only an HTTP address.
+    /// One thread's trunks to an upstream; none where it has only an HTTP address.
     pub(crate) fn new(
         config: &Config,
-        node: &Node,
+        upstream: &Upstream,
         dial: &Dial,
         methods: usize,
         counts: &Arc<UpstreamCounters>,
     ) -> Option<Rc<Multiplex>> {
-        node.multiplexed()?;
+        upstream.multiplexed()?;
         Some(Rc::new(Multiplex {
             dial: dial.clone(),
-            node: node.clone(),
-            answer_bytes_max: answer_bytes_max(config),
-            connections_max: node.connections_max.div_ceil(config.server.threads),
+            upstream: upstream.clone(),
+            response_bytes_max: response_bytes_max(config),
+            connections_max: upstream.connections_max.div_ceil(config.server.threads),
             lanes: Default::default(),
             course: Cell::default(),
             waiters: Cell::new(0),
@@ -109,12 +109,12 @@ impl Multiplex {
 
     /// Whether answers of other sizes are wanted than those that this takes.
     pub(crate) fn fits(&self, config: &Config) -> bool {
-        self.answer_bytes_max == answer_bytes_max(config)
+        self.response_bytes_max == response_bytes_max(config)
     }
 
     /// Whether the call is short enough to go over any.
     pub(crate) fn takes(&self, ask: &UpstreamRequest<'_>) -> bool {
-        let bytes_max = self.node.message_bytes_max.unwrap_or(usize::MAX);
+        let bytes_max = self.upstream.message_bytes_max.unwrap_or(usize::MAX);
         call_bytes(LONGEST_ID, &ask.name, ask.params.as_deref()) <= bytes_max
     }
 
@@ -133,7 +133,7 @@ impl Multiplex {
         found
     }
 
-    /// The same, waiting for one until `deadline`: for nodes that have no other address.
+    /// The same, waiting for one until `deadline`: for upstreams that have no other address.
     ///
     /// # Errors
     /// If there is none by then, or none can be opened.
@@ -183,7 +183,7 @@ impl Multiplex {
     }
 
     fn free(&self, lane: usize) -> Option<Rc<Trunk>> {
-        let calls_max = self.node.calls_per_connection_max;
+        let calls_max = self.upstream.calls_per_connection_max;
         let trunks = self.lanes[lane].trunks.borrow();
         trunks.iter().find(|trunk| trunk.has_room(calls_max)).cloned()
     }
@@ -210,18 +210,18 @@ impl Multiplex {
     /// Opens a trunk and drives it to its end.
     async fn run(self: Rc<Multiplex>, lane: usize) {
         let _dialing = Dialing { multiplex: &self, lane };
-        let opened = open(&self.dial, &self.node).await;
+        let opened = open(&self.dial, &self.upstream).await;
         let (stream, websocket, read) = match opened {
             Ok(opened) => opened,
             Err(fault) => {
-                tracing::debug!(node = &*self.node.name, %fault, "no connection for many calls");
+                tracing::debug!(upstream = &*self.upstream.name, %fault, "no connection for many calls");
                 self.failed();
                 return;
             }
         };
         let settings = Settings {
-            answer_bytes_max: self.answer_bytes_max,
-            ping_interval: self.node.ping_interval,
+            response_bytes_max: self.response_bytes_max,
+            ping_interval: self.upstream.ping_interval,
             notice: ignored(),
         };
         let (trunk, driver) = Trunk::new(stream, websocket, read, settings);
@@ -233,7 +233,11 @@ impl Multiplex {
         let _open = Open { multiplex: &self, lane, trunk: &trunk };
         self.counts.multiplexed_open.add(1);
         let loss = driver.await;
-        tracing::debug!(node = &*self.node.name, ?loss, "a connection for many calls has ended");
+        tracing::debug!(
+            upstream = &*self.upstream.name,
+            ?loss,
+            "a connection for many calls has ended"
+        );
         if loss != Loss::Retired {
             self.counts.multiplexed_lost.add(1);
             self.failed();
@@ -241,10 +245,10 @@ impl Multiplex {
     }
 
     /// Leaves the way alone for a while, longer with each failure in a row. Where there is no other
-    /// way, one failure is none: nodes are restarted.
+    /// way, one failure is none: upstreams are restarted.
     fn failed(&self) {
         let failures = self.course.get().failures.saturating_add(1);
-        let alone = self.node.http().is_none();
+        let alone = self.upstream.http().is_none();
         let doublings = failures.saturating_sub(if alone { 2 } else { 1 });
         let max = if alone { REST_ALONE_MAX } else { REST_MAX };
         let rest = REST_MIN.saturating_mul(1_u32 << doublings.min(16)).min(max);
@@ -258,7 +262,7 @@ impl Multiplex {
         for lane in &self.lanes {
             let trunks = lane.trunks.borrow();
             let more = trunks.iter().filter(|trunk| trunk.is_open()).skip(1);
-            more.filter(|trunk| trunk.is_idle(now, self.node.idle_timeout))
+            more.filter(|trunk| trunk.is_idle(now, self.upstream.idle_timeout))
                 .for_each(|trunk| trunk.retire());
         }
     }
@@ -329,28 +333,29 @@ pub(crate) fn ignored() -> Notice {
 }
 
 /// The longest answer that any group takes: which group a call is of, a connection does not know.
-fn answer_bytes_max(config: &Config) -> usize {
-    config.groups.iter().map(|group| group.answer_bytes_max).max().unwrap_or(0)
+fn response_bytes_max(config: &Config) -> usize {
+    config.groups.iter().map(|group| group.response_bytes_max).max().unwrap_or(0)
 }
 
-/// A stream that carries many calls, whether it is a WebSocket, and what was read behind the handshake.
+/// A stream that carries many calls, whether it is a WebSocket, and what was read behind the
+/// handshake.
 pub(crate) type Opened = (Stream, bool, Vec<u8>);
 
-/// Opens one to the node, within its connect timeout.
+/// Opens one to the upstream, within its connect timeout.
 ///
 /// # Errors
-/// What the system or TLS says, or why the node does not open a WebSocket.
-pub(crate) async fn open(dial: &Dial, node: &Node) -> io::Result<Opened> {
-    let Some((url, _)) = node.multiplexed() else {
+/// What the system or TLS says, or why the upstream does not open a WebSocket.
+pub(crate) async fn open(dial: &Dial, upstream: &Upstream) -> io::Result<Opened> {
+    let Some((url, _)) = upstream.multiplexed() else {
         return Err(io::ErrorKind::Unsupported.into());
     };
     let opening = async {
-        let mut stream = dial.connect(node, Way::Multiplexed).await?;
+        let mut stream = dial.connect(upstream, Way::Multiplexed).await?;
         if !url.is_websocket() {
             return Ok((stream, false, Vec::new()));
         }
         let opening = Opening::new().ok_or_else(|| io::Error::other("no randomness"))?;
-        let mut head = request_head(node);
+        let mut head = request_head(upstream);
         opening.write(&mut head);
         stream.write_all(&head).await?;
         stream.flush().await?;
@@ -366,23 +371,25 @@ pub(crate) async fn open(dial: &Dial, node: &Node) -> io::Result<Opened> {
                     return Ok((stream, true, read));
                 }
                 Err(Refusal::Status { status, .. }) => {
-                    let message = format!("the node answers {status} in place of a websocket");
+                    let message = format!("the upstream answers {status} in place of a websocket");
                     return Err(io::Error::other(message));
                 }
                 Err(Refusal::Malformed) => {
-                    return Err(io::Error::other("the node does not answer as a websocket does"));
+                    return Err(io::Error::other(
+                        "the upstream does not answer as a websocket does",
+                    ));
                 }
             }
         }
     };
-    let opened = tokio::time::timeout(node.connect_timeout, opening).await;
+    let opened = tokio::time::timeout(upstream.connect_timeout, opening).await;
     opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// The request for a WebSocket, up to the headers of the handshake.
-fn request_head(node: &Node) -> Vec<u8> {
+fn request_head(upstream: &Upstream) -> Vec<u8> {
     let mut head = Vec::with_capacity(512);
-    let Some((url, _)) = node.multiplexed() else { return head };
+    let Some((url, _)) = upstream.multiplexed() else { return head };
     let mut line = |parts: &[&[u8]]| {
         parts.iter().for_each(|part| head.extend_from_slice(part));
         head.extend_from_slice(b"\r\n");
@@ -392,7 +399,7 @@ fn request_head(node: &Node) -> Vec<u8> {
     if let Some(authorization) = url.authorization() {
         line(&[b"Authorization: ", authorization.as_bytes()]);
     }
-    for (name, value) in &node.headers {
+    for (name, value) in &upstream.headers {
         let own = *name == http::header::AUTHORIZATION && url.authorization().is_some();
         if !own {
             line(&[name.as_str().as_bytes(), b": ", value.as_bytes()]);

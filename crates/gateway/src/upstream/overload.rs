@@ -1,14 +1,14 @@
-//! Places at the nodes of a group: who gets one, who waits, who is told to come back later.
+//! Places at the upstreams of a group: who gets one, who waits, who is told to come back later.
 //!
 //! The decisions are `policy/overload.rs` and what is below it. One [`Room`] per group is shared by
 //! all threads; each thread has a [`Lane`] with the calls that hold a place and the queue of those
-//! that want one. What a thread may hold is its share of the limit by what it holds and wants, worked
-//! out from the other threads' counters every few milliseconds; so a call below the limit writes
-//! nothing that another thread writes, and a thread whose clients ask for more gets more. A thread
-//! may always hold one, so that it is never its neighbours' fault if its queue stands still.
+//! that want one. What a thread may hold is its share of the limit by what it holds and wants,
+//! worked out from the other threads' counters every few milliseconds; so a call below the limit
+//! writes nothing that another thread writes, and a thread whose clients ask for more gets more. A
+//! thread may always hold one, so that it is never its neighbours' fault if its queue stands still.
 //!
 //! A place is for a client's call, however many attempts it takes. It is given back while the call
-//! waits for something else than a node. Polls of heads and health need none.
+//! waits for something else than an upstream. Polls of heads and health need none.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -30,7 +30,7 @@ use crate::policy::overload::limiter::{Answer, Limiter};
 use crate::policy::overload::queue::{Key, Pushed, Queue, QueueSettings};
 use crate::policy::overload::shares::{Flow, Shares};
 use crate::policy::overload::{Class, Shed};
-use crate::upstream::thread::Upstreams;
+use crate::upstream::thread::UpstreamContext;
 
 /// How often a thread works out its share of a limit.
 const SHARE_AGE_MAX: Duration = Duration::from_millis(5);
@@ -228,7 +228,7 @@ impl Lane {
         self.share.get().saturating_sub(self.in_flight.get())
     }
 
-    /// Returns true if a call may go to a node without waiting.
+    /// Returns true if a call may go to an upstream without waiting.
     fn admits(&self, now: Duration, holder: Holder) -> bool {
         let free = self.free(now);
         if free == 0 || self.is_queueing() {
@@ -283,40 +283,40 @@ impl Lane {
     }
 }
 
-/// The right to be under way at a group's nodes; giving it back is dropping it.
+/// The right to be under way at a group's upstreams; giving it back is dropping it.
 pub(crate) struct Place<'a> {
-    upstreams: &'a Upstreams,
+    cx: &'a UpstreamContext,
     lane: Option<&'a Lane>,
     holder: Holder,
     since: Duration,
 }
 
 impl<'a> Place<'a> {
-    fn new(upstreams: &'a Upstreams, lane: Option<&'a Lane>, holder: Holder) -> Place<'a> {
-        Place { upstreams, lane, holder, since: upstreams.now() }
+    fn new(cx: &'a UpstreamContext, lane: Option<&'a Lane>, holder: Holder) -> Place<'a> {
+        Place { cx, lane, holder, since: cx.now() }
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Some(lane) = self.lane {
-            let took = self.upstreams.now().saturating_sub(self.since);
+            let took = self.cx.now().saturating_sub(self.since);
             lane.flows.borrow_mut().took(self.holder.flow, took);
-            lane.leave(self.upstreams.now(), self.holder);
+            lane.leave(self.cx.now(), self.holder);
         }
     }
 }
 
 /// A place for a call, if there is one at once.
-pub(crate) fn place<'a>(upstreams: &'a Upstreams, ask: &UpstreamRequest<'_>) -> Option<Place<'a>> {
-    let (lane, holder) = (upstreams.lanes[ask.group].as_deref(), Holder::of(ask));
+pub(crate) fn place<'a>(cx: &'a UpstreamContext, ask: &UpstreamRequest<'_>) -> Option<Place<'a>> {
+    let (lane, holder) = (cx.lanes[ask.group].as_deref(), Holder::of(ask));
     if let Some(lane) = lane {
-        if !lane.admits(upstreams.now(), holder) {
+        if !lane.admits(cx.now(), holder) {
             return None;
         }
         lane.hold(holder);
     }
-    Some(Place::new(upstreams, lane, holder))
+    Some(Place::new(cx, lane, holder))
 }
 
 /// A place for a call, after a wait.
@@ -324,18 +324,18 @@ pub(crate) fn place<'a>(upstreams: &'a Upstreams, ask: &UpstreamRequest<'_>) -> 
 /// # Errors
 /// Ours, if the call is shed.
 pub(crate) async fn wait<'a>(
-    upstreams: &'a Upstreams,
+    cx: &'a UpstreamContext,
     ask: &UpstreamRequest<'_>,
 ) -> Result<Place<'a>, Failure> {
     let holder = Holder::of(ask);
-    let Some(lane) = upstreams.lanes[ask.group].as_deref() else {
-        return Ok(Place::new(upstreams, None, holder));
+    let Some(lane) = cx.lanes[ask.group].as_deref() else {
+        return Ok(Place::new(cx, None, holder));
     };
     let state = Cell::new(State::Waiting);
     let waiter = Rc::new(Waiter { holder, state, waker: RefCell::new(None) });
     lane.flows.borrow_mut().wait(ask.class, ask.flow);
     let own = Rc::clone(&waiter);
-    let pushed = lane.queue.borrow_mut().push(upstreams.now(), ask.class, ask.flow, own);
+    let pushed = lane.queue.borrow_mut().push(cx.now(), ask.class, ask.flow, own);
     let key = match pushed {
         Pushed::Waits(key) => key,
         Pushed::Instead(key, (other, class)) => {
@@ -344,11 +344,11 @@ pub(crate) async fn wait<'a>(
         }
         Pushed::Full(_) => {
             lane.counts.shed[ask.class][Shed::Full].add(1);
-            return Err(overloaded(upstreams, lane));
+            return Err(overloaded(cx, lane));
         }
     };
     lane.counts.queued.add(1);
-    let now = upstreams.now();
+    let now = cx.now();
     lane.serve(now);
     if matches!(waiter.state.get(), State::Waiting) {
         let usual = lane.flows.borrow().usual();
@@ -356,8 +356,8 @@ pub(crate) async fn wait<'a>(
         // The limit may be higher now.
         lane.serve(now);
     }
-    let mut queued = Queued { upstreams, lane, waiter: &waiter, key };
-    let deadline = ask.deadline.min(upstreams.recent() + lane.queue_timeout);
+    let mut queued = Queued { cx, lane, waiter: &waiter, key };
+    let deadline = ask.deadline.min(cx.recent() + lane.queue_timeout);
     let turned = poll_fn(|cx| match waiter.state.get() {
         State::Waiting => {
             *waiter.waker.borrow_mut() = Some(cx.waker().clone());
@@ -366,7 +366,7 @@ pub(crate) async fn wait<'a>(
         State::Placed | State::Done => Poll::Ready(()),
     });
     let late = tokio::time::timeout_at(deadline, turned).await.is_err();
-    upstreams.tick();
+    cx.tick();
     if late && matches!(waiter.state.get(), State::Waiting) {
         queued.give_up();
         lane.counts.shed[ask.class][Shed::Late].add(1);
@@ -374,15 +374,15 @@ pub(crate) async fn wait<'a>(
     match waiter.state.get() {
         State::Placed => {
             waiter.state.set(State::Done);
-            Ok(Place::new(upstreams, Some(lane), holder))
+            Ok(Place::new(cx, Some(lane), holder))
         }
-        State::Waiting | State::Done => Err(overloaded(upstreams, lane)),
+        State::Waiting | State::Done => Err(overloaded(cx, lane)),
     }
 }
 
 /// A call in the queue; one that is dropped, because its client has left, leaves it.
 struct Queued<'a> {
-    upstreams: &'a Upstreams,
+    cx: &'a UpstreamContext,
     lane: &'a Lane,
     waiter: &'a Waiter,
     key: Key,
@@ -405,14 +405,14 @@ impl Drop for Queued<'_> {
         match self.waiter.state.get() {
             State::Waiting => self.give_up(),
             // It was given a place that it never took.
-            State::Placed => self.lane.leave(self.upstreams.now(), self.waiter.holder),
+            State::Placed => self.lane.leave(self.cx.now(), self.waiter.holder),
             State::Done => {}
         }
     }
 }
 
-fn overloaded(upstreams: &Upstreams, lane: &Lane) -> Failure {
-    let retry_after = Duration::from_secs(1 + upstreams.random() % RETRY_AFTER_SPREAD);
+fn overloaded(cx: &UpstreamContext, lane: &Lane) -> Failure {
+    let retry_after = Duration::from_secs(1 + cx.random() % RETRY_AFTER_SPREAD);
     let kind = Kind::Overloaded { status: lane.status };
     Failure { retry_after: Some(retry_after), ..Failure::ours(kind) }
 }
@@ -428,58 +428,58 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// Lends the place of a call of this group. It is had back whether there is room then or not: a call
-/// that was begun is brought to its end.
-pub(crate) fn lend<'a>(upstreams: &'a Upstreams, ask: &UpstreamRequest<'_>) -> Lent<'a> {
-    let (lane, holder) = (upstreams.lanes[ask.group].as_deref(), Holder::of(ask));
+/// Lends the place of a call of this group. It is had back whether there is room then or not: a
+/// call that was begun is brought to its end.
+pub(crate) fn lend<'a>(cx: &'a UpstreamContext, ask: &UpstreamRequest<'_>) -> Lent<'a> {
+    let (lane, holder) = (cx.lanes[ask.group].as_deref(), Holder::of(ask));
     if let Some(lane) = lane {
-        lane.leave(upstreams.now(), holder);
+        lane.leave(cx.now(), holder);
     }
     Lent(lane, holder)
 }
 
 /// A second attempt beside the first, which needs a place like any other.
-pub(crate) fn beside<'a>(upstreams: &'a Upstreams, ask: &UpstreamRequest<'_>) -> Place<'a> {
-    let (lane, holder) = (upstreams.lanes[ask.group].as_deref(), Holder::of(ask));
+pub(crate) fn beside<'a>(cx: &'a UpstreamContext, ask: &UpstreamRequest<'_>) -> Place<'a> {
+    let (lane, holder) = (cx.lanes[ask.group].as_deref(), Holder::of(ask));
     if let Some(lane) = lane {
         lane.hold(holder);
     }
-    Place::new(upstreams, lane, holder)
+    Place::new(cx, lane, holder)
 }
 
-/// Returns true if the nodes of this group are overloaded: no call is to be sent twice then.
-pub(crate) fn is_saturated(upstreams: &Upstreams, ask: &UpstreamRequest<'_>) -> bool {
-    let lane = upstreams.lanes[ask.group].as_deref();
+/// Returns true if the upstreams of this group are overloaded: no call is to be sent twice then.
+pub(crate) fn is_saturated(cx: &UpstreamContext, ask: &UpstreamRequest<'_>) -> bool {
+    let lane = cx.lanes[ask.group].as_deref();
     lane.is_some_and(|lane| lane.room.saturated.load(Ordering::Relaxed))
 }
 
 /// Returns true if calls wait for places in this group, or have recently.
-pub(crate) fn is_crowded(upstreams: &Upstreams, ask: &UpstreamRequest<'_>) -> bool {
-    upstreams.lanes[ask.group].as_deref().is_some_and(Lane::is_crowded)
+pub(crate) fn is_crowded(cx: &UpstreamContext, ask: &UpstreamRequest<'_>) -> bool {
+    cx.lanes[ask.group].as_deref().is_some_and(Lane::is_crowded)
 }
 
 /// The same of any group.
-pub(crate) fn is_any_crowded(upstreams: &Upstreams) -> bool {
-    upstreams.lanes.iter().flatten().any(|lane| lane.is_crowded())
+pub(crate) fn is_any_crowded(cx: &UpstreamContext) -> bool {
+    cx.lanes.iter().flatten().any(|lane| lane.is_crowded())
 }
 
 /// What is known of an attempt when it begins: which limit it belongs to.
-pub(crate) fn epoch(upstreams: &Upstreams, ask: &UpstreamRequest<'_>) -> u32 {
-    let lane = upstreams.lanes[ask.group].as_deref();
+pub(crate) fn epoch(cx: &UpstreamContext, ask: &UpstreamRequest<'_>) -> u32 {
+    let lane = cx.lanes[ask.group].as_deref();
     lane.map_or(0, |lane| lane.room.epoch.load(Ordering::Relaxed))
 }
 
-/// A node has answered a call that was sent in this epoch, after so long.
+/// An upstream has answered a call that was sent in this epoch, after so long.
 pub(crate) fn answered(
-    upstreams: &Upstreams,
+    cx: &UpstreamContext,
     ask: &UpstreamRequest<'_>,
     epoch: u32,
     took: Duration,
 ) {
-    let Some(lane) = upstreams.lanes[ask.group].as_deref().filter(|lane| lane.is_crowded()) else {
+    let Some(lane) = cx.lanes[ask.group].as_deref().filter(|lane| lane.is_crowded()) else {
         return;
     };
-    let now = upstreams.now();
+    let now = cx.now();
     let queue = if lane.is_queueing() { lane.room.queue() } else { 0 };
     let answer = Answer { epoch, flow: ask.flow, took, queue };
     lane.room.learn(|limiter| limiter.answered(now, answer));

@@ -1,6 +1,6 @@
-//! The idle connections of one thread to one node, and the bound on how many are open.
+//! The idle connections of one thread to one upstream, and the bound on how many are open.
 //!
-//! Two connections are interchangeable when they lead to the same node from the same thread.
+//! Two connections are interchangeable when they lead to the same upstream from the same thread.
 //! The last one used is used first, so that a falling load lets the others grow old and close.
 
 use std::cell::{Cell, RefCell};
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::upstream::http1::{Connection, KnownHeads, known_heads};
 
-/// Connections of one thread to one node.
+/// Connections of one thread to one upstream.
 #[derive(Debug)]
 pub(crate) struct Pool {
     idle: RefCell<Vec<Connection>>,
@@ -49,7 +49,7 @@ impl Pool {
         })
     }
 
-    /// What the heads of this node's answers have said to this thread.
+    /// What the heads of this upstream's answers have said to this thread.
     pub(crate) fn heads(&self) -> Rc<KnownHeads> {
         Rc::clone(&self.heads)
     }
@@ -98,8 +98,8 @@ impl Pool {
         self.closed.get()
     }
 
-    /// Closes all idle connections, and those in use after their call: the node is not configured
-    /// any more, or otherwise.
+    /// Closes all idle connections, and those in use after their call: the upstream is not
+    /// configured any more, or otherwise.
     pub(crate) fn close(&self) {
         self.closed.set(true);
         self.clear();
@@ -112,7 +112,7 @@ impl Pool {
             .retain(|connection| now.duration_since(connection.idle_since) <= self.idle_max);
     }
 
-    /// Closes all idle connections: the node has just dropped one, so the others are suspect.
+    /// Closes all idle connections: the upstream has just dropped one, so the others are suspect.
     pub(crate) fn clear(&self) {
         self.idle.borrow_mut().clear();
     }

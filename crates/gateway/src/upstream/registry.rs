@@ -1,5 +1,5 @@
-//! What all configurations of one process share about upstreams: the clock, the numbers of chains and
-//! upstreams, and the topologies that are still in use.
+//! What all configurations of one process share about upstreams: the clock, the numbers of chains
+//! and upstreams, and the topologies that are still in use.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

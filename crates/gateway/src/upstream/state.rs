@@ -10,25 +10,26 @@ use tokio::sync::Notify;
 use crate::config;
 use crate::config::Config;
 use crate::policy::complete::Depth;
-use crate::policy::heads::{ChainView, NodeView};
-use crate::policy::health::{HealthSettings, NodeHealth, Unsupported};
+use crate::policy::heads::{ChainView, UpstreamView};
+use crate::policy::health::{HealthSettings, Unsupported, UpstreamHealth};
 use crate::upstream::dial::Dial;
 
-/// One node's present state. What stands behind an [`Arc`] outlives a reload that does not change
-/// where the node is or how it is spoken to.
+/// One upstream's present state. What stands behind an [`Arc`] outlives a reload that does not
+/// change where the upstream is or how it is spoken to.
 pub(crate) struct UpstreamState {
-    pub(crate) config: config::node::Node,
-    /// Its place among its chain's nodes, as in [`ChainView::nodes`]. It keeps it through reloads.
+    pub(crate) config: config::upstream::Upstream,
+    /// Its place among its chain's upstreams, as in [`ChainView::upstreams`]. It keeps it through
+    /// reloads.
     pub(crate) place: usize,
-    /// What tells it from all other nodes that have or had its place.
+    /// What tells it from all other upstreams that have or had its place.
     pub(crate) mark: u64,
     /// What stands for it in entries of the cache, which outlive reloads.
     pub(crate) number: u16,
     pub(crate) dial: Dial,
     /// Everything of a request's head but the length.
     pub(crate) request_head: Vec<u8>,
-    pub(crate) health: Arc<Mutex<NodeHealth>>,
-    /// Told when a call failed or the node is suspected, so that it is polled at once.
+    pub(crate) health: Arc<Mutex<UpstreamHealth>>,
+    /// Told when a call failed or the upstream is suspected, so that it is polled at once.
     pub(crate) suspected: Arc<Notify>,
     pub(crate) unsupported: Arc<Mutex<Unsupported>>,
     /// How old the logs are that it has shown.
@@ -44,20 +45,20 @@ pub(crate) struct UpstreamState {
 impl UpstreamState {
     pub(super) fn new(
         config: &Config,
-        node: &config::node::Node,
+        upstream: &config::upstream::Upstream,
         place: usize,
         mark: u64,
         number: u16,
         dial: Dial,
     ) -> UpstreamState {
-        let health = NodeHealth::new(health_settings(&config.health));
+        let health = UpstreamHealth::new(health_settings(&config.health));
         UpstreamState {
-            config: node.clone(),
+            config: upstream.clone(),
             place,
             mark,
             number,
             dial,
-            request_head: request_head(node),
+            request_head: request_head(upstream),
             suspected: Arc::default(),
             health: Arc::new(Mutex::new(health)),
             unsupported: Arc::default(),
@@ -72,11 +73,12 @@ impl UpstreamState {
 
 impl UpstreamState {
     /// What is known of it.
-    pub(crate) fn seen(&self, view: &ChainView) -> Option<NodeView> {
+    pub(crate) fn seen(&self, view: &ChainView) -> Option<UpstreamView> {
         view.of(self.place, self.mark)
     }
 
-    /// Notes that a poll which began then showed it on the served chain; after the view is published.
+    /// Notes that a poll which began then showed it on the served chain; after the view is
+    /// published.
     pub(crate) fn confirm(&self, began: Duration) {
         self.confirmed_micros.store(began.as_micros() as u64, Ordering::Release);
     }
@@ -106,15 +108,15 @@ impl UpstreamState {
         self.foreign = Arc::clone(&before.foreign);
     }
 
-    /// Whether this is the node that it was before a reload.
+    /// Whether this is the upstream that it was before a reload.
     pub(crate) fn is(&self, before: &UpstreamState) -> bool {
         self.mark == before.mark
     }
 }
 
 /// Everything of a request's head up to the digits of the body's length.
-pub(super) fn request_head(node: &config::node::Node) -> Vec<u8> {
-    let url = &node.url;
+pub(super) fn request_head(upstream: &config::upstream::Upstream) -> Vec<u8> {
+    let url = &upstream.url;
     let mut head = Vec::with_capacity(256);
     let mut line = |parts: &[&[u8]]| {
         for part in parts {
@@ -126,13 +128,13 @@ pub(super) fn request_head(node: &config::node::Node) -> Vec<u8> {
     line(&[b"Host: ", url.authority().as_bytes()]);
     line(&[b"Content-Type: application/json"]);
     line(&[b"Accept: application/json"]);
-    if !node.keep_alive {
+    if !upstream.keep_alive {
         line(&[b"Connection: close"]);
     }
     if let Some(authorization) = url.authorization() {
         line(&[b"Authorization: ", authorization.as_bytes()]);
     }
-    for (name, value) in &node.headers {
+    for (name, value) in &upstream.headers {
         line(&[name.as_str().as_bytes(), b": ", value.as_bytes()]);
     }
     head.extend_from_slice(b"Content-Length: ");

@@ -1,5 +1,5 @@
-//! A byte stream to a node: TCP, TLS over TCP, a local socket, or memory (for simulations in virtual
-//! time).
+//! A byte stream to an upstream: TCP, TLS over TCP, a local socket, or memory (for simulations in
+//! virtual time).
 
 use std::io;
 use std::pin::Pin;

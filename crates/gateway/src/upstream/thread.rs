@@ -35,12 +35,12 @@ use crate::upstream::topology::{GroupState, Topology};
 const SECOND_OPINIONS_SHARE: f64 = 2.0;
 
 /// The upstreams of one configuration, as one thread uses them.
-pub(crate) struct Upstreams {
+pub(crate) struct UpstreamContext {
     pub(crate) topology: Arc<Topology>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) buffers: Rc<Buffers>,
     /// By upstream, as in the configuration.
-    pub(crate) nodes: Vec<Rc<LocalUpstream>>,
+    pub(crate) upstreams: Vec<Rc<LocalUpstream>>,
     /// By group, as in the configuration.
     pub(crate) balancers: Vec<RefCell<Balancer>>,
     /// By group.
@@ -55,17 +55,17 @@ pub(crate) struct Upstreams {
     next_id: Rc<Cell<u64>>,
 }
 
-/// What this thread knows of a node.
+/// What this thread knows of an upstream.
 pub(crate) struct LocalUpstream {
     pub(crate) pool: Rc<Pool>,
-    /// Connections that carry many calls; none where the node has no address for such.
+    /// Connections that carry many calls; none where the upstream has no address for such.
     pub(crate) multiplex: Option<Rc<Multiplex>>,
     /// HTTP/2 connections; none where that is not asked for.
     pub(crate) http2: Option<Rc<Http2>>,
     /// Calls that leave as one batch; none where that is off.
     pub(crate) gather: Option<Rc<Gather>>,
     pub(crate) latency: Cell<PeakEwma>,
-    /// Readmissions of the node that `latency` knows of.
+    /// Readmissions of the upstream that `latency` knows of.
     readmissions: Cell<u64>,
     pub(crate) in_flight: Cell<u32>,
     pub(crate) silence: Cell<Silence>,
@@ -75,23 +75,23 @@ impl LocalUpstream {
     fn new(
         topology: &Topology,
         counters: &Counters,
-        node: &UpstreamState,
+        upstream: &UpstreamState,
         now: Duration,
         latency: Duration,
     ) -> LocalUpstream {
         let config = &topology.config;
-        let place = topology.nodes.iter().position(|own| std::ptr::eq(own, node));
+        let place = topology.upstreams.iter().position(|own| std::ptr::eq(own, upstream));
         let counts = place.map(|place| Arc::clone(&counters.upstreams[place]));
         let counts = counts.unwrap_or_default();
-        let methods = topology.chains[node.config.chain].family.count();
-        let connections_max = node.config.connections_max.div_ceil(config.server.threads);
+        let methods = topology.chains[upstream.config.chain].family.count();
+        let connections_max = upstream.config.connections_max.div_ceil(config.server.threads);
         LocalUpstream {
-            pool: Pool::new(connections_max, node.config.idle_timeout),
-            multiplex: Multiplex::new(config, &node.config, &node.dial, methods, &counts),
-            http2: Http2::new(config, &node.config, &node.dial, &counts),
-            gather: Gather::new(&node.config),
+            pool: Pool::new(connections_max, upstream.config.idle_timeout),
+            multiplex: Multiplex::new(config, &upstream.config, &upstream.dial, methods, &counts),
+            http2: Http2::new(config, &upstream.config, &upstream.dial, &counts),
+            gather: Gather::new(&upstream.config),
             latency: Cell::new(PeakEwma::new(now, latency, EWMA_DECAY)),
-            readmissions: Cell::new(node.readmissions.load(Ordering::Relaxed)),
+            readmissions: Cell::new(upstream.readmissions.load(Ordering::Relaxed)),
             in_flight: Cell::new(0),
             silence: Cell::default(),
         }
@@ -108,14 +108,15 @@ impl LocalUpstream {
         }
     }
 
-    /// What one more call there costs; a node that was taken back starts anew.
-    pub(crate) fn cost(&self, node: &UpstreamState, now: Duration) -> f64 {
-        let readmissions = node.readmissions.load(Ordering::Relaxed);
+    /// What one more call there costs; an upstream that was taken back starts anew.
+    pub(crate) fn cost(&self, upstream: &UpstreamState, now: Duration) -> f64 {
+        let readmissions = upstream.readmissions.load(Ordering::Relaxed);
         if self.readmissions.replace(readmissions) != readmissions {
             self.latency.set(PeakEwma::new(now, EWMA_READMITTED, EWMA_DECAY));
         }
         let in_flight = self.in_flight.get();
-        self.latency.get().cost(now, in_flight, self.silence(now)) / f64::from(node.config.weight)
+        self.latency.get().cost(now, in_flight, self.silence(now))
+            / f64::from(upstream.config.weight)
     }
 
     /// For how long calls have waited there without any answer.
@@ -123,7 +124,7 @@ impl LocalUpstream {
         if self.in_flight.get() == 0 { Duration::ZERO } else { self.silence.get().age(now) }
     }
 
-    /// Notes that the node has answered a call.
+    /// Notes that the upstream has answered a call.
     pub(crate) fn answered(&self, now: Duration) {
         let mut silence = self.silence.get();
         silence.ends(now);
@@ -138,22 +139,23 @@ impl LocalUpstream {
     }
 }
 
-impl Upstreams {
+impl UpstreamContext {
     pub(crate) fn new(
         topology: Arc<Topology>,
         counters: Arc<Counters>,
         random: Random,
-    ) -> Rc<Upstreams> {
+    ) -> Rc<UpstreamContext> {
         let config = &topology.config;
         let clock = Clock::new(topology.registry.started());
         let now = clock.now();
-        let nodes = topology.nodes.iter();
-        let nodes = nodes
-            .map(|node| Rc::new(LocalUpstream::new(&topology, &counters, node, now, EWMA_START)));
+        let upstreams = topology.upstreams.iter();
+        let upstreams = upstreams.map(|upstream| {
+            Rc::new(LocalUpstream::new(&topology, &counters, upstream, now, EWMA_START))
+        });
         let hedges = config.groups.iter().map(|group| new_hedge(group.hedge.as_ref()));
         let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
-        Rc::new(Upstreams {
-            nodes: nodes.collect(),
+        Rc::new(UpstreamContext {
+            upstreams: upstreams.collect(),
             balancers: balancers(config),
             hedges: hedges.collect(),
             budget: Rc::new(RefCell::new(budget)),
@@ -171,26 +173,30 @@ impl Upstreams {
     /// The upstreams under a new configuration. Connections to upstreams that are reached as before
     /// are taken over with what is known of their latency; the others close, those in use after
     /// their call.
-    pub(crate) fn reload(&self, topology: Arc<Topology>, counters: Arc<Counters>) -> Rc<Upstreams> {
+    pub(crate) fn reload(
+        &self,
+        topology: Arc<Topology>,
+        counters: Arc<Counters>,
+    ) -> Rc<UpstreamContext> {
         let config = &topology.config;
         let now = topology.now();
-        let same = |node: &UpstreamState, before: &UpstreamState| {
-            node.is(before) && node.config.connects_like(&before.config)
+        let same = |upstream: &UpstreamState, before: &UpstreamState| {
+            upstream.is(before) && upstream.config.connects_like(&before.config)
         };
-        let nodes = topology.nodes.iter().map(|node| {
-            let before = self.topology.nodes.iter().position(|before| same(node, before));
-            let local = before.and_then(|before| self.nodes.get(before)).cloned();
+        let upstreams = topology.upstreams.iter().map(|upstream| {
+            let before = self.topology.upstreams.iter().position(|before| same(upstream, before));
+            let local = before.and_then(|before| self.upstreams.get(before)).cloned();
             let fits = |local: &Rc<LocalUpstream>| {
                 local.multiplex.as_ref().is_none_or(|multiplex| multiplex.fits(config))
             };
             local.filter(fits).unwrap_or_else(|| {
-                Rc::new(LocalUpstream::new(&topology, &counters, node, now, EWMA_READMITTED))
+                Rc::new(LocalUpstream::new(&topology, &counters, upstream, now, EWMA_READMITTED))
             })
         });
-        let nodes = nodes.collect();
-        let nodes: Vec<Rc<LocalUpstream>> = nodes;
-        for local in &self.nodes {
-            if !nodes.iter().any(|own| Rc::ptr_eq(own, local)) {
+        let upstreams = upstreams.collect();
+        let upstreams: Vec<Rc<LocalUpstream>> = upstreams;
+        for local in &self.upstreams {
+            if !upstreams.iter().any(|own| Rc::ptr_eq(own, local)) {
                 local.close();
             }
         }
@@ -214,8 +220,8 @@ impl Upstreams {
             let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
             (Rc::new(RefCell::new(budget)), Rc::new(RefCell::new(second_opinions(config))))
         };
-        Rc::new(Upstreams {
-            nodes,
+        Rc::new(UpstreamContext {
+            upstreams,
             balancers: balancers(config),
             hedges,
             budget,
@@ -238,19 +244,19 @@ impl Upstreams {
     }
 
     /// Counts an attempt that starts.
-    pub(crate) fn entered(&self, node: usize) {
-        let local = &self.nodes[node];
+    pub(crate) fn entered(&self, upstream: usize) {
+        let local = &self.upstreams[upstream];
         let mut silence = local.silence.get();
         silence.begins(self.now(), local.in_flight.get() == 0);
         local.silence.set(silence);
         local.in_flight.update(|calls| calls + 1);
-        self.counters.upstreams[node].in_flight.add(1);
+        self.counters.upstreams[upstream].in_flight.add(1);
     }
 
     /// Counts an attempt that ends.
-    pub(crate) fn left(&self, node: usize) {
-        self.nodes[node].in_flight.update(|calls| calls - 1);
-        self.counters.upstreams[node].in_flight.subtract_one();
+    pub(crate) fn left(&self, upstream: usize) {
+        self.upstreams[upstream].in_flight.update(|calls| calls - 1);
+        self.counters.upstreams[upstream].in_flight.subtract_one();
     }
 
     /// See [`Clock::tick`].
@@ -275,9 +281,9 @@ impl Upstreams {
     /// Closes connections that have been idle for too long; to be called each second.
     pub(crate) fn sweep(&self) {
         let now = self.tick();
-        for node in &self.nodes {
-            node.pool.sweep(now);
-            if let Some(multiplex) = &node.multiplex {
+        for upstream in &self.upstreams {
+            upstream.pool.sweep(now);
+            if let Some(multiplex) = &upstream.multiplex {
                 multiplex.sweep(now);
             }
         }

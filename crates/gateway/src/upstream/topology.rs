@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::metrics::thread::Counters;
 use crate::policy::choose::Order;
 use crate::policy::heads::ChainView;
-use crate::policy::health::{Fallback, HealthEvent, NodeHealth, NodeState, usable_set};
+use crate::policy::health::{Fallback, HealthEvent, HealthState, UpstreamHealth, usable_set};
 use crate::upstream::chain::ChainState;
 use crate::upstream::dial::Dial;
 use crate::upstream::overload::Room;
@@ -38,7 +38,7 @@ pub(crate) struct Topology {
     /// By chain, as in the configuration.
     pub(crate) chains: Vec<Arc<ChainState>>,
     /// By upstream, as in the configuration.
-    pub(crate) nodes: Vec<UpstreamState>,
+    pub(crate) upstreams: Vec<UpstreamState>,
     /// By group, as in the configuration.
     pub(crate) groups: Vec<GroupState>,
     pub(crate) registry: Arc<Registry>,
@@ -50,11 +50,11 @@ pub(crate) struct Topology {
 pub(crate) struct GroupState {
     pub(crate) candidates: ArcSwap<Candidates>,
     order: Order,
-    /// How many calls may be under way at its nodes; none where they are not limited.
+    /// How many calls may be under way at its upstreams; none where they are not limited.
     pub(crate) room: Option<Arc<Room>>,
 }
 
-/// Which nodes of a group may be used now.
+/// Which upstreams of a group may be used now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Candidates {
     /// Places in the group: of the best tier that has any, or else the least bad.
@@ -64,8 +64,8 @@ pub(crate) struct Candidates {
 }
 
 impl Topology {
-    /// The state before anything is known. `dials` are by upstream, `Dial::Net` where it is shorter;
-    /// `counters` are those of each thread.
+    /// The state before anything is known. `dials` are by upstream, `Dial::Net` where it is
+    /// shorter; `counters` are those of each thread.
     pub(crate) fn new(
         config: Arc<Config>,
         counters: &[Arc<Counters>],
@@ -78,14 +78,15 @@ impl Topology {
             .map(|chain| Arc::new(ChainState::new(chain, Arc::clone(&chain.name))))
             .collect();
         let registry = Registry::new();
-        let nodes = config.nodes.iter().enumerate().map(|(index, node)| {
-            let place = config.chains[node.chain].nodes.iter().position(|own| *own == index);
-            let place = place.expect("a node is listed by its chain");
+        let upstreams = config.upstreams.iter().enumerate().map(|(index, upstream)| {
+            let place =
+                config.chains[upstream.chain].upstreams.iter().position(|own| *own == index);
+            let place = place.expect("an upstream is listed by its chain");
             let dial = dials.next().unwrap_or(Dial::Net);
             let number = u16::try_from(index).unwrap_or(NO_NODE);
-            UpstreamState::new(&config, node, place, registry.next_upstream(), number, dial)
+            UpstreamState::new(&config, upstream, place, registry.next_upstream(), number, dial)
         });
-        let nodes: Vec<_> = nodes.collect();
+        let upstreams: Vec<_> = upstreams.collect();
         let groups = config.groups.iter().enumerate().map(|(index, group)| {
             GroupState::new(
                 &config,
@@ -94,8 +95,8 @@ impl Topology {
             )
         });
         let groups = groups.collect();
-        let by_number = (0..config.nodes.len().min(usize::from(NO_NODE))).map(Some).collect();
-        Topology { config, chains, nodes, groups, registry, by_number }.shared()
+        let by_number = (0..config.upstreams.len().min(usize::from(NO_NODE))).map(Some).collect();
+        Topology { config, chains, upstreams, groups, registry, by_number }.shared()
     }
 
     fn shared(self) -> Arc<Topology> {
@@ -104,8 +105,8 @@ impl Topology {
         topology
     }
 
-    /// The index of the node that has this number, if it is still configured.
-    pub(crate) fn node_of_number(&self, number: u16) -> Option<usize> {
+    /// The index of the upstream that has this number, if it is still configured.
+    pub(crate) fn upstream_of_number(&self, number: u16) -> Option<usize> {
         self.by_number.get(usize::from(number)).copied().flatten()
     }
 
@@ -124,33 +125,33 @@ impl Topology {
         self.registry.since_start(instant)
     }
 
-    /// Runs a node's state machine; tells and acts on what it says.
+    /// Runs an upstream's state machine; tells and acts on what it says.
     pub(crate) fn health(
         &self,
-        node: usize,
-        change: impl FnOnce(&mut NodeHealth, Duration) -> Option<HealthEvent>,
+        upstream: usize,
+        change: impl FnOnce(&mut UpstreamHealth, Duration) -> Option<HealthEvent>,
     ) {
-        let state = &self.nodes[node];
+        let state = &self.upstreams[upstream];
         let event = change(&mut state.health.lock(), self.now());
         let Some(event) = event else { return };
         let name = &*state.config.name;
         match event {
             HealthEvent::Ejected { backoff, why } => {
                 state.ejections.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(node = name, ?backoff, %why, "node is taken out");
+                tracing::warn!(upstream = name, ?backoff, %why, "upstream is taken out");
             }
             HealthEvent::Suspected => {
-                tracing::info!(node = name, "node answers no call; calls go elsewhere");
+                tracing::info!(upstream = name, "upstream answers no call; calls go elsewhere");
                 state.suspected.notify_one();
             }
-            HealthEvent::Cleared => tracing::info!(node = name, "node answers again"),
+            HealthEvent::Cleared => tracing::info!(upstream = name, "upstream answers again"),
             HealthEvent::Readmitted => {
                 state.readmissions.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(node = name, "node is taken back");
+                tracing::info!(upstream = name, "upstream is taken back");
             }
             HealthEvent::Paused { until } => {
                 let rest = until.saturating_sub(self.now());
-                tracing::info!(node = name, ?rest, "node limits our rate; it rests");
+                tracing::info!(upstream = name, ?rest, "upstream limits our rate; it rests");
             }
         }
         self.renew_candidates(state.config.chain);
@@ -160,31 +161,32 @@ impl Topology {
         }
     }
 
-    /// Returns true if a node is out of service or suspected.
-    pub(crate) fn is_lost(&self, node: usize) -> bool {
-        let state = self.nodes[node].health.lock().state(self.now());
-        matches!(state, NodeState::Ejected { .. } | NodeState::Probing)
+    /// Returns true if an upstream is out of service or suspected.
+    pub(crate) fn is_lost(&self, upstream: usize) -> bool {
+        let state = self.upstreams[upstream].health.lock().state(self.now());
+        matches!(state, HealthState::Ejected { .. } | HealthState::Probing)
     }
 
-    /// Whether a node may be called, its lag included.
-    pub(crate) fn node_state(&self, node: usize, view: &ChainView) -> NodeState {
-        let state = &self.nodes[node];
+    /// Whether an upstream may be called, its lag included.
+    pub(crate) fn upstream_state(&self, upstream: usize, view: &ChainView) -> HealthState {
+        let state = &self.upstreams[upstream];
         let health = state.health.lock().state(self.now());
         let fit = view.head.is_none() || state.seen(view).is_some_and(|seen| seen.at_head);
-        if health == NodeState::Healthy && !fit { NodeState::Lagging } else { health }
+        if health == HealthState::Healthy && !fit { HealthState::Lagging } else { health }
     }
 
-    /// Whether a node of a chain can be called without any doubt.
+    /// Whether an upstream of a chain can be called without any doubt.
     pub(crate) fn any_healthy(&self, chain: usize) -> bool {
         let view = self.chains[chain].view.load();
-        let native = |node: &&usize| !self.nodes[**node].foreign.load(Ordering::Relaxed);
-        let mut nodes = self.config.chains[chain].nodes.iter().filter(native);
-        nodes.any(|node| self.node_state(*node, &view) == NodeState::Healthy)
+        let native =
+            |upstream: &&usize| !self.upstreams[**upstream].foreign.load(Ordering::Relaxed);
+        let mut upstreams = self.config.chains[chain].upstreams.iter().filter(native);
+        upstreams.any(|upstream| self.upstream_state(*upstream, &view) == HealthState::Healthy)
     }
 
-    /// Works out anew which nodes the groups of a chain may use: to be called when a state changes,
-    /// and now and then, because rests end by themselves. It does so under every configuration that
-    /// has the chain and is still in use.
+    /// Works out anew which upstreams the groups of a chain may use: to be called when a state
+    /// changes, and now and then, because rests end by themselves. It does so under every
+    /// configuration that has the chain and is still in use.
     pub(crate) fn renew_candidates(&self, chain: usize) {
         let chain = &self.chains[chain];
         for topology in self.registry.in_use() {
@@ -198,19 +200,19 @@ impl Topology {
     fn renew_own_candidates(&self, chain: usize) {
         let view = self.chains[chain].view.load();
         for &group in &self.config.chains[chain].groups {
-            let members = &self.config.groups[group].nodes;
+            let members = &self.config.groups[group].upstreams;
             let native: Vec<u16> = (0..members.len() as u16)
                 .filter(|place| {
-                    !self.nodes[members[usize::from(*place)]].foreign.load(Ordering::Relaxed)
+                    !self.upstreams[members[usize::from(*place)]].foreign.load(Ordering::Relaxed)
                 })
                 .collect();
-            let state_of = |place: u16| self.node_state(members[usize::from(place)], &view);
-            let states: Vec<NodeState> = native.iter().map(|place| state_of(*place)).collect();
+            let state_of = |place: u16| self.upstream_state(members[usize::from(place)], &view);
+            let states: Vec<HealthState> = native.iter().map(|place| state_of(*place)).collect();
             let healthy = |place: u16| {
                 native
                     .iter()
                     .zip(&states)
-                    .any(|(own, state)| *own == place && *state == NodeState::Healthy)
+                    .any(|(own, state)| *own == place && *state == HealthState::Healthy)
             };
             let group = &self.groups[group];
             let mut candidates = Vec::with_capacity(members.len());
@@ -232,8 +234,11 @@ impl Topology {
 
 impl GroupState {
     fn new(config: &Config, group: &config::group::Group, room: Option<Arc<Room>>) -> GroupState {
-        let tiers: Vec<u8> =
-            group.nodes.iter().map(|node| u8::from(config.nodes[*node].backup)).collect();
+        let tiers: Vec<u8> = group
+            .upstreams
+            .iter()
+            .map(|upstream| u8::from(config.upstreams[*upstream].backup))
+            .collect();
         let order = Order::new(&tiers);
         let mut places = Vec::new();
         order.candidates(|_| true, &mut places);

@@ -1,10 +1,10 @@
-//! One connection to a node that carries many calls at a time: a WebSocket or a local socket.
+//! One connection to an upstream that carries many calls at a time: a WebSocket or a local socket.
 //!
-//! Calls that are under way on one thread write their messages into one buffer; the trunk's own task,
-//! the driver, is woken once and writes them together after the tasks that were ready before it. It
-//! reads as much as there is at once and hands each answer to who waits for it by its private id
-//! (`trunk/table.rs`). How messages are delimited is `trunk/framing.rs`; which trunk a call takes, and
-//! when one is opened, is `multiplex.rs`.
+//! Calls that are under way on one thread write their messages into one buffer; the trunk's own
+//! task, the driver, is woken once and writes them together after the tasks that were ready before
+//! it. It reads as much as there is at once and hands each answer to who waits for it by its
+//! private id (`trunk/table.rs`). How messages are delimited is `trunk/framing.rs`; which trunk a
+//! call takes, and when one is opened, is `multiplex.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -36,11 +36,13 @@ mod tests;
 use framing::{Framing, Unreadable, Whose, Writing, whose, whose_head};
 use table::{Ended, Key, Table};
 
-/// Reads in one turn of the driver, so that a node with much to say does not keep clients waiting.
+/// Reads in one turn of the driver, so that an upstream with much to say does not keep clients
+/// waiting.
 const READS_PER_TURN: usize = 4;
 /// Most bytes of a long answer that one read takes.
 const LONG_READ_BYTES: usize = 256 * 1024;
-/// Bytes that wait to be sent, from which on a trunk takes no more calls: the node does not read.
+/// Bytes that wait to be sent, from which on a trunk takes no more calls: the upstream does not
+/// read.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// A buffer that grew larger than this is not kept.
 const OUT_BYTES_KEPT: usize = 256 * 1024;
@@ -53,18 +55,18 @@ pub(crate) type Notice = Rc<dyn Fn(&[u8])>;
 pub(crate) struct Lost {
     pub(crate) kind: Kind,
     pub(crate) sent: Sent,
-    /// The node closed a connection that had carried answers before.
+    /// The upstream closed a connection that had carried answers before.
     pub(crate) stale: bool,
 }
 
 /// Why a trunk ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The node closed it, perhaps with a code.
+    /// The upstream closed it, perhaps with a code.
     Closed(Option<u16>),
-    /// The node did not answer a ping.
+    /// The upstream did not answer a ping.
     Stalled,
-    /// What the node sent cannot be read.
+    /// What the upstream sent cannot be read.
     Malformed,
     /// We closed it.
     Retired,
@@ -74,8 +76,9 @@ pub(crate) enum Loss {
 #[derive(Clone)]
 pub(crate) struct Settings {
     /// Bytes of the longest answer that is wanted.
-    pub(crate) answer_bytes_max: usize,
-    /// How long nothing may be heard before the node is pinged, and how long it may take to answer.
+    pub(crate) response_bytes_max: usize,
+    /// How long nothing may be heard before the upstream is pinged, and how long it may take to
+    /// answer.
     pub(crate) ping_interval: Duration,
     pub(crate) notice: Notice,
 }
@@ -150,7 +153,7 @@ impl Trunk {
         settings: Settings,
     ) -> (Rc<Trunk>, Driver) {
         let now = Instant::now();
-        let bytes_max = settings.answer_bytes_max;
+        let bytes_max = settings.response_bytes_max;
         let (writing, framing) = if websocket {
             (Writing::WebSocket(Keys::default()), Framing::websocket(bytes_max))
         } else {
@@ -258,7 +261,7 @@ impl Trunk {
         let owner = match &event {
             Event::Message(message) => whose(message),
             Event::TooLarge(head) => whose_head(head),
-            // Nothing of the kind was agreed on with nodes.
+            // Nothing of the kind was agreed on with upstreams.
             Event::Packed { .. } | Event::Ping(_) | Event::Pong | Event::Close(_) => return,
         };
         let id = match owner {
@@ -288,7 +291,9 @@ impl Trunk {
                 }
             }
             Ended::Late => {}
-            Ended::Unknown => tracing::debug!(?owner, "a node answers a call that was not made"),
+            Ended::Unknown => {
+                tracing::debug!(?owner, "an upstream answers a call that was not made")
+            }
         }
     }
 }
@@ -523,7 +528,7 @@ fn take(trunk: &Trunk, framing: &mut Framing, notice: &Notice, bytes: &[u8]) -> 
         let (used, event) = match framing.next(&bytes[at..]) {
             Ok(next) => next,
             Err(unreadable) => {
-                tracing::debug!(?unreadable, "what a node sent cannot be read");
+                tracing::debug!(?unreadable, "what an upstream sent cannot be read");
                 if let Unreadable::Frame(fault) = unreadable {
                     close(trunk, fault.code());
                 }

@@ -1,9 +1,9 @@
-//! Follows the heads and the health of all nodes, on one thread for the whole gateway.
+//! Follows the heads and the health of all upstreams, on one thread for the whole gateway.
 //!
-//! Each node has a task that asks it for its head at the chain's poll interval; what it says goes
-//! into the chain's tracker (`policy/heads.rs`), and a changed view replaces the shared one.
-//! The polls double as probes of nodes that are out. Calls of clients never pass through here. The
-//! connection of each task is `watch/line.rs`.
+//! Each upstream has a task that asks it for its head at the chain's poll interval; what it says
+//! goes into the chain's tracker (`policy/heads.rs`), and a changed view replaces the shared one.
+//! The polls double as probes of upstreams that are out. Calls of clients never pass through here.
+//! The connection of each task is `watch/line.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,8 +18,8 @@ use wire::quantity;
 
 use crate::config;
 use crate::policy::heads::{
-    Ask, Finality, HeadEvent, HeadSeen, HeadSettings, HeadTracker, MISSED_MAX, NodeView,
-    ROLLBACK_MAX, ROLLBACK_POLLS, Step, WINDOW,
+    Ask, Finality, HeadEvent, HeadSeen, HeadSettings, HeadTracker, MISSED_MAX, ROLLBACK_MAX,
+    ROLLBACK_POLLS, Step, UpstreamView, WINDOW,
 };
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::Topology;
@@ -32,18 +32,20 @@ mod tests;
 use line::{Line, Missed, Refused};
 use news::News;
 
-/// A node that missed a poll, or failed a call, is polled so many times as often until it answers or
-/// is taken out: few calls go there meanwhile, so they would take long to tell that it is dead.
+/// An upstream that missed a poll, or failed a call, is polled so many times as often until it
+/// answers or is taken out: few calls go there meanwhile, so they would take long to tell that it
+/// is dead.
 const DOUBTED_POLLS: u32 = 4;
-/// And a node at which a call has just failed, or which answers none, is polled at once, but not more
-/// often than this.
+/// And an upstream at which a call has just failed, or which answers none, is polled at once, but
+/// not more often than this.
 const DOUBTED_POLL_MIN: Duration = Duration::from_millis(50);
-/// A node that tells of a new head is polled at once, but not more often than this: how often it tells
-/// is its own will.
+/// An upstream that tells of a new head is polled at once, but not more often than this: how often
+/// it tells is its own will.
 const TOLD_POLL_MIN: Duration = Duration::from_millis(5);
 /// The finalized height is asked for with each so manieth poll: it moves once in minutes.
 const FINALIZED_EVERY: u64 = 8;
-/// Headers that one poll may ask for to link a node's branch, so that a walk cannot hold it up.
+/// Headers that one poll may ask for to link an upstream's branch, so that a walk cannot hold it
+/// up.
 const ASKS_PER_POLL_MAX: usize = 64;
 
 /// What the poller reports of a chain beside its view.
@@ -65,8 +67,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Follows the nodes of this configuration from here on, and no others. Those that it shares
-    /// with the former one are followed on: nothing that is known of them is lost.
+    /// Follows the upstreams of this configuration from here on, and no others. Those that it
+    /// shares with the former one are followed on: nothing that is known of them is lost.
     pub(crate) fn follow(&mut self, topology: &Arc<Topology>, on_event: &OnEvent) {
         let mut before = std::mem::take(&mut self.chains);
         for (index, state) in topology.chains.iter().enumerate() {
@@ -97,14 +99,14 @@ struct Watched {
     on_event: RefCell<OnEvent>,
     state: Arc<ChainState>,
     tracker: RefCell<HeadTracker>,
-    /// The chain id that all nodes must have: as configured, else the first one heard.
+    /// The chain id that all upstreams must have: as configured, else the first one heard.
     id: Cell<Option<u64>>,
     random: Cell<u64>,
-    /// The tasks that follow nodes, by place.
+    /// The tasks that follow upstreams, by place.
     tasks: RefCell<Vec<Option<(u64, AbortHandle)>>>,
-    /// How the nodes that the last reload removed were seen last, by place: calls that began with
-    /// them end with them, unless other nodes have their places by now.
-    gone: RefCell<Vec<(usize, NodeView)>>,
+    /// How the upstreams that the last reload removed were seen last, by place: calls that began
+    /// with them end with them, unless other upstreams have their places by now.
+    gone: RefCell<Vec<(usize, UpstreamView)>>,
 }
 
 async fn follow(watched: Rc<Watched>, place: usize) {
@@ -154,7 +156,7 @@ async fn follow(watched: Rc<Watched>, place: usize) {
             tokio::time::sleep_until(quick).await;
             continue;
         }
-        let suspected = Arc::clone(&line.topology.nodes[line.node].suspected);
+        let suspected = Arc::clone(&line.topology.upstreams[line.upstream].suspected);
         tokio::select! {
             // In order, so that simulations repeat.
             biased;
@@ -184,7 +186,7 @@ impl Watched {
         })
     }
 
-    /// Follows the chain's nodes as this configuration has them.
+    /// Follows the chain's upstreams as this configuration has them.
     fn follow(self: &Rc<Watched>, topology: &Arc<Topology>, index: usize, on_event: &OnEvent) {
         self.on_event.replace(Rc::clone(on_event));
         let before = self.topology.replace(Arc::clone(topology));
@@ -192,22 +194,22 @@ impl Watched {
         let chain = &topology.config.chains[index];
         // Who sleeps for an hour would else hear of a shorter interval only then.
         let same_interval = before.poll_interval == chain.poll_interval;
-        let mut nodes: Vec<Option<u64>> = Vec::new();
-        for node in &chain.nodes {
-            let node = &topology.nodes[*node];
-            nodes.resize(nodes.len().max(node.place + 1), None);
-            nodes[node.place] = Some(node.mark);
+        let mut upstreams: Vec<Option<u64>> = Vec::new();
+        for upstream in &chain.upstreams {
+            let upstream = &topology.upstreams[*upstream];
+            upstreams.resize(upstreams.len().max(upstream.place + 1), None);
+            upstreams[upstream.place] = Some(upstream.mark);
         }
         let seen = self.state.view.load();
         let mut gone = Vec::new();
         let mut tasks = self.tasks.borrow_mut();
-        let count = tasks.len().max(nodes.len());
-        nodes.resize(count, None);
+        let count = tasks.len().max(upstreams.len());
+        upstreams.resize(count, None);
         tasks.resize_with(count, || None);
         self.tracker.borrow_mut().settle_for(head_settings(chain), count);
-        for (place, (task, node)) in tasks.iter_mut().zip(nodes).enumerate() {
-            let is_same = match (&*task, node) {
-                (Some((mark, _)), Some(node)) => *mark == node,
+        for (place, (task, upstream)) in tasks.iter_mut().zip(upstreams).enumerate() {
+            let is_same = match (&*task, upstream) {
+                (Some((mark, _)), Some(upstream)) => *mark == upstream,
                 (None, None) => true,
                 _ => false,
             };
@@ -216,14 +218,14 @@ impl Watched {
             }
             if let Some((_, former)) = task.take() {
                 former.abort();
-                if node.is_none() {
-                    gone.push((place, seen.nodes.get(place).copied().unwrap_or_default()));
+                if upstream.is_none() {
+                    gone.push((place, seen.upstreams.get(place).copied().unwrap_or_default()));
                 }
             }
             if !is_same {
-                self.tracker.borrow_mut().begin(place, node.unwrap_or_default());
+                self.tracker.borrow_mut().begin(place, upstream.unwrap_or_default());
             }
-            if let Some(mark) = node {
+            if let Some(mark) = upstream {
                 let started = tokio::task::spawn_local(follow(Rc::clone(self), place));
                 *task = Some((mark, started.abort_handle()));
             }
@@ -235,7 +237,7 @@ impl Watched {
         }
     }
 
-    /// Follows no node any more.
+    /// Follows no upstream any more.
     fn end(&self) {
         for (_, task) in self.tasks.borrow().iter().flatten() {
             task.abort();
@@ -248,11 +250,11 @@ impl Watched {
         Arc::clone(&self.topology.borrow())
     }
 
-    /// The index of the node at this place, in the configuration that holds now.
-    fn node(&self, topology: &Topology, place: usize) -> usize {
-        let mut nodes = topology.config.chains[self.chain.get()].nodes.iter();
-        let found = nodes.find(|node| topology.nodes[**node].place == place);
-        *found.expect("a node that is gone is not followed any more")
+    /// The index of the upstream at this place, in the configuration that holds now.
+    fn upstream(&self, topology: &Topology, place: usize) -> usize {
+        let mut upstreams = topology.config.chains[self.chain.get()].upstreams.iter();
+        let found = upstreams.find(|upstream| topology.upstreams[**upstream].place == place);
+        *found.expect("an upstream that is gone is not followed any more")
     }
 
     fn renew_candidates(&self) {
@@ -262,21 +264,22 @@ impl Watched {
     fn publish(&self) {
         let mut view = self.tracker.borrow().view();
         for (place, seen) in &*self.gone.borrow() {
-            view.nodes[*place] = *seen;
+            view.upstreams[*place] = *seen;
         }
         self.state.publish(view, self.topology().now());
         self.renew_candidates();
     }
 
-    /// Spreads times out over nodes that failed together: a Weyl sequence (Knuth's 64-bit constant).
+    /// Spreads times out over upstreams that failed together: a Weyl sequence (Knuth's 64-bit
+    /// constant).
     fn random(&self) -> u64 {
         let next = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.random.set(next);
         next
     }
 
-    /// Whether the node serves this chain, as far as it says; a node of another chain is put out
-    /// for good.
+    /// Whether the upstream serves this chain, as far as it says; an upstream of another chain is
+    /// put out for good.
     async fn check_id(&self, line: &mut Line, family: Family) -> bool {
         if family == Family::Bitcoin {
             self.state.identify(None);
@@ -284,8 +287,8 @@ impl Watched {
         }
         let id = match line.ask("eth_chainId", b"[]").await {
             Ok(result) => quantity::from_value(&result),
-            // A node that does not know the method is taken at its word.
-            Err(Refused::ByNode) => None,
+            // An upstream that does not know the method is taken at its word.
+            Err(Refused::ByUpstream) => None,
             Err(Refused::Missed(_)) => return false,
         };
         let Some(id) = id else {
@@ -296,12 +299,17 @@ impl Watched {
         self.id.set(Some(expected));
         let topology = self.topology();
         self.state.identify(Some(expected));
-        let state = &topology.nodes[self.node(&topology, line.place)];
+        let state = &topology.upstreams[self.upstream(&topology, line.place)];
         let foreign = id != expected;
         if state.foreign.swap(foreign, Ordering::Relaxed) != foreign {
             if foreign {
                 let name = &*state.config.name;
-                tracing::error!(node = name, id, expected, "node is on another chain; not used");
+                tracing::error!(
+                    upstream = name,
+                    id,
+                    expected,
+                    "upstream is on another chain; not used"
+                );
             }
             self.renew_candidates();
         }
@@ -310,20 +318,20 @@ impl Watched {
 
     async fn seen(&self, line: &mut Line, family: Family, seen: HeadSeen) {
         let (topology, place) = (self.topology(), line.place);
-        let node = self.node(&topology, place);
+        let upstream = self.upstream(&topology, place);
         let now = topology.now();
         let needed = !topology.any_healthy(self.chain.get());
-        topology.health(node, |health, now| {
+        topology.health(upstream, |health, now| {
             if let Some(cleared) = health.poll_ok() {
                 return Some(cleared);
             }
-            // A poll does as the probe of a node that was out.
+            // A poll does as the probe of an upstream that was out.
             let probed = health.probe_due(now) || (needed && health.probe_early(now));
             if probed { health.probe_ok(now) } else { None }
         });
         // Rests end by themselves, so what may be used is looked at with each poll.
         self.renew_candidates();
-        if topology.nodes[node].foreign.load(Ordering::Relaxed) {
+        if topology.upstreams[upstream].foreign.load(Ordering::Relaxed) {
             return;
         }
         let step = self.tracker.borrow_mut().observe(place, now, seen);
@@ -332,18 +340,18 @@ impl Watched {
         self.tracker.borrow_mut().unanswered(place);
     }
 
-    /// A poll is over: whatever the node answered before it began was from the branch that it shows,
-    /// unless a change of branch is marked by now.
+    /// A poll is over: whatever the upstream answered before it began was from the branch that it
+    /// shows, unless a change of branch is marked by now.
     fn confirm(&self, place: usize, began: Duration) {
         let view = self.state.view.load();
         let topology = self.topology();
-        let node = &topology.nodes[self.node(&topology, place)];
-        if node.seen(&view).is_some_and(|seen| seen.consistent) {
-            node.confirm(began);
+        let upstream = &topology.upstreams[self.upstream(&topology, place)];
+        if upstream.seen(&view).is_some_and(|seen| seen.consistent) {
+            upstream.confirm(began);
         }
     }
 
-    /// Fetches the headers that link a node's new head to what is known of it.
+    /// Fetches the headers that link an upstream's new head to what is known of it.
     async fn link(&self, line: &mut Line, family: Family, mut asks: Vec<Ask>) {
         let place = line.place;
         let mut asked = 0;
@@ -355,14 +363,14 @@ impl Watched {
             let Ok((hash, parent)) = line.header(family, number).await else { return };
             let now = self.topology().now();
             let step = self.tracker.borrow_mut().header(place, now, number, hash, parent);
-            asks.extend(self.apply(step).into_iter().filter(|ask| ask.node == place));
+            asks.extend(self.apply(step).into_iter().filter(|ask| ask.upstream == place));
         }
     }
 
     fn missed(&self, place: usize) {
         let random = self.random();
         let topology = self.topology();
-        topology.health(self.node(&topology, place), |health, now| {
+        topology.health(self.upstream(&topology, place), |health, now| {
             if health.probe_due(now) {
                 health.probe_failed(now, random)
             } else {
@@ -372,12 +380,12 @@ impl Watched {
         self.silent(place);
     }
 
-    /// A node that limits our rate is not ill, and its rest holds for polls as well. Gives the end
-    /// of the rest.
+    /// An upstream that limits our rate is not ill, and its rest holds for polls as well. Gives the
+    /// end of the rest.
     fn limited(&self, place: usize, retry_after: Option<Duration>) -> Duration {
         let topology = self.topology();
         let mut until = Duration::ZERO;
-        topology.health(self.node(&topology, place), |health, now| {
+        topology.health(self.upstream(&topology, place), |health, now| {
             let event = health.rate_limited(now, retry_after);
             until = health.paused_until();
             event
@@ -386,7 +394,7 @@ impl Watched {
         until
     }
 
-    /// A node did not tell its head. What it was goes on being believed for a few polls only.
+    /// An upstream did not tell its head. What it was goes on being believed for a few polls only.
     fn silent(&self, place: usize) {
         let step = self.tracker.borrow_mut().missed(place, self.topology().now());
         self.apply(step);
@@ -411,7 +419,7 @@ impl Watched {
     fn tell(&self, event: &HeadEvent) {
         let (topology, state) = (self.topology(), &self.state);
         let chain = &*state.name;
-        let name = |place: usize| &*topology.nodes[self.node(&topology, place)].config.name;
+        let name = |place: usize| &*topology.upstreams[self.upstream(&topology, place)].config.name;
         match *event {
             HeadEvent::Reorg { fork, depth } => {
                 state.reorgs.fetch_add(1, Ordering::Relaxed);
@@ -419,18 +427,29 @@ impl Watched {
                 self.emit(ChainEvent::Reorg { fork });
                 tracing::info!(chain, fork, depth, "chain was reorganised");
             }
-            HeadEvent::NodeReorg { node, fork, depth } => {
-                tracing::debug!(chain, node = name(node), fork, depth, "node changed its branch");
+            HeadEvent::UpstreamReorg { upstream, fork, depth } => {
+                tracing::debug!(
+                    chain,
+                    upstream = name(upstream),
+                    fork,
+                    depth,
+                    "upstream changed its branch"
+                );
             }
-            HeadEvent::NodeLagging { node, lag } => {
-                tracing::warn!(chain, node = name(node), lag, "node lags behind");
+            HeadEvent::UpstreamLagging { upstream, lag } => {
+                tracing::warn!(chain, upstream = name(upstream), lag, "upstream lags behind");
             }
             HeadEvent::FinalizedFell { from, to } => {
                 self.emit(ChainEvent::FinalizedFell);
                 tracing::error!(chain, from, to, "finalized height fell; the cache was emptied");
             }
-            HeadEvent::HeadImplausible { node, number } => {
-                tracing::warn!(chain, node = name(node), number, "node claims an implausible head");
+            HeadEvent::HeadImplausible { upstream, number } => {
+                tracing::warn!(
+                    chain,
+                    upstream = name(upstream),
+                    number,
+                    "upstream claims an implausible head"
+                );
             }
         }
     }
@@ -439,7 +458,7 @@ impl Watched {
 fn head_settings(chain: &config::chain::Chain) -> HeadSettings {
     let depth = chain.finality_depth;
     let finality = match chain.family {
-        Family::Ethereum => Finality::FromNodesOr(depth),
+        Family::Ethereum => Finality::FromUpstreamsOr(depth),
         Family::Harmony | Family::Bitcoin => Finality::Depth(depth),
     };
     HeadSettings {

@@ -148,7 +148,7 @@ pub(crate) struct EngineThread<W: World> {
     address: usize,
     peer: Arc<Peer>,
     reuse: Reuse,
-    answer_bytes_max: usize,
+    response_bytes_max: usize,
     streams: Vec<Stream>,
     /// When each stage of the plan ends.
     stage_ends: Vec<u64>,
@@ -206,7 +206,7 @@ impl<W: World> EngineThread<W> {
             address: 0,
             peer: Arc::clone(given.peer),
             reuse: plan.connections.reuse,
-            answer_bytes_max: plan.target.answer_bytes_max,
+            response_bytes_max: plan.target.response_bytes_max,
             streams,
             stage_ends: plan.spans().map(|(_, _, span)| pace::nanos(span.to)).collect(),
             waits: Waits::new(workers.len(), &waits),

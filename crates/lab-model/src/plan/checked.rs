@@ -122,7 +122,7 @@ fn target(table: &TargetTable) -> Option<Target> {
         headers: table.headers.to_vec(),
         timeout: *table.timeout,
         connect_timeout: *table.connect_timeout,
-        answer_bytes_max: *table.answer_bytes_max,
+        response_bytes_max: *table.response_bytes_max,
     };
     target.point_at(&table.url).ok()?;
     Some(target)

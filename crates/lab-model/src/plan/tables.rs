@@ -82,7 +82,7 @@ settings::table! {
         /// How long making a connection may take, TLS included.
         connect_timeout: Period<1, TIME_MAX> = "5s";
         /// A longer response is malformed.
-        answer_bytes_max: Bytes<1024, GIB, usize> = "64MiB";
+        response_bytes_max: Bytes<1024, GIB, usize> = "64MiB";
     }
 }
 

@@ -315,7 +315,7 @@ fn plans_are_told_from_gateway_files() {
         "its scenarios are missing, which the check says"
     );
     assert!(is_plan("[[scenario]]\nbroken = ="));
-    assert!(!is_plan("[[node]]\nurl = \"http://h\""));
+    assert!(!is_plan("[[upstream]]\nurl = \"http://h\""));
     assert!(!is_plan(""));
     assert!(!is_plan("\u{0}[["));
 }

@@ -327,7 +327,7 @@ impl<T: Table> ValueType for Named<T> {
     }
 }
 
-/// Any number of tables: `[[node]]`.
+/// Any number of tables: `[[upstream]]`.
 pub struct Listed<T>(PhantomData<T>);
 
 impl<T: Table> ValueType for Listed<T> {

@@ -36,7 +36,7 @@ pub(super) struct Report {
     pub(super) not_judged: u64,
     /// Calls that had no answer yet when Ctrl-C ended the run.
     pub(super) unanswered: u64,
-    /// Hits as a share of hits, misses and joins.
+    /// Hits as a share of hits, misses and coalesced calls.
     pub(super) hit_ratio: Option<f64>,
     pub(super) hits: u64,
     pub(super) misses: u64,
@@ -140,7 +140,7 @@ impl Report {
             hit_ratio: status.cache.hit_ratio,
             hits: status.cache.hits,
             misses: status.cache.misses,
-            joined: status.cache.joins,
+            joined: status.cache.coalesced,
             retried: status.totals.retries,
             hedged: status.totals.hedges,
             hedges_won: status.totals.hedges_won,
@@ -159,7 +159,7 @@ impl Report {
             },
             late_p99_ms: quantile_ms(&measured.late, 0.99),
             direct_errors: measured.direct_errors,
-            nodes: NAMES.iter().zip(&chain.nodes).map(node).collect(),
+            nodes: NAMES.iter().zip(&chain.upstreams).map(node).collect(),
             timeline: watch.events,
             faults,
         }

@@ -49,7 +49,7 @@ pub(super) struct Chain {
     pub(super) head: Option<Head>,
     pub(super) reorgs: u64,
     pub(super) reorg_depth_max: u64,
-    pub(super) nodes: Vec<Node>,
+    pub(super) upstreams: Vec<Node>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -71,7 +71,7 @@ pub(super) struct Node {
 pub(super) struct Cache {
     pub(super) hits: u64,
     pub(super) misses: u64,
-    pub(super) joins: u64,
+    pub(super) coalesced: u64,
     pub(super) hit_ratio: Option<f64>,
 }
 
@@ -93,12 +93,12 @@ impl Chain {
     /// How often nodes were taken out: every time ended with a return, or has not ended. The
     /// gateway's own count of ejections also has every failed probe.
     pub(super) fn times_out(&self) -> u64 {
-        self.nodes.iter().map(|node| node.readmissions + u64::from(node.is_out())).sum()
+        self.upstreams.iter().map(|node| node.readmissions + u64::from(node.is_out())).sum()
     }
 
     /// How often nodes were taken back.
     pub(super) fn times_back(&self) -> u64 {
-        self.nodes.iter().map(|node| node.readmissions).sum()
+        self.upstreams.iter().map(|node| node.readmissions).sum()
     }
 }
 
@@ -151,7 +151,7 @@ fn read(client: &mut Client) -> Result<Status> {
     let status: Status = serde_json::from_slice(&response.body)
         .context("the gateway's status has not the expected form")?;
     ensure!(
-        status.chains.len() == 1 && status.chains[0].nodes.len() == NAMES.len(),
+        status.chains.len() == 1 && status.chains[0].upstreams.len() == NAMES.len(),
         "the gateway's status shows other nodes than the demo's"
     );
     Ok(status)
@@ -160,7 +160,7 @@ fn read(client: &mut Client) -> Result<Status> {
 /// What the gateway noticed and did between two looks.
 fn changes(before: &Chain, after: &Chain) -> Vec<String> {
     let mut texts = Vec::new();
-    for (name, (before, after)) in NAMES.iter().zip(before.nodes.iter().zip(&after.nodes)) {
+    for (name, (before, after)) in NAMES.iter().zip(before.upstreams.iter().zip(&after.upstreams)) {
         if after.readmissions > before.readmissions {
             texts.push(format!("takes {name} back"));
         }

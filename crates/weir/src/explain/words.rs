@@ -24,7 +24,7 @@ pub(super) const SUBSCRIPTION: &str =
 pub(super) const FILTER: &str =
     "by the gateway itself where the filter is its own (docs/subscriptions.md); else:";
 pub(super) const CACHE_OFF: &str = "no: the cache is off";
-pub(super) const UNKNOWN_REPEAT: &str = "only if it cannot have reached a node";
+pub(super) const UNKNOWN_REPEAT: &str = "only if it cannot have reached an upstream";
 
 /// Longest parameters that are printed beside a key.
 const PARAMS_SHOWN_BYTES_MAX: usize = 300;
@@ -91,9 +91,9 @@ pub(super) fn limit(limit: &Limit, zone: &Zone, method: Option<&Method>) -> Stri
 
 pub(super) fn class(class: Class) -> &'static str {
     match class {
-        Class::High => "high: the first to be served when nodes are overloaded",
+        Class::High => "high: the first to be served when upstreams are overloaded",
         Class::Normal => "normal",
-        Class::Low => "low: the first to be shed when nodes are overloaded",
+        Class::Low => "low: the first to be shed when upstreams are overloaded",
     }
 }
 
@@ -168,11 +168,11 @@ fn why_not(
     view: &ChainView,
 ) -> &'static str {
     match (method.validity, block) {
-        (Validity::Mempool, _) => "it is about the node's waiting transactions",
+        (Validity::Mempool, _) => "it is about the upstream's waiting transactions",
         (Validity::Never, _) if method.write => "it changes something",
-        (Validity::Never, _) if method.sticky => "it belongs to one node's own state",
+        (Validity::Never, _) if method.sticky => "it belongs to one upstream's own state",
         (Validity::Never, _) => "nothing is known that would tell when its answer ends",
-        (_, Err(_)) => "the block that it names cannot be read; the node may know better",
+        (_, Err(_)) => "the block that it names cannot be read; the upstream may know better",
         (_, Ok(None)) => "it names no block",
         (_, Ok(Some(BlockRef::CanonicalHash(_)))) => "whether a hash is in the chain can change",
         (_, Ok(Some(BlockRef::Tag(BlockTag::Pending)))) => "the pending block changes all the time",
@@ -218,7 +218,7 @@ pub(super) fn joined(join: bool, coalesce: bool, cache: &Cache) -> &'static str 
     match (join, coalesce) {
         (true, _) => "yes: equal calls under way at the same time share one answer",
         (false, true) if !cache.coalesce => "no: coalescing is off",
-        (false, _) => "no: every call reaches a node by itself",
+        (false, _) => "no: every call reaches an upstream by itself",
     }
 }
 

@@ -34,7 +34,7 @@ fn try_line(format: &Format, line: &str) {
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let line =
         "203.0.113.7 - alice [21/Nov/2026:22:04:05 +0100] \"POST / HTTP/1.1\" 429 162 \"-\" \"w\"";
-    let json = r#"{"time":"2026-11-21T22:04:05.123000Z","client":"10.0.0.1","key":"a\u0009b","method":"eth_call","cache":"miss","node":"a","status":200,"calls":1,"error":-32601,"bytes_in":70,"bytes_out":40,"request_time":0.0015,"upstream_time":0.0014}"#;
+    let json = r#"{"time":"2026-11-21T22:04:05.123000Z","client":"10.0.0.1","key":"a\u0009b","method":"eth_call","cache":"miss","upstream":"a","status":200,"calls":1,"error":-32601,"bytes_in":70,"bytes_out":40,"request_time":0.0015,"upstream_time":0.0014}"#;
     [
         format!("{COMBINED}\n{line}"),
         format!("combined\n{line}"),
@@ -42,7 +42,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         json.to_owned(),
         "$msec|$remote_addr|${key}|$rpc_method|$status|$request_time\n1.5|::1|-|m|200|0.1"
             .to_owned(),
-        "$time_iso8601 $status $http_x_team$node\n2026-11-21T22:04:05Z 200 a".to_owned(),
+        "$time_iso8601 $status $http_x_team$upstream\n2026-11-21T22:04:05Z 200 a".to_owned(),
     ]
     .map(String::into_bytes)
     .into()

@@ -27,8 +27,8 @@ pub(crate) struct Line<'a> {
     pub(crate) key: Option<Cow<'a, str>>,
     /// JSON-RPC method.
     pub(crate) method: Option<Cow<'a, str>>,
-    /// Name of the node.
-    pub(crate) node: Option<Cow<'a, str>>,
+    /// Name of the upstream.
+    pub(crate) upstream: Option<Cow<'a, str>>,
     /// How the cache took part.
     pub(crate) cache: Option<Cow<'a, str>>,
     /// HTTP status.
@@ -144,7 +144,7 @@ struct Written<'a> {
     #[serde(borrow, default)]
     method: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    node: Option<Cow<'a, str>>,
+    upstream: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     cache: Option<Cow<'a, str>>,
     status: u16,
@@ -164,7 +164,7 @@ fn of_json(line: &str) -> Result<Line<'_>, LineFault> {
         client: written.client,
         key: written.key,
         method: written.method,
-        node: written.node,
+        upstream: written.upstream,
         cache: written.cache,
         status: written.status,
         error: written.error,
@@ -201,7 +201,7 @@ impl<'a> Line<'a> {
             "remote_addr" => self.client = Cow::Borrowed(value),
             "key" => self.key = text(),
             "rpc_method" => self.method = text(),
-            "node" => self.node = text(),
+            "upstream" => self.upstream = text(),
             "cache" => self.cache = text(),
             "time_local" => self.seconds = local(value)?,
             "time_iso8601" => self.seconds = iso(value)?,

@@ -34,7 +34,7 @@ pub(super) fn text(sums: &Sums, top: usize) -> String {
     for (heading, counts) in [
         ("key", &sums.keys),
         ("client", &sums.clients),
-        ("node", &sums.nodes),
+        ("upstream", &sums.upstreams),
         ("cache", &sums.caches),
     ] {
         if !counts.is_empty() {
@@ -149,7 +149,7 @@ pub(super) fn json(sums: &Sums, top: usize) -> Value {
         "other_errors": sums.other_errors,
         "keys": counts(&sums.keys, "key"),
         "clients": counts(&sums.clients, "client"),
-        "nodes": counts(&sums.nodes, "node"),
+        "upstreams": counts(&sums.upstreams, "upstream"),
         "caches": counts(&sums.caches, "cache"),
         "bytes_out": sums.bytes_out,
     })

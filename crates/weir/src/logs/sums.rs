@@ -43,7 +43,7 @@ pub(super) struct Sums {
     pub(super) keys: HashMap<String, u64>,
     pub(super) clients: HashMap<String, u64>,
     pub(super) caches: HashMap<String, u64>,
-    pub(super) nodes: HashMap<String, u64>,
+    pub(super) upstreams: HashMap<String, u64>,
     pub(super) bytes_out: u64,
 }
 
@@ -79,7 +79,7 @@ impl Sums {
             keys: HashMap::new(),
             clients: HashMap::new(),
             caches: HashMap::new(),
-            nodes: HashMap::new(),
+            upstreams: HashMap::new(),
             bytes_out: 0,
         }
     }
@@ -104,7 +104,7 @@ impl Sums {
         count(&mut self.keys, line.key.as_deref());
         count(&mut self.clients, Some(&*line.client).filter(|client| !client.is_empty()));
         count(&mut self.caches, line.cache.as_deref());
-        count(&mut self.nodes, line.node.as_deref());
+        count(&mut self.upstreams, line.upstream.as_deref());
         self.add_method(line);
     }
 

@@ -300,9 +300,9 @@ fn look_up(
 /// Syncs the index from the nodes of its chain, for as long as the gateway serves.
 fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Follower> {
     let own = config.index.as_ref().context("there is no index")?;
-    let own_nodes = config.nodes.iter().filter(|node| node.chain == own.chain);
+    let own_upstreams = config.upstreams.iter().filter(|upstream| upstream.chain == own.chain);
     let nodes: Vec<Arc<Endpoint>> =
-        own_nodes.map(|node| Ok(Arc::new(endpoint(node)?))).collect::<Result<_>>()?;
+        own_upstreams.map(|upstream| Ok(Arc::new(endpoint(upstream)?))).collect::<Result<_>>()?;
     let harmony = config.chains[own.chain].family == Family::Harmony;
     // Harmony hashes its blocks in a way of its own, which nothing here can follow.
     let verify = if harmony { "off" } else { Verify::word(own.verify) };
@@ -358,13 +358,13 @@ const FOLLOW_CONCURRENCY: usize = 4;
 /// Blocks in one request while the gateway follows.
 const FOLLOW_BATCH_MAX: u64 = 50;
 
-/// How the index calls a node.
-fn endpoint(node: &gateway::config::node::Node) -> Result<Endpoint> {
-    let mut endpoint = Endpoint::from(node.url.clone());
-    if let Some(pem) = node.tls.as_ref().and_then(|tls| tls.ca_pem()) {
+/// The endpoint at which the index calls an upstream.
+fn endpoint(upstream: &gateway::config::upstream::Upstream) -> Result<Endpoint> {
+    let mut endpoint = Endpoint::from(upstream.url.clone());
+    if let Some(pem) = upstream.tls.as_ref().and_then(|tls| tls.ca_pem()) {
         endpoint = endpoint.with_roots(pem).map_err(anyhow::Error::msg).context("tls_ca")?;
     }
-    for (name, value) in &node.headers {
+    for (name, value) in &upstream.headers {
         if let Ok(value) = value.to_str() {
             endpoint = endpoint.with_header(name.as_str(), value);
         }

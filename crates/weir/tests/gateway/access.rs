@@ -270,8 +270,8 @@ fn rules_direct_refuse_and_rewrite() {
     let [a, b] = scene.nodes(["a", "b"]);
     let text = format!(
         "{}\n{}\n{}\n{}\
-         [[group]]\nname = \"side\"\nnodes = [\"b\"]\nmethods = [\"side_only\"]\n\
-         [[group]]\nname = \"main\"\nnodes = [\"a\"]\nmethods = [\"*\"]\n\
+         [[group]]\nname = \"side\"\nupstreams = [\"b\"]\nmethods = [\"side_only\"]\n\
+         [[group]]\nname = \"main\"\nupstreams = [\"a\"]\nmethods = [\"*\"]\n\
          [[rule]]\nname = \"moved\"\npath = \"/old\"\nrewrite = \"/sim\"\n\
          [[rule]]\nname = \"closed\"\nhosts = [\"closed.example\"]\ndeny = 451\nmessage = \"not here\"\n\
          [[rule]]\nname = \"mobile\"\nheaders = [\"x-client: mobile*\"]\nmethods = [\"eth_getBalance\"]\ngroup = \"side\"\n\
@@ -291,7 +291,7 @@ fn rules_direct_refuse_and_rewrite() {
     let by = |path: &str, lines: &str, body: &[u8]| {
         let answer = ask(&served, path, lines, body);
         assert!(is_result(&answer), "{}", answer.text());
-        answer.header("x-weir-node").unwrap().to_owned()
+        answer.header("x-weir-upstream").unwrap().to_owned()
     };
     assert_eq!(by("/sim", "", &balance("1")), "a");
     assert_eq!(by("/sim", "x-client: mobile/2\r\n", &balance("1")), "b");
@@ -384,10 +384,10 @@ fn explain_charges_the_limits_of_the_chain_in_the_url_as_serving_does() {
         [chain.b]
         paths = ["/b"]
         default = false
-        [[node]]
+        [[upstream]]
         chain = "a"
         url = "http://127.0.0.1:1"
-        [[node]]
+        [[upstream]]
         chain = "b"
         url = "http://127.0.0.1:2"
         [[rule]]
@@ -417,7 +417,7 @@ fn explain_charges_the_limits_of_the_chain_in_the_url_as_serving_does() {
 #[test]
 fn guessing_keys_is_slowed_and_holders_elsewhere_are_not() {
     let scene = Scene::set();
-    let limits = "[front]\nclient_address = \"x-forwarded-for\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
+    let limits = "[downstream]\nclient_address = \"x-forwarded-for\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
                   [zone.guesses]\nkey = [\"client-net\"]\nrate = \"1r/m\"\n\
                   [[limit]]\nzone = \"guesses\"\nfailures = true\nburst = 4\n";
     let (_nodes, served) = served(&scene, &format!("{limits}{}", keys()));

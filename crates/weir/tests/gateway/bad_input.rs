@@ -48,7 +48,7 @@ fn gateway(more: &str) -> (Running, Running) {
         [chain.ethereum]
         paths = ["/", "/eth"]
         default = false
-        [[node]]
+        [[upstream]]
         url = "{}"
         {more}
         "#,

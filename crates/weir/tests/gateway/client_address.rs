@@ -29,7 +29,7 @@ impl Telling {
         let entries: String = nodes.iter().map(|node| node.entry("")).collect();
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nthreads = 1\n{server}\n\
-             [front]\n{front}\n[call]\nbalance = \"hash\"\nhash_key = \"client\"\nhedge = false\n\
+             [downstream]\n{front}\n[call]\nbalance = \"hash\"\nhash_key = \"client\"\nhedge = false\n\
              [cache]\nenabled = false\ncoalesce = false\n{}\n{entries}",
             polled_once("")
         );
@@ -88,7 +88,7 @@ fn request(lines: &str) -> Vec<u8> {
 
 fn node_of(answer: &raw::Answer) -> Option<String> {
     assert_eq!(answer.status, 200, "{}", answer.text());
-    answer.header("x-weir-node").map(str::to_owned)
+    answer.header("x-weir-upstream").map(str::to_owned)
 }
 
 /// Addresses that lead to nodes of their own, and to another one than this machine's.
@@ -185,7 +185,7 @@ fn http2_says_it_for_each_request() {
                 .body(Full::<hyper::body::Bytes>::from(scene::body(READ, &account(1, "0x10"))))
                 .unwrap();
             let answer = sender.send_request(request).await.unwrap();
-            let node = answer.headers()["x-weir-node"].to_str().unwrap().to_owned();
+            let node = answer.headers()["x-weir-upstream"].to_str().unwrap().to_owned();
             assert_eq!(Some(node), known.node(place));
         }
     });
@@ -278,7 +278,7 @@ fn it_is_said_before_and_within_tls() {
         let address = telling.sealed.as_ref().unwrap();
         let mut talk = guest.connect_behind(address, "rpc.test", start).ok()?;
         let head = talk.ask(&request(lines)).ok()?.to_ascii_lowercase();
-        let (_, rest) = head.split_once("x-weir-node: ").unwrap();
+        let (_, rest) = head.split_once("x-weir-upstream: ").unwrap();
         Some(rest.split("\r\n").next().unwrap().to_owned())
     };
     let lines = format!("X-Forwarded-For: {}, {}\r\n", known.address(1), known.address(0));

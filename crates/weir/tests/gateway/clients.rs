@@ -32,7 +32,8 @@ fn works(program: &mut Command) {
     let node = Weir::node().args(&["--block-time", "400ms"]).start();
     // Calls, subscriptions and what wakes the polls over one WebSocket address.
     let url = node.url().replace("http://", "ws://");
-    let toml = format!("[front]\nwebsocket_compression = true\n[[node]]\nurl = \"{url}\"\n");
+    let toml =
+        format!("[downstream]\nwebsocket_compression = true\n[[upstream]]\nurl = \"{url}\"\n");
     let mut gateway = Weir::serve().config(&toml).start();
     let relay = Relay::before(&gateway.address);
     let told = program.args([&relay.address, &relay.cutter]).stdin(Stdio::null());

@@ -73,7 +73,7 @@ impl Scene {
         client.send(format!("GET /status HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes());
         let answer = client.answer().expect("the status is given");
         let status: Value = serde_json::from_slice(&answer.body).expect("the status is JSON");
-        status["chains"][0]["nodes"][node].clone()
+        status["chains"][0]["upstreams"][node].clone()
     }
 
     /// Waits until the gateway's view of a node is as wanted, and gives how long that took.

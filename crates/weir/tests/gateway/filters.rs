@@ -106,7 +106,7 @@ fn nothing_is_missed_however_rarely_one_asks() {
 fn filters_outlive_nodes_and_are_bounded() {
     let scene = Scene::set();
     let nodes: [SimNode; 2] = scene.nodes(["one", "two"]);
-    let more = "[front]\nfilters_per_client_max = 3\nfilter_timeout = \"500ms\"\n";
+    let more = "[downstream]\nfilters_per_client_max = 3\nfilter_timeout = \"500ms\"\n";
     let served = Served::before(&nodes.each_ref(), &format!("{more}{}", polled_once("")));
     let mut client = served.client();
     let filter = json!([{"fromBlock": "0x380", "toBlock": "latest"}]);
@@ -127,7 +127,7 @@ fn filters_outlive_nodes_and_are_bounded() {
     // What the gateway does not know may be a node's own.
     let gone = |client: &mut Client, asked: &Asked| {
         let answer = ask(client, "eth_getFilterChanges", &asked.params());
-        answer.header("x-weir-node").is_some()
+        answer.header("x-weir-upstream").is_some()
     };
     assert!(gone(&mut client, &own[1]));
     let mut blocks = Asked::new(&mut client, "eth_newBlockFilter", &json!([]));

@@ -68,7 +68,7 @@ fn config(urls: &[String], more: &str) -> Config {
          [cache]\nlogs_chunk_blocks = 8\n{more}\n"
     );
     for (url, name) in urls.iter().zip(["a", "b", "c"]) {
-        text.push_str(&format!("[[node]]\nname = \"{name}\"\nurl = \"{url}\"\n"));
+        text.push_str(&format!("[[upstream]]\nname = \"{name}\"\nurl = \"{url}\"\n"));
     }
     let config = Config::from_text("late", &text, Path::new(""), &|_| None);
     let config = config.unwrap_or_else(|faults| panic!("{faults}"));
@@ -289,7 +289,7 @@ fn no_response_lacks_logs_that_a_node_has() {
         crowd.repeat(&mut Connection::new(connect(201)().await.unwrap())).await;
         let followers = [follower.await.unwrap(), subscriber.await.unwrap()];
         let status = gateway.status();
-        let upstream: u64 = status.chains[0].nodes.iter().map(|node| node.attempts).sum();
+        let upstream: u64 = status.chains[0].upstreams.iter().map(|node| node.attempts).sum();
         println!(
             "{during}\n  after: {}\n  phases {}, upstream calls {upstream}, hits {:.1} %",
             crowd.account(),

@@ -28,12 +28,12 @@ fn status(gateway: &Running) -> Value {
     let mut client = Client::connect(admin);
     client.send(format!("GET /status HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes());
     let answer = client.answer().expect("the status is given");
-    serde_json::from_slice::<Value>(&answer.body).unwrap()["chains"][0]["nodes"][0].clone()
+    serde_json::from_slice::<Value>(&answer.body).unwrap()["chains"][0]["upstreams"][0].clone()
 }
 
 /// A gateway without a cache in front of one node, as its URL says.
 fn gateway(node: &str) -> Running {
-    let toml = format!("[cache]\nenabled = false\n[[node]]\n{node}\n");
+    let toml = format!("[cache]\nenabled = false\n[[upstream]]\n{node}\n");
     Weir::serve().admin().config(&toml).start()
 }
 
@@ -125,7 +125,7 @@ fn clients_see_no_fault_while_connections_break() {
         let node = node(&[]);
         let other = self::node(&[]);
         let toml = format!(
-            "[cache]\nenabled = false\n[[node]]\nurl = \"ws://{}\"\n[[node]]\nurl = \"ws://{}\"\n",
+            "[cache]\nenabled = false\n[[upstream]]\nurl = \"ws://{}\"\n[[upstream]]\nurl = \"ws://{}\"\n",
             node.address, other.address
         );
         let gateway = Weir::serve().admin().config(&toml).start();
@@ -171,7 +171,7 @@ fn what_may_not_be_sent_twice_is_not() {
     let node = node(&[]);
     let other = self::node(&[]);
     let toml = format!(
-        "[cache]\nenabled = false\n[[node]]\nurl = \"ws://{}\"\n[[node]]\nurl = \"ws://{}\"\n",
+        "[cache]\nenabled = false\n[[upstream]]\nurl = \"ws://{}\"\n[[upstream]]\nurl = \"ws://{}\"\n",
         node.address, other.address
     );
     let gateway = Weir::serve().admin().config(&toml).start();
@@ -194,7 +194,7 @@ fn attempts(gateway: &Running) -> u64 {
     let mut client = Client::connect(admin);
     client.send(format!("GET /status HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes());
     let status: Value = serde_json::from_slice(&client.answer().unwrap().body).unwrap();
-    let nodes = status["chains"][0]["nodes"].as_array().unwrap();
+    let nodes = status["chains"][0]["upstreams"].as_array().unwrap();
     nodes.iter().map(|node| node["attempts"].as_u64().unwrap()).sum()
 }
 

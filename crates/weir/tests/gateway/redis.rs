@@ -66,7 +66,7 @@ fn share(first: &Served, second: &Served, node: &SimNode, method: &str, params: 
     wait_until(&format!("{method} {params} is stored"), || stored(first) > before);
     let answer = ask(&mut second.client(), method, params);
     assert_eq!((result(&answer), mark(&answer)), (theirs, "hit"), "{method} {params}");
-    assert_eq!(answer.header("x-weir-node"), None, "the node is another gateway's");
+    assert_eq!(answer.header("x-weir-upstream"), None, "the node is another gateway's");
 }
 
 #[test]

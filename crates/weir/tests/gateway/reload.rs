@@ -46,7 +46,7 @@ impl Scene {
         let mut text = format!("{more}\n[chain.sim]\npoll_interval = \"100ms\"\n");
         for node in nodes {
             let url = self.nodes[*node].url();
-            text.push_str(&format!("[[node]]\nname = \"n{node}\"\nurl = \"{url}\"\n"));
+            text.push_str(&format!("[[upstream]]\nname = \"n{node}\"\nurl = \"{url}\"\n"));
         }
         write(&self.file(), &text);
     }
@@ -158,7 +158,7 @@ fn a_faulty_file_leaves_the_old_configuration_in_use_and_says_why() {
     let secret = "sekrit-in-the-url-0123456789abcdef";
     let faulty = format!(
         "[server]\nthreds = 1\n[call]\ndeadline = \"soon\"\n\
-         [[node]]\nurl = \"https://node.example/v3/{secret}\"\nweight = 0\n"
+         [[upstream]]\nurl = \"https://node.example/v3/{secret}\"\nweight = 0\n"
     );
     write(&file, &faulty);
     gateway.signal("-HUP");
@@ -171,7 +171,7 @@ fn a_faulty_file_leaves_the_old_configuration_in_use_and_says_why() {
         assert!(gateway.said().contains(key), "{key} is not in the log: {}", gateway.said());
     }
     assert_eq!(shown["config"]["generation"], 1);
-    assert_eq!(shown["chains"][0]["nodes"][0]["name"], "n0");
+    assert_eq!(shown["chains"][0]["upstreams"][0]["name"], "n0");
 
     // The command tells before it asks; without the file it hears it from the gateway.
     let path = file.to_str().unwrap();
@@ -237,7 +237,7 @@ fn a_changed_file_is_taken_by_itself_once_it_is_at_rest_and_right() {
     let generation = || status(admin(&gateway))["config"]["generation"].as_u64().unwrap();
     scene.write(&[1], follow);
     wait_until("the renamed file is in use", || generation() == 2);
-    assert_eq!(status(admin(&gateway))["chains"][0]["nodes"][0]["name"], "n1");
+    assert_eq!(status(admin(&gateway))["chains"][0]["upstreams"][0]["name"], "n1");
     // Half of a file is a fault.
     let whole = std::fs::read_to_string(scene.file()).unwrap();
     write(&scene.file(), &whole[..whole.len() - 4]);

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::admin::status::{NodeStatus, Status};
+use gateway::admin::status::{Status, UpstreamStatus};
 use gateway::config::{Config, Overrides};
 use gateway::runtime::Gateway;
 use gateway::runtime::simulated::Simulation;
@@ -127,7 +127,7 @@ fn config(urls: &[String], pace: Pace, threads: usize) -> Config {
          [cache]\nlogs_chunk_blocks = 8\n"
     );
     for (url, name) in urls.iter().zip(["a", "b", "c"]) {
-        text.push_str(&format!("[[node]]\nname = \"{name}\"\nurl = \"{url}\"\n"));
+        text.push_str(&format!("[[upstream]]\nname = \"{name}\"\nurl = \"{url}\"\n"));
     }
     let config = Config::from_text("sim", &text, Path::new(""), &|_| None);
     let config = config.unwrap_or_else(|faults| panic!("{faults}"));
@@ -217,7 +217,7 @@ fn outcome(crowd: &Crowd, status: &Status) -> Outcome {
     let (world, account) = (&court.world, court.account.borrow().clone());
     let now = Instant::now();
     let chain = &status.chains[0];
-    let sum = |of: fn(&NodeStatus) -> u64| chain.nodes.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&UpstreamStatus) -> u64| chain.upstreams.iter().map(of).sum::<u64>();
     let reorgs = world.schedule().branch_of_head(world.height_at(now));
     assert!(reorgs < world.schedule().reorgs().len(), "the reorgs ended before the calls");
     let totals = &status.totals;
@@ -227,7 +227,7 @@ fn outcome(crowd: &Crowd, status: &Status) -> Outcome {
         now - world.origin(),
         crowd.cluster.phase_count(),
         status.cache.hit_ratio.unwrap_or_default() * 100.0,
-        status.cache.joins,
+        status.cache.coalesced,
         totals.retries,
         totals.hedges,
         totals.hedges_won,

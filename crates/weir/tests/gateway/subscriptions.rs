@@ -253,7 +253,7 @@ fn a_subscription_is_its_clients_own() {
     let world = moving_world(false);
     let scene = Scene::set();
     let node = scene.node("node", &world);
-    let served = served(&[node.entry("")], "[front]\nwebsocket_subscriptions_max = 3\n");
+    let served = served(&[node.entry("")], "[downstream]\nwebsocket_subscriptions_max = 3\n");
     let (mut one, mut two) = (Socket::open(&served.address), Socket::open(&served.address));
     let ids = [(); 2].map(|()| subscribe(&mut one, "[\"newHeads\"]"));
     assert_ne!(ids[0], ids[1]);
@@ -458,7 +458,7 @@ fn what_no_node_can_be_asked_for_is_refused_in_time() {
     let node = scene.node("one", &moving_world(false));
     let config = format!(
         "[chain.sim]\npoll_interval = \"20ms\"\n[access]\ntransactions = true\n\
-         [[node]]\nname = \"one\"\nurl = \"http://{}\"\nws_url = \"ws://127.0.0.1:1\"\n",
+         [[upstream]]\nname = \"one\"\nurl = \"http://{}\"\nws_url = \"ws://127.0.0.1:1\"\n",
         node.address
     );
     let served = Served::start(&config);
@@ -545,7 +545,7 @@ fn who_does_not_read_is_let_go_and_others_are_told_on() {
     let world = moving_world(false);
     let scene = Scene::set();
     let node = scene.node("node", &world);
-    let more = "[front]\nwebsocket_queue_bytes_max = \"64KiB\"\nwrite_timeout = \"1h\"\n";
+    let more = "[downstream]\nwebsocket_queue_bytes_max = \"64KiB\"\nwrite_timeout = \"1h\"\n";
     let served = served(&[node.entry("")], more);
     let mut deaf = Socket::open(&served.address);
     for _ in 0..400 {

@@ -563,7 +563,7 @@ fn malformed_handshakes_fill_no_log() {
 #[test]
 fn connections_are_short_where_the_operator_wants_it() {
     let (_scene, node, authority, files) = set();
-    let text = format!("[front]\nkeep_alive_requests_max = 3\n{OWN}");
+    let text = format!("[downstream]\nkeep_alive_requests_max = 3\n{OWN}");
     let sealed = Sealed::start(&node, &files, &text);
     let mut client = raw::Client::connect(&sealed.clear);
     for left in [2, 1, 0] {
@@ -590,7 +590,7 @@ fn a_node_that_takes_one_call_per_connection_gets_it_so() {
         for number in 0..10 {
             scene::result(&scene::ask(&mut client, scene::READ, &scene::account(number, "0x10")));
         }
-        let line = "weir_node_connects_total{chain=\"sim\",node=\"node\"} ";
+        let line = "weir_upstream_connections_opened_total{chain=\"sim\",upstream=\"node\"} ";
         let metrics = served.look("/metrics");
         let found = metrics.text().lines().find_map(|row| row.strip_prefix(line)).unwrap();
         assert_eq!(found.parse(), Ok(connects), "{more}");

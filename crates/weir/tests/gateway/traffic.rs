@@ -212,10 +212,10 @@ impl Scene {
             default = true
             [chain.harmony]
             family = "harmony"
-            [[node]]
+            [[upstream]]
             url = "http://{mainnet}"
             chain = "mainnet"
-            [[node]]
+            [[upstream]]
             url = "http://{harmony}"
             chain = "harmony"
             {more}

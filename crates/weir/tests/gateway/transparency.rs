@@ -111,7 +111,7 @@ fn in_order(method: &str, answer: &str) -> String {
 #[derive(Default)]
 struct Score {
     answers: usize,
-    /// By the gateway's own word: hit, miss, join, bypass.
+    /// By the gateway's own word: hit, miss, coalesced, bypass.
     marks: BTreeMap<String, usize>,
 }
 

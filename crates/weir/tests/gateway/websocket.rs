@@ -58,7 +58,7 @@ fn a_slow_call_holds_up_no_other_and_so_many_are_under_way_at_a_time() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     node.slow(READ, 300.0);
-    let served = served(&node, "[front]\nwebsocket_messages_max = 4\n");
+    let served = served(&node, "[downstream]\nwebsocket_messages_max = 4\n");
     let mut socket = Socket::open(&served.address);
     let slow = |number: u64| {
         let call =
@@ -87,7 +87,7 @@ fn a_slow_call_holds_up_no_other_and_so_many_are_under_way_at_a_time() {
 fn who_may_not_call_opens_none() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let front = "[front]\ncors_origins = [\"https://good.example\"]\n";
+    let front = "[downstream]\ncors_origins = [\"https://good.example\"]\n";
     let open = Served::before(
         &[&node],
         &format!("{front}{}", polled_once("default = false\npaths = [\"/sim\"]")),
@@ -98,7 +98,7 @@ fn who_may_not_call_opens_none() {
     assert!(Socket::try_open(&open.address, "/sim", &[]).is_ok());
     assert_eq!(try_open("/sim", "https://evil.example").err(), Some(403));
     assert_eq!(try_open("/", "https://good.example").err(), Some(404));
-    let off = served(&node, "[front]\nwebsocket = false\n");
+    let off = served(&node, "[downstream]\nwebsocket = false\n");
     assert_eq!(Socket::try_open(&off.address, "/", &[]).err(), Some(200));
 
     let secret = |key: &str| format!("weir_{key}_0123456789abcdef");
@@ -160,7 +160,7 @@ fn requests_that_open_none() {
 fn a_message_that_is_too_long_is_refused_and_the_next_is_answered() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let served = served(&node, "[front]\nbody_bytes_max = \"4KiB\"\n");
+    let served = served(&node, "[downstream]\nbody_bytes_max = \"4KiB\"\n");
     let mut socket = Socket::open(&served.address);
     let long = format!("[{}]", " ".repeat(1 << 20));
     let refused = socket.ask(long.as_bytes());
@@ -185,7 +185,7 @@ fn limits_hold_message_by_message() {
 fn a_silent_client_is_asked_for_a_sign_of_life_and_then_left() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let served = served(&node, "[front]\nwebsocket_ping = \"200ms\"\n");
+    let served = served(&node, "[downstream]\nwebsocket_ping = \"200ms\"\n");
     // This one answers pings as it reads.
     let mut alive = Socket::open(&served.address);
     for _ in 0..4 {
@@ -292,7 +292,7 @@ fn messages_are_packed_where_both_sides_want_it() {
     };
     let off = served(&node, "");
     assert!(!open(&off).1.contains("Extensions"), "not unless the operator wants it");
-    let more = "[front]\nwebsocket_compression = true\nbody_bytes_max = \"64KiB\"\n";
+    let more = "[downstream]\nwebsocket_compression = true\nbody_bytes_max = \"64KiB\"\n";
     let served = served(&node, more);
     let (mut stream, head) = open(&served);
     let taken = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; \
@@ -333,7 +333,7 @@ fn messages_are_packed_where_both_sides_want_it() {
 fn who_does_not_read_is_not_read_from_and_costs_a_bounded_queue() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
-    let config = "[front]\nwebsocket_queue_bytes_max = \"64KiB\"\nwebsocket_messages_max = 100\n\
+    let config = "[downstream]\nwebsocket_queue_bytes_max = \"64KiB\"\nwebsocket_messages_max = 100\n\
                   write_timeout = \"10m\"\n";
     let served = served(&node, config);
     let mut client = Client::with_little_room(&served.address);

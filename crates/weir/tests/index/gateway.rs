@@ -65,7 +65,7 @@ fn lookups(gateway: &Running, outcome: &str) -> u64 {
 fn configured(node: &Running, file: &str, more: &str) -> Running {
     let url = node.url();
     let toml =
-        format!("[[node]]\nname = \"one\"\nurl = \"{url}\"\n[index]\ndb = \"{file}\"\n{more}");
+        format!("[[upstream]]\nname = \"one\"\nurl = \"{url}\"\n[index]\ndb = \"{file}\"\n{more}");
     Weir::serve().admin().config(&toml).start()
 }
 
@@ -155,7 +155,7 @@ fn who_follows_trusts_whom_the_node_s_entry_names() {
         .config(&format!(
             "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n\
          [[certificate]]\nchain_file = \"{}\"\nkey_file = \"{}\"\n\
-         [[node]]\nname = \"one\"\nurl = \"{}\"\n",
+         [[upstream]]\nname = \"one\"\nurl = \"{}\"\n",
             at("cert.pem"),
             at("key.pem"),
             node.url(),
@@ -168,7 +168,7 @@ fn who_follows_trusts_whom_the_node_s_entry_names() {
         let gateway = Weir::serve()
             .admin()
             .config(&format!(
-                "[[node]]\nname = \"one\"\nurl = \"{url}\"\ntls_ca = \"{}\"\n\
+                "[[upstream]]\nname = \"one\"\nurl = \"{url}\"\ntls_ca = \"{}\"\n\
              [index]\ndb = \"{db}\"\nfollow = true\n",
                 at("cert.pem")
             ))

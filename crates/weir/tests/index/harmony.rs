@@ -109,7 +109,7 @@ fn gateway(url: &str, file: &Path, more: &str) -> Running {
     Weir::serve()
         .admin()
         .config(&format!(
-            "[chain.one]\nfamily = \"harmony\"\n[[node]]\nname = \"one\"\nurl = \"{url}\"\n\
+            "[chain.one]\nfamily = \"harmony\"\n[[upstream]]\nname = \"one\"\nurl = \"{url}\"\n\
          [index]\ndb = \"{file}\"\n{more}"
         ))
         .start()

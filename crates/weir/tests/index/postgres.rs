@@ -246,7 +246,7 @@ fn the_gateway_serves_without_the_server_and_with_it_again() {
     let url = server.url("served");
     fine(&["sync", "--from", &node.url(), "--end", "900", "--quiet", "--db", &url]);
     let toml = format!(
-        "[server]\n[[node]]\nname = \"one\"\nurl = \"{}\"\n[index]\ndb = \"{url}\"\n",
+        "[server]\n[[upstream]]\nname = \"one\"\nurl = \"{}\"\n[index]\ndb = \"{url}\"\n",
         node.url()
     );
     let mut gateway = Weir::serve().admin().config(&toml).start();
@@ -313,7 +313,8 @@ fn passwords_are_asked_for_and_never_told() {
     let write = |password: &str| {
         let db = url.replace("guest@", &format!("guest:{password}@"));
         let node = node.url();
-        let text = format!("[[node]]\nname = \"one\"\nurl = \"{node}\"\n[index]\ndb = \"{db}\"\n");
+        let text =
+            format!("[[upstream]]\nname = \"one\"\nurl = \"{node}\"\n[index]\ndb = \"{db}\"\n");
         std::fs::write(&file, text).unwrap();
     };
     let run = |arguments: &[&str]| {

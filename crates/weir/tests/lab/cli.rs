@@ -90,8 +90,11 @@ fn check_tells_what_a_right_file_says() {
 fn check_tells_every_fault_and_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
-    std::fs::write(&file, "[front]\nbody_max = 1\n[[node]]\nurl = 'ftp://h/sekrit0123456789'\n")
-        .unwrap();
+    std::fs::write(
+        &file,
+        "[downstream]\nbody_max = 1\n[[upstream]]\nurl = 'ftp://h/sekrit0123456789'\n",
+    )
+    .unwrap();
     let output = weir(&["check", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
@@ -101,7 +104,7 @@ fn check_tells_every_fault_and_no_secret() {
         FOLDER/gateway.toml:2:1: front.body_max: there is no such key
            2 | body_max = 1
              | ^^^^^^^^
-             allowed: connections_max, connections_per_client_max, body_bytes_max, header_bytes_max, batch_calls_max, batch_answer_bytes_max, depth_max, method_bytes_max, id_bytes_max, header_timeout, body_timeout, write_timeout, idle_timeout, keep_alive_requests_max, websocket, websocket_compression, websocket_messages_max, websocket_queue_bytes_max, websocket_subscriptions_max, websocket_ping, filters_max, filters_per_client_max, filter_timeout, trusted_proxies, client_address, cors_origins, content_type, compression, compression_bytes_min, answer_headers
+             allowed: connections_max, connections_per_client_max, body_bytes_max, header_bytes_max, batch_calls_max, batch_response_bytes_max, depth_max, method_bytes_max, id_bytes_max, header_timeout, body_timeout, write_timeout, idle_timeout, keep_alive_requests_max, websocket, websocket_compression, websocket_messages_max, websocket_queue_bytes_max, websocket_subscriptions_max, websocket_ping, filters_max, filters_per_client_max, filter_timeout, trusted_proxies, client_address, cors_origins, content_type, compression, compression_bytes_min, answer_headers
 
         FOLDER/gateway.toml:4:7: node.url = "***": the scheme is none of http, https, ws, wss and ipc
            4 | url = "***"
@@ -123,16 +126,16 @@ fn diff_tells_what_would_change_and_no_secret() {
     let old = file(
         "old.toml",
         "[server]\nthreads = 1\n[chain.main]\nid = 1\n\
-         [[node]]\nname = \"own\"\nurl = \"http://10.0.0.1:8545\"\n\
-         [[node]]\nname = \"far\"\nurl = \"https://far.example/v3/0123456789abcdef0123456789abcdef\"\n\
+         [[upstream]]\nname = \"own\"\nurl = \"http://10.0.0.1:8545\"\n\
+         [[upstream]]\nname = \"far\"\nurl = \"https://far.example/v3/0123456789abcdef0123456789abcdef\"\n\
          headers = { x-key = \"sekrit-one\" }\n[cache]\nbytes_max = \"64MiB\"\n",
     );
     let new = file(
         "new.toml",
         "[server]\nthreads = 2\n[cache]\nhead_age_max = \"5s\"\n[chain.main]\nid = 1\n\
-         [[node]]\nname = \"far\"\nurl = \"https://far.example/v3/fedcba9876543210fedcba9876543210\"\n\
+         [[upstream]]\nname = \"far\"\nurl = \"https://far.example/v3/fedcba9876543210fedcba9876543210\"\n\
          headers = { x-key = \"sekrit-two\" }\nbackup = true\n\
-         [[node]]\nname = \"next\"\nurl = \"http://10.0.0.2:8545\"\n",
+         [[upstream]]\nname = \"next\"\nurl = \"http://10.0.0.2:8545\"\n",
     );
     check(
         &["diff", &old, &new],
@@ -155,7 +158,7 @@ fn diff_tells_what_would_change_and_no_secret() {
         no difference
     "#]],
     );
-    let faulty = file("faulty.toml", "[[node]]\nurl = \"ftp://x\"\n");
+    let faulty = file("faulty.toml", "[[upstream]]\nurl = \"ftp://x\"\n");
     let output = weir(&["diff", &old, &faulty]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("node.url"), "{}", text(&output.stderr));
@@ -165,7 +168,7 @@ fn diff_tells_what_would_change_and_no_secret() {
 fn warnings_do_not_fail() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
-    std::fs::write(&file, "[[node]]\nurl = 'http://127.0.0.1:8545'\n").unwrap();
+    std::fs::write(&file, "[[upstream]]\nurl = 'http://127.0.0.1:8545'\n").unwrap();
     let output = weir(&["check", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output.stderr).contains("warning: chain.ethereum: the chain has a single node"));

@@ -162,7 +162,7 @@ fn gateway(bench: &Bench, geth: &Server, tier: &str) -> Result<Server> {
     let text = format!(
         "[server]\nlisten = \"127.0.0.1:{port}\"\nadmin = \"off\"\nthreads = 1\n\
          [chain.main]\nfinality_depth = 0\n\
-         [[node]]\nname = \"geth\"\nurl = \"http://{}\"\n{tier}",
+         [[upstream]]\nname = \"geth\"\nurl = \"http://{}\"\n{tier}",
         geth.address,
     );
     let path = folder.join("weir.toml");

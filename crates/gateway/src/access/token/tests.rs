@@ -24,8 +24,8 @@ const BEFORE: u64 = 1_000_000_000;
 fn config(folder: &Path, jwt: &str) -> Config {
     let text = format!(
         "[chain.eth]\nid = 1\n[chain.one]\nid = 2\nfamily = \"harmony\"\n\
-         [[node]]\nurl = \"http://127.0.0.1:1\"\nchain = \"eth\"\n\
-         [[node]]\nurl = \"http://127.0.0.1:2\"\nchain = \"one\"\n[[jwt]]\nname = \"us\"\n{jwt}\n"
+         [[upstream]]\nurl = \"http://127.0.0.1:1\"\nchain = \"eth\"\n\
+         [[upstream]]\nurl = \"http://127.0.0.1:2\"\nchain = \"one\"\n[[jwt]]\nname = \"us\"\n{jwt}\n"
     );
     Config::from_text("test", &text, folder, &|_| None).unwrap_or_else(|faults| panic!("{faults}"))
 }

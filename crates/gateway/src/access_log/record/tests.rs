@@ -49,7 +49,7 @@ fn line(format: &str, record: &Record) -> String {
 #[test]
 fn lines_hold_what_is_known() {
     expect_test::expect![[r#"
-        {"time":"2026-11-21T22:04:05.123000Z","client":"10.0.0.1","key":"alice","host":"rpc.example","verb":"POST","path":"/","chain":"eth","method":"eth_call","cache":"miss","node":"a","user_agent":"curl/8","status":200,"calls":1,"bytes_in":70,"bytes_out":40,"request_time":0.001500,"upstream_time":0.001400}
+        {"time":"2026-11-21T22:04:05.123000Z","client":"10.0.0.1","key":"alice","host":"rpc.example","verb":"POST","path":"/","chain":"eth","method":"eth_call","cache":"miss","upstream":"a","user_agent":"curl/8","status":200,"calls":1,"bytes_in":70,"bytes_out":40,"request_time":0.001500,"upstream_time":0.001400}
     "#]]
     .assert_eq(&line("json", &record()));
     expect_test::expect![[r#"
@@ -60,7 +60,7 @@ fn lines_hold_what_is_known() {
         1795298645.123 2026-11-21T22:04:05.123000Z - eth eth_call 1 - miss a 0.002 0.001 70 rpc.example /
     "#]]
     .assert_eq(&line(
-        "$msec $time_iso8601 $tier $chain $rpc_method $rpc_calls $rpc_error $cache $node \
+        "$msec $time_iso8601 $tier $chain $rpc_method $rpc_calls $rpc_error $cache $upstream \
          $request_time $upstream_response_time $request_length $host $uri",
         &record(),
     ));

@@ -26,8 +26,8 @@ fn lines_are_differences_between_samples() {
     history.sample(Duration::from_secs(3), 1, &Counters::sum(&counters));
     assert_eq!(history.calls_per_second(), [Some(2.0), Some(0.0)]);
     assert_eq!(history.spared_per_second(), [Some(1.5), Some(0.0)]);
-    assert_eq!(history.node_latency_ms(0), [Some(6.0), None]);
-    assert_eq!(history.node_latency_ms(1), [None, None], "a node that does not exist");
+    assert_eq!(history.upstream_latency_ms(0), [Some(6.0), None]);
+    assert_eq!(history.upstream_latency_ms(1), [None, None], "an upstream that does not exist");
 }
 
 #[test]

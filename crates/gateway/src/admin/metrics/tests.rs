@@ -1,6 +1,6 @@
 //! Goal: the text of `/metrics` keeps the rules of OpenMetrics, has every metric of the sets, and
-//! its labels are bounded; the page lists the same metrics. Method: a reader of the text format, strict where Prometheus is, which is
-//! first shown bad texts that it must refuse.
+//! its labels are bounded; the page lists the same metrics. Method: a reader of the text format,
+//! strict where Prometheus is, which is first shown bad texts that it must refuse.
 
 use std::collections::{HashMap, HashSet};
 
@@ -149,7 +149,7 @@ fn every_metric_has_samples_and_a_row() {
 fn the_page_explains_every_label_and_each_of_its_closed_values() {
     let page = reference();
     let (_, explained) = page.split_once("## Labels").unwrap();
-    let open = ["chain", "group", "key", "le", "method", "node", "rule", "zone"];
+    let open = ["chain", "group", "key", "le", "method", "upstream", "rule", "zone"];
     let families = read(&text(&populated())).unwrap();
     for (_, labels, _) in families.values().flat_map(|(_, samples)| samples) {
         for pair in labels.split(',').filter(|pair| !pair.is_empty()) {
@@ -187,10 +187,10 @@ fn numbers_are_those_of_the_status() {
     assert_eq!(value("weir_calls", &format!("{call},cache=\"hit\"")), 6.0);
     assert_eq!(value("weir_calls", "chain=\"main\",method=\"other\",cache=\"bypass\""), 2.0);
     assert_eq!(value("weir_chain_head", "chain=\"main\""), 22_431_084.0);
-    assert_eq!(value("weir_node_lag_blocks", "chain=\"main\",node=\"second\""), 4.0);
-    let second = "chain=\"main\",node=\"second\"";
-    assert_eq!(value("weir_node_state", &format!("{second},state=\"ejected\"")), 1.0);
-    assert_eq!(value("weir_node_state", &format!("{second},state=\"healthy\"")), 0.0);
+    assert_eq!(value("weir_upstream_lag_blocks", "chain=\"main\",upstream=\"second\""), 4.0);
+    let second = "chain=\"main\",upstream=\"second\"";
+    assert_eq!(value("weir_upstream_state", &format!("{second},state=\"ejected\"")), 1.0);
+    assert_eq!(value("weir_upstream_state", &format!("{second},state=\"healthy\"")), 0.0);
     assert_eq!(value("weir_requests_refused", "status=\"413\""), 2.0);
     let duration = &families["weir_call_duration_seconds"].1;
     let bucket = |le: &str| {

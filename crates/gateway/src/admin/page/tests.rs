@@ -1,5 +1,5 @@
-//! Goal: the page shows every chain, node and method, escapes every name, and fetches nothing from
-//! elsewhere.
+//! Goal: the page shows every chain, upstream and method, escapes every name, and fetches nothing
+//! from elsewhere.
 
 use std::time::Duration;
 
@@ -46,13 +46,13 @@ fn balanced(html: &str) -> Result<(), String> {
 }
 
 #[test]
-fn it_shows_every_chain_node_and_method() {
+fn it_shows_every_chain_upstream_and_method() {
     let page = page(|_| {});
     for text in ["main", "side", "first", "second", "third", "eth_call", "22,431,084"] {
         assert!(page.contains(text), "{text} is not shown");
     }
     assert!(page.contains("<span class=\"badge bad\">ejected</span>"));
-    assert!(page.contains("not ready</span> chain side: no node can be used;"));
+    assert!(page.contains("not ready</span> chain side: no upstream can be used;"));
     assert!(page.contains("60.0\u{202f}%"), "the hit ratio is shown");
     balanced(&page).unwrap();
     assert!(balanced("<p><b></p></b>").is_err() && balanced("<p>").is_err());
@@ -63,8 +63,8 @@ fn names_are_escaped() {
     let name = "<img src=x onerror=alert(1)>\"'&";
     let page = page(|status| {
         status.chains[0].name = name.to_owned();
-        status.chains[0].nodes[0].name = name.to_owned();
-        status.chains[0].nodes[0].place = name.to_owned();
+        status.chains[0].upstreams[0].name = name.to_owned();
+        status.chains[0].upstreams[0].place = name.to_owned();
         status.chains[0].methods[0].name = name.to_owned();
         status.chains[0].groups[0].name = name.to_owned();
         status.chains[0].groups[0].candidates = vec![name.to_owned()];

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use super::{
-    ChainStatus, ConfigStatus, GroupStatus, HeadStatus, IndexStatus, KeyStatus, MemoryCache,
-    MemoryPurpose, MemoryStatus, MethodStatus, NodeState, NodeStatus, ProcessStatus, QuotaStatus,
-    RedisStatus, Refused, ReloadStatus, Status, Totals, ZoneStatus,
+    ChainStatus, ConfigStatus, GroupStatus, HeadStatus, HealthState, IndexStatus, KeyStatus,
+    MemoryCache, MemoryPurpose, MemoryStatus, MethodStatus, ProcessStatus, QuotaStatus,
+    RedisStatus, Refused, ReloadStatus, Status, Totals, UpstreamStatus, ZoneStatus,
 };
 use crate::call::cache_status::CacheStatus;
 use crate::config;
@@ -18,7 +18,7 @@ use crate::metrics::counters::{GroupCounters, KeyCounters, MethodCounters, Upstr
 use crate::metrics::instrument::Histogram;
 use crate::metrics::label::{AttemptOutcome, IndexLookup, LimitOutcome, RedisLookup};
 use crate::metrics::thread::{ChainLabel, Counters};
-use crate::policy::heads::NodeView;
+use crate::policy::heads::UpstreamView;
 use crate::policy::health;
 use crate::policy::memory::Purpose;
 use crate::state::process::{Outcome, Reloaded, Reloads};
@@ -58,15 +58,16 @@ impl Status {
         }
     }
 
-    /// Returns why the gateway should get no traffic because of its nodes: chains without a head, or
-    /// without a node that may be called.
+    /// Returns why the gateway should get no traffic because of its upstreams: chains without a
+    /// head, or without an upstream that may be called.
     pub(crate) fn unready(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         for chain in &self.chains {
-            let usable =
-                |node: &NodeStatus| matches!(node.state, NodeState::Healthy | NodeState::Lagging);
-            if !chain.nodes.iter().any(usable) {
-                reasons.push(format!("chain {}: no node can be used", chain.name));
+            let usable = |upstream: &UpstreamStatus| {
+                matches!(upstream.state, HealthState::Healthy | HealthState::Lagging)
+            };
+            if !chain.upstreams.iter().any(usable) {
+                reasons.push(format!("chain {}: no upstream can be used", chain.name));
             }
             if chain.head.is_none() {
                 reasons.push(format!("chain {}: no head was seen", chain.name));
@@ -155,10 +156,12 @@ fn chain_status(
         reorgs: chain.reorgs.load(Relaxed),
         reorg_depth_max: chain.reorg_depth_max.load(Relaxed),
         generation: view.generation,
-        nodes: config
-            .nodes
+        upstreams: config
+            .upstreams
             .iter()
-            .map(|&node| node_status(snapshot, &counters.upstreams[node], node, now))
+            .map(|&upstream| {
+                upstream_status(snapshot, &counters.upstreams[upstream], upstream, now)
+            })
             .collect(),
         groups: config
             .groups
@@ -169,69 +172,69 @@ fn chain_status(
     }
 }
 
-fn node_status(
+fn upstream_status(
     snapshot: &Snapshot,
     counters: &UpstreamCounters,
     index: usize,
     now: Duration,
-) -> NodeStatus {
-    let node = &snapshot.nodes[index];
-    let view = snapshot.chains[node.config.chain].view.load();
-    let seen = node.seen(&view).unwrap_or_default();
-    let (state, until) = if node.foreign.load(Relaxed) {
-        (NodeState::Foreign, None)
+) -> UpstreamStatus {
+    let upstream = &snapshot.upstreams[index];
+    let view = snapshot.chains[upstream.config.chain].view.load();
+    let seen = upstream.seen(&view).unwrap_or_default();
+    let (state, until) = if upstream.foreign.load(Relaxed) {
+        (HealthState::Foreign, None)
     } else {
-        state_of(node.health.lock().state(now), seen)
+        state_of(upstream.health.lock().state(now), seen)
     };
-    NodeStatus {
+    UpstreamStatus {
         index,
-        name: node.config.name.to_string(),
-        place: node.config.url.place(),
+        name: upstream.config.name.to_string(),
+        place: upstream.config.url.place(),
         state,
         state_ends_seconds: until.map(|until| seconds(until.saturating_sub(now))),
         head: seen.head,
         lag: seen.head.map(|_| seen.lag),
         at_head: seen.at_head,
         consistent: seen.consistent,
-        weight: node.config.weight,
-        backup: node.config.backup,
+        weight: upstream.config.weight,
+        backup: upstream.config.backup,
         in_flight: counters.in_flight.get(),
         attempts: counters.attempts.total(),
         failed: counters.attempts[AttemptOutcome::Failed].get(),
         rate_limited: counters.attempts[AttemptOutcome::RateLimited].get(),
         connects: counters.connects.get(),
-        transports: transports(&node.config),
+        transports: transports(&upstream.config),
         multiplexed: counters.multiplexed.get(),
         batches: counters.batches.get(),
         batched: counters.batched.get(),
         trunks_open: counters.multiplexed_open.get(),
         trunks_lost: counters.multiplexed_lost.get(),
-        ejections: node.ejections.load(Relaxed),
-        readmissions: node.readmissions.load(Relaxed),
+        ejections: upstream.ejections.load(Relaxed),
+        readmissions: upstream.readmissions.load(Relaxed),
         latency_p50_ms: quantile_ms(&counters.latency, 0.5),
         latency_p99_ms: quantile_ms(&counters.latency, 0.99),
     }
 }
 
-fn transports(node: &config::node::Node) -> Vec<&'static str> {
-    let over_http = node.http().map(|(url, _)| match node.http2 {
+fn transports(upstream: &config::upstream::Upstream) -> Vec<&'static str> {
+    let over_http = upstream.http().map(|(url, _)| match upstream.http2 {
         true => "http2",
         false => url.transport().name(),
     });
-    let multiplexed = node.multiplexed().map(|(url, _)| url.transport().name());
+    let multiplexed = upstream.multiplexed().map(|(url, _)| url.transport().name());
     [multiplexed, over_http].into_iter().flatten().collect()
 }
 
-fn state_of(state: health::NodeState, seen: NodeView) -> (NodeState, Option<Duration>) {
+fn state_of(state: health::HealthState, seen: UpstreamView) -> (HealthState, Option<Duration>) {
     match state {
-        health::NodeState::Healthy if seen.head.is_some() && !seen.at_head => {
-            (NodeState::Lagging, None)
+        health::HealthState::Healthy if seen.head.is_some() && !seen.at_head => {
+            (HealthState::Lagging, None)
         }
-        health::NodeState::Healthy => (NodeState::Healthy, None),
-        health::NodeState::Lagging => (NodeState::Lagging, None),
-        health::NodeState::Probing => (NodeState::Probing, None),
-        health::NodeState::Paused { until } => (NodeState::Paused, Some(until)),
-        health::NodeState::Ejected { until } => (NodeState::Ejected, Some(until)),
+        health::HealthState::Healthy => (HealthState::Healthy, None),
+        health::HealthState::Lagging => (HealthState::Lagging, None),
+        health::HealthState::Probing => (HealthState::Probing, None),
+        health::HealthState::Paused { until } => (HealthState::Paused, Some(until)),
+        health::HealthState::Ejected { until } => (HealthState::Ejected, Some(until)),
     }
 }
 
@@ -239,8 +242,8 @@ fn group_status(snapshot: &Snapshot, counters: &GroupCounters, index: usize) -> 
     let config = &snapshot.config.groups[index];
     let candidates = snapshot.groups[index].candidates.load();
     let name = |place: &u16| {
-        let node = config.nodes[usize::from(*place)];
-        snapshot.config.nodes[node].name.to_string()
+        let upstream = config.upstreams[usize::from(*place)];
+        snapshot.config.upstreams[upstream].name.to_string()
     };
     GroupStatus {
         name: config.name.to_string(),
@@ -272,7 +275,7 @@ fn method_statuses(chain: &ChainState, counters: &[MethodCounters]) -> Vec<Metho
         calls: own.calls(),
         hit: own.answered[CacheStatus::Hit].get(),
         miss: own.answered[CacheStatus::Miss].get(),
-        join: own.answered[CacheStatus::Coalesced].get(),
+        coalesced: own.answered[CacheStatus::Coalesced].get(),
         bypass: own.answered[CacheStatus::Bypass].get(),
         errors: own.errors.get(),
         failed: own.failed.get(),
@@ -283,8 +286,9 @@ fn method_statuses(chain: &ChainState, counters: &[MethodCounters]) -> Vec<Metho
 }
 
 fn memory_cache(snapshot: &Snapshot, counters: &Counters) -> MemoryCache {
-    let [hits, misses, joins, bypasses] = CacheStatus::ALL.map(|status| counters.answered(status));
-    let judged = hits + misses + joins;
+    let [hits, misses, coalesced, bypasses] =
+        CacheStatus::ALL.map(|status| counters.answered(status));
+    let judged = hits + misses + coalesced;
     MemoryCache {
         enabled: snapshot.cache.is_some(),
         entries: snapshot.cache.as_ref().map_or(0, |cache| cache.len() as u64),
@@ -292,7 +296,7 @@ fn memory_cache(snapshot: &Snapshot, counters: &Counters) -> MemoryCache {
         bytes_max: snapshot.config.cache.bytes_max as u64,
         hits,
         misses,
-        joins,
+        coalesced,
         bypasses,
         hit_ratio: (judged > 0).then(|| hits as f64 / judged as f64),
     }

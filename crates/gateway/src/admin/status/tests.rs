@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{NodeState, Status};
+use super::{HealthState, Status};
 use crate::call::cache_status::CacheStatus;
 use crate::config::Config;
 use crate::metrics::label::{
     AttemptOutcome, Label, LimitJudge, LimitOutcome, RedisLookup, RedisStore,
 };
-use crate::policy::heads::{ChainView, Head, NodeView};
+use crate::policy::heads::{ChainView, Head, UpstreamView};
 use crate::state::process::Outcome;
 use crate::state::snapshot::Snapshot;
 
@@ -27,20 +27,20 @@ default = true
 family = "bitcoin"
 paths = ["/side"]
 
-[[node]]
+[[upstream]]
 name = "first"
 url = "https://user:sekrit1@first.example:8545/v3/sekrit20123456789012345678901234567890?key=sekrit3"
 chain = "main"
 headers = { x-api-key = "sekrit4" }
 
-[[node]]
+[[upstream]]
 name = "second"
 url = "http://127.0.0.1:8546"
 ws_url = "ws://127.0.0.1:8547"
 chain = "main"
 weight = 3
 
-[[node]]
+[[upstream]]
 name = "third"
 url = "http://127.0.0.1:8332"
 chain = "side"
@@ -80,7 +80,7 @@ shared = true
 zone = "clients"
 "#;
 
-/// Two chains and three nodes of which nothing is known yet.
+/// Two chains and three upstreams of which nothing is known yet.
 pub(crate) fn fresh() -> Arc<Snapshot> {
     let config = Config::from_text("test.toml", CONFIG, std::path::Path::new(""), &|_| None)
         .unwrap_or_else(|faults| panic!("{faults}"));
@@ -111,7 +111,7 @@ impl crate::cache::index::Index for NoIndex {
     }
 }
 
-/// The same with heads, an ejected and a foreign node, and something in every counter of both
+/// The same with heads, an ejected and a foreign upstream, and something in every counter of both
 /// threads.
 pub(crate) fn populated() -> Arc<Snapshot> {
     let snapshot = fresh();
@@ -119,23 +119,24 @@ pub(crate) fn populated() -> Arc<Snapshot> {
     view.head = Some(Head { number: 22_431_084, hash: [0xab; 32] });
     view.finalized = Some(22_431_000);
     view.generation = 4;
-    let [mark, other] = [0, 1].map(|node: usize| snapshot.nodes[node].mark);
+    let [mark, other] = [0, 1].map(|upstream: usize| snapshot.upstreams[upstream].mark);
     let head = Some(22_431_084);
-    let seen = NodeView { mark, head, lag: 0, live: true, consistent: true, at_head: true };
-    let behind = NodeView { mark: other, head: Some(22_431_080), lag: 4, at_head: false, ..seen };
-    view.nodes = vec![seen, behind];
+    let seen = UpstreamView { mark, head, lag: 0, live: true, consistent: true, at_head: true };
+    let behind =
+        UpstreamView { mark: other, head: Some(22_431_080), lag: 4, at_head: false, ..seen };
+    view.upstreams = vec![seen, behind];
     snapshot.chains[0].publish(view, Duration::from_millis(1));
     snapshot.chains[0].reorgs.store(2, Ordering::Relaxed);
     snapshot.chains[0].reorg_depth_max.store(3, Ordering::Relaxed);
     for _ in 0..3 {
         let now = snapshot.now();
-        snapshot.nodes[1].health.lock().poll_failed(now, 0);
+        snapshot.upstreams[1].health.lock().poll_failed(now, 0);
     }
     snapshot.process.with_index(Arc::new(NoIndex));
     snapshot.process.reloaded(Outcome::Refused { why: "test.toml: no".to_owned() });
-    snapshot.nodes[1].ejections.store(1, Ordering::Relaxed);
-    snapshot.nodes[1].readmissions.store(5, Ordering::Relaxed);
-    snapshot.nodes[2].foreign.store(true, Ordering::Relaxed);
+    snapshot.upstreams[1].ejections.store(1, Ordering::Relaxed);
+    snapshot.upstreams[1].readmissions.store(5, Ordering::Relaxed);
+    snapshot.upstreams[2].foreign.store(true, Ordering::Relaxed);
     let (call, _) = snapshot.chains[0].family.find("eth_call").unwrap();
     for thread in &snapshot.counters {
         thread.keys[0].calls.add(2);
@@ -184,12 +185,15 @@ fn numbers_add_up_over_threads() {
     let methods: Vec<_> = main.methods.iter().map(|method| (&*method.name, method.calls)).collect();
     assert_eq!(methods, [("eth_call", 10), ("other", 2)]);
     let call = &main.methods[0];
-    assert_eq!((call.hit, call.miss, call.join, call.bypass), (6, 2, 2, 0));
+    assert_eq!((call.hit, call.miss, call.coalesced, call.bypass), (6, 2, 2, 0));
     let other = &main.methods[1];
     assert_eq!((other.errors, other.failed), (2, 4));
     assert!((25.6..=51.2).contains(&other.latency_p50_ms.unwrap()));
-    let node = &main.nodes[0];
-    assert_eq!((node.attempts, node.failed, node.rate_limited, node.in_flight), (4, 2, 2, 14));
+    let upstream = &main.upstreams[0];
+    assert_eq!(
+        (upstream.attempts, upstream.failed, upstream.rate_limited, upstream.in_flight),
+        (4, 2, 2, 14)
+    );
     let totals = &status.totals;
     assert_eq!((totals.connections_open, totals.connections_accepted), (2, 4));
     assert_eq!((totals.calls, totals.requests, totals.batches), (12, 6, 6));
@@ -200,39 +204,47 @@ fn numbers_add_up_over_threads() {
 }
 
 #[test]
-fn chains_and_nodes_are_shown_as_they_are() {
+fn chains_and_upstreams_are_shown_as_they_are() {
     let status = Status::of(&populated());
     let main = &status.chains[0];
     let head = main.head.as_ref().unwrap();
     assert_eq!((head.number, &*head.hash), (22_431_084, &*format!("0x{}", "ab".repeat(32))));
     assert_eq!((main.finalized, main.reorgs, main.reorg_depth_max), (Some(22_431_000), 2, 3));
     assert!(main.head_age_seconds.is_some());
-    let states: Vec<_> =
-        status.chains.iter().flat_map(|chain| &chain.nodes).map(|node| node.state).collect();
-    assert_eq!(states, [NodeState::Healthy, NodeState::Ejected, NodeState::Foreign]);
-    let out = &main.nodes[1];
+    let states: Vec<_> = status
+        .chains
+        .iter()
+        .flat_map(|chain| &chain.upstreams)
+        .map(|upstream| upstream.state)
+        .collect();
+    assert_eq!(states, [HealthState::Healthy, HealthState::Ejected, HealthState::Foreign]);
+    let out = &main.upstreams[1];
     assert!(out.state_ends_seconds.unwrap() > 0.0);
     assert_eq!((out.lag, out.weight, out.ejections, out.readmissions), (Some(4), 3, 1, 5));
-    assert_eq!(main.nodes[0].place, "first.example:8545");
-    assert_eq!(status.chains[1].nodes[0].head, None);
+    assert_eq!(main.upstreams[0].place, "first.example:8545");
+    assert_eq!(status.chains[1].upstreams[0].head, None);
     let groups: Vec<_> = main.groups.iter().map(|group| &*group.balance).collect();
     assert_eq!(groups, ["least_loaded"]);
 }
 
 #[test]
-fn a_healthy_node_behind_the_others_is_called_lagging() {
+fn a_healthy_upstream_behind_the_others_is_called_lagging() {
     let snapshot = fresh();
     let mut view = ChainView::default();
-    let seen = |node: usize, lag: u64| {
-        let mark = snapshot.nodes[node].mark;
-        NodeView { mark, head: Some(9), lag, live: true, consistent: true, at_head: lag == 0 }
+    let seen = |upstream: usize, lag: u64| {
+        let mark = snapshot.upstreams[upstream].mark;
+        UpstreamView { mark, head: Some(9), lag, live: true, consistent: true, at_head: lag == 0 }
     };
-    view.nodes = vec![seen(0, 0), seen(1, 40)];
+    view.upstreams = vec![seen(0, 0), seen(1, 40)];
     snapshot.chains[0].publish(view, Duration::ZERO);
     let status = Status::of(&snapshot);
-    let states: Vec<_> = status.chains[0].nodes.iter().map(|node| node.state).collect();
-    assert_eq!(states, [NodeState::Healthy, NodeState::Lagging]);
-    assert_eq!(status.chains[1].nodes[0].state, NodeState::Healthy, "nothing is known of it yet");
+    let states: Vec<_> = status.chains[0].upstreams.iter().map(|upstream| upstream.state).collect();
+    assert_eq!(states, [HealthState::Healthy, HealthState::Lagging]);
+    assert_eq!(
+        status.chains[1].upstreams[0].state,
+        HealthState::Healthy,
+        "nothing is known of it yet"
+    );
 }
 
 #[test]
@@ -240,7 +252,7 @@ fn readiness_names_what_is_missing() {
     let reasons = Status::of(&fresh()).unready();
     assert_eq!(reasons, ["chain main: no head was seen", "chain side: no head was seen"]);
     let reasons = Status::of(&populated()).unready();
-    assert_eq!(reasons, ["chain side: no node can be used", "chain side: no head was seen"]);
+    assert_eq!(reasons, ["chain side: no upstream can be used", "chain side: no head was seen"]);
 }
 
 #[test]

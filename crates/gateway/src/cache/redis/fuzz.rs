@@ -1,6 +1,7 @@
 //! What must hold for any bytes at all that come from Redis, as functions for fuzzers.
 //!
-//! Called by `fuzz/src/redis.rs` for as long as one likes, and by the tests of `value` in every check.
+//! Called by `fuzz/src/redis.rs` for as long as one likes, and by the tests of `value` in every
+//! check.
 
 use std::borrow::Cow;
 

@@ -130,7 +130,7 @@ impl Line {
     pub(super) async fn get(&self, names: Vec<String>) -> Result<Vec<Option<Bytes>>, Error> {
         let client = self.client()?;
         let values: Vec<Value> = match (self.role, self.config.url.is_cluster()) {
-            // The client writes what is ready in one go, each key to its own node.
+            // The client writes what is ready in one go, each key to its own upstream.
             (Role::Primary | Role::Judge, true) => {
                 try_join_all(names.into_iter().map(|name| client.get(name))).await?
             }

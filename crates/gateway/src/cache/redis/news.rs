@@ -4,7 +4,7 @@
 //! A generation is a random number under the key `PREFIX:CHAIN:generation`, a part of every other
 //! key of the chain: who replaces it voids all entries at once and scans nothing. It is read anew
 //! each second, so that a message which is lost costs a second. Reorgs need no new generation:
-//! entries name their block's hash. They are told so that others poll their nodes at once.
+//! entries name their block's hash. They are told so that others poll their upstreams at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -227,8 +227,8 @@ fn on_message(topology: &Topology, common: &Common, bytes: &[u8], own: u64) {
     match message.news {
         message::News::Reorg { fork } => {
             tracing::debug!(chain = message.chain, fork, "another gateway saw a reorg");
-            for node in &topology.config.chains[chain].nodes {
-                topology.nodes[*node].suspected.notify_one();
+            for upstream in &topology.config.chains[chain].upstreams {
+                topology.upstreams[*upstream].suspected.notify_one();
             }
         }
         message::News::Generation => common.look.notify_one(),

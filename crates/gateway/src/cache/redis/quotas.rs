@@ -1,7 +1,7 @@
 //! Exchanges quotas with other gateways through Redis: each adds its units and reads the sum.
 //!
-//! It runs on the watch thread, on a connection of its own, so no call waits for it. The arithmetic is
-//! `policy/quota.rs`; `runtime/quota.rs` decides when to exchange.
+//! It runs on the watch thread, on a connection of its own, so no call waits for it. The arithmetic
+//! is `policy/quota.rs`; `runtime/quota.rs` decides when to exchange.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ impl Exchange {
         self.line.is_closed()
     }
 
-    /// Tells what was used under a key, and gives what all gateways have used; none if Redis did not
-    /// answer. It may have heard nevertheless: then the units count twice.
+    /// Tells what was used under a key, and gives what all gateways have used; none if Redis did
+    /// not answer. It may have heard nevertheless: then the units count twice.
     pub(crate) async fn tell(&self, key: &str, told: Told, now: Duration) -> Option<u64> {
         let name = format!("{}:quota:{}:{key}", self.prefix, told.month);
         let until = told.month.end().saturating_add(KEPT_SECONDS);

@@ -9,8 +9,8 @@
 //! body length 4 | key | answer, perhaps packed with zstd | crc 4 over all before
 //! ```
 //! Numbers are little endian; the body length is that of the answer as it was before packing. The
-//! crc finds accidents. Who can write to this Redis can answer in a node's place: it is as
-//! trusted as the nodes are.
+//! crc finds accidents. Who can write to this Redis can answer in an upstream's place: it is as
+//! trusted as the upstreams are.
 
 use std::borrow::Cow;
 
@@ -55,7 +55,8 @@ pub(super) enum Refused {
 }
 
 impl Value<'_> {
-    /// The bytes to store; bodies from `pack_bytes_min` on are packed where that makes them smaller.
+    /// The bytes to store; bodies from `pack_bytes_min` on are packed where that makes them
+    /// smaller.
     pub(super) fn encode(&self, pack_bytes_min: usize) -> Vec<u8> {
         let packed = (self.body.len() >= pack_bytes_min)
             .then(|| zstd::bulk::compress(&self.body, PACK_LEVEL).ok())

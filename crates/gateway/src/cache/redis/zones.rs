@@ -2,11 +2,11 @@
 //!
 //! One [`Judge`] per serving thread, with a connection of its own, so that no answer of the cache
 //! holds up a judgement. What is asked and what is made of the answer is `limits/shared.rs`; the
-//! script, `cache/redis/zones.lua`, is `policy/limit.rs` once more. While Redis is away the caller judges
-//! by its share: nobody waits for more than the timeout, and after a few failures for nothing. When
-//! a Redis was started anew, all gateways go on by their shares until the last of them must have
-//! found out (`cache/redis/begin.lua`): the first one back would else have the whole rate, beside the
-//! shares of the others.
+//! script, `cache/redis/zones.lua`, is `policy/limit.rs` once more. While Redis is away the caller
+//! judges by its share: nobody waits for more than the timeout, and after a few failures for
+//! nothing. When a Redis was started anew, all gateways go on by their shares until the last of
+//! them must have found out (`cache/redis/begin.lua`): the first one back would else have the whole
+//! rate, beside the shares of the others.
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -76,8 +76,8 @@ impl Judge {
         &self.counters.shared_limits
     }
 
-    /// What Redis says to a call, which is charged there unless it is refused; none if Redis is left
-    /// alone, slow or away. One that came too late may have been charged nevertheless.
+    /// What Redis says to a call, which is charged there unless it is refused; none if Redis is
+    /// left alone, slow or away. One that came too late may have been charged nevertheless.
     pub(crate) async fn ask(&self, question: &Question) -> Option<Verdict> {
         if !self.line.is_usable(self.topology.now()) {
             return None;

@@ -65,7 +65,7 @@ pub enum Var {
     RequestLength,
     /// Seconds from the whole request to the written answer, with milliseconds.
     RequestTime,
-    /// Seconds that were spent on nodes.
+    /// Seconds that were spent on upstreams.
     UpstreamTime,
     /// Host that was asked for.
     Host,
@@ -81,8 +81,8 @@ pub enum Var {
     Error,
     /// How the cache took part.
     Cache,
-    /// Name of the node that answered.
-    Node,
+    /// Name of the upstream that answered.
+    Upstream,
 }
 
 /// The variables by name; `$http_NAME` besides.
@@ -101,14 +101,18 @@ pub const VARIABLES: [(&str, Var, &str); 22] = [
     ("body_bytes_sent", Var::BodyBytesSent, "bytes of the answer's body as it was sent"),
     ("request_length", Var::RequestLength, "bytes of the request's body"),
     ("request_time", Var::RequestTime, "seconds from the whole request to the written answer"),
-    ("upstream_response_time", Var::UpstreamTime, "seconds that the longest call waited for nodes"),
+    (
+        "upstream_response_time",
+        Var::UpstreamTime,
+        "seconds that the longest call waited for upstreams",
+    ),
     ("host", Var::Host, "host that was asked for"),
     ("chain", Var::Chain, "name of the chain"),
     ("rpc_method", Var::Method, "JSON-RPC method; `batch` for several different ones"),
     ("rpc_calls", Var::Calls, "calls of the request"),
     ("rpc_error", Var::Error, "code of the first JSON-RPC error"),
-    ("cache", Var::Cache, "`hit`, `miss`, `join` or `bypass`; of a batch, of its first call"),
-    ("node", Var::Node, "name of the node that answered; of a batch, its first call"),
+    ("cache", Var::Cache, "`hit`, `miss`, `coalesced` or `bypass`; of a batch, of its first call"),
+    ("upstream", Var::Upstream, "name of the upstream that answered; of a batch, its first call"),
 ];
 
 /// What is wrong with a format.

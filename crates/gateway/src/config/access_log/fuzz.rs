@@ -22,7 +22,7 @@ pub(crate) fn format(bytes: &[u8]) {
 
 /// Formats to start from.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let own = "$msec|$remote_addr|${key}|$rpc_method|$status $http_x_team$node";
+    let own = "$msec|$remote_addr|${key}|$rpc_method|$status $http_x_team$upstream";
     ["json", "combined", COMBINED, own].map(|text| text.as_bytes().to_vec()).into()
 }
 

@@ -1,12 +1,12 @@
 //! Session tickets under keys from files, which replicas share.
 //!
-//! A ticket is `name ‖ nonce ‖ sealed(time ‖ session) ‖ tag`. It is sealed with AES-256-GCM-SIV (RFC
-//! 8452) under a nonce of 96 random bits: replicas draw nonces under one key without knowing of each
-//! other, and with this cipher two equal nonces would tell at most that two tickets are equal, where
-//! with GCM they would give the key away. The key is HKDF-SHA256 of all bytes of the file but the
-//! first 16, which are its public name. Bound to each ticket are the name and how clients are
-//! verified: a session that began under other rules is not resumed. The time bounds a ticket's
-//! life, because a key from a file lives until somebody changes it.
+//! A ticket is `name ‖ nonce ‖ sealed(time ‖ session) ‖ tag`. It is sealed with AES-256-GCM-SIV
+//! (RFC 8452) under a nonce of 96 random bits: replicas draw nonces under one key without knowing
+//! of each other, and with this cipher two equal nonces would tell at most that two tickets are
+//! equal, where with GCM they would give the key away. The key is HKDF-SHA256 of all bytes of the
+//! file but the first 16, which are its public name. Bound to each ticket are the name and how
+//! clients are verified: a session that began under other rules is not resumed. The time bounds a
+//! ticket's life, because a key from a file lives until somebody changes it.
 //!
 //! Without files, rustls's own ticketer is used, whose keys live in memory and for hours only.
 

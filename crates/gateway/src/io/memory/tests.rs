@@ -1,5 +1,5 @@
-//! Goal: what is counted is given back exactly, one connection cannot hold much, and the account names
-//! the connection that waits longest.
+//! Goal: what is counted is given back exactly, one connection cannot hold much, and the account
+//! names the connection that waits longest.
 
 use super::*;
 

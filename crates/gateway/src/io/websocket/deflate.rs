@@ -1,7 +1,7 @@
 //! Compressed messages: permessage-deflate (RFC 7692), each message by itself.
 //!
-//! No context outlives a message: between two messages a connection holds nothing, and what is told to
-//! many could be packed for all alike. That costs some of the gain where messages are short.
+//! No context outlives a message: between two messages a connection holds nothing, and what is told
+//! to many could be packed for all alike. That costs some of the gain where messages are short.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
@@ -15,12 +15,12 @@ const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
 const LEVEL: u32 = 1;
 /// Room that is made at a time for what is unpacked.
 const STEP_BYTES: usize = 16 * 1024;
-/// The most blocks of a message that say that they are the last: beginning anew after one costs far more
-/// than a byte. Compressors write one such block at most.
+/// The most blocks of a message that say that they are the last: beginning anew after one costs far
+/// more than a byte. Compressors write one such block at most.
 const LAST_BLOCKS_MAX: usize = 16;
 
-/// Whether one of the offers of a `Sec-WebSocket-Extensions` can be taken: it asks for nothing that we
-/// do not do, such as a smaller window of ours.
+/// Whether one of the offers of a `Sec-WebSocket-Extensions` can be taken: it asks for nothing that
+/// we do not do, such as a smaller window of ours.
 pub(crate) fn is_offered(extensions: &str) -> bool {
     extensions.split(',').any(may_take)
 }
@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_rfc_are_read() {
-        // 7.2.3.1, one block; 7.2.3.3, a block without compression; 7.2.3.4, a last block; 7.2.3.5, two.
+        // 7.2.3.1, one block; 7.2.3.3, a block without compression; 7.2.3.4, a last block; 7.2.3.5,
+        // two.
         let hello = [
             &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00][..],
             &[0x00, 0x05, 0x00, 0xfa, 0xff, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x00],

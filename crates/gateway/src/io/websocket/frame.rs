@@ -1,9 +1,9 @@
 //! Frames of a WebSocket: taken apart as their bytes come, and written.
 //!
-//! A [`Decoder`] is fed whatever a read brought and gives messages, joined from their fragments, and
-//! control frames between them. A message that came in one unmasked frame within one read is not
-//! copied. One that is longer than allowed is passed over, not kept, so that it costs its sender an
-//! answer and others nothing.
+//! A [`Decoder`] is fed whatever a read brought and gives messages, joined from their fragments,
+//! and control frames between them. A message that came in one unmasked frame within one read is
+//! not copied. One that is longer than allowed is passed over, not kept, so that it costs its
+//! sender an answer and others nothing.
 
 use std::fmt;
 
@@ -233,8 +233,9 @@ impl Decoder {
         Decoder { packing: true, ..Decoder::new(role, message_bytes_max) }
     }
 
-    /// Takes from the start of `bytes` what makes one event: how many bytes were taken, and the event,
-    /// which is none when all were taken and more are needed. To be called again with the rest.
+    /// Takes from the start of `bytes` what makes one event: how many bytes were taken, and the
+    /// event, which is none when all were taken and more are needed. To be called again with the
+    /// rest.
     ///
     /// # Errors
     /// What was done against the protocol; nothing more can be read then.
@@ -286,8 +287,8 @@ impl Decoder {
         self.message.as_ref().map_or(0, |message| message.body.capacity())
     }
 
-    /// Where the rest of a long frame can be read to without a copy: its message, and how many bytes
-    /// are missing. What was read is told with [`Decoder::filled`].
+    /// Where the rest of a long frame can be read to without a copy: its message, and how many
+    /// bytes are missing. What was read is told with [`Decoder::filled`].
     pub(crate) fn gap(&mut self) -> Option<(&mut BytesMut, usize)> {
         let frame = self.frame.as_ref()?;
         if frame.op.is_control() || frame.key.is_some() || frame.left == 0 {
@@ -395,7 +396,7 @@ impl Decoder {
         if packed {
             return Ok(Event::Packed { payload: body.freeze(), text });
         }
-        // What nodes send is read as JSON anyway, which is UTF-8 or refused.
+        // What upstreams send is read as JSON anyway, which is UTF-8 or refused.
         if text && self.role == Role::Server && std::str::from_utf8(&body).is_err() {
             return Err(Fault::Utf8);
         }

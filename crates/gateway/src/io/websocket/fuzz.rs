@@ -1,7 +1,7 @@
 //! What must hold for any bytes at all that come over a WebSocket, as functions for fuzzers.
 //!
-//! Called by `fuzz/src/websocket.rs` for as long as one likes, and by the test below for a second in
-//! every check. Not part of the crate's interface.
+//! Called by `fuzz/src/websocket.rs` for as long as one likes, and by the test below for a second
+//! in every check. Not part of the crate's interface.
 
 use super::deflate;
 use super::frame::{Decoder, Event, Fault, Op, Role, write};
@@ -16,8 +16,8 @@ struct Conversation {
     fault: Option<Fault>,
 }
 
-/// Tries bytes as those of one connection, from either side: whatever the cuts between reads, the same
-/// events come; and messages that are written again are read as they were.
+/// Tries bytes as those of one connection, from either side: whatever the cuts between reads, the
+/// same events come; and messages that are written again are read as they were.
 ///
 /// # Panics
 /// When that does not hold.

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 
 /// What the accepting side appends to the key (RFC 6455, 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// Most header lines of an answer, as from nodes over HTTP.
+/// Most header lines of an answer, as from upstreams over HTTP.
 const HEADERS_MAX: usize = 100;
 /// Most bytes of an answer's head.
 const HEAD_BYTES_MAX: usize = 32 * 1024;

@@ -1,7 +1,7 @@
 //! Fresh masking keys.
 //!
-//! The parameters of calls are bytes that strangers chose. A key that they could foresee would let them
-//! choose the bytes on the wire too, so keys come from the cryptographic source.
+//! The parameters of calls are bytes that strangers chose. A key that they could foresee would let
+//! them choose the bytes on the wire too, so keys come from the cryptographic source.
 
 use std::cell::RefCell;
 

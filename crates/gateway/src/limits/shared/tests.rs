@@ -1,7 +1,7 @@
 //! Goal: however Redis comes and goes, gateways that share a zone together let no more through than
-//! its rate and one burst (another for each time that Redis forgets), and Redis is not asked in vain.
-//! Method: several gateways and a Redis made of the pure rules, in virtual time, with outages, lost
-//! answers and a Redis that forgets.
+//! its rate and one burst (another for each time that Redis forgets), and Redis is not asked in
+//! vain. Method: several gateways and a Redis made of the pure rules, in virtual time, with
+//! outages, lost answers and a Redis that forgets.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,7 +22,7 @@ const ZONE: &str = "[zone.z]\nkey = [\"chain\"]\nrate = \"100r/s\"\nshared = tru
 
 fn config(gateways: u64, limits: &str) -> Config {
     let text = format!(
-        "[[node]]\nurl = \"http://127.0.0.1:8545\"\n[redis]\nurl = \"redis://127.0.0.1\"\n\
+        "[[upstream]]\nurl = \"http://127.0.0.1:8545\"\n[redis]\nurl = \"redis://127.0.0.1\"\n\
          gateways = {gateways}\ntimeout = \"{TIMEOUT}ms\"\n{limits}"
     );
     let config = Config::from_text("test", &text, Path::new(""), &|_| None);
@@ -284,9 +284,9 @@ proptest! {
             }
             // Who has not heard of a key for long knows less than Redis: a part of the burst and a
             // call for each of the other gateways, once for each time that Redis goes. As much once
-            // more when it is back: it has drained meanwhile, and whoever asks first may not know what
-            // the others let through and have not told yet. And a Redis that has forgotten knows no
-            // more than the first who asks it: a burst, as the pages say.
+            // more when it is back: it has drained meanwhile, and whoever asks first may not know
+            // what the others let through and have not told yet. And a Redis that has forgotten
+            // knows no more than the first who asks it: a burst, as the pages say.
             let drained = (now - START) * 100 / 1000;
             let most = drained
                 + (1 + forgotten) * (1 + burst_calls)

@@ -1,10 +1,11 @@
-//! Tells the processor and the system what a table is like: one place of many is wanted next, and it
-//! is a random one. The standard library has no safe way to either (`core::hint::prefetch_read` is
-//! unstable).
+//! Tells the processor and the system what a table is like: one place of many is wanted next, and
+//! it is a random one. The standard library has no safe way to either (`core::hint::prefetch_read`
+//! is unstable).
 
 #![expect(unsafe_code, reason = "hints, which neither read nor write nor fault")]
 
-/// Has the processor fetch the cache lines of a value; does nothing where that is not known to help.
+/// Has the processor fetch the cache lines of a value; does nothing where that is not known to
+/// help.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn fetch<T>(value: &T) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -50,8 +51,8 @@ fn advise<T>(values: &mut [T], before: usize, bytes: usize) {
     use rustix::mm::{Advice, madvise};
 
     let start = values.as_mut_ptr().wrapping_byte_add(before).cast();
-    // SAFETY: whole pages within memory that is ours alone; the advice leaves what is in it as it is.
-    // A system that has no huge pages refuses, which changes nothing.
+    // SAFETY: whole pages within memory that is ours alone; the advice leaves what is in it as it
+    // is. A system that has no huge pages refuses, which changes nothing.
     let _refused = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
 }
 

@@ -101,21 +101,21 @@ fn a_key_ends_with_its_time_and_its_networks() {
 }
 
 #[test]
-fn what_acts_on_the_node_must_be_named() {
-    let node =
+fn what_acts_on_the_upstream_must_be_named() {
+    let upstream =
         |policy: &Policy, grant: Option<&Grant>| called("admin_peers", Effect::Node, policy, grant);
-    assert_eq!(node(&open(), None), Err(Denial::NodeMethod));
+    assert_eq!(upstream(&open(), None), Err(Denial::NodeMethod));
     // Allowing everything does not name it.
     let all = Policy { methods: rules(&["*"], &[]), ..open() };
-    assert_eq!(node(&all, None), Err(Denial::NodeMethod));
+    assert_eq!(upstream(&all, None), Err(Denial::NodeMethod));
     let named = Policy { node_methods: set(&["admin_peers"]), ..open() };
-    assert_eq!(node(&named, None), Ok(()));
+    assert_eq!(upstream(&named, None), Ok(()));
     let key = Grant { node_methods: set(&["admin_*"]), ..grant() };
-    assert_eq!(node(&open(), Some(&key)), Ok(()));
-    assert_eq!(node(&open(), Some(&grant())), Err(Denial::NodeMethod));
+    assert_eq!(upstream(&open(), Some(&key)), Ok(()));
+    assert_eq!(upstream(&open(), Some(&grant())), Err(Denial::NodeMethod));
     // Named, and yet denied by another list.
     let denied = Policy { methods: rules(&[], &["admin_*"]), ..named };
-    assert_eq!(node(&denied, None), Err(Denial::Method));
+    assert_eq!(upstream(&denied, None), Err(Denial::Method));
 }
 
 #[test]
@@ -163,6 +163,6 @@ fn filters_are_the_gateways_own_where_it_can_tell() {
     let own = |family, method| is_own_filter(family, method);
     assert!(own(Family::Ethereum, "eth_newFilter"));
     assert!(own(Family::Ethereum, "eth_getFilterChanges"));
-    assert!(!own(Family::Ethereum, "eth_newPendingTransactionFilter"), "only nodes know");
+    assert!(!own(Family::Ethereum, "eth_newPendingTransactionFilter"), "only upstreams know");
     assert!(!own(Family::Harmony, "hmy_newFilter"));
 }

@@ -1,5 +1,5 @@
-//! Goal: nothing is kept that may turn untrue unnoticed, and what is true is kept. Method: tables over
-//! the real method tables with views that a head tracker made; then a reorg under them.
+//! Goal: nothing is kept that may turn untrue unnoticed, and what is true is kept. Method: tables
+//! over the real method tables with views that a head tracker made; then a reorg under them.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Chain {
 }
 
 fn view() -> ChainView {
-    Chain::new(Finality::FromNodes).view()
+    Chain::new(Finality::FromUpstreams).view()
 }
 
 fn ethereum(name: &str) -> &'static Method {
@@ -170,7 +170,7 @@ fn answers_that_grow_are_kept_only_behind_the_head() {
     assert_eq!(decide(method, Some(&newest), &view()).rule, CacheRule::Never);
     let decided = decide(method, Some(&before), &view());
     assert_eq!(decided.rule, at(HEAD - method.blocks_behind_head, false));
-    assert_eq!(decided.min_head, HEAD, "a node that has not more itself has not all of it");
+    assert_eq!(decided.min_head, HEAD, "an upstream that has not more itself has not all of it");
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn kept(caching: &Caching, view: &ChainView) -> Kept {
 
 #[test]
 fn head_values_go_with_the_head_and_block_values_stay() {
-    let mut chain = Chain::new(Finality::FromNodes);
+    let mut chain = Chain::new(Finality::FromUpstreams);
     let old = chain.view();
     let price = decide(ethereum("eth_gasPrice"), None, &old);
     let price_kept = kept(&price, &old);
@@ -312,7 +312,7 @@ fn head_values_go_with_the_head_and_block_values_stay() {
 
 #[test]
 fn a_reorg_drops_what_it_touched_and_refuses_late_fills() {
-    let mut chain = Chain::new(Finality::FromNodes);
+    let mut chain = Chain::new(Finality::FromUpstreams);
     let old = chain.view();
     let at_98 = balance_at(BlockRef::Number(98), &old);
     let at_97 = balance_at(BlockRef::Number(97), &old);
@@ -334,8 +334,8 @@ fn a_reorg_drops_what_it_touched_and_refuses_late_fills() {
 }
 
 #[test]
-fn with_all_nodes_silent_only_what_is_final_is_served() {
-    let mut chain = Chain::new(Finality::FromNodes);
+fn with_all_upstreams_silent_only_what_is_final_is_served() {
+    let mut chain = Chain::new(Finality::FromUpstreams);
     let view = chain.view();
     let [old, young] =
         [85, 95].map(|number| kept(&balance_at(BlockRef::Number(number), &view), &view));
@@ -372,8 +372,8 @@ fn logs_of_a_range_are_kept_as_long_as_its_last_block() {
 }
 
 #[test]
-fn without_a_head_only_nodes_at_the_last_one_answer_about_it() {
-    let mut chain = Chain::new(Finality::FromNodes);
+fn without_a_head_only_upstreams_at_the_last_one_answer_about_it() {
+    let mut chain = Chain::new(Finality::FromUpstreams);
     for _ in 0..5 {
         chain.now += Duration::from_secs(1);
         chain.tracker.missed(0, chain.now);

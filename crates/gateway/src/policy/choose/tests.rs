@@ -1,5 +1,5 @@
-//! Goal: the balancing algorithms give the published sequences and shares. Method: small tables, and
-//! counted choices with fixed hashes.
+//! Goal: the balancing algorithms give the published sequences and shares. Method: small tables,
+//! and counted choices with fixed hashes.
 
 use super::*;
 use std::time::Duration;
@@ -28,21 +28,21 @@ fn failure_lowers_the_weight_and_choices_restore_it() {
     assert_eq!(weights.turns[0].effective, 3);
     let later = sequence(&mut weights, 40);
     assert_eq!(weights.turns[0].effective, 4);
-    assert!(later.iter().filter(|&&node| node == 0).count() >= 18);
+    assert!(later.iter().filter(|&&upstream| upstream == 0).count() >= 18);
 }
 
 #[test]
-fn a_slow_node_holds_no_more_than_its_share_where_turns_are_bounded() {
-    // The first node answers nothing, the others at once.
+fn a_slow_upstream_holds_no_more_than_its_share_where_turns_are_bounded() {
+    // The first upstream answers nothing, the others at once.
     let run = |bounded: bool| {
         let mut turns = SmoothWeighted::new(&[1, 1, 2], 0);
         let (mut held, mut answered) = (0, 0);
         for _ in 0..300 {
             // Ten calls are always in flight at the others.
             let loads = [held, 3, 7];
-            let node =
+            let upstream =
                 if bounded { turns.pick_bounded(&loads, |_| true) } else { turns.pick(|_| true) };
-            if node == Some(0) { held += 1 } else { answered += 1 }
+            if upstream == Some(0) { held += 1 } else { answered += 1 }
         }
         (held, answered)
     };
@@ -52,20 +52,20 @@ fn a_slow_node_holds_no_more_than_its_share_where_turns_are_bounded() {
 }
 
 #[test]
-fn unusable_nodes_get_no_turn() {
+fn unusable_upstreams_get_no_turn() {
     let mut weights = SmoothWeighted::new(&[3, 2, 1], 1);
     for _ in 0..12 {
-        assert_ne!(weights.pick(|node| node != 0), Some(0));
+        assert_ne!(weights.pick(|upstream| upstream != 0), Some(0));
     }
     assert_eq!(weights.pick(|_| false), None);
     assert_eq!(SmoothWeighted::new(&[], 1).pick(|_| true), None);
 }
 
-fn share(ring: &Ring, nodes: usize, keys: u64, usable: impl Fn(usize) -> bool) -> Vec<usize> {
-    let mut counts = vec![0; nodes];
+fn share(ring: &Ring, upstreams: usize, keys: u64, usable: impl Fn(usize) -> bool) -> Vec<usize> {
+    let mut counts = vec![0; upstreams];
     for key in 0..keys {
-        let node = ring.pick(hash64(&key.to_le_bytes()), &vec![0; nodes], &usable);
-        counts[node.unwrap()] += 1;
+        let upstream = ring.pick(hash64(&key.to_le_bytes()), &vec![0; upstreams], &usable);
+        counts[upstream.unwrap()] += 1;
     }
     counts
 }
@@ -81,24 +81,24 @@ fn ring_shares_follow_the_weights() {
 }
 
 #[test]
-fn a_lost_node_moves_only_its_own_keys() {
+fn a_lost_upstream_moves_only_its_own_keys() {
     let ring = Ring::new(&[("a", 1), ("b", 1), ("c", 1)], RING_BALANCE);
     for key in 0..10_000_u64 {
         let key = hash64(&key.to_le_bytes());
         let before = ring.pick(key, &[0; 3], |_| true).unwrap();
-        let after = ring.pick(key, &[0; 3], |node| node != 1).unwrap();
+        let after = ring.pick(key, &[0; 3], |upstream| upstream != 1).unwrap();
         assert!(before == after || before == 1);
     }
     assert_eq!(ring.pick(7, &[0; 3], |_| false), None);
 }
 
 #[test]
-fn one_hot_key_cannot_overload_a_node() {
+fn one_hot_key_cannot_overload_an_upstream() {
     let ring = Ring::new(&[("a", 1), ("b", 1), ("c", 1), ("d", 1)], RING_BALANCE);
     let mut loads = [0_u32; 4];
     for _ in 0..100 {
-        let node = ring.pick(42, &loads, |_| true).unwrap();
-        loads[node] += 1;
+        let upstream = ring.pick(42, &loads, |_| true).unwrap();
+        loads[upstream] += 1;
     }
     let load_max = (RING_BALANCE * 100.0 / 4.0).ceil() as u32;
     assert!(loads.iter().all(|&load| load <= load_max), "{loads:?}");
@@ -115,17 +115,17 @@ fn a_ring_of_huge_weights_stays_bounded() {
 #[test]
 fn latency_rises_at_once_and_falls_slowly() {
     let second = Duration::from_secs;
-    let mut node = PeakEwma::new(second(0), EWMA_START, EWMA_DECAY);
-    node.observe(second(1), Duration::from_millis(500));
-    assert!((node.cost(second(1), 0, Duration::ZERO) - 0.5).abs() < 1e-9);
-    assert!((node.cost(second(1), 3, Duration::ZERO) - 2.0).abs() < 1e-9);
-    node.observe(second(2), Duration::from_millis(10));
-    let after_one = node.cost(second(2), 0, Duration::ZERO);
+    let mut upstream = PeakEwma::new(second(0), EWMA_START, EWMA_DECAY);
+    upstream.observe(second(1), Duration::from_millis(500));
+    assert!((upstream.cost(second(1), 0, Duration::ZERO) - 0.5).abs() < 1e-9);
+    assert!((upstream.cost(second(1), 3, Duration::ZERO) - 2.0).abs() < 1e-9);
+    upstream.observe(second(2), Duration::from_millis(10));
+    let after_one = upstream.cost(second(2), 0, Duration::ZERO);
     assert!((0.44..0.5).contains(&after_one), "{after_one}");
-    node.observe(second(40), Duration::from_millis(10));
-    let settled = node.cost(second(40), 0, Duration::ZERO);
+    upstream.observe(second(40), Duration::from_millis(10));
+    let settled = upstream.cost(second(40), 0, Duration::ZERO);
     assert!((0.01..0.025).contains(&settled), "{settled}");
-    assert!(node.cost(second(140), 0, Duration::ZERO) < 1e-5, "idle nodes are tried again");
+    assert!(upstream.cost(second(140), 0, Duration::ZERO) < 1e-5, "idle upstreams are tried again");
 }
 
 #[test]
@@ -134,18 +134,19 @@ fn of_two_the_cheaper_is_taken() {
     let mut counts = [0; 3];
     for turn in 0..3000_u64 {
         let random = hash64(&turn.to_le_bytes());
-        let node = pick_two(random, &[0, 1, 2], |_| false, |node| costs[usize::from(node)]);
-        counts[usize::from(node.unwrap())] += 1;
+        let upstream =
+            pick_two(random, &[0, 1, 2], |_| false, |upstream| costs[usize::from(upstream)]);
+        counts[usize::from(upstream.unwrap())] += 1;
     }
     assert_eq!(counts[0], 0, "the dearest never wins a pair");
     assert!((1800..2200).contains(&counts[1]), "{counts:?}");
 }
 
 #[test]
-fn tried_nodes_are_skipped_while_others_remain() {
+fn tried_upstreams_are_skipped_while_others_remain() {
     for turn in 0..200_u64 {
         let random = hash64(&turn.to_le_bytes());
-        let only_two = pick_two(random, &[0, 1, 2, 3], |node| node != 2, |_| 1.0);
+        let only_two = pick_two(random, &[0, 1, 2, 3], |upstream| upstream != 2, |_| 1.0);
         assert_eq!(only_two, Some(2));
         assert_eq!(pick_two(random, &[4], |_| false, |_| 1.0), Some(4));
         assert_eq!(pick_two(random, &[4], |_| true, |_| 1.0), None);
@@ -157,8 +158,8 @@ fn tried_nodes_are_skipped_while_others_remain() {
 fn a_repeated_call_goes_to_the_cheapest_that_is_left() {
     for turn in 0..200_u64 {
         let random = hash64(&turn.to_le_bytes());
-        let cost = |node| [1.0, 100.0, 2.0][usize::from(node)];
-        assert_eq!(pick_two(random, &[0, 1, 2], |node| node == 0, cost), Some(2));
+        let cost = |upstream| [1.0, 100.0, 2.0][usize::from(upstream)];
+        assert_eq!(pick_two(random, &[0, 1, 2], |upstream| upstream == 0, cost), Some(2));
     }
 }
 
@@ -167,7 +168,7 @@ fn backups_wait_for_the_last_primary() {
     let order = Order::new(&[1, 0, 0, 7]);
     let check = |usable: &[u16], expected: &[u16]| {
         let mut out = vec![9];
-        order.candidates(|node| usable.contains(&node), &mut out);
+        order.candidates(|upstream| usable.contains(&upstream), &mut out);
         assert_eq!(out, expected);
     };
     check(&[0, 1, 2, 3], &[1, 2]);

@@ -18,7 +18,7 @@ fn judged(code: i64, message: &str, broadcast: bool) -> Verdict {
 const RATE_LIMITED: Verdict = Verdict::RateLimited { retry_after: None };
 
 fn fault(fault: Fault) -> Verdict {
-    Verdict::NodeFault(fault)
+    Verdict::UpstreamFault(fault)
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_sent_transaction_that_is_known_is_a_success_only_for_senders() {
 }
 
 #[test]
-fn broken_nodes() {
+fn broken_upstreams() {
     for (code, message) in [
         (-32603, "Internal error"),
         (-32603, "whatever nobody listed"),

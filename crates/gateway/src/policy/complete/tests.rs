@@ -103,7 +103,7 @@ fn only_blocks_that_the_filter_can_match_are_doubted() {
 }
 
 #[test]
-fn what_is_older_than_the_headers_needs_a_node_that_has_shown_as_much() {
+fn what_is_older_than_the_headers_needs_an_upstream_that_has_shown_as_much() {
     let chain = Chain::new();
     let judge = |from, blocks: &[u64], depth| {
         chain.logs(Span::Range { from, to: 900 }, blocks, depth).doubt
@@ -113,7 +113,7 @@ fn what_is_older_than_the_headers_needs_a_node_that_has_shown_as_much() {
     assert_eq!(judge(800, &[800, 850], 0), Doubt::None);
     assert_eq!(judge(800, &[], 220 + DEPTH_MARGIN), Doubt::None);
     assert_eq!(judge(800, &[], 219 + DEPTH_MARGIN), Doubt::Unproven);
-    // An old block with a header: two nodes that prune may agree that it has nothing.
+    // An old block with a header: two upstreams that prune may agree that it has nothing.
     let old = Span::Range { from: 1_005, to: 1_005 };
     assert_eq!(chain.logs(old, &[], 0).doubt, Doubt::Unproven);
     assert_eq!(chain.logs(old, &[1_005], 0).depth, Some(15));
@@ -177,14 +177,15 @@ fn opinions(given: &[(Doubt, &[u64])]) -> Opinions {
 }
 
 #[test]
-fn other_nodes_are_asked_until_the_response_is_believed() {
+fn other_upstreams_are_asked_until_the_response_is_believed() {
     let one = opinions(&[(Doubt::Bloom, &[])]);
     assert!(!one.suffice());
     assert_eq!((one.trust(false), one.trust(true)), (Trust::Doubted, Trust::Unopposed));
     let two = opinions(&[(Doubt::Bloom, &[]), (Doubt::Bloom, &[])]);
     assert!(two.suffice());
     assert_eq!(two.trust(false), Trust::Agreed);
-    // Two late nodes agree about a young block, two pruned ones about an old one: all are asked.
+    // Two late upstreams agree about a young block, two pruned ones about an old one: all are
+    // asked.
     for (doubt, all) in [(Doubt::Young, Trust::Unopposed), (Doubt::Unproven, Trust::Agreed)] {
         let two = opinions(&[(Doubt::Bloom, &[]), (doubt, &[])]);
         assert!(!two.suffice(), "{doubt:?}");

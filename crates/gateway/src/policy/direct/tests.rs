@@ -1,5 +1,5 @@
-//! Goal: a rule fits exactly what it describes, and the first that fits decides. Method: one rule at
-//! a time with one thing changed, then several in a row.
+//! Goal: a rule fits exactly what it describes, and the first that fits decides. Method: one rule
+//! at a time with one thing changed, then several in a row.
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! A run of linked block hashes, one per height, with a bounded length.
 //!
-//! Used for what one node was seen to hold and for the chain that is served. It knows nothing of
-//! nodes, polls or reorgs (`heads` does).
+//! Used for what one upstream was seen to hold and for the chain that is served. It knows nothing
+//! of upstreams, polls or reorgs (`heads` does).
 
 use std::collections::VecDeque;
 

@@ -1,91 +1,101 @@
 //! Which head to serve: the highest that two witnesses hold, on the branch that most agree with.
 //!
-//! Pure over the nodes' chains. Whether the elected head may replace the present one (rollbacks need
-//! evidence) is decided in `heads`.
+//! Pure over the upstreams' chains. Whether the elected head may replace the present one (rollbacks
+//! need evidence) is decided in `heads`.
 
 use std::cmp::Reverse;
 use std::time::Duration;
 
 use crate::policy::heads::Head;
-use crate::policy::heads::node::NodeChain;
+use crate::policy::heads::upstream::UpstreamChain;
 
-/// An elected head, the node that leads there, and how many witnesses hold it.
+/// An elected head, the upstream that leads there, and how many witnesses hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Elected {
     pub(super) head: Head,
-    pub(super) node: usize,
+    pub(super) upstream: usize,
     pub(super) support: usize,
-    /// It is the head of a node. Otherwise it is what nodes on different branches share, which
-    /// says nothing against a head above it.
+    /// It is the head of an upstream. Otherwise it is what upstreams on different branches share,
+    /// which says nothing against a head above it.
     pub(super) own_head: bool,
 }
 
-/// The nodes whose heads count.
+/// The upstreams whose heads count.
 #[derive(Debug, Clone)]
 pub(super) struct Witnesses {
     /// Their indices.
-    pub(super) nodes: Vec<usize>,
+    pub(super) upstreams: Vec<usize>,
     /// How many could count: from three on, none of them is believed alone.
     pub(super) live: usize,
 }
 
-/// Finds the nodes whose heads count: polled, with a head, neither frozen nor left behind.
+/// Finds the upstreams whose heads count: polled, with a head, neither frozen nor left behind.
 ///
-/// Both are judged against nodes that rise, that is, got linked blocks within `fresh`. A node is
-/// frozen if it has not moved for as long while another rose over `lag_max` above it. It is left
-/// behind if at least half of the live nodes rose over `lag_max` above it. So one slow node of two
-/// does not hold the head back, and one rogue high head of three does not shut the others out.
+/// Both are judged against upstreams that rise, that is, got linked blocks within `fresh`. An
+/// upstream is frozen if it has not moved for as long while another rose over `lag_max` above it.
+/// It is left behind if at least half of the live upstreams rose over `lag_max` above it. So one
+/// slow upstream of two does not hold the head back, and one rogue high head of three does not shut
+/// the others out.
 pub(super) fn witnesses(
-    nodes: &[NodeChain],
+    upstreams: &[UpstreamChain],
     now: Duration,
     missed_max: u32,
     lag_max: u64,
     fresh: Duration,
 ) -> Witnesses {
     let within = |at: Duration| now.saturating_sub(at) <= fresh;
-    let rising = |node: &NodeChain| node.missed < missed_max && node.advanced.is_some_and(within);
-    let highest = nodes.iter().filter(|node| rising(node)).filter_map(|node| node.head).max();
+    let rising = |upstream: &UpstreamChain| {
+        upstream.missed < missed_max && upstream.advanced.is_some_and(within)
+    };
+    let highest = upstreams
+        .iter()
+        .filter(|upstream| rising(upstream))
+        .filter_map(|upstream| upstream.head)
+        .max();
     let far_below = |head: u64| highest.is_some_and(|high| high > head.saturating_add(lag_max));
-    let live: Vec<(usize, u64)> = nodes
+    let live: Vec<(usize, u64)> = upstreams
         .iter()
         .enumerate()
-        .filter(|(_, node)| node.missed < missed_max)
-        .filter_map(|(index, node)| Some((index, node.head?)))
-        .filter(|&(index, head)| within(nodes[index].moved) || !far_below(head))
+        .filter(|(_, upstream)| upstream.missed < missed_max)
+        .filter_map(|(index, upstream)| Some((index, upstream.head?)))
+        .filter(|&(index, head)| within(upstreams[index].moved) || !far_below(head))
         .collect();
     let left_behind = |head: u64| {
         let above = live
             .iter()
             .filter(|&&(index, other)| {
-                other > head.saturating_add(lag_max) && rising(&nodes[index])
+                other > head.saturating_add(lag_max) && rising(&upstreams[index])
             })
             .count();
         above > 0 && above * 2 >= live.len()
     };
     let counted = live.iter().filter(|&&(_, head)| !left_behind(head)).map(|&(index, _)| index);
-    Witnesses { nodes: counted.collect(), live: live.len() }
+    Witnesses { upstreams: counted.collect(), live: live.len() }
 }
 
 /// The head to serve, given the witnesses and the head served now.
 pub(super) fn elect(
-    nodes: &[NodeChain],
+    upstreams: &[UpstreamChain],
     witnesses: &Witnesses,
     current: Option<Head>,
 ) -> Option<Elected> {
     let three_live = witnesses.live >= 3;
-    let two_wanted = three_live || witnesses.nodes.len() >= 2;
-    let witnesses = &witnesses.nodes[..];
+    let two_wanted = three_live || witnesses.upstreams.len() >= 2;
+    let witnesses = &witnesses.upstreams[..];
     let mut best = None;
     let mut best_rank = None;
     let mut current_held = false;
     for &index in witnesses {
-        let (Some(number), Some(hash)) = (nodes[index].head, nodes[index].head_hash()) else {
+        let (Some(number), Some(hash)) = (upstreams[index].head, upstreams[index].head_hash())
+        else {
             continue;
         };
-        let support = witnesses.iter().filter(|&&other| nodes[other].holds(number, hash)).count();
-        let agree = witnesses.iter().filter(|&&other| agree(&nodes[index], &nodes[other])).count();
+        let support =
+            witnesses.iter().filter(|&&other| upstreams[other].holds(number, hash)).count();
+        let agree =
+            witnesses.iter().filter(|&&other| agree(&upstreams[index], &upstreams[other])).count();
         let extends =
-            current.is_some_and(|current| nodes[index].holds(current.number, current.hash));
+            current.is_some_and(|current| upstreams[index].holds(current.number, current.hash));
         current_held |= extends;
         // A head that two hold beats any that one holds alone. Among equals the branch with more
         // witnesses, then the branch served already, then the higher head; the hash breaks ties so
@@ -94,50 +104,59 @@ pub(super) fn elect(
         let rank = (backed, agree, extends, number, Reverse(hash));
         if best_rank.is_none_or(|best| rank > best) {
             best_rank = Some(rank);
-            best =
-                Some(Elected { head: Head { number, hash }, node: index, support, own_head: true });
+            best = Some(Elected {
+                head: Head { number, hash },
+                upstream: index,
+                support,
+                own_head: true,
+            });
         }
     }
-    // No head that two hold. Of many, two still share some block; of two, stay on the branch served.
+    // No head that two hold. Of many, two still share some block; of two, stay on the branch
+    // served.
     let split = two_wanted && best_rank.is_some_and(|rank| !rank.0);
     match current {
-        _ if split && three_live => highest_shared(nodes, witnesses).or(best),
-        Some(current) if split && current_held => extension_of(nodes, witnesses, current),
+        _ if split && three_live => highest_shared(upstreams, witnesses).or(best),
+        Some(current) if split && current_held => extension_of(upstreams, witnesses, current),
         _ => best,
     }
 }
 
 /// The highest block that two witnesses hold.
-fn highest_shared(nodes: &[NodeChain], witnesses: &[usize]) -> Option<Elected> {
+fn highest_shared(upstreams: &[UpstreamChain], witnesses: &[usize]) -> Option<Elected> {
     let mut best: Option<Elected> = None;
     for (at, &one) in witnesses.iter().enumerate() {
         for &other in &witnesses[at + 1..] {
-            let (Some(a), Some(b)) = (nodes[one].head, nodes[other].head) else { continue };
-            let shared = nodes[one].branch.fork(&nodes[other].branch, a.min(b));
+            let (Some(a), Some(b)) = (upstreams[one].head, upstreams[other].head) else { continue };
+            let shared = upstreams[one].branch.fork(&upstreams[other].branch, a.min(b));
             let Some(number) = shared else { continue };
-            let Some(hash) = nodes[one].branch.get(number) else { continue };
+            let Some(hash) = upstreams[one].branch.get(number) else { continue };
             let head = Head { number, hash };
             let higher = best.is_none_or(|best| {
                 (number, Reverse(hash)) > (best.head.number, Reverse(best.head.hash))
             });
             if higher {
-                best = Some(Elected { head, node: one, support: 2, own_head: false });
+                best = Some(Elected { head, upstream: one, support: 2, own_head: false });
             }
         }
     }
     best
 }
 
-fn extension_of(nodes: &[NodeChain], witnesses: &[usize], current: Head) -> Option<Elected> {
+fn extension_of(
+    upstreams: &[UpstreamChain],
+    witnesses: &[usize],
+    current: Head,
+) -> Option<Elected> {
     let holders =
-        witnesses.iter().filter(|&&index| nodes[index].holds(current.number, current.hash));
-    let &node = holders.max_by_key(|&&index| (nodes[index].head, Reverse(index)))?;
-    let head = Head { number: nodes[node].head?, hash: nodes[node].head_hash()? };
-    Some(Elected { head, node, support: 1, own_head: true })
+        witnesses.iter().filter(|&&index| upstreams[index].holds(current.number, current.hash));
+    let &upstream = holders.max_by_key(|&&index| (upstreams[index].head, Reverse(index)))?;
+    let head = Head { number: upstreams[upstream].head?, hash: upstreams[upstream].head_hash()? };
+    Some(Elected { head, upstream, support: 1, own_head: true })
 }
 
-/// Whether two nodes hold the same block at the lower of their heads.
-fn agree(one: &NodeChain, other: &NodeChain) -> bool {
+/// Whether two upstreams hold the same block at the lower of their heads.
+fn agree(one: &UpstreamChain, other: &UpstreamChain) -> bool {
     let (Some(a), Some(b)) = (one.head, other.head) else {
         return false;
     };

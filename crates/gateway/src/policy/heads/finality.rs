@@ -1,11 +1,11 @@
-//! The height that no reorg may undo, from what the nodes call final or from a depth.
+//! The height that no reorg may undo, from what the upstreams call final or from a depth.
 //!
 //! It never falls quietly: a fall is an alarm and drops everything that was kept. Which head is
 //! served is not decided here.
 
 use crate::policy::heads::{Finality, HeadEvent, HeadTracker};
 
-/// Polls without a finalized height after which a chain counts as one whose nodes name none.
+/// Polls without a finalized height after which a chain counts as one whose upstreams name none.
 pub const FINALITY_POLLS: u64 = 5;
 
 impl HeadTracker {
@@ -20,17 +20,20 @@ impl HeadTracker {
             return;
         };
         let depth = match self.settings.finality {
-            Finality::FromNodes => None,
-            Finality::FromNodesOr(_) if self.named_by_nodes() => None,
-            Finality::FromNodesOr(depth) | Finality::Depth(depth) => Some(depth),
+            Finality::FromUpstreams => None,
+            Finality::FromUpstreamsOr(_) if self.named_by_upstreams() => None,
+            Finality::FromUpstreamsOr(depth) | Finality::Depth(depth) => Some(depth),
         };
         let named = match depth {
             Some(depth) => Some(head.number.saturating_sub(depth)),
             None => {
-                let mut named: Vec<u64> =
-                    witnesses.iter().filter_map(|&node| self.nodes[node].finalized).collect();
+                let mut named: Vec<u64> = witnesses
+                    .iter()
+                    .filter_map(|&upstream| self.upstreams[upstream].finalized)
+                    .collect();
                 named.sort_unstable();
-                // The lower of two; with more, one node that names too low a height is left out.
+                // The lower of two; with more, one upstream that names too low a height is left
+                // out.
                 named.get(usize::from(named.len() > 2)).copied()
             }
         };
@@ -39,7 +42,7 @@ impl HeadTracker {
         };
         match self.finalized {
             Some(finalized) if named < finalized => {
-                let fell = self.nodes_fell(witnesses, finalized);
+                let fell = self.upstreams_fell(witnesses, finalized);
                 self.finalized_low_polls =
                     if fell { self.finalized_low_polls + u32::from(polled) } else { 0 };
                 let wanted = self.settings.rollback_polls * witnesses.len() as u32;
@@ -54,25 +57,28 @@ impl HeadTracker {
         }
     }
 
-    /// Whether the nodes say what is final. They are given [`FINALITY_POLLS`] polls to do so.
-    pub(super) fn named_by_nodes(&self) -> bool {
+    /// Whether the upstreams say what is final. They are given [`FINALITY_POLLS`] polls to do so.
+    pub(super) fn named_by_upstreams(&self) -> bool {
         match self.settings.finality {
-            Finality::FromNodes => true,
+            Finality::FromUpstreams => true,
             Finality::Depth(_) => false,
-            Finality::FromNodesOr(_) => {
+            Finality::FromUpstreamsOr(_) => {
                 self.polls < FINALITY_POLLS
-                    || self.nodes.iter().any(|chain| chain.finalized_max.is_some())
+                    || self.upstreams.iter().any(|chain| chain.finalized_max.is_some())
             }
         }
     }
 
-    /// Whether as many nodes as can be asked have themselves taken back what they called final. A node
-    /// that merely joins with a lower height has not.
-    fn nodes_fell(&self, witnesses: &[usize], finalized: u64) -> bool {
-        let naming = witnesses.iter().filter(|&&node| self.nodes[node].finalized.is_some()).count();
+    /// Whether as many upstreams as can be asked have themselves taken back what they called final.
+    /// An upstream that merely joins with a lower height has not.
+    fn upstreams_fell(&self, witnesses: &[usize], finalized: u64) -> bool {
+        let naming = witnesses
+            .iter()
+            .filter(|&&upstream| self.upstreams[upstream].finalized.is_some())
+            .count();
         let fell = witnesses
             .iter()
-            .map(|&node| &self.nodes[node])
+            .map(|&upstream| &self.upstreams[upstream])
             .filter(|chain| chain.finalized < chain.finalized_max)
             .filter(|chain| chain.finalized.is_some_and(|own| own < finalized))
             .count();
@@ -85,7 +91,7 @@ impl HeadTracker {
         self.mark_reorg(0);
         self.finalized = Some(to);
         self.finalized_low_polls = 0;
-        for chain in &mut self.nodes {
+        for chain in &mut self.upstreams {
             chain.finalized_max = chain.finalized;
         }
         events.push(HeadEvent::FinalizedFell { from, to });

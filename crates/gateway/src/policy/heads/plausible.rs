@@ -1,28 +1,29 @@
-//! Whether a node's claimed head can be believed before its blocks are looked at.
+//! Whether an upstream's claimed head can be believed before its blocks are looked at.
 //!
 //! One rogue high head must neither be served nor make the others look late. Linking the blocks is
-//! `node.rs`, choosing among nodes `elect.rs`.
+//! `upstream.rs`, choosing among upstreams `elect.rs`.
 
 use std::time::Duration;
 
-use crate::policy::heads::node::{Claim, NodeChain};
+use crate::policy::heads::upstream::{Claim, UpstreamChain};
 use crate::policy::heads::{HeadEvent, HeadSeen, HeadTracker};
 
-/// Polls, for one of two nodes, to be believed that it is the other which lags by thousands of blocks.
+/// Polls, for one of two upstreams, to be believed that it is the other which lags by thousands of
+/// blocks.
 pub const CLAIM_POLLS_CONTESTED: u32 = 10;
 
 impl HeadTracker {
-    /// Whether a claimed head may be linked: within reach of the block time, or confirmed by another
-    /// node, or insisted on while nobody else could tell.
+    /// Whether a claimed head may be linked: within reach of the block time, or confirmed by
+    /// another upstream, or insisted on while nobody else could tell.
     pub(super) fn plausible(
         &mut self,
-        node: usize,
+        upstream: usize,
         now: Duration,
         seen: &HeadSeen,
         events: &mut Vec<HeadEvent>,
     ) -> bool {
         let served = self.floor.map(|head| (head.number, self.head_since));
-        let own = self.nodes[node].head.map(|head| (head, self.nodes[node].moved));
+        let own = self.upstreams[upstream].head.map(|head| (head, self.upstreams[upstream].moved));
         let Some((base, since)) = own.max(served) else {
             return true;
         };
@@ -30,41 +31,42 @@ impl HeadTracker {
         let reach = base
             .saturating_add(self.settings.jump_max)
             .saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX));
-        let lie = seen.number > reach && self.contradicted(node, seen);
-        if !lie && (seen.number <= reach || self.confirmed(node, seen.number)) {
-            self.nodes[node].claim = None;
+        let lie = seen.number > reach && self.contradicted(upstream, seen);
+        if !lie && (seen.number <= reach || self.confirmed(upstream, seen.number)) {
+            self.upstreams[upstream].claim = None;
             return true;
         }
-        let polls = match self.nodes[node].claim {
+        let polls = match self.upstreams[upstream].claim {
             Some(claim) if seen.number >= claim.number => claim.polls.saturating_add(1),
             _ => 1,
         };
         if polls == 1 {
-            events.push(HeadEvent::HeadImplausible { node, number: seen.number });
+            events.push(HeadEvent::HeadImplausible { upstream, number: seen.number });
         }
-        let wanted = match self.others(node).count() {
+        let wanted = match self.others(upstream).count() {
             0 => Some(self.settings.rollback_polls),
             1 => Some(CLAIM_POLLS_CONTESTED),
             _ => None,
         };
         let insisted = !lie && wanted.is_some_and(|wanted| polls >= wanted);
-        self.nodes[node].claim = (!insisted).then_some(Claim { number: seen.number, polls });
+        self.upstreams[upstream].claim =
+            (!insisted).then_some(Claim { number: seen.number, polls });
         insisted
     }
 
-    /// The other nodes that are live and have shown a head.
-    fn others(&self, node: usize) -> impl Iterator<Item = &NodeChain> {
+    /// The other upstreams that are live and have shown a head.
+    fn others(&self, upstream: usize) -> impl Iterator<Item = &UpstreamChain> {
         let missed_max = self.settings.missed_max;
-        self.nodes
+        self.upstreams
             .iter()
             .enumerate()
-            .filter(move |&(other, chain)| other != node && chain.missed < missed_max)
+            .filter(move |&(other, chain)| other != upstream && chain.missed < missed_max)
             .map(|(_, chain)| chain)
             .filter(|chain| chain.head.is_some() || chain.claim.is_some())
     }
 
-    fn confirmed(&self, node: usize, number: u64) -> bool {
-        self.others(node).any(|chain| {
+    fn confirmed(&self, upstream: usize, number: u64) -> bool {
+        self.others(upstream).any(|chain| {
             let claimed = chain.claim.map(|claim| claim.number);
             chain
                 .head
@@ -73,10 +75,10 @@ impl HeadTracker {
         })
     }
 
-    /// Whether another node holds the claimed block, or its parent, at another height: a hash has
-    /// only one height, so the claim is false.
-    fn contradicted(&self, node: usize, seen: &HeadSeen) -> bool {
-        self.others(node).any(|chain| {
+    /// Whether another upstream holds the claimed block, or its parent, at another height: a hash
+    /// has only one height, so the claim is false.
+    fn contradicted(&self, upstream: usize, seen: &HeadSeen) -> bool {
+        self.others(upstream).any(|chain| {
             (chain.branch.bottom()..).zip(chain.branch.hashes()).any(|(number, hash)| {
                 (hash == seen.hash && number != seen.number)
                     || (hash == seen.parent && number + 1 != seen.number)

@@ -50,14 +50,14 @@ struct Net {
 }
 
 impl Net {
-    fn new(nodes: usize) -> Self {
-        Self::with(nodes, |_| {})
+    fn new(upstreams: usize) -> Self {
+        Self::with(upstreams, |_| {})
     }
 
-    fn with(nodes: usize, adjust: impl FnOnce(&mut HeadSettings)) -> Self {
+    fn with(upstreams: usize, adjust: impl FnOnce(&mut HeadSettings)) -> Self {
         let mut settings = HeadSettings {
             window: 64,
-            finality: Finality::FromNodes,
+            finality: Finality::FromUpstreams,
             lag_max: 2,
             jump_max: 16,
             rollback_max: 4,
@@ -67,7 +67,7 @@ impl Net {
         };
         adjust(&mut settings);
         Self {
-            tracker: HeadTracker::new(settings, nodes),
+            tracker: HeadTracker::new(settings, upstreams),
             now: Duration::from_secs(100),
             events: Vec::new(),
             asked: 0,
@@ -76,26 +76,26 @@ impl Net {
     }
 
     /// One poll, with every ask answered from the same chain.
-    fn poll(&mut self, node: usize, chain: Chain, number: u64) -> &mut Self {
-        self.poll_seen(node, chain, chain.seen(number))
+    fn poll(&mut self, upstream: usize, chain: Chain, number: u64) -> &mut Self {
+        self.poll_seen(upstream, chain, chain.seen(number))
     }
 
-    fn poll_final(&mut self, node: usize, number: u64, finalized: u64) -> &mut Self {
+    fn poll_final(&mut self, upstream: usize, number: u64, finalized: u64) -> &mut Self {
         let mut seen = A.seen(number);
         seen.finalized = Some(finalized);
-        self.poll_seen(node, A, seen)
+        self.poll_seen(upstream, A, seen)
     }
 
-    fn poll_seen(&mut self, node: usize, chain: Chain, seen: HeadSeen) -> &mut Self {
+    fn poll_seen(&mut self, upstream: usize, chain: Chain, seen: HeadSeen) -> &mut Self {
         self.now += Duration::from_millis(100);
-        let mut step = self.tracker.observe(node, self.now, seen);
+        let mut step = self.tracker.observe(upstream, self.now, seen);
         let mut asks = std::mem::take(&mut step.asks);
         self.events.append(&mut step.events);
         for _ in 0..1000 {
             let Some(ask) = asks.pop() else { break };
             self.asked += 1;
             let (own, parent) = (chain.hash(ask.number), chain.hash(ask.number.saturating_sub(1)));
-            let mut step = self.tracker.header(ask.node, self.now, ask.number, own, parent);
+            let mut step = self.tracker.header(ask.upstream, self.now, ask.number, own, parent);
             asks.append(&mut step.asks);
             self.events.append(&mut step.events);
         }
@@ -103,10 +103,10 @@ impl Net {
         self
     }
 
-    fn miss(&mut self, node: usize, times: u32) -> &mut Self {
+    fn miss(&mut self, upstream: usize, times: u32) -> &mut Self {
         for _ in 0..times {
             self.now += Duration::from_millis(100);
-            let mut step = self.tracker.missed(node, self.now);
+            let mut step = self.tracker.missed(upstream, self.now);
             self.events.append(&mut step.events);
         }
         self
@@ -130,8 +130,8 @@ impl Net {
         self
     }
 
-    fn node(&self, node: usize) -> NodeView {
-        self.tracker.view().nodes[node]
+    fn upstream(&self, upstream: usize) -> UpstreamView {
+        self.tracker.view().upstreams[upstream]
     }
 
     fn has(&self, event: HeadEvent) -> bool {
@@ -143,24 +143,24 @@ impl Net {
 fn a_head_never_seen_is_not_zero_lag() {
     let mut net = Net::new(2);
     net.head(None).poll(0, A, 100).head(Some((A, 100)));
-    assert!(net.node(0).at_head);
-    assert_eq!(net.node(1), NodeView::default());
+    assert!(net.upstream(0).at_head);
+    assert_eq!(net.upstream(1), UpstreamView::default());
 }
 
 #[test]
-fn two_nodes_must_hold_the_head() {
+fn two_upstreams_must_hold_the_head() {
     let mut net = Net::new(3);
     net.poll(0, A, 100).poll(1, A, 100).poll(2, A, 100);
     net.poll(0, A, 101).head(Some((A, 100)));
     net.poll(2, A, 102).head(Some((A, 101)));
     net.poll(1, A, 102).head(Some((A, 102)));
-    assert_eq!(net.node(0).lag, 1);
-    assert!(net.node(0).at_head);
+    assert_eq!(net.upstream(0).lag, 1);
+    assert!(net.upstream(0).at_head);
     assert_eq!(net.tracker.view().generation, 0, "no reorg happened");
 }
 
 #[test]
-fn missing_blocks_are_walked_from_other_nodes_first() {
+fn missing_blocks_are_walked_from_other_upstreams_first() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
     let filled = net.asked;
@@ -168,7 +168,7 @@ fn missing_blocks_are_walked_from_other_nodes_first() {
     net.poll(0, A, 110);
     assert_eq!(net.asked - filled, 9, "the gap in one round");
     net.poll(1, A, 110).head(Some((A, 110)));
-    assert_eq!(net.asked - filled, 9, "the second node needs none");
+    assert_eq!(net.asked - filled, 9, "the second upstream needs none");
     for number in 100..=110 {
         assert_eq!(net.tracker.view().canonical(number), Some(A.hash(number)));
     }
@@ -190,7 +190,7 @@ fn headers_that_will_not_come_are_asked_for_again_at_the_next_poll() {
 }
 
 #[test]
-fn a_reorg_of_a_lone_node_is_followed_and_marked() {
+fn a_reorg_of_a_lone_upstream_is_followed_and_marked() {
     for depth in 1..=4 {
         let mut net = Net::new(1);
         for number in 90..=100 {
@@ -201,7 +201,7 @@ fn a_reorg_of_a_lone_node_is_followed_and_marked() {
         net.poll(0, b, 101).head(Some((b, 101)));
         let view = net.tracker.view();
         assert!(net.has(HeadEvent::Reorg { fork: 100 - depth, depth }));
-        assert!(net.has(HeadEvent::NodeReorg { node: 0, fork: 100 - depth, depth }));
+        assert!(net.has(HeadEvent::UpstreamReorg { upstream: 0, fork: 100 - depth, depth }));
         assert!(view.valid_since(start.generation, 100 - depth));
         assert!(!view.valid_since(start.generation, 101 - depth));
         assert!(view.valid_since(view.generation, 101 - depth));
@@ -209,7 +209,7 @@ fn a_reorg_of_a_lone_node_is_followed_and_marked() {
 }
 
 #[test]
-fn a_deep_rollback_of_a_lone_node_needs_persistence() {
+fn a_deep_rollback_of_a_lone_upstream_needs_persistence() {
     let mut net = Net::new(1);
     for number in 90..=100 {
         net.poll(0, A, number);
@@ -217,11 +217,11 @@ fn a_deep_rollback_of_a_lone_node_needs_persistence() {
     let b = fork(b'b', 92);
     net.poll(0, b, 98).head(Some((A, 100)));
     assert_eq!(net.tracker.view().generation, 1, "entries go at once");
-    assert!(!net.node(0).consistent);
+    assert!(!net.upstream(0).consistent);
     net.poll(0, b, 98).head(Some((A, 100)));
     net.poll(0, b, 98).head(Some((A, 100)));
     net.poll(0, b, 98).head(Some((b, 98)));
-    assert!(net.node(0).at_head);
+    assert!(net.upstream(0).at_head);
     assert!(net.has(HeadEvent::Reorg { fork: 92, depth: 8 }));
 }
 
@@ -234,9 +234,9 @@ fn a_deep_rollback_with_two_witnesses_is_taken_at_once() {
     let b = fork(b'b', 92);
     net.poll(0, b, 99).head(Some((A, 100)));
     net.poll(1, b, 99).head(Some((b, 99)));
-    assert!(!net.node(2).consistent);
+    assert!(!net.upstream(2).consistent);
     net.poll(2, b, 99);
-    assert!(net.node(2).consistent);
+    assert!(net.upstream(2).consistent);
 }
 
 #[test]
@@ -248,18 +248,18 @@ fn a_minority_branch_never_moves_the_head_but_its_changes_are_marked() {
     let b = fork(b'b', 98);
     let before = net.tracker.view().generation;
     net.poll(2, b, 103).head(Some((A, 100)));
-    assert!(net.has(HeadEvent::NodeReorg { node: 2, fork: 98, depth: 2 }));
+    assert!(net.has(HeadEvent::UpstreamReorg { upstream: 2, fork: 98, depth: 2 }));
     assert!(!net.tracker.view().valid_since(before, 99));
-    assert!(!net.node(2).consistent);
+    assert!(!net.upstream(2).consistent);
     net.poll(0, A, 101).poll(1, A, 101).head(Some((A, 101)));
     let between = net.tracker.view().generation;
     net.poll(2, A, 102);
     assert!(!net.tracker.view().valid_since(between, 99), "and back again");
-    assert!(net.node(2).consistent);
+    assert!(net.upstream(2).consistent);
 }
 
 #[test]
-fn two_nodes_apart_stay_on_the_served_branch_and_it_moves_on() {
+fn two_upstreams_apart_stay_on_the_served_branch_and_it_moves_on() {
     let mut net = Net::new(2);
     for number in 98..=100 {
         net.poll(0, A, number).poll(1, A, number);
@@ -271,18 +271,18 @@ fn two_nodes_apart_stay_on_the_served_branch_and_it_moves_on() {
 }
 
 #[test]
-fn a_frozen_node_of_two_does_not_hold_the_head_back() {
+fn a_frozen_upstream_of_two_does_not_hold_the_head_back() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
     for number in 101..=102 {
         net.wait(1).poll(0, A, number).poll(1, A, 100).head(Some((A, 100)));
     }
     net.wait(1).poll(0, A, 103).poll(1, A, 100).head(Some((A, 103)));
-    assert!(net.has(HeadEvent::NodeLagging { node: 1, lag: 3 }));
-    assert!(!net.node(1).at_head);
-    assert!(net.node(1).consistent);
+    assert!(net.has(HeadEvent::UpstreamLagging { upstream: 1, lag: 3 }));
+    assert!(!net.upstream(1).at_head);
+    assert!(net.upstream(1).consistent);
     net.poll(1, A, 103);
-    assert!(net.node(1).at_head);
+    assert!(net.upstream(1).at_head);
     net.head(Some((A, 103)));
 }
 
@@ -297,13 +297,13 @@ fn a_rogue_high_head_of_three_changes_nothing() {
         net.wait(1).poll(0, A, number).poll(1, A, number);
         net.poll(2, rogue, number + 1_000_000);
         net.head(Some((A, number)));
-        assert!(net.node(0).at_head && net.node(1).at_head);
+        assert!(net.upstream(0).at_head && net.upstream(1).at_head);
     }
-    let implausible = HeadEvent::HeadImplausible { node: 2, number: 1_000_101 };
+    let implausible = HeadEvent::HeadImplausible { upstream: 2, number: 1_000_101 };
     assert!(net.has(implausible));
-    assert!(!net.node(2).at_head);
+    assert!(!net.upstream(2).at_head);
     net.poll(2, A, 130);
-    assert!(net.node(2).at_head, "and it may come back");
+    assert!(net.upstream(2).at_head, "and it may come back");
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn the_same_hash_at_another_height_is_a_lie_for_ever() {
         net.poll_seen(1, A, seen);
     }
     net.head(Some((A, 140)));
-    assert_eq!(net.node(1).head, Some(100));
+    assert_eq!(net.upstream(1).head, Some(100));
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn a_jump_is_believed_with_a_second_witness_or_with_time() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
     net.poll(0, A, 140).head(Some((A, 100)));
-    assert_eq!(net.node(0).head, Some(100));
+    assert_eq!(net.upstream(0).head, Some(100));
     net.poll(1, A, 140).poll(0, A, 140).head(Some((A, 140)));
 
     let mut net = Net::new(1);
@@ -352,15 +352,15 @@ fn a_jump_is_believed_with_a_second_witness_or_with_time() {
 }
 
 #[test]
-fn a_syncing_node_of_two_is_left_behind_at_the_start() {
+fn a_syncing_upstream_of_two_is_left_behind_at_the_start() {
     let mut net = Net::new(2);
     net.poll(0, A, 10).poll(1, A, 100_000);
     for step in 1..40 {
         net.wait(1).poll(0, A, 10 + step * 3).poll(1, A, 100_000 + step);
     }
     net.head(Some((A, 100_039)));
-    assert!(net.node(1).at_head);
-    assert!(!net.node(0).at_head);
+    assert!(net.upstream(1).at_head);
+    assert!(!net.upstream(0).at_head);
 }
 
 #[test]
@@ -386,19 +386,19 @@ fn the_head_does_not_go_back_when_its_witnesses_go_silent() {
 }
 
 #[test]
-fn a_node_that_cannot_explain_its_head_is_not_read_from() {
+fn an_upstream_that_cannot_explain_its_head_is_not_read_from() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
-    assert!(net.node(1).consistent);
+    assert!(net.upstream(1).consistent);
     for number in [105, 106] {
         let mut seen = fork(b'x', 90).seen(number);
         seen.parent = hash(b'y', number);
         net.now += Duration::from_secs(1);
         net.tracker.observe(1, net.now, seen);
     }
-    assert!(!net.node(1).consistent && !net.node(1).at_head);
+    assert!(!net.upstream(1).consistent && !net.upstream(1).at_head);
     net.head(Some((A, 100))).poll(1, A, 101);
-    assert!(net.node(1).consistent);
+    assert!(net.upstream(1).consistent);
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn without_any_witness_there_is_no_head() {
 fn finalized_is_the_second_lowest_and_never_falls_quietly() {
     let mut net = Net::new(3);
     net.poll_final(0, 100, 90).poll_final(1, 100, 80).poll_final(2, 100, 10);
-    assert_eq!(net.tracker.view().finalized, Some(90), "grew while nodes joined");
+    assert_eq!(net.tracker.view().finalized, Some(90), "grew while upstreams joined");
     let mut net = Net::new(3);
     net.poll_final(2, 100, 10).poll_final(1, 100, 80).poll_final(0, 100, 90);
     assert_eq!(net.tracker.view().finalized, Some(80));
@@ -425,7 +425,7 @@ fn finalized_is_the_second_lowest_and_never_falls_quietly() {
     for _ in 0..20 {
         net.poll_final(2, 100, 10);
     }
-    assert_eq!(net.tracker.view().finalized, Some(80), "node 2 never said more");
+    assert_eq!(net.tracker.view().finalized, Some(80), "upstream 2 never said more");
     assert!(net.events.iter().all(|event| !matches!(event, HeadEvent::FinalizedFell { .. })));
 }
 
@@ -451,32 +451,32 @@ fn a_reorg_below_the_finality_depth_is_an_alarm() {
     }
     let view = net.tracker.view();
     assert_eq!(view.finalized, Some(98));
-    assert!(!view.finalized_by_nodes);
+    assert!(!view.finalized_by_upstreams);
     net.poll(0, fork(b'b', 97), 101);
     assert!(net.has(HeadEvent::FinalizedFell { from: 98, to: 97 }));
     assert!(!net.tracker.view().valid_since(view.generation, 1));
 }
 
 #[test]
-fn a_depth_stands_in_only_where_nodes_never_name_a_final_block() {
-    let mut net = Net::with(1, |settings| settings.finality = Finality::FromNodesOr(10));
+fn a_depth_stands_in_only_where_upstreams_never_name_a_final_block() {
+    let mut net = Net::with(1, |settings| settings.finality = Finality::FromUpstreamsOr(10));
     for number in 96..=100 {
         assert_eq!(net.tracker.view().finalized, None);
         net.poll(0, A, number);
     }
     assert_eq!(net.tracker.view().finalized, Some(90));
-    assert!(!net.tracker.view().finalized_by_nodes);
+    assert!(!net.tracker.view().finalized_by_upstreams);
 
-    let mut net = Net::with(1, |settings| settings.finality = Finality::FromNodesOr(10));
+    let mut net = Net::with(1, |settings| settings.finality = Finality::FromUpstreamsOr(10));
     for number in 96..=110 {
         net.poll_final(0, number, 70);
     }
     assert_eq!(net.tracker.view().finalized, Some(70));
-    assert!(net.tracker.view().finalized_by_nodes);
+    assert!(net.tracker.view().finalized_by_upstreams);
 }
 
 #[test]
-fn a_node_without_a_common_past_keeps_only_what_is_final() {
+fn an_upstream_without_a_common_past_keeps_only_what_is_final() {
     let mut net = Net::new(1);
     net.poll_final(0, 100, 90);
     let before = net.tracker.view();
@@ -504,15 +504,15 @@ fn marks_stay_bounded_and_err_on_the_safe_side() {
 }
 
 mod random {
-    //! Random polls of honest nodes on a chain that reorganises: what is served is always true of
-    //! the chain at some instant, and marks cover every change.
+    //! Random polls of honest upstreams on a chain that reorganises: what is served is always true
+    //! of the chain at some instant, and marks cover every change.
 
     use super::*;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
-        fn a_lone_honest_node_is_followed_exactly(
+        fn a_lone_honest_upstream_is_followed_exactly(
             steps in proptest::collection::vec((1_u64..4, 0_u64..5), 1..60),
         ) {
             let mut net = Net::new(1);
@@ -558,7 +558,7 @@ mod random {
 }
 
 #[test]
-fn a_node_that_is_gone_vouches_for_nothing_and_what_is_known_of_the_chain_stays() {
+fn an_upstream_that_is_gone_vouches_for_nothing_and_what_is_known_of_the_chain_stays() {
     let mut net = Net::new(2);
     net.poll(0, A, 20).poll(1, A, 20).poll(0, A, 21).poll(1, A, 21);
     let before = net.tracker.view();
@@ -568,16 +568,16 @@ fn a_node_that_is_gone_vouches_for_nothing_and_what_is_known_of_the_chain_stays(
     let view = net.tracker.view();
     assert_eq!((view.head, view.generation), (before.head, before.generation));
     assert_eq!(view.canonical(21), before.canonical(21));
-    let nothing = [7, 0].map(|mark| NodeView { mark, ..NodeView::default() });
-    assert_eq!(view.nodes[1..], nothing, "nothing is known of these");
+    let nothing = [7, 0].map(|mark| UpstreamView { mark, ..UpstreamView::default() });
+    assert_eq!(view.upstreams[1..], nothing, "nothing is known of these");
     assert_eq!((view.of(1, 7), view.of(1, 0), view.of(3, 0)), (Some(nothing[0]), None, None));
-    assert!(view.nodes[0].at_head);
-    // A node elsewhere that takes its place is another node: no branch of it has changed.
+    assert!(view.upstreams[0].at_head);
+    // An upstream elsewhere that takes its place is another upstream: no branch of it has changed.
     net.poll(2, A, 22).poll(0, A, 22);
     assert_eq!(net.tracker.view().head.map(|head| head.number), Some(22));
     net.poll(1, fork(b'b', 10), 15);
     assert_eq!(net.tracker.view().generation, before.generation);
-    let seen = net.tracker.view().nodes[1];
+    let seen = net.tracker.view().upstreams[1];
     assert!(!seen.consistent && seen.head.is_some() && seen.mark == 7, "{seen:?}");
 }
 
@@ -586,12 +586,12 @@ fn other_settings_hold_from_the_next_poll_on() {
     let mut net = Net::new(2);
     net.poll(0, A, 20).poll(1, A, 20);
     net.poll(0, A, 21).poll(0, A, 22);
-    assert!(net.tracker.view().nodes[1].at_head || net.tracker.view().nodes[1].lag <= 2);
+    assert!(net.tracker.view().upstreams[1].at_head || net.tracker.view().upstreams[1].lag <= 2);
     let settings = HeadSettings { lag_max: 0, ..net.tracker.settings };
     net.tracker.settle_for(settings, 0);
-    assert_eq!(net.tracker.view().nodes.len(), 2, "it never shrinks: places are kept");
+    assert_eq!(net.tracker.view().upstreams.len(), 2, "it never shrinks: places are kept");
     net.poll(1, A, 21).poll(0, A, 22);
     let view = net.tracker.view();
-    assert!(view.nodes[0].head > view.nodes[1].head);
-    assert_eq!(view.nodes[1].at_head, view.nodes[1].lag == 0);
+    assert!(view.upstreams[0].head > view.upstreams[1].head);
+    assert_eq!(view.upstreams[1].at_head, view.upstreams[1].lag == 0);
 }

@@ -1,41 +1,41 @@
 //! What is known of a chain at one instant: an immutable snapshot for readers on every core.
 //!
-//! `heads` builds it; `cacheable` judges entries by it; choosing reads the nodes' part.
+//! `heads` builds it; `cacheable` judges entries by it; choosing reads the upstreams' part.
 
 use crate::policy::heads::{Hash, Head};
 
-/// Reorg marks kept. The list only grows while later forks lie above earlier ones, so it stays short;
-/// beyond the bound the two oldest are merged to the safe side.
+/// Reorg marks kept. The list only grows while later forks lie above earlier ones, so it stays
+/// short; beyond the bound the two oldest are merged to the safe side.
 pub const REORG_MARKS_MAX: usize = 64;
 
 /// A snapshot of the chain. Made at each change, shared by reference.
 #[derive(Debug, Clone, Default)]
 pub struct ChainView {
-    /// The corroborated head; none while no node vouches for one.
+    /// The corroborated head; none while no upstream vouches for one.
     pub head: Option<Head>,
-    /// The height last served, also while no node vouches for a head: whoever answers about the head
-    /// must have reached it, or a client would see the head go back.
+    /// The height last served, also while no upstream vouches for a head: whoever answers about the
+    /// head must have reached it, or a client would see the head go back.
     pub floor: Option<u64>,
-    /// The height that no reorg may undo; none if the nodes name none.
+    /// The height that no reorg may undo; none if the upstreams name none.
     pub finalized: Option<u64>,
-    /// Whether the nodes themselves named `finalized`; otherwise it is head minus a depth and must
-    /// not be put in place of a client's `finalized` tag.
-    pub finalized_by_nodes: bool,
-    /// Counts branch changes seen on any node.
+    /// Whether the upstreams themselves named `finalized`; otherwise it is head minus a depth and
+    /// must not be put in place of a client's `finalized` tag.
+    pub finalized_by_upstreams: bool,
+    /// Counts branch changes seen on any upstream.
     pub generation: u64,
     /// Counts changes of `head`.
     pub head_seq: u64,
-    /// One entry per node, in the order of the group.
-    pub nodes: Vec<NodeView>,
+    /// One entry per upstream, in the order of the group.
+    pub upstreams: Vec<UpstreamView>,
     pub(super) window_bottom: u64,
     pub(super) window: Vec<Hash>,
     pub(super) reorgs: ReorgLog,
 }
 
-/// What the chain view says of one node.
+/// What the chain view says of one upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct NodeView {
-    /// Which node it is about: another one may have its place.
+pub struct UpstreamView {
+    /// Which upstream it is about: another one may have its place.
     pub mark: u64,
     /// Its own head, as far as it was linked and plausible. None: never seen, so not healthy.
     pub head: Option<u64>,
@@ -44,16 +44,16 @@ pub struct NodeView {
     /// Its polls are answered.
     pub live: bool,
     /// It holds the served chain's block at the lower of the two heads, and its last polls fit what
-    /// is known of it. Only such a node may be read from.
+    /// is known of it. Only such an upstream may be read from.
     pub consistent: bool,
     /// Live, consistent and not lagging: fit for reads at the head.
     pub at_head: bool,
 }
 
 impl ChainView {
-    /// What is known of the node with this mark at this place.
-    pub fn of(&self, place: usize, mark: u64) -> Option<NodeView> {
-        self.nodes.get(place).copied().filter(|seen| seen.mark == mark)
+    /// What is known of the upstream with this mark at this place.
+    pub fn of(&self, place: usize, mark: u64) -> Option<UpstreamView> {
+        self.upstreams.get(place).copied().filter(|seen| seen.mark == mark)
     }
 
     /// The served chain's hash at `number`, if it lies within the window and not above the head.

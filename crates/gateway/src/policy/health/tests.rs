@@ -1,5 +1,5 @@
-//! Goal: a failing node leaves quickly, comes back by one probe, and a busy one is not called ill.
-//! Method: scripted outcomes in virtual time.
+//! Goal: a failing upstream leaves quickly, comes back by one probe, and a busy one is not called
+//! ill. Method: scripted outcomes in virtual time.
 
 use super::*;
 
@@ -18,41 +18,41 @@ fn settings() -> HealthSettings {
     }
 }
 
-fn node() -> NodeHealth {
-    NodeHealth::new(settings())
+fn upstream() -> UpstreamHealth {
+    UpstreamHealth::new(settings())
 }
 
-fn fail(node: &mut NodeHealth, now: Duration, times: u32) -> Option<HealthEvent> {
+fn fail(upstream: &mut UpstreamHealth, now: Duration, times: u32) -> Option<HealthEvent> {
     let mut last = None;
     for _ in 0..times {
-        last = node.call_failed(now, Fault::Closed, 0);
+        last = upstream.call_failed(now, Fault::Closed, 0);
     }
     last
 }
 
 #[test]
-fn three_failures_in_a_row_take_a_node_out() {
-    let mut node = node();
-    assert_eq!(fail(&mut node, SECOND, 2), None);
-    node.call_ok(SECOND);
-    assert_eq!(fail(&mut node, SECOND, 2), None);
+fn three_failures_in_a_row_take_an_upstream_out() {
+    let mut upstream = upstream();
+    assert_eq!(fail(&mut upstream, SECOND, 2), None);
+    upstream.call_ok(SECOND);
+    assert_eq!(fail(&mut upstream, SECOND, 2), None);
     let out = HealthEvent::Ejected { backoff: SECOND, why: Why::InRow(Fault::Closed) };
-    assert_eq!(fail(&mut node, SECOND, 1), Some(out));
-    assert_eq!(node.state(SECOND), NodeState::Ejected { until: 2 * SECOND });
-    assert_eq!(fail(&mut node, SECOND, 5), None, "late failures add nothing");
+    assert_eq!(fail(&mut upstream, SECOND, 1), Some(out));
+    assert_eq!(upstream.state(SECOND), HealthState::Ejected { until: 2 * SECOND });
+    assert_eq!(fail(&mut upstream, SECOND, 5), None, "late failures add nothing");
 }
 
 #[test]
-fn half_of_ten_calls_failed_take_a_node_out() {
-    let mut node = node();
+fn half_of_ten_calls_failed_take_an_upstream_out() {
+    let mut upstream = upstream();
     let mut out = None;
     for turn in 0..10 {
         let now = SECOND * 100 + SECOND / 4 * turn;
         assert_eq!(out, None);
         if turn % 2 == 0 {
-            node.call_ok(now);
+            upstream.call_ok(now);
         } else {
-            out = node.call_failed(now, Fault::Timeout, 0);
+            out = upstream.call_failed(now, Fault::Timeout, 0);
         }
     }
     let why = Why::Share(Fault::Timeout);
@@ -61,70 +61,70 @@ fn half_of_ten_calls_failed_take_a_node_out() {
 
 #[test]
 fn old_failures_leave_the_window() {
-    let mut node = node();
+    let mut upstream = upstream();
     for turn in 0..5 {
         let now = SECOND * 100 + SECOND / 10 * turn;
-        node.call_ok(now);
-        assert_eq!(node.call_failed(now, Fault::Timeout, 0).is_some(), turn == 4);
+        upstream.call_ok(now);
+        assert_eq!(upstream.call_failed(now, Fault::Timeout, 0).is_some(), turn == 4);
     }
-    let mut node = super::NodeHealth::new(settings());
+    let mut upstream = super::UpstreamHealth::new(settings());
     for turn in 0..200 {
         let now = SECOND * 100 + SECOND * 3 * turn;
-        node.call_ok(now);
-        assert_eq!(node.call_failed(now, Fault::Timeout, 0), None, "never ten in a window");
+        upstream.call_ok(now);
+        assert_eq!(upstream.call_failed(now, Fault::Timeout, 0), None, "never ten in a window");
     }
 }
 
 #[test]
-fn a_node_that_is_needed_may_come_back_after_the_shortest_time_out() {
-    let mut node = node();
-    fail(&mut node, SECOND, 3);
-    assert!(node.probe_due(2 * SECOND));
-    node.probe_failed(2 * SECOND, 0);
-    let NodeState::Ejected { until } = node.state(2 * SECOND) else { panic!("not out") };
+fn an_upstream_that_is_needed_may_come_back_after_the_shortest_time_out() {
+    let mut upstream = upstream();
+    fail(&mut upstream, SECOND, 3);
+    assert!(upstream.probe_due(2 * SECOND));
+    upstream.probe_failed(2 * SECOND, 0);
+    let HealthState::Ejected { until } = upstream.state(2 * SECOND) else { panic!("not out") };
     assert_eq!(until, 4 * SECOND);
-    assert!(!node.probe_early(3 * SECOND - Duration::from_millis(1)));
-    assert!(node.probe_early(3 * SECOND) && !node.probe_early(3 * SECOND), "one probe");
-    assert_eq!(node.probe_ok(3 * SECOND), Some(HealthEvent::Readmitted));
+    assert!(!upstream.probe_early(3 * SECOND - Duration::from_millis(1)));
+    assert!(upstream.probe_early(3 * SECOND) && !upstream.probe_early(3 * SECOND), "one probe");
+    assert_eq!(upstream.probe_ok(3 * SECOND), Some(HealthEvent::Readmitted));
 }
 
 #[test]
 fn time_out_doubles_up_to_the_longest_and_heals() {
-    let mut node = node();
+    let mut upstream = upstream();
     let mut now = SECOND;
     let mut backoffs = Vec::new();
-    fail(&mut node, now, 3);
+    fail(&mut upstream, now, 3);
     for _ in 0..8 {
-        let NodeState::Ejected { until } = node.state(now) else { panic!("not out") };
+        let HealthState::Ejected { until } = upstream.state(now) else { panic!("not out") };
         backoffs.push((until - now).as_secs());
-        assert!(!node.probe_due(until - Duration::from_millis(1)));
+        assert!(!upstream.probe_due(until - Duration::from_millis(1)));
         now = until;
-        assert!(node.probe_due(now) && !node.probe_due(now), "one probe");
-        assert_eq!(node.state(now), NodeState::Probing);
-        node.probe_failed(now, 0);
+        assert!(upstream.probe_due(now) && !upstream.probe_due(now), "one probe");
+        assert_eq!(upstream.state(now), HealthState::Probing);
+        upstream.probe_failed(now, 0);
     }
     assert_eq!(backoffs, [1, 2, 4, 8, 16, 32, 60, 60]);
     now += 60 * SECOND;
-    assert!(node.probe_due(now));
-    assert_eq!(node.probe_ok(now), Some(HealthEvent::Readmitted));
-    assert_eq!(node.state(now), NodeState::Healthy);
+    assert!(upstream.probe_due(now));
+    assert_eq!(upstream.probe_ok(now), Some(HealthEvent::Readmitted));
+    assert_eq!(upstream.state(now), HealthState::Healthy);
     now += SECOND;
-    let again = fail(&mut node, now, 3);
+    let again = fail(&mut upstream, now, 3);
     assert!(matches!(again, Some(HealthEvent::Ejected { backoff, .. }) if backoff == 60 * SECOND));
     now += 60 * SECOND;
-    assert!(node.probe_due(now));
-    node.probe_ok(now);
+    assert!(upstream.probe_due(now));
+    upstream.probe_ok(now);
     now += 61 * SECOND;
-    let much_later = fail(&mut node, now, 3);
+    let much_later = fail(&mut upstream, now, 3);
     assert!(matches!(much_later, Some(HealthEvent::Ejected { backoff, .. }) if backoff == SECOND));
 }
 
 #[test]
 fn jitter_takes_off_up_to_a_quarter() {
     for (random, expected) in [(0, 1000), (1 << 31, 875), (u64::from(u32::MAX), 750)] {
-        let mut node = node();
-        fail(&mut node, SECOND, 2);
-        let event = node.call_failed(SECOND, Fault::Closed, random);
+        let mut upstream = upstream();
+        fail(&mut upstream, SECOND, 2);
+        let event = upstream.call_failed(SECOND, Fault::Closed, random);
         let Some(HealthEvent::Ejected { backoff, .. }) = event else { panic!("not out") };
         assert_eq!(backoff.as_micros().div_ceil(1000), expected);
     }
@@ -132,80 +132,85 @@ fn jitter_takes_off_up_to_a_quarter() {
 
 #[test]
 fn a_rate_limit_is_a_rest_and_no_failure() {
-    let mut node = node();
+    let mut upstream = upstream();
     let now = 5 * SECOND;
     for _ in 0..50 {
-        node.rate_limited(now, None);
+        upstream.rate_limited(now, None);
     }
-    assert_eq!(node.state(now), NodeState::Paused { until: now + REST_MIN }, "one refusal of many");
-    assert_eq!(node.state(6 * SECOND), NodeState::Healthy);
-    let event = node.rate_limited(7 * SECOND, Some(500 * SECOND));
+    assert_eq!(
+        upstream.state(now),
+        HealthState::Paused { until: now + REST_MIN },
+        "one refusal of many"
+    );
+    assert_eq!(upstream.state(6 * SECOND), HealthState::Healthy);
+    let event = upstream.rate_limited(7 * SECOND, Some(500 * SECOND));
     let until = 37 * SECOND;
     assert_eq!(event, Some(HealthEvent::Paused { until }));
-    assert_eq!(node.rate_limited(8 * SECOND, None), None, "never shorter");
-    assert_eq!(node.state(8 * SECOND), NodeState::Paused { until });
+    assert_eq!(upstream.rate_limited(8 * SECOND, None), None, "never shorter");
+    assert_eq!(upstream.state(8 * SECOND), HealthState::Paused { until });
 }
 
 #[test]
-fn rests_grow_while_a_node_refuses_and_begin_anew_after_an_answer() {
-    let mut node = node();
+fn rests_grow_while_an_upstream_refuses_and_begin_anew_after_an_answer() {
+    let mut upstream = upstream();
     let mut now = 5 * SECOND;
     for ms in [50, 100, 200, 400, 800, 1000, 1000] {
-        node.rate_limited(now, None);
+        upstream.rate_limited(now, None);
         let until = now + Duration::from_millis(ms);
-        assert_eq!(node.state(now), NodeState::Paused { until });
+        assert_eq!(upstream.state(now), HealthState::Paused { until });
         now = until;
     }
-    node.call_ok(now);
-    node.rate_limited(now, None);
-    assert_eq!(node.state(now), NodeState::Paused { until: now + REST_MIN });
+    upstream.call_ok(now);
+    upstream.rate_limited(now, None);
+    assert_eq!(upstream.state(now), HealthState::Paused { until: now + REST_MIN });
 }
 
 #[test]
-fn polls_take_a_node_out_but_do_not_excuse_failed_calls() {
-    let mut node = node();
-    assert_eq!(node.poll_failed(SECOND, 0), None);
-    assert_eq!(node.poll_failed(SECOND, 0), None);
-    let out = node.poll_failed(SECOND, 0);
+fn polls_take_an_upstream_out_but_do_not_excuse_failed_calls() {
+    let mut upstream = upstream();
+    assert_eq!(upstream.poll_failed(SECOND, 0), None);
+    assert_eq!(upstream.poll_failed(SECOND, 0), None);
+    let out = upstream.poll_failed(SECOND, 0);
     assert!(matches!(out, Some(HealthEvent::Ejected { why: Why::Polls, .. })));
 
-    let mut node = super::NodeHealth::new(settings());
+    let mut upstream = super::UpstreamHealth::new(settings());
     for _ in 0..2 {
-        node.call_failed(SECOND, Fault::Closed, 0);
-        node.poll_ok();
+        upstream.call_failed(SECOND, Fault::Closed, 0);
+        upstream.poll_ok();
     }
-    assert!(node.call_failed(SECOND, Fault::Closed, 0).is_some());
+    assert!(upstream.call_failed(SECOND, Fault::Closed, 0).is_some());
 }
 
 #[test]
-fn what_a_node_lacks_is_no_ill_health() {
-    let mut node = node();
+fn what_an_upstream_lacks_is_no_ill_health() {
+    let mut upstream = upstream();
     for fault in [Fault::MissingState, Fault::NotSynced, Fault::Limit] {
         for _ in 0..100 {
-            assert_eq!(node.call_failed(SECOND, fault, 0), None);
+            assert_eq!(upstream.call_failed(SECOND, fault, 0), None);
         }
     }
-    assert_eq!(node.state(SECOND), NodeState::Healthy);
+    assert_eq!(upstream.state(SECOND), HealthState::Healthy);
 }
 
 #[test]
 fn lag_is_remembered_beside_health() {
-    let mut node = node();
-    node.lagging();
-    assert_eq!(node.state(SECOND), NodeState::Lagging);
-    node.caught_up();
-    assert_eq!(node.state(SECOND), NodeState::Healthy);
+    let mut upstream = upstream();
+    upstream.lagging();
+    assert_eq!(upstream.state(SECOND), HealthState::Lagging);
+    upstream.caught_up();
+    assert_eq!(upstream.state(SECOND), HealthState::Healthy);
 }
 
 #[test]
 fn a_group_is_never_wholly_out() {
-    let (healthy, lagging, probing) = (NodeState::Healthy, NodeState::Lagging, NodeState::Probing);
-    let ejected = NodeState::Ejected { until: SECOND };
-    let paused = |seconds| NodeState::Paused { until: SECOND * seconds };
-    let check = |states: &[NodeState], nodes: &[u16], fallback: Fallback| {
+    let (healthy, lagging, probing) =
+        (HealthState::Healthy, HealthState::Lagging, HealthState::Probing);
+    let ejected = HealthState::Ejected { until: SECOND };
+    let paused = |seconds| HealthState::Paused { until: SECOND * seconds };
+    let check = |states: &[HealthState], upstreams: &[u16], fallback: Fallback| {
         let mut out = vec![77];
         assert_eq!(usable_set(states, &mut out), fallback);
-        assert_eq!(out, nodes);
+        assert_eq!(out, upstreams);
     };
     check(&[healthy, ejected, healthy], &[0, 2], Fallback::None);
     check(&[paused(1), lagging, ejected], &[1], Fallback::Lagging);
@@ -232,42 +237,42 @@ fn unknown_methods_expire_and_stay_bounded() {
 }
 
 #[test]
-fn a_suspected_node_gets_no_calls_until_it_answers_a_poll() {
-    let mut node = node();
-    assert_eq!(node.suspect(SECOND, 0), Some(HealthEvent::Suspected));
-    assert_eq!(node.state(SECOND), NodeState::Probing);
-    assert_eq!(node.suspect(SECOND, 0), None, "it is suspected already");
-    assert_eq!(node.poll_ok(), Some(HealthEvent::Cleared));
-    assert_eq!(node.state(SECOND), NodeState::Healthy);
+fn a_suspected_upstream_gets_no_calls_until_it_answers_a_poll() {
+    let mut upstream = upstream();
+    assert_eq!(upstream.suspect(SECOND, 0), Some(HealthEvent::Suspected));
+    assert_eq!(upstream.state(SECOND), HealthState::Probing);
+    assert_eq!(upstream.suspect(SECOND, 0), None, "it is suspected already");
+    assert_eq!(upstream.poll_ok(), Some(HealthEvent::Cleared));
+    assert_eq!(upstream.state(SECOND), HealthState::Healthy);
 }
 
 #[test]
-fn a_suspected_node_that_misses_a_poll_is_taken_out() {
-    let mut node = node();
-    node.suspect(SECOND, 0);
+fn a_suspected_upstream_that_misses_a_poll_is_taken_out() {
+    let mut upstream = upstream();
+    upstream.suspect(SECOND, 0);
     let out = HealthEvent::Ejected { backoff: SECOND, why: Why::Polls };
-    assert_eq!(node.poll_failed(SECOND, 0), Some(out));
+    assert_eq!(upstream.poll_failed(SECOND, 0), Some(out));
 }
 
 #[test]
-fn a_node_that_answers_polls_and_no_calls_is_out_for_longer_each_time() {
-    let mut node = node();
-    node.suspect(SECOND, 0);
-    node.poll_ok();
+fn an_upstream_that_answers_polls_and_no_calls_is_out_for_longer_each_time() {
+    let mut upstream = upstream();
+    upstream.suspect(SECOND, 0);
+    upstream.poll_ok();
     let out = |backoff| Some(HealthEvent::Ejected { backoff, why: Why::PollsOnly });
-    assert_eq!(node.suspect(2 * SECOND, 0), out(SECOND));
-    assert!(node.probe_due(3 * SECOND));
-    assert_eq!(node.probe_ok(3 * SECOND), Some(HealthEvent::Readmitted));
-    assert_eq!(node.suspect(4 * SECOND, 0), out(2 * SECOND), "a probe is no call");
+    assert_eq!(upstream.suspect(2 * SECOND, 0), out(SECOND));
+    assert!(upstream.probe_due(3 * SECOND));
+    assert_eq!(upstream.probe_ok(3 * SECOND), Some(HealthEvent::Readmitted));
+    assert_eq!(upstream.suspect(4 * SECOND, 0), out(2 * SECOND), "a probe is no call");
 }
 
 #[test]
 fn an_answered_call_ends_all_suspicion() {
-    let mut node = node();
+    let mut upstream = upstream();
     for turn in 1..10 {
         let now = 20 * turn * SECOND;
-        assert_eq!(node.suspect(now, 0), Some(HealthEvent::Suspected));
-        node.poll_ok();
-        node.call_ok(now);
+        assert_eq!(upstream.suspect(now, 0), Some(HealthEvent::Suspected));
+        upstream.poll_ok();
+        upstream.call_ok(now);
     }
 }

@@ -31,7 +31,7 @@ fn it_is_never_shorter_than_the_least_delay() {
 }
 
 #[test]
-fn only_what_may_be_repeated_with_another_node_and_enough_samples() {
+fn only_what_may_be_repeated_with_another_upstream_and_enough_samples() {
     let mut hedge = fed((0..1000).map(|_| 50));
     assert!(hedge.delay(Repeat::Broadcast, 1, true).is_some());
     assert_eq!(hedge.delay(Repeat::Never, 1, true), None);
@@ -95,7 +95,7 @@ fn a_stall_makes_no_later_one_be_noticed_late() {
     let ms = Duration::from_millis;
     let mut hedge = fed((0..1000).map(|_| 3));
     let before = hedge.patience(1);
-    // A tenth of the calls waited at a stalled node until another attempt was allowed.
+    // A tenth of the calls waited at a stalled upstream until another attempt was allowed.
     for call in 0..100 {
         hedge.observe(ms(1000), 1, latency(ms(200 + call), ms(3), ms(10)));
     }

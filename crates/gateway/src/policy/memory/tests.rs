@@ -1,4 +1,5 @@
-//! Goal: no purpose takes the whole budget, and the slowest connections are closed, no more than needed.
+//! Goal: no purpose takes the whole budget, and the slowest connections are closed, no more than
+//! needed.
 
 use super::*;
 

@@ -1,37 +1,39 @@
-//! How many calls may be in flight at the nodes of a group: found by experiment, not configured.
+//! How many calls may be in flight at the upstreams of a group: found by experiment, not
+//! configured.
 //!
 //! The limit acts only while calls wait for a place. Then another limit is tried, and the
-//! throughput (responses per second) at both is compared. Where nodes have room, throughput rises
-//! with the number of calls in flight, however long each call takes; where they have none, it stays
-//! the same and only the time of each call grows. So a higher latency alone never lowers the limit,
-//! and neither does a mix of fast and slow methods.
+//! throughput (responses per second) at both is compared. Where upstreams have room, throughput
+//! rises with the number of calls in flight, however long each call takes; where they have none, it
+//! stays the same and only the time of each call grows. So a higher latency alone never lowers the
+//! limit, and neither does a mix of fast and slow methods.
 //!
 //! Throughput says nothing where only a few slow calls wait beside many that are served. There the
-//! time of calls does, flow by flow (`shares.rs`): a higher limit that makes no flow slower is kept,
-//! and a lower one that makes none faster is not.
+//! time of calls does, flow by flow (`shares.rs`): a higher limit that makes no flow slower is
+//! kept, and a lower one that makes none faster is not.
 //!
-//! The limit sought is the one with the highest `rate / limit^0.15`: each further call in flight must
-//! earn its keep. That is the "power" of Kleinrock ("Power and Deterministic Rules of Thumb for
-//! Probabilistic Problems in Computer Communications", 1979) with more weight on throughput. The
-//! search is a pattern search (Hooke and Jeeves, 1961), as the thread pool of .NET climbs hills
+//! The limit sought is the one with the highest `rate / limit^0.15`: each further call in flight
+//! must earn its keep. That is the "power" of Kleinrock ("Power and Deterministic Rules of Thumb
+//! for Probabilistic Problems in Computer Communications", 1979) with more weight on throughput.
+//! The search is a pattern search (Hooke and Jeeves, 1961), as the thread pool of .NET climbs hills
 //! (Hellerstein and others, "Optimizing Concurrency Levels in the .NET ThreadPool", 2009). A
 //! measurement lasts until its own spread says that it is exact enough (batch means).
 //!
-//! While calls wait and no response comes at all, there is nothing to compare: nodes have stalled or
-//! have become slow. The limit then doubles until responses come or nobody waits. "At all" is
-//! relative to the time that calls took before.
+//! While calls wait and no response comes at all, there is nothing to compare: upstreams have
+//! stalled or have become slow. The limit then doubles until responses come or nobody waits. "At
+//! all" is relative to the time that calls took before.
 //!
 //! Two signs need no comparison. Where far fewer responses come than before at the same limit, long
-//! calls hold the places, or the nodes have become slower: the limit doubles as well. And where calls
-//! pile up while a lower limit is on trial, the trial ends.
+//! calls hold the places, or the upstreams have become slower: the limit doubles as well. And where
+//! calls pile up while a lower limit is on trial, the trial ends.
 //!
 //! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
-//! `Gradient2Limit`, TCP Vegas) were not taken: nodes that become slower while they have room look
-//! overloaded to them until the baseline has risen. Latencies of two limits alone were tried as well:
-//! short calls feel a queue more than their share, so that mixed methods got 60 % of the throughput.
+//! `Gradient2Limit`, TCP Vegas) were not taken: upstreams that become slower while they have room
+//! look overloaded to them until the baseline has risen. Latencies of two limits alone were tried
+//! as well: short calls feel a queue more than their share, so that mixed methods got 60 % of the
+//! throughput.
 //!
-//! One limiter serves a group on all threads: a changed limit shows in the throughput only if all of
-//! it is changed.
+//! One limiter serves a group on all threads: a changed limit shows in the throughput only if all
+//! of it is changed.
 
 use std::time::Duration;
 
@@ -50,18 +52,18 @@ const ELASTICITY: f64 = 0.15;
 const STEP_MAX: f64 = 2.0;
 const STEP_MIN: f64 = 1.4;
 
-/// Pause between pairs of trials with the smallest step. It doubles while no trial succeeds: each costs
-/// some throughput.
+/// Pause between pairs of trials with the smallest step. It doubles while no trial succeeds: each
+/// costs some throughput.
 const PAUSE_MIN: Duration = Duration::from_secs(3);
 const PAUSE_MAX: Duration = Duration::from_secs(12);
 
-/// Calls that wait for so long without any response raise the limit, and for so long if the time that
-/// calls usually take is not known.
+/// Calls that wait for so long without any response raise the limit, and for so long if the time
+/// that calls usually take is not known.
 const SILENCE_MIN: Duration = Duration::from_millis(50);
 const SILENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
-/// A throughput is measured over at least so many batches of responses, until its error is this share
-/// of it for the largest step. A batch has at least so many responses, and one per place.
+/// A throughput is measured over at least so many batches of responses, until its error is this
+/// share of it for the largest step. A batch has at least so many responses, and one per place.
 const BATCHES_MIN: u32 = 4;
 const BATCH_MIN: u32 = 8;
 const ERROR_MAX: f64 = 0.05;
@@ -69,8 +71,8 @@ const ERROR_MAX: f64 = 0.05;
 /// Responses after which a measurement ends whatever its error.
 const SAMPLES_MAX: u32 = 2048;
 
-/// A measurement also ends after so long, for nodes that take seconds, but not with fewer responses
-/// than these.
+/// A measurement also ends after so long, for upstreams that take seconds, but not with fewer
+/// responses than these.
 const WINDOW_MAX: Duration = Duration::from_secs(1);
 const SAMPLES_FEW: u32 = 16;
 
@@ -80,8 +82,8 @@ const FORGET_AFTER: Duration = Duration::from_secs(10);
 /// Share of the throughput below which a trial ends early.
 const HOPELESS: f64 = 0.75;
 
-/// Nodes have room if a higher limit brings this part of the step as throughput. Less may be noise, and
-/// does not end an overload.
+/// Upstreams have room if a higher limit brings this part of the step as throughput. Less may be
+/// noise, and does not end an overload.
 const ROOM: f64 = 0.5;
 
 /// Calls of a flow have become slower if their time has grown by this part of the step.
@@ -91,8 +93,8 @@ const SLOWER: f64 = 0.3;
 /// because of the trial then.
 const GROWTH_MAX: Duration = Duration::from_millis(50);
 
-/// Share of the throughput below which the places are held by calls that take far longer than others,
-/// or the nodes have become slower: both call for a higher limit.
+/// Share of the throughput below which the places are held by calls that take far longer than
+/// others, or the upstreams have become slower: both call for a higher limit.
 const COLLAPSED: f64 = 0.2;
 
 /// Responses in a row after which nobody waited mean that the queue is over.
@@ -110,14 +112,14 @@ pub struct LimiterSettings {
     pub limit_max: u32,
 }
 
-/// A response of a node to a call.
+/// A response of an upstream to a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Answer {
     /// The epoch in which the call was sent.
     pub epoch: u32,
     /// The flow of the call.
     pub flow: Flow,
-    /// How long the node took.
+    /// How long the upstream took.
     pub took: Duration,
     /// Calls that wait for places.
     pub queue: u32,
@@ -152,7 +154,7 @@ enum Direction {
     Down,
 }
 
-/// What the nodes did at one limit.
+/// What the upstreams did at one limit.
 #[derive(Debug, Clone, Copy)]
 struct Level {
     limit: u32,
@@ -239,7 +241,8 @@ impl Limiter {
         self.limited
     }
 
-    /// Returns true if a higher limit is known to bring no more responses: the nodes are overloaded.
+    /// Returns true if a higher limit is known to bring no more responses: the upstreams are
+    /// overloaded.
     pub fn is_saturated(&self) -> bool {
         self.saturated
     }
@@ -254,7 +257,7 @@ impl Limiter {
         }
     }
 
-    /// A node has answered a call.
+    /// An upstream has answered a call.
     pub fn answered(&mut self, now: Duration, answer: Answer) {
         if answer.queue > 0 {
             self.unqueued_in_row = 0;
@@ -377,7 +380,7 @@ impl Limiter {
     fn judge(&mut self, now: Duration) {
         let window = std::mem::replace(&mut self.window, Window { set: now, ..Window::default() });
         if window.waited * 2 < window.samples {
-            // The nodes were not asked for all that they can give.
+            // The upstreams were not asked for all that they can give.
             return;
         }
         let trial = window.level(self.limit);

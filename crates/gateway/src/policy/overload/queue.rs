@@ -1,21 +1,22 @@
-//! The calls of one group on one thread that wait for a place: bounded, by class and flow, each for a
-//! bounded time.
+//! The calls of one group on one thread that wait for a place: bounded, by class and flow, each for
+//! a bounded time.
 //!
-//! Places go to the best class that waits, but a worse one that waits keeps a share of them, so that
-//! it is never shut out for good. Within a class the flow with the fewest calls in flight goes first,
-//! unless its places are kept for others (`shares.rs`). Where the queue is full, the flow with the
-//! most waiting calls loses one.
+//! Places go to the best class that waits, but a worse one that waits keeps a share of them, so
+//! that it is never shut out for good. Within a class the flow with the fewest calls in flight goes
+//! first, unless its places are kept for others (`shares.rs`). Where the queue is full, the flow
+//! with the most waiting calls loses one.
 //!
 //! Within a flow the oldest goes first while its line is a passing
 //! one. Once it has stood for [`STANDING`] it is an overload, and then the newest goes first and
-//! nobody waits longer than that: in a line that never ends, whoever is served in turn has waited as
-//! long as the whole line, and clients have given up by then. That is adaptive LIFO with controlled
-//! delay as Facebook runs them (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel (Nichols and
-//! Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
+//! nobody waits longer than that: in a line that never ends, whoever is served in turn has waited
+//! as long as the whole line, and clients have given up by then. That is adaptive LIFO with
+//! controlled delay as Facebook runs them (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel
+//! (Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
 //!
-//! Neither rule holds while the nodes may have room for more calls than the limit allows: the queue
-//! then only waits for the limit to rise. And while nothing is served at all, because the nodes
-//! stall, nothing is cut short: a line that stands still says nothing about what nodes can carry.
+//! Neither rule holds while the upstreams may have room for more calls than the limit allows: the
+//! queue then only waits for the limit to rise. And while nothing is served at all, because the
+//! upstreams stall, nothing is cut short: a line that stands still says nothing about what
+//! upstreams can carry.
 
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ use crate::policy::overload::shares::{FLOWS, Flow, Shares};
 mod tests;
 
 /// A queue that has not been empty for so long is no passing one, and this is then also the longest
-/// that a call waits in it: twice CoDel's interval, because nodes and machines halt for a tenth of a second
-/// now and then without being overloaded.
+/// that a call waits in it: twice CoDel's interval, because upstreams and machines halt for a tenth
+/// of a second now and then without being overloaded.
 pub const STANDING: Duration = Duration::from_millis(200);
 
 const CLASSES: usize = Class::ALL.len();
@@ -125,7 +126,8 @@ impl<T> Queue<T> {
         self.len == 0
     }
 
-    /// Lets a call wait, at the cost of one of a worse class or a longer line where there is no room.
+    /// Lets a call wait, at the cost of one of a worse class or a longer line where there is no
+    /// room.
     pub fn push(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> Pushed<T> {
         if self.len < self.settings.calls_max {
             return Pushed::Waits(self.insert(now, class, flow, item));
@@ -172,9 +174,9 @@ impl<T> Queue<T> {
         Some(item)
     }
 
-    /// The call that gets one of the places that are free, with how long it has waited; none if those
-    /// are kept for others. `overloaded` is true if more places would not help: only then is a
-    /// standing queue served newest first.
+    /// The call that gets one of the places that are free, with how long it has waited; none if
+    /// those are kept for others. `overloaded` is true if more places would not help: only then is
+    /// a standing queue served newest first.
     pub fn take(
         &mut self,
         now: Duration,
@@ -240,8 +242,8 @@ impl<T> Queue<T> {
         next
     }
 
-    /// The flow of a class that goes first: the one with the fewest calls in flight, of equals the one
-    /// that has waited longest.
+    /// The flow of a class that goes first: the one with the fewest calls in flight, of equals the
+    /// one that has waited longest.
     fn first(&self, class: Class, shares: &Shares, free: u32) -> Option<usize> {
         if self.waiting[class.index()] == 0 {
             return None;

@@ -1,14 +1,14 @@
-//! How the places of a group are divided among flows. A flow is the calls of one client and one class
-//! of methods.
+//! How the places of a group are divided among flows. A flow is the calls of one client and one
+//! class of methods.
 //!
-//! A flow may use every place that no other flow needs. But the places that a flow has used recently
-//! are kept for it, up to an equal share, so that slow calls of one flow cannot take them while it has
-//! no call in flight. That is max-min fairness of calls in flight. Nothing is kept from a better class,
-//! and a call in flight is never stopped.
+//! A flow may use every place that no other flow needs. But the places that a flow has used
+//! recently are kept for it, up to an equal share, so that slow calls of one flow cannot take them
+//! while it has no call in flight. That is max-min fairness of calls in flight. Nothing is kept
+//! from a better class, and a call in flight is never stopped.
 //!
-//! Flows are hashed to a fixed number of buckets, as in stochastic fairness queueing (McKenney, 1990):
-//! the cost and the memory do not grow with the number of clients, and now and then two clients
-//! share a bucket.
+//! Flows are hashed to a fixed number of buckets, as in stochastic fairness queueing (McKenney,
+//! 1990): the cost and the memory do not grow with the number of clients, and now and then two
+//! clients share a bucket.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ const NEWEST: f32 = 0.1;
 pub struct Flow(u8);
 
 impl Flow {
-    /// Returns the flow of a client, by a hash of its key or address, and a method's weight. Methods of
-    /// about the same weight are one class.
+    /// Returns the flow of a client, by a hash of its key or address, and a method's weight.
+    /// Methods of about the same weight are one class.
     pub fn of(client: u64, weight: u32) -> Flow {
         let class = u64::from(weight.max(1).ilog2());
         let mixed = (client ^ class).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -51,8 +51,8 @@ impl Flow {
 }
 
 /// The calls that flows have in flight. Order of calls: [`Shares::wait`] for a call that finds no
-/// place; [`Shares::enter`], [`Shares::leave`] and [`Shares::took`] for each call; while calls wait,
-/// [`Shares::renew`] and then [`Shares::spare`] and [`Shares::admits`].
+/// place; [`Shares::enter`], [`Shares::leave`] and [`Shares::took`] for each call; while calls
+/// wait, [`Shares::renew`] and then [`Shares::spare`] and [`Shares::admits`].
 #[derive(Debug)]
 pub struct Shares {
     flows: [Use; FLOWS],

@@ -1,5 +1,5 @@
-//! What an answer is bound to in words that every replica understands; apart from the rules, so that
-//! what reads and writes it needs none of them.
+//! What an answer is bound to in words that every replica understands; apart from the rules, so
+//! that what reads and writes it needs none of them.
 
 /// A block hash.
 type Hash = [u8; 32];

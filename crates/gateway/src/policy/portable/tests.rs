@@ -20,7 +20,7 @@ fn hash(branch: u8, number: u64) -> Hash {
     hash
 }
 
-/// A replica that follows one node.
+/// A replica that follows one upstream.
 struct Replica {
     tracker: HeadTracker,
     now: Duration,
@@ -34,7 +34,7 @@ impl Replica {
     fn from(first: u64) -> Self {
         let settings = HeadSettings {
             window: 16,
-            finality: Finality::FromNodes,
+            finality: Finality::FromUpstreams,
             lag_max: 2,
             jump_max: 64,
             rollback_max: 8,

@@ -4,7 +4,7 @@
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-const CLOSED: Verdict = Verdict::NodeFault(Fault::Closed);
+const CLOSED: Verdict = Verdict::UpstreamFault(Fault::Closed);
 const RATE_LIMITED: Verdict = Verdict::RateLimited { retry_after: None };
 
 const LEFT: Left = Left {
@@ -12,7 +12,7 @@ const LEFT: Left = Left {
     attempts_max: 3,
     fresh_tried: false,
     time: Duration::from_secs(5),
-    other_node: true,
+    other_upstream: true,
 };
 
 const AT_ONCE: Decision = Decision::Another { pause: Duration::ZERO };
@@ -36,12 +36,12 @@ fn what_may_be_sent_again() {
     for sent in [Sent::No, Sent::Maybe, Sent::Yes] {
         check(CLOSED, sent, Safe, AT_ONCE);
         check(CLOSED, sent, Broadcast, AT_ONCE);
-        check(Verdict::NodeFault(Fault::Timeout), sent, Safe, AT_ONCE);
-        check(Verdict::NodeFault(Fault::MissingState), sent, Safe, AT_ONCE);
+        check(Verdict::UpstreamFault(Fault::Timeout), sent, Safe, AT_ONCE);
+        check(Verdict::UpstreamFault(Fault::MissingState), sent, Safe, AT_ONCE);
         check(RATE_LIMITED, sent, Broadcast, AT_ONCE);
         check(Verdict::Unsupported, sent, Safe, AT_ONCE);
     }
-    check(Verdict::NodeFault(Fault::Connect), Sent::No, Never, AT_ONCE);
+    check(Verdict::UpstreamFault(Fault::Connect), Sent::No, Never, AT_ONCE);
     check(CLOSED, Sent::Maybe, Never, Decision::GiveUp);
     check(CLOSED, Sent::Yes, Never, Decision::GiveUp);
     check(RATE_LIMITED, Sent::Yes, Never, Decision::GiveUp);
@@ -53,10 +53,10 @@ fn what_may_be_sent_again() {
 }
 
 #[test]
-fn the_nodes_own_error_is_returned_when_nobody_does_better() {
-    let mut told = attempt(Verdict::NodeFault(Fault::NotSynced), Sent::Yes);
+fn the_upstreams_own_error_is_returned_when_nobody_does_better() {
+    let mut told = attempt(Verdict::UpstreamFault(Fault::NotSynced), Sent::Yes);
     told.has_reply = true;
-    let alone = Left { other_node: false, ..LEFT };
+    let alone = Left { other_upstream: false, ..LEFT };
     assert_eq!(decided(&told, Repeat::Safe, &alone), Decision::Return);
     assert_eq!(decided(&told, Repeat::Safe, &LEFT), AT_ONCE);
     let silent = attempt(CLOSED, Sent::Maybe);
@@ -82,7 +82,7 @@ fn an_idle_connection_closed_under_the_call_is_replaced_once() {
 fn what_was_never_sent_costs_no_budget() {
     let mut budget = RetryBudget::new(0.2, 0);
     let mut left = |sent| {
-        let attempt = attempt(Verdict::NodeFault(Fault::Connect), sent);
+        let attempt = attempt(Verdict::UpstreamFault(Fault::Connect), sent);
         decide(&attempt, Repeat::Safe, &LEFT, &mut budget, Duration::ZERO, 0)
     };
     assert_eq!(left(Sent::No), AT_ONCE);
@@ -90,11 +90,11 @@ fn what_was_never_sent_costs_no_budget() {
 }
 
 #[test]
-fn attempts_time_and_nodes_end_it() {
+fn attempts_time_and_upstreams_end_it() {
     let failed = attempt(CLOSED, Sent::Yes);
     for left in [
         Left { attempts: 3, ..LEFT },
-        Left { other_node: false, ..LEFT },
+        Left { other_upstream: false, ..LEFT },
         Left { time: Duration::ZERO, ..LEFT },
         Left { attempts: 2, time: Duration::from_millis(10), ..LEFT },
     ] {
@@ -102,11 +102,11 @@ fn attempts_time_and_nodes_end_it() {
     }
 }
 
-/// The third of three nodes is asked at once where the first two said nothing about it.
+/// The third of three upstreams is asked at once where the first two said nothing about it.
 #[test]
-fn a_second_retry_waits_only_after_a_node_that_took_the_call() {
+fn a_second_retry_waits_only_after_an_upstream_that_took_the_call() {
     let second = Left { attempts: 2, ..LEFT };
-    let connect = attempt(Verdict::NodeFault(Fault::Connect), Sent::No);
+    let connect = attempt(Verdict::UpstreamFault(Fault::Connect), Sent::No);
     assert_eq!(decided(&connect, Repeat::Safe, &second), AT_ONCE);
     let limited = attempt(RATE_LIMITED, Sent::Yes);
     assert_eq!(decided(&limited, Repeat::Safe, &second), AT_ONCE);

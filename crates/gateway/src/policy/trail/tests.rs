@@ -1,6 +1,6 @@
 //! Goal: who applies the changes to what he knew has the served chain, whatever happened in between
-//! and however seldom he looks. Method: random chains under a head tracker with one node, watched by
-//! several trails at different times.
+//! and however seldom he looks. Method: random chains under a head tracker with one upstream,
+//! watched by several trails at different times.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::policy::heads::{Finality, HeadSeen, HeadSettings, HeadTracker};
 
-/// A node's chain, and a tracker that follows it.
+/// An upstream's chain, and a tracker that follows it.
 struct Net {
     blocks: Vec<[u8; 32]>,
     made: u64,
@@ -21,7 +21,7 @@ impl Net {
     fn new(length: u64) -> Net {
         let settings = HeadSettings {
             window: 32,
-            finality: Finality::FromNodes,
+            finality: Finality::FromUpstreams,
             lag_max: 2,
             jump_max: 1000,
             rollback_max: 8,

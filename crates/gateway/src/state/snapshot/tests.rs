@@ -17,14 +17,14 @@ fn start(text: &str) -> Arc<Snapshot> {
     Snapshot::new(config(text), Vec::new())
 }
 
-fn node(name: &str, more: &str) -> String {
-    format!("[[node]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n{more}\n")
+fn upstream(name: &str, more: &str) -> String {
+    format!("[[upstream]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n{more}\n")
 }
 
 #[test]
 fn addresses_and_threads_wait_for_a_restart() {
-    let before = start(&node("a", ""));
-    let mut wanted = config(&node("a", ""));
+    let before = start(&upstream("a", ""));
+    let mut wanted = config(&upstream("a", ""));
     wanted.server.listen = Some("127.0.0.1:1".parse().unwrap());
     wanted.server.threads = 7;
     let after = before.reload(wanted);
@@ -34,7 +34,7 @@ fn addresses_and_threads_wait_for_a_restart() {
 
 #[test]
 fn the_cache_goes_on_under_new_settings_and_ends_when_turned_off() {
-    let before = start(&format!("[cache]\nbytes_max = \"8MiB\"\n{}", node("a", "")));
+    let before = start(&format!("[cache]\nbytes_max = \"8MiB\"\n{}", upstream("a", "")));
     let kept = crate::policy::cacheable::Kept {
         binding: crate::policy::cacheable::Binding::Free,
         generation: 0,
@@ -44,10 +44,11 @@ fn the_cache_goes_on_under_new_settings_and_ends_when_turned_off() {
     let (is_error, until, doubted_since) = (false, None, None);
     let bytes = bytes::Bytes::from_static(b"1");
     let entry =
-        crate::cache::memory::Entry { bytes, is_error, node: 0, kept, until, doubted_since };
+        crate::cache::memory::Entry { bytes, is_error, upstream: 0, kept, until, doubted_since };
     assert!(cache.put(b"key", entry));
-    let after = before.reload(config(&format!("[cache]\nbytes_max = \"4MiB\"\n{}", node("b", ""))));
+    let after =
+        before.reload(config(&format!("[cache]\nbytes_max = \"4MiB\"\n{}", upstream("b", ""))));
     assert!(after.cache.as_ref().unwrap().get(b"key").is_some());
-    let off = after.reload(config(&format!("[cache]\nenabled = false\n{}", node("b", ""))));
+    let off = after.reload(config(&format!("[cache]\nenabled = false\n{}", upstream("b", ""))));
     assert!(off.cache.is_none());
 }

@@ -1,5 +1,5 @@
-//! Goal: a node that wants HTTP/1.1 gets it, and is asked again later. Method: a node that answers no
-//! offer, in virtual time.
+//! Goal: an upstream that wants HTTP/1.1 gets it, and is asked again later. Method: an upstream
+//! that answers no offer, in virtual time.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 
 const TEXT: &str = "[server]\nthreads = 1\n\
-     [[node]]\nname = \"n\"\nurl = \"https://node.local\"\nhttp2 = true\n";
+     [[upstream]]\nname = \"n\"\nurl = \"https://node.local\"\nhttp2 = true\n";
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_declined_is_asked_again_after_a_while() {
+async fn an_upstream_that_declined_is_asked_again_after_a_while() {
     let config = Config::from_text("test", TEXT, Path::new("/"), &|_| None);
     let config = config.unwrap_or_else(|faults| panic!("{faults}"));
     let asked = Arc::new(AtomicU32::new(0));
@@ -19,7 +19,7 @@ async fn a_node_that_declined_is_asked_again_after_a_while() {
         count.fetch_add(1, Ordering::Relaxed);
         Ok(tokio::io::duplex(1).0)
     }));
-    let http2 = Http2::new(&config, &config.nodes[0], &dial, &Arc::default()).unwrap();
+    let http2 = Http2::new(&config, &config.upstreams[0], &dial, &Arc::default()).unwrap();
     let declines = async || {
         let line = http2.line(Instant::now() + Duration::from_secs(1)).await;
         assert!(matches!(line, Err(NoLine::Declined)));

@@ -1,6 +1,6 @@
 //! Goal: no more connections than allowed, and no fewer than are of use; large answers keep to
-//! themselves; a way that fails is left alone longer and longer; who waits is told. Method: streams in
-//! memory that nobody answers, in virtual time.
+//! themselves; a way that fails is left alone longer and longer; who waits is told. Method: streams
+//! in memory that nobody answers, in virtual time.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -23,14 +23,14 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const ALONE: &str = "url = \"ipc:/node.ipc\"";
 const BESIDE_HTTP: &str = "url = \"http://node.local:1\"\nws_url = \"ipc:/node.ipc\"";
 
-/// The node's side: what it has taken, and whether it takes more.
+/// The upstream's side: what it has taken, and whether it takes more.
 #[derive(Default)]
-struct Node {
+struct Upstream {
     taken: Mutex<Vec<DuplexStream>>,
     down: AtomicBool,
 }
 
-impl Node {
+impl Upstream {
     fn taken(&self) -> usize {
         self.taken.lock().len()
     }
@@ -47,16 +47,16 @@ impl Node {
 
 struct Scene {
     multiplex: Rc<Multiplex>,
-    node: Arc<Node>,
+    upstream: Arc<Upstream>,
     counts: Arc<UpstreamCounters>,
 }
 
 fn scene(keys: &str) -> Scene {
-    let text = format!("[server]\nthreads = 1\n[[node]]\nname = \"n\"\n{keys}\n");
+    let text = format!("[server]\nthreads = 1\n[[upstream]]\nname = \"n\"\n{keys}\n");
     let config = Config::from_text("test", &text, Path::new("/"), &|_| None);
     let config = config.unwrap_or_else(|faults| panic!("{faults}"));
-    let node = Arc::new(Node::default());
-    let far = Arc::clone(&node);
+    let upstream = Arc::new(Upstream::default());
+    let far = Arc::clone(&upstream);
     let dial = Dial::Memory(Arc::new(move || {
         if far.down.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -67,8 +67,8 @@ fn scene(keys: &str) -> Scene {
     }));
     let counts = Arc::<UpstreamCounters>::default();
     let methods = methods_of(Family::Ethereum).count();
-    let multiplex = Multiplex::new(&config, &config.nodes[0], &dial, methods, &counts);
-    Scene { multiplex: multiplex.expect("the node has such an address"), node, counts }
+    let multiplex = Multiplex::new(&config, &config.upstreams[0], &dial, methods, &counts);
+    Scene { multiplex: multiplex.expect("the upstream has such an address"), upstream, counts }
 }
 
 fn ask(name: &'static str) -> UpstreamRequest<'static> {
@@ -161,17 +161,17 @@ fn a_full_connection_gets_a_second_up_to_the_bound() {
         assert!(scene.trunk(&light()).is_none(), "nothing is open yet");
         assert!(scene.trunk(&light()).is_none(), "and one is on its way already");
         settled().await;
-        assert_eq!(scene.node.taken(), 1);
+        assert_eq!(scene.upstream.taken(), 1);
         let mut calls = Vec::new();
         for _ in 0..4 {
             calls.push(scene.call(&light()).await);
         }
-        assert_eq!(scene.node.taken(), 2);
+        assert_eq!(scene.upstream.taken(), 2);
         assert!(scene.opened(&light()).await.is_none(), "both are full");
-        assert_eq!(scene.node.taken(), 2);
+        assert_eq!(scene.upstream.taken(), 2);
         // The other lane has its first whatever the bound.
         assert!(scene.opened(&heavy()).await.is_some());
-        assert_eq!((scene.node.taken(), scene.counts.multiplexed_open.get()), (3, 3));
+        assert_eq!((scene.upstream.taken(), scene.counts.multiplexed_open.get()), (3, 3));
         drop(calls.pop());
         assert!(scene.trunk(&light()).is_some(), "a call has left");
     });
@@ -208,7 +208,7 @@ fn a_way_that_fails_is_left_alone_longer_each_time() {
     {
         run(async move {
             let scene = scene(keys);
-            scene.node.set_down(true);
+            scene.upstream.set_down(true);
             assert!(scene.trunk(&light()).is_none());
             settled().await;
             let mut rests = Vec::new();
@@ -224,11 +224,11 @@ fn a_way_that_fails_is_left_alone_longer_each_time() {
             assert!(steps.clone().take(3).all(doubles), "{keys}: {rests:?}");
             assert!(near(rests[11], longest), "{keys}: {rests:?}");
             // An answer ends the row.
-            scene.node.set_down(false);
+            scene.upstream.set_down(false);
             scene.rest().await;
             assert!(scene.trunk(&light()).is_some());
             scene.multiplex.answered(&light(), 10);
-            scene.node.hang_up();
+            scene.upstream.hang_up();
             settled().await;
             assert_eq!(scene.counts.multiplexed_lost.get(), 1);
             let rest = scene.rest().await;
@@ -262,8 +262,8 @@ fn who_waits_is_told() {
         assert!(waiting.await.unwrap().is_ok());
         assert_eq!(began.elapsed(), Duration::from_secs(3), "at once");
         // For one that cannot be opened.
-        scene.node.set_down(true);
-        scene.node.hang_up();
+        scene.upstream.set_down(true);
+        scene.upstream.hang_up();
         settled().await;
         assert_eq!(wait(DEADLINE).await.unwrap().err(), Some(NoTrunk));
         assert_eq!(began.elapsed(), Duration::from_secs(3), "nobody waits for a failure");

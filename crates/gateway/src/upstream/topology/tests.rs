@@ -1,6 +1,6 @@
-//! Goal: a reload keeps what need not be lost and nothing else, and never mixes up two upstreams or two
-//! chains; and the head of a request to an upstream. Method: configurations in text, one after the
-//! other, without sockets and without a gateway.
+//! Goal: a reload keeps what need not be lost and nothing else, and never mixes up two upstreams or
+//! two chains; and the head of a request to an upstream. Method: configurations in text, one after
+//! the other, without sockets and without a gateway.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::io::random::Random;
 use crate::metrics::thread::{Counters, Labels};
-use crate::policy::heads::{ChainView, Head, NodeView};
+use crate::policy::heads::{ChainView, Head, UpstreamView};
 use crate::upstream::state::request_head;
-use crate::upstream::thread::Upstreams;
+use crate::upstream::thread::UpstreamContext;
 use crate::upstream::topology::{NO_NODE, Topology};
 
 fn config(text: &str) -> Config {
@@ -37,68 +37,76 @@ fn reload(before: &Topology, text: &str) -> Arc<Topology> {
     before.reload(config, &counters)
 }
 
-fn node(name: &str, more: &str) -> String {
-    format!("[[node]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n{more}\n")
+fn upstream(name: &str, more: &str) -> String {
+    format!("[[upstream]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n{more}\n")
 }
 
-/// Heads for so many nodes as they are in the beginning, all fit.
-fn view(nodes: usize) -> ChainView {
+/// Heads for so many upstreams as they are in the beginning, all fit.
+fn view(upstreams: usize) -> ChainView {
     let mut view = ChainView::default();
     view.head = Some(Head { number: 9, hash: [1; 32] });
     let seen = |place: usize| {
         let mark = place as u64 + 1;
-        NodeView { mark, head: Some(9), lag: 0, live: true, consistent: true, at_head: true }
+        UpstreamView { mark, head: Some(9), lag: 0, live: true, consistent: true, at_head: true }
     };
-    view.nodes = (0..nodes).map(seen).collect();
+    view.upstreams = (0..upstreams).map(seen).collect();
     view
 }
 
 #[test]
-fn health_follows_a_node_through_order_and_weight_and_not_to_another_url() {
-    let before = start(&(node("a", "") + &node("b", "") + &node("c", "")));
+fn health_follows_an_upstream_through_order_and_weight_and_not_to_another_url() {
+    let before = start(&(upstream("a", "") + &upstream("b", "") + &upstream("c", "")));
     for _ in 0..8 {
         before.health(1, |health, now| health.poll_failed(now, 0));
     }
-    assert_eq!(before.nodes[1].ejections.load(Ordering::Relaxed), 1);
-    let c = node("c", "").replace("c.local", "d.local");
-    let after = reload(&before, &(node("b", "weight = 5") + &c + &node("a", "")));
-    let [b, c, a] = &after.nodes[..] else { panic!("three nodes") };
-    assert!(b.is(&before.nodes[1]) && a.is(&before.nodes[0]) && !c.is(&before.nodes[2]));
+    assert_eq!(before.upstreams[1].ejections.load(Ordering::Relaxed), 1);
+    let c = upstream("c", "").replace("c.local", "d.local");
+    let after = reload(&before, &(upstream("b", "weight = 5") + &c + &upstream("a", "")));
+    let [b, c, a] = &after.upstreams[..] else { panic!("three upstreams") };
+    assert!(
+        b.is(&before.upstreams[1]) && a.is(&before.upstreams[0]) && !c.is(&before.upstreams[2])
+    );
     assert_eq!((b.place, a.place), (1, 0), "calls under way look them up there");
     assert_eq!(c.place, 3, "the place of the former c is still looked at");
     assert_eq!(b.config.weight, 5);
     assert_eq!(b.ejections.load(Ordering::Relaxed), 1);
-    let again = reload(&after, &(node("a", "") + &node("e", "")));
-    let e = &again.nodes[1];
+    let again = reload(&after, &(upstream("a", "") + &upstream("e", "")));
+    let e = &again.upstreams[1];
     assert_eq!(e.place, 2, "a place is used again one reload later");
     // Whoever follows heads may not have heard of the last reloads yet.
     let view = view(3);
-    assert_eq!(e.seen(&view), None, "that is about another node");
-    assert_eq!(before.nodes[2].seen(&view).map(|seen| seen.mark), Some(before.nodes[2].mark));
-    assert_eq!(again.nodes[0].seen(&view), before.nodes[0].seen(&view));
+    assert_eq!(e.seen(&view), None, "that is about another upstream");
+    assert_eq!(
+        before.upstreams[2].seen(&view).map(|seen| seen.mark),
+        Some(before.upstreams[2].mark)
+    );
+    assert_eq!(again.upstreams[0].seen(&view), before.upstreams[0].seen(&view));
 }
 
 #[test]
-fn entries_name_their_node_whatever_its_index() {
-    let before = start(&(node("a", "") + &node("b", "")));
-    let (a, b) = (before.nodes[0].number, before.nodes[1].number);
-    let after = reload(&before, &(node("c", "") + &node("b", "")));
-    assert_eq!(after.node_of_number(b), Some(1));
-    assert_eq!(after.node_of_number(a), None, "it is gone");
-    assert_eq!(after.node_of_number(NO_NODE), None);
-    let back = reload(&after, &node("a", ""));
-    assert_ne!(back.nodes[0].number, a, "another node may have come to that name meanwhile");
+fn entries_name_their_upstream_whatever_its_index() {
+    let before = start(&(upstream("a", "") + &upstream("b", "")));
+    let (a, b) = (before.upstreams[0].number, before.upstreams[1].number);
+    let after = reload(&before, &(upstream("c", "") + &upstream("b", "")));
+    assert_eq!(after.upstream_of_number(b), Some(1));
+    assert_eq!(after.upstream_of_number(a), None, "it is gone");
+    assert_eq!(after.upstream_of_number(NO_NODE), None);
+    let back = reload(&after, &upstream("a", ""));
+    assert_ne!(
+        back.upstreams[0].number, a,
+        "another upstream may have come to that name meanwhile"
+    );
     let mut topology = back;
     for turn in 0..2 {
         let number = topology.by_number.len();
-        topology = reload(&topology, &node(&format!("n{turn}"), ""));
+        topology = reload(&topology, &upstream(&format!("n{turn}"), ""));
         assert_eq!(topology.by_number.len(), number + 1);
     }
 }
 
 #[test]
 fn numbers_run_out_without_harm() {
-    let before = start(&node("a", ""));
+    let before = start(&upstream("a", ""));
     let mut numbers = before.by_number.clone();
     numbers.resize(usize::from(NO_NODE) - 1, None);
     assert_eq!(super::reload::free_number(&mut numbers), NO_NODE - 1);
@@ -108,25 +116,28 @@ fn numbers_run_out_without_harm() {
 
 #[test]
 fn a_chain_of_the_same_name_is_another_one_when_its_id_is() {
-    let text = |id: u32| format!("[chain.x]\nid = {id}\n{}", node("a", ""));
+    let text = |id: u32| format!("[chain.x]\nid = {id}\n{}", upstream("a", ""));
     let before = start(&text(1));
     let same = reload(&before, &text(1));
     assert!(Arc::ptr_eq(&before.chains[0], &same.chains[0]));
     assert_eq!(&*same.chains[0].key, "x");
     let other = reload(&same, &text(2));
     assert!(!Arc::ptr_eq(&same.chains[0], &other.chains[0]));
-    assert!(!other.nodes[0].is(&same.nodes[0]), "what was known of it was about another chain");
+    assert!(
+        !other.upstreams[0].is(&same.upstreams[0]),
+        "what was known of it was about another chain"
+    );
     let back = reload(&other, &text(1));
     let keys = [&same.chains[0].key, &other.chains[0].key, &back.chains[0].key];
     assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2], "{keys:?}");
 }
 
 #[test]
-fn what_becomes_of_a_node_is_seen_under_every_configuration_in_use() {
-    let before = start(&(node("a", "") + &node("b", "")));
+fn what_becomes_of_an_upstream_is_seen_under_every_configuration_in_use() {
+    let before = start(&(upstream("a", "") + &upstream("b", "")));
     before.chains[0].publish(view(2), Duration::ZERO);
     before.renew_candidates(0);
-    let after = reload(&before, &(node("b", "") + &node("a", "")));
+    let after = reload(&before, &(upstream("b", "") + &upstream("a", "")));
     let candidates = |topology: &Topology| topology.groups[0].candidates.load().places.clone();
     assert_eq!((candidates(&before), candidates(&after)), (vec![0, 1], vec![0, 1]));
     for _ in 0..8 {
@@ -138,43 +149,47 @@ fn what_becomes_of_a_node_is_seen_under_every_configuration_in_use() {
 }
 
 #[test]
-fn a_new_node_is_not_used_before_it_was_seen_unless_there_is_no_other() {
-    let before = start(&node("a", ""));
+fn a_new_upstream_is_not_used_before_it_was_seen_unless_there_is_no_other() {
+    let before = start(&upstream("a", ""));
     before.chains[0].publish(view(1), Duration::ZERO);
-    let after = reload(&before, &(node("new", "") + &node("a", "")));
+    let after = reload(&before, &(upstream("new", "") + &upstream("a", "")));
     assert_eq!(after.groups[0].candidates.load().places, [1]);
-    let only_new = reload(&after, &node("other", ""));
+    let only_new = reload(&after, &upstream("other", ""));
     assert_eq!(only_new.groups[0].candidates.load().places, [0]);
 }
 
 #[test]
-fn a_thread_takes_over_connections_to_nodes_that_are_reached_as_before() {
-    let before = start(&(node("a", "") + &node("b", "") + &node("c", "")));
-    let worker = Upstreams::new(Arc::clone(&before), counters(&before.config), Random::new(1, 0));
-    let text = node("c", "connections_max = 3") + &node("b", "weight = 2");
+fn a_thread_takes_over_connections_to_upstreams_that_are_reached_as_before() {
+    let before = start(&(upstream("a", "") + &upstream("b", "") + &upstream("c", "")));
+    let worker =
+        UpstreamContext::new(Arc::clone(&before), counters(&before.config), Random::new(1, 0));
+    let text = upstream("c", "connections_max = 3") + &upstream("b", "weight = 2");
     let after = reload(&before, &text);
     let counters = counters(&after.config);
     let after = worker.reload(after, counters);
-    assert!(std::rc::Rc::ptr_eq(&after.nodes[1], &worker.nodes[1]));
-    assert!(!std::rc::Rc::ptr_eq(&after.nodes[0], &worker.nodes[2]), "another number of them");
-    let closed = |index: usize| worker.nodes[index].pool.is_closed();
+    assert!(std::rc::Rc::ptr_eq(&after.upstreams[1], &worker.upstreams[1]));
+    assert!(
+        !std::rc::Rc::ptr_eq(&after.upstreams[0], &worker.upstreams[2]),
+        "another number of them"
+    );
+    let closed = |index: usize| worker.upstreams[index].pool.is_closed();
     assert_eq!([closed(0), closed(1), closed(2)], [true, false, true]);
     assert!(after.next_id() < worker.next_id(), "ids go on, so that none is used twice");
 }
 
 #[test]
 fn a_user_part_is_sent_once_and_to_its_own_address() {
-    let node = |lines: &str| {
-        let text = format!("[[node]]\n{lines}\n");
-        String::from_utf8(request_head(&config(&text).nodes[0])).unwrap().to_ascii_lowercase()
+    let upstream = |lines: &str| {
+        let text = format!("[[upstream]]\n{lines}\n");
+        String::from_utf8(request_head(&config(&text).upstreams[0])).unwrap().to_ascii_lowercase()
     };
     let count = |head: &str| head.matches("authorization: ").count();
-    let by_url = node("url = \"http://user:pass@127.0.0.1:1\"");
+    let by_url = upstream("url = \"http://user:pass@127.0.0.1:1\"");
     assert!(by_url.contains("authorization: basic dxnlcjpwyxnz\r\n"), "{by_url}");
     assert_eq!(count(&by_url), 1);
     let by_header =
-        node("url = \"http://127.0.0.1:1\"\nheaders = { authorization = \"Bearer x\" }");
+        upstream("url = \"http://127.0.0.1:1\"\nheaders = { authorization = \"Bearer x\" }");
     assert_eq!(count(&by_header), 1);
-    let other = node("url = \"http://127.0.0.1:1\"\nws_url = \"ws://user:pass@127.0.0.1:2\"");
+    let other = upstream("url = \"http://127.0.0.1:1\"\nws_url = \"ws://user:pass@127.0.0.1:2\"");
     assert_eq!(count(&other), 0, "{other}");
 }

@@ -1,4 +1,5 @@
-//! How messages follow each other on a trunk: frames of a WebSocket, or JSON values on a local socket.
+//! How messages follow each other on a trunk: frames of a WebSocket, or JSON values on a local
+//! socket.
 
 use bytes::{Bytes, BytesMut};
 use wire::call::{call_bytes, write_call};
@@ -167,19 +168,19 @@ impl Writing {
 pub(super) enum Whose {
     /// The answer to the call with this id.
     Call(u64),
-    /// An answer without an id: an error from before the node had read the call's.
+    /// An answer without an id: an error from before the upstream had read the call's.
     Nobody,
-    /// Not an answer: the node says something by itself.
+    /// Not an answer: the upstream says something by itself.
     Notice,
-    /// What the node says is none of ours.
+    /// What the upstream says is none of ours.
     Stray,
 }
 
-/// What nodes begin an answer with, nearly all of them.
+/// What upstreams begin an answer with, nearly all of them.
 const OPEN: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 
-/// Tells whose a message is, by its id wherever that stands. Whether the message is an answer at all
-/// is seen when it is read.
+/// Tells whose a message is, by its id wherever that stands. Whether the message is an answer at
+/// all is seen when it is read.
 pub(super) fn whose(message: &[u8]) -> Whose {
     if let Some(rest) = message.strip_prefix(OPEN) {
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -1,7 +1,7 @@
 //! The calls under way on one trunk, by private id.
 //!
-//! An id is a place in the table and how often the place was given away before, so that a late answer
-//! to a call that nobody waits for any more cannot be taken for the answer to another.
+//! An id is a place in the table and how often the place was given away before, so that a late
+//! answer to a call that nobody waits for any more cannot be taken for the answer to another.
 
 use std::task::{Poll, Waker};
 
@@ -21,7 +21,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The id that the node sees: below 2^48, which every JSON reader keeps exact.
+    /// The id that the upstream sees: below 2^48, which every JSON reader keeps exact.
     pub(super) fn id(self) -> u64 {
         u64::from(self.turn) << PLACE_BITS | u64::from(self.place)
     }
@@ -151,8 +151,8 @@ impl Table {
         std::mem::replace(&mut slot.state, State::Free)
     }
 
-    /// Ends calls whose deadline has passed; wakes those who wait. When the last of them had begun, if
-    /// there was one.
+    /// Ends calls whose deadline has passed; wakes those who wait. When the last of them had begun,
+    /// if there was one.
     pub(super) fn expire(
         &mut self,
         now: Instant,

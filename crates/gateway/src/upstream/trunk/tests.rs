@@ -1,6 +1,7 @@
-//! Goal: calls over one connection are answered in any order, each with its own answer; what is lost is
-//! lost with the truth of what was sent; nothing hangs. Method: the node is a script at the other end
-//! of a stream in memory, in virtual time, which reads masked frames and writes what it likes.
+//! Goal: calls over one connection are answered in any order, each with its own answer; what is
+//! lost is lost with the truth of what was sent; nothing hangs. Method: the upstream is a script at
+//! the other end of a stream in memory, in virtual time, which reads masked frames and writes what
+//! it likes.
 
 use std::cell::RefCell;
 
@@ -15,14 +16,14 @@ const PING: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: usize = 200_000;
 
-/// The node's end of a WebSocket.
-struct Node {
+/// The upstream's end of a WebSocket.
+struct Upstream {
     stream: DuplexStream,
     decoder: Decoder,
     read: Vec<u8>,
 }
 
-impl Node {
+impl Upstream {
     /// The next call: its id and its method.
     async fn call(&mut self) -> (u64, String) {
         loop {
@@ -74,18 +75,18 @@ impl Node {
 }
 
 fn settings() -> Settings {
-    Settings { answer_bytes_max: ANSWER_BYTES_MAX, ping_interval: PING, notice: Rc::new(|_| {}) }
+    Settings { response_bytes_max: ANSWER_BYTES_MAX, ping_interval: PING, notice: Rc::new(|_| {}) }
 }
 
-/// A trunk in a task of its own, what becomes of it, and its node.
-fn trunk(settings: Settings) -> (Rc<Trunk>, Rc<Cell<Option<Loss>>>, Node) {
+/// A trunk in a task of its own, what becomes of it, and its upstream.
+fn trunk(settings: Settings) -> (Rc<Trunk>, Rc<Cell<Option<Loss>>>, Upstream) {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let (trunk, driver) = Trunk::new(Stream::Memory(ours), true, Vec::new(), settings);
     let loss = Rc::new(Cell::new(None));
     let told = Rc::clone(&loss);
     tokio::task::spawn_local(async move { told.set(Some(driver.await)) });
     let decoder = Decoder::new(Role::Server, 1 << 20);
-    (trunk, loss, Node { stream: theirs, decoder, read: Vec::new() })
+    (trunk, loss, Upstream { stream: theirs, decoder, read: Vec::new() })
 }
 
 fn ask(trunk: &Rc<Trunk>, method: &str) -> Call {
@@ -110,15 +111,15 @@ fn run(test: impl Future<Output = ()>) {
 #[test]
 fn answers_in_any_order_reach_their_calls() {
     run(async {
-        let (trunk, _, mut node) = trunk(settings());
+        let (trunk, _, mut upstream) = trunk(settings());
         let calls: Vec<Call> = (0..100).map(|i| ask(&trunk, &format!("m{i}"))).collect();
         assert_eq!(trunk.in_flight(), 100);
         let mut heard = Vec::new();
         for _ in 0..100 {
-            heard.push(node.call().await);
+            heard.push(upstream.call().await);
         }
         for (id, method) in heard.iter().rev() {
-            node.answer(*id, &format!("\"{method}\"")).await;
+            upstream.answer(*id, &format!("\"{method}\"")).await;
         }
         for (i, call) in calls.into_iter().enumerate() {
             assert_eq!(result(call).await.unwrap(), format!("\"m{i}\""));
@@ -131,34 +132,34 @@ fn answers_in_any_order_reach_their_calls() {
 #[test]
 fn the_id_may_stand_last_and_answers_in_fragments() {
     run(async {
-        let (trunk, _, mut node) = trunk(settings());
+        let (trunk, _, mut upstream) = trunk(settings());
         let call = ask(&trunk, "m");
-        let (id, _) = node.call().await;
+        let (id, _) = upstream.call().await;
         let answer = format!(r#"{{"result":{{"id":7}},"id":{id},"jsonrpc":"2.0"}}"#);
         let (first, rest) = answer.as_bytes().split_at(9);
         let frames =
             [&[0x01, first.len() as u8], first, &[0x89, 0], &[0x80, rest.len() as u8], rest];
         for byte in frames.concat() {
-            node.stream.write_all(&[byte]).await.unwrap();
+            upstream.stream.write_all(&[byte]).await.unwrap();
         }
         assert_eq!(result(call).await.unwrap(), r#"{"id":7}"#);
-        assert_eq!(node.frame().await, Some((Op::Pong, Vec::new())), "the ping is answered");
+        assert_eq!(upstream.frame().await, Some((Op::Pong, Vec::new())), "the ping is answered");
     });
 }
 
 #[test]
 fn a_large_answer_comes_whole() {
     run(async {
-        let (trunk, _, mut node) = trunk(settings());
+        let (trunk, _, mut upstream) = trunk(settings());
         let (large, small) = (ask(&trunk, "large"), ask(&trunk, "small"));
-        let (first, _) = node.call().await;
-        let (second, _) = node.call().await;
+        let (first, _) = upstream.call().await;
+        let (second, _) = upstream.call().await;
         let long = format!("\"{}\"", "x".repeat(ANSWER_BYTES_MAX - 100));
-        let node = async {
-            node.answer(first, &long).await;
-            node.answer(second, "1").await;
+        let upstream = async {
+            upstream.answer(first, &long).await;
+            upstream.answer(second, "1").await;
         };
-        let (large, small, ()) = tokio::join!(result(large), result(small), node);
+        let (large, small, ()) = tokio::join!(result(large), result(small), upstream);
         assert_eq!((large.unwrap(), small.unwrap()), (long, "1".to_owned()));
     });
 }
@@ -166,16 +167,16 @@ fn a_large_answer_comes_whole() {
 #[test]
 fn an_answer_that_is_too_large_costs_its_own_call_only() {
     run(async {
-        let (trunk, _, mut node) = trunk(settings());
+        let (trunk, _, mut upstream) = trunk(settings());
         let (large, small) = (ask(&trunk, "large"), ask(&trunk, "small"));
-        let (first, _) = node.call().await;
-        let (second, _) = node.call().await;
+        let (first, _) = upstream.call().await;
+        let (second, _) = upstream.call().await;
         let long = format!("\"{}\"", "x".repeat(ANSWER_BYTES_MAX));
-        let node = async {
-            node.answer(first, &long).await;
-            node.answer(second, "1").await;
+        let upstream = async {
+            upstream.answer(first, &long).await;
+            upstream.answer(second, "1").await;
         };
-        let (large, small, ()) = tokio::join!(result(large), result(small), node);
+        let (large, small, ()) = tokio::join!(result(large), result(small), upstream);
         let lost = Lost { kind: Kind::TooLarge, sent: Sent::Yes, stale: false };
         assert_eq!((large, small.unwrap()), (Err(lost), "1".to_owned()));
     });
@@ -184,14 +185,14 @@ fn an_answer_that_is_too_large_costs_its_own_call_only() {
 #[test]
 fn calls_on_a_connection_that_closes_may_have_been_sent() {
     run(async {
-        let (trunk, loss, mut node) = trunk(settings());
+        let (trunk, loss, mut upstream) = trunk(settings());
         let call = ask(&trunk, "first");
-        let (id, _) = node.call().await;
-        node.answer(id, "1").await;
+        let (id, _) = upstream.call().await;
+        upstream.answer(id, "1").await;
         result(call).await.unwrap();
         let call = ask(&trunk, "second");
-        node.call().await;
-        drop(node);
+        upstream.call().await;
+        drop(upstream);
         let lost = Lost { kind: Kind::Closed, sent: Sent::Maybe, stale: true };
         assert_eq!(result(call).await, Err(lost));
         assert_eq!(loss.get(), Some(Loss::Closed(None)));
@@ -219,62 +220,62 @@ fn calls_that_were_not_written_were_not_sent() {
 #[test]
 fn a_goodbye_is_answered() {
     run(async {
-        let (trunk, loss, mut node) = trunk(settings());
+        let (trunk, loss, mut upstream) = trunk(settings());
         let call = ask(&trunk, "m");
-        node.call().await;
-        node.say(Op::Close, &1001_u16.to_be_bytes()).await;
+        upstream.call().await;
+        upstream.say(Op::Close, &1001_u16.to_be_bytes()).await;
         assert!(result(call).await.is_err());
         assert_eq!(loss.get(), Some(Loss::Closed(Some(1001))));
-        assert_eq!(node.frame().await, Some((Op::Close, 1001_u16.to_be_bytes().to_vec())));
-        assert_eq!(node.frame().await, None);
+        assert_eq!(upstream.frame().await, Some((Op::Close, 1001_u16.to_be_bytes().to_vec())));
+        assert_eq!(upstream.frame().await, None);
     });
 }
 
 #[test]
 fn nonsense_ends_the_connection() {
     run(async {
-        let (trunk, loss, mut node) = trunk(settings());
+        let (trunk, loss, mut upstream) = trunk(settings());
         let call = ask(&trunk, "m");
-        node.call().await;
-        node.stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        upstream.call().await;
+        upstream.stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
         let lost = Lost { kind: Kind::Malformed, sent: Sent::Maybe, stale: false };
         assert_eq!(result(call).await, Err(lost));
         assert_eq!(loss.get(), Some(Loss::Malformed));
-        assert_eq!(node.frame().await, Some((Op::Close, 1002_u16.to_be_bytes().to_vec())));
+        assert_eq!(upstream.frame().await, Some((Op::Close, 1002_u16.to_be_bytes().to_vec())));
     });
 }
 
 #[test]
 fn a_call_is_late_at_its_deadline_and_its_answer_is_nobodys() {
     run(async {
-        let (trunk, loss, mut node) = trunk(settings());
+        let (trunk, loss, mut upstream) = trunk(settings());
         let began = Instant::now();
         let late = trunk.call("late", None, began, began + Duration::from_secs(2)).unwrap();
-        let (id, _) = node.call().await;
+        let (id, _) = upstream.call().await;
         let lost = Lost { kind: Kind::Deadline, sent: Sent::Maybe, stale: false };
         assert_eq!(result(late).await, Err(lost));
         assert_eq!(began.elapsed(), Duration::from_secs(2));
-        assert!(!trunk.has_room(9), "a silent node gets no more calls here");
-        assert_eq!(node.frame().await, Some((Op::Ping, Vec::new())), "it is asked at once");
-        node.say(Op::Pong, b"").await;
-        node.answer(id, "1").await;
+        assert!(!trunk.has_room(9), "a silent upstream gets no more calls here");
+        assert_eq!(upstream.frame().await, Some((Op::Ping, Vec::new())), "it is asked at once");
+        upstream.say(Op::Pong, b"").await;
+        upstream.answer(id, "1").await;
         let call = ask(&trunk, "next");
-        let (next, _) = node.call().await;
+        let (next, _) = upstream.call().await;
         assert_ne!(next, id);
-        node.answer(next, "2").await;
+        upstream.answer(next, "2").await;
         assert_eq!(result(call).await.unwrap(), "2");
         assert!(trunk.has_room(9) && loss.get().is_none());
     });
 }
 
 #[test]
-fn a_node_that_answers_no_ping_is_left() {
+fn an_upstream_that_answers_no_ping_is_left() {
     run(async {
-        let (trunk, loss, mut node) = trunk(settings());
+        let (trunk, loss, mut upstream) = trunk(settings());
         let began = Instant::now();
         let call = ask(&trunk, "m");
-        node.call().await;
-        assert_eq!(node.frame().await, Some((Op::Ping, Vec::new())));
+        upstream.call().await;
+        assert_eq!(upstream.frame().await, Some((Op::Ping, Vec::new())));
         assert_eq!(began.elapsed(), PING);
         let lost = Lost { kind: Kind::Closed, sent: Sent::Maybe, stale: false };
         assert_eq!(result(call).await, Err(lost));
@@ -283,12 +284,12 @@ fn a_node_that_answers_no_ping_is_left() {
 }
 
 #[test]
-fn a_node_that_answers_pings_is_kept() {
+fn an_upstream_that_answers_pings_is_kept() {
     run(async {
-        let (trunk, loss, mut node) = trunk(settings());
+        let (trunk, loss, mut upstream) = trunk(settings());
         for _ in 0..5 {
-            assert_eq!(node.frame().await, Some((Op::Ping, Vec::new())));
-            node.say(Op::Pong, b"").await;
+            assert_eq!(upstream.frame().await, Some((Op::Ping, Vec::new())));
+            upstream.say(Op::Pong, b"").await;
         }
         assert!(trunk.has_room(1) && loss.get().is_none());
     });
@@ -297,14 +298,14 @@ fn a_node_that_answers_pings_is_kept() {
 #[test]
 fn dropped_calls_leave_room() {
     run(async {
-        let (trunk, _, mut node) = trunk(settings());
+        let (trunk, _, mut upstream) = trunk(settings());
         drop(ask(&trunk, "dropped"));
         assert_eq!(trunk.in_flight(), 0);
         let call = ask(&trunk, "kept");
-        let (dropped, _) = node.call().await;
-        let (kept, _) = node.call().await;
-        node.answer(dropped, "1").await;
-        node.answer(kept, "2").await;
+        let (dropped, _) = upstream.call().await;
+        let (kept, _) = upstream.call().await;
+        upstream.answer(dropped, "1").await;
+        upstream.answer(kept, "2").await;
         assert_eq!(result(call).await.unwrap(), "2");
     });
 }
@@ -315,15 +316,15 @@ fn notices_are_told_and_strays_passed_over() {
         let told = Rc::new(RefCell::new(Vec::new()));
         let notices = Rc::clone(&told);
         let notice: Notice = Rc::new(move |message| notices.borrow_mut().push(message.to_vec()));
-        let (trunk, loss, mut node) = trunk(Settings { notice, ..settings() });
+        let (trunk, loss, mut upstream) = trunk(Settings { notice, ..settings() });
         let call = ask(&trunk, "m");
-        let (id, _) = node.call().await;
+        let (id, _) = upstream.call().await;
         let notice = br#"{"jsonrpc":"2.0","method":"eth_subscription","params":{}}"#;
-        node.say(Op::Text, notice).await;
-        node.answer(id + 1, "1").await;
-        node.answer(u64::MAX, "1").await;
-        node.answer(id, "2").await;
-        node.answer(id, "3").await;
+        upstream.say(Op::Text, notice).await;
+        upstream.answer(id + 1, "1").await;
+        upstream.answer(u64::MAX, "1").await;
+        upstream.answer(id, "2").await;
+        upstream.answer(id, "3").await;
         assert_eq!(result(call).await.unwrap(), "2");
         assert_eq!(*told.borrow(), [notice.to_vec()]);
         assert!(loss.get().is_none());
@@ -333,11 +334,11 @@ fn notices_are_told_and_strays_passed_over() {
 #[test]
 fn an_error_without_an_id_is_of_who_asked_alone() {
     run(async {
-        let (trunk, _, mut node) = trunk(settings());
+        let (trunk, _, mut upstream) = trunk(settings());
         let call = ask(&trunk, "m");
-        node.call().await;
+        upstream.call().await;
         let error = br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32005,"message":"slow down"}}"#;
-        node.say(Op::Text, error).await;
+        upstream.say(Op::Text, error).await;
         assert_eq!(call.await.unwrap().1, &error[..]);
     });
 }
@@ -345,14 +346,14 @@ fn an_error_without_an_id_is_of_who_asked_alone() {
 #[test]
 fn a_retired_trunk_ends_after_its_calls() {
     run(async {
-        let (trunk, loss, mut node) = trunk(settings());
+        let (trunk, loss, mut upstream) = trunk(settings());
         let call = ask(&trunk, "m");
-        let (id, _) = node.call().await;
+        let (id, _) = upstream.call().await;
         trunk.retire();
         assert!(!trunk.has_room(9) && loss.get().is_none());
-        node.answer(id, "1").await;
+        upstream.answer(id, "1").await;
         assert_eq!(result(call).await.unwrap(), "1");
-        assert_eq!(node.frame().await, None);
+        assert_eq!(upstream.frame().await, None);
         assert_eq!(loss.get(), Some(Loss::Retired));
     });
 }
@@ -360,10 +361,10 @@ fn a_retired_trunk_ends_after_its_calls() {
 #[test]
 fn many_calls_go_out_in_one_write() {
     run(async {
-        let (trunk, _, mut node) = trunk(settings());
+        let (trunk, _, mut upstream) = trunk(settings());
         let calls: Vec<Call> = (0..50).map(|_| ask(&trunk, "m")).collect();
-        node.read.reserve(1 << 16);
-        let bytes = node.stream.read_buf(&mut node.read).await.unwrap();
+        upstream.read.reserve(1 << 16);
+        let bytes = upstream.stream.read_buf(&mut upstream.read).await.unwrap();
         let expected: usize = trunk.out.borrow().before as usize;
         assert_eq!((bytes, expected), (expected, bytes), "all came at once");
         drop(calls);

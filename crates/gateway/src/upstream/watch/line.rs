@@ -1,4 +1,5 @@
-//! The watcher's own connection to one node: heads and headers asked for, one question at a time.
+//! The watcher's own connection to one upstream: heads and headers asked for, one question at a
+//! time.
 
 use std::io;
 use std::rc::Rc;
@@ -28,8 +29,8 @@ use crate::upstream::watch::Watched;
 use crate::upstream::{multiplex, trunk};
 
 /// A poll that takes longer than so many intervals counts as missed, within these bounds: on a
-/// fast chain a silent node must not be waited for while others have new heads, and one that needs
-/// seconds for a header is of no use to clients either.
+/// fast chain a silent upstream must not be waited for while others have new heads, and one that
+/// needs seconds for a header is of no use to clients either.
 const POLL_DEADLINE_INTERVALS: u32 = 4;
 const POLL_DEADLINE_MIN: Duration = Duration::from_millis(500);
 const POLL_DEADLINE_MAX: Duration = Duration::from_secs(2);
@@ -42,14 +43,14 @@ const DEPTH_MAX: usize = 64;
 pub(super) enum Missed {
     /// No answer came, or none that is a head.
     Silent,
-    /// The node limits our rate.
+    /// The upstream limits our rate.
     Limited { retry_after: Option<Duration> },
 }
 
 /// Why a question has no result.
 pub(super) enum Refused {
-    /// The node answered with an error.
-    ByNode,
+    /// The upstream answered with an error.
+    ByUpstream,
     /// It did not answer.
     Missed(Missed),
 }
@@ -57,50 +58,51 @@ pub(super) enum Refused {
 impl From<Refused> for Missed {
     fn from(refused: Refused) -> Missed {
         match refused {
-            Refused::ByNode => Missed::Silent,
+            Refused::ByUpstream => Missed::Silent,
             Refused::Missed(missed) => missed,
         }
     }
 }
 
-/// The watcher's own connection to one node.
+/// The watcher's own connection to one upstream.
 pub(super) struct Line {
     pub(super) topology: Arc<Topology>,
     /// Its index in that configuration.
-    pub(super) node: usize,
-    /// Its place among the chain's nodes, under every configuration.
+    pub(super) upstream: usize,
+    /// Its place among the chain's upstreams, under every configuration.
     pub(super) place: usize,
     connection: Option<Connection>,
-    /// In place of it where the node has no HTTP address.
+    /// In place of it where the upstream has no HTTP address.
     trunk: Option<Rc<Trunk>>,
     next_id: u64,
-    /// Whether it was told that the node cannot be reached; told once for each outage.
+    /// Whether it was told that the upstream cannot be reached; told once for each outage.
     told: bool,
 }
 
 impl Line {
     pub(super) fn to(watched: &Watched, place: usize) -> Line {
         let topology = watched.topology();
-        let node = watched.node(&topology, place);
-        Line { topology, node, place, connection: None, trunk: None, next_id: 0, told: false }
+        let upstream = watched.upstream(&topology, place);
+        Line { topology, upstream, place, connection: None, trunk: None, next_id: 0, told: false }
     }
 
-    /// Continues under the configuration that holds now, over a new connection if the node's keys
-    /// have changed.
+    /// Continues under the configuration that holds now, over a new connection if the upstream's
+    /// keys have changed.
     pub(super) fn turn_to(&mut self, watched: &Watched) {
         let topology = watched.topology();
         if Arc::ptr_eq(&topology, &self.topology) {
             return;
         }
-        let node = watched.node(&topology, self.place);
-        let (before, after) = (&self.topology.nodes[self.node], &topology.nodes[node]);
+        let upstream = watched.upstream(&topology, self.place);
+        let (before, after) =
+            (&self.topology.upstreams[self.upstream], &topology.upstreams[upstream]);
         if !after.config.connects_like(&before.config) {
             self.connection = None;
             if let Some(trunk) = self.trunk.take() {
                 trunk.retire();
             }
         }
-        (self.topology, self.node) = (topology, node);
+        (self.topology, self.upstream) = (topology, upstream);
     }
 
     /// Asks for the head and, where it is wanted and known, the finalized height.
@@ -123,7 +125,7 @@ impl Line {
             let answer = self.ask("eth_getBlockByNumber", b"[\"finalized\",false]").await;
             finalized = match answer {
                 Ok(result) => header(family, &result).map(|(number, ..)| number),
-                Err(Refused::ByNode) => None,
+                Err(Refused::ByUpstream) => None,
                 Err(Refused::Missed(missed)) => return Err(missed),
             };
         }
@@ -165,7 +167,7 @@ impl Line {
 
     /// Keeps what a header says of its block's logs and transactions.
     fn remember(&self, hash: [u8; 32], raw: &[u8]) {
-        let chain = &self.topology.chains[self.topology.nodes[self.node].config.chain];
+        let chain = &self.topology.chains[self.topology.upstreams[self.upstream].config.chain];
         if chain.headers.read().has(&hash) {
             return;
         }
@@ -186,13 +188,13 @@ impl Line {
 
     /// Asks one question and gives the raw result.
     pub(super) async fn ask(&mut self, method: &str, params: &[u8]) -> Result<Vec<u8>, Refused> {
-        let chain = self.topology.nodes[self.node].config.chain;
+        let chain = self.topology.upstreams[self.upstream].config.chain;
         let interval = self.topology.config.chains[chain].poll_interval;
         let patience = interval * POLL_DEADLINE_INTERVALS;
         let deadline = Instant::now() + patience.clamp(POLL_DEADLINE_MIN, POLL_DEADLINE_MAX);
         let reused = self.connection.is_some() || self.trunk.is_some();
         match self.ask_once(method, params, deadline).await {
-            // An idle connection that was closed says nothing of the node.
+            // An idle connection that was closed says nothing of the upstream.
             Err(Refused::Missed(Missed::Silent)) if reused => {
                 self.ask_once(method, params, deadline).await
             }
@@ -206,7 +208,7 @@ impl Line {
         params: &[u8],
         deadline: Instant,
     ) -> Result<Vec<u8>, Refused> {
-        let over_http = self.topology.nodes[self.node].config.http().is_some();
+        let over_http = self.topology.upstreams[self.upstream].config.http().is_some();
         let (id, status, retry_after, body) = if over_http {
             let (id, answer) = self.exchange(method, params, deadline).await?;
             (id, answer.status, answer.retry_after, answer.body)
@@ -220,7 +222,10 @@ impl Line {
             Some(Outcome::Result(result)) if status == 200 => return Ok(result.to_vec()),
             Some(Outcome::Error { code, message, .. }) => {
                 let (code, broadcast) = (*code, false);
-                (Heard::Error { status, retry_after, code, message, broadcast }, Refused::ByNode)
+                (
+                    Heard::Error { status, retry_after, code, message, broadcast },
+                    Refused::ByUpstream,
+                )
             }
             _ => (Heard::Http { status, retry_after }, Refused::Missed(Missed::Silent)),
         };
@@ -239,11 +244,11 @@ impl Line {
         deadline: Instant,
     ) -> Result<(Decimal, HttpAnswer), Refused> {
         let topology = Arc::clone(&self.topology);
-        let node = &topology.nodes[self.node];
+        let upstream = &topology.upstreams[self.upstream];
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
-                let dialing = node.dial.connect(&node.config, Way::Http);
+                let dialing = upstream.dial.connect(&upstream.config, Way::Http);
                 Connection::new(self.connected(dialing, deadline).await?, known_heads())
             }
         };
@@ -251,14 +256,14 @@ impl Line {
         let id = Decimal::new(self.next_id);
         let mut body = Vec::with_capacity(128);
         write_call(&mut body, id.as_bytes(), method, Some(params));
-        let mut request = node.request_head.clone();
+        let mut request = upstream.request_head.clone();
         request.extend_from_slice(format!("{}\r\n\r\n", body.len()).as_bytes());
         request.extend_from_slice(&body);
         let answer = connection
             .exchange(&request, deadline, POLL_ANSWER_BYTES_MAX, &mut Hold::apart())
             .await
             .map_err(|_| Refused::Missed(Missed::Silent))?;
-        if answer.reusable && node.config.keep_alive {
+        if answer.reusable && upstream.config.keep_alive {
             self.connection = Some(connection);
         }
         Ok((id, answer))
@@ -272,15 +277,15 @@ impl Line {
     ) -> Result<(Decimal, Bytes), Refused> {
         let silent = || Refused::Missed(Missed::Silent);
         let topology = Arc::clone(&self.topology);
-        let node = &topology.nodes[self.node];
+        let upstream = &topology.upstreams[self.upstream];
         let trunk = match self.trunk.take().filter(|trunk| trunk.is_open()) {
             Some(trunk) => trunk,
             None => {
-                let dialing = multiplex::open(&node.dial, &node.config);
+                let dialing = multiplex::open(&upstream.dial, &upstream.config);
                 let (stream, websocket, read) = self.connected(dialing, deadline).await?;
                 let settings = trunk::Settings {
-                    answer_bytes_max: POLL_ANSWER_BYTES_MAX,
-                    ping_interval: node.config.ping_interval,
+                    response_bytes_max: POLL_ANSWER_BYTES_MAX,
+                    ping_interval: upstream.config.ping_interval,
                     notice: multiplex::ignored(),
                 };
                 let (trunk, driver) = Trunk::new(stream, websocket, read, settings);
@@ -313,8 +318,8 @@ impl Line {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.told, true) {
-                    let node = &self.topology.nodes[self.node];
-                    tracing::warn!(node = &*node.config.name, %error, "cannot connect to node");
+                    let upstream = &self.topology.upstreams[self.upstream];
+                    tracing::warn!(upstream = &*upstream.config.name, %error, "cannot connect to upstream");
                 }
                 Err(Refused::Missed(Missed::Silent))
             }
@@ -348,8 +353,8 @@ fn header(family: Family, raw: &[u8]) -> Option<(u64, [u8; 32], [u8; 32])> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: polls leave a connection that was made under other keys of the node. Method: a connection
-    //! in memory, configurations in text, no task.
+    //! Goal: polls leave a connection that was made under other keys of the upstream. Method: a
+    //! connection in memory, configurations in text, no task.
 
     use std::path::Path;
 
@@ -362,7 +367,7 @@ mod tests {
     use crate::upstream::watch::{OnEvent, Watch};
 
     fn config(keys: &str) -> Config {
-        let text = format!("[server]\nthreads = 1\n[[node]]\nurl = 'ws://a.local:1'\n{keys}\n");
+        let text = format!("[server]\nthreads = 1\n[[upstream]]\nurl = 'ws://a.local:1'\n{keys}\n");
         Config::from_text("test", &text, Path::new("/"), &|_| None)
             .unwrap_or_else(|errors| panic!("{errors}"))
     }

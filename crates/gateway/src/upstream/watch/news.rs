@@ -1,8 +1,8 @@
 //! Hears from a node itself that it has a new head, where it has a connection for that: then it is
 //! polled at once, and the served head turns with the block and not with the next poll.
 //!
-//! The node's word moves nothing by itself; what its poll shows is judged as ever. Should it tell
-//! nothing more, the polls go on at their interval, and the connection is opened anew.
+//! The upstream's word moves nothing by itself; what its poll shows is judged as ever. Should it
+//! tell nothing more, the polls go on at their interval, and the connection is opened anew.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,27 +14,27 @@ use tokio::time::Instant;
 use wire::family::Family;
 use wire::response::{Outcome, parse_response};
 
-use crate::config::node::Node;
+use crate::config::upstream::Upstream;
 use crate::upstream::dial::Dial;
 use crate::upstream::multiplex;
 use crate::upstream::trunk::{Settings, Trunk};
 use crate::upstream::watch::line::Line;
 
-/// A header with many members is some kB, and whatever else a node says is not longer.
+/// A header with many members is some kB, and whatever else an upstream says is not longer.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Nesting of what it says.
 const DEPTH_MAX: usize = 32;
-/// How long a node has to say that it will tell.
+/// How long an upstream has to say that it will tell.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// First and longest rest after a loss.
 const REST_MIN: Duration = Duration::from_millis(100);
 const REST_MAX: Duration = Duration::from_secs(30);
-/// How long a node is left alone that does not know what it is asked for.
+/// How long an upstream is left alone that does not know what it is asked for.
 const REFUSED_REST: Duration = Duration::from_secs(600);
-/// New heads that polls have shown since the node last told of one, after which it is doubted.
+/// New heads that polls have shown since the upstream last told of one, after which it is doubted.
 const UNTOLD_MAX: u32 = 3;
 
-/// What a node tells of itself; ends when it is dropped.
+/// What an upstream tells of itself; ends when it is dropped.
 pub(super) struct News {
     told: Rc<Told>,
     task: Option<AbortHandle>,
@@ -49,10 +49,10 @@ struct Told {
 }
 
 impl News {
-    /// Listens to the node of a line, if it can tell anything.
+    /// Listens to the upstream of a line, if it can tell anything.
     pub(super) fn of(line: &Line, family: Family) -> News {
         let told = Rc::<Told>::default();
-        let own = &line.topology.nodes[line.node];
+        let own = &line.topology.upstreams[line.upstream];
         let method = match family {
             Family::Ethereum => "eth_subscribe",
             Family::Harmony => "hmy_subscribe",
@@ -61,12 +61,12 @@ impl News {
         if own.config.multiplexed().is_none() {
             return News { told, task: None };
         }
-        let (dial, node) = (own.dial.clone(), own.config.clone());
-        let task = tokio::task::spawn_local(hear(dial, node, method, Rc::clone(&told)));
+        let (dial, upstream) = (own.dial.clone(), own.config.clone());
+        let task = tokio::task::spawn_local(hear(dial, upstream, method, Rc::clone(&told)));
         News { told, task: Some(task.abort_handle()) }
     }
 
-    /// Waits until the node tells of a new head.
+    /// Waits until the upstream tells of a new head.
     pub(super) async fn head(&self) {
         self.told.head.notified().await;
     }
@@ -91,13 +91,13 @@ impl Drop for News {
 }
 
 /// Listens, again and again.
-async fn hear(dial: Dial, node: Node, method: &'static str, told: Rc<Told>) {
+async fn hear(dial: Dial, upstream: Upstream, method: &'static str, told: Rc<Told>) {
     let mut rest = REST_MIN;
     loop {
         let began = Instant::now();
-        let refused = hear_once(&dial, &node, method, &told).await == Some(Refused);
+        let refused = hear_once(&dial, &upstream, method, &told).await == Some(Refused);
         if refused {
-            tracing::debug!(node = &*node.name, "a node does not tell of its heads");
+            tracing::debug!(upstream = &*upstream.name, "an upstream does not tell of its heads");
         } else if began.elapsed() > REST_MAX {
             rest = REST_MIN;
         }
@@ -106,17 +106,22 @@ async fn hear(dial: Dial, node: Node, method: &'static str, told: Rc<Told>) {
     }
 }
 
-/// The node does not know what it was asked for.
+/// The upstream does not know what it was asked for.
 #[derive(Debug, PartialEq, Eq)]
 struct Refused;
 
-/// Listens until the connection is lost, or the node tells nothing more.
-async fn hear_once(dial: &Dial, node: &Node, method: &str, told: &Rc<Told>) -> Option<Refused> {
-    let (stream, websocket, read) = multiplex::open(dial, node).await.ok()?;
+/// Listens until the connection is lost, or the upstream tells nothing more.
+async fn hear_once(
+    dial: &Dial,
+    upstream: &Upstream,
+    method: &str,
+    told: &Rc<Told>,
+) -> Option<Refused> {
+    let (stream, websocket, read) = multiplex::open(dial, upstream).await.ok()?;
     let teller = Rc::clone(told);
     let settings = Settings {
-        answer_bytes_max: MESSAGE_BYTES_MAX,
-        ping_interval: node.ping_interval,
+        response_bytes_max: MESSAGE_BYTES_MAX,
+        ping_interval: upstream.ping_interval,
         notice: Rc::new(move |_| {
             teller.untold.set(0);
             teller.head.notify_one();

@@ -1,5 +1,5 @@
-//! Goal: what was seen of a node is never taken for another one's, however reloads follow each other.
-//! Method: configurations without sockets; no task that asks a node ever runs.
+//! Goal: what was seen of an upstream is never taken for another one's, however reloads follow each
+//! other. Method: configurations without sockets; no task that asks an upstream ever runs.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use crate::config::Config;
 use crate::metrics::thread::{Counters, Labels};
 use crate::policy::heads::{ChainView, Head};
 
-fn config(nodes: &[&str]) -> Config {
-    let node =
-        |name: &&str| format!("[[node]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n");
-    let nodes: String = nodes.iter().map(node).collect();
-    let text = format!("[server]\nthreads = 1\n{nodes}");
+fn config(upstreams: &[&str]) -> Config {
+    let upstream =
+        |name: &&str| format!("[[upstream]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n");
+    let upstreams: String = upstreams.iter().map(upstream).collect();
+    let text = format!("[server]\nthreads = 1\n{upstreams}");
     Config::from_text("test", &text, Path::new("/"), &|_| None)
         .unwrap_or_else(|faults| panic!("{faults}"))
 }
@@ -23,14 +23,14 @@ fn counters(config: &Config) -> [Arc<Counters>; 1] {
     [Arc::new(Counters::new(&Labels::of(config)))]
 }
 
-fn start(nodes: &[&str]) -> Arc<Topology> {
-    let config = Arc::new(config(nodes));
+fn start(upstreams: &[&str]) -> Arc<Topology> {
+    let config = Arc::new(config(upstreams));
     let counters = counters(&config);
     Topology::new(config, &counters, Vec::new())
 }
 
-fn reload(before: &Topology, nodes: &[&str]) -> Arc<Topology> {
-    let config = Arc::new(config(nodes));
+fn reload(before: &Topology, upstreams: &[&str]) -> Arc<Topology> {
+    let config = Arc::new(config(upstreams));
     let counters = counters(&config);
     before.reload(config, &counters)
 }
@@ -40,17 +40,17 @@ fn no_event() -> OnEvent {
 }
 
 #[tokio::test]
-async fn a_node_that_takes_a_place_is_not_taken_for_the_one_before() {
+async fn an_upstream_that_takes_a_place_is_not_taken_for_the_one_before() {
     let a = start(&["a"]);
     let b = reload(&a, &["b"]);
     let c = reload(&b, &["c"]);
-    assert_eq!((a.nodes[0].place, c.nodes[0].place), (0, 0), "nothing is tested");
+    assert_eq!((a.upstreams[0].place, c.upstreams[0].place), (0, 0), "nothing is tested");
     let tasks = LocalSet::new();
     let _here = tasks.enter();
     let mut watch = Watch::default();
     watch.follow(&a, &no_event());
-    let seen = NodeView {
-        mark: a.nodes[0].mark,
+    let seen = UpstreamView {
+        mark: a.upstreams[0].mark,
         head: Some(9),
         live: true,
         consistent: true,
@@ -59,24 +59,24 @@ async fn a_node_that_takes_a_place_is_not_taken_for_the_one_before() {
     };
     let mut view = ChainView::default();
     view.head = Some(Head { number: 9, hash: [1; 32] });
-    view.nodes = vec![seen];
+    view.upstreams = vec![seen];
     a.chains[0].publish(view, Duration::ZERO);
     let state = Arc::clone(&a.chains[0]);
-    assert_eq!(a.nodes[0].seen(&state.view.load()), Some(seen));
+    assert_eq!(a.upstreams[0].seen(&state.view.load()), Some(seen));
     // It is told of the last of two reloads only.
     watch.follow(&c, &no_event());
-    assert_eq!(c.nodes[0].seen(&state.view.load()), None);
-    // And so it stays when the new node is heard of.
+    assert_eq!(c.upstreams[0].seen(&state.view.load()), None);
+    // And so it stays when the new upstream is heard of.
     let tracker = &watch.chains[0].tracker;
     let heard = HeadSeen { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
     let step = tracker.borrow_mut().observe(0, Duration::ZERO, heard);
     watch.chains[0].apply(step);
-    let known = c.nodes[0].seen(&state.view.load()).and_then(|seen| seen.head);
+    let known = c.upstreams[0].seen(&state.view.load()).and_then(|seen| seen.head);
     assert_eq!(known, Some(7));
 }
 
 #[tokio::test]
-async fn calls_under_way_at_a_node_that_is_gone_still_look_it_up() {
+async fn calls_under_way_at_an_upstream_that_is_gone_still_look_it_up() {
     let a = start(&["a", "b"]);
     let c = reload(&a, &["a", "c"]);
     let tasks = LocalSet::new();
@@ -91,7 +91,8 @@ async fn calls_under_way_at_a_node_that_is_gone_still_look_it_up() {
     }
     watch.follow(&c, &no_event());
     let view = state.view.load();
-    let heads = [&a.nodes[0], &a.nodes[1], &c.nodes[0]].map(|node| node.seen(&view).unwrap().head);
+    let heads = [&a.upstreams[0], &a.upstreams[1], &c.upstreams[0]]
+        .map(|upstream| upstream.seen(&view).unwrap().head);
     assert_eq!(heads, [Some(7); 3]);
-    assert_eq!(c.nodes[1].seen(&view).and_then(|seen| seen.head), None, "it was never seen");
+    assert_eq!(c.upstreams[1].seen(&view).and_then(|seen| seen.head), None, "it was never seen");
 }

@@ -167,7 +167,7 @@ fn answers_larger_than_the_usual_window() {
 fn answers_longer_than_all_windows() {
     let server = Server2::new(|_| Deed::Answer(200, 9 << 20));
     let mut plan = server.plan(8);
-    plan.target.answer_bytes_max = 64 << 20;
+    plan.target.response_bytes_max = 64 << 20;
     plan.scenarios[0].workers_max = 4;
     (plan.scenarios[0].stages[0].from, plan.scenarios[0].stages[0].to) = (4.0, 4.0);
     let ran = run(plan, &server.plain);

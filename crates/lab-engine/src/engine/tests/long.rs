@@ -26,7 +26,7 @@ fn server(member: String) -> Server {
 /// Asks for `logs`, one after the other.
 fn greedy(server: &Server, iterations: u64) -> Plan {
     let mut plan = plan(server, iterations);
-    plan.target.answer_bytes_max = 64 << 20;
+    plan.target.response_bytes_max = 64 << 20;
     plan.methods.push("logs".into());
     let template = Template { method: 1, params: Vec::new() };
     let steps = vec![Step::Choose(vec![Weighted { weight: 1.0, template }])];

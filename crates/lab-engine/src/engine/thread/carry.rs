@@ -206,7 +206,7 @@ impl<W: World> EngineThread<W> {
                 if at.sample.is_some() {
                     exchange.keep();
                 }
-                let _nothing = exchange.advance(waker, self.answer_bytes_max);
+                let _nothing = exchange.advance(waker, self.response_bytes_max);
                 carriers.exchanges[worker as usize] = Some((carrier, exchange));
             }
             _ => {
@@ -288,7 +288,7 @@ impl<W: World> EngineThread<W> {
         let Some(carriers) = &mut self.carriers else { return };
         let waker = &carriers.wakers[worker as usize];
         let Some((_, exchange)) = &mut carriers.exchanges[worker as usize] else { return };
-        let progress = exchange.advance(waker, self.answer_bytes_max);
+        let progress = exchange.advance(waker, self.response_bytes_max);
         let class = match progress {
             Progress::More => return,
             Progress::Broken => Some(Class::Reset),

@@ -86,7 +86,7 @@ impl<W: World> EngineThread<W> {
         let Some(connection) = &mut at.connection else { return true };
         // Judging the last piece of a long answer is no part of its time.
         let came = connection.reader.is_long().then(|| self.clock.read());
-        match connection.reader.feed(bytes, self.answer_bytes_max) {
+        match connection.reader.feed(bytes, self.response_bytes_max) {
             Read::More => {
                 if came.is_some() {
                     self.clock.read();

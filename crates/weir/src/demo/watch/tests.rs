@@ -13,7 +13,7 @@ fn chain(states: [&str; 3], readmissions: u64, reorgs: u64) -> Chain {
     };
     let mut nodes: Vec<_> = states.into_iter().map(node).collect();
     nodes[2].readmissions = readmissions;
-    Chain { head: None, reorgs, reorg_depth_max: 0, nodes }
+    Chain { head: None, reorgs, reorg_depth_max: 0, upstreams: nodes }
 }
 
 #[test]

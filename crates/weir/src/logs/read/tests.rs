@@ -57,7 +57,7 @@ fn formats_that_cannot_be_read_are_refused() {
 /// The lines are those of the gateway's tests, `crates/gateway/src/see/access_log/record/tests.rs`.
 #[test]
 fn lines_of_the_gateway_are_read() {
-    let json = r#"{"time":"2026-11-21T22:04:05.123000Z","client":"10.0.0.1","key":"alice","host":"rpc.example","verb":"POST","path":"/","chain":"eth","method":"eth_call","cache":"miss","node":"a","user_agent":"curl/8","status":200,"calls":1,"bytes_in":70,"bytes_out":40,"request_time":0.001500,"upstream_time":0.001400}"#;
+    let json = r#"{"time":"2026-11-21T22:04:05.123000Z","client":"10.0.0.1","key":"alice","host":"rpc.example","verb":"POST","path":"/","chain":"eth","method":"eth_call","cache":"miss","upstream":"a","user_agent":"curl/8","status":200,"calls":1,"bytes_in":70,"bytes_out":40,"request_time":0.001500,"upstream_time":0.001400}"#;
     let combined = r#"10.0.0.1 - alice [21/Nov/2026:22:04:05 +0000] "POST / HTTP/1.1" 200 40 "curl/8" "curl/8""#;
     let own = "1795298645.123|10.0.0.1|alice|eth_call|200|0.002";
     let own_format = "$msec|$remote_addr|$key|$rpc_method|$status|$request_time";

@@ -42,12 +42,12 @@ fn no_output_holds_a_secret() {
              [[key]]\nname = \"alice\"\nsecret = \"{}\"\n\
              [[key]]\nname = \"old\"\nsecret = \"{}\"\nexpires = \"2020-01-01T00:00:00Z\"\n\
              [[jwt]]\nname = \"us\"\nsecret = \"{secret}\"\n\
-             [[node]]\nname = \"good\"\nurl = \"http://user:{MARK}pass@{}/v3/{MARK}0123456789012345678901234567890?key={MARK}-query\"\n\
+             [[upstream]]\nname = \"good\"\nurl = \"http://user:{MARK}pass@{}/v3/{MARK}0123456789012345678901234567890?key={MARK}-query\"\n\
              headers = {{ x-plain = \"{MARK}-header\" }}\n\
-             [[node]]\nname = \"token\"\nurl = \"http://{}/\"\n\
+             [[upstream]]\nname = \"token\"\nurl = \"http://{}/\"\n\
              headers = {{ authorization = \"Bearer {MARK}-node-token\" }}\n\
-             [[node]]\nname = \"dead\"\nurl = \"http://{MARK}user@127.0.0.1:1/{MARK}0123456789012345678901234567890\"\n\
-             [[node]]\nname = \"https\"\nurl = \"https://{MARK}user@{}/{MARK}0123456789012345678901234567890\"\n",
+             [[upstream]]\nname = \"dead\"\nurl = \"http://{MARK}user@127.0.0.1:1/{MARK}0123456789012345678901234567890\"\n\
+             [[upstream]]\nname = \"https\"\nurl = \"https://{MARK}user@{}/{MARK}0123456789012345678901234567890\"\n",
             keys_file.display(),
             log.display(),
             key("alice"),

@@ -8,7 +8,7 @@ use test_support::running::Weir;
 use test_support::wait::pause;
 
 /// Times short enough to wait for, long enough for a busy machine to be on time itself.
-const SHORT_TIMES: &str = "[front]
+const SHORT_TIMES: &str = "[downstream]
     header_timeout = \"600ms\"
     body_timeout = \"600ms\"
     idle_timeout = \"600ms\"";
@@ -323,7 +323,7 @@ fn large() -> Vec<u8> {
 
 #[test]
 fn a_client_that_does_not_take_its_answer_is_left() {
-    let (_node, mut gateway) = gateway("[front]\nwrite_timeout = \"600ms\"");
+    let (_node, mut gateway) = gateway("[downstream]\nwrite_timeout = \"600ms\"");
     let mut idle = Client::with_little_room(&gateway.address);
     idle.send(&large());
     pause(SHORT * 4); // Sleeps: the client reads nothing for longer than it may.

@@ -84,7 +84,8 @@ fn flood(address: &str, first: &[u8], mut part: impl FnMut(u32) -> Vec<u8>) -> E
 
 #[test]
 fn floods_of_http2_frames_are_cut_or_held() {
-    let (_node, mut gateway) = gateway("[front]\nbody_timeout = \"1s\"\nwrite_timeout = \"1s\"");
+    let (_node, mut gateway) =
+        gateway("[downstream]\nbody_timeout = \"1s\"\nwrite_timeout = \"1s\"");
     assert_eq!(told(&Client::connect(&gateway.address).call("/", CALL.as_bytes())), RIGHT);
     let before = gateway.memory().0;
     let hello = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();

@@ -50,7 +50,7 @@ async fn connect(
 
 #[test]
 fn a_stream_that_is_not_read_ends_its_connection_and_a_slow_one_does_not() {
-    let (_node, mut gateway) = gateway("[front]\nwrite_timeout = \"2s\"");
+    let (_node, mut gateway) = gateway("[downstream]\nwrite_timeout = \"2s\"");
     let address = gateway.address.clone();
     let large = || {
         let call = |id: u32| {
@@ -117,7 +117,7 @@ fn http2_requests_meet_the_same_limits() {
         [chain.ethereum]
         paths = ["/", "/eth"]
         default = false
-        [[node]]
+        [[upstream]]
         url = "{}"
         "#,
             node.url()

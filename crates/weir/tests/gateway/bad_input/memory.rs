@@ -45,13 +45,13 @@ fn gateway() -> (Running, [Wicked; 2], Running) {
     });
     let gateway = Weir::serve()
         .config(&format!(
-            "[server]\nthreads = 2\nmemory_max = \"{BUDGET}B\"\n[front]\nconnections_max = 100000\n\
+            "[server]\nthreads = 2\nmemory_max = \"{BUDGET}B\"\n[downstream]\nconnections_max = 100000\n\
          write_timeout = \"2m\"\nbody_timeout = \"2m\"\nidle_timeout = \"2m\"\n[cache]\n\
          bytes_max = \"8MiB\"\n\
          [chain.long]\npaths = [\"/long\"]\n[chain.endless]\npaths = [\"/endless\"]\n\
          [chain.honest]\npaths = [\"/\"]\ndefault = true\n\
-         [[node]]\nchain = \"long\"\nurl = \"{}\"\n[[node]]\nchain = \"endless\"\nurl = \"{}\"\n\
-         [[node]]\nchain = \"honest\"\nurl = \"{}\"\n",
+         [[upstream]]\nchain = \"long\"\nurl = \"{}\"\n[[upstream]]\nchain = \"endless\"\nurl = \"{}\"\n\
+         [[upstream]]\nchain = \"honest\"\nurl = \"{}\"\n",
             long.url,
             endless.url,
             honest.url()

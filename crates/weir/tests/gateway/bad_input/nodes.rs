@@ -178,7 +178,7 @@ fn coded(coding: &str) -> Vec<u8> {
 
 /// A gateway in front of these nodes, in turn, which no failure takes out.
 fn gateway(nodes: &[&str]) -> Running {
-    let nodes = nodes.iter().map(|url| format!("[[node]]\nurl = \"{url}\"\n"));
+    let nodes = nodes.iter().map(|url| format!("[[upstream]]\nurl = \"{url}\"\n"));
     Weir::serve()
         .config(&format!(
             r#"
@@ -189,7 +189,7 @@ fn gateway(nodes: &[&str]) -> Running {
         attempt_deadline = "400ms"
         deadline = "5s"
         retry_rate_min = 1000
-        answer_bytes_max = "1MiB"
+        response_bytes_max = "1MiB"
         [health]
         failures_max = 1000
         window_calls_min = 1000000

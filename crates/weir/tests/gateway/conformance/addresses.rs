@@ -72,7 +72,7 @@ pub(super) const GROUPS: [Group; 10] = [
     ),
 ];
 
-const TRUSTED: &str = "[front]\ntrusted_proxies = [\"127.0.0.1/32\", \"10.0.1.0/24\", \"2001:db8::/32\"]\n\
+const TRUSTED: &str = "[downstream]\ntrusted_proxies = [\"127.0.0.1/32\", \"10.0.1.0/24\", \"2001:db8::/32\"]\n\
                        client_address = \"x-forwarded-for\"\n";
 
 fn served(node: &SimNode, folder: &std::path::Path, more: &str) -> Served {

@@ -15,7 +15,7 @@ use test_support::raw::Client;
 use test_support::running::{Running, Weir};
 
 /// Times short enough to wait for.
-const SHORT_TIMES: &str = "[front]
+const SHORT_TIMES: &str = "[downstream]
     header_timeout = \"600ms\"
     body_timeout = \"600ms\"
     idle_timeout = \"600ms\"
@@ -142,7 +142,7 @@ impl Said {
 fn gateway() -> (Running, Running) {
     let node = Weir::node().start();
     let url = node.url();
-    let text = format!("[server]\nthreads = 1\n[[node]]\nurl = \"{url}\"\n{SHORT_TIMES}");
+    let text = format!("[server]\nthreads = 1\n[[upstream]]\nurl = \"{url}\"\n{SHORT_TIMES}");
     (node, Weir::serve().config(&text).start())
 }
 
@@ -367,7 +367,7 @@ fn who_asks_now_and_then_or_waits_long_stays() {
     let node = Weir::node().args(&["--latency", "1500ms"]).start();
     let url = node.url();
     let gateway =
-        Weir::serve().config(&format!("[[node]]\nurl = \"{url}\"\n{SHORT_TIMES}")).start();
+        Weir::serve().config(&format!("[[upstream]]\nurl = \"{url}\"\n{SHORT_TIMES}")).start();
     let mut framed = Framed::begin(&gateway.address);
     let read = br#"{"id":1,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","0x1"]}"#;
     for (turn, call) in [CALL, CALL, CALL, CALL, CALL, read].into_iter().enumerate() {

@@ -63,7 +63,7 @@ const CALL: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":
 fn gateway(more: &str) -> (Running, Running) {
     let node = Weir::node().start();
     let gateway =
-        Weir::serve().config(&format!("[[node]]\nurl = \"{}\"\n{more}", node.url())).start();
+        Weir::serve().config(&format!("[[upstream]]\nurl = \"{}\"\n{more}", node.url())).start();
     (node, gateway)
 }
 
@@ -216,7 +216,7 @@ fn whole_requests_of_unetworking() {
     assert_eq!(cases.len(), GROUPS[1].scenarios);
     run(&mut gateway, &cases);
 
-    let (_node, mut lenient) = self::gateway("[front]\ncontent_type = \"lenient\"");
+    let (_node, mut lenient) = self::gateway("[downstream]\ncontent_type = \"lenient\"");
     // Whatever its type, it is no call: the answer is 200 with a JSON-RPC error, as the suite wants.
     let bytes = "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\nhello";
     run(&mut lenient, &[case("a body of five bytes", bytes, &[200], Open)]);

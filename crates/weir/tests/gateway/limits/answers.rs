@@ -172,7 +172,7 @@ fn a_call_may_cost_its_weight() {
 fn a_client_has_so_many_connections() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
-    let served = served(&node, "[front]\nconnections_per_client_max = 2\n");
+    let served = served(&node, "[downstream]\nconnections_per_client_max = 2\n");
     let mut first = served.client();
     let mut second = served.client();
     for client in [&mut first, &mut second] {

@@ -197,7 +197,7 @@ fn a_reload_leaves_places_and_queue_as_they_are() {
     wait_until("it waits", || of_group(&served, "queued") == 1);
     let text = format!(
         "{}[overload]\nin_flight_min = 1\nin_flight_max = 1\nhigh_tiers = [\"gold\"]\n\
-         [cache]\nenabled = false\n[front]\nbatch_calls_max = 7\n[access]\nrequired = false\n\
+         [cache]\nenabled = false\n[downstream]\nbatch_calls_max = 7\n[access]\nrequired = false\n\
          [[key]]\nname = \"paid\"\nsecret = \"0123456789abcdef\"\ntier = \"gold\"\n{}",
         polled_once(""),
         node.entry("")

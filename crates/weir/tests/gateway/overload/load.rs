@@ -68,7 +68,7 @@ fn see(overload: &str) -> Seen {
     let node = Weir::node().args(&["--capacity", "8:10ms", "--block-time", "1h"]).start();
     let mut gateway = Weir::serve()
         .config(&format!(
-            "[[node]]\nurl = \"{}\"\nconnections_max = 1000\n\
+            "[[upstream]]\nurl = \"{}\"\nconnections_max = 1000\n\
          [cache]\nenabled = false\ncoalesce = false\n\
          [overload]\nhigh_tiers = [\"gold\"]\n{overload}\n\
          [access]\nrequired = false\n\

@@ -190,7 +190,7 @@ fn large_answers_come_whole_and_too_large_ones_are_refused() {
         assert_eq!(result(&ask(&mut served.client(), method, params)), theirs);
     }
     drop(served);
-    let call = "[call]\nanswer_bytes_max = \"100KiB\"\n";
+    let call = "[call]\nresponse_bytes_max = \"100KiB\"\n";
     let entry = provider.entry("node", "http2 = true");
     let served = Served::start(&format!("{}{UNCACHED}{call}{entry}", polled_once("")));
     served.wait_for_candidates(&["node"]);

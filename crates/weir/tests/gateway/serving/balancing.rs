@@ -168,7 +168,7 @@ fn heavy_methods_go_to_the_archive_alone() {
     let [full, archive] = scene.nodes(["full", "archive"]);
     let served = Served::start(&format!(
         "{UNCACHED}[call]\nbalance = \"weighted\"\n{}{}{}\
-         [[group]]\nname = \"heavy\"\nnodes = [\"archive\"]\n\
+         [[group]]\nname = \"heavy\"\nupstreams = [\"archive\"]\n\
          methods = [\"eth_getLogs\", \"debug_*\"]\n",
         polled_once(""),
         full.entry(""),

@@ -50,7 +50,7 @@ fn fifty_equal_calls_reach_the_node_once() {
     let before = node.calls();
     let told = all_at_once(&served, &account(1, "0x10"));
     assert_eq!(node.calls(), before + 1);
-    assert_eq!(marks(&told), BTreeMap::from([("join", CLIENTS - 1), ("miss", 1)]));
+    assert_eq!(marks(&told), BTreeMap::from([("coalesced", CLIENTS - 1), ("miss", 1)]));
     assert!(told.iter().all(|one| (one.1, &one.2) == (200, &told[0].2)), "{told:?}");
     // The gauge is renewed once a second.
     wait_until("nothing is left of it", || served.count("/totals/flights") == 0);
@@ -83,7 +83,7 @@ fn a_leader_that_leaves_harms_no_follower() {
     wait_until("the follower has joined", || served.count("/totals/requests") == 2);
     drop(leader);
     let answer = follower.answer().unwrap();
-    assert_eq!(mark(&answer), "join");
+    assert_eq!(mark(&answer), "coalesced");
     assert_eq!(node.calls(), before + 1);
     assert_eq!(result(&answer), node.result(READ, &params));
     // What came of it was kept although nobody was left who had begun it.

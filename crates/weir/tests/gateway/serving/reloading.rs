@@ -73,7 +73,7 @@ fn entries_outlive_a_reload_and_name_their_node() {
     served.reload(&text(&[&second], &polled_once("")));
     let orphaned = ask(&mut client, READ, &params);
     assert_eq!((mark(&orphaned), result(&orphaned)), ("hit", result(&answer)));
-    assert_eq!(orphaned.header("x-weir-node"), None, "who gave it is not known any more");
+    assert_eq!(orphaned.header("x-weir-upstream"), None, "who gave it is not known any more");
 }
 
 #[test]
@@ -104,13 +104,13 @@ fn a_request_ends_under_the_configuration_that_it_began_with() {
     let mut client = served.client();
     send(&mut client, READ, &account(1, "latest"));
     wait_until("the call is at the node", || served.count("/totals/in_flight") == 1);
-    served.reload(&text(&[&quick], &format!("[front]\nanswer_headers = false\n{more}")));
+    served.reload(&text(&[&quick], &format!("[downstream]\nanswer_headers = false\n{more}")));
     let answer = client.answer().unwrap();
     result(&answer);
     assert_eq!(by(&answer), "slow", "both the node and the headers are those of before");
     let next = ask(&mut client, READ, &account(1, "latest"));
     result(&next);
-    assert_eq!(next.header("x-weir-node"), None);
+    assert_eq!(next.header("x-weir-upstream"), None);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn counts_never_fall() {
         "weir_requests_total",
         "weir_connections_accepted_total",
         "weir_calls_total{chain=\"sim\",method=\"eth_getBalance\",cache=\"bypass\"}",
-        "weir_node_attempts_total{chain=\"sim\",node=\"a\",outcome=\"ok\"}",
+        "weir_upstream_attempts_total{chain=\"sim\",upstream=\"a\",outcome=\"ok\"}",
         "weir_call_duration_seconds_count{chain=\"sim\",method=\"eth_getBalance\"}",
         "weir_reloads_total{outcome=\"applied\"}",
     ];

@@ -33,7 +33,7 @@ pub(super) fn metric(served: &Served, name: &str) -> f64 {
 }
 
 pub(super) fn away(served: &Served, zone: &str) -> f64 {
-    metric(served, &format!("weir_zone_away_threads{{zone=\"{zone}\"}}"))
+    metric(served, &format!("weir_limit_redis_fallback_threads{{zone=\"{zone}\"}}"))
 }
 
 /// When calls were let through, and when refused.

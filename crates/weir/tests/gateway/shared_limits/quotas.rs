@@ -87,7 +87,7 @@ fn two_gateways_count_together_and_redis_is_told_again_what_it_forgets() {
     );
     let folders = [(); 2].map(|()| TempDir::new().unwrap());
     let [first, second] = [0, 1].map(|at| served(&node, folders[at].path(), 20, &more));
-    let heard = |served: &Served| metric(served, "weir_quota_alone") == 0.0;
+    let heard = |served: &Served| metric(served, "weir_quota_local_only") == 0.0;
     wait_until("both hear", || heard(&first) && heard(&second));
     for _ in 0..12 {
         assert_eq!(ask(&first, &call()).status, 200);

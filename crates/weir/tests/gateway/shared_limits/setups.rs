@@ -12,7 +12,7 @@ const CALL: &str = "eth_blockNumber";
 /// A zone by a header of which a call passes per minute, and 5 more.
 fn limits(redis: &str) -> String {
     format!(
-        "[redis]\n{redis}answers = false\ngateways = 2\nbackoff = \"100ms\"\n\
+        "[redis]\n{redis}responses = false\ngateways = 2\nbackoff = \"100ms\"\n\
          [zone.tenants]\nkey = [\"header:x-tenant\"]\nrate = \"1r/m\"\nshared = true\n\
          [[limit]]\nzone = \"tenants\"\nburst = 5\nnodelay = true\n"
     )

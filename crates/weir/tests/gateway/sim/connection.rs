@@ -21,7 +21,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// The value of `x-weir-cache`, for the report of a finding.
     pub(crate) cache: String,
-    /// The value of `x-weir-node`, for the same.
+    /// The value of `x-weir-upstream`, for the same.
     pub(crate) node: String,
     pub(crate) body: Vec<u8>,
 }
@@ -71,7 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         let body = self.read.drain(..length).collect();
         let word = |name| header(name).unwrap_or("-").to_owned();
-        Ok(Answer { status, cache: word("x-weir-cache"), node: word("x-weir-node"), body })
+        Ok(Answer { status, cache: word("x-weir-cache"), node: word("x-weir-upstream"), body })
     }
 
     async fn fill(&mut self) -> Result<()> {

@@ -317,7 +317,7 @@ impl Court {
 
 /// When a call began that others have joined: perhaps before the one that is judged was sent.
 fn begun_at(sent: &Sent, answer: &Answer) -> Instant {
-    let joined = answer.cache.contains("join");
+    let joined = answer.cache.contains("coalesced");
     let before = if joined { CALL_DEADLINE } else { Duration::ZERO };
     sent.at.checked_sub(before).unwrap_or(sent.at)
 }

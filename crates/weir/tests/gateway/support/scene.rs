@@ -132,7 +132,7 @@ impl SimNode {
 
 /// A node's lines in a configuration.
 pub(crate) fn entry(name: &str, url: &str, more: &str) -> String {
-    format!("[[node]]\nname = \"{name}\"\nurl = \"{url}\"\n{more}\n")
+    format!("[[upstream]]\nname = \"{name}\"\nurl = \"{url}\"\n{more}\n")
 }
 
 /// What stands under `[server]` unless a test is about that: connections that idle when a test ends
@@ -324,5 +324,5 @@ pub(crate) fn mark(answer: &Answer) -> &str {
 
 /// The node that the answer names.
 pub(crate) fn by(answer: &Answer) -> &str {
-    answer.header("x-weir-node").unwrap()
+    answer.header("x-weir-upstream").unwrap()
 }

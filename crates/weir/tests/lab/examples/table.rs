@@ -51,11 +51,11 @@ const BUILDS: &str = "builds the program or measures for minutes; cargo xtask ch
 const POSTGRES: &str = "needs a PostgreSQL server; tests/index/postgres.rs runs the same commands";
 
 const WEIR_TOML: &str = r#"cat > weir.toml <<'EOF'
-[[node]]
+[[upstream]]
 name = "one"
 url = "http://127.0.0.1:8545"
 
-[[node]]
+[[upstream]]
 name = "two"
 url = "http://127.0.0.1:8546"
 
@@ -68,7 +68,7 @@ zone = "clients"
 methods = ["eth_getLogs"]
 EOF"#;
 const INDEX_TOML: &str = r#"cat > index.toml <<'EOF'
-[[node]]
+[[upstream]]
 url = "http://127.0.0.1:8545"
 
 [index]
@@ -521,7 +521,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     (
         "curl -si http://127.0.0.1:8645 -H 'content-type: application/json' -d '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"eth_getBlockByNumber\",\"params\":[\"0x10\",false]}'",
         &[],
-        Ends(&[0], &["x-weir-cache: miss", "x-weir-node: ", "\"number\":\"0x10\""]),
+        Ends(&[0], &["x-weir-cache: miss", "x-weir-upstream: ", "\"number\":\"0x10\""]),
     ),
     (
         "curl -si http://127.0.0.1:8645 -H 'content-type: application/json' -d '{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"eth_getBlockByNumber\",\"params\":[\"0x10\",false]}' | grep x-weir",

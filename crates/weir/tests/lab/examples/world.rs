@@ -147,7 +147,7 @@ impl World {
 
         let url = self.node.url();
         let gateway = format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"off\"\n\n[[node]]\nname = \"one\"\nurl = \"{url}\"\n"
+            "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"off\"\n\n[[upstream]]\nname = \"one\"\nurl = \"{url}\"\n"
         );
         write("gateway.toml", &gateway);
         write("new.toml", &gateway.replace("\"one\"", "\"two\""));
@@ -266,7 +266,7 @@ fn sealed(node: &str, folder: &Path) -> String {
     format!(
         "[server]\nlisten = \"off\"\nlisten_tls = \"127.0.0.1:0\"\n\
          [[certificate]]\nchain_file = \"{}\"\nkey_file = \"{}\"\n\
-         [[node]]\nname = \"one\"\nurl = \"{node}\"\n",
+         [[upstream]]\nname = \"one\"\nurl = \"{node}\"\n",
         path(&chain),
         path(&key),
     )

@@ -1,5 +1,5 @@
-//! Goal: whatever a stream takes at a time, frames arrive whole and in order, and what is given up is
-//! never a part of one. Method: a stream that takes as many bytes as it is told to.
+//! Goal: whatever a stream takes at a time, frames arrive whole and in order, and what is given up
+//! is never a part of one. Method: a stream that takes as many bytes as it is told to.
 
 use std::task::Waker;
 

@@ -1,6 +1,6 @@
 //! Goal: frames are read as RFC 6455 says, whatever the cuts between reads, and nothing else is.
-//! Method: the examples of RFC 6455, 5.7, and the situations that the Autobahn test suite tries (its
-//! groups 1 to 7 and 9), each fed whole and in pieces of every small size.
+//! Method: the examples of RFC 6455, 5.7, and the situations that the Autobahn test suite tries
+//! (its groups 1 to 7 and 9), each fed whole and in pieces of every small size.
 
 use super::*;
 

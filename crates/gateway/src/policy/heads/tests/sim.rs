@@ -1,6 +1,7 @@
-//! Goal: with at most one faulty node of three, the served head is always a true one, goes back only
-//! for a true reorg, and marks cover whatever was read from any node. Method: seeded runs of a chain
-//! that grows and reorganises under nodes which follow it late, freeze, lie, or fork for themselves.
+//! Goal: with at most one faulty upstream of three, the served head is always a true one, goes back
+//! only for a true reorg, and marks cover whatever was read from any upstream. Method: seeded runs
+//! of a chain that grows and reorganises under upstreams which follow it late, freeze, lie, or fork
+//! for themselves.
 
 use super::*;
 
@@ -27,9 +28,9 @@ impl Random {
     }
 }
 
-/// A value that a client read from a node about a height, and what must be known to judge it.
+/// A value that a client read from an upstream about a height, and what must be known to judge it.
 struct Read {
-    node: usize,
+    upstream: usize,
     at_poll: u64,
     generation: u64,
     number: u64,
@@ -58,7 +59,7 @@ impl Sim {
         let truth: Vec<Hash> = (0..50).map(|number| hash(b'a', number)).collect();
         let settings = HeadSettings {
             window: 64,
-            finality: Finality::FromNodes,
+            finality: Finality::FromUpstreams,
             lag_max: 2,
             jump_max: 16,
             rollback_max: 4,
@@ -95,9 +96,9 @@ impl Sim {
             3 if self.random.below(12) == 0 => self.change_flaw(),
             4 | 5 => self.read(),
             _ => {
-                let node = self.random.below(NODES as u64) as usize;
-                self.follow(node);
-                self.poll(node);
+                let upstream = self.random.below(NODES as u64) as usize;
+                self.follow(upstream);
+                self.poll(upstream);
             }
         }
         self.judge();
@@ -115,7 +116,7 @@ impl Sim {
         }
     }
 
-    /// The former faulty node recovers first: never are two at fault.
+    /// The former faulty upstream recovers first: never are two at fault.
     fn change_flaw(&mut self) {
         self.flaw = Flaw::None;
         self.chains[self.faulty] = self.truth.clone();
@@ -125,64 +126,64 @@ impl Sim {
         self.flaw = flaws[self.random.below(5) as usize];
     }
 
-    fn flaw_of(&self, node: usize) -> Flaw {
-        if node == self.faulty { self.flaw } else { Flaw::None }
+    fn flaw_of(&self, upstream: usize) -> Flaw {
+        if upstream == self.faulty { self.flaw } else { Flaw::None }
     }
 
-    /// The node takes over what it has missed, if its flaw lets it.
-    fn follow(&mut self, node: usize) {
-        match self.flaw_of(node) {
+    /// The upstream takes over what it has missed, if its flaw lets it.
+    fn follow(&mut self, upstream: usize) {
+        match self.flaw_of(upstream) {
             Flaw::Frozen => {}
             Flaw::OwnFork => {
-                let number = self.chains[node].len() as u64;
-                self.chains[node].push(hash(200 + node as u8, number));
+                let number = self.chains[upstream].len() as u64;
+                self.chains[upstream].push(hash(200 + upstream as u8, number));
             }
             Flaw::None | Flaw::LyingNumber | Flaw::Silent => {
                 if self.random.below(4) > 0 {
-                    self.chains[node] = self.truth.clone();
+                    self.chains[upstream] = self.truth.clone();
                 }
             }
         }
     }
 
-    fn poll(&mut self, node: usize) {
-        self.polls[node] += 1;
-        if self.flaw_of(node) == Flaw::Silent {
-            self.tracker.missed(node, self.now);
+    fn poll(&mut self, upstream: usize) {
+        self.polls[upstream] += 1;
+        if self.flaw_of(upstream) == Flaw::Silent {
+            self.tracker.missed(upstream, self.now);
             return;
         }
-        let chain = self.chains[node].clone();
+        let chain = self.chains[upstream].clone();
         let top = chain.len() - 1;
-        let lie = if self.flaw_of(node) == Flaw::LyingNumber { 1000 } else { 0 };
+        let lie = if self.flaw_of(upstream) == Flaw::LyingNumber { 1000 } else { 0 };
         let seen = HeadSeen {
             number: top as u64 + lie,
             hash: chain[top],
             parent: chain[top - 1],
             finalized: None,
         };
-        let mut asks = self.tracker.observe(node, self.now, seen).asks;
+        let mut asks = self.tracker.observe(upstream, self.now, seen).asks;
         for _ in 0..1000 {
             let Some(ask) = asks.pop() else { break };
             let at = ask.number as usize;
             if at > 0 && at < chain.len() {
                 let step =
-                    self.tracker.header(node, self.now, ask.number, chain[at], chain[at - 1]);
+                    self.tracker.header(upstream, self.now, ask.number, chain[at], chain[at - 1]);
                 asks.extend(step.asks);
             }
         }
     }
 
-    /// A client reads something that does not name its block from a node the view allows.
+    /// A client reads something that does not name its block from an upstream the view allows.
     fn read(&mut self) {
         let view = self.tracker.view();
-        let node = self.random.below(NODES as u64) as usize;
-        let Some(head) = view.head.filter(|_| view.nodes[node].consistent) else { return };
+        let upstream = self.random.below(NODES as u64) as usize;
+        let Some(head) = view.head.filter(|_| view.upstreams[upstream].consistent) else { return };
         let number = head.number - self.random.below(6);
-        let Some(&hash) = self.chains[node].get(number as usize) else { return };
-        if view.nodes[node].head.is_some_and(|own| own >= number) {
-            let at_poll = self.polls[node];
+        let Some(&hash) = self.chains[upstream].get(number as usize) else { return };
+        if view.upstreams[upstream].head.is_some_and(|own| own >= number) {
+            let at_poll = self.polls[upstream];
             let generation = view.generation;
-            self.reads.push(Read { node, at_poll, generation, number, hash });
+            self.reads.push(Read { upstream, at_poll, generation, number, hash });
         }
     }
 
@@ -197,10 +198,10 @@ impl Sim {
             self.served = Some(head);
         }
         for read in &self.reads {
-            // Between a node's change and its next poll nobody can know of it.
-            let polled_since = self.polls[read.node] > read.at_poll;
-            // What a silent or lying node did meanwhile shows only when it is true again.
-            let unknown = matches!(self.flaw_of(read.node), Flaw::Silent | Flaw::LyingNumber);
+            // Between an upstream's change and its next poll nobody can know of it.
+            let polled_since = self.polls[read.upstream] > read.at_poll;
+            // What a silent or lying upstream did meanwhile shows only when it is true again.
+            let unknown = matches!(self.flaw_of(read.upstream), Flaw::Silent | Flaw::LyingNumber);
             if polled_since
                 && !unknown
                 && view.valid_since(read.generation, read.number)
@@ -215,30 +216,34 @@ impl Sim {
         }
     }
 
-    /// All nodes become honest and are polled: the head must be the true one.
+    /// All upstreams become honest and are polled: the head must be the true one.
     fn settle(&mut self) {
         self.flaw = Flaw::None;
         for _ in 0..30 {
             self.now += Duration::from_millis(500);
-            for node in 0..NODES {
-                self.chains[node] = self.truth.clone();
-                self.poll(node);
+            for upstream in 0..NODES {
+                self.chains[upstream] = self.truth.clone();
+                self.poll(upstream);
             }
             self.judge();
         }
         let view = self.tracker.view();
         assert_eq!(view.head.map(|head| head.hash), self.truth.last().copied());
-        assert!(view.nodes.iter().all(|node| node.at_head && node.consistent), "{:?}", view.nodes);
+        assert!(
+            view.upstreams.iter().all(|upstream| upstream.at_head && upstream.consistent),
+            "{:?}",
+            view.upstreams
+        );
     }
 }
 
 #[test]
-fn one_faulty_node_of_three_never_shows() {
+fn one_faulty_upstream_of_three_never_shows() {
     let (mut checked, mut reorgs) = (0, 0);
     for seed in 0..SEEDS {
         let mut sim = Sim::new(seed);
-        for node in 0..NODES {
-            sim.poll(node);
+        for upstream in 0..NODES {
+            sim.poll(upstream);
         }
         for step in 0..STEPS {
             let run = std::panic::AssertUnwindSafe(|| sim.step());

@@ -1,8 +1,8 @@
-//! Goal: the limit finds what the nodes can carry, whatever they are like, comes back after trouble,
-//! and keeps away where nobody waits.
-//! Method: nodes with slots and service times of several kinds in virtual time, behind the limiter
-//! and a queue that is cut at a few calls; what counts is how much of the nodes' capacity is used,
-//! and how long calls are under way beyond what they need.
+//! Goal: the limit finds what the upstreams can carry, whatever they are like, comes back after
+//! trouble, and keeps away where nobody waits. Method: upstreams with slots and service times of
+//! several kinds in virtual time, behind the limiter and a queue that is cut at a few calls; what
+//! counts is how much of the upstreams' capacity is used, and how long calls are under way beyond
+//! what they need.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -50,7 +50,7 @@ fn random(share: f64, mean: f64) -> Kind {
     Kind { share, seconds: mean, service: |random, mean| random.exponential(mean) }
 }
 
-struct Node {
+struct Upstream {
     slots: usize,
     /// How many times longer everything takes.
     slowness: f64,
@@ -70,7 +70,7 @@ struct Sim {
     limiter: Limiter,
     random: Random,
     kinds: Vec<Kind>,
-    nodes: Vec<Node>,
+    upstreams: Vec<Upstream>,
     now: f64,
     in_flight: usize,
     /// When the calls came that wait.
@@ -79,11 +79,11 @@ struct Sim {
     ends: BinaryHeap<Reverse<(u64, usize, u64)>>,
     calls: Vec<Call>,
     next_arrival: f64,
-    /// Calls are given to nodes in turn, and not to the less busy of two.
+    /// Calls are given to upstreams in turn, and not to the less busy of two.
     in_turn: bool,
     turn: usize,
-    /// Seconds from one halt of the machine to the next, on average: nothing happens for a tenth of a
-    /// second, and then everything at once.
+    /// Seconds from one halt of the machine to the next, on average: nothing happens for a tenth of
+    /// a second, and then everything at once.
     halts_every: Option<f64>,
     next_halt: f64,
     /// A moving average of what calls took, as `shares.rs` has it.
@@ -96,7 +96,7 @@ struct Seen {
     /// Answers per second.
     rate: f64,
     limit_mean: f64,
-    /// Seconds under way at nodes.
+    /// Seconds under way at upstreams.
     p50: f64,
     shed: usize,
     /// Answers per second within [`PATIENCE`] of their arrival.
@@ -104,14 +104,15 @@ struct Seen {
 }
 
 impl Sim {
-    fn new(limits: (u32, u32), nodes: &[(usize, f64)], kinds: &[Kind]) -> Sim {
+    fn new(limits: (u32, u32), upstreams: &[(usize, f64)], kinds: &[Kind]) -> Sim {
         let settings = LimiterSettings { limit_min: limits.0, limit_max: limits.1 };
-        let node = |(slots, slowness)| Node { slots, slowness, busy: 0, waiting: VecDeque::new() };
+        let upstream =
+            |(slots, slowness)| Upstream { slots, slowness, busy: 0, waiting: VecDeque::new() };
         Sim {
             limiter: Limiter::new(settings),
             random: Random(0x1234_5678_9abc_def1),
             kinds: kinds.to_vec(),
-            nodes: nodes.iter().copied().map(node).collect(),
+            upstreams: upstreams.iter().copied().map(upstream).collect(),
             now: 0.0,
             in_flight: 0,
             queue: VecDeque::new(),
@@ -137,10 +138,13 @@ impl Sim {
         (self.took > 0.0).then(|| Duration::from_secs_f64(self.took))
     }
 
-    /// Answers per second that the nodes can give.
+    /// Answers per second that the upstreams can give.
     fn capacity(&self) -> f64 {
         let mean: f64 = self.kinds.iter().map(|kind| kind.share * kind.seconds).sum();
-        self.nodes.iter().map(|node| node.slots as f64 / (mean * node.slowness)).sum()
+        self.upstreams
+            .iter()
+            .map(|upstream| upstream.slots as f64 / (mean * upstream.slowness))
+            .sum()
     }
 
     /// Lets calls come at this rate for so many seconds.
@@ -160,9 +164,9 @@ impl Sim {
                 self.next_halt = self.now + self.random.exponential(every);
             }
             if end <= self.next_arrival {
-                let Reverse((nanos, node, call)) = self.ends.pop().unwrap();
+                let Reverse((nanos, upstream, call)) = self.ends.pop().unwrap();
                 self.now = self.now.max(nanos as f64 / 1e9);
-                let (taken, answered) = self.end(node, call as usize);
+                let (taken, answered) = self.end(upstream, call as usize);
                 took.push(taken);
                 in_time += usize::from(answered <= PATIENCE);
                 limits.push(f64::from(self.limiter.limit()));
@@ -211,47 +215,48 @@ impl Sim {
         });
         let kind = kind.unwrap_or(self.kinds.len() - 1);
         let call = Call { kind, came, sent: self.now, epoch: self.limiter.epoch() };
-        let node = if self.in_turn {
+        let upstream = if self.in_turn {
             self.turn += 1;
-            self.turn % self.nodes.len()
+            self.turn % self.upstreams.len()
         } else {
-            let mut one = || (self.random.share() * self.nodes.len() as f64) as usize;
+            let mut one = || (self.random.share() * self.upstreams.len() as f64) as usize;
             let (one, mut other) = (one(), one());
             if one == other {
-                other = (other + 1) % self.nodes.len();
+                other = (other + 1) % self.upstreams.len();
             }
-            let load = |node: usize| {
-                let node = &self.nodes[node];
-                (node.busy + node.waiting.len() + 1) as f64 * node.slowness
+            let load = |upstream: usize| {
+                let upstream = &self.upstreams[upstream];
+                (upstream.busy + upstream.waiting.len() + 1) as f64 * upstream.slowness
             };
             if load(one) <= load(other) { one } else { other }
         };
         self.in_flight += 1;
-        let own = &mut self.nodes[node];
+        let own = &mut self.upstreams[upstream];
         if own.busy < own.slots {
             own.busy += 1;
-            self.begin(node, call);
+            self.begin(upstream, call);
         } else {
             own.waiting.push_back(call);
         }
     }
 
-    fn begin(&mut self, node: usize, call: Call) {
+    fn begin(&mut self, upstream: usize, call: Call) {
         let kind = self.kinds[call.kind];
-        let took = (kind.service)(&mut self.random, kind.seconds) * self.nodes[node].slowness;
+        let took =
+            (kind.service)(&mut self.random, kind.seconds) * self.upstreams[upstream].slowness;
         // Networks and timers are never exact.
         let took = took + 0.000_1 + self.random.exponential(0.000_1);
         self.calls.push(call);
         let end = ((self.now + took) * 1e9) as u64;
-        self.ends.push(Reverse((end, node, self.calls.len() as u64 - 1)));
+        self.ends.push(Reverse((end, upstream, self.calls.len() as u64 - 1)));
     }
 
-    /// How long a call took at the node, and since it came.
-    fn end(&mut self, node: usize, call: usize) -> (f64, f64) {
+    /// How long a call took at the upstream, and since it came.
+    fn end(&mut self, upstream: usize, call: usize) -> (f64, f64) {
         let call = self.calls[call];
-        let own = &mut self.nodes[node];
+        let own = &mut self.upstreams[upstream];
         match own.waiting.pop_front() {
-            Some(next) => self.begin(node, next),
+            Some(next) => self.begin(upstream, next),
             None => own.busy -= 1,
         }
         self.in_flight -= 1;
@@ -271,8 +276,8 @@ const WIDE: (u32, u32) = (1, 2_000);
 /// Random sequences that a test is repeated with.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=8;
 
-/// Some calm, then three times what the nodes can carry; the second is what was seen of it after
-/// five seconds.
+/// Some calm, then three times what the upstreams can carry; the second is what was seen of it
+/// after five seconds.
 fn overloaded(sim: &mut Sim) -> (Seen, Seen) {
     let capacity = sim.capacity();
     let calm = sim.run(capacity * 0.4, 5.0);
@@ -290,7 +295,7 @@ fn carries(sim: &Sim, seen: &Seen, share: f64) {
 }
 
 #[test]
-fn one_node_with_fixed_times_is_kept_busy_and_no_more() {
+fn one_upstream_with_fixed_times_is_kept_busy_and_no_more() {
     for slots in [1, 4, 16, 100] {
         let mut sim = Sim::new(WIDE, &[(slots, 1.0)], &[fixed(1.0, 0.010)]);
         let (calm, seen) = overloaded(&mut sim);
@@ -329,10 +334,10 @@ fn a_mix_of_fast_and_slow_methods_is_not_taken_for_a_queue() {
 }
 
 #[test]
-fn one_slow_node_of_three_does_not_throttle_the_others() {
+fn one_slow_upstream_of_three_does_not_throttle_the_others() {
     for seed in SEEDS {
-        let nodes = [(8, 1.0), (8, 1.0), (8, 10.0)];
-        let mut sim = Sim::new(WIDE, &nodes, &[random(1.0, 0.010)]).seeded(seed);
+        let upstreams = [(8, 1.0), (8, 1.0), (8, 10.0)];
+        let mut sim = Sim::new(WIDE, &upstreams, &[random(1.0, 0.010)]).seeded(seed);
         let (_, seen) = overloaded(&mut sim);
         carries(&sim, &seen, 0.88);
     }
@@ -371,21 +376,21 @@ fn a_load_that_creeps_up_is_held() {
 fn it_grows_again_after_trouble() {
     let mut sim = Sim::new(WIDE, &[(16, 1.0), (16, 1.0)], &[random(1.0, 0.010)]);
     overloaded(&mut sim);
-    // One of two nodes is all but gone, and comes back.
+    // One of two upstreams is all but gone, and comes back.
     let capacity = sim.capacity();
-    sim.nodes[1].slowness = 50.0;
+    sim.upstreams[1].slowness = 50.0;
     sim.run(capacity * 3.0, 10.0);
-    sim.nodes[1].slowness = 1.0;
+    sim.upstreams[1].slowness = 1.0;
     sim.run(capacity * 3.0, 5.0);
     let seen = sim.run(capacity * 3.0, 20.0);
     carries(&sim, &seen, 0.88);
 }
 
 #[test]
-fn nodes_that_become_slower_in_overload_go_on_being_used() {
+fn upstreams_that_become_slower_in_overload_go_on_being_used() {
     let mut sim = Sim::new(WIDE, &[(16, 1.0)], &[random(1.0, 0.010)]);
     overloaded(&mut sim);
-    sim.nodes[0].slowness = 5.0;
+    sim.upstreams[0].slowness = 5.0;
     let capacity = sim.capacity();
     sim.run(capacity * 3.0, 5.0);
     let seen = sim.run(capacity * 3.0, 30.0);
@@ -393,7 +398,7 @@ fn nodes_that_become_slower_in_overload_go_on_being_used() {
 }
 
 #[test]
-fn calls_that_become_costlier_are_no_overload_where_nodes_have_room() {
+fn calls_that_become_costlier_are_no_overload_where_upstreams_have_room() {
     // Many slots and a limit of 64 at first: the queue before it is the limiter's own.
     let mut sim = Sim::new(WIDE, &[(500, 1.0)], &[fixed(1.0, 0.010)]);
     sim.run(3_000.0, 5.0);
@@ -404,7 +409,7 @@ fn calls_that_become_costlier_are_no_overload_where_nodes_have_room() {
 }
 
 #[test]
-fn nodes_that_give_few_responses_are_not_buried() {
+fn upstreams_that_give_few_responses_are_not_buried() {
     // Eight a second: a silence of 50 ms says nothing about them.
     for (kind, calm) in [(fixed(1.0, 1.0), 20.0), (random(1.0, 1.0), 20.0), (random(1.0, 1.0), 0.0)]
     {
@@ -428,10 +433,10 @@ fn goodput_is_never_below_what_it_is_without_a_limit() {
         (&[(16, 1.0)], &mixed),
         (&[(500, 1.0)], &[random(1.0, 0.200)]),
     ];
-    for (scene, (nodes, kinds)) in scenes.into_iter().enumerate() {
+    for (scene, (upstreams, kinds)) in scenes.into_iter().enumerate() {
         for load in [0.5, 0.9, 1.1, 1.5, 3.0] {
             let goodput = |limits| {
-                let mut sim = Sim::new(limits, nodes, kinds);
+                let mut sim = Sim::new(limits, upstreams, kinds);
                 let rate = sim.capacity() * load;
                 sim.queue_max = rate as usize;
                 sim.run(rate, 10.0);
@@ -473,22 +478,22 @@ fn the_bounds_hold() {
 }
 
 #[test]
-fn slower_nodes_with_room_cost_no_call() {
+fn slower_upstreams_with_room_cost_no_call() {
     for times in [10.0, 100.0, 500.0, 1000.0] {
         for overloaded_before in [false, true] {
-            let nodes: [(usize, f64); 3] = [(2_000, 1.0); 3];
-            let mut sim = Sim::new((4, 1_536), &nodes, &[fixed(1.0, 0.001)]);
+            let upstreams: [(usize, f64); 3] = [(2_000, 1.0); 3];
+            let mut sim = Sim::new((4, 1_536), &upstreams, &[fixed(1.0, 0.001)]);
             if overloaded_before {
-                sim.nodes.iter_mut().for_each(|node| node.slots = 1);
+                sim.upstreams.iter_mut().for_each(|upstream| upstream.slots = 1);
                 sim.run(9_000.0, 10.0);
                 assert!(sim.limiter.limit() < 20, "{}", sim.limiter.limit());
                 sim.run(500.0, 1.0);
-                sim.nodes.iter_mut().for_each(|node| node.slots = 2_000);
+                sim.upstreams.iter_mut().for_each(|upstream| upstream.slots = 2_000);
             }
             // Two seconds of calls, as long as one may wait.
             sim.queue_max = 1_000;
             sim.run(500.0, 2.0);
-            sim.nodes.iter_mut().for_each(|node| node.slowness = times);
+            sim.upstreams.iter_mut().for_each(|upstream| upstream.slowness = times);
             let seen = sim.run(500.0, 20.0);
             assert_eq!(seen.shed, 0, "{times} times, {overloaded_before}: {seen:?}");
         }
@@ -496,12 +501,12 @@ fn slower_nodes_with_room_cost_no_call() {
 }
 
 #[test]
-fn slower_nodes_with_room_in_the_midst_of_overload_are_found_out() {
+fn slower_upstreams_with_room_in_the_midst_of_overload_are_found_out() {
     let mut sim = Sim::new((4, 1_536), &[(8, 1.0), (8, 1.0)], &[fixed(1.0, 0.010)]);
     overloaded(&mut sim);
-    sim.nodes.iter_mut().for_each(|node| {
-        node.slots = 1_000;
-        node.slowness = 50.0;
+    sim.upstreams.iter_mut().for_each(|upstream| {
+        upstream.slots = 1_000;
+        upstream.slowness = 50.0;
     });
     sim.queue_max = 1_000;
     sim.run(500.0, 5.0);
@@ -510,7 +515,7 @@ fn slower_nodes_with_room_in_the_midst_of_overload_are_found_out() {
 }
 
 #[test]
-fn few_slow_calls_beside_many_fast_ones_cost_no_call_where_nodes_have_room() {
+fn few_slow_calls_beside_many_fast_ones_cost_no_call_where_upstreams_have_room() {
     for (rate, slow_per_second) in [(500.0, 10.0), (2_000.0, 10.0), (500.0, 60.0)] {
         let share = slow_per_second / rate;
         let kinds = [fixed(1.0 - share, 0.003), fixed(share, 5.0)];
@@ -537,13 +542,13 @@ fn few_slow_calls_on_a_machine_that_halts_now_and_then_cost_no_call() {
 }
 
 #[test]
-fn nodes_that_stall_for_a_while_are_not_overloaded() {
+fn upstreams_that_stall_for_a_while_are_not_overloaded() {
     let mut sim = Sim::new((4, 1_536), &[(2_000, 1.0); 3], &[fixed(1.0, 0.003)]);
     sim.queue_max = 1_000;
     sim.run(500.0, 2.0);
-    sim.nodes.iter_mut().for_each(|node| node.slowness = 500.0);
+    sim.upstreams.iter_mut().for_each(|upstream| upstream.slowness = 500.0);
     sim.run(500.0, 1.5);
     assert!(!sim.limiter.is_saturated());
-    sim.nodes.iter_mut().for_each(|node| node.slowness = 1.0);
+    sim.upstreams.iter_mut().for_each(|upstream| upstream.slowness = 1.0);
     assert_eq!(sim.run(500.0, 10.0).shed, 0);
 }

@@ -47,7 +47,7 @@ fn a_passing_queue_is_served_in_turn_and_a_standing_one_newest_first() {
 }
 
 #[test]
-fn a_stall_of_the_nodes_cuts_no_wait_short() {
+fn a_stall_of_the_upstreams_cuts_no_wait_short() {
     let mut own = queue(10, 0.1);
     wait(&mut own, 1000, Class::Normal, 0);
     assert_eq!(next(&mut own, 1001), Some(0));

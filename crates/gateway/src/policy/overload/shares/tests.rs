@@ -1,6 +1,7 @@
 //! Goal: a flow that fills all places with slow calls costs others next to nothing, and uses every
 //! place that nobody else needs.
-//! Method: by hand, and a node with a number of slots in virtual time, behind queue and limiter.
+//! Method: by hand, and an upstream with a number of slots in virtual time, behind queue and
+//! limiter.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -64,7 +65,7 @@ fn flows_differ_by_client_and_by_weight() {
     assert_eq!(Flow::of(7, 4), Flow::of(7, 5));
 }
 
-/// The calls of one client: how many come in a second, and how long each takes at a node.
+/// The calls of one client: how many come in a second, and how long each takes at an upstream.
 #[derive(Clone, Copy)]
 struct Client {
     flow: Flow,
@@ -91,7 +92,7 @@ impl Came {
     }
 }
 
-/// A node behind the queue of one thread.
+/// An upstream behind the queue of one thread.
 struct Sim {
     clients: [Client; 2],
     limiter: Limiter,
@@ -100,7 +101,7 @@ struct Sim {
     in_flight: u32,
     slots: usize,
     busy: usize,
-    /// Calls that wait inside the node, as client, epoch, and when they were sent.
+    /// Calls that wait inside the upstream, as client, epoch, and when they were sent.
     inside: VecDeque<(usize, u32, Duration)>,
     ends: BinaryHeap<Reverse<(Duration, usize, u32, Duration)>>,
     came: [Came; 2],
@@ -231,8 +232,8 @@ fn fast(rate: f64, took: u64) -> Client {
 
 #[test]
 fn slow_calls_that_fill_all_places_cost_other_flows_next_to_nothing() {
-    // Twelve places at a node with as many slots, of which the fast client needs four; what is left
-    // for the slow one is a sixth of what it asks for.
+    // Twelve places at an upstream with as many slots, of which the fast client needs four; what is
+    // left for the slow one is a sixth of what it asks for.
     let scene = |fast| Sim::new(12, (12, 12), [slow(10.0), fast]).run(120);
     let (slow, mut others, _) = scene(fast(400.0, 10));
     assert!(others.shed_share() <= 0.01, "{} served, {} shed", others.served, others.shed);
@@ -244,7 +245,7 @@ fn slow_calls_that_fill_all_places_cost_other_flows_next_to_nothing() {
 }
 
 #[test]
-fn where_nodes_have_room_slow_calls_get_it_in_the_end_and_cost_others_nothing() {
+fn where_upstreams_have_room_slow_calls_get_it_in_the_end_and_cost_others_nothing() {
     for rate in [10.0, 20.0, 60.0] {
         let scene = Sim::new(2_000, (4, 1_536), [slow(rate), fast(500.0, 3)]);
         let (slow, mut others, _) = scene.run(120);
@@ -254,8 +255,9 @@ fn where_nodes_have_room_slow_calls_get_it_in_the_end_and_cost_others_nothing() 
 }
 
 #[test]
-fn a_client_that_floods_nodes_costs_others_little() {
-    // Sixteen slots, of which the fast client needs four. The flood asks for 48, for 240, or for 480.
+fn a_client_that_floods_upstreams_costs_others_little() {
+    // Sixteen slots, of which the fast client needs four. The flood asks for 48, for 240, or for
+    // 480.
     for rate in [240.0, 1_200.0, 2_400.0] {
         let scene = |flow| {
             let flood = Client { flow: SLOW, rate, took: ms(200) };

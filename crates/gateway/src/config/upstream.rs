@@ -1,4 +1,4 @@
-//! `[[node]]`: where nodes are, and how connections to them are made and used.
+//! `[[upstream]]`: where upstreams are, and how connections to them are made and used.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,57 +12,59 @@ use settings::value::{Bool, Count, Duration, File};
 use settings::{Located, Report};
 
 use super::chain::{Chain, ChainTable};
-use super::values::{DAY, GIB, HOUR, Headers, Host, Name, NodeAddress, SECOND, Size};
+use super::values::{DAY, GIB, HOUR, Headers, Host, Name, SECOND, Size, UpstreamAddress};
 use super::{chain, is_near};
 
 #[cfg(test)]
 mod tests;
 
 settings::table! {
-    /// A node. Its URL and header values are secrets and are printed nowhere.
-    pub struct NodeTable as label => pub NodeKeys {
+    /// An upstream. Its URL and header values are secrets and are printed nowhere.
+    pub struct UpstreamTable as label => pub UpstreamKeys {
         /// Its name in headers, metrics and logs.
         name: Name = follows "host and port of the URL";
-        /// Where it is: `http://`, `https://`, `ws://`, `wss://`, or `ipc:` and the path of a socket.
-        /// A user part becomes an `authorization` header.
-        url: NodeAddress = required;
-        /// A WebSocket (`ws://`, `wss://`) or socket (`ipc:`) of the same node beside its HTTP
+        /// Where it is: `http://`, `https://`, `ws://`, `wss://`, or `ipc:` and the path of a
+        /// socket. A user part becomes an `authorization` header.
+        url: UpstreamAddress = required;
+        /// A WebSocket (`ws://`, `wss://`) or socket (`ipc:`) of the same upstream beside its HTTP
         /// address. Calls go there while it works, and to `url` otherwise.
-        ws_url: NodeAddress = follows "none";
+        ws_url: UpstreamAddress = follows "none";
         /// The chain that it serves. It must be set where there are several.
         chain: Name = follows "the only chain";
         /// Its share of calls relative to the others, for `weighted` and `hash`.
         weight: Count<1, 1000, u32> = "1";
-        /// Used only while no other node of the group can be.
+        /// Used only while no other upstream of the group can be.
         backup: Bool = "false";
         /// Open connections over all threads.
         connections_max: Count<1, 100_000, usize> = "512";
-        /// Calls in flight on one WebSocket, socket or HTTP/2 connection. Further ones open another.
+        /// Calls in flight on one WebSocket, socket or HTTP/2 connection. Further ones open
+        /// another.
         calls_per_connection_max: Count<1, 65_536, usize> = "256";
-        /// Longest call sent over the WebSocket or socket, because a node may close the connection at
-        /// a longer one, which loses all calls on it (besu by default takes 1 MiB, geth 32 MiB).
-        /// Longer ones go over HTTP where the node has such an address, and to another node where it
-        /// has not.
+        /// Longest call sent over the WebSocket or socket, because an upstream may close the
+        /// connection at a longer one, which loses all calls on it (besu by default takes 1 MiB,
+        /// geth 32 MiB). Longer ones go over HTTP where the upstream has such an address, and to
+        /// another upstream where it has not.
         message_bytes_max: Size<1024, { 4 * GIB }> =
             follows "1MiB beside an HTTP address, no bound without";
-        /// How long a WebSocket may be silent before the node is pinged, and how long its answer to
-        /// the ping may take. Over HTTP/2 it is pinged as often.
+        /// How long a WebSocket may be silent before the upstream is pinged, and how long its
+        /// answer to the ping may take. Over HTTP/2 it is pinged as often.
         ping_interval: Duration<1, HOUR> = "5s";
-        /// Whether HTTP/2 is offered to it in TLS: many calls at a time share a connection. A node
-        /// that declines gets HTTP/1.1 for ten minutes, and polls always do. Only for https.
+        /// Whether HTTP/2 is offered to it in TLS: many calls at a time share a connection. An
+        /// upstream that declines gets HTTP/1.1 for ten minutes, and polls always do. Only for
+        /// https.
         http2: Bool = "false";
-        /// Calls of any clients that may leave as one JSON-RPC batch, of those that a thread has for
-        /// the node at a moment; 1 for no batches. For providers that are reached over HTTP alone.
-        /// Reads of little weight are gathered, others go alone. A batch that is refused as a whole is
-        /// sent call by call, and the next ones are smaller.
+        /// Calls of any clients that may leave as one JSON-RPC batch, of those that a thread has
+        /// for the upstream at a moment; 1 for no batches. For providers that are reached over HTTP
+        /// alone. Reads of little weight are gathered, others go alone. A batch that is refused as
+        /// a whole is sent call by call, and the next ones are smaller.
         batch_calls_max: Count<1, 1000, usize> = "1";
-        /// How long the first call of a batch waits for others. With `0ms` only those share one that
-        /// come in the same turn of a thread, such as the calls of a client's own batch.
+        /// How long the first call of a batch waits for others. With `0ms` only those share one
+        /// that come in the same turn of a thread, such as the calls of a client's own batch.
         batch_wait: Duration<0, SECOND> = "1ms";
-        /// How long an unused connection is kept. Keep it below the node's own.
+        /// How long an unused connection is kept. Keep it below the upstream's own.
         idle_timeout: Duration<1, DAY> = "10s";
-        /// Whether a connection over HTTP carries one call after the other. Without it each call opens
-        /// its own, and sends `connection: close`.
+        /// Whether a connection over HTTP carries one call after the other. Without it each call
+        /// opens its own, and sends `connection: close`.
         keep_alive: Bool = "true";
         /// Time for a connection to open, TLS included.
         connect_timeout: Duration<1, HOUR> = "2s";
@@ -72,7 +74,7 @@ settings::table! {
         tls_ca: File = follows "Mozilla's roots, built in";
         /// The name that is asked for and verified. Only for https and wss.
         tls_server_name: Host = follows "the host of the URL";
-        /// Whether the node's certificate is verified. Only for https and wss.
+        /// Whether the upstream's certificate is verified. Only for https and wss.
         tls_verify: Bool = "true";
     }
 }
@@ -81,9 +83,9 @@ settings::table! {
 /// (`--rpc-ws-max-frame-size`); a longer one would also hold up all others behind it.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// One node. It dereferences to its keys.
+/// One upstream. It dereferences to its keys.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct Upstream {
     /// Unique; shown in headers, metrics and logs. Never holds a part of the URL but host and port.
     pub name: Arc<str>,
     /// Index into [`super::Config::chains`].
@@ -92,18 +94,18 @@ pub struct Node {
     pub tls: Option<Tls>,
     /// How to speak TLS at its other address; `None` exactly when that is not `wss://`.
     pub ws_tls: Option<Tls>,
-    keys: NodeKeys,
+    keys: UpstreamKeys,
 }
 
-impl Deref for Node {
-    type Target = NodeKeys;
+impl Deref for Upstream {
+    type Target = UpstreamKeys;
 
-    fn deref(&self) -> &NodeKeys {
+    fn deref(&self) -> &UpstreamKeys {
         &self.keys
     }
 }
 
-impl Node {
+impl Upstream {
     /// The address that takes one call at a time on a connection, if it has one.
     pub(crate) fn http(&self) -> Option<(&NodeUrl, Option<&Tls>)> {
         (self.url.transport() == Transport::Http).then_some((&self.url, self.tls.as_ref()))
@@ -120,7 +122,7 @@ impl Node {
 
     /// Returns true if both are at the same place and spoken to in the same way, so that what is
     /// known of one, such as its health, holds for the other.
-    pub(crate) fn is_spoken_to_like(&self, other: &Node) -> bool {
+    pub(crate) fn is_spoken_to_like(&self, other: &Upstream) -> bool {
         self.url == other.url
             && self.ws_url == other.ws_url
             && self.headers == other.headers
@@ -131,10 +133,11 @@ impl Node {
     /// Returns true if connections to one may serve the other. Every key is compared, so that a new
     /// one cannot be forgotten, but for those that only balancing uses and those that `tls` follows
     /// from.
-    pub(crate) fn connects_like(&self, other: &Node) -> bool {
-        let NodeKeys { name, chain, weight, backup, tls_ca, tls_server_name, tls_verify, .. } =
-            other.keys.clone();
-        let keys = NodeKeys {
+    pub(crate) fn connects_like(&self, other: &Upstream) -> bool {
+        let UpstreamKeys {
+            name, chain, weight, backup, tls_ca, tls_server_name, tls_verify, ..
+        } = other.keys.clone();
+        let keys = UpstreamKeys {
             name,
             chain,
             weight,
@@ -145,14 +148,14 @@ impl Node {
             ..self.keys.clone()
         };
         let name = Arc::clone(&other.name);
-        Node { name, chain: other.chain, keys, ..self.clone() } == *other
+        Upstream { name, chain: other.chain, keys, ..self.clone() } == *other
     }
 }
 
-/// How to speak TLS with one node. Two are equal if they were built from the same settings.
+/// How to speak TLS with one upstream. Two are equal if they were built from the same settings.
 #[derive(Clone)]
 pub struct Tls {
-    /// Trust anchors, verification and session store; shared by all connections to the node.
+    /// Trust anchors, verification and session store; shared by all connections to the upstream.
     pub client: Arc<rustls::ClientConfig>,
     /// What the client was built from.
     pub(crate) trust: Trust,
@@ -198,20 +201,20 @@ impl fmt::Debug for Tls {
     }
 }
 
-fn label(table: &NodeTable) -> String {
+fn label(table: &UpstreamTable) -> String {
     let place = || table.url.readable().map(NodeUrl::place);
     table.name.as_deref().map(str::to_owned).or_else(place).unwrap_or_default()
 }
 
-/// All nodes; adds each to its chain.
+/// All upstreams; adds each to its chain.
 pub(super) fn check(
-    tables: &[NodeTable],
+    tables: &[UpstreamTable],
     folder: &Path,
     chains: &mut [Chain],
     chain_tables: &[(String, ChainTable)],
     report: &mut Report<'_>,
-) -> Vec<Node> {
-    let mut nodes: Vec<Node> = Vec::new();
+) -> Vec<Upstream> {
+    let mut upstreams: Vec<Upstream> = Vec::new();
     let mut names = HashSet::new();
     for table in tables {
         let chain = chain::of_name(&table.chain, chains, report);
@@ -219,24 +222,28 @@ pub(super) fn check(
             continue;
         }
         let name = name_of(table, &mut names, report);
-        let node = node(table, folder, name, chain.unwrap_or(0), report);
+        let upstream = upstream(table, folder, name, chain.unwrap_or(0), report);
         if let Some(chain) = chain {
-            chains[chain].nodes.push(nodes.len());
+            chains[chain].upstreams.push(upstreams.len());
         }
-        nodes.push(node);
+        upstreams.push(upstream);
     }
-    // A node whose URL cannot be read is not missing.
-    if nodes.len() == tables.len() {
-        enough_nodes(chains, chain_tables, &nodes, report);
+    // An upstream whose URL cannot be read is not missing.
+    if upstreams.len() == tables.len() {
+        enough_upstreams(chains, chain_tables, &upstreams, report);
     }
-    nodes
+    upstreams
 }
 
-fn name_of(table: &NodeTable, names: &mut HashSet<String>, report: &mut Report<'_>) -> Arc<str> {
+fn name_of(
+    table: &UpstreamTable,
+    names: &mut HashSet<String>,
+    report: &mut Report<'_>,
+) -> Arc<str> {
     let name = match table.name.as_deref() {
         Some(name) => {
             if names.contains(name) {
-                report.error(&table.name, "another node has this name", "each name once");
+                report.error(&table.name, "another upstream has this name", "each name once");
             }
             name.to_owned()
         }
@@ -252,13 +259,13 @@ fn name_of(table: &NodeTable, names: &mut HashSet<String>, report: &mut Report<'
     name.into()
 }
 
-fn node(
-    table: &NodeTable,
+fn upstream(
+    table: &UpstreamTable,
     folder: &Path,
     name: Arc<str>,
     chain: usize,
     report: &mut Report<'_>,
-) -> Node {
+) -> Upstream {
     let url = &*table.url;
     let authorized = table.headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
     if authorized && url.authorization().is_some() {
@@ -272,7 +279,7 @@ fn node(
     }
     only_where_of_use(table, ws_url.is_some(), report);
     if !url.tls() && !ws_url.as_ref().is_some_and(NodeUrl::tls) {
-        let NodeTable { tls_ca, tls_server_name, tls_verify, .. } = table;
+        let UpstreamTable { tls_ca, tls_server_name, tls_verify, .. } = table;
         let keys = [&tls_ca.at, &tls_server_name.at, &tls_verify.at];
         for at in keys.into_iter().filter(|at| at.is_written()) {
             report.error(at, "the url is neither https nor wss", "an https:// or wss:// url");
@@ -284,18 +291,18 @@ fn node(
     let mut keys = table.values();
     let usual = ws_url.is_some().then_some(MESSAGE_BYTES_MAX);
     keys.message_bytes_max = keys.message_bytes_max.or(usual);
-    Node {
+    Upstream {
         name,
         chain,
         tls: own_tls(url, report),
         ws_tls: ws_url.as_ref().and_then(|url| own_tls(url, report)),
-        keys: NodeKeys { ws_url, ..keys },
+        keys: UpstreamKeys { ws_url, ..keys },
     }
 }
 
 /// Warns of secrets that go to another network without TLS.
 fn secrets_in_clear(
-    table: &NodeTable,
+    table: &UpstreamTable,
     key: &impl Located,
     url: &NodeUrl,
     safe: &str,
@@ -308,13 +315,13 @@ fn secrets_in_clear(
     }
 }
 
-/// Refuses what would do nothing with the addresses that the node has.
-fn only_where_of_use(table: &NodeTable, has_ws_url: bool, report: &mut Report<'_>) {
+/// Refuses what would do nothing with the addresses that the upstream has.
+fn only_where_of_use(table: &UpstreamTable, has_ws_url: bool, report: &mut Report<'_>) {
     let is_http = table.url.transport() == Transport::Http;
     let (http_alone, http2) = (is_http && !has_ws_url, *table.http2);
     let multiplexed = [&table.calls_per_connection_max.at, &table.ping_interval.at];
     for at in multiplexed.into_iter().filter(|at| at.is_written() && http_alone && !http2) {
-        let message = "the node has neither a websocket nor a socket, nor http2";
+        let message = "the upstream has neither a websocket nor a socket, nor http2";
         report.error(at, message, "a ws_url, a url that is no http, or http2 = true");
     }
     if http2 && (!is_http || !table.url.tls()) {
@@ -329,7 +336,7 @@ fn only_where_of_use(table: &NodeTable, has_ws_url: bool, report: &mut Report<'_
         report.error(&table.keep_alive, message, "true, or an http:// url");
     }
     if table.message_bytes_max.is_set() && http_alone {
-        let message = "the node has neither a websocket nor a socket";
+        let message = "the upstream has neither a websocket nor a socket";
         report.error(&table.message_bytes_max, message, "a ws_url, or a url that is no http");
     }
     let gathers = *table.batch_calls_max > 1;
@@ -343,7 +350,7 @@ fn only_where_of_use(table: &NodeTable, has_ws_url: bool, report: &mut Report<'_
 }
 
 /// The second address, if there is one.
-fn ws_url(table: &NodeTable, report: &mut Report<'_>) -> Option<NodeUrl> {
+fn ws_url(table: &UpstreamTable, report: &mut Report<'_>) -> Option<NodeUrl> {
     let ws_url = table.ws_url.as_ref()?;
     if table.url.transport() != Transport::Http {
         let message = "the url is a websocket or socket by itself";
@@ -357,7 +364,12 @@ fn ws_url(table: &NodeTable, report: &mut Report<'_>) -> Option<NodeUrl> {
     Some(ws_url.clone())
 }
 
-fn tls_of(table: &NodeTable, folder: &Path, url: &NodeUrl, report: &mut Report<'_>) -> Option<Tls> {
+fn tls_of(
+    table: &UpstreamTable,
+    folder: &Path,
+    url: &NodeUrl,
+    report: &mut Report<'_>,
+) -> Option<Tls> {
     let name = table.tls_server_name.as_deref().unwrap_or(url.host()).to_owned();
     let Ok(server_name) = ServerName::try_from(name) else {
         report.error(&table.tls_server_name, "not a host name", "host name or ip address");
@@ -367,8 +379,8 @@ fn tls_of(table: &NodeTable, folder: &Path, url: &NodeUrl, report: &mut Report<'
     let client = if *table.tls_verify {
         super::upstream_tls::verifying_client(ca.as_deref())
     } else {
-        let message = "anyone on the way can answer in this node's place";
-        report.warn(&table.tls_verify, message, "tls_ca with the node's certificate");
+        let message = "anyone on the way can answer in this upstream's place";
+        report.warn(&table.tls_verify, message, "tls_ca with the upstream's certificate");
         super::upstream_tls::trusting_client()
     };
     let trust = match &ca {
@@ -387,27 +399,27 @@ fn tls_of(table: &NodeTable, folder: &Path, url: &NodeUrl, report: &mut Report<'
     }
 }
 
-fn enough_nodes(
+fn enough_upstreams(
     chains: &[Chain],
     tables: &[(String, ChainTable)],
-    nodes: &[Node],
+    upstreams: &[Upstream],
     report: &mut Report<'_>,
 ) {
-    if report.has_errors() && nodes.is_empty() {
+    if report.has_errors() && upstreams.is_empty() {
         return;
     }
     for (at, chain) in chains.iter().enumerate() {
         let mut place = tables.get(at).map(|(_, table)| table.at.clone()).unwrap_or_default();
         place.path = format!("chain.{}", chain.name);
-        match chain.nodes.as_slice() {
+        match chain.upstreams.as_slice() {
             [] if report.has_errors() => {}
-            [] => report.error(&place, "the chain has no node", "at least one [[node]]"),
+            [] => report.error(&place, "the chain has no upstream", "at least one [[upstream]]"),
             [_] => {
-                let message = "the chain has a single node: every call depends on it";
-                report.warn(&place, message, "a second [[node]], as backup = true if need be");
+                let message = "the chain has a single upstream: every call depends on it";
+                report.warn(&place, message, "a second [[upstream]], as backup = true if need be");
             }
-            own if own.iter().all(|node| nodes[*node].backup) => {
-                let message = "all nodes of the chain are backups";
+            own if own.iter().all(|upstream| upstreams[*upstream].backup) => {
+                let message = "all upstreams of the chain are backups";
                 report.warn(&place, message, "at least one without backup = true");
             }
             _ => {}

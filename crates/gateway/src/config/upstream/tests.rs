@@ -1,5 +1,5 @@
-//! Goal: a reload takes no connection over to a node whose keys have changed, whichever key that is.
-//! Method: two nodes that differ in one key, for every key that is declared.
+//! Goal: a reload takes no connection over to an upstream whose keys have changed, whichever key
+//! that is. Method: two upstreams that differ in one key, for every key that is declared.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,19 +9,19 @@ use settings::Table;
 use super::*;
 use crate::config::Config;
 
-/// A node with these keys on the chain `a`, unless they name another one.
-fn node(keys: &str) -> Node {
+/// An upstream with these keys on the chain `a`, unless they name another one.
+fn upstream(keys: &str) -> Upstream {
     let url = if keys.starts_with("url =") { "" } else { "url = 'https://n.example'\n" };
     let chain = if keys.contains("chain =") { "" } else { "chain = 'a'\n" };
     let text = format!(
         "[chain.a]\nid = 1\n[chain.b]\nid = 2\n\
-         [[node]]\nurl = 'http://127.0.0.1:1'\nchain = 'a'\n\
-         [[node]]\nurl = 'http://127.0.0.1:1'\nchain = 'b'\n\
-         [[node]]\n{url}{chain}{keys}\n"
+         [[upstream]]\nurl = 'http://127.0.0.1:1'\nchain = 'a'\n\
+         [[upstream]]\nurl = 'http://127.0.0.1:1'\nchain = 'b'\n\
+         [[upstream]]\n{url}{chain}{keys}\n"
     );
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config/valid");
     let config = Config::from_text("test", &text, &folder, &|_| None);
-    config.unwrap_or_else(|errors| panic!("{errors}")).nodes.pop().unwrap()
+    config.unwrap_or_else(|errors| panic!("{errors}")).upstreams.pop().unwrap()
 }
 
 #[test]
@@ -72,13 +72,13 @@ fn connections_stay_only_if_no_key_of_theirs_changes() {
         ("tls_verify", "", "tls_verify = false", CLOSE),
     ];
     for (key, one, other, stays) in cases {
-        let (one, other) = (node(one), node(other));
+        let (one, other) = (upstream(one), upstream(other));
         assert!(one.connects_like(&one.clone()), "{key}");
         assert_eq!(one.connects_like(&other), stays, "{key}");
         assert_eq!(other.connects_like(&one), stays, "{key}");
     }
     let tried: BTreeSet<_> = cases.iter().map(|(key, ..)| *key).collect();
-    assert_eq!(tried, NodeTable::KEYS.iter().copied().collect(), "a key is not tried");
-    let named = node("tls_server_name = 'n.example'\ntls_verify = true");
-    assert!(named.connects_like(&node("")), "the same settings, written down");
+    assert_eq!(tried, UpstreamTable::KEYS.iter().copied().collect(), "a key is not tried");
+    let named = upstream("tls_server_name = 'n.example'\ntls_verify = true");
+    assert!(named.connects_like(&upstream("")), "the same settings, written down");
 }

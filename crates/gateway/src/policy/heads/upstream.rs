@@ -1,6 +1,7 @@
-//! What one node was seen to hold: its linked blocks, and the walk back to where a new head joins them.
+//! What one upstream was seen to hold: its linked blocks, and the walk back to where a new head
+//! joins them.
 //!
-//! It judges no other node and elects nothing (`heads` does).
+//! It judges no other upstream and elects nothing (`heads` does).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -8,20 +9,20 @@ use std::time::Duration;
 use crate::policy::heads::branch::Branch;
 use crate::policy::heads::{Ask, Hash, HeadSeen};
 
-/// Headers asked of a node at once: enough to fill a usual gap between two polls in one round trip,
-/// few enough not to matter to its rate limit.
+/// Headers asked of an upstream at once: enough to fill a usual gap between two polls in one round
+/// trip, few enough not to matter to its rate limit.
 pub const ASKS_MAX: u64 = 32;
 
-/// After this long an unanswered header is asked for again: well over a slow node's round trip.
+/// After this long an unanswered header is asked for again: well over a slow upstream's round trip.
 pub const ASK_AGAIN: Duration = Duration::from_secs(2);
 
-/// Blocks learnt below the first head seen, so that a reorg right after the start is measured rather
-/// than guessed. Twice the deepest reorg of Ethereum since the Merge.
+/// Blocks learnt below the first head seen, so that a reorg right after the start is measured
+/// rather than guessed. Twice the deepest reorg of Ethereum since the Merge.
 pub const FILL_BLOCKS: usize = 16;
 
-/// A node's own chain as polls and walks showed it.
+/// An upstream's own chain as polls and walks showed it.
 #[derive(Debug, Default)]
-pub(super) struct NodeChain {
+pub(super) struct UpstreamChain {
     /// Blocks it was seen to hold. May reach above `head` after a step back, so that a different
     /// block at such a height is recognised as a branch change.
     pub(super) branch: Branch,
@@ -44,7 +45,7 @@ pub(super) struct NodeChain {
     walk: Option<Walk>,
 }
 
-/// A head too far ahead to be believed on one node's word.
+/// A head too far ahead to be believed on one upstream's word.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     pub(super) number: u64,
@@ -79,8 +80,8 @@ pub(super) enum Linked {
     Apart { top: u64 },
 }
 
-impl NodeChain {
-    /// Whether the node, up to its head, holds this block.
+impl UpstreamChain {
+    /// Whether the upstream, up to its head, holds this block.
     pub(super) fn holds(&self, number: u64, hash: Hash) -> bool {
         self.head.is_some_and(|head| head >= number) && self.branch.get(number) == Some(hash)
     }
@@ -170,7 +171,7 @@ impl NodeChain {
     }
 
     /// Goes on with the walk as far as the headers at hand allow. `known` gives a parent's parent
-    /// from what other nodes showed. Asks for what is missing.
+    /// from what other upstreams showed. Asks for what is missing.
     pub(super) fn walk(
         &mut self,
         now: Duration,
@@ -199,7 +200,7 @@ impl NodeChain {
             let parent = match walk.headers.remove(&below) {
                 Some((hash, parent)) if hash == walk.parent => Some(parent),
                 Some(_) => {
-                    // The node changed its mind between two answers: the next poll starts anew.
+                    // The upstream changed its mind between two answers: the next poll starts anew.
                     self.walk = None;
                     return Linked::No;
                 }
@@ -235,7 +236,7 @@ impl NodeChain {
         }
     }
 
-    /// The walk cannot meet the branch: the node is taken at its word, without a common past.
+    /// The walk cannot meet the branch: the upstream is taken at its word, without a common past.
     fn part(&mut self, now: Duration, lowest: u64, window: usize) -> Linked {
         let Some(walk) = self.walk.take() else {
             return Linked::No;
@@ -292,7 +293,7 @@ impl Walk {
         }
     }
 
-    /// What a walk given up still tells: a slow node must not start from nothing at each poll.
+    /// What a walk given up still tells: a slow upstream must not start from nothing at each poll.
     fn into_headers(self) -> BTreeMap<u64, (Hash, Hash)> {
         let lowest = self.top + 1 - self.hashes.len() as u64;
         let mut headers = self.headers;
@@ -328,7 +329,7 @@ impl Walk {
     }
 }
 
-/// Collects a node's wishes for headers into asks.
-pub(super) fn asks_of(node: usize, asks: &mut Vec<Ask>) -> impl FnMut(u64) + '_ {
-    move |number| asks.push(Ask { node, number })
+/// Collects an upstream's wishes for headers into asks.
+pub(super) fn asks_of(upstream: usize, asks: &mut Vec<Ask>) -> impl FnMut(u64) + '_ {
+    move |number| asks.push(Ask { upstream, number })
 }
