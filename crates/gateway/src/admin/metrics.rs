@@ -315,9 +315,9 @@ readings! {
         /// 1 if the upstream is fit for reads at the head.
         gauge "weir_upstream_at_head" = |own| own.at_head;
         /// WebSockets or local sockets to the upstream that are open for calls.
-        gauge "weir_upstream_trunks" by "transport" = |own| {
+        gauge "weir_upstream_multiplexed_connections" by "transport" = |own| {
             let transport = own.transports.first().filter(|transport| **transport != "http");
-            transport.map(|transport| [(*transport, own.trunks_open)])
+            transport.map(|transport| [(*transport, own.multiplexed_connections)])
         };
         /// How often the upstream was taken out.
         counter "weir_upstream_ejections" = |own| own.ejections;

@@ -275,7 +275,7 @@ fn upstreams_table(chain: &ChainStatus, history: &History) -> Markup {
 }
 
 fn upstream_row(upstream: &UpstreamStatus, latency: &Series) -> Markup {
-    let place = (upstream.place != upstream.name).then_some(&*upstream.place);
+    let place = (upstream.address != upstream.name).then_some(&*upstream.address);
     // The usual transport needs no word.
     let is_usual = upstream.transports == ["http"];
     let transports = upstream.transports.iter().copied().filter(|_| !is_usual);

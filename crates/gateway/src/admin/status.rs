@@ -173,7 +173,7 @@ pub struct UpstreamStatus {
     pub name: String,
     /// Host and port, with parts of the host that look like a key masked; or the file name of a
     /// socket.
-    pub place: String,
+    pub address: String,
     /// State of the upstream.
     pub state: HealthState,
     /// Time until the state ends by itself: the probe of an ejected upstream, the end of a rest.
@@ -199,19 +199,19 @@ pub struct UpstreamStatus {
     /// Attempts that the upstream refused by its own rate limit.
     pub rate_limited: u64,
     /// Connections opened for calls.
-    pub connects: u64,
+    pub connections_opened: u64,
     /// Transports, the cheapest first: `websocket`, `ipc`, `http2` where it is offered, or `http`.
     pub transports: Vec<&'static str>,
     /// Attempts over a WebSocket, local socket or HTTP/2.
-    pub multiplexed: u64,
+    pub multiplexed_calls: u64,
     /// Batches gathered from several calls.
     pub batches: u64,
     /// Attempts that left in such batches.
-    pub batched: u64,
+    pub batched_calls: u64,
     /// WebSockets or local sockets that are open.
-    pub trunks_open: u64,
+    pub multiplexed_connections: u64,
     /// WebSockets or local sockets that ended while they were in use.
-    pub trunks_lost: u64,
+    pub multiplexed_connections_lost: u64,
     /// Number of times that the upstream was ejected.
     pub ejections: u64,
     /// Number of times that the upstream was readmitted.
@@ -407,7 +407,7 @@ pub struct Totals {
     /// Attempts at upstreams in flight.
     pub in_flight: u64,
     /// Calls in flight that equal calls can share.
-    pub flights: u64,
+    pub coalesced_calls: u64,
     /// Calls delayed by a request limit now.
     pub waiting: u64,
 }

@@ -195,19 +195,19 @@ counters! {
         /// Time from an attempt's start, with the wait for a connection, to its end.
         latency: Histogram = "weir_upstream_attempt_duration_seconds",
         /// Connections to the upstream that were begun for calls.
-        connects: Counter = "weir_upstream_connects",
+        connections_opened: Counter = "weir_upstream_connections_opened",
         /// Attempts at the upstream over a WebSocket, local socket or HTTP/2, which carries many
         /// calls at a time.
-        multiplexed: Counter = "weir_upstream_multiplexed",
+        multiplexed_calls: Counter = "weir_upstream_multiplexed_calls",
         /// Batches that were gathered from several calls and sent to the upstream as one request.
         batches: Counter = "weir_upstream_batches",
         /// Attempts at the upstream that left in such batches.
-        batched: Counter = "weir_upstream_batched",
+        batched_calls: Counter = "weir_upstream_batched_calls",
         /// WebSockets or local sockets that are open; exported with their transport.
         multiplexed_open: Gauge,
         /// WebSockets or local sockets to the upstream that ended while they were in use; new ones
         /// are opened.
-        multiplexed_lost: Counter = "weir_upstream_trunks_lost",
+        multiplexed_lost: Counter = "weir_upstream_multiplexed_connections_lost",
     }
 
     /// Calls under one key, or under tokens of one issuer.

@@ -185,7 +185,7 @@ impl Gather {
             return calls.give(|_| Part::Alone);
         }
         cx.counters.upstreams[upstream].batches.add(1);
-        cx.counters.upstreams[upstream].batched.add(calls.waiting.len() as u64);
+        cx.counters.upstreams[upstream].batched_calls.add(calls.waiting.len() as u64);
         let post =
             |fresh| post(&cx, upstream, &calls, calls.deadline, fresh, calls.response_bytes_max);
         let posted = match post(false).await {

@@ -217,7 +217,7 @@ impl Http2 {
 
     /// Makes a connection; false if the upstream wants HTTP/1.1.
     async fn open(self: &Rc<Http2>) -> io::Result<bool> {
-        self.counts.connects.add(1);
+        self.counts.connections_opened.add(1);
         let stream = self.dial.connect(&self.upstream, Way::Http).await?;
         if !speaks_http2(&stream) {
             return Ok(false);
@@ -269,7 +269,7 @@ impl Http2 {
         let mut head = self.head.clone();
         head.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         let (response, mut sending) = requests.send_request(head, false).map_err(unsent)?;
-        self.counts.multiplexed.add(1);
+        self.counts.multiplexed_calls.add(1);
         sending.send_data(body, true).map_err(|error| fault_of(&error, Sent::Maybe))?;
         let response = response.await.map_err(|error| fault_of(&error, Sent::Maybe))?;
         let (head, mut incoming) = response.into_parts();

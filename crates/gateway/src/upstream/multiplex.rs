@@ -202,7 +202,7 @@ impl Multiplex {
             return false;
         }
         own.dialing.set(true);
-        self.counts.connects.add(1);
+        self.counts.connections_opened.add(1);
         tokio::task::spawn_local(Rc::clone(self).run(lane));
         true
     }

@@ -64,7 +64,7 @@ pub(crate) async fn post(
     let mut connection = match reused {
         Some(connection) => connection,
         None => {
-            cx.counters.upstreams[upstream].connects.add(1);
+            cx.counters.upstreams[upstream].connections_opened.add(1);
             // Apart, because most calls find a connection and need no room for making one.
             let dial = state.dial.connect(&state.config, Way::Http);
             match Box::pin(tokio::time::timeout_at(deadline, dial)).await {

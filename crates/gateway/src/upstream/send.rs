@@ -182,7 +182,7 @@ async fn over_trunk(
 ) -> Option<Result<(Decimal, HttpAnswer), Broken>> {
     let _leaving = multiplex.leaving();
     let call = trunk.call(&ask.name, ask.params.as_deref(), cx.recent(), deadline)?;
-    cx.counters.upstreams[upstream].multiplexed.add(1);
+    cx.counters.upstreams[upstream].multiplexed_calls.add(1);
     match call.await {
         Ok((id, body)) => {
             multiplex.answered(ask, body.len());

@@ -133,7 +133,9 @@ fn clients_see_no_fault_while_connections_break() {
             wait_until("calls", || status(&gateway)["attempts"].as_u64().unwrap() > 200);
             let rule = json!({"faults": [{"fault": {"kind": fault}, "share": 0.05}]});
             tell(&node, &rule);
-            wait_until("losses", || status(&gateway)["trunks_lost"].as_u64().unwrap() > 3);
+            wait_until("losses", || {
+                status(&gateway)["multiplexed_connections_lost"].as_u64().unwrap() > 3
+            });
             tell(&node, &json!({"faults": []}));
         });
         assert!(
@@ -209,7 +211,7 @@ fn calls_go_over_http_while_the_websocket_does_not_work() {
         let attempts = || status(&gateway)["attempts"].as_u64().unwrap();
         wait_until("a call over the websocket", || multiplexed() > 100);
         drop(ws);
-        wait_until("its loss", || status(&gateway)["trunks_open"] == 0);
+        wait_until("its loss", || status(&gateway)["multiplexed_connections"] == 0);
         let (before, all) = (multiplexed(), attempts());
         wait_until("calls over http", || attempts() > all + 200);
         assert!(multiplexed() < before + 100, "they go over http");
@@ -258,7 +260,7 @@ fn a_node_that_stalls_is_left() {
     let gateway = gateway(&format!("url = \"ws://{}\"\nping_interval = \"200ms\"", node.address));
     let mut client = Client::connect(&gateway.address);
     wait_until("an answer", || ask(&mut client, BLOCK).contains("result"));
-    let lost = || status(&gateway)["trunks_lost"].as_u64().unwrap();
+    let lost = || status(&gateway)["multiplexed_connections_lost"].as_u64().unwrap();
     assert_eq!(lost(), 0);
     tell(&node, &json!({"mute_to_pings": true}));
     wait_until("the loss", || lost() > 0);

@@ -64,7 +64,7 @@ fn names_are_escaped() {
     let page = page(|status| {
         status.chains[0].name = name.to_owned();
         status.chains[0].upstreams[0].name = name.to_owned();
-        status.chains[0].upstreams[0].place = name.to_owned();
+        status.chains[0].upstreams[0].address = name.to_owned();
         status.chains[0].methods[0].name = name.to_owned();
         status.chains[0].groups[0].name = name.to_owned();
         status.chains[0].groups[0].candidates = vec![name.to_owned()];

@@ -157,7 +157,7 @@ pub(crate) fn populated() -> Arc<Snapshot> {
         upstream.attempted(AttemptOutcome::RateLimited, Duration::from_millis(5));
         upstream.attempted(AttemptOutcome::Failed, Duration::from_millis(5));
         upstream.in_flight.set(7);
-        upstream.connects.add(1);
+        upstream.connections_opened.add(1);
         thread.connection_opened();
         thread.connection_opened();
         thread.connection_closed();
@@ -221,7 +221,7 @@ fn chains_and_upstreams_are_shown_as_they_are() {
     let out = &main.upstreams[1];
     assert!(out.state_ends_seconds.unwrap() > 0.0);
     assert_eq!((out.lag, out.weight, out.ejections, out.readmissions), (Some(4), 3, 1, 5));
-    assert_eq!(main.upstreams[0].place, "first.example:8545");
+    assert_eq!(main.upstreams[0].address, "first.example:8545");
     assert_eq!(status.chains[1].upstreams[0].head, None);
     let groups: Vec<_> = main.groups.iter().map(|group| &*group.balance).collect();
     assert_eq!(groups, ["least_loaded"]);

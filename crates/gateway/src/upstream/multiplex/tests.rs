@@ -129,8 +129,8 @@ impl Scene {
     /// How long after a failure none is tried.
     async fn rest(&self) -> Duration {
         let began = Instant::now();
-        let connects = self.counts.connects.get();
-        while self.counts.connects.get() == connects {
+        let connects = self.counts.connections_opened.get();
+        while self.counts.connections_opened.get() == connects {
             tokio::time::advance(Duration::from_millis(1)).await;
             self.trunk(&light());
             assert!(began.elapsed() < Duration::from_secs(60), "it is never tried again");

@@ -112,7 +112,7 @@ fn a_line_tells_who_asked_what_and_what_came_of_it() {
     assert_eq!(all("key")[..3], due(&[r#""alice""#, r#""alice""#, "null"]));
     assert_eq!(all("user_agent")[0], "test \"1\"");
     assert_eq!(all("path")[..4], ["/sim", "/sim", "/", "/nowhere/***"]);
-    assert_eq!((&found[0]["chain"], &found[0]["node"]), (&"sim".into(), &"a".into()));
+    assert_eq!((&found[0]["chain"], &found[0]["upstream"]), (&"sim".into(), &"a".into()));
     assert_eq!(
         (&found[0]["host"], &found[0]["client"]),
         (&"localhost".into(), &"127.0.0.1".into())
