@@ -15,6 +15,7 @@ mod size;
 mod source;
 mod table;
 mod tree;
+mod words;
 
 use std::fmt;
 
@@ -58,6 +59,7 @@ const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
     table::check,
     reach::check,
     names::banned,
+    words::former,
     paths::exist,
     paths::machine,
     book::pages_are_listed,

@@ -1,0 +1,57 @@
+//! Words that must not come back: former public names, and phrases that readers stumble over.
+
+use super::Finding;
+use super::tree::Tree;
+
+/// Former public names and the field's word for each.
+const NAMES: &[(&str, &str)] = &[
+    ("[[node]]", "[[upstream]]"),
+    ("x-weir-node", "x-weir-upstream"),
+    ("weir_node_", "weir_upstream_"),
+    ("[front]", "[downstream]"),
+    ("weir_flights", "weir_coalesced_calls"),
+    ("weir_zone_away_threads", "weir_limit_redis_fallback_threads"),
+    ("weir_quota_alone", "weir_quota_local_only"),
+    ("weir_subscription_notices", "weir_subscription_notifications"),
+    ("answer_bytes_max", "response_bytes_max"),
+    ("redis.answers", "redis.responses"),
+    ("yardstick", "baseline latency"),
+];
+
+/// Phrases and what to write instead.
+const PHRASES: &[(&str, &str)] = &[
+    ("for want of", "without, because there is no"),
+    ("is gone by", "is used, is applied"),
+    ("has it come", "has arrived"),
+    ("hearsay", "an unconfirmed report"),
+    ("who asks", "the client"),
+];
+
+/// Files that quote former names: decisions of the past, the list of changes, and this check.
+fn quotes(path: &str) -> bool {
+    path.starts_with("docs/decisions/")
+        || path.starts_with("testdata/")
+        || path.starts_with("xtask/src/tidy/words")
+        || path == "CHANGELOG.md"
+}
+
+/// A former public name or a phrase of [`PHRASES`] in a source file, page or configuration.
+pub(crate) fn former(tree: &Tree) -> Vec<Finding> {
+    let read = |ends: &'static str| tree.texts(ends);
+    let texts = [".rs", ".md", ".toml", ".txt", ".json", ".lua", ".css", ".js"].into_iter();
+    let mut found = Vec::new();
+    for (path, text) in texts.flat_map(read).filter(|(path, _)| !quotes(path)) {
+        for (number, line) in (1..).zip(text.lines()) {
+            for (word, instead) in NAMES.iter().chain(PHRASES) {
+                if line.contains(word) {
+                    let message = format!("{word:?}; write {instead}");
+                    found.push(Finding::new(path, number, "former words", message));
+                }
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;
