@@ -28,12 +28,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Longest status: one of thousands of nodes has some hundred bytes for each.
 const STATUS_BYTES_MAX: u64 = 64 << 20;
 
-/// Make a running gateway read its configuration anew
+/// Reload the configuration of a running gateway
 ///
-/// Checks the file if one is named, asks the gateway that answers at the admin address, waits until
-/// the new configuration is in use, and prints what it changed. A faulty one leaves the old one in
-/// use, and is told. Must run on the same machine, as the same user or as root: it sends SIGHUP to
-/// the process that the admin address names.
+/// Checks the file if you name one, signals the gateway at the admin address, waits until the new
+/// configuration is in use, and prints the changes. If the file is faulty, the errors are printed
+/// and the old configuration stays in use. Must run on the same machine, as the same user or root:
+/// it sends SIGHUP to the process that the admin address reports.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -48,12 +48,12 @@ pub(crate) struct Reload {
     target: Target,
 }
 
-/// Make a running gateway hand over to a new process of the program on disk
+/// Replace a running gateway by a new process of the program on disk
 ///
-/// The new process takes over the very sockets that the old one listens on, so that no connection
-/// is refused; once it serves, the old one answers what has begun and ends. If it cannot serve, the
-/// old one goes on. Must run on the same machine, as the same user or as root: it sends SIGUSR2 to
-/// the process that the admin address names.
+/// The new process inherits the listening sockets, so that no connection is refused. Once it
+/// serves, the old process completes its requests in flight and ends. If the new process cannot
+/// serve, the old one continues. Must run on the same machine, as the same user or root: it sends
+/// SIGUSR2 to the process that the admin address reports.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -70,15 +70,15 @@ pub(crate) struct Upgrade {
 /// Which gateway is asked.
 #[derive(Args)]
 struct Target {
-    /// Its configuration file, to check first and to take the admin address from
+    /// Configuration file, to check first and to read the admin address from
     #[arg(value_name = "GATEWAY.TOML")]
     file: Option<PathBuf>,
 
-    /// Its admin address [default: 127.0.0.1:8646, or the file's server.admin]
+    /// Admin address of the gateway [default: 127.0.0.1:8646, or the file's server.admin]
     #[arg(long, value_name = "IP:PORT")]
     admin: Option<SocketAddr>,
 
-    /// How long to wait for it, in seconds
+    /// How long to wait, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=3600))]
     wait: u64,
 }

@@ -31,18 +31,18 @@ const WORKERS: u64 = 500;
 /// First rate for a URL; a plan has its own.
 const RATE_START: f64 = 50.0;
 
-/// Find how much a target holds, and what breaks first
+/// Find the highest rate a target sustains, and what breaks first
 ///
-/// Doubles the rate until a probe fails, bisects, repeats both sides of the boundary until a majority
-/// decides, and confirms the highest pass by a soak. Between probes it waits for the target to drain,
-/// and after each failed probe it looks at a low rate whether the target came back to itself. A probe
-/// passes if every objective is kept, no method fails altogether, and what is asked for is also
-/// answered: above the capacity a backlog grows while all objectives may still hold. A probe in which
-/// this host was the limit counts as neither.
+/// Doubles the rate until a probe fails, bisects, repeats both sides of the boundary until a
+/// majority decides, and confirms the highest passing rate by a soak. Between probes it waits for
+/// the target to drain; after each failed probe it checks at a low rate that the target has
+/// recovered. A probe passes if every threshold holds, no method fails completely, and responses
+/// keep up with requests: above the capacity a backlog grows while all thresholds may still hold. A
+/// probe limited by this host counts as neither.
 ///
-/// Give a plan with an open model: its mixes and objectives are kept, all scenarios run at once in the
-/// ratio of their largest rates, and its `capacity` table says how to search. Or give a URL: the chain's usual
-/// reads are sent. Without objectives some are chosen, and said.
+/// With a plan in the open model, its mixes and thresholds apply, all scenarios run at once in the
+/// ratio of their highest rates, and its `capacity` table configures the search. With a URL, the
+/// chain's usual reads are sent. Without thresholds, defaults are chosen and printed.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -67,7 +67,7 @@ Exit codes:
     arg.help(help).help_heading(None::<&'static str>)
 }))]
 #[command(mut_arg("set", |arg| arg.help_heading(None::<&'static str>)))]
-#[command(mut_arg("url", |arg| arg.help("Search this URL in place of the plan's")))]
+#[command(mut_arg("url", |arg| arg.help("Search this URL instead of the plan's target")))]
 pub(crate) struct Capacity {
     #[command(flatten)]
     search: SearchOptions,
@@ -76,15 +76,15 @@ pub(crate) struct Capacity {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Print the result as JSON of schema weir.capacity/1 in place of the text
+    /// Print the result as JSON (schema weir.capacity/1) instead of text
     #[arg(long)]
     json: bool,
 
-    /// Begin without asking
+    /// Start without confirmation
     #[arg(short, long)]
     yes: bool,
 
-    /// No progress
+    /// Print no progress
     #[arg(long)]
     quiet: bool,
 
@@ -108,11 +108,11 @@ struct SearchOptions {
     #[arg(long, value_name = "SHARE", value_parser = share)]
     precision: Option<f64>,
 
-    /// Time of a probe, warm-up included [default: the plan's]
+    /// Duration of a probe, including its warm-up [default: the plan's]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     probe: Option<Duration>,
 
-    /// The part of a probe that is not judged [default: the plan's]
+    /// Warm-up of a probe, excluded from its verdict [default: the plan's]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     probe_warmup: Option<Duration>,
 
@@ -124,7 +124,7 @@ struct SearchOptions {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     drain: Option<Duration>,
 
-    /// Time of the last run at the highest pass; 0s for none [default: the plan's]
+    /// Duration of the final run at the highest passing rate; 0s for none [default: the plan's]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     soak: Option<Duration>,
 }

@@ -10,15 +10,15 @@ use lab_model::plan;
 
 use crate::{FAULTY, source};
 
-/// Say whether a gateway's configuration, a plan or a study is right
+/// Check a gateway configuration, a load plan or a study
 ///
-/// Prints every fault at once, each with its place, the value and what is allowed. What is allowed
-/// but looks like a mistake is printed as a warning and does not fail. Secrets are never printed.
-/// Nothing is started and no node is asked.
+/// Prints all errors at once, each with its line, the value and what is allowed. Settings that are
+/// valid but look like a mistake are printed as warnings. Secrets are never printed. Nothing is
+/// started and nothing is sent.
 ///
-/// Of a plan it tells what a run would do: stages, iterations and requests, the mean and peak of
-/// the schedule, and each method's true share of all calls. Its warnings are about what the run
-/// could not show, such as a method that can fail wholly without breaking an objective.
+/// For a plan it also prints what a run would do: stages, iterations and requests, mean and peak
+/// rate, and each method's share of all calls. It warns of what the run could not show, such as a
+/// method that can fail completely without breaking a threshold.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,7 +34,7 @@ pub(crate) struct Check {
     #[arg(value_name = "FILE.TOML")]
     file: PathBuf,
 
-    /// Set a variable of a plan; may stand several times
+    /// Set a variable of the plan; may be repeated
     #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
     set: Vec<(String, f64)>,
 }

@@ -25,7 +25,7 @@ const WORSE: u8 = 3;
 /// Resampling is repeatable: the same files give the same words.
 const SEED: u64 = 1;
 
-/// Say what differs between results, and whether that may be chance
+/// Compare results, and tell differences from chance
 ///
 /// Every further result is compared with the first, by method and metric: change, 95 % interval,
 /// chance corrected for the number of metrics, and one of better, worse, negligible, same, cannot

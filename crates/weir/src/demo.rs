@@ -53,13 +53,12 @@ const DURATION_MIN: Duration = Duration::from_secs(5);
 /// Longest run: within what the simulated chain remembers.
 const DURATION_MAX: Duration = Duration::from_secs(3600);
 
-/// See it work: the gateway in front of three simulated nodes
+/// Demonstrate the gateway in front of three simulated nodes
 ///
-/// Starts three simulated nodes and a gateway in front of them with its default settings, and sends
-/// two kinds of calls: reads of the head, as a wallet makes them, and reads of history, as an
-/// explorer makes them. In the course of it one node falls behind, stalls, dies and comes back, and
-/// the chain is reorganised twice. Every answer is compared with the chain's truth. Nothing leaves
-/// this machine.
+/// Starts three simulated nodes and a gateway with default settings, and sends two kinds of calls:
+/// reads of the head, as a wallet makes them, and reads of history, as an explorer makes them.
+/// Meanwhile one node lags, stalls, dies and returns, and the chain is reorganised twice. Every
+/// response is compared with the simulated chain. Nothing leaves this machine.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -70,15 +69,15 @@ Examples:
 Exit codes: 0 no client saw an error or a wrong answer; 1 one did, or the demo could not run;
 2 faulty arguments.")]
 pub(crate) struct Demo {
-    /// How long calls are sent, 5s to 1h
+    /// How long to send calls, 5s to 1h
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = duration)]
     duration: Duration,
 
-    /// Write the result to this file too, as JSON
+    /// Also write the result to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Stay up afterwards, so that the gateway can be called and its status page be looked at
+    /// Keep running afterwards, so that you can call the gateway and look at its status page
     #[arg(long)]
     keep: bool,
 

@@ -11,12 +11,11 @@ use crate::{FAULTY, source};
 /// Exit code for two configurations that differ.
 const DIFFERENT: u8 = 1;
 
-/// Say what a new configuration would change
+/// Show what a new configuration would change
 ///
-/// Compares two files key by key, with defaults in place of what is not set: neither order nor
-/// comments matter, and a key that is set to its default is no change. Secrets are masked; one that
-/// changes is told and not shown. Keys that a reload leaves as they are, such as addresses, are
-/// marked.
+/// Compares two files key by key. Order and comments do not matter, and a key set to its default
+/// equals an absent key. A changed secret is listed but not printed. Keys that a reload cannot
+/// change, such as addresses, are marked.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,11 +29,11 @@ What is printed:
 
 Exit codes: 0 no difference; 1 they differ; 2 one is faulty or not readable.")]
 pub(crate) struct Diff {
-    /// The configuration in use
+    /// The present configuration
     #[arg(value_name = "OLD.TOML")]
     old: PathBuf,
 
-    /// The new one
+    /// The new configuration
     #[arg(value_name = "NEW.TOML")]
     new: PathBuf,
 }

@@ -34,12 +34,12 @@ use crate::{FAULTY, source};
 
 mod words;
 
-/// Say what would be done with a call
+/// Explain how the gateway would serve a call
 ///
-/// Which chain and group it belongs to, which upstreams are asked in which order, whether its
-/// answer is kept and what it is bound to, under which key, whether it may be repeated, and what it
-/// costs. The same tables and rules decide when the gateway runs; only no upstream is asked, so
-/// tags such as latest stand for a made-up head.
+/// Prints the chain and group, the upstreams in order, whether and under which key the response is
+/// cached and which block it is bound to, whether the call may be repeated, and its cost. A running
+/// gateway decides by the same code. No upstream is called, so tags such as latest stand for an
+/// assumed head (--head).
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -51,19 +51,19 @@ Examples:
 
 Exit codes: 0 explained; 2 faulty configuration, or the text is not a call.")]
 pub(crate) struct Explain {
-    /// Configuration file and call, or only the call with --upstream
+    /// Configuration file and call; only the call with --upstream
     #[arg(value_names = ["GATEWAY.TOML", "CALL"], num_args = 1..=2, required = true)]
     words: Vec<String>,
 
-    /// URL of an upstream, in place of a file; may stand several times
+    /// URL of an upstream, instead of a file; may be repeated
     #[arg(long, value_name = "URL")]
     upstream: Vec<String>,
 
-    /// Path of the URL that the call is sent to
+    /// Path of the request's URL
     #[arg(long, default_value = "/")]
     path: String,
 
-    /// Name of the key that it is sent with
+    /// Name of the client's API key
     #[arg(long, value_name = "NAME")]
     key: Option<String>,
 
@@ -71,15 +71,15 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     client: std::net::IpAddr,
 
-    /// Host that it is sent to
+    /// Host header of the request
     #[arg(long, value_name = "HOST", default_value = "localhost")]
     host: String,
 
-    /// Header that it is sent with; may stand several times
+    /// Header of the request; may be repeated
     #[arg(long, value_name = "NAME: VALUE")]
     header: Vec<String>,
 
-    /// Height that latest stands for; what is final follows from the chain's finality_depth
+    /// Block number of latest; the finalized block follows from the chain's finality_depth
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     head: u64,
 }

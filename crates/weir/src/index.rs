@@ -18,11 +18,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use self::database::{IndexArgs, NODE};
 
-/// Keep a verified local copy of a chain, and ask it
+/// Keep a verified local copy of a chain and query it
 ///
-/// One file of SQLite, or a schema in a database of PostgreSQL, holds blocks, transactions, receipts
-/// and logs as nodes wrote them, byte for byte. It is synced from nodes, verified against the hashes
-/// of the blocks, and answers questions about blocks, transactions and logs without them.
+/// A SQLite file or a PostgreSQL schema stores blocks, transactions, receipts and logs byte for
+/// byte as nodes sent them. The index is synced from nodes, verified against block hashes, and
+/// answers queries for blocks, transactions and logs without a node.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

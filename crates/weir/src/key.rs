@@ -20,8 +20,8 @@ const KEY_BYTES_MIN: usize = 16;
 
 /// Make an API key and the configuration lines for it
 ///
-/// Prints the key, which is shown this once and kept nowhere, and a `[[key]]` table with its hash. Only
-/// the table goes into the configuration; the key goes to whoever shall call.
+/// Prints the key, which is stored nowhere, and a `[[key]]` table with its hash. Put the table into
+/// the configuration and give the key to the client.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -31,14 +31,14 @@ Examples:
 
 Exit codes: 0 printed; 2 the name or the key that was given does not fit.")]
 pub(crate) struct Key {
-    /// How metrics and logs will call its holder
+    /// Name of the client in metrics and logs
     name: String,
 
-    /// Take the key from standard input instead of making one
+    /// Read the key from standard input instead of making one
     #[arg(long)]
     stdin: bool,
 
-    /// Print the table alone to standard output, and a key that was made to standard error
+    /// Print only the table to standard output, and the new key to standard error
     #[arg(long)]
     toml: bool,
 }

@@ -29,20 +29,19 @@ pub(crate) const INTERRUPTED: u8 = 6;
 /// The result contradicts its own evidence.
 pub(crate) const SELF_CHECK: u8 = 7;
 
-/// Load a node or a gateway, and say what may be said of it
+/// Load-test a node or gateway and report a verdict
 ///
-/// Give a URL for a run in one line: the chain's family is found out, and its usual mix of reads is
-/// sent over 50 connections for 10 seconds. Give a plan for everything else: stages, several
-/// scenarios, weights, objectives (docs/plan.md lists all keys, `weir check PLAN.TOML` says what a
-/// plan would do and what it could not show).
+/// With a URL, the chain's family is detected and its usual mix of reads is sent over 50
+/// connections for 10 seconds. A plan sets everything else: stages, several scenarios, weights,
+/// thresholds (docs/plan.md lists all keys; `weir check PLAN.TOML` prints what a plan would do and
+/// could not show).
 ///
-/// At a rate (-r) latency counts from when a call was due, so that a target that stalls cannot hide
-/// it. Without a rate each connection waits for its response, and stalls are found by the seconds in
-/// which results are missing. The verdict
-/// is one of PASS, MEASURED (there were no objectives), FAIL (an objective was broken, or every call
-/// of a method failed), INVALID (the numbers may not be believed) and CLIENT-LIMITED (this host or the
-/// plan was the limit, nothing was learnt of what the target holds); its reasons are sentences with
-/// numbers.
+/// With a rate (-r), latency counts from the scheduled time of a call, so that a target that stalls
+/// cannot hide it. Without a rate each connection waits for its response, and stalls are detected
+/// by seconds without results. The verdict is PASS, MEASURED (no thresholds), FAIL (a threshold was
+/// broken, or every call of a method failed), INVALID (the numbers are unreliable) or
+/// CLIENT-LIMITED (this host or the plan was the limit, not the target). Its reasons are sentences
+/// with numbers.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

@@ -25,11 +25,11 @@ use format::Format;
 use read::{LINE_BYTES_MAX, LineFault, Reader};
 use sums::Sums;
 
-/// Sum up access logs
+/// Summarize access logs
 ///
-/// Requests per second by status, per method counts with percentiles, errors, and who calls most.
-/// Reads the lines that the gateway writes, as JSON or by the format that they were written in, and
-/// nginx's. Lines that cannot be read are counted, and the first of them shown.
+/// Prints requests per second by status, counts and percentiles per method, errors, and the busiest
+/// clients. Reads the gateway's logs, as JSON or in your own format, and nginx's. Unreadable lines
+/// are counted, and the first one is printed.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -41,31 +41,31 @@ Examples:
 
 Exit codes: 0 summed up; 1 a file cannot be read, or no line could be; 2 faulty arguments.")]
 pub(crate) struct Logs {
-    /// Files, packed by gzip or not; - is standard input
+    /// Log files, gzip or plain; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// How lines are written: json, combined, or a text with variables
+    /// Format of the lines: json, combined, or a format text with variables
     #[arg(long, default_value = "json")]
     format: String,
 
-    /// One row for each second, or for each minute
+    /// One row per second or per minute
     #[arg(long, value_enum, default_value_t = By::Second)]
     by: By,
 
-    /// Leave out what is earlier, such as 2026-11-21T22:00:00Z
+    /// Skip lines before this time, such as 2026-11-21T22:00:00Z
     #[arg(long, value_name = "TIME")]
     since: Option<Timestamp>,
 
-    /// Leave out what is not earlier
+    /// Skip lines from this time on
     #[arg(long, value_name = "TIME")]
     until: Option<Timestamp>,
 
-    /// Most rows of each table
+    /// Maximum rows of each table
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
 
-    /// Print one JSON object in place of tables
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
 }

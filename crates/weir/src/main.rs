@@ -35,10 +35,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Exit code for a faulty configuration or faulty arguments; clap ends with the same.
 const FAULTY: u8 = 2;
 
-/// A gateway for JSON-RPC nodes, and what it takes to try it out.
+/// A gateway, a load tester and a chain index for blockchain JSON-RPC nodes.
 ///
-/// One URL in front of one or many blockchain nodes: balanced, cached without ever being stale,
-/// and unharmed by a dead node.
+/// The gateway gives clients one URL for several nodes: it balances calls, caches without ever
+/// serving stale data, and survives a dead node. The lab load-tests nodes and gateways and reports
+/// a verdict. The index keeps a verified local copy of a chain.
 #[derive(Parser)]
 #[command(name = "weir", bin_name = "weir", version, max_term_width = 100, after_long_help = AFTER_HELP)]
 struct Arguments {

@@ -34,10 +34,10 @@ const LIMIT_EXCEEDED: i64 = -32_005;
 
 /// Run a simulated node
 ///
-/// A deterministic chain with true hashes, roots and receipts, served as eth_, net_, web3_ and
-/// hmyv2_ calls. The same seed gives the same chain. It can lag, be slow, have a limited capacity
-/// and reorganise; more ways to fail can be switched on while it runs over the admin port. With
-/// --replay it gives recorded answers instead.
+/// Serves a deterministic chain with valid hashes, roots and receipts by eth_, net_, web3_ and
+/// hmyv2_ calls. The same seed gives the same chain. The node can lag, be slow, have limited
+/// capacity and reorganise; its admin port switches on further faults while it runs. With --replay
+/// it sends recorded responses instead.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -56,7 +56,7 @@ With an admin port:
 
 Exit codes: 0 stopped by a signal; 1 an address is taken; 2 faulty arguments.")]
 pub(crate) struct Node {
-    /// Where it answers calls; port 0 takes a free one
+    /// Address for calls; port 0 picks a free one
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8545")]
     listen: SocketAddr,
 
@@ -64,11 +64,11 @@ pub(crate) struct Node {
     #[arg(long, value_name = "PATH")]
     ipc: Option<PathBuf>,
 
-    /// Where its state can be seen and faults be switched on; it has no password
+    /// Address of the admin port, which shows the state and switches faults on; it has no password
     #[arg(long, value_name = "IP:PORT")]
     admin: Option<SocketAddr>,
 
-    /// The software that it calls itself and words its errors as: ethereum for geth, or harmony
+    /// Client software to imitate: ethereum (geth) or harmony
     #[arg(long, value_name = "FAMILY", default_value = "ethereum", value_parser = client)]
     family: Client,
 
@@ -106,7 +106,7 @@ pub(crate) struct Node {
     #[arg(long, value_name = "BLOCKS", default_value_t = 64)]
     finality_depth: u64,
 
-    /// Replace the last DEPTH blocks when AT was the head; may stand several times, in rising order
+    /// Replace the last DEPTH blocks when AT was the head; may be repeated, in rising order
     #[arg(long, value_name = "AT:DEPTH", value_parser = pair)]
     reorg: Vec<(u64, u64)>,
 
@@ -114,15 +114,15 @@ pub(crate) struct Node {
     #[arg(long, value_name = "BLOCKS:DEPTH", value_parser = pair)]
     reorg_every: Option<(u64, u64)>,
 
-    /// Blocks that the node stands behind the chain's head
+    /// Blocks by which the node lags behind the chain's head
     #[arg(long, value_name = "BLOCKS", default_value_t = 0)]
     lag: u64,
 
-    /// Time that each call takes: one duration, or two for any time between them
+    /// Latency of each call: one duration, or a range
     #[arg(long, value_name = "DURATION[..DURATION]", value_parser = latency)]
     latency: Option<Latency>,
 
-    /// Calls worked on at once, and how long each takes; further calls wait
+    /// Calls processed at once, and the time of each; further calls wait
     #[arg(long, value_name = "SLOTS:DURATION", value_parser = capacity)]
     capacity: Option<Capacity>,
 
@@ -132,7 +132,7 @@ pub(crate) struct Node {
     #[arg(long, value_name = "METHOD=PER_SECOND[:queue|error|429|hang[:BURST]]", value_parser = rate)]
     rate: Vec<(String, Rate)>,
 
-    /// File of recorded requests and responses, or folder of such files; may stand several times
+    /// File of recorded requests and responses, or a folder of them; may be repeated
     #[arg(long, value_name = "PATH")]
     replay: Vec<PathBuf>,
 }

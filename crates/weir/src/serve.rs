@@ -33,13 +33,14 @@ use signals::{Wish, Wishes};
 
 /// Run the gateway
 ///
-/// With URLs it needs no file: one chain, cached, balanced, every limit at its default. A file says
-/// everything else.
+/// With --upstream it needs no file: one chain, cached and balanced, with default limits. A
+/// configuration file sets everything else.
 ///
-/// SIGINT or SIGTERM stops it gracefully: it says that it is not ready, takes no new connections,
-/// and answers requests that have begun. A second signal stops it at once. SIGHUP reads the file
-/// anew, as `weir reload` does; a faulty file leaves the old configuration in use. SIGUSR2 hands
-/// the listening sockets to a new process of the program on disk, as `weir upgrade` does.
+/// SIGINT or SIGTERM stops it gracefully: it reports that it is not ready, accepts no new
+/// connections, and completes the requests in flight. A second signal stops it at once. SIGHUP
+/// reloads the file, as `weir reload` does; with a faulty file the old configuration stays in use.
+/// SIGUSR2 hands the listening sockets to a new process of the program on disk, as `weir upgrade`
+/// does.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -58,12 +59,11 @@ pub(crate) struct Serve {
     #[command(flatten)]
     source: Source,
 
-    /// Where clients connect [default: 127.0.0.1:8645, or the file's server.listen]
+    /// Address for clients [default: 127.0.0.1:8645, or the file's server.listen]
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
 
-    /// Where metrics and status are served, or off [default: 127.0.0.1:8646, or the file's
-    /// server.admin]
+    /// Address of metrics and status, or off [default: 127.0.0.1:8646, or the file's server.admin]
     #[arg(long, value_name = "IP:PORT|off", value_parser = admin_address)]
     admin: Option<Admin>,
 
@@ -71,7 +71,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 
-    /// Send every call to a node: no cache, no joining of equal calls
+    /// Send every call to an upstream: no cache, no coalescing of equal calls
     #[arg(long)]
     no_cache: bool,
 }

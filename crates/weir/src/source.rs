@@ -20,7 +20,7 @@ pub(crate) struct Source {
     #[arg(value_name = "GATEWAY.TOML")]
     file: Option<PathBuf>,
 
-    /// URL of an upstream, in place of a file; may stand several times
+    /// URL of an upstream, instead of a file; may be repeated
     #[arg(long, value_name = "URL")]
     upstream: Vec<String>,
 }

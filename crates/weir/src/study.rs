@@ -34,7 +34,7 @@ pub(crate) use given::{named_list, stem};
 /// Resampling is repeatable: the same files give the same words.
 const SEED: u64 = 1;
 
-/// Answer one question by runs arranged for it
+/// Answer one question by several runs
 #[derive(Args)]
 pub(crate) struct Study {
     #[command(subcommand)]
@@ -53,7 +53,7 @@ impl Study {
     }
 }
 
-/// Say which of several arms syncs faster, since when, and why
+/// Find which variant syncs faster, since when, and why
 ///
 /// An arm is a node or an index under one setting. Its course (heights over time, with the counters
 /// of its page cache where they are known) is read from files, polled from running nodes, or made by
@@ -110,7 +110,7 @@ struct Sync {
     #[arg(long)]
     markdown: bool,
 
-    /// No progress
+    /// Print no progress
     #[arg(long)]
     quiet: bool,
 }

@@ -13,7 +13,7 @@ use super::{IndexArgs, bar, shown_bytes};
 use crate::load::INTERRUPTED;
 use crate::{FAULTY, stop};
 
-/// Write tables for other tools, or requests to put load on nodes
+/// Export Parquet tables, or requests for load tests
 ///
 /// Tables are Parquet: blocks.parquet, transactions.parquet, logs.parquet. Hashes, addresses and
 /// bytes are text with 0x; amounts of wei are decimal text, since they go up to 256 bits; other
@@ -68,7 +68,7 @@ pub(crate) struct Export {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long, short)]
     quiet: bool,
 }

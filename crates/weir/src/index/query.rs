@@ -13,9 +13,9 @@ use wire::hex::parse_hash;
 
 use super::IndexArgs;
 
-/// Ask a file
+/// Query an index
 ///
-/// What is printed is what the node said, byte for byte.
+/// Prints data byte for byte as the node sent it.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use super::{IndexArgs, shown_bytes};
 
-/// Tell what an index has
+/// Print what an index holds
 ///
-/// Which chain, from where to where, what of it, how it was verified, and how large it is.
+/// Prints the chain, the range of blocks, the contents, the level of verification and the size.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

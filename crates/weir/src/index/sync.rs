@@ -29,10 +29,10 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Fetch, verify and keep the blocks of a chain
+/// Fetch, verify and store the blocks of a chain
 ///
-/// May be ended at any moment and goes on where it was. Several nodes share the work; one that is
-/// slow, limits, or lies is left to the others.
+/// May be stopped at any time; the next run continues where this one stopped. Several nodes share
+/// the work; the others take over from a node that is slow, rate-limited or wrong.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -61,7 +61,7 @@ pub(crate) struct Sync {
     #[arg(long = "from", value_name = "URL", required = true, value_parser = NODE)]
     nodes: Vec<Endpoint>,
 
-    /// Trust the certificates of this file, PEM, and not those that browsers trust
+    /// Trust the certificates in this PEM file instead of the public roots
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 
@@ -77,20 +77,19 @@ pub(crate) struct Sync {
     #[arg(long, value_name = "PARTS", default_value = "blocks,receipts,logs")]
     what: Contents,
 
-    /// How closely to look at what nodes say: off, headers, full, senders [default: full, and off
-    /// with hmyv2]
+    /// Level of verification: off, headers, full, senders [default: full, and off with hmyv2]
     #[arg(long, value_name = "LEVEL")]
     verify: Option<Level>,
 
-    /// Requests under way at a time
+    /// Requests in flight at a time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
 
-    /// Most blocks asked for in one request
+    /// Maximum blocks per request
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     batch: u64,
 
-    /// Give up after so many seconds without anything from any node; 0 never does
+    /// Give up after this many seconds without a response from any node; 0: never
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     patience: u64,
 
@@ -98,7 +97,7 @@ pub(crate) struct Sync {
     #[arg(long, value_name = "FILE")]
     samples: Option<PathBuf>,
 
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long, short)]
     quiet: bool,
 }

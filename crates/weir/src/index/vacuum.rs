@@ -8,12 +8,12 @@ use index::store::{self, StoreError};
 
 use super::{IndexArgs, shown_bytes};
 
-/// Make an index smaller, and its searches faster
+/// Make an index smaller and its searches faster
 ///
-/// Joins the short lists of logs that following a chain block by block leaves, and rebuilds a file
-/// without holes, which needs room for a second copy meanwhile. PostgreSQL gives the room of dropped
-/// rows to new ones, and looks at how values are distributed (VACUUM ANALYZE). Nobody else may write
-/// meanwhile; readers may go on.
+/// Merges the short log postings that following a chain block by block leaves, and rebuilds the
+/// file without holes, which temporarily needs space for a second copy. PostgreSQL reuses the space
+/// of deleted rows and updates its statistics (VACUUM ANALYZE). No other process may write
+/// meanwhile; readers may continue.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

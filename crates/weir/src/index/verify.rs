@@ -19,13 +19,13 @@ use super::{IndexArgs, NODE, bar};
 use crate::load::INTERRUPTED;
 use crate::stop;
 
-/// Tell whether an index is sound
+/// Verify that an index is complete and correct
 ///
-/// Reads all of it, and asks nobody: the structures of SQLite (PostgreSQL does not tell of its own),
-/// that no block is missing, that blocks are linked, that hashes lead to what has them, that lists
-/// of logs name exactly the logs, that every piece can be read, and that it is what the hashes of the
-/// blocks say. With --from, it is
-/// also asked whether nodes have the same first, last and last final block.
+/// Reads the whole index without calling a node. Checks the structures of SQLite (PostgreSQL does
+/// not expose its own), that no block is missing, that blocks are linked, that lookups by hash find
+/// their objects, that log postings name exactly the logs, that every object can be read, and that
+/// all contents match the block hashes. With --from it also compares the first, last and last
+/// finalized block with nodes.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -42,15 +42,15 @@ pub(crate) struct Verify {
     #[command(flatten)]
     database: IndexArgs,
 
-    /// How closely to look at what the hashes bind: off, headers, full, senders [default: full]
+    /// Level of verification: off, headers, full, senders [default: full]
     #[arg(long, value_name = "LEVEL")]
     level: Option<Level>,
 
-    /// Ask a node for the hashes of a few blocks as well; may be repeated
+    /// Compare the hashes of a few blocks with this node; may be repeated
     #[arg(long = "from", value_name = "URL", value_parser = NODE)]
     nodes: Vec<Endpoint>,
 
-    /// Show no progress
+    /// Print no progress
     #[arg(long, short)]
     quiet: bool,
 }

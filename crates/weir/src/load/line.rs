@@ -59,15 +59,15 @@ impl FromArgMatches for Line {
 /// Whom to load, and how.
 #[derive(Args, Debug)]
 pub(crate) struct Asked {
-    /// Whom to load (http:// or https://), or a plan that says so
+    /// URL of the target (http:// or https://), or a load plan
     #[arg(value_name = "URL|PLAN.TOML")]
     target: String,
 
-    /// Set a variable of a plan; may stand several times
+    /// Set a variable of the plan; may be repeated
     #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
     set: Vec<(String, f64)>,
 
-    /// Load this URL in place of the plan's
+    /// Load-test this URL instead of the plan's target
     #[arg(long = "target", value_name = "URL")]
     url: Option<String>,
 

@@ -38,11 +38,11 @@ pub(crate) struct Output {
     #[arg(long, value_name = "FILE")]
     k6_summary: Option<PathBuf>,
 
-    /// Push metrics while the run goes on, by Prometheus remote write
+    /// Push metrics during the run, by Prometheus remote write
     #[arg(long, value_name = "URL")]
     remote_write: Option<String>,
 
-    /// Offer metrics at an address while the run goes on
+    /// Serve metrics at this address during the run
     #[arg(long, value_name = "IP:PORT")]
     scrape: Option<SocketAddr>,
 
@@ -55,15 +55,15 @@ pub(crate) struct Output {
     #[arg(long, value_name = "LIST", default_value = "avg,max,p(50),p(95),p(99)", value_parser = trends)]
     metric_trends: Trends,
 
-    /// A label of every metric; may stand several times
+    /// Label for all metrics; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     metric_label: Vec<String>,
 
-    /// Lines of progress even on a terminal
+    /// Print progress as lines even on a terminal
     #[arg(long)]
     plain: bool,
 
-    /// No progress
+    /// Print no progress
     #[arg(long, conflicts_with = "plain")]
     quiet: bool,
 }

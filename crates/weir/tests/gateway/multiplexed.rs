@@ -101,7 +101,7 @@ fn bytes_are_the_same_over_all_ways() {
             assert_eq!(ask(&mut client, call), ask(&mut direct, call), "{call} over {url}");
         }
         let status = status(&gateway);
-        assert_eq!(status["attempts"], status["multiplexed"], "{status}");
+        assert_eq!(status["attempts"], status["multiplexed_calls"], "{status}");
         assert_eq!(status["failed"], 0, "{status}");
     }
 }
@@ -113,7 +113,11 @@ fn many_calls_share_few_connections() {
     let (calls, faults) = under_load(&gateway, || {
         wait_until("calls", || status(&gateway)["attempts"].as_u64().unwrap() > 500);
         // One for each of two threads, and as many for large answers.
-        assert!(status(&gateway)["connects"].as_u64().unwrap() <= 4, "{}", status(&gateway));
+        assert!(
+            status(&gateway)["connections_opened"].as_u64().unwrap() <= 4,
+            "{}",
+            status(&gateway)
+        );
     });
     assert!(calls > 500 && faults.is_empty(), "{calls} calls, {faults:?}");
 }
@@ -207,7 +211,7 @@ fn calls_go_over_http_while_the_websocket_does_not_work() {
     let gateway =
         gateway(&format!("url = \"http://{}\"\nws_url = \"ws://{ws_address}\"", http.address));
     let (calls, faults) = under_load(&gateway, || {
-        let multiplexed = || status(&gateway)["multiplexed"].as_u64().unwrap();
+        let multiplexed = || status(&gateway)["multiplexed_calls"].as_u64().unwrap();
         let attempts = || status(&gateway)["attempts"].as_u64().unwrap();
         wait_until("a call over the websocket", || multiplexed() > 100);
         drop(ws);
@@ -231,7 +235,8 @@ fn a_call_too_long_for_the_websocket_does_not_go_there() {
     );
     let address = &node.address;
     let bound = "message_bytes_max = \"2KiB\"";
-    let way = |status: &Value| [&status["attempts"], &status["multiplexed"]].map(|n| n.as_u64());
+    let way =
+        |status: &Value| [&status["attempts"], &status["multiplexed_calls"]].map(|n| n.as_u64());
 
     let beside =
         gateway(&format!("url = \"http://{address}\"\nws_url = \"ws://{address}\"\n{bound}"));
@@ -248,7 +253,7 @@ fn a_call_too_long_for_the_websocket_does_not_go_there() {
     let mut client = Client::connect(&alone.address);
     let refused = client.call("/", long.as_bytes());
     assert_eq!(refused.status, 413);
-    let text = "the call is longer than what a node takes over WebSocket";
+    let text = "the call is longer than what an upstream takes over WebSocket";
     assert!(refused.text().contains(text), "{}", refused.text());
     assert!(ask(&mut client, BLOCK).contains("result"), "others are served on");
     assert_eq!(status(&alone)["state"], "healthy", "the node has done nothing wrong");

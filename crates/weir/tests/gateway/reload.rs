@@ -166,7 +166,7 @@ fn a_faulty_file_leaves_the_old_configuration_in_use_and_says_why() {
     wait_until("the first is refused", || refused(1));
     let shown = status(admin(&gateway));
     let why = shown["config"]["last_reload"]["why"].as_str().unwrap();
-    for key in ["server.threds", "call.deadline", "node.weight"] {
+    for key in ["server.threds", "call.deadline", "upstream.weight"] {
         assert!(why.contains(key), "{key} is not in {why}");
         assert!(gateway.said().contains(key), "{key} is not in the log: {}", gateway.said());
     }

@@ -24,8 +24,8 @@ const BYTES_AT_ONCE: u64 = 16 << 20;
 
 /// Print logs
 ///
-/// JSON lines by default, each as the node wrote it. Topics at several positions must all be there;
-/// several at one position, or several addresses, are alternatives.
+/// Prints JSON lines by default, each as the node sent it. Topics at different positions must all
+/// match; several topics at one position, or several addresses, are alternatives.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

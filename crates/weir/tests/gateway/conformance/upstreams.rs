@@ -106,7 +106,7 @@ fn a_404_goes_to_the_next_and_takes_nobody_out() {
             .iter()
             .any(|answer| by(answer) == "a" || crate::support::scene::mark(answer) == "hit")
     );
-    assert_eq!(served.node(0, "ejections"), 0);
+    assert_eq!(served.upstream(0, "ejections"), 0);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_500_goes_to_the_next_and_takes_its_node_out() {
     for number in [1, 2] {
         assert_eq!(by(&read(&served, number)), "b");
     }
-    assert_eq!((line.met(), served.node(0, "ejections")), (1, 1.into()));
+    assert_eq!((line.met(), served.upstream(0, "ejections")), (1, 1.into()));
     let attempts = served.attempts(0);
     for number in 0..4 {
         assert_eq!(by(&ask(&mut served.client(), "eth_getCode", &account(number, "0x10"))), "b");

@@ -80,7 +80,10 @@ fn the_calls_of_a_clients_batch_leave_as_one_request() {
     let (served, heard) = gathering(&node, more, unchanged);
     ask_all(&mut served.client(), &node, 0..60);
     assert_eq!(heard.sizes(), [60]);
-    assert_eq!((served.node(0, "batches"), served.node(0, "batched")), (json!(1), json!(60)));
+    assert_eq!(
+        (served.upstream(0, "batches"), served.upstream(0, "batched_calls")),
+        (json!(1), json!(60))
+    );
     // One that is alone is no batch.
     heard.forget();
     let answer = ask(&mut served.client(), READ, &account(7, "0x64"));
@@ -178,7 +181,7 @@ fn a_rate_limit_of_a_batch_is_one_of_each_call() {
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(id), &json!(-32005)));
     }
     assert_eq!(heard.sizes(), [10], "asking again would make it worse");
-    assert_eq!(served.node(0, "rate_limited"), json!(10));
+    assert_eq!(served.upstream(0, "rate_limited"), json!(10));
 }
 
 #[test]

@@ -131,8 +131,8 @@ fn calls_share_a_connection() {
     node.slow(READ, 5.0);
     ask_from_many(&served, &node, 8, 25);
     assert_eq!(provider.connections_of(200), 1);
-    assert_eq!(served.node(0, "multiplexed"), 200);
-    assert_eq!(served.node(0, "transports"), serde_json::json!(["http2"]));
+    assert_eq!(served.upstream(0, "multiplexed_calls"), 200);
+    assert_eq!(served.upstream(0, "transports"), serde_json::json!(["http2"]));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_node_that_declines_gets_http1() {
     let Some(provider) = Provider::before(&node, false, "") else { return };
     let served = provider.served("http2 = true");
     ask_from_many(&served, &node, 4, 10);
-    assert_eq!(served.node(0, "multiplexed"), 0);
+    assert_eq!(served.upstream(0, "multiplexed_calls"), 0);
     assert_eq!(provider.logged("HTTP/2.0").len(), 0);
 }
 

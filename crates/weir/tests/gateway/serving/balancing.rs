@@ -135,7 +135,7 @@ fn a_backup_serves_only_while_the_primary_is_down() {
         backup.entry("backup = true")
     ));
     served.wait_for_candidates(&["primary"]);
-    wait_until("both heads are seen", || !served.node(1, "head").is_null());
+    wait_until("both heads are seen", || !served.upstream(1, "head").is_null());
     let mut client = served.client();
     let mut number = 0;
     let mut all_by = |name: &str, calls: u64| {
@@ -159,7 +159,7 @@ fn a_backup_serves_only_while_the_primary_is_down() {
     served.wait_for_candidates(&["primary"]);
     all_by("primary", 30);
     assert_eq!(served.attempts(1), 50);
-    assert_eq!(served.node(0, "readmissions"), 1);
+    assert_eq!(served.upstream(0, "readmissions"), 1);
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn fifty_equal_calls_reach_the_node_once() {
     assert_eq!(marks(&told), BTreeMap::from([("coalesced", CLIENTS - 1), ("miss", 1)]));
     assert!(told.iter().all(|one| (one.1, &one.2) == (200, &told[0].2)), "{told:?}");
     // The gauge is renewed once a second.
-    wait_until("nothing is left of it", || served.count("/totals/flights") == 0);
+    wait_until("nothing is left of it", || served.count("/totals/coalesced_calls") == 0);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_follower_has_a_deadline_of_its_own() {
     let mut follower = served.client();
     send(&mut follower, READ, &params);
     let late = leader.answer().unwrap();
-    assert_eq!(error(&late), (504, -32002, "no node answered in time".to_owned()));
+    assert_eq!(error(&late), (504, -32002, "no upstream answered in time".to_owned()));
     assert!(asked.elapsed() >= deadline, "the leader was given up too early");
     // The leader's time is over, the follower's is not: they get their answer within it.
     let answer = follower.answer().unwrap();

@@ -35,8 +35,8 @@ fn a_node_that_limits_its_rate_rests_as_long_as_it_says() {
     };
     let began = Instant::now();
     assert_eq!(answerer(), "b", "the refused call was not brought to the other node");
-    assert_eq!(served.node(0, "state"), "paused");
-    let left = served.node(0, "state_ends_seconds").as_f64().unwrap();
+    assert_eq!(served.upstream(0, "state"), "paused");
+    let left = served.upstream(0, "state_ends_seconds").as_f64().unwrap();
     assert!(left > 1.0 && left <= REST.as_secs_f64(), "{left}");
     let mut during = 0;
     loop {
@@ -51,7 +51,10 @@ fn a_node_that_limits_its_rate_rests_as_long_as_it_says() {
     assert!(began.elapsed() >= REST - Duration::from_millis(20), "after {:?}", began.elapsed());
     assert!(during > 100, "only {during} calls during the rest");
     assert_eq!(served.attempts(0), 2, "it was asked while it rested");
-    assert_eq!((served.node(0, "ejections"), served.node(0, "rate_limited")), (0.into(), 1.into()));
+    assert_eq!(
+        (served.upstream(0, "ejections"), served.upstream(0, "rate_limited")),
+        (0.into(), 1.into())
+    );
 }
 
 #[test]
@@ -65,7 +68,7 @@ fn a_node_that_limits_polls_too_rests_and_is_not_ejected() {
     // Far more polls fail than take a node out (`health.failures_max` is 3).
     let polled = a.node.tally().requests;
     a.fail(too_many(None, None));
-    wait_until("it rests", || served.node(0, "state") == "paused");
+    wait_until("it rests", || served.upstream(0, "state") == "paused");
     let mut client = served.client();
     let began = Instant::now();
     let mut number = 0;
@@ -76,7 +79,10 @@ fn a_node_that_limits_polls_too_rests_and_is_not_ejected() {
         assert_eq!(by(&answer), "b");
         pause(Duration::from_millis(10)); // Sleeps: the rate of the client.
     }
-    assert_eq!((served.node(0, "ejections"), served.node(0, "attempts")), (0.into(), 0.into()));
+    assert_eq!(
+        (served.upstream(0, "ejections"), served.upstream(0, "attempts")),
+        (0.into(), 0.into())
+    );
     // It said how long it wants rest, and the gateway's own polls are requests as well.
     let polls = a.node.tally().requests - polled;
     assert!((1..=8).contains(&polls), "{polls} polls of a node that wants rest");
@@ -140,5 +146,5 @@ fn a_method_that_a_node_does_not_know_is_learnt_and_forgotten() {
         by(&ask(&mut served.client(), METHOD, &format!("[\"0x{block:x}\"]"))) == "a"
     });
     assert!(began.elapsed() >= Duration::from_secs(2), "forgotten after {:?}", began.elapsed());
-    assert_eq!(served.node(0, "ejections"), 0);
+    assert_eq!(served.upstream(0, "ejections"), 0);
 }

@@ -27,7 +27,7 @@ fn a_new_node_is_used_and_a_removed_one_gets_no_more_calls() {
         result(&ask(&mut client, READ, &account(number, "latest")));
     }
     let keys = served.reload(&text(&[&both, &new], &more));
-    assert_eq!(keys, ["node.old.url", "node.new.url"]);
+    assert_eq!(keys, ["upstream.old.url", "upstream.new.url"]);
     served.wait_for_candidates(&["both", "new"]);
     let before = old.calls();
     let mut by_new = 0;

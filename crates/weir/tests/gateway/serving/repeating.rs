@@ -82,7 +82,7 @@ fn an_unknown_method_that_may_have_been_sent_is_not_repeated() {
             result(&answer);
             assert_eq!((by(&answer), asked, b.calls() - b_before), ("b", 1, 1));
         } else {
-            let due = "node closed the connection before it answered";
+            let due = "upstream closed the connection before it answered";
             assert_eq!(error(&answer), (502, -32603, due.to_owned()));
             assert_eq!((by(&answer), asked, b.calls() - b_before), ("a", 1, 0));
         }
@@ -171,7 +171,7 @@ fn hedges_bound_the_tail_of_a_node_that_stalls_now_and_then() {
     let hedges = served.count("/totals/hedges");
     assert!((8..=300 / 20).contains(&hedges), "{hedges} hedges of 300 calls, allowed are 5 %");
     // A call that was outrun counts for nothing against its node, and is not a repeat.
-    assert_eq!((served.node(0, "failed"), served.count("/totals/retries")), (0.into(), 0));
+    assert_eq!((served.upstream(0, "failed"), served.count("/totals/retries")), (0.into(), 0));
 }
 
 #[test]

@@ -19,7 +19,7 @@ const BURST: f64 = 300.0;
 /// The zone.
 fn limits(url: &str) -> String {
     format!(
-        "[redis]\nurl = \"{url}\"\nanswers = false\ngateways = 3\ntimeout = \"50ms\"\n\
+        "[redis]\nurl = \"{url}\"\nresponses = false\ngateways = 3\ntimeout = \"50ms\"\n\
          backoff = \"200ms\"\n[zone.all]\nkey = [\"chain\"]\nrate = \"1000r/s\"\nshared = true\n\
          [[limit]]\nzone = \"all\"\nburst = {BURST}\nnodelay = true\n"
     )

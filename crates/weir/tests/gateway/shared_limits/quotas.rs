@@ -82,7 +82,7 @@ fn two_gateways_count_together_and_redis_is_told_again_what_it_forgets() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let more = format!(
-        "shared = true\n[redis]\nurl = \"{}\"\nanswers = false\ngateways = 2\nbackoff = \"100ms\"\n",
+        "shared = true\n[redis]\nurl = \"{}\"\nresponses = false\ngateways = 2\nbackoff = \"100ms\"\n",
         redis.url()
     );
     let folders = [(); 2].map(|()| TempDir::new().unwrap());

@@ -120,7 +120,7 @@ fn a_batch_is_judged_call_by_call_and_a_call_waits_its_turn() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let redis = format!(
-        "[redis]\nurl = \"{}\"\nanswers = false\ngateways = 2\ntimeout = \"500ms\"\n\
+        "[redis]\nurl = \"{}\"\nresponses = false\ngateways = 2\ntimeout = \"500ms\"\n\
          [zone.all]\nkey = [\"chain\"]\nrate = \"5r/s\"\nshared = true\n\
          [[limit]]\nzone = \"all\"\nburst = 3\n",
         redis.url()

@@ -221,13 +221,13 @@ impl Served {
     }
 
     /// A value of the first chain's node at a place.
-    pub(crate) fn node(&self, place: usize, field: &str) -> Value {
-        self.status(&format!("/chains/0/nodes/{place}/{field}"))
+    pub(crate) fn upstream(&self, place: usize, field: &str) -> Value {
+        self.status(&format!("/chains/0/upstreams/{place}/{field}"))
     }
 
     /// Attempts at the first chain's node at a place.
     pub(crate) fn attempts(&self, place: usize) -> u64 {
-        self.node(place, "attempts").as_u64().unwrap()
+        self.upstream(place, "attempts").as_u64().unwrap()
     }
 
     /// Waits until the last group of the first chain may choose exactly these nodes.
