@@ -43,7 +43,7 @@ enum Ended {
 
 /// What the stages share.
 struct Shared {
-    /// Whether a test may not skip for want of a program.
+    /// Whether a test may not skip because a program is missing.
     programs_required: bool,
     fetching: Option<thread::JoinHandle<Result<String>>>,
     slowest: Slowest,

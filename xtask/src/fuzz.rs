@@ -18,7 +18,7 @@ pub(crate) fn targets() -> Result<Vec<String>> {
 }
 
 /// Those that are built from a few files: the others need the whole gateway, which takes minutes to
-/// build with other flags, and are left to who asks for them.
+/// build with other flags; `cargo xtask fuzz` runs them by name.
 ///
 /// # Errors
 /// As [`targets`].

@@ -14,7 +14,6 @@ const NAMES: &[(&str, &str)] = &[
     ("weir_quota_alone", "weir_quota_local_only"),
     ("weir_subscription_notices", "weir_subscription_notifications"),
     ("answer_bytes_max", "response_bytes_max"),
-    ("redis.answers", "redis.responses"),
     ("yardstick", "baseline latency"),
 ];
 

@@ -1,6 +1,6 @@
-//! Goal: who asks now and then what has happened since hears of every block and every log of the
-//! served chain once, however rarely it asks and whatever becomes of the nodes; filters are bounded in
-//! number and age. Method: as for subscriptions, over HTTP.
+//! Goal: a client that polls a filter receives every block and every log of the served chain once,
+//! however rarely it polls and whatever happens to the nodes; filters are bounded in number and age.
+//! Method: as for subscriptions, over HTTP.
 
 use std::time::Duration;
 

@@ -262,7 +262,7 @@ fn a_reload_changes_certificates_and_keeps_sessions_on_the_same_terms() {
         let fewer = "[tls]\nsessions_max = 5\n";
         assert_eq!(after_reload("", fewer, version), Some(Full), "{version}: on other terms");
     }
-    // A certificate that is needed from now on: in 1.2 the handshake fails for want of it.
+    // A certificate that is needed from now on: in 1.2 the handshake fails without it.
     let stricter = "[tls]\nclient_ca = \"clients.pem\"\n";
     let sealed = Sealed::start(&node, &files, OWN);
     let guests = ["1.2", "1.3"].map(|version| Guest::new(&authority).versions(&[version]));

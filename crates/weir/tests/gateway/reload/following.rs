@@ -67,7 +67,7 @@ struct Past {
     misses: AtomicU64,
 }
 
-/// Stops who asks about the past.
+/// Stops the client of history when it is dropped.
 struct Stopping<'a>(&'a Past);
 
 impl Drop for Stopping<'_> {
