@@ -249,7 +249,7 @@ readings! {
         /// Messages to and from other gateways: reorgs, and generations that were replaced.
         counter "weir_redis_messages" by "direction" =
             |own| own.status.redis.as_ref().map(|redis| {
-                [("sent", redis.messages_sent), ("heard", redis.messages_received)]
+                [("sent", redis.messages_sent), ("received", redis.messages_received)]
             });
     }
 

@@ -77,7 +77,7 @@ impl Drop for QuotaSync {
 impl Task {
     async fn run(self: Rc<Self>) {
         let mut last_response: Option<Instant> = None;
-        let mut faulty = false;
+        let mut has_failed = false;
         loop {
             if self.exchange.is_some() {
                 if self.sync(last_response.is_none()).await {
@@ -86,17 +86,17 @@ impl Task {
                 let away = last_response
                     .is_none_or(|last_response| last_response.elapsed() > REDIS_SILENCE_MAX);
                 if self.book.away.swap(away, Ordering::Relaxed) != away && last_response.is_some() {
-                    tracing::warn!(away, "other gateways' use of quotas");
+                    tracing::warn!(away, "reachability of Redis for shared quotas has changed");
                 }
             }
             if self.book.changed.swap(false, Ordering::Relaxed) {
                 let task = (Arc::clone(&self.book), self.file.clone());
                 let written = tokio::task::spawn_blocking(move || write(&task.0, &task.1)).await;
                 let is_written = written.unwrap_or(false);
-                if !is_written && !faulty {
+                if !is_written && !has_failed {
                     tracing::error!(file = %self.file.display(), "quotas cannot be written");
                 }
-                faulty = !is_written;
+                has_failed = !is_written;
             }
             tokio::time::sleep(INTERVAL).await;
         }

@@ -37,7 +37,7 @@ use crate::upstream::thread::UpstreamContext;
 const SHARE_AGE_MAX: Duration = Duration::from_millis(5);
 
 /// `Retry-After` is 1 to this many seconds, at random, so that clients do not return at once.
-const RETRY_AFTER_SPREAD: u64 = 3;
+const RETRY_AFTER_SECONDS_MAX: u64 = 3;
 
 /// The limit of one group.
 #[derive(Debug)]
@@ -47,7 +47,9 @@ pub(crate) struct ConcurrencyLimit {
     /// Copies of the state of the limiter.
     calls_max: AtomicU32,
     epoch: AtomicU32,
+    /// True if calls have recently waited.
     limited: AtomicBool,
+    /// True if the upstreams are overloaded.
     saturated: AtomicBool,
     /// Permits and waiting calls of each thread.
     threads: Vec<Arc<GroupCounters>>,
@@ -120,7 +122,9 @@ impl ConcurrencyLimit {
 pub(crate) struct GroupPermits {
     limit: Arc<ConcurrencyLimit>,
     counts: Arc<GroupCounters>,
+    /// Permits that this thread holds.
     in_flight: Cell<u32>,
+    /// Fair shares of clients and classes of methods.
     flows: RefCell<Shares>,
     share: Cell<u32>,
     /// When the share expires, and the epoch of the limit that it belongs to.
@@ -128,6 +132,7 @@ pub(crate) struct GroupPermits {
     share_epoch: Cell<u32>,
     queue: RefCell<Queue<Rc<Waiter>>>,
     queue_timeout: Duration,
+    /// HTTP status of shed calls.
     status: u16,
 }
 
@@ -247,14 +252,15 @@ impl GroupPermits {
     }
 
     /// Releases a permit and admits waiting calls.
-    fn leave(&self, now: Duration, holder: Holder) {
+    fn release_and_serve(&self, now: Duration, holder: Holder) {
         self.release(holder);
         if self.is_queueing() {
-            self.serve(now);
+            self.admit_waiters(now);
         }
     }
 
-    fn serve(&self, now: Duration) {
+    /// Admits waiting calls while permits are available, and sheds calls that waited too long.
+    fn admit_waiters(&self, now: Duration) {
         loop {
             let available = self.available(now);
             if available == 0 {
@@ -307,7 +313,7 @@ impl Drop for Permit<'_> {
         if let Some(permits) = self.permits {
             let took = self.cx.now().saturating_sub(self.since);
             permits.flows.borrow_mut().took(self.holder.flow, took);
-            permits.leave(self.cx.now(), self.holder);
+            permits.release_and_serve(self.cx.now(), self.holder);
         }
     }
 }
@@ -357,12 +363,12 @@ pub(crate) async fn acquire<'a>(
     };
     permits.counts.queued.add(1);
     let now = cx.now();
-    permits.serve(now);
+    permits.admit_waiters(now);
     if matches!(waiter.state.get(), State::Waiting) {
         let usual = permits.flows.borrow().usual();
         permits.limit.update(|limiter| limiter.waits(now, usual));
         // The limit may have risen.
-        permits.serve(now);
+        permits.admit_waiters(now);
     }
     let mut queued = QueuedCall { cx, permits, waiter: &waiter, key };
     let deadline = request.deadline.min(cx.recent() + permits.queue_timeout);
@@ -413,14 +419,14 @@ impl Drop for QueuedCall<'_> {
         match self.waiter.state.get() {
             State::Waiting => self.give_up(),
             // A permit is held for a call that never took it.
-            State::Admitted => self.permits.leave(self.cx.now(), self.waiter.holder),
+            State::Admitted => self.permits.release_and_serve(self.cx.now(), self.waiter.holder),
             State::Done => {}
         }
     }
 }
 
 fn overloaded(cx: &UpstreamContext, permits: &GroupPermits) -> Failure {
-    let retry_after = Duration::from_secs(1 + cx.random() % RETRY_AFTER_SPREAD);
+    let retry_after = Duration::from_secs(1 + cx.random() % RETRY_AFTER_SECONDS_MAX);
     let kind = Kind::Overloaded { status: permits.status };
     Failure { retry_after: Some(retry_after), ..Failure::ours(kind) }
 }
@@ -441,7 +447,7 @@ impl Drop for LentPermit<'_> {
 pub(crate) fn lend<'a>(cx: &'a UpstreamContext, request: &UpstreamRequest<'_>) -> LentPermit<'a> {
     let (permits, holder) = (cx.permits[request.group].as_deref(), Holder::of(request));
     if let Some(permits) = permits {
-        permits.leave(cx.now(), holder);
+        permits.release_and_serve(cx.now(), holder);
     }
     LentPermit(permits, holder)
 }

@@ -72,7 +72,7 @@ pub(super) async fn race(
         patience: cx.hedges[request.group].borrow_mut().patience(weight(request)),
         racers: SmallVec::from_iter([racer]),
         started: 1,
-        wait: delay,
+        hedge_wait: delay,
         hedge_at: cx.now(),
         lent: None,
     };
@@ -88,7 +88,7 @@ struct Race<'a, 'b> {
     racers: SmallVec<[Racer<'a>; 2]>,
     started: usize,
     /// Time to the next hedge; doubles while the budget is empty.
-    wait: Duration,
+    hedge_wait: Duration,
     hedge_at: Duration,
     /// The lent permit of the call, while all its attempts wait at stalled upstreams.
     lent: Option<LentPermit<'a>>,
@@ -159,8 +159,8 @@ impl Race<'_, '_> {
         let (cx, request, now) = (self.cx, self.request, self.cx.now());
         let hedging = cx.topology.config.groups[request.group].hedge.is_some();
         if !all_lost && (!hedging || overload::is_saturated(cx, request)) {
-            self.wait = (self.wait * 2).max(CHECK_INTERVAL_MIN);
-            self.hedge_at = now + self.wait;
+            self.hedge_wait = (self.hedge_wait * 2).max(CHECK_INTERVAL_MIN);
+            self.hedge_at = now + self.hedge_wait;
             return;
         }
         let Ok(upstream) = choose(cx, request, &attempts.tried) else {
@@ -168,8 +168,8 @@ impl Race<'_, '_> {
             return;
         };
         if !all_lost && !cx.hedges[request.group].borrow_mut().take() {
-            self.wait = (self.wait * 2).max(CHECK_INTERVAL_MIN);
-            self.hedge_at = now + self.wait;
+            self.hedge_wait = (self.hedge_wait * 2).max(CHECK_INTERVAL_MIN);
+            self.hedge_at = now + self.hedge_wait;
             return;
         }
         let permit = if all_lost {
@@ -185,7 +185,7 @@ impl Race<'_, '_> {
         let future = Box::pin(attempt(cx, upstream, request, deadline, false));
         self.racers.push(Racer { upstream, began: now, hedge: !all_lost, future, _permit: permit });
         self.started += 1;
-        self.wait = self.delay;
+        self.hedge_wait = self.delay;
         self.hedge_at = now + self.delay;
     }
 

@@ -41,7 +41,7 @@ const SUSPECT_POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// often it sends one.
 const NOTIFIED_POLL_INTERVAL_MIN: Duration = Duration::from_millis(5);
 /// Polls per request of the finalized height, which rises once in minutes.
-const FINALIZED_EVERY: u64 = 8;
+const FINALIZED_POLL_PERIOD: u64 = 8;
 /// Upper limit of headers that one poll requests to link an upstream's branch, so that a long
 /// branch does not delay the next poll.
 const HEADERS_PER_POLL_MAX: usize = 64;
@@ -78,13 +78,13 @@ impl Watcher {
             watched.follow(topology, index, on_event);
             self.chains.push(watched);
         }
-        before.iter().for_each(|removed| removed.end());
+        before.iter().for_each(|removed| removed.stop());
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.chains.iter().for_each(|chain| chain.end());
+        self.chains.iter().for_each(|chain| chain.stop());
     }
 }
 
@@ -108,7 +108,8 @@ struct WatchedChain {
     removed: RefCell<Vec<(usize, UpstreamView)>>,
 }
 
-async fn follow(watched: Rc<WatchedChain>, place: usize) {
+/// Polls the upstream at this place, without end.
+async fn poll_upstream(watched: Rc<WatchedChain>, place: usize) {
     let mut poller = Poller::new(&watched, place);
     let mut checked = false;
     let mut polls = 0u64;
@@ -130,7 +131,7 @@ async fn follow(watched: Rc<WatchedChain>, place: usize) {
         if !checked {
             checked = watched.check_id(&mut poller, family).await;
         }
-        let with_finalized = polls.is_multiple_of(FINALIZED_EVERY);
+        let with_finalized = polls.is_multiple_of(FINALIZED_POLL_PERIOD);
         match poller.head(family, with_finalized).await {
             Ok(seen) => {
                 polls += 1;
@@ -225,7 +226,7 @@ impl WatchedChain {
                 self.tracker.borrow_mut().begin(place, upstream.unwrap_or_default());
             }
             if let Some(mark) = upstream {
-                let started = tokio::task::spawn_local(follow(Rc::clone(self), place));
+                let started = tokio::task::spawn_local(poll_upstream(Rc::clone(self), place));
                 *task = Some((mark, started.abort_handle()));
             }
         }
@@ -237,7 +238,7 @@ impl WatchedChain {
     }
 
     /// Stops polling.
-    fn end(&self) {
+    fn stop(&self) {
         for (_, task) in self.tasks.borrow().iter().flatten() {
             task.abort();
         }

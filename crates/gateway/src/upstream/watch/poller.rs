@@ -56,10 +56,10 @@ pub(super) enum QueryError {
 }
 
 impl From<QueryError> for PollError {
-    fn from(refused: QueryError) -> PollError {
-        match refused {
+    fn from(error: QueryError) -> PollError {
+        match error {
             QueryError::ErrorResponse => PollError::NoHead,
-            QueryError::Poll(missed) => missed,
+            QueryError::Poll(error) => error,
         }
     }
 }
@@ -135,7 +135,7 @@ impl Poller {
             finalized = match response {
                 Ok(result) => parse_header(family, &result).map(|(number, ..)| number),
                 Err(QueryError::ErrorResponse) => None,
-                Err(QueryError::Poll(missed)) => return Err(missed),
+                Err(QueryError::Poll(error)) => return Err(error),
             };
         }
         Ok(HeadSeen { number, hash, parent, finalized })
@@ -203,8 +203,8 @@ impl Poller {
     ) -> Result<Vec<u8>, QueryError> {
         let chain = self.topology.upstreams[self.upstream].config.chain;
         let interval = self.topology.config.chains[chain].poll_interval;
-        let patience = interval * POLL_DEADLINE_INTERVALS;
-        let deadline = Instant::now() + patience.clamp(POLL_DEADLINE_MIN, POLL_DEADLINE_MAX);
+        let timeout = interval * POLL_DEADLINE_INTERVALS;
+        let deadline = Instant::now() + timeout.clamp(POLL_DEADLINE_MIN, POLL_DEADLINE_MAX);
         let reused = self.connection.is_some() || self.multiplexed.is_some();
         match self.query_once(method, params, deadline).await {
             // A reused connection may have been closed while idle, so the query is sent again.
@@ -288,7 +288,7 @@ impl Poller {
         params: &[u8],
         deadline: Instant,
     ) -> Result<(Decimal, Bytes), QueryError> {
-        let silent = || QueryError::Poll(PollError::NoHead);
+        let no_head = || QueryError::Poll(PollError::NoHead);
         let topology = Arc::clone(&self.topology);
         let upstream = &topology.upstreams[self.upstream];
         let connection = match self.multiplexed.take().filter(|connection| connection.is_open()) {
@@ -308,14 +308,14 @@ impl Poller {
             }
         };
         let call =
-            connection.call(method, Some(params), Instant::now(), deadline).ok_or_else(silent)?;
+            connection.call(method, Some(params), Instant::now(), deadline).ok_or_else(no_head)?;
         let outcome = call.await;
         if outcome.is_err() {
             connection.retire();
         } else {
             self.multiplexed = Some(connection);
         }
-        outcome.map_err(|_| silent())
+        outcome.map_err(|_| no_head())
     }
 
     /// Waits for a connection. Logs the error once per outage, because errors of calls do not
