@@ -71,8 +71,9 @@ pub struct Gateway {
     /// Copies of the listening sockets, for the process that replaces this one.
     sockets: Sockets,
     phase: watch::Sender<Phase>,
-    /// The snapshots that new requests use, and that the watch thread polls.
+    /// The snapshot of new requests.
     served: watch::Sender<NumberedSnapshot>,
+    /// The snapshot of the watch thread.
     followed: watch::Sender<NumberedSnapshot>,
     /// Number of the snapshot that each serving thread uses.
     adopted: Arc<[AtomicU64]>,

@@ -54,7 +54,8 @@ impl Balancer {
         fits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let upstream_at = |place: usize| group.upstreams[place];
-        let may = |place: usize| candidates.contains(&(place as u16)) && fits(upstream_at(place));
+        let is_allowed =
+            |place: usize| candidates.contains(&(place as u16)) && fits(upstream_at(place));
         let loads = || -> Vec<u32> {
             group.upstreams.iter().map(|upstream| cx.upstreams[*upstream].in_flight.get()).collect()
         };
@@ -79,19 +80,19 @@ impl Balancer {
                 };
                 picked.map(usize::from)
             }
-            Balancer::Weighted(turns) if crowded => turns.pick_bounded(&loads(), may),
-            Balancer::Weighted(turns) => turns.pick(may),
-            Balancer::Hash(ring) => ring.pick(balance_key, &loads(), may),
+            Balancer::Weighted(rotation) if crowded => rotation.pick_bounded(&loads(), is_allowed),
+            Balancer::Weighted(rotation) => rotation.pick(is_allowed),
+            Balancer::Hash(ring) => ring.pick(balance_key, &loads(), is_allowed),
         };
         place.map(upstream_at)
     }
 
     /// Reports a failed call to this upstream.
     pub(crate) fn record_failure(&mut self, group: &Group, upstream: usize) {
-        if let (Balancer::Weighted(turns), Some(place)) =
+        if let (Balancer::Weighted(rotation), Some(place)) =
             (self, group.upstreams.iter().position(|own| *own == upstream))
         {
-            turns.failed(place);
+            rotation.failed(place);
         }
     }
 }

@@ -69,7 +69,7 @@ pub(crate) async fn fetch(
             },
         };
         let began = cx.now();
-        let patience = attempts.second_opinion.unwrap_or(group.attempt_deadline);
+        let patience = attempts.second_opinion_timeout.unwrap_or(group.attempt_deadline);
         let deadline = request.deadline.min(cx.recent() + patience);
         let fresh = attempts.fresh_tried;
         let mut attempt =
@@ -99,7 +99,7 @@ pub(crate) async fn fetch(
             }
             Decision::Another { pause } => {
                 let counters = &cx.counters;
-                let second = attempts.second_opinion.is_some();
+                let second = attempts.second_opinion_timeout.is_some();
                 if second { &counters.second_opinions } else { &counters.retries }.add(1);
                 if !pause.is_zero() {
                     let _lent = overload::lend(cx, request);
@@ -157,7 +157,7 @@ pub(super) struct Attempts {
     opinions: Opinions,
     /// Timeout of the next attempt, which checks a doubtful response; `None` while no response is
     /// doubtful.
-    second_opinion: Option<Duration>,
+    second_opinion_timeout: Option<Duration>,
 }
 
 impl Attempts {
@@ -179,8 +179,8 @@ impl Attempts {
         self.opinions.add(opinion);
         let cancelled = std::mem::take(&mut self.cancelled);
         self.tried.retain(|upstream| !cancelled.contains(upstream));
-        if self.second_opinion.is_none() {
-            self.second_opinion =
+        if self.second_opinion_timeout.is_none() {
+            self.second_opinion_timeout =
                 Some((took * SECOND_OPINION_TIMEOUT_FACTOR).max(SECOND_OPINION_TIMEOUT_MIN));
         }
         attempt.verdict = Verdict::UpstreamFault(Fault::NotSynced);
@@ -194,7 +194,7 @@ impl Attempts {
         request: &UpstreamRequest<'_>,
         patience: Patience,
     ) -> Result<usize, Failure> {
-        if self.second_opinion.is_some() {
+        if self.second_opinion_timeout.is_some() {
             return choose_candidate(cx, request, &self.tried)
                 .ok_or_else(|| Failure::ours(Kind::NoUpstream));
         }
@@ -273,7 +273,7 @@ impl Attempts {
         };
         match attempt.verdict {
             // The gateway itself chose the short timeout.
-            Verdict::UpstreamFault(Fault::Timeout) if self.second_opinion.is_some() => {}
+            Verdict::UpstreamFault(Fault::Timeout) if self.second_opinion_timeout.is_some() => {}
             Verdict::UpstreamFault(fault) => match fault.blame() {
                 // A connection that was closed while idle is no failure; the new connection
                 // decides.
@@ -322,7 +322,7 @@ impl Attempts {
         {
             return Decision::GiveUp;
         }
-        if self.second_opinion.is_some()
+        if self.second_opinion_timeout.is_some()
             && (self.opinions.suffice() || overload::is_crowded(cx, request))
         {
             return Decision::Return;
@@ -347,7 +347,7 @@ impl Attempts {
                     && (attempt.verdict != Verdict::Unsupported || supports())
             }),
         };
-        let second = self.second_opinion.is_some();
+        let second = self.second_opinion_timeout.is_some();
         let budget = if second { &cx.second_opinions } else { &cx.budget };
         let mut budget = budget.borrow_mut();
         let now = cx.now();

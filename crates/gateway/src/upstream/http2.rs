@@ -67,7 +67,7 @@ pub(crate) struct Http2 {
     /// Notified when a call ends or a connection is opened or closed.
     changed: Notify,
     /// When the upstream last declined HTTP/2.
-    declined: Cell<Option<Instant>>,
+    declined_at: Cell<Option<Instant>>,
     counts: Arc<UpstreamCounters>,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Debug for Http2 {
 struct H2Connection {
     requests: SendRequest<Bytes>,
     calls: Cell<usize>,
-    used: Cell<Instant>,
+    last_used: Cell<Instant>,
 }
 
 /// Why there is no connection for a call.
@@ -97,7 +97,7 @@ struct Fault {
     kind: Kind,
     sent: Sent,
     /// True if the connection cannot be used any more.
-    lost: bool,
+    connection_lost: bool,
 }
 
 impl Http2 {
@@ -122,7 +122,7 @@ impl Http2 {
             dialing: Cell::new(false),
             failures: Cell::new(0),
             changed: Notify::new(),
-            declined: Cell::new(None),
+            declined_at: Cell::new(None),
             counts: Arc::clone(counts),
         }))
     }
@@ -142,7 +142,7 @@ impl Http2 {
         let body = Bytes::from(bytes);
         let mut tries = 0;
         loop {
-            let connection = match self.connection(deadline).await {
+            let connection = match self.acquire(deadline).await {
                 Ok(connection) => connection,
                 Err(NoConnection::Declined) => return None,
                 Err(NoConnection::Failed) => {
@@ -155,9 +155,9 @@ impl Http2 {
             let fault = match timeout_at(deadline, exchange).await {
                 Ok(Ok(response)) => return Some(Ok(response)),
                 Ok(Err(fault)) => fault,
-                Err(_) => Fault { kind: Kind::Deadline, sent: Sent::Maybe, lost: false },
+                Err(_) => Fault { kind: Kind::Deadline, sent: Sent::Maybe, connection_lost: false },
             };
-            if fault.lost {
+            if fault.connection_lost {
                 self.remove(&connection);
             }
             if fault.sent != Sent::No || tries == CONNECTIONS_TRIED_MAX {
@@ -173,13 +173,13 @@ impl Http2 {
     }
 
     /// Returns a connection that can take a call, waiting for one until `deadline`.
-    async fn connection(
+    async fn acquire(
         self: &Rc<Http2>,
         deadline: Instant,
     ) -> Result<Rc<H2Connection>, NoConnection> {
         let failures = self.failures.get();
         loop {
-            if self.declined.get().is_some_and(|at| at.elapsed() < HTTP2_RETRY_INTERVAL) {
+            if self.declined_at.get().is_some_and(|at| at.elapsed() < HTTP2_RETRY_INTERVAL) {
                 return Err(NoConnection::Declined);
             }
             let changed = self.changed.notified();
@@ -201,7 +201,7 @@ impl Http2 {
                         upstream = &*self.upstream.name,
                         "the upstream declines HTTP/2; using HTTP/1.1"
                     );
-                    self.declined.set(Some(Instant::now()));
+                    self.declined_at.set(Some(Instant::now()));
                 }
                 Ok(Err(error)) => {
                     tracing::debug!(upstream = &*self.upstream.name, %error, "cannot connect");
@@ -241,7 +241,7 @@ impl Http2 {
         let connection = Rc::new(H2Connection {
             requests,
             calls: Cell::new(0),
-            used: Cell::new(Instant::now()),
+            last_used: Cell::new(Instant::now()),
         });
         let (http2, weak) = (Rc::downgrade(self), Rc::downgrade(&connection));
         let (ping_interval, idle_timeout) =
@@ -273,7 +273,7 @@ impl Http2 {
         mut hold: Hold,
     ) -> Result<HttpResponse, Fault> {
         let _guard = CallGuard::begin(self, connection);
-        let unsent = |_| Fault { kind: Kind::Closed, sent: Sent::No, lost: true };
+        let unsent = |_| Fault { kind: Kind::Closed, sent: Sent::No, connection_lost: true };
         let mut requests = connection.requests.clone();
         poll_fn(|context| requests.poll_ready(context)).await.map_err(unsent)?;
         let mut head = self.head.clone();
@@ -283,7 +283,7 @@ impl Http2 {
         sending.send_data(body, true).map_err(|error| fault_of(&error, Sent::Maybe))?;
         let response = response.await.map_err(|error| fault_of(&error, Sent::Maybe))?;
         let (head, mut incoming) = response.into_parts();
-        let faulty = |kind| Fault { kind, sent: Sent::Yes, lost: false };
+        let faulty = |kind| Fault { kind, sent: Sent::Yes, connection_lost: false };
         let length = length_of(&head.headers).map_err(faulty)?;
         if length.is_some_and(|length| length > response_bytes_max) {
             return Err(faulty(Kind::TooLarge));
@@ -319,7 +319,7 @@ async fn until_dead_or_idle(
     loop {
         tokio::time::sleep(ping_interval).await;
         let Some(connection) = connection.upgrade() else { break };
-        if connection.calls.get() == 0 && connection.used.get().elapsed() >= idle_timeout {
+        if connection.calls.get() == 0 && connection.last_used.get().elapsed() >= idle_timeout {
             return;
         }
         // A strong reference would keep a removed connection open after its last call.
@@ -346,7 +346,7 @@ fn fault_of(error: &h2::Error, sent: Sent) -> Fault {
     let is_unprocessed = error.is_go_away() && error.is_remote();
     let refused = error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote();
     let sent = if is_unprocessed || refused { Sent::No } else { sent };
-    Fault { kind: Kind::Closed, sent, lost: !error.is_reset() }
+    Fault { kind: Kind::Closed, sent, connection_lost: !error.is_reset() }
 }
 
 /// Returns the announced length of the body.
@@ -401,7 +401,7 @@ impl<'a> CallGuard<'a> {
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.connection.calls.set(self.connection.calls.get() - 1);
-        self.connection.used.set(Instant::now());
+        self.connection.last_used.set(Instant::now());
         self.http2.changed.notify_waiters();
     }
 }

@@ -85,7 +85,7 @@ pub(crate) struct Settings {
 pub(crate) struct MultiplexedConnection {
     encoder: Encoder,
     table: RefCell<Table>,
-    out: RefCell<Outgoing>,
+    out: RefCell<OutputBuffer>,
     driver: RefCell<Option<Waker>>,
     /// True if the driver was woken and has not run yet.
     woken: Cell<bool>,
@@ -110,7 +110,7 @@ enum ConnectionState {
 
 /// The output buffer.
 #[derive(Debug, Default)]
-struct Outgoing {
+struct OutputBuffer {
     bytes: Vec<u8>,
     /// Number of `bytes` that are sent.
     sent: usize,
@@ -118,7 +118,7 @@ struct Outgoing {
     discarded: u64,
 }
 
-impl Outgoing {
+impl OutputBuffer {
     /// Returns the offset of the next byte to be appended, counted from the start of the
     /// connection.
     fn end(&self) -> u64 {

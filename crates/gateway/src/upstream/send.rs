@@ -51,7 +51,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// An attempt without a payload.
+    /// Returns an attempt without a payload.
     fn failed(upstream: usize, verdict: Verdict, failure: Failure) -> Attempt {
         let (payload, stale_connection, opinion, judgement) = (None, false, None, None);
         Attempt { upstream, verdict, payload, failure, stale_connection, opinion, judgement }
@@ -76,9 +76,9 @@ pub(crate) async fn attempt(
     let attempt = match exchanged {
         Ok((id, response)) => {
             cx.upstreams[upstream].record_response(cx.now());
-            read(upstream, request, &id, response)
+            classify_response(upstream, request, &id, response)
         }
-        Err(error) => failed(upstream, error),
+        Err(error) => failed_attempt(upstream, error),
     };
     let outcome = match attempt.verdict {
         Verdict::UpstreamFault(_) => AttemptOutcome::Failed,
@@ -220,19 +220,19 @@ async fn exchange_http(
             return batched;
         }
     }
-    let call = Call { id: Decimal::new(cx.next_id()), request };
+    let call = SingleCall { id: Decimal::new(cx.next_id()), request };
     let bytes_max = cx.topology.config.groups[request.group].response_bytes_max;
     let response = post(cx, upstream, &call, deadline, fresh, bytes_max).await?;
     Ok((call.id, response))
 }
 
-/// One call.
-struct Call<'a> {
+/// The body of a request with one call.
+struct SingleCall<'a> {
     id: Decimal,
     request: &'a UpstreamRequest<'a>,
 }
 
-impl Body for Call<'_> {
+impl Body for SingleCall<'_> {
     fn bytes(&self) -> usize {
         call_bytes(self.id.as_bytes(), &self.request.name, self.request.params.as_deref())
     }
@@ -242,7 +242,7 @@ impl Body for Call<'_> {
     }
 }
 
-fn failed(upstream: usize, error: PostError) -> Attempt {
+fn failed_attempt(upstream: usize, error: PostError) -> Attempt {
     let PostError { failure, stale_connection } = error;
     let fault = match failure.kind {
         Kind::Connect => Fault::Connect,
@@ -256,7 +256,7 @@ fn failed(upstream: usize, error: PostError) -> Attempt {
 }
 
 /// Parses and classifies the JSON-RPC response in an HTTP response.
-fn read(
+fn classify_response(
     upstream: usize,
     request: &UpstreamRequest<'_>,
     id: &Decimal,

@@ -42,7 +42,7 @@ pub(crate) struct Topology {
     /// By group, as in the configuration.
     pub(crate) groups: Vec<GroupState>,
     pub(crate) registry: Arc<Registry>,
-    /// The index of each upstream by its number; `None` for numbers of upstreams that are gone.
+    /// The index of each upstream by its number; `None` for removed upstreams.
     by_number: Vec<Option<usize>>,
 }
 

@@ -21,7 +21,7 @@ async fn an_upstream_that_declined_is_asked_again_after_a_while() {
     }));
     let http2 = Http2::new(&config, &config.upstreams[0], &dial, &Arc::default()).unwrap();
     let declines = async || {
-        let connection = http2.connection(Instant::now() + Duration::from_secs(1)).await;
+        let connection = http2.acquire(Instant::now() + Duration::from_secs(1)).await;
         assert!(matches!(connection, Err(NoConnection::Declined)));
         dialed.load(Ordering::Relaxed)
     };
