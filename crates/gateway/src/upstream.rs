@@ -8,7 +8,7 @@
 //! | `thread` | state of one thread |
 //! | `fetch` | one call: chooses upstreams, sends, retries |
 //! | `overload` | permits for calls to the upstreams of a group |
-//! | `balance` | a group's balancer on one thread |
+//! | `choose`, `balance` | the upstream of the next attempt; a group's balancer on one thread |
 //! | `race` | attempts at several upstreams at a time |
 //! | `send` | one attempt at one upstream |
 //! | `doubt` | checks whether a response is complete |
@@ -23,6 +23,7 @@ pub(crate) mod balance;
 pub(crate) mod batcher;
 pub(crate) mod broadcast;
 pub(crate) mod chain;
+pub(crate) mod choose;
 pub(crate) mod dial;
 pub(crate) mod doubt;
 pub(crate) mod fetch;

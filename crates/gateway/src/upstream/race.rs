@@ -16,7 +16,8 @@ use wire::method::Repeat;
 
 use crate::call::request::UpstreamRequest;
 use crate::policy::hedge;
-use crate::upstream::fetch::{Attempts, better, choose, repeat, weight};
+use crate::upstream::choose::choose;
+use crate::upstream::fetch::{Attempts, better, repeat, weight};
 use crate::upstream::overload;
 use crate::upstream::overload::{LentPermit, Permit};
 use crate::upstream::send::{Attempt, attempt};
