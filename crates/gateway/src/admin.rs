@@ -3,8 +3,8 @@
 //! It runs on the watch thread, so that a scrape costs the serving threads nothing. It only reads.
 //! It has no password, so no response may hold a secret. In reading order: `status` (the state as
 //! one value), `metrics` (state and counters as OpenMetrics text), `history` (the last two
-//! minutes), `page` (status and history as HTML), `process` (the identity of a process); here is
-//! the listener.
+//! minutes), `page` (status and history as HTML), `process` (the identity of a process); this file
+//! is the listener.
 
 pub(crate) mod history;
 pub mod metrics;
@@ -59,7 +59,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Phase {
     Serving,
-    /// Not ready any more, otherwise as before.
+    /// Not ready any more; otherwise as [`Phase::Serving`].
     Leaving,
     /// Another process serves the same sockets; otherwise as [`Phase::Draining`].
     Replaced,
@@ -83,7 +83,7 @@ pub(crate) struct Lifecycle {
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
-/// What responses are made from.
+/// Inputs of responses.
 struct Admin {
     snapshot: watch::Receiver<Arc<Snapshot>>,
     lifecycle: Lifecycle,
@@ -259,7 +259,7 @@ fn with_type(content_type: &'static str, body: String) -> Response<Full<Bytes>> 
     response
 }
 
-/// Returns a text that nobody can guess: 128 bits from randomly keyed hashers.
+/// Returns 128 unpredictable bits as text, from randomly keyed hashers.
 fn nonce() -> String {
     let half = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", half(), half())

@@ -1,4 +1,4 @@
-//! The gateway: clients in front, upstreams behind, a cache between.
+//! The gateway: a caching reverse proxy between JSON-RPC clients and upstreams.
 //!
 //! A folder imports only from folders above it in this list (`cargo xtask tidy`):
 //!
@@ -7,14 +7,14 @@
 //! | `policy` | decisions as pure functions: `now` and randomness are arguments |
 //! | `config` | the configuration: keys, validation, what a reload changes |
 //! | `io` | bytes to and from peers: chunks, WebSocket frames, write stalls, memory |
-//! | `call` | a call on its way: request, response, failure |
+//! | `call` | a call in flight: request, response, failure |
 //! | `metrics` | counters |
-//! | `access` | who calls, and what it may call |
+//! | `access` | authentication and authorization of clients |
 //! | `limits`, `quota`, `access_log` | request limits, quotas of keys, the access log |
 //! | `upstream` | chains, groups and upstreams: connections, health, heads, attempts |
 //! | `cache` | memory, coalescing, Redis, index |
-//! | `state` | one snapshot of a configuration, and what each thread has to itself |
-//! | `resolve` | from the cache or from an upstream |
+//! | `state` | the snapshot of a configuration, and the state of each thread |
+//! | `resolve` | resolves a call from the cache or an upstream |
 //! | `subscribe` | subscriptions and filters |
 //! | `path` | the order of all steps of a call |
 //! | `downstream`, `admin` | connections of clients; status and metrics |

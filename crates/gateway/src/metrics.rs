@@ -1,11 +1,11 @@
-//! What the gateway counts.
+//! Counters, gauges and histograms of the gateway.
 //!
 //! One declaration of a counter in `metrics/counters.rs` gives its storage in every thread, its sum
 //! over all threads, its samples in `/metrics` and its row in `docs/metrics.md`. In reading order:
 //! `counters` (the declarations), `label` (the values of their labels), `instrument` (counters,
 //! gauges and histograms), `thread` (the counters of one thread, and their sum), `export` (samples
-//! and descriptions). Values that nobody counts, such as the height of a chain, are exported by
-//! `admin/metrics.rs`.
+//! and descriptions). `admin/metrics.rs` exports values that are not counted, such as the height of
+//! a chain.
 
 pub(crate) mod counters;
 pub(crate) mod export;

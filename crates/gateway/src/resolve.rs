@@ -40,7 +40,7 @@ use crate::policy::{blocks, complete};
 use crate::state::context::ThreadContext;
 use crate::upstream::fetch::fetch;
 use crate::upstream::overload;
-use crate::upstream::topology::NO_NODE;
+use crate::upstream::topology::NO_UPSTREAM;
 
 pub(crate) mod internal;
 mod logs;
@@ -337,7 +337,7 @@ async fn place_and_fetch(
     ask: &UpstreamRequest<'_>,
     flight: Option<&Flight>,
 ) -> UpstreamResponse {
-    let place = match overload::place(&cx.upstream, ask) {
+    let place = match overload::try_acquire(&cx.upstream, ask) {
         Some(place) => Ok(place),
         None => Box::pin(wait_for_place(cx, ask, flight)).await,
     };
@@ -352,11 +352,11 @@ async fn wait_for_place<'a>(
     cx: &'a ThreadContext,
     ask: &UpstreamRequest<'_>,
     flight: Option<&Flight>,
-) -> Result<overload::Place<'a>, Failure> {
+) -> Result<overload::Permit<'a>, Failure> {
     let _leaving = ask.waiting.map(MayLeave::begin);
-    let Some(flight) = flight else { return overload::wait(&cx.upstream, ask).await };
+    let Some(flight) = flight else { return overload::acquire(&cx.upstream, ask).await };
     tokio::select! {
-        place = overload::wait(&cx.upstream, ask) => place,
+        place = overload::acquire(&cx.upstream, ask) => place,
         () = flight.abandoned() => Err(Failure::ours(Kind::Stopping)),
     }
 }
@@ -437,8 +437,9 @@ fn fill(
     let stored = match admit {
         Admit::Store(kept) if keep != Keep::No && usable(&kept, &view) => {
             let is_error = facts.kind == AnswerKind::DeterministicError;
-            let upstream =
-                fetched.upstream.map_or(NO_NODE, |upstream| cx.snapshot.upstreams[upstream].number);
+            let upstream = fetched
+                .upstream
+                .map_or(NO_UPSTREAM, |upstream| cx.snapshot.upstreams[upstream].number);
             let age_max = cache.age_max(is_error, &kept).map(|age| cx.now() + age);
             let (until, doubted_since) = match keep {
                 Keep::Briefly { since } => (Some(cx.now() + BRIEF), Some(since)),

@@ -1,8 +1,8 @@
-//! Starts the gateway's threads, brings new configurations to them, and stops them gracefully.
+//! Starts the gateway's threads, reloads their configuration, and stops them gracefully.
 //!
-//! One single-threaded runtime per serving thread, each with its own listening socket on the same
-//! address (SO_REUSEPORT; `runtime/sockets.rs`), so that the system spreads connections. One more
-//! thread follows the upstreams and serves the admin address.
+//! Each serving thread has a single-threaded runtime and its own listening socket on the same
+//! address (SO_REUSEPORT; `runtime/sockets.rs`), so that the system distributes connections. One
+//! more thread polls the upstreams and serves the admin address.
 
 use std::cell::Cell;
 use std::io;
@@ -32,12 +32,12 @@ use crate::config::Config;
 use crate::downstream::thread::{Door, Thread};
 use crate::io::random::random_seed;
 use crate::runtime::error::Error;
-use crate::runtime::quota::Keeper;
+use crate::runtime::quota::QuotaSync;
 use crate::state::process::Outcome;
 use crate::state::snapshot::Snapshot;
 use crate::subscribe::feeds::Feeds;
 use crate::upstream::dial::Dial;
-use crate::upstream::watch::Watch;
+use crate::upstream::watch::Watcher;
 
 pub(crate) mod error;
 pub(crate) mod quota;
@@ -47,53 +47,53 @@ mod tests;
 
 pub use sockets::Sockets;
 
-/// Pause after the system has no file descriptor for a new connection.
+/// Pause after a failed accept, which is most likely caused by a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often pools are swept and a drain is looked at.
+/// Interval at which idle connections are closed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the start waits for the upstreams to show their heads before it serves without.
-const FIRST_HEADS_WAIT: Duration = Duration::from_secs(2);
-/// How long a reload waits for all threads to have taken it. They do between two events.
-const TAKEN_WAIT: Duration = Duration::from_secs(2);
-/// Between two looks at what is waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Timeout of the wait for the first heads, at start and after a reload.
+const FIRST_HEADS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of the wait until all threads use a new configuration. They switch between two events.
+const ADOPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval at which a wait checks its condition.
+const WAIT_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A gateway that serves. Dropping it without [`Gateway::stop`] leaves its threads running.
 #[derive(Debug)]
 pub struct Gateway {
-    /// Where clients connect; the port is the real one where 0 was asked for. It is
-    /// [`Gateway::listen_tls`] where clients are served over TLS only.
+    /// Address for clients, with the actual port if port 0 was configured. It equals
+    /// [`Gateway::listen_tls`] if clients are served over TLS only.
     pub listen: SocketAddr,
-    /// Where clients connect over TLS.
+    /// Address for clients over TLS.
     pub listen_tls: Option<SocketAddr>,
-    /// Where metrics and status are served.
+    /// Address of metrics and status.
     pub admin: Option<SocketAddr>,
-    /// The listening sockets once more, to hand them over to the process that takes its place.
+    /// Copies of the listening sockets, for the process that replaces this one.
     sockets: Sockets,
     phase: watch::Sender<Phase>,
-    /// What requests begin with, and what the watch thread follows.
-    served: watch::Sender<Numbered>,
-    followed: watch::Sender<Numbered>,
-    /// Which snapshot each serving thread has taken.
-    taken: Arc<[AtomicU64]>,
+    /// The snapshot of new requests.
+    served: watch::Sender<NumberedSnapshot>,
+    /// The snapshot of the watch thread.
+    followed: watch::Sender<NumberedSnapshot>,
+    /// Number of the snapshot that each serving thread uses.
+    adopted: Arc<[AtomicU64]>,
     threads: Vec<JoinHandle<()>>,
     watcher: JoinHandle<()>,
-    /// The writers of the access log: the present one last. One that a reload has replaced ends by
-    /// itself once no request uses its configuration any more. The lock is for reloads, which are
-    /// rare.
+    /// The writers of the access log, the current one last. A replaced writer ends once no request
+    /// uses its configuration any more. Only reloads and the stop lock it.
     access_log: Mutex<Vec<Writer>>,
 }
 
-/// One configuration with its state; the number counts them.
+/// A snapshot with its sequence number.
 #[derive(Clone)]
-struct Numbered {
+struct NumberedSnapshot {
     number: u64,
     snapshot: Arc<Snapshot>,
 }
 
-impl std::fmt::Debug for Numbered {
+impl std::fmt::Debug for NumberedSnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Numbered").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("NumberedSnapshot").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
@@ -101,17 +101,17 @@ impl Gateway {
     /// Binds the addresses, starts all threads, and returns once it can serve.
     ///
     /// # Errors
-    /// [`Error::Listen`] when an address is taken or not ours; [`Error::Thread`] when the system
-    /// gives no thread.
+    /// [`Error::Listen`] if an address cannot be bound; [`Error::Thread`] if a thread cannot be
+    /// started; [`Error::AccessLog`] and [`Error::Quotas`] if their file cannot be written.
     pub fn start(config: Config) -> Result<Gateway, Error> {
         Gateway::start_on(config, Sockets::default(), None)
     }
 
-    /// The same on the sockets of the process whose place it takes, and with an index as a further
-    /// tier of the cache. Sockets of addresses that this configuration does not have are closed.
+    /// Starts on the sockets of the process that it replaces, and with an index as a further tier
+    /// of the cache. Sockets of addresses that are not configured are closed.
     ///
     /// # Errors
-    /// As [`Gateway::start`].
+    /// Those of [`Gateway::start`].
     pub fn start_on(
         config: Config,
         inherited: Sockets,
@@ -121,7 +121,7 @@ impl Gateway {
         let (listen, listen_tls, admin) = (bound.listen, bound.listen_tls, bound.admin_address);
         let snapshot = Snapshot::new(config, Vec::new());
         if let Some(index) = index {
-            snapshot.process.with_index(index);
+            snapshot.process.set_index(index);
         }
         let access_log = match &snapshot.access_log {
             Some(queues) => {
@@ -136,10 +136,10 @@ impl Gateway {
             return Err(Error::Quotas { file: own.file.clone() });
         }
         let (phase, _) = watch::channel(Phase::Serving);
-        let numbered = Numbered { number: 0, snapshot: Arc::clone(&snapshot) };
+        let numbered = NumberedSnapshot { number: 0, snapshot: Arc::clone(&snapshot) };
         let (followed, _) = watch::channel(numbered.clone());
         let (served, _) = watch::channel(numbered);
-        let taken: Arc<[AtomicU64]> = bound.clients.iter().map(|_| AtomicU64::new(0)).collect();
+        let adopted: Arc<[AtomicU64]> = bound.clients.iter().map(|_| AtomicU64::new(0)).collect();
         let (seed, feeds) = (random_seed(), Arc::<Feeds>::default());
         let ready = Arc::new(AtomicBool::new(false));
         let watcher = {
@@ -149,24 +149,24 @@ impl Gateway {
                 ready: Arc::clone(&ready),
                 admin: bound.admin,
             };
-            thread("weir-watch", move |runtime| runtime.block_on(task.run()))?
+            spawn_thread("weir-watch", move |runtime| runtime.block_on(task.run()))?
         };
         wait_for_heads(&snapshot);
         let start = |(index, sockets): (usize, Vec<(Door, Socket)>)| {
             let task = ServeTask {
                 snapshots: served.subscribe(),
-                taken: Arc::clone(&taken),
+                adopted: Arc::clone(&adopted),
                 phase: phase.subscribe(),
                 index,
                 seed,
                 feeds: Arc::clone(&feeds),
                 sockets,
             };
-            thread(&format!("weir-{index}"), move |runtime| runtime.block_on(task.run()))
+            spawn_thread(&format!("weir-{index}"), move |runtime| runtime.block_on(task.run()))
         };
         let threads = bound.clients.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
         ready.store(true, Ordering::Release);
-        let sockets = bound.kept;
+        let sockets = bound.copies;
         let access_log = Mutex::new(access_log);
         Ok(Gateway {
             listen,
@@ -176,37 +176,36 @@ impl Gateway {
             phase,
             followed,
             served,
-            taken,
+            adopted,
             threads,
             watcher,
             access_log,
         })
     }
 
-    /// Brings a new configuration into use, whole, for all requests that begin from now on, and
-    /// says what it changed. Requests that have begun end under the one that they began with.
-    /// Returns once every thread uses it.
+    /// Applies a new configuration to all new requests and returns the changes. Requests in flight
+    /// keep their configuration. Returns once every thread uses the new one.
     ///
     /// Calls of this function must not overlap.
     pub fn reload(&self, config: Config) -> Vec<Change> {
-        let Numbered { number, snapshot: before } = self.served.borrow().clone();
+        let NumberedSnapshot { number, snapshot: before } = self.served.borrow().clone();
         let changes = before.config.changes_to(&config);
         let snapshot = before.reload(config);
         self.follow_access_log(&before, &snapshot);
-        let numbered = Numbered { number: number + 1, snapshot: Arc::clone(&snapshot) };
-        // In this order: once the former upstreams are not followed any more, a head may be served
-        // that none of them is known to have reached, and nobody may begin to ask them for it.
+        let numbered = NumberedSnapshot { number: number + 1, snapshot: Arc::clone(&snapshot) };
+        // Threads switch before the watcher does. Once the watcher stops polling the former
+        // upstreams, the served head may be above their known heads, so no new call may use them.
         self.served.send_replace(numbered.clone());
-        let is_taken = |thread: &AtomicU64| thread.load(Ordering::Acquire) > number;
-        wait_until(TAKEN_WAIT, || self.taken.iter().all(is_taken));
+        let is_adopted = |thread: &AtomicU64| thread.load(Ordering::Acquire) > number;
+        wait_until(ADOPT_TIMEOUT, || self.adopted.iter().all(is_adopted));
         self.followed.send_replace(numbered);
         wait_for_heads(&snapshot);
-        let told = changes.iter().map(ToString::to_string).collect();
-        snapshot.process.reloaded(Outcome::Applied { changes: told });
+        let changed_keys = changes.iter().map(ToString::to_string).collect();
+        snapshot.process.record_reload(Outcome::Applied { changes: changed_keys });
         changes
     }
 
-    /// Has another access log written, if the new configuration has another.
+    /// Starts a writer if the new configuration has another access log.
     fn follow_access_log(&self, before: &Snapshot, after: &Snapshot) {
         let same = match (&before.access_log, &after.access_log) {
             (Some(before), Some(after)) => Arc::ptr_eq(before, after),
@@ -222,33 +221,34 @@ impl Gateway {
         }
     }
 
-    /// Notes, for status and metrics, why there is no new configuration. The one in use stays. The
-    /// reason is shown: it may hold no secret.
+    /// Records a refused reload for status and metrics. The reason is public, so it must not hold a
+    /// secret.
     pub fn refuse_reload(&self, why: &str) {
         let outcome = Outcome::Refused { why: why.to_owned() };
-        self.served.borrow().snapshot.process.reloaded(outcome);
+        self.served.borrow().snapshot.process.record_reload(outcome);
     }
 
-    /// Notes, for the status, that another process could not take this one's place.
+    /// Records a failed hand-over to another process, for status and metrics.
     pub fn refuse_upgrade(&self, why: &str) {
-        self.served.borrow().snapshot.process.upgrade_failed(why);
+        self.served.borrow().snapshot.process.record_failed_upgrade(why);
     }
 
-    /// The configuration in use.
+    /// Returns the configuration in use.
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.served.borrow().snapshot.config)
     }
 
-    /// The listening sockets, for the process that is to take this one's place.
+    /// Returns copies of the listening sockets, for the process that replaces this one.
     ///
     /// # Errors
-    /// When the system gives no further descriptors.
+    /// If the system has no file descriptor left.
     pub fn sockets(&self) -> io::Result<Sockets> {
         self.sockets.try_clone()
     }
 
-    /// Stops gracefully: tells that it is not ready, waits for `drain_delay`, takes no new
-    /// connections, lets begun requests end until the drain deadline, then closes what is left.
+    /// Stops gracefully. Reports that it is not ready, waits for `drain_delay`, stops accepting
+    /// connections, waits for requests in flight until the drain deadline, then closes the
+    /// remaining connections.
     pub fn stop(self) {
         let delay = self.config().server.drain_delay;
         if !delay.is_zero() {
@@ -258,14 +258,14 @@ impl Gateway {
         self.end(Phase::Draining);
     }
 
-    /// Stops gracefully after another process has begun to serve the same sockets: what waits in
-    /// them is the other's.
+    /// Stops gracefully after another process has begun to serve the same sockets. The other
+    /// process accepts the connections in their backlogs.
     pub fn stop_replaced(self) {
         self.end(Phase::Replaced);
     }
 
     fn end(self, phase: Phase) {
-        // While a copy is open, the system would go on taking connections that nobody serves.
+        // While a copy is open, the system would accept connections that no process serves.
         drop(self.sockets);
         self.phase.send_replace(phase);
         for thread in self.threads {
@@ -283,16 +283,16 @@ impl Gateway {
     }
 }
 
-/// Waits, within bounds, until each chain has shown a head and has an upstream that is fit, so that
-/// the first calls are not sent blindly.
+/// Waits until each chain has a head and a healthy upstream, or until a timeout, so that the first
+/// calls go to a known upstream.
 fn wait_for_heads(snapshot: &Snapshot) {
     let fit = |chain: usize| {
         snapshot.chains[chain].view.load().head.is_some() && snapshot.any_healthy(chain)
     };
-    wait_until(FIRST_HEADS_WAIT, || (0..snapshot.chains.len()).all(fit));
+    wait_until(FIRST_HEADS_TIMEOUT, || (0..snapshot.chains.len()).all(fit));
 }
 
-/// Waits until something holds, but no longer than `limit`.
+/// Waits until a condition holds, at most for `limit`.
 fn wait_until(limit: Duration, holds: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + limit;
     while !holds() {
@@ -300,11 +300,11 @@ fn wait_until(limit: Duration, holds: impl Fn() -> bool) {
         if left.is_zero() {
             return;
         }
-        std::thread::park_timeout(left.min(LOOK_EVERY));
+        std::thread::park_timeout(left.min(WAIT_POLL_INTERVAL));
     }
 }
 
-fn thread(
+fn spawn_thread(
     name: &str,
     body: impl FnOnce(LocalRuntime) + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
@@ -312,7 +312,7 @@ fn thread(
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
-            // The runtime cannot move between threads, so it is built on its own.
+            // A local runtime cannot move between threads, so its own thread builds it.
             match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
                 Ok(runtime) => body(runtime),
                 Err(error) => tracing::error!(%error, "cannot start an event loop"),
@@ -321,9 +321,9 @@ fn thread(
         .map_err(fail)
 }
 
-/// The thread that follows upstreams and serves the admin address.
+/// The thread that polls upstreams and serves the admin address.
 struct WatchTask {
-    snapshots: watch::Receiver<Numbered>,
+    snapshots: watch::Receiver<NumberedSnapshot>,
     phase: watch::Receiver<Phase>,
     ready: Arc<AtomicBool>,
     admin: Option<Socket>,
@@ -331,13 +331,13 @@ struct WatchTask {
 
 impl WatchTask {
     async fn run(mut self) {
-        let mut watch = Watch::default();
+        let mut watch = Watcher::default();
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
         watch.follow(&snapshot.topology, &snapshot.on_event());
-        // Ends with this function, and is replaced with each configuration.
+        // It ends with this function, and each configuration replaces it.
         let mut _news = News::start(&snapshot.topology, snapshot.redis.as_ref());
-        let mut keeper = Keeper::start(&snapshot);
-        let (tell, told) = watch::channel(snapshot);
+        let mut quota_sync = QuotaSync::start(&snapshot);
+        let (publish, published) = watch::channel(snapshot);
         let mut admin = self.admin.take().and_then(|socket| {
             let listener = TcpListener::from_std(socket.into());
             let listener = listener
@@ -345,30 +345,30 @@ impl WatchTask {
                 .ok()?;
             let lifecycle =
                 admin::Lifecycle { ready: self.ready.clone(), phase: self.phase.clone() };
-            Some(tokio::task::spawn_local(admin::serve(listener, told, lifecycle)))
+            Some(tokio::task::spawn_local(admin::serve(listener, published, lifecycle)))
         });
         loop {
             tokio::select! {
                 changed = self.snapshots.changed() => {
                     if changed.is_err() {
-                        // The gateway itself is gone, which is a stop too.
+                        // The gateway was dropped, which is a stop too.
                         return;
                     }
                     let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
                     watch.follow(&snapshot.topology, &snapshot.on_event());
                     _news = News::start(&snapshot.topology, snapshot.redis.as_ref());
-                    keeper = Keeper::start(&snapshot);
-                    tell.send_replace(snapshot);
+                    quota_sync = QuotaSync::start(&snapshot);
+                    publish.send_replace(snapshot);
                 }
                 changed = self.phase.changed() => {
                     let phase = *self.phase.borrow_and_update();
                     if changed.is_err() || phase == Phase::Stopped {
-                        if let Some(keeper) = keeper {
-                            keeper.finish().await;
+                        if let Some(quota_sync) = quota_sync {
+                            quota_sync.finish().await;
                         }
                         return;
                     }
-                    // From here on the other process tells how things stand.
+                    // The other process serves status and metrics from now on.
                     if phase == Phase::Replaced && let Some(admin) = admin.take() {
                         admin.abort();
                     }
@@ -380,13 +380,13 @@ impl WatchTask {
 
 /// A serving thread.
 struct ServeTask {
-    snapshots: watch::Receiver<Numbered>,
-    taken: Arc<[AtomicU64]>,
+    snapshots: watch::Receiver<NumberedSnapshot>,
+    adopted: Arc<[AtomicU64]>,
     phase: watch::Receiver<Phase>,
     index: usize,
     seed: u64,
     feeds: Arc<Feeds>,
-    /// One for each address, but for a process that took over more sockets than it has threads.
+    /// One for each address, or more if the process has inherited more sockets than it has threads.
     sockets: Vec<(Door, Socket)>,
 }
 
@@ -417,7 +417,7 @@ impl ServeTask {
             if self.phase.borrow_and_update().is_draining() {
                 break;
             }
-            self.take_newest(&thread);
+            self.adopt_newest(&thread);
         }
         if *self.phase.borrow() == Phase::Draining {
             accept_rest(&thread, &listeners).await;
@@ -426,19 +426,19 @@ impl ServeTask {
         drain(&thread).await;
     }
 
-    /// Requests begin with the newest snapshot from here on, if there is a newer one.
-    fn take_newest(&mut self, thread: &Thread) {
-        let number = self.taken[self.index].load(Ordering::Relaxed);
+    /// Uses the newest snapshot for new requests.
+    fn adopt_newest(&mut self, thread: &Thread) {
+        let number = self.adopted[self.index].load(Ordering::Relaxed);
         let numbered = self.snapshots.borrow_and_update().clone();
         if numbered.number == number {
             return;
         }
         thread.reload(numbered.snapshot);
-        self.taken[self.index].store(numbered.number, Ordering::Release);
+        self.adopted[self.index].store(numbered.number, Ordering::Release);
     }
 }
 
-/// Lets what has begun come to its end.
+/// Waits for open connections to end, until the drain deadline.
 async fn drain(thread: &Thread) {
     thread.begin_drain();
     let (linger, deadline) = {
@@ -466,7 +466,8 @@ async fn drain(thread: &Thread) {
 
 type Accepted = io::Result<(TcpStream, SocketAddr)>;
 
-/// The next connection, the listeners taking turns: a flood at one must not shut out the others.
+/// Accepts the next connection. The listeners take turns, so that a flood at one does not block the
+/// others.
 async fn next_connection(
     listeners: &[(Door, TcpListener)],
     turn: &Cell<usize>,
@@ -485,8 +486,7 @@ async fn next_connection(
     .await
 }
 
-/// Takes the connections that the system has accepted for us already: closing their socket would
-/// reset them.
+/// Accepts the connections in the backlogs, because closing the sockets would reset them.
 async fn accept_rest(thread: &Rc<Thread>, listeners: &[(Door, TcpListener)]) {
     for (door, listener) in listeners {
         while let Some(accepted @ Ok(_)) = listener.accept().now_or_never() {
@@ -502,7 +502,7 @@ async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: Door) {
             let config = &cx.snapshot.config;
             let share = config.downstream.connections_max.div_ceil(config.server.threads);
             if thread.connection_count() >= share {
-                // Closing at once tells a client more than an answer that never comes.
+                // A client can handle a closed connection better than a response that never comes.
                 cx.counters.connections_refused.add(1);
                 return;
             }
@@ -513,7 +513,7 @@ async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: Door) {
             thread.accept_tcp(stream, peer.ip().to_canonical(), door);
         }
         Err(error) => {
-            // Out of descriptors or a client that left already; neither may spin.
+            // The pause keeps a lack of file descriptors from becoming a busy loop.
             tracing::warn!(%error, "cannot accept a connection");
             tokio::time::sleep(ACCEPT_PAUSE).await;
         }
@@ -522,42 +522,42 @@ async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: Door) {
 
 /// A gateway on the caller's own runtime, for simulations in virtual time: no threads, no sockets.
 pub mod simulated {
-    use super::{Arc, Config, Dial, IpAddr, Rc, Snapshot, Thread, Watch};
+    use super::{Arc, Config, Dial, IpAddr, Rc, Snapshot, Thread, Watcher};
     use crate::upstream::dial::MemoryDial;
     use tokio::io::DuplexStream;
 
-    /// Bytes that may be on their way in each direction of a stream in memory.
+    /// Buffer of each direction of a stream in memory, in bytes.
     const STREAM_BYTES: usize = 256 * 1024;
 
     /// The gateway. Must be made and used within a `tokio` local runtime.
     pub struct Simulation {
         thread: Rc<Thread>,
-        _watch: Watch,
+        _watch: Watcher,
     }
 
     impl Simulation {
-        /// Starts following the upstreams; `dials` by upstream of the configuration.
+        /// Starts polling the upstreams; `dials` are by upstream of the configuration.
         pub fn start(config: Config, dials: Vec<MemoryDial>, seed: u64) -> Simulation {
             let dials = dials.into_iter().map(Dial::Memory).collect();
             let snapshot = Snapshot::new(config, dials);
-            let mut watch = Watch::default();
+            let mut watch = Watcher::default();
             watch.follow(&snapshot.topology, &snapshot.on_event());
             Simulation { thread: Thread::new(snapshot, 0, seed, &Arc::default()), _watch: watch }
         }
 
-        /// Connects a client and gives its end of the stream.
+        /// Connects a client and returns its end of the stream.
         pub fn connect(&self, client: IpAddr) -> DuplexStream {
             let (ours, theirs) = tokio::io::duplex(STREAM_BYTES);
             self.thread.accept(ours, client);
             theirs
         }
 
-        /// The state as `/status` of the admin address shows it.
+        /// Returns the state that `/status` of the admin address prints.
         pub fn status(&self) -> crate::admin::status::Status {
             crate::admin::status::Status::of(&self.thread.context().snapshot)
         }
 
-        /// The served head of the first chain.
+        /// Returns the height of the served head of the first chain.
         pub fn head(&self) -> Option<u64> {
             self.thread.context().snapshot.chains[0].view.load().head.map(|head| head.number)
         }

@@ -1,4 +1,4 @@
-//! One snapshot of a configuration and all that hangs on it, and what each thread has to itself.
+//! The snapshot of a configuration with the state that depends on it, and the state of each thread.
 
 pub(crate) mod context;
 pub(crate) mod process;

@@ -4,31 +4,33 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `registry`, `topology`, `chain`, `state` | state that all threads share, of the process, a configuration, a chain, an upstream |
-//! | `thread` | what one thread has to itself |
-//! | `fetch` | one call: choose, send, and what follows from the outcome |
+//! | `registry`, `topology`, `chain`, `state` | state that all threads share: of the process, a configuration, a chain, an upstream |
+//! | `thread` | state of one thread |
+//! | `fetch` | one call: chooses upstreams, sends, retries |
 //! | `overload` | permits for calls to the upstreams of a group |
-//! | `balance` | a group's balancer on one thread |
+//! | `choose`, `balance` | the upstream of the next attempt; a group's balancer on one thread |
 //! | `race` | attempts at several upstreams at a time |
 //! | `send` | one attempt at one upstream |
-//! | `doubt` | whether its response may lack logs |
+//! | `doubt` | checks whether a response is complete |
 //! | `broadcast` | transactions that were sent twice |
-//! | `gather`, `post` | calls that leave as one batch; one HTTP request |
+//! | `batcher`, `post` | several calls as one batch; one HTTP request |
 //! | `http1`, `pool`, `http2` | connections that carry HTTP |
-//! | `multiplex`, `trunk` | connections that carry many calls at a time: WebSocket, local socket |
-//! | `dial`, `stream` | how a connection is opened, and its bytes |
+//! | `multiplexed_pool`, `multiplexed_connection` | WebSockets and local sockets, which carry many calls at a time |
+//! | `dial`, `stream` | opens a connection; its byte stream |
 //! | `watch` | polls heads and health, on a thread of its own, and reports `ChainEvent`s |
 
 pub(crate) mod balance;
+pub(crate) mod batcher;
 pub(crate) mod broadcast;
 pub(crate) mod chain;
+pub(crate) mod choose;
 pub(crate) mod dial;
 pub(crate) mod doubt;
 pub(crate) mod fetch;
-pub(crate) mod gather;
 pub(crate) mod http1;
 pub(crate) mod http2;
-pub(crate) mod multiplex;
+pub(crate) mod multiplexed_connection;
+pub(crate) mod multiplexed_pool;
 pub(crate) mod overload;
 pub(crate) mod pool;
 pub(crate) mod post;
@@ -39,5 +41,4 @@ pub(crate) mod state;
 pub(crate) mod stream;
 pub(crate) mod thread;
 pub(crate) mod topology;
-pub(crate) mod trunk;
 pub(crate) mod watch;

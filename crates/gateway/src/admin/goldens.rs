@@ -1,6 +1,6 @@
-//! Goal: `/metrics`, `/status` and the page keep every byte. Method: a gateway in which no number
-//! is 0, printed into the files of `goldens/`. Values that depend on the clock or the machine are
-//! fixed first.
+//! Goal: `/metrics`, `/status` and the page do not change unintentionally. Method: the output of a
+//! gateway in which no number is 0 is compared with the files of `goldens/`. Values that depend on
+//! the clock or the machine are fixed first.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -22,11 +22,13 @@ use crate::policy::memory::Purpose;
 use crate::state::process::Outcome;
 use crate::state::snapshot::Snapshot;
 
-/// [`populated`], with all that is still zero there.
+/// Returns [`populated`] with the remaining zeros filled.
 fn full() -> Arc<Snapshot> {
     let snapshot = populated();
-    snapshot.process.reloaded(Outcome::Applied { changes: vec!["[cache] bytes_max".to_owned()] });
-    snapshot.process.upgrade_failed("it ended");
+    snapshot
+        .process
+        .record_reload(Outcome::Applied { changes: vec!["[cache] bytes_max".to_owned()] });
+    snapshot.process.record_failed_upgrade("it ended");
     let memory = &snapshot.registry.memory;
     memory.set_max(64 << 20);
     for (bytes, purpose) in [1 << 20, 2 << 20, 3 << 20].into_iter().zip(Purpose::ALL) {
@@ -55,7 +57,7 @@ fn full() -> Arc<Snapshot> {
     snapshot
 }
 
-/// More clients than the zone can hold.
+/// Fills the zone with more clients than it can hold.
 fn fill_zone(snapshot: &Snapshot) {
     let limits = snapshot.limits.as_ref().unwrap();
     let apart = Counters::new(&Labels::of(&snapshot.config));
@@ -71,14 +73,13 @@ fn fill_zone(snapshot: &Snapshot) {
             ahead: None,
         };
         let Charge::Ask(question) = limits.charge(&caller, 0, &apart) else {
-            panic!("Redis is to be asked");
+            panic!("Redis judges the call");
         };
         assert!(matches!(limits.settle(&question, None, &caller, 0, &apart), Charge::Pass));
     }
 }
 
-/// The text of `/metrics` by family, in the order of their names, with `~` for numbers that differ
-/// from one run to the next.
+/// Returns the text of `/metrics` sorted by family, with `~` for numbers that vary between runs.
 fn families(text: &str) -> String {
     const VARYING: [&str; 6] = [
         "weir_uptime_seconds ",
@@ -108,7 +109,7 @@ fn families(text: &str) -> String {
     families.concat()
 }
 
-/// The same for a status.
+/// Returns a status without values that vary between runs.
 fn steady(snapshot: &Snapshot) -> Status {
     let mut status = Status::of(snapshot);
     status.version = "0.0.0";
@@ -124,8 +125,8 @@ fn steady(snapshot: &Snapshot) -> Status {
     status
 }
 
-/// A page with each tag on a line of its own, without its style and script, and with a closing tag
-/// for each that closes itself.
+/// Returns a page with one tag per line, without its style and script, and with a closing tag for
+/// each self-closing tag.
 fn tags(html: &str) -> String {
     let mut html = html.replace(page::STYLE, "STYLE").replace(page::SCRIPT, "SCRIPT");
     while let Some(end) = html.find("/>") {
@@ -135,7 +136,7 @@ fn tags(html: &str) -> String {
     }
     let lines = html.split_inclusive('>').flat_map(|part| {
         part.split_once('<').map(|(text, tag)| {
-            // Line ends between tags say nothing; other spaces are shown.
+            // Line ends between tags are dropped; other spaces are kept.
             let text = text
                 .split('\n')
                 .map(|line| if line.trim().is_empty() && text.contains('\n') { "" } else { line });
@@ -151,7 +152,7 @@ fn tags(html: &str) -> String {
 fn metrics_are_as_in_the_golden_file() {
     let text = families(&metrics::text(&full()));
     expect_file!["goldens/metrics.txt"].assert_eq(&text);
-    // Only connections of slow clients can make it rise.
+    // Only connections of slow clients increase this metric.
     const ZERO: [&str; 1] = ["weir_memory_connections_closed"];
     for family in text.split("# HELP ").skip(1) {
         let name = family.split(' ').next().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Samples of the last two minutes, one per second, for the charts of the status page.
 //!
-//! The admin task takes the samples and nobody else reads them. A longer history is a matter for
-//! whoever scrapes `/metrics`.
+//! Only the admin task takes and reads the samples. Prometheus holds a longer history from
+//! `/metrics`.
 
 use std::collections::VecDeque;
 use std::time::Duration;

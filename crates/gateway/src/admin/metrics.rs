@@ -211,7 +211,7 @@ macro_rules! readings {
 
 readings! {
     Scrape[] {
-        /// Which build serves.
+        /// The build that serves.
         info "weir_build" by "version" = |own| own.status.version;
         /// Time since the start.
         gauge "weir_uptime_seconds" = |own| own.status.uptime_seconds;
@@ -238,9 +238,9 @@ readings! {
             |own| own.status.memory.purposes.each_ref().map(|own| (own.name, own.refused));
         /// Connections of slow clients that were closed because too many bytes were held.
         counter "weir_memory_connections_closed" = |own| own.status.memory.connections_closed;
-        /// 1 if answers are kept.
+        /// 1 if the cache is on.
         gauge "weir_cache_enabled" = |own| own.status.cache.enabled;
-        /// Answers held in memory.
+        /// Responses held in memory.
         gauge "weir_cache_entries" = |own| own.status.cache.entries;
         /// Bytes held by the cache, keys and bookkeeping included.
         gauge "weir_cache_bytes" = |own| own.status.cache.bytes;
@@ -249,15 +249,15 @@ readings! {
         /// Messages to and from other gateways: reorgs, and generations that were replaced.
         counter "weir_redis_messages" by "direction" =
             |own| own.status.redis.as_ref().map(|redis| {
-                [("sent", redis.messages_sent), ("heard", redis.messages_received)]
+                [("sent", redis.messages_sent), ("received", redis.messages_received)]
             });
     }
 
     QuotaScrape[] {
         /// Calls refused because the quota of their key is used up.
         counter "weir_quota_refused" = |own| own.refused;
-        /// 1 while shared quotas are judged by this gateway's part of what was left, because Redis
-        /// is away.
+        /// 1 while this gateway judges shared quotas by its share of the remaining units, because
+        /// Redis is unreachable.
         gauge "weir_quota_local_only" = |own| own.alone;
         /// Times that the file of quotas could not be written.
         counter "weir_quota_write_failures" = |own| own.write_failures;
@@ -271,14 +271,14 @@ readings! {
     }
 
     ZoneStatus["zone"] {
-        /// Threads that judge a shared zone by this gateway's share now, because Redis is away or
-        /// not yet connected; 0 when all is well, missing for zones that are not shared.
+        /// Threads that judge a shared zone by the local share now, because Redis is unreachable or
+        /// not yet connected; missing for zones that are not shared.
         gauge "weir_limit_redis_fallback_threads" = |own| own.fallback_threads;
         /// Keys that a zone holds.
         gauge "weir_zone_keys" = |own| own.keys;
         /// Keys that a zone can hold.
         gauge "weir_zone_max_keys" = |own| own.keys_max;
-        /// Keys that a full zone has forgotten for new ones.
+        /// Keys that a full zone has evicted for new ones.
         counter "weir_zone_evictions" = |own| own.evicted;
     }
 
@@ -298,8 +298,7 @@ readings! {
     GroupStatus["chain", "group"] {
         /// Upstreams of the group that may be chosen now.
         gauge "weir_group_candidates" = |own| own.candidates.len() as u64;
-        /// Calls that may be under way at the upstreams of a group; missing where they are not
-        /// limited.
+        /// Limit of calls in flight at the upstreams of a group; missing without a limit.
         gauge "weir_group_in_flight_limit" = |own| own.in_flight_limit.map(u64::from);
     }
 
@@ -307,10 +306,9 @@ readings! {
         /// 1 for the state that the upstream is in, 0 for the others.
         gauge "weir_upstream_state" by "state" =
             |own| HealthState::ALL.map(|state| (state.as_str(), own.state == state));
-        /// Height of the upstream's own head; missing while it was never seen.
+        /// Height of the upstream's own head; missing before its first poll.
         gauge "weir_upstream_head" = |own| own.head;
-        /// Blocks that the upstream is behind the served head; missing while its head was never
-        /// seen.
+        /// Blocks that the upstream is behind the served head; missing before its first poll.
         gauge "weir_upstream_lag_blocks" = |own| own.lag;
         /// 1 if the upstream is fit for reads at the head.
         gauge "weir_upstream_at_head" = |own| own.at_head;
@@ -319,9 +317,9 @@ readings! {
             let transport = own.transports.first().filter(|transport| **transport != "http");
             transport.map(|transport| [(*transport, own.multiplexed_connections)])
         };
-        /// How often the upstream was taken out.
+        /// Times that the upstream was ejected.
         counter "weir_upstream_ejections" = |own| own.ejections;
-        /// How often the upstream was taken back.
+        /// Times that the upstream was readmitted.
         counter "weir_upstream_readmissions" = |own| own.readmissions;
     }
 }

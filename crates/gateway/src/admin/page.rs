@@ -1,9 +1,9 @@
 //! The status page: status and history as one self-contained HTML document.
 //!
-//! The server draws it, so that it works without scripts; with them it renews itself in place. It
-//! holds no text of a client or an upstream, and names from the configuration are escaped all the
-//! same. The content security policy admits only this page's own style and script. What it says is
-//! decided here; how it looks is `page/style.css`; lines and bars are `page/draw.rs`.
+//! The server renders it, so that it works without scripts; a script updates it in place. It holds
+//! no text of a client or an upstream, and names from the configuration are escaped. The content
+//! security policy admits only this page's own style and script. `page/style.css` styles it, and
+//! `page/draw.rs` draws lines and bars.
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
@@ -23,7 +23,7 @@ use draw::{Plot, bar, plot};
 pub(super) const STYLE: &str = include_str!("page/style.css");
 pub(super) const SCRIPT: &str = include_str!("page/live.js");
 
-/// Stands for what is not known.
+/// Text for an unknown value.
 const NONE: &str = "–";
 
 /// Returns the policy that goes with a page made with this nonce.
@@ -83,7 +83,7 @@ fn readiness(status: &Status, unready: &[String]) -> Markup {
             } @else {
                 span.badge.bad { "not ready" } " " (unready.join("; ")) " "
             }
-            span.soft { "up for " (length(status.uptime_seconds)) }
+            span.soft { "up for " (duration(status.uptime_seconds)) }
         }
     }
 }
@@ -101,18 +101,18 @@ fn tile(title: &str, value: &str, unit: &str, content: &Markup) -> Markup {
 fn calls_tile(status: &Status, history: &History) -> Markup {
     let (calls, spared) = (history.calls_per_second(), history.spared_per_second());
     let now = calls.last().copied().flatten();
-    let top = real(highest(&calls));
+    let top = decimal(highest(&calls));
     let label = format!(
         "Calls per second over the last two minutes: now {}, highest {top}. The green part was \
-         answered without asking an upstream.",
-        real(now.unwrap_or_default()),
+         answered without an upstream.",
+        decimal(now.unwrap_or_default()),
     );
-    let value = now.map_or_else(|| NONE.to_owned(), real);
+    let value = now.map_or_else(|| NONE.to_owned(), decimal);
     let line = plot(&Plot { class: "plot", label: &label, line: &calls, part: Some(&spared) });
-    let all = whole(status.totals.calls);
+    let all = integer(status.totals.calls);
     let content = html! {
         (line)
-        p.small.soft { "highest " (top) "; " (all) " calls in all; green: without asking an upstream" }
+        p.small.soft { "highest " (top) "; " (all) " calls in all; green: without an upstream" }
     };
     tile("Calls", &value, "per second", &content)
 }
@@ -127,7 +127,7 @@ fn cache_tile(status: &Status) -> Markup {
         ("miss", cache.misses),
         ("bypass", cache.bypasses),
     ];
-    let label = parts.map(|(word, count)| format!("{word} {}", whole(count))).join(", ");
+    let label = parts.map(|(word, count)| format!("{word} {}", integer(count))).join(", ");
     let content = html! {
         (bar(&format!("Calls by cache: {label}"), &parts))
         ul.legend.small {
@@ -136,24 +136,24 @@ fn cache_tile(status: &Status) -> Markup {
                     svg.key viewBox="0 0 1 1" aria-hidden="true" {
                         rect class=(word) width="1" height="1" {}
                     }
-                    (word) " " (whole(count))
+                    (word) " " (integer(count))
                 }
             }
         }
         p.small.soft {
-            (whole(cache.entries)) " entries, " (bytes(cache.bytes)) " of " (bytes(cache.bytes_max))
+            (integer(cache.entries)) " entries, " (bytes(cache.bytes)) " of " (bytes(cache.bytes_max))
         }
         @if let Some(redis) = &status.redis {
             p.small.soft {
-                "Redis " (redis.url) ": " (whole(redis.hits)) " hits, " (whole(redis.misses))
-                " misses, " (loss(redis.failed)) " failed"
+                "Redis " (redis.url) ": " (integer(redis.hits)) " hits, " (integer(redis.misses))
+                " misses, " (problem_count(redis.failed)) " failed"
                 @if redis.breakers_open > 0 { " " span.badge.bad { "not reachable" } }
             }
         }
         @if let Some(index) = &status.index {
             p.small.soft {
-                "index " (index.db) ": " (whole(index.hits)) " hits, " (whole(index.parts))
-                " parts, " (whole(index.misses)) " misses, " (loss(index.failed)) " failed"
+                "index " (index.db) ": " (integer(index.hits)) " hits, " (integer(index.parts))
+                " parts, " (integer(index.misses)) " misses, " (problem_count(index.failed)) " failed"
             }
         }
     };
@@ -167,10 +167,10 @@ fn upstreams_tile(status: &Status) -> Markup {
     let unit = format!("of {} healthy", upstreams().count());
     let content = html! {
         dl.small {
-            dt { "attempts under way" } dd { (whole(totals.in_flight)) }
-            dt { "retries" } dd { (whole(totals.retries)) }
-            dt { "hedges" } dd { (whole(totals.hedges)) " (" (whole(totals.hedges_won)) " won)" }
-            dt { "calls no upstream answered" } dd { (loss(totals.failed)) }
+            dt { "attempts in flight" } dd { (integer(totals.in_flight)) }
+            dt { "retries" } dd { (integer(totals.retries)) }
+            dt { "hedges" } dd { (integer(totals.hedges)) " (" (integer(totals.hedges_won)) " won)" }
+            dt { "calls no upstream answered" } dd { (problem_count(totals.failed)) }
         }
     };
     tile("Upstreams", &healthy.to_string(), &unit, &content)
@@ -180,38 +180,38 @@ fn clients_tile(status: &Status) -> Markup {
     let totals = &status.totals;
     let refused = totals.refused.iter().filter(|refused| refused.requests > 0);
     let by_status: Vec<String> =
-        refused.map(|own| format!("{}: {}", own.status, whole(own.requests))).collect();
+        refused.map(|own| format!("{}: {}", own.status, integer(own.requests))).collect();
     let refused = totals.refused.iter().map(|refused| refused.requests).sum();
     let content = html! {
         dl.small {
-            dt { "requests" } dd { (whole(totals.requests)) }
-            dt { "of these batches" } dd { (whole(totals.batches)) }
+            dt { "requests" } dd { (integer(totals.requests)) }
+            dt { "of these batches" } dd { (integer(totals.batches)) }
             dt { "requests refused" }
             dd {
-                (whole(refused))
+                (integer(refused))
                 @if !by_status.is_empty() { " (" (by_status.join(", ")) ")" }
             }
-            dt { "malformed calls" } dd { (whole(totals.calls_refused)) }
-            dt { "connections refused" } dd { (whole(totals.connections_refused)) }
+            dt { "malformed calls" } dd { (integer(totals.calls_refused)) }
+            dt { "connections refused" } dd { (integer(totals.connections_refused)) }
         }
     };
-    tile("Clients", &whole(totals.connections_open), "connections", &content)
+    tile("Clients", &integer(totals.connections_open), "connections", &content)
 }
 
 fn chain_section(chain: &ChainStatus, history: &History) -> Markup {
     let head = chain.head.as_ref();
     let reorgs = match chain.reorgs {
         0 => "none".to_owned(),
-        some => format!("{}, deepest {}", whole(some), whole(chain.reorg_depth_max)),
+        some => format!("{}, deepest {}", integer(some), integer(chain.reorg_depth_max)),
     };
     let facts = [
-        ("head", or_none(head.map(|head| whole(head.number)))),
+        ("head", or_none(head.map(|head| integer(head.number)))),
         (
             "hash",
             or_none(head.map(|head| html! { code title=(head.hash) { (short(&head.hash)) "…" } })),
         ),
-        ("last change", or_none(chain.head_age_seconds.map(|age| length(age) + " ago"))),
-        ("finalized", or_none(chain.finalized.map(whole))),
+        ("last change", or_none(chain.head_age_seconds.map(|age| duration(age) + " ago"))),
+        ("finalized", or_none(chain.finalized.map(integer))),
         ("reorgs", or_none(Some(reorgs))),
     ];
     html! {
@@ -259,11 +259,11 @@ fn upstreams_table(chain: &ChainStatus, history: &History) -> Markup {
         "state",
         "head",
         "behind",
-        "under way",
+        "in flight",
         "attempts",
         "failed",
         "rate limited",
-        "taken out",
+        "ejections",
         "p50",
         "p99",
         "mean latency, 2 min",
@@ -276,7 +276,7 @@ fn upstreams_table(chain: &ChainStatus, history: &History) -> Markup {
 
 fn upstream_row(upstream: &UpstreamStatus, latency: &Series) -> Markup {
     let place = (upstream.address != upstream.name).then_some(&*upstream.address);
-    // The usual transport needs no word.
+    // The usual transport is not shown.
     let is_usual = upstream.transports == ["http"];
     let transports = upstream.transports.iter().copied().filter(|_| !is_usual);
     let below: Vec<&str> =
@@ -298,17 +298,17 @@ fn upstream_row(upstream: &UpstreamStatus, latency: &Series) -> Markup {
                 Some(left) if left <= 0.0 && upstream.state == HealthState::Ejected => {
                     " " span.soft.small { "probe due" }
                 }
-                Some(left) => { " " span.soft.small { "for " (length(left)) } }
+                Some(left) => { " " span.soft.small { "for " (duration(left)) } }
                 None => {}
             }
             @if upstream.head.is_some() && !upstream.consistent {
                 span.below.soft.small { "branch not confirmed" }
             }
         }
-        @for number in [upstream.head, upstream.lag] { td { (or_none(number.map(whole))) } }
-        @for count in [upstream.in_flight, upstream.attempts] { td { (whole(count)) } }
-        td { (loss(upstream.failed)) }
-        td { (whole(upstream.rate_limited)) }
+        @for number in [upstream.head, upstream.lag] { td { (or_none(number.map(integer))) } }
+        @for count in [upstream.in_flight, upstream.attempts] { td { (integer(count)) } }
+        td { (problem_count(upstream.failed)) }
+        td { (integer(upstream.rate_limited)) }
         td { (times(upstream.ejections)) }
         @for ms in [upstream.latency_p50_ms, upstream.latency_p99_ms] { td { (millis(ms)) } }
         td.left { (plot(&Plot { class: "spark", label: &label, line: latency, part: None })) }
@@ -320,8 +320,7 @@ fn group_line(group: &GroupStatus) -> Markup {
         "Group " (group.name) ", " (group.balance) ": " (group.candidates.join(", "))
         @if group.shed > 0 || group.queued > 0 {
             "; " (group.in_flight) " of " (group.in_flight_limit.unwrap_or_default())
-            " places in use, " (whole(group.queued)) " calls wait, " (whole(group.shed))
-            " were told to come back later"
+            " calls in flight, " (integer(group.queued)) " queued, " (integer(group.shed)) " shed"
         }
     }
 }
@@ -335,7 +334,7 @@ fn methods_table(methods: &[MethodStatus]) -> Markup {
         "miss",
         "bypass",
         "errors",
-        "no answer",
+        "no response",
         "p50",
         "p99",
     ];
@@ -346,16 +345,16 @@ fn methods_table(methods: &[MethodStatus]) -> Markup {
         html! {
             th scope="row" { code { (own.name) } }
             @for count in [own.calls, own.hit, own.coalesced, own.miss, own.bypass, own.errors] {
-                td { (whole(count)) }
+                td { (integer(count)) }
             }
-            td { (loss(own.failed)) }
+            td { (problem_count(own.failed)) }
             @for ms in [own.latency_p50_ms, own.latency_p99_ms] { td { (millis(ms)) } }
         }
     };
     table("Methods", &COLUMNS, &methods.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Keys with their quotas, and request limits; nothing where neither is configured.
+/// Renders keys with their quotas, and request limits; nothing if neither is configured.
 fn access_section(status: &Status) -> Markup {
     const KEY_COLUMNS: [&str; 3] = ["key", "calls", "used of this month's quota"];
     const ZONE_COLUMNS: [&str; 6] =
@@ -363,11 +362,11 @@ fn access_section(status: &Status) -> Markup {
     let key_row = |key: &KeyStatus| {
         html! {
             th scope="row" { (key.name) }
-            td { (whole(key.calls)) }
+            td { (integer(key.calls)) }
             td {
                 @if let Some(quota) = &key.quota {
-                    span class=[(quota.used >= quota.units).then_some("loss")] { (whole(quota.used)) }
-                    " of " (whole(quota.units))
+                    span class=[(quota.used >= quota.units).then_some("loss")] { (integer(quota.used)) }
+                    " of " (integer(quota.units))
                 } @else {
                     (NONE)
                 }
@@ -382,8 +381,8 @@ fn access_section(status: &Status) -> Markup {
         };
         html! {
             th scope="row" { (zone.name) }
-            td { (whole(zone.keys)) " of " (whole(zone.keys_max)) }
-            @for count in [zone.passed, zone.delayed, zone.rejected] { td { (whole(count)) } }
+            td { (integer(zone.keys)) " of " (integer(zone.keys_max)) }
+            @for count in [zone.passed, zone.delayed, zone.rejected] { td { (integer(count)) } }
             td { (judge) }
         }
     };
@@ -414,7 +413,7 @@ fn tone(state: HealthState) -> &'static str {
     }
 }
 
-/// The first digits of a hash, enough to tell two apart by eye.
+/// Returns the first digits of a hash, which suffice to compare two by eye.
 fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }
@@ -423,19 +422,19 @@ fn highest(line: &Series) -> f64 {
     line.iter().flatten().fold(0.0, |top, value| top.max(*value))
 }
 
-/// A count that should be zero, marked where it is not.
-fn loss(count: u64) -> Markup {
+/// Renders a count that should be zero, highlighted if it is not.
+fn problem_count(count: u64) -> Markup {
     html! {
-        @if count == 0 { (whole(0)) } @else { span.loss { (whole(count)) } }
+        @if count == 0 { (integer(0)) } @else { span.loss { (integer(count)) } }
     }
 }
 
 fn times(count: u64) -> String {
-    if count == 0 { "–".to_owned() } else { format!("{}×", whole(count)) }
+    if count == 0 { "–".to_owned() } else { format!("{}×", integer(count)) }
 }
 
-/// A whole number in groups of three digits.
-fn whole(number: u64) -> String {
+/// Formats a whole number in groups of three digits.
+fn integer(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 2);
     for (at, digit) in digits.chars().enumerate() {
@@ -447,9 +446,9 @@ fn whole(number: u64) -> String {
     grouped
 }
 
-fn real(number: f64) -> String {
+fn decimal(number: f64) -> String {
     if number >= 10.0 || number == 0.0 {
-        whole(number.round() as u64)
+        integer(number.round() as u64)
     } else {
         format!("{number:.1}")
     }
@@ -480,7 +479,7 @@ fn bytes(number: u64) -> String {
     format!("{amount:.digits$}\u{202f}{}", UNITS[unit])
 }
 
-fn length(seconds: f64) -> String {
+fn duration(seconds: f64) -> String {
     let whole_seconds = seconds as u64;
     let (days, hours, minutes) =
         (whole_seconds / 86_400, whole_seconds / 3600 % 24, whole_seconds / 60 % 60);

@@ -154,7 +154,7 @@ closed_set! {
         Lagging = "lagging",
         /// The upstream was ejected; one call decides whether it is readmitted.
         Probing = "probing",
-        /// The upstream asked for a rest, with status 429 for example.
+        /// The upstream limits the request rate, with status 429 for example.
         Paused = "paused",
         /// The upstream failed and is ejected for a while.
         Ejected = "ejected",
@@ -176,7 +176,7 @@ pub struct UpstreamStatus {
     pub address: String,
     /// State of the upstream.
     pub state: HealthState,
-    /// Time until the state ends by itself: the probe of an ejected upstream, the end of a rest.
+    /// Time until the state ends by itself: the probe of an ejected upstream, or the end of a pause.
     pub state_ends_seconds: Option<f64>,
     /// Head of the upstream; null before its first poll.
     pub head: Option<u64>,
@@ -204,9 +204,9 @@ pub struct UpstreamStatus {
     pub transports: Vec<&'static str>,
     /// Attempts over a WebSocket, local socket or HTTP/2.
     pub multiplexed_calls: u64,
-    /// Batches gathered from several calls.
+    /// Batches of several calls.
     pub batches: u64,
-    /// Attempts that left in such batches.
+    /// Attempts that were sent in such batches.
     pub batched_calls: u64,
     /// WebSockets or local sockets that are open.
     pub multiplexed_connections: u64,
@@ -294,11 +294,11 @@ pub struct MemoryCache {
 pub struct RedisStatus {
     /// Address, with its password masked.
     pub url: String,
-    /// Threads that leave Redis alone after failures in a row.
+    /// Threads whose circuit breaker for Redis is open.
     pub breakers_open: u64,
     /// Lookups that found a response.
     pub hits: u64,
-    /// Lookups that found none, or one that no longer holds.
+    /// Lookups that found none, or one that is no longer valid.
     pub misses: u64,
     /// Lookups that Redis did not answer in time or not at all.
     pub failed: u64,

@@ -26,7 +26,7 @@ impl Served {
         Served { address, phase }
     }
 
-    /// The whole answer to one request on a connection of its own.
+    /// Returns the whole response to one request on a new connection.
     async fn ask(&self, method: &str, path: &str) -> String {
         self.ask_as("x", method, path).await
     }
@@ -36,9 +36,9 @@ impl Served {
         let request =
             format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        response
     }
 }
 
@@ -61,8 +61,8 @@ fn a_name_of_a_web_page_is_refused_on_loopback() {
             ("rebound.example:8646", 421),
             ("127.0.0.1.rebound.example", 421),
         ] {
-            let answer = served.ask_as(host, "GET", "/healthz").await;
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {answer}");
+            let response = served.ask_as(host, "GET", "/healthz").await;
+            assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {response}");
         }
     });
 }
@@ -80,11 +80,14 @@ fn every_route_answers() {
             ("/?x=1", 200, "text/html", "<h1>Weir</h1>"),
             ("/elsewhere", 404, "text/plain", "/metrics"),
         ] {
-            let answer = served.ask("GET", path).await;
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
-            assert!(answer.contains(&format!("content-type: {content_type}")), "{path}: {answer}");
-            assert!(answer.contains(text), "{path}: {answer}");
-            assert!(!answer.contains("sekrit"), "{path} shows a secret");
+            let response = served.ask("GET", path).await;
+            assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {response}");
+            assert!(
+                response.contains(&format!("content-type: {content_type}")),
+                "{path}: {response}"
+            );
+            assert!(response.contains(text), "{path}: {response}");
+            assert!(!response.contains("sekrit"), "{path} shows a secret");
         }
         let refused = served.ask("POST", "/metrics").await;
         assert!(refused.starts_with("HTTP/1.1 405 ") && refused.contains("allow: GET, HEAD"));
@@ -136,7 +139,7 @@ fn connections_beyond_the_bound_wait() {
         let mut open = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
             let mut stream = TcpStream::connect(served.address).await.unwrap();
-            // An answer shows that this one was accepted; it stays open.
+            // A response proves that the connection was accepted; it stays open.
             stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
             let mut first = [0; 8];
             stream.read_exact(&mut first).await.unwrap();

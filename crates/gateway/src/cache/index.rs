@@ -84,7 +84,7 @@ pub(crate) async fn recall(
         return None;
     }
     // Before an upstream has shown its chain there is nothing to hold the index against.
-    if !chain.id_shown()?.is_none_or(|id| index.is_of(id)) {
+    if !chain.reported_id()?.is_none_or(|id| index.is_of(id)) {
         return None;
     }
     let question = Question {

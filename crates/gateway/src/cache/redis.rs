@@ -36,7 +36,7 @@ use crate::policy::cacheable::{AnswerFacts, CacheRule, Kept};
 use crate::policy::heads::{ChainView, Hash};
 use crate::policy::portable::{Bond, Proof, adopt, bond, proof};
 use crate::upstream::chain::ChainState;
-use crate::upstream::topology::{NO_NODE, Topology};
+use crate::upstream::topology::{NO_UPSTREAM, Topology};
 
 #[cfg(test)]
 mod fuzz;
@@ -244,7 +244,7 @@ impl Tier {
         };
         self.counts().lookups[RedisLookup::Hit].add(1);
         let bytes = Bytes::from(value.body.into_owned());
-        let (is_error, doubted_since, upstream) = (value.is_error, None, NO_NODE);
+        let (is_error, doubted_since, upstream) = (value.is_error, None, NO_UPSTREAM);
         let entry = Entry { bytes: bytes.clone(), is_error, upstream, kept, until, doubted_since };
         cache.put(key, entry);
         let payload = if value.is_error { Payload::Error(bytes) } else { Payload::Result(bytes) };
@@ -295,7 +295,7 @@ impl Tier {
         let now = self.topology.now();
         let mut proved = Vec::new();
         self.unproved.borrow_mut().retain_mut(|waiting| {
-            let polled = self.topology.upstreams[waiting.upstream].confirmed() > waiting.came;
+            let polled = self.topology.upstreams[waiting.upstream].confirmed_at() > waiting.came;
             if !polled && now < waiting.came + UNPROVED_AGE_MAX {
                 return true;
             }
@@ -447,7 +447,7 @@ impl Tier {
     fn name(&self, chain: usize, key: &[u8], head: Option<Hash>) -> Option<Name> {
         let generation = self.generation(chain)?;
         let chain = &self.topology.chains[chain];
-        let id = chain.id_known()?;
+        let id = chain.id_key()?;
         // Two chains of one name are told apart by their ids, and heads by their hashes.
         let mut material = Vec::with_capacity(key.len() + 40);
         material.extend_from_slice(key);

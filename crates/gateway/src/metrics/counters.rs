@@ -1,8 +1,8 @@
 //! Every counter of the gateway, declared once.
 //!
-//! To add a counter, add a field here and count with it; nothing else lists them. The text above a
-//! field is its help in `/metrics` and its row in `docs/metrics.md`. A field without a name in
-//! quotes is storage only: it is exported elsewhere, or holds further counters.
+//! To add a counter, add a field here and count with it. The comment of a field is its help in
+//! `/metrics` and its row in `docs/metrics.md`. A field without a name in quotes is storage only:
+//! it is exported elsewhere, or holds further counters.
 
 use std::time::Duration;
 
@@ -83,38 +83,39 @@ counters! {
         tls_handshakes: By<TlsVersion, By<Handshake>> = "weir_tls_handshakes",
         /// TLS handshakes with clients that failed.
         tls_handshakes_failed: By<HandshakeFailure> = "weir_tls_handshakes_failed",
-        /// HTTP requests whose body was looked at; a batch is one.
+        /// HTTP requests whose body was read; a batch counts once.
         requests: Counter = "weir_requests",
         /// HTTP requests refused as a whole; statuses that are not listed count as 500.
         requests_refused: By<RefusedStatus> = "weir_requests_refused",
         /// HTTP requests that were batches.
         batches: Counter = "weir_batches",
-        /// Calls that asked for no answer.
+        /// Calls without an id, which get no response.
         notifications: Counter = "weir_notifications",
         /// Calls and bodies refused for their form, with a JSON-RPC error.
         calls_refused: Counter = "weir_calls_refused",
-        /// Requests and calls that their sender may not make.
+        /// Requests and calls that were denied.
         denied: By<Denial> = "weir_access_denied",
         /// Lines handed to the access log.
         log_lines: Counter = "weir_access_log_lines",
-        /// Lines of the access log that were lost: its queue was full, or its file took nothing.
+        /// Lines of the access log that were lost, because its queue was full or its file could not
+        /// be written.
         log_dropped: Counter = "weir_access_log_dropped",
-        /// Calls that wait for their turn by a limit.
+        /// Calls that a request limit delays now.
         calls_waiting: Gauge = "weir_limit_waiting",
         /// Further attempts after one that failed.
         retries: Counter = "weir_retries",
         /// Further attempts after a response that may lack logs or receipts.
         second_opinions: Counter = "weir_second_opinions",
-        /// Second upstreams asked before the first had answered.
+        /// Second attempts made before the first had ended.
         hedges: Counter = "weir_hedges",
-        /// Second upstreams that answered first.
+        /// Second attempts that ended first.
         hedges_won: Counter = "weir_hedges_won",
-        /// Calls to upstreams under way that equal calls may join; brought up to date each second.
+        /// Calls in flight that equal calls can share; updated each second.
         calls_in_flight: Gauge = "weir_coalesced_calls",
-        /// Answers put into the cache.
+        /// Responses stored in the cache.
         fills: Counter = "weir_cache_fills",
-        /// Answers that could be kept by their method but were not: too large, or outdated by a
-        /// reorg or a new head while they came.
+        /// Cacheable responses that were not stored: too large, or outdated by a reorg or a new
+        /// head meanwhile.
         fills_refused: Counter = "weir_cache_fills_refused",
         /// Counters of the index; exported where there is an index.
         index: IndexCounters,
@@ -126,9 +127,9 @@ counters! {
 
     /// Lookups in the index.
     IndexCounters[] {
-        /// Calls that the index was asked for: those that neither memory nor Redis could answer,
-        /// and ranges of logs. `part`: it had some of the blocks of a range; `failed`: it could not
-        /// be read, had too much to do, or did not answer in time.
+        /// Lookups in the index: calls that neither memory nor Redis could answer, and ranges of
+        /// logs. `part`: it has some of the blocks of a range; `failed`: it could not be read, was
+        /// overloaded, or did not respond in time.
         lookups: By<IndexLookup> = "weir_index_lookups",
     }
 
@@ -138,25 +139,26 @@ counters! {
         lookups: By<RedisLookup> = "weir_redis_lookups",
         /// Time of one exchange with Redis; lookups of one moment share an exchange.
         latency: Histogram = "weir_redis_lookup_duration_seconds",
-        /// Answers that were to be stored in Redis.
+        /// Responses to be stored in Redis.
         stores: By<RedisStore> = "weir_redis_stores",
-        /// Answers that wait for the next poll of their upstream before they are stored.
+        /// Responses that wait for the next poll of their upstream before they are stored.
         unproved: Gauge = "weir_redis_stores_unproved",
-        /// Connections to Redis, of all threads, that are left alone or not yet made.
+        /// Connections to Redis, of all threads, whose circuit breaker is open or that are not yet
+        /// made.
         breakers_open: Gauge = "weir_redis_breakers_open",
-        /// Times that a connection was left alone after failures in a row.
+        /// Times that the circuit breaker of a connection opened after failures in a row.
         breakers_opened: Counter = "weir_redis_breakers_opened",
     }
 
     /// Zones of request limits that gateways share.
     SharedLimitCounters[] {
-        /// Calls judged by zones that gateways share, by who has judged them.
+        /// Calls judged by zones that gateways share, by judge.
         calls: By<LimitJudge> = "weir_limit_shared_calls",
-        /// Calls that Redis was asked to judge and did not: each was judged by the share.
+        /// Calls that Redis failed to judge; each was judged by the local share.
         failures: By<RedisFailure> = "weir_limit_shared_failures",
-        /// Time of one judgement in Redis, the way there and back included.
+        /// Time of one judgement in Redis, round trip included.
         latency: Histogram = "weir_limit_shared_duration_seconds",
-        /// Times that a thread began to judge by the share alone, after failures in a row.
+        /// Times that a thread fell back to the local share after failures in a row.
         breakers_opened: Counter = "weir_limit_shared_breakers_opened",
         /// Threads that judge by the share now; exported by zone.
         fallback_threads: Gauge,
@@ -164,44 +166,44 @@ counters! {
 
     /// Calls of one method of a chain.
     MethodCounters["chain", "method"] {
-        /// Calls answered, each of a batch by itself, by how the cache took part.
+        /// Calls answered, by cache status; each call of a batch counts.
         answered: By<CacheStatus> = "weir_calls",
         /// Calls answered with a JSON-RPC error of an upstream.
         errors: Counter = "weir_call_errors",
         /// Calls that no upstream answered.
         failed: Counter = "weir_call_failures",
-        /// Time from the decoded call to its answer, hits included.
+        /// Time from the decoded call to its response, hits included.
         latency: Histogram = "weir_call_duration_seconds",
     }
 
-    /// Calls of one group that need a place at an upstream.
+    /// Calls of one group that need a permit.
     GroupCounters["chain", "group"] {
-        /// Calls under way at the upstreams of a group, as far as they count against its limit.
+        /// Calls in flight at the upstreams of a group that count against its limit.
         in_flight: Gauge = "weir_group_in_flight",
-        /// Calls that wait for a place at the upstreams of a group.
+        /// Calls that wait for a permit of a group.
         queued: Gauge = "weir_group_queued",
-        /// Calls that were told to come back later, because the upstreams had no room for them.
+        /// Calls that were shed because the upstreams are overloaded.
         shed: By<Class, By<Shed>> = "weir_group_shed",
-        /// How long calls waited for a place that got one; those that need not wait are not in it.
+        /// Time that admitted calls waited for a permit; calls without a wait are not counted.
         waited: By<Class, Histogram> = "weir_group_queue_duration_seconds",
     }
 
     /// Attempts at one upstream.
     UpstreamCounters["chain", "upstream"] {
-        /// Attempts at the upstream under way.
+        /// Attempts at the upstream in flight.
         in_flight: Gauge = "weir_upstream_in_flight",
         /// Attempts at the upstream that ended.
         attempts: By<AttemptOutcome> = "weir_upstream_attempts",
         /// Time from an attempt's start, with the wait for a connection, to its end.
         latency: Histogram = "weir_upstream_attempt_duration_seconds",
-        /// Connections to the upstream that were begun for calls.
+        /// Connections to the upstream opened for calls, failed attempts included.
         connections_opened: Counter = "weir_upstream_connections_opened",
         /// Attempts at the upstream over a WebSocket, local socket or HTTP/2, which carries many
         /// calls at a time.
         multiplexed_calls: Counter = "weir_upstream_multiplexed_calls",
-        /// Batches that were gathered from several calls and sent to the upstream as one request.
+        /// Batches of several calls that were sent to the upstream as one request.
         batches: Counter = "weir_upstream_batches",
-        /// Attempts at the upstream that left in such batches.
+        /// Attempts at the upstream that were sent in such batches.
         batched_calls: Counter = "weir_upstream_batched_calls",
         /// WebSockets or local sockets that are open; exported with their transport.
         multiplexed_open: Gauge,
@@ -216,16 +218,16 @@ counters! {
         calls: Counter = "weir_key_calls",
     }
 
-    /// Calls that one rule fits.
+    /// Calls that match one rule.
     RuleCounters["rule"] {
-        /// Calls that a rule fitted.
+        /// Calls that matched a rule.
         calls: Counter = "weir_rule_calls",
     }
 
     /// Calls judged by one zone of request limits.
     ZoneCounters["zone"] {
-        /// Calls judged by request limits, by zone. A call that is refused counts only where it
-        /// was; one that waits counts as delayed in the zone that asked for the longest wait.
+        /// Calls judged by request limits, by zone. A refused call counts only in the zone that
+        /// refused it; a delayed call counts as delayed in the zone with the longest wait.
         calls: By<LimitOutcome> = "weir_limit_calls",
     }
 }

@@ -1,8 +1,8 @@
-//! From numbers to OpenMetrics text and to the rows of `docs/metrics.md`.
+//! Exports counters as OpenMetrics text and as rows of `docs/metrics.md`.
 //!
 //! A [`MetricSet`] lists the metrics of one type of object with a description of each, and both the
-//! text and the page are made from that list. Samples are labelled by the configuration and by
-//! closed sets of values, never by clients: their number is bounded.
+//! text and the page are made from that list. Label values come from the configuration and from
+//! closed sets, never from clients, so the number of samples is bounded.
 
 use std::fmt;
 
@@ -87,7 +87,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
         I::push_labels(&mut metric.description.labels);
     }
 
-    /// Adds a counter that is kept elsewhere.
+    /// Adds a counter that is stored elsewhere.
     pub(crate) fn counter<V: Value + 'static>(
         &mut self,
         name: &'static str,
@@ -97,7 +97,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
         self.add(name, MetricType::Counter, help, move |own, samples| read(own).write(samples))
     }
 
-    /// Adds a gauge that is kept elsewhere.
+    /// Adds a gauge that is stored elsewhere.
     pub(crate) fn gauge<V: Value + 'static>(
         &mut self,
         name: &'static str,
@@ -162,13 +162,13 @@ impl<T: MetricSet + 'static> Metrics<T> {
 }
 
 impl<T> Metric<T> {
-    /// Adds a label, with which each sample of the object has a value of its own.
+    /// Adds a label that distinguishes the samples of one object.
     pub(crate) fn by(&mut self, label: &'static str) {
         self.description.labels.push(label);
     }
 }
 
-/// Where the samples of one metric are written.
+/// Writes the samples of one metric.
 pub(crate) struct Samples<'a> {
     encoder: MetricEncoder<'a>,
     description: &'a Description,
@@ -185,7 +185,7 @@ impl Samples<'_> {
         Ok(())
     }
 
-    fn whole(&mut self, number: u64) -> fmt::Result {
+    fn integer(&mut self, number: u64) -> fmt::Result {
         self.sample(|encoder, kind| match kind {
             MetricType::Counter => {
                 encoder.encode_counter(&number, None::<&Exemplar<NoLabelSet, f64>>)
@@ -209,7 +209,7 @@ impl Samples<'_> {
     }
 }
 
-/// What one object's samples are written from.
+/// A value that is written as samples.
 pub(crate) trait Value {
     /// Writes the samples.
     fn write(&self, samples: &mut Samples<'_>) -> fmt::Result;
@@ -217,13 +217,13 @@ pub(crate) trait Value {
 
 impl Value for u64 {
     fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
-        samples.whole(*self)
+        samples.integer(*self)
     }
 }
 
 impl Value for bool {
     fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
-        samples.whole(u64::from(*self))
+        samples.integer(u64::from(*self))
     }
 }
 
@@ -247,7 +247,7 @@ impl<V: Value, const N: usize> Value for [(&'static str, V); N] {
     }
 }
 
-/// A number that is counted by threads.
+/// A number that threads count.
 pub(crate) trait Instrument: Value + Sum {
     const KIND: MetricType;
 

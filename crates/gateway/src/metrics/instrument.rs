@@ -1,7 +1,7 @@
 //! Counters, gauges and histograms, and arrays of them with one element per value of a label.
 //!
-//! Each number has one writer, its thread: to count is a load and a store, without a lock on the
-//! bus and without an allocation. The sum over all threads is an instrument of the same type.
+//! Each number has one writer, its thread. To count is a load and a store, without a bus lock or an
+//! allocation. The sum over all threads is an instrument of the same type.
 
 use std::fmt;
 use std::ops::Index;

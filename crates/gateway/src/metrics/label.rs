@@ -1,7 +1,7 @@
-//! Labels of counters: each is a closed set of values, so that no client can make a series.
+//! Labels of counters. Each is a closed set of values, so that no client can create a series.
 //!
-//! Sets that exist only to be counted are declared here. Sets that decide something are declared in
-//! the layers below, and only their label's name is stated here.
+//! Sets that exist only for counters are declared here. Other sets are declared in lower layers,
+//! and this file only names their label.
 
 use rustls::{HandshakeKind, ProtocolVersion};
 
@@ -52,7 +52,7 @@ macro_rules! label {
     )+ };
 }
 
-/// Declares closed sets that exist only to be counted.
+/// Declares closed sets that exist only for counters.
 macro_rules! labels {
     ($($(#[$meta:meta])* $Type:ident: $name:literal { $($values:tt)+ })+) => {
         $(closed_set! { $(#[$meta])* pub(crate) enum $Type { $($values)+ } })+

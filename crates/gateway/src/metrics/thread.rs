@@ -1,7 +1,7 @@
 //! The counters of one thread under one configuration, and the sum over all threads.
 //!
-//! Numbers are read one after the other while threads go on counting, so sums of different numbers
-//! may differ by the calls of that instant. Each number by itself is exact.
+//! Numbers are read one after another while threads count, so two numbers may differ by the calls
+//! of that instant. Each number alone is exact.
 
 use std::ops::{Deref, Index};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use crate::config::Config;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Removed objects of each type whose counters are kept; the first to be removed is the first
-/// forgotten. More would mean a configuration that is generated with new names over and over.
+/// Removed objects of each type whose counters are kept; the oldest are dropped first. Only a
+/// configuration that is generated with new names each time has more.
 const REMOVED_MAX: usize = 256;
 
 /// The label of methods that a chain's table does not know.
 const OTHER_METHOD: &str = "other";
 
-/// The counters of one thread. After a reload the counters of the next configuration share what has
-/// the same labels, so that no number falls.
+/// The counters of one thread. After a reload, equal labels share their counters, so that no number
+/// falls.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// By chain, then by place in its method table; the last element counts unknown methods.
@@ -98,8 +98,8 @@ impl Counters {
         Counters::default().after_reload(labels)
     }
 
-    /// Returns the counters for the labels of another configuration. A label that was there before,
-    /// or before its removal, goes on counting where it stopped.
+    /// Returns the counters for the labels of another configuration. A label that has existed
+    /// before continues from its former number.
     pub(crate) fn after_reload(&self, labels: &Labels) -> Counters {
         Counters {
             methods: self.methods.after_reload(&labels.chains, |label| {

@@ -4,21 +4,21 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An address cannot be listened on.
+    /// An address cannot be bound.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The configured address.
         address: std::net::SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The file of the access log cannot be written.
     #[error("cannot open the access log: {source}")]
     AccessLog {
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// What keys use of their quotas cannot be kept.
+    /// The file of quotas cannot be written.
     #[error("cannot write the file of quotas, {}", file.display())]
     Quotas {
         /// The configured file.
@@ -27,7 +27,7 @@ pub enum Error {
     /// A thread or its event loop cannot be started.
     #[error("cannot start a serving thread: {source}")]
     Thread {
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
 }

@@ -1,7 +1,8 @@
-//! When quotas are written and told: each second while something is used, and at the end.
+//! Writes used quotas to a file and shares them through Redis, each second while they change, and
+//! at the stop.
 //!
-//! A process that ends without notice loses the units of its last second. A file that cannot be
-//! written is told in the log, once, and in the metrics; calls go on being counted in memory.
+//! A process that is killed loses the units of its last second. If the file cannot be written, the
+//! error is logged once and counted in the metrics, and memory still counts calls.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -20,15 +21,15 @@ use crate::policy::quota::Month;
 use crate::quota::{Book, unix_seconds};
 use crate::state::snapshot::Snapshot;
 
-/// How often.
+/// Interval of writes and exchanges.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// For so long after it was last heard, Redis is not taken to be away.
-const HEARD_LATELY: Duration = Duration::from_secs(3);
-/// Keys told at a time.
-const TOLD_AT_ONCE: usize = 64;
+/// Silence after which Redis counts as unreachable.
+const REDIS_SILENCE_MAX: Duration = Duration::from_secs(3);
+/// Keys exchanged at a time.
+const EXCHANGES_MAX: usize = 64;
 
-/// Keeps the quotas of one configuration; ends when it is dropped.
-pub(crate) struct Keeper {
+/// Writes and shares the quotas of one configuration; ends when it is dropped.
+pub(crate) struct QuotaSync {
     task: Rc<Task>,
     running: AbortHandle,
 }
@@ -40,9 +41,9 @@ struct Task {
     exchange: Option<Exchange>,
 }
 
-impl Keeper {
-    /// Begins; none without quotas.
-    pub(crate) fn start(snapshot: &Arc<Snapshot>) -> Option<Keeper> {
+impl QuotaSync {
+    /// Starts the task; `None` without quotas.
+    pub(crate) fn start(snapshot: &Arc<Snapshot>) -> Option<QuotaSync> {
         let quota = snapshot.config.quota.as_ref()?;
         let book = Arc::clone(&snapshot.quotas.as_ref()?.book);
         let redis = snapshot.config.redis.as_ref().filter(|_| quota.shared);
@@ -53,21 +54,21 @@ impl Keeper {
         let file = quota.file.clone();
         let task = Rc::new(Task { snapshot: Arc::clone(snapshot), book, file, exchange });
         let running = tokio::task::spawn_local(Rc::clone(&task).run()).abort_handle();
-        Some(Keeper { task, running })
+        Some(QuotaSync { task, running })
     }
 
-    /// Writes and tells what is left, in bounded time.
+    /// Writes and shares the remaining changes, within a timeout.
     pub(crate) async fn finish(self) {
         self.running.abort();
         if self.task.exchange.is_some() {
-            // What takes longer is told by the file, after the next start.
-            let _ = tokio::time::timeout(INTERVAL, self.task.tell(false)).await;
+            // After a timeout, the next start shares the changes from the file.
+            let _ = tokio::time::timeout(INTERVAL, self.task.sync(false)).await;
         }
         self.task.write();
     }
 }
 
-impl Drop for Keeper {
+impl Drop for QuotaSync {
     fn drop(&mut self) {
         self.running.abort();
     }
@@ -75,33 +76,34 @@ impl Drop for Keeper {
 
 impl Task {
     async fn run(self: Rc<Self>) {
-        let mut heard: Option<Instant> = None;
-        let mut faulty = false;
+        let mut last_response: Option<Instant> = None;
+        let mut has_failed = false;
         loop {
             if self.exchange.is_some() {
-                if self.tell(heard.is_none()).await {
-                    heard = Some(Instant::now());
+                if self.sync(last_response.is_none()).await {
+                    last_response = Some(Instant::now());
                 }
-                let away = heard.is_none_or(|heard| heard.elapsed() > HEARD_LATELY);
-                if self.book.away.swap(away, Ordering::Relaxed) != away && heard.is_some() {
-                    tracing::warn!(away, "other gateways' use of quotas");
+                let away = last_response
+                    .is_none_or(|last_response| last_response.elapsed() > REDIS_SILENCE_MAX);
+                if self.book.away.swap(away, Ordering::Relaxed) != away && last_response.is_some() {
+                    tracing::warn!(away, "reachability of Redis for shared quotas has changed");
                 }
             }
             if self.book.changed.swap(false, Ordering::Relaxed) {
                 let task = (Arc::clone(&self.book), self.file.clone());
                 let written = tokio::task::spawn_blocking(move || write(&task.0, &task.1)).await;
-                let well = written.unwrap_or(false);
-                if !well && !faulty {
+                let is_written = written.unwrap_or(false);
+                if !is_written && !has_failed {
                     tracing::error!(file = %self.file.display(), "quotas cannot be written");
                 }
-                faulty = !well;
+                has_failed = !is_written;
             }
             tokio::time::sleep(INTERVAL).await;
         }
     }
 
-    /// Tells other gateways of what was used here, and hears of theirs; whether Redis answered.
-    async fn tell(&self, all: bool) -> bool {
+    /// Exchanges used units with other gateways. Returns true if Redis responded.
+    async fn sync(&self, all: bool) -> bool {
         let Some(exchange) = &self.exchange else { return true };
         let now = self.snapshot.now();
         if !exchange.is_up(now).await {
@@ -112,11 +114,11 @@ impl Task {
             .each()
             .into_iter()
             .filter(|(_, entry)| entry.touched.swap(false, Ordering::Relaxed) || all);
-        let tells = entries.map(|(name, entry)| async move {
-            let told = entry.account.lock().telling();
-            match exchange.tell(&name, told, now).await {
+        let exchanges = entries.map(|(name, entry)| async move {
+            let sent = entry.account.lock().telling();
+            match exchange.tell(&name, sent, now).await {
                 Some(used) => {
-                    entry.account.lock().heard(told, used);
+                    entry.account.lock().heard(sent, used);
                     true
                 }
                 None => {
@@ -125,8 +127,8 @@ impl Task {
                 }
             }
         });
-        let answers = futures_util::stream::iter(tells).buffer_unordered(TOLD_AT_ONCE);
-        answers.fold(true, |all, one| async move { all && one }).await
+        let outcomes = futures_util::stream::iter(exchanges).buffer_unordered(EXCHANGES_MAX);
+        outcomes.fold(true, |all, one| async move { all && one }).await
     }
 
     fn write(&self) {
@@ -134,8 +136,8 @@ impl Task {
     }
 }
 
-/// Writes the book; whether that went well. What the file knows beyond it is taken over first: at a
-/// hand-over there are two writers.
+/// Merges the file into the book and writes the book. Returns true on success. The merge is needed
+/// because a hand-over has two writers.
 pub(crate) fn write(book: &Book, file: &std::path::Path) -> bool {
     if let Ok(kept) = file::read(file) {
         book.take(&kept);
@@ -150,7 +152,7 @@ pub(crate) fn write(book: &Book, file: &std::path::Path) -> bool {
     if let Err(error) = &written {
         book.write_failures.fetch_add(1, Ordering::Relaxed);
         book.changed.store(true, Ordering::Relaxed);
-        tracing::debug!(%error, "quotas are not written");
+        tracing::debug!(%error, "quotas cannot be written");
     }
     written.is_ok()
 }

@@ -1,8 +1,8 @@
-//! Listening sockets: bound anew, or taken over from the process whose place this one takes.
+//! Listening sockets, which are new or inherited from the process that this one replaces.
 //!
-//! Each serving thread has its own socket on the one address. A connection waits in one of them
-//! before it is accepted, so a process that is replaced hands over the very sockets: with others on
-//! the same address, what waits in the old ones would be reset when they close.
+//! Each serving thread has its own socket on the same address, with its own backlog. A replaced
+//! process hands over its sockets, because closing them would reset the connections in their
+//! backlogs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,39 +13,38 @@ use crate::config::Config;
 use crate::downstream::thread::Door;
 use crate::runtime::error::Error;
 
-/// Connections that may wait to be accepted; Linux caps it at `net.core.somaxconn`, 4096 by
-/// default.
+/// Backlog of a socket; Linux caps it at `net.core.somaxconn`, 4096 by default.
 const BACKLOG: i32 = 4096;
 
-/// Listening sockets that pass from one process to the next.
+/// Listening sockets for a hand-over between processes.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    /// Those for clients in clear text.
+    /// Sockets for clients in clear text.
     pub clients: Vec<Socket>,
-    /// Those for clients over TLS.
+    /// Sockets for clients over TLS.
     pub tls: Vec<Socket>,
-    /// The one for metrics and status.
+    /// Socket for metrics and status.
     pub admin: Option<Socket>,
 }
 
-/// What a gateway listens on.
-pub(super) struct Bound {
-    /// For clients in clear text, or over TLS where only that is served.
+/// The sockets and addresses of a gateway.
+pub(super) struct BoundSockets {
+    /// Address for clients in clear text, or over TLS if that is the only one.
     pub(super) listen: SocketAddr,
     pub(super) listen_tls: Option<SocketAddr>,
     pub(super) admin_address: Option<SocketAddr>,
     /// By serving thread.
     pub(super) clients: Vec<Vec<(Door, Socket)>>,
     pub(super) admin: Option<Socket>,
-    /// Copies of all.
-    pub(super) kept: Sockets,
+    /// Copies of all sockets.
+    pub(super) copies: Sockets,
 }
 
 impl Sockets {
-    /// Further descriptors of the same sockets.
+    /// Returns further descriptors of the same sockets.
     ///
     /// # Errors
-    /// When the system gives none.
+    /// If the system has no file descriptor left.
     pub fn try_clone(&self) -> io::Result<Sockets> {
         Ok(Sockets {
             clients: self.clients.iter().map(Socket::try_clone).collect::<io::Result<_>>()?,
@@ -55,23 +54,24 @@ impl Sockets {
     }
 }
 
-/// Takes over what fits the configuration and binds the rest.
-pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<Bound, Error> {
-    let all = |asked, inherited| listen_all(asked, inherited, config.server.threads);
-    let clear = config.server.listen.map(|asked| all(asked, inherited.clients)).transpose()?;
-    let asked = config.listen_tls.as_ref().map(|tls| tls.address);
-    let tls = asked.map(|asked| all(asked, inherited.tls)).transpose()?;
+/// Uses the inherited sockets that fit the configuration and binds the others.
+pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<BoundSockets, Error> {
+    let all = |configured, inherited| listen_all(configured, inherited, config.server.threads);
+    let clear =
+        config.server.listen.map(|configured| all(configured, inherited.clients)).transpose()?;
+    let configured = config.listen_tls.as_ref().map(|tls| tls.address);
+    let tls = configured.map(|configured| all(configured, inherited.tls)).transpose()?;
     let (address, clear) = clear.unzip();
     let (listen_tls, tls) = tls.unzip();
     let address = address.or(listen_tls);
     let address = address.expect("a checked configuration has an address for clients");
     let admin = match config.server.admin {
         None => None,
-        Some(asked) => match inherited.admin.filter(|socket| fits(socket, asked)) {
-            Some(socket) => Some((local(&socket, asked)?, socket)),
+        Some(configured) => match inherited.admin.filter(|socket| fits(socket, configured)) {
+            Some(socket) => Some((local(&socket, configured)?, socket)),
             None => {
-                let socket = listen(asked, true)?;
-                Some((local(&socket, asked)?, socket))
+                let socket = listen(configured, true)?;
+                Some((local(&socket, configured)?, socket))
             }
         },
     };
@@ -79,7 +79,7 @@ pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<Bound, Error> 
     let sockets =
         Sockets { clients: clear.unwrap_or_default(), tls: tls.unwrap_or_default(), admin };
     let failed = |source| Error::Listen { address, source };
-    let kept = sockets.try_clone().map_err(failed)?;
+    let copies = sockets.try_clone().map_err(failed)?;
     let mut clients: Vec<Vec<(Door, Socket)>> =
         (0..config.server.threads).map(|_| Vec::new()).collect();
     for (door, sockets) in [(Door::Clear, sockets.clients), (Door::Tls, sockets.tls)] {
@@ -87,32 +87,38 @@ pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<Bound, Error> 
             clients[index % config.server.threads].push((door, socket));
         }
     }
-    Ok(Bound { listen: address, listen_tls, admin_address, clients, admin: sockets.admin, kept })
+    Ok(BoundSockets {
+        listen: address,
+        listen_tls,
+        admin_address,
+        clients,
+        admin: sockets.admin,
+        copies,
+    })
 }
 
-/// Sockets on one address for so many threads at least, as far as possible those that are there
-/// already.
+/// Returns the sockets of one address, at least one per thread. Uses inherited sockets first.
 fn listen_all(
-    asked: SocketAddr,
+    configured: SocketAddr,
     mut sockets: Vec<Socket>,
     threads: usize,
 ) -> Result<(SocketAddr, Vec<Socket>), Error> {
-    sockets.retain(|socket| fits(socket, asked));
+    sockets.retain(|socket| fits(socket, configured));
     if sockets.is_empty() {
-        sockets.push(listen(asked, true)?);
+        sockets.push(listen(configured, true)?);
     }
-    let address = local(&sockets[0], asked)?;
+    let address = local(&sockets[0], configured)?;
     while sockets.len() < threads {
         sockets.push(listen(address, false)?);
     }
     Ok((address, sockets))
 }
 
-/// Whether a socket listens where it is asked for; port 0 asks for any.
-fn fits(socket: &Socket, asked: SocketAddr) -> bool {
+/// Returns true if a socket listens on the configured address; port 0 matches any port.
+fn fits(socket: &Socket, configured: SocketAddr) -> bool {
     let address = socket.local_addr().ok().and_then(|address| address.as_socket());
     address.is_some_and(|address| {
-        address == asked || (asked.port() == 0 && address.ip() == asked.ip())
+        address == configured || (configured.port() == 0 && address.ip() == configured.ip())
     })
 }
 
@@ -120,7 +126,7 @@ fn listen(address: SocketAddr, first: bool) -> Result<Socket, Error> {
     let bound = || -> io::Result<Socket> {
         if first && address.port() != 0 {
             // With SO_REUSEPORT a second gateway would silently take half of the connections, so
-            // the address is tried without it first.
+            // the address is first bound without it.
             let probe =
                 Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
             probe.set_reuse_address(true)?;
@@ -138,7 +144,8 @@ fn listen(address: SocketAddr, first: bool) -> Result<Socket, Error> {
     bound().map_err(|source| Error::Listen { address, source })
 }
 
-fn local(socket: &Socket, asked: SocketAddr) -> Result<SocketAddr, Error> {
-    let address = socket.local_addr().map_err(|source| Error::Listen { address: asked, source })?;
-    Ok(address.as_socket().unwrap_or(asked))
+fn local(socket: &Socket, configured: SocketAddr) -> Result<SocketAddr, Error> {
+    let address =
+        socket.local_addr().map_err(|source| Error::Listen { address: configured, source })?;
+    Ok(address.as_socket().unwrap_or(configured))
 }

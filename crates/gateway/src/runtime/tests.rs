@@ -1,4 +1,4 @@
-//! Goal: listeners take turns. Method: real sockets with connections that wait.
+//! Goal: listeners take turns. Method: real sockets with full backlogs.
 
 use super::*;
 

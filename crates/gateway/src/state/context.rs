@@ -1,7 +1,7 @@
-//! What one serving thread has to itself under one configuration.
+//! The state of one serving thread under one configuration.
 //!
-//! Nothing here is shared with another thread but through [`Snapshot`], so nothing here is locked.
-//! A request uses the same context from its first byte to its response.
+//! Threads share state only through [`Snapshot`], so nothing here is locked. A request uses the
+//! same context from its first byte to its response.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,20 +20,20 @@ use crate::metrics::thread::Counters;
 use crate::state::snapshot::Snapshot;
 use crate::upstream::thread::UpstreamContext;
 
-/// What the clock of request limits begins at, milliseconds: some 35 years.
+/// Start of the clock of request limits, in milliseconds: some 35 years.
 const LIMITS_CLOCK_START: u64 = 1 << 40;
 
-/// One serving thread's own state under one configuration.
+/// The state of one serving thread under one configuration.
 pub(crate) struct ThreadContext {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) upstream: Rc<UpstreamContext>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) flights: Flights,
-    /// The tier of the cache in Redis, where it is on.
+    /// The tier of the cache in Redis; `None` if it is off.
     pub(crate) redis: Option<Rc<Tier>>,
-    /// Judges calls by shared zones; `None` where no zone is shared.
+    /// Judges calls by shared zones; `None` if no zone is shared.
     pub(crate) judge: Option<Rc<Judge>>,
-    /// The verified tokens; `None` where no tokens are taken.
+    /// The verified tokens; `None` if tokens are not accepted.
     pub(crate) tokens: Option<RefCell<Tokens>>,
     /// Its index among the serving threads.
     pub(crate) index: usize,
@@ -46,7 +46,7 @@ struct Date {
 }
 
 impl ThreadContext {
-    /// The context of the thread with this index of `config.server.threads`.
+    /// Returns the context of the thread with this index, below `config.server.threads`.
     pub(crate) fn new(snapshot: Arc<Snapshot>, index: usize, seed: u64) -> Rc<ThreadContext> {
         let (topology, counters) = (&snapshot.topology, &snapshot.counters[index]);
         let random = Random::new(seed, index);
@@ -54,7 +54,7 @@ impl ThreadContext {
         ThreadContext::build(snapshot, upstream, index, None)
     }
 
-    /// The context under a new configuration.
+    /// Returns the context under a new configuration.
     pub(crate) fn reload(&self, snapshot: Arc<Snapshot>) -> Rc<ThreadContext> {
         let (topology, counters) = (&snapshot.topology, &snapshot.counters[self.index]);
         let upstream = self.upstream.reload(Arc::clone(topology), Arc::clone(counters));
@@ -76,7 +76,7 @@ impl ThreadContext {
                 Tier::start(redis, &snapshot.topology, snapshot.cache.as_ref(), &counters)
             }),
             judge: Judge::start(&snapshot.topology, &counters, judge),
-            // The keys may be others now.
+            // The keys of the issuers may have changed.
             tokens: caller::tokens(&snapshot.config).map(RefCell::new),
             index,
             date: RefCell::new(Date { until: None, text: [b' '; 29] }),
@@ -100,13 +100,13 @@ impl ThreadContext {
         self.upstream.now()
     }
 
-    /// [`ThreadContext::now`] in whole milliseconds, the clock of request limits. It does not begin
-    /// at zero: Redis reports charges that are older than this process.
+    /// Returns [`ThreadContext::now`] in whole milliseconds, the clock of request limits. It does
+    /// not start at 0, because Redis reports charges that are older than this process.
     pub(crate) fn now_ms(&self) -> u64 {
         LIMITS_CLOCK_START + self.now().as_millis() as u64
     }
 
-    /// The present as an HTTP date.
+    /// Returns the current time as an HTTP date.
     pub(crate) fn date(&self) -> [u8; 29] {
         let now = self.recent();
         let mut date = self.date.borrow_mut();
@@ -118,7 +118,7 @@ impl ThreadContext {
         date.text
     }
 
-    /// Closes connections that have been idle for too long; to be called each second.
+    /// Closes connections that have been idle for too long. Called each second.
     pub(crate) fn sweep(&self) {
         self.upstream.sweep();
         self.counters.calls_in_flight.set(self.flights.len() as u64);

@@ -1,4 +1,4 @@
-//! What outlives every reload: how the reloads ended, and the index.
+//! State that outlives every reload: the outcomes of reloads, and the index.
 
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -7,31 +7,31 @@ use parking_lot::Mutex;
 
 use crate::cache::index::Index;
 
-/// What all configurations of one process have in common, beside the registry of the upstreams.
+/// State of the process, besides the registry of the upstreams.
 #[derive(Default)]
 pub(crate) struct Process {
     reloads: Mutex<Reloads>,
-    /// The reader of the index, where there is one.
+    /// The reader of the index; empty without an index.
     index: OnceLock<Arc<dyn Index>>,
 }
 
-/// What came of the reloads so far.
+/// Outcomes of all reloads.
 #[derive(Debug, Clone)]
 pub(crate) struct Reloads {
-    /// Counts configurations from 1, the one it was started with.
+    /// Number of the current configuration; the process starts with 1.
     pub(crate) generation: u64,
     pub(crate) applied: u64,
     pub(crate) refused: u64,
-    /// The last one; none before the first.
-    pub(crate) last: Option<Reloaded>,
-    /// Attempts to hand over to another process that failed, and why the last one did.
+    /// The last reload; `None` before the first.
+    pub(crate) last: Option<ReloadRecord>,
+    /// Failed attempts to hand over to another process, and the reason of the last one.
     pub(crate) upgrades_failed: u64,
     pub(crate) upgrade_fault: Option<String>,
 }
 
 /// One reload.
 #[derive(Debug, Clone)]
-pub(crate) struct Reloaded {
+pub(crate) struct ReloadRecord {
     pub(crate) at: SystemTime,
     pub(crate) outcome: Outcome,
 }
@@ -39,9 +39,9 @@ pub(crate) struct Reloaded {
 /// How a reload ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The new configuration is in use; what it changed and what of that waits for a restart.
+    /// The new configuration is in use; lists the changed keys, and which of them need a restart.
     Applied { changes: Vec<String> },
-    /// It is faulty, and the old one stays in use. The reasons show no secret.
+    /// The new configuration is invalid, and the old one stays in use. The reason holds no secret.
     Refused { why: String },
 }
 
@@ -59,14 +59,14 @@ impl Default for Reloads {
 }
 
 impl Process {
-    /// The reader of the index.
+    /// Returns the reader of the index.
     pub(crate) fn index(&self) -> Option<&Arc<dyn Index>> {
         self.index.get()
     }
 
     /// Sets the reader of the index, before anything is served.
-    pub(crate) fn with_index(&self, index: Arc<dyn Index>) {
-        // Only the first counts: it is set before the threads start.
+    pub(crate) fn set_index(&self, index: Arc<dyn Index>) {
+        // It is set once, before the threads start.
         let _set = self.index.set(index);
     }
 
@@ -74,15 +74,15 @@ impl Process {
         self.reloads.lock().clone()
     }
 
-    /// Notes that another process could not take this one's place.
-    pub(crate) fn upgrade_failed(&self, why: &str) {
+    /// Records a failed hand-over to another process.
+    pub(crate) fn record_failed_upgrade(&self, why: &str) {
         let mut reloads = self.reloads.lock();
         reloads.upgrades_failed += 1;
         reloads.upgrade_fault = Some(why.to_owned());
     }
 
-    /// Notes how a reload ended.
-    pub(crate) fn reloaded(&self, outcome: Outcome) {
+    /// Records the outcome of a reload.
+    pub(crate) fn record_reload(&self, outcome: Outcome) {
         let mut reloads = self.reloads.lock();
         match &outcome {
             Outcome::Applied { .. } => {
@@ -91,6 +91,6 @@ impl Process {
             }
             Outcome::Refused { .. } => reloads.refused += 1,
         }
-        reloads.last = Some(Reloaded { at: SystemTime::now(), outcome });
+        reloads.last = Some(ReloadRecord { at: SystemTime::now(), outcome });
     }
 }

@@ -1,10 +1,9 @@
-//! One configuration in use, and everything that hangs on it.
+//! One configuration in use, and all state that depends on it.
 //!
 //! All threads share it. A reload makes a new [`Snapshot`] beside the old one, which calls in
-//! flight still use; what both have in common they share. A zone of request limits is the same
-//! while its name, its key, its memory and what it counts are: what it holds goes on, whatever its
-//! rate. What a thread has to itself is taken over in `context.rs`, chains and upstreams in
-//! `upstream/topology`.
+//! flight still use. Both share the state that the reload does not change. A zone of request limits
+//! keeps its contents if its name, key, memory and cost function are the same; its rate may change.
+//! `context.rs` keeps the state of a thread, and `upstream/topology` keeps chains and upstreams.
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -31,34 +30,34 @@ use crate::upstream::watch::{ChainEvent, OnEvent};
 #[cfg(test)]
 mod tests;
 
-/// Everything that threads share under one configuration.
+/// State that all threads share under one configuration.
 pub(crate) struct Snapshot {
     /// Chains, groups and upstreams.
     pub(crate) topology: Arc<Topology>,
     pub(crate) cache: Option<Arc<Cache>>,
-    /// The tier of the cache in Redis, where it is on.
+    /// The tier of the cache in Redis; `None` if it is off.
     pub(crate) redis: Option<Arc<redis::Common>>,
     /// One per serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
-    /// What is read of each request's head.
+    /// Headers that are read from each request.
     pub(crate) wanted: Arc<Wanted>,
-    /// Who may send requests; `None` where everybody may and nobody is known.
+    /// Authenticates callers; `None` if no authentication is configured.
     pub(crate) gate: Option<Gate>,
     /// True if some list of methods is not empty, so that read calls have to be authorized.
     pub(crate) has_method_lists: bool,
     /// The queues of the access log; `None` while it is off.
     pub(crate) access_log: Option<Arc<Queues>>,
-    /// `None` where no request limit is configured.
+    /// `None` if no request limit is configured.
     pub(crate) limits: Option<Limits>,
-    /// `None` where no key has a quota.
+    /// `None` if no key has a quota.
     pub(crate) quotas: Option<Quotas>,
-    /// `None` where connections of one client are not limited.
+    /// `None` if connections per client are not limited.
     pub(crate) clients: Option<Arc<Clients>>,
     pub(crate) router: Router,
     pub(crate) process: Arc<Process>,
 }
 
-/// A snapshot is read as the topology that it is of.
+/// A snapshot dereferences to its topology.
 impl Deref for Snapshot {
     type Target = Topology;
 
@@ -68,7 +67,7 @@ impl Deref for Snapshot {
 }
 
 impl Snapshot {
-    /// The state before anything is known. `dials` by upstream, `Dial::Net` where it is shorter.
+    /// Returns the initial state. `dials` are by upstream; missing ones are `Dial::Net`.
     pub(crate) fn new(config: Config, dials: Vec<Dial>) -> Arc<Snapshot> {
         let config = Arc::new(config);
         let labels = Labels::of(&config);
@@ -78,8 +77,8 @@ impl Snapshot {
         Snapshot::build(config, topology, counters, None)
     }
 
-    /// The state under a new configuration. Addresses and the number of threads stay as they are
-    /// until a restart.
+    /// Returns the state under a new configuration. Addresses and the number of threads change only
+    /// with a restart.
     pub(crate) fn reload(&self, mut config: Config) -> Arc<Snapshot> {
         config.server.listen = self.config.server.listen;
         config.listen_tls = match (&self.config.listen_tls, config.listen_tls.take()) {
@@ -138,7 +137,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// What the poller's events do to the cache.
+    /// Returns a callback that applies events of chains to the caches.
     pub(crate) fn on_event(&self) -> OnEvent {
         let (cache, redis) = (self.cache.clone(), self.redis.clone());
         Rc::new(move |chain, event| match event {
@@ -158,13 +157,14 @@ impl Snapshot {
         })
     }
 
-    /// The zones of request limits, with their configuration.
+    /// Returns the zones of request limits, with their configuration.
     fn zones(&self) -> Option<(&Limits, &Config)> {
         self.limits.as_ref().map(|limits| (limits, &*self.config))
     }
 }
 
-/// The queues of the access log, those before a reload if they are of the same one.
+/// Returns the queues of the access log. Queues from before a reload are kept if the log is the
+/// same.
 fn access_log(config: &Config, before: Option<Arc<Queues>>) -> Option<Arc<Queues>> {
     let log = config.access_log.as_ref()?;
     let kept = &config.kept_headers;

@@ -1,8 +1,6 @@
-//! One serving thread: the context that its next request gets, and whether a graceful stop has
-//! begun.
+//! One serving thread: the context of its next request, and whether a graceful stop has begun.
 //!
-//! A reload replaces the context (`context.rs`); a request in flight keeps the one that it began
-//! with.
+//! A reload replaces the context (`context.rs`); a request in flight keeps its context.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,7 +25,7 @@ impl std::fmt::Debug for ThreadState {
 }
 
 impl ThreadState {
-    /// The thread with this index of `config.server.threads`.
+    /// Returns the thread with this index, below `config.server.threads`.
     pub(crate) fn new(snapshot: Arc<Snapshot>, index: usize, seed: u64) -> Rc<ThreadState> {
         Rc::new(ThreadState {
             context: RefCell::new(ThreadContext::new(snapshot, index, seed)),
@@ -36,12 +34,12 @@ impl ThreadState {
         })
     }
 
-    /// The context of a request that begins now.
+    /// Returns the context of a new request.
     pub(crate) fn context(&self) -> Rc<ThreadContext> {
         Rc::clone(&self.context.borrow())
     }
 
-    /// From here on requests begin with this configuration.
+    /// Uses this configuration for all new requests.
     pub(crate) fn reload(&self, snapshot: Arc<Snapshot>) {
         let context = self.context().reload(snapshot);
         self.context.replace(context);

@@ -102,7 +102,7 @@ impl Fan {
 
     /// Whether somebody with this grant may still have begun what this member is told.
     pub(super) fn may_tell(&self, number: u64, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
-        let Some(chain) = cx.snapshot.place_of(&self.chain) else {
+        let Some(chain) = cx.snapshot.chain_index(&self.chain) else {
             // The source ends it in other words.
             return true;
         };

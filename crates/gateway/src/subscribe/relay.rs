@@ -21,8 +21,8 @@ use super::stream::{Refused, Standing, Stream, Turn};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 use crate::state::snapshot::Snapshot;
-use crate::upstream::multiplex;
-use crate::upstream::trunk::{Notice, Settings, Trunk};
+use crate::upstream::multiplexed_connection::{MultiplexedConnection, OnNotification, Settings};
+use crate::upstream::multiplexed_pool;
 
 /// First and longest wait before another upstream is asked.
 const AGAIN_MIN: Duration = Duration::from_millis(10);
@@ -143,7 +143,7 @@ async fn relay(
     opened: &mut bool,
 ) -> Ended {
     let own = &snapshot.upstreams[upstream];
-    let Ok((stream, websocket, read)) = multiplex::open(&own.dial, &own.config).await else {
+    let Ok((stream, websocket, read)) = multiplexed_pool::open(&own.dial, &own.config).await else {
         return Ended::Lost;
     };
     let group = snapshot.config.groups.iter().find(|group| group.name == order.group);
@@ -151,14 +151,14 @@ async fn relay(
     let settings = Settings {
         response_bytes_max: group.response_bytes_max,
         ping_interval: own.config.ping_interval,
-        notice: notice(&source.stream),
+        on_notification: notice(&source.stream),
     };
-    let (trunk, driver) = Trunk::new(stream, websocket, read, settings);
-    let _retired = Retired(&trunk);
+    let (connection, driver) = MultiplexedConnection::new(stream, websocket, read, settings);
+    let _retired = Retired(&connection);
     let mut driving = tokio::task::spawn_local(driver);
     let now = Instant::now();
     let deadline = now + group.deadline;
-    let Some(call) = trunk.call(&order.method, order.params.as_deref(), now, deadline) else {
+    let Some(call) = connection.call(&order.method, order.params.as_deref(), now, deadline) else {
         return Ended::Lost;
     };
     let Ok((_, answer)) = call.await else { return Ended::Lost };
@@ -178,12 +178,12 @@ async fn relay(
             _ = look.tick() => {
                 // A reload may have brought other upstreams, or taken this one away.
                 let present = Arc::clone(&source.subscriptions.thread.context().snapshot);
-                let Some(upstream) = present.upstreams.iter().position(|one| one.is(own)) else {
+                let Some(upstream) = present.upstreams.iter().position(|one| one.is_same_as(own)) else {
                     return Ended::Lost;
                 };
                 let own = &present.upstreams[upstream];
                 let view = source.chain.view.load();
-                let lost_sight = own.seen(&view).is_some_and(|seen| !seen.at_head);
+                let lost_sight = own.in_view(&view).is_some_and(|seen| !seen.at_head);
                 let fit = order.upstreams(&present, own.config.chain);
                 if (lost_sight || !fit.contains(&upstream)) && !fit.is_empty() {
                     return Ended::Lost;
@@ -195,7 +195,7 @@ async fn relay(
 
 /// Hands on what an upstream tells. Each connection carries one subscription, so that all is of
 /// that.
-fn notice(stream: &Arc<Stream>) -> Notice {
+fn notice(stream: &Arc<Stream>) -> OnNotification {
     let stream = Arc::clone(stream);
     Rc::new(move |message| {
         let result = walk::member(message, "params").and_then(|own| walk::member(own, "result"));
@@ -206,7 +206,7 @@ fn notice(stream: &Arc<Stream>) -> Notice {
 }
 
 /// Closes a connection when it is dropped.
-struct Retired<'a>(&'a Rc<Trunk>);
+struct Retired<'a>(&'a Rc<MultiplexedConnection>);
 
 impl Drop for Retired<'_> {
     fn drop(&mut self) {

@@ -77,17 +77,17 @@ pub(super) struct Source {
 impl Source {
     /// The chain's index in the configuration that holds now; none if it is served no more.
     pub(super) fn chain_index(&self) -> Option<usize> {
-        self.subscriptions.thread.context().snapshot.place_of(&self.chain)
+        self.subscriptions.thread.context().snapshot.chain_index(&self.chain)
     }
 
     /// Tells what happens to the chain until nobody wants to hear it.
     async fn follow(self, mut trail: Option<Trail>, tells: Tells) {
-        let mut turned = self.chain.turned();
+        let mut turned = self.chain.view_changes();
         let mut again = AGAIN_MIN;
         while !self.stream.end_if_left() {
             turned.borrow_and_update();
             let cx = self.subscriptions.thread.context();
-            let Some(chain) = cx.snapshot.place_of(&self.chain) else {
+            let Some(chain) = cx.snapshot.chain_index(&self.chain) else {
                 self.stream.tell(Turn::Broken);
                 self.stream.end();
                 return;

@@ -1,7 +1,7 @@
-//! A group's balancer on one thread: which of the usable upstreams is asked next.
+//! A group's balancer on one thread, which chooses among the usable upstreams.
 //!
-//! The algorithms are `policy/choose.rs`; this binds them to a group's configuration and to what
-//! this thread knows of its upstreams.
+//! The algorithms are `policy/choose.rs`. This file applies them to a group's configuration and to
+//! this thread's load and latency of its upstreams.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::config::group::{Balance, Group};
 use crate::policy::choose::{Ring, SmoothWeighted, pick_two};
 use crate::upstream::thread::UpstreamContext;
 
-/// An upstream that has answered nothing for so long is compared with all others, not with one.
-const SILENT: Duration = Duration::from_millis(30);
+/// Silence of an upstream after which it is compared with all candidates instead of one other.
+const SILENCE_MAX: Duration = Duration::from_millis(30);
 
-/// The state that a group's way of balancing needs.
+/// The state of a group's balancing algorithm.
 #[derive(Debug)]
 pub(crate) enum Balancer {
     LeastLoaded,
@@ -42,8 +42,8 @@ impl Balancer {
         }
     }
 
-    /// The upstream to ask, as an index into the configuration: one of `candidates` (places in the
-    /// group) that `fits`. `crowded` is true while calls wait for places.
+    /// Chooses one of `candidates` (indices in the group) that `fits`. Returns its index in the
+    /// configuration. `crowded` is true while calls wait for permits.
     pub(crate) fn pick(
         &mut self,
         cx: &UpstreamContext,
@@ -54,7 +54,8 @@ impl Balancer {
         fits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let upstream_at = |place: usize| group.upstreams[place];
-        let may = |place: usize| candidates.contains(&(place as u16)) && fits(upstream_at(place));
+        let is_allowed =
+            |place: usize| candidates.contains(&(place as u16)) && fits(upstream_at(place));
         let loads = || -> Vec<u32> {
             group.upstreams.iter().map(|upstream| cx.upstreams[*upstream].in_flight.get()).collect()
         };
@@ -68,10 +69,10 @@ impl Balancer {
                 let skip = |place: u16| !fits(upstream_at(usize::from(place)));
                 let picked = pick_two(cx.random(), candidates, skip, cost);
                 let is_silent = |place: u16| {
-                    cx.upstreams[upstream_at(usize::from(place))].silence(now) > SILENT
+                    cx.upstreams[upstream_at(usize::from(place))].silence(now) > SILENCE_MAX
                 };
                 let picked = if picked.is_some_and(is_silent) {
-                    // Both of the two may have stalled.
+                    // Both of the compared upstreams may have stalled.
                     let fitting = candidates.iter().copied().filter(|place| !skip(*place));
                     fitting.min_by(|one, other| cost(*one).total_cmp(&cost(*other)))
                 } else {
@@ -79,19 +80,19 @@ impl Balancer {
                 };
                 picked.map(usize::from)
             }
-            Balancer::Weighted(turns) if crowded => turns.pick_bounded(&loads(), may),
-            Balancer::Weighted(turns) => turns.pick(may),
-            Balancer::Hash(ring) => ring.pick(balance_key, &loads(), may),
+            Balancer::Weighted(rotation) if crowded => rotation.pick_bounded(&loads(), is_allowed),
+            Balancer::Weighted(rotation) => rotation.pick(is_allowed),
+            Balancer::Hash(ring) => ring.pick(balance_key, &loads(), is_allowed),
         };
         place.map(upstream_at)
     }
 
-    /// Tells the balancer that a call to this upstream failed.
-    pub(crate) fn failed(&mut self, group: &Group, upstream: usize) {
-        if let (Balancer::Weighted(turns), Some(place)) =
+    /// Reports a failed call to this upstream.
+    pub(crate) fn record_failure(&mut self, group: &Group, upstream: usize) {
+        if let (Balancer::Weighted(rotation), Some(place)) =
             (self, group.upstreams.iter().position(|own| *own == upstream))
         {
-            turns.failed(place);
+            rotation.failed(place);
         }
     }
 }

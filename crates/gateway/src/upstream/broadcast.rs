@@ -1,9 +1,8 @@
-//! Signed transactions that were sent twice: the second upstream's refusal can be the first one's
-//! success.
+//! Signed transactions that were sent twice: an error of the second upstream can mean that the
+//! first one accepted the transaction.
 //!
-//! A chain takes a transaction once, so repeating `eth_sendRawTransaction` is safe, but the
-//! upstream that is asked second may say "already known" or "nonce too low". The caller must hear
-//! the hash.
+//! A chain accepts a transaction once, so repeating `eth_sendRawTransaction` is safe. The second
+//! upstream may respond "already known" or "nonce too low", but the client must get the hash.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -17,14 +16,14 @@ use crate::call::response::Payload;
 use crate::upstream::fetch::fetch;
 use crate::upstream::thread::UpstreamContext;
 
-/// The raw result that an upstream gives for the transaction in `ask`: its hash, quoted. None where
-/// the method does not hash so, or the parameters are no transaction.
-pub(crate) fn hash(ask: &UpstreamRequest<'_>) -> Option<Bytes> {
-    namespace(&ask.name)?;
-    hash_of(ask.params.as_deref()?)
+/// Returns the raw result for the transaction in `request`, which is its quoted hash. `None` if the
+/// method returns something else or the parameters are malformed.
+pub(crate) fn hash(request: &UpstreamRequest<'_>) -> Option<Bytes> {
+    namespace(&request.name)?;
+    hash_of(request.params.as_deref()?)
 }
 
-/// The namespace of a method that takes a signed transaction and says nothing but its hash.
+/// Returns the namespace of a method that accepts a signed transaction and returns its hash.
 fn namespace(method: &str) -> Option<&str> {
     let namespace = method.strip_suffix("_sendRawTransaction")?;
     matches!(namespace, "eth" | "hmy" | "hmyv2").then_some(namespace)
@@ -38,18 +37,18 @@ fn hash_of(params: &[u8]) -> Option<Bytes> {
     Some(Bytes::from(format!("\"{hash:#x}\"")))
 }
 
-/// The same, if an upstream knows the transaction.
-pub(crate) async fn find(cx: &Rc<UpstreamContext>, ask: &UpstreamRequest<'_>) -> Option<Bytes> {
-    let hash = hash(ask)?;
+/// Returns the same if an upstream knows the transaction.
+pub(crate) async fn find(cx: &Rc<UpstreamContext>, request: &UpstreamRequest<'_>) -> Option<Bytes> {
+    let hash = hash(request)?;
     let params = [b"[", &*hash, b"]"].concat();
-    let name = format!("{}_getTransactionByHash", namespace(&ask.name)?);
-    let found = cx.topology.chains[ask.chain].family.find(&name);
+    let name = format!("{}_getTransactionByHash", namespace(&request.name)?);
+    let found = cx.topology.chains[request.chain].family.find(&name);
     let look_up = UpstreamRequest {
         name: Cow::Owned(name),
         method: found.map(|(_, method)| method),
         place: found.map(|(place, _)| place),
         params: Some(Cow::Owned(params)),
-        ..ask.clone()
+        ..request.clone()
     };
     match fetch(cx, &look_up).await.payload {
         Payload::Result(found) if &*found != b"null" => Some(hash),
@@ -59,12 +58,12 @@ pub(crate) async fn find(cx: &Rc<UpstreamContext>, ask: &UpstreamRequest<'_>) ->
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a transaction has the hash that upstreams say of it.
+    //! Goal: the computed hash equals the hash that upstreams return.
 
     use super::*;
 
     #[test]
-    fn hashes_are_those_that_upstreams_say() {
+    fn the_hash_of_a_documented_transaction() {
         // From Harmony's documentation of hmy_sendRawTransaction.
         let params = br#"["0xf869808082520880809410a02a0a6e95a676ae23e2db04bea3d1b8b7ca2e880de0b6b3a7640000801ba0c8d0c5390086999b5b5a93373953c3c94b44dc8fd06d88a421a7c2461e9e4482a0730d7859d1e3109d499bcd75f00700729b9bc17b03940da4f84b6ea784f51eb1"]"#;
         let hash = "\"0x1156a044c73f85d876780f3bd86d7b0665c2d1b6c8a1abaaaedc08c13968a598\"";
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_that_say_more_than_the_hash_are_others() {
+    fn methods_that_return_more_than_the_hash_are_excluded() {
         for method in ["eth_sendRawTransaction", "hmyv2_sendRawTransaction"] {
             assert!(namespace(method).is_some(), "{method}");
         }

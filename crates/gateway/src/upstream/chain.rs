@@ -16,16 +16,17 @@ use crate::policy::heads::ChainView;
 /// One chain's present state.
 pub(crate) struct ChainState {
     pub(crate) name: Arc<str>,
-    /// What stands for it in the keys of the cache: its name, or, should a name be given to another
-    /// chain while this process runs, something that no chain before it had.
+    /// Identifies the chain in cache keys. It is the name, unless a reload has given the name to
+    /// another chain; then it is unique.
     pub(crate) key: Arc<str>,
     pub(crate) family: &'static MethodTable,
     pub(crate) view: ArcSwap<ChainView>,
-    /// What the headers of its newest blocks say. Locked while one response is compared with them.
+    /// Parsed headers of the newest blocks. Locked while one response is compared with them.
     pub(crate) headers: RwLock<Headers>,
-    /// Told of each new view.
-    turned: watch::Sender<()>,
-    /// The chain id that its upstreams have shown, and one; zero while none was asked.
+    /// Notified of each new view.
+    view_changed: watch::Sender<()>,
+    /// The chain id that an upstream has reported, plus one. 1 if the family has no chain id; 0
+    /// before the first report.
     id: AtomicU64,
     pub(crate) reorgs: AtomicU64,
     pub(crate) reorg_depth_max: AtomicU64,
@@ -47,7 +48,7 @@ impl ChainState {
             family: methods_of(chain.family),
             view: ArcSwap::default(),
             headers: RwLock::default(),
-            turned: watch::Sender::new(()),
+            view_changed: watch::Sender::new(()),
             id: AtomicU64::new(0),
             reorgs: AtomicU64::new(0),
             reorg_depth_max: AtomicU64::new(0),
@@ -61,38 +62,39 @@ impl ChainState {
             self.head_since_ms.store(now.as_millis() as u64, Ordering::Relaxed);
         }
         self.view.store(Arc::new(view));
-        self.turned.send_replace(());
+        self.view_changed.send_replace(());
     }
 
-    /// No upstream is followed any more: who waits for a new view may look whether one will come.
+    /// Notifies waiters that the upstreams are not polled any more, so no new view will come.
     pub(crate) fn end(&self) {
-        self.turned.send_replace(());
+        self.view_changed.send_replace(());
     }
 
-    /// Hears of each new view from here on.
-    pub(crate) fn turned(&self) -> watch::Receiver<()> {
-        self.turned.subscribe()
+    /// Returns a receiver that is notified of each new view.
+    pub(crate) fn view_changes(&self) -> watch::Receiver<()> {
+        self.view_changed.subscribe()
     }
 
-    /// Notes the chain id that an upstream has shown; none where its upstreams have no such thing.
-    pub(crate) fn identify(&self, id: Option<u64>) {
+    /// Sets the chain id that an upstream has reported; `None` if the upstream has no chain id.
+    pub(crate) fn set_id(&self, id: Option<u64>) {
         match id {
             Some(id) => self.id.store(id.saturating_add(1), Ordering::Release),
             None => {
-                // What another upstream has shown stays; so the outcome does not matter.
+                // An id that another upstream has reported stays, so the result is ignored.
                 let _ = self.id.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
     }
 
-    /// The chain id that an upstream has shown, or none where upstreams have no such thing; nothing
-    /// before a upstream was asked.
-    pub(crate) fn id_shown(&self) -> Option<Option<u64>> {
-        self.id_known().map(|known| known.checked_sub(1).filter(|id| *id > 0))
+    /// Returns the chain id that an upstream has reported: `None` before the first report,
+    /// `Some(None)` if the family has no chain id.
+    pub(crate) fn reported_id(&self) -> Option<Option<u64>> {
+        self.id_key().map(|known| known.checked_sub(1).filter(|id| *id > 0))
     }
 
-    /// A number that differs between chains of different ids; none before an upstream was asked.
-    pub(crate) fn id_known(&self) -> Option<u64> {
+    /// Returns a number that differs between chains of different ids; `None` before the first
+    /// report.
+    pub(crate) fn id_key(&self) -> Option<u64> {
         Some(self.id.load(Ordering::Acquire)).filter(|id| *id != 0)
     }
 

@@ -1,6 +1,7 @@
-//! Making a connection to an upstream: name, TCP, TLS, or a local socket.
+//! Opens a connection to an upstream: resolves the name, then connects over TCP and TLS, or to a
+//! local socket.
 //!
-//! It makes one connection per call and keeps none; keeping is `pool.rs`.
+//! It opens one connection per call of [`Dial::connect`]. `pool.rs` holds idle ones.
 
 use std::sync::Arc;
 use std::{fmt, io};
@@ -13,15 +14,15 @@ use tokio_rustls::TlsConnector;
 use crate::config::upstream::{Tls, Upstream};
 use crate::upstream::stream::Stream;
 
-/// Makes one end of a stream in memory whose other end a simulated node serves.
+/// Returns one end of a stream in memory whose other end a simulated node serves.
 pub type MemoryDial = Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>;
 
-/// How an upstream is reached.
+/// How to connect to an upstream.
 #[derive(Clone)]
 pub(crate) enum Dial {
-    /// Over the network, as the upstream's URL says.
+    /// Connects to the upstream's URL over the network.
     Net,
-    /// In this process, for simulations in virtual time.
+    /// Connects within this process, for simulations in virtual time.
     Memory(MemoryDial),
 }
 
@@ -34,12 +35,12 @@ impl fmt::Debug for Dial {
     }
 }
 
-/// Which of an upstream's addresses.
+/// Selects one of an upstream's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Over HTTP, one call at a time.
+pub(crate) enum AddressKind {
+    /// The HTTP address.
     Http,
-    /// Over a WebSocket or local socket.
+    /// The address of a WebSocket or local socket.
     Multiplexed,
 }
 
@@ -47,12 +48,16 @@ impl Dial {
     /// Connects to one of the upstream's addresses within its connect timeout.
     ///
     /// # Errors
-    /// What the system, or TLS, says; `TimedOut` when it takes too long, `Unsupported` where the
+    /// Errors of the system or of TLS; `TimedOut` after the connect timeout; `Unsupported` if the
     /// upstream has no such address.
-    pub(crate) async fn connect(&self, upstream: &Upstream, way: Way) -> io::Result<Stream> {
-        let address = match way {
-            Way::Http => upstream.http(),
-            Way::Multiplexed => upstream.multiplexed(),
+    pub(crate) async fn connect(
+        &self,
+        upstream: &Upstream,
+        kind: AddressKind,
+    ) -> io::Result<Stream> {
+        let address = match kind {
+            AddressKind::Http => upstream.http(),
+            AddressKind::Multiplexed => upstream.multiplexed(),
         };
         let (url, tls) = address.ok_or(io::ErrorKind::Unsupported)?;
         match self {

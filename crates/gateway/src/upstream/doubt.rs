@@ -1,7 +1,7 @@
-//! Compares an upstream's response with the headers of the blocks that it is about.
+//! Checks whether a response is complete, by the headers of its blocks.
 //!
-//! The decisions are `policy/complete.rs`; this file finds out what they need: which blocks the
-//! call names, what the chain's headers say, and how old the logs are that the upstream has shown.
+//! The decisions are `policy/complete.rs`. This file collects their inputs: the blocks of the call,
+//! the chain's headers, and the age of the logs that the upstream has returned before.
 
 use wire::block::ResponseBlock;
 use wire::block::{BlockRef, BlockTag};
@@ -22,33 +22,33 @@ use crate::policy::heads::ChainView;
 use crate::upstream::send::Attempt;
 use crate::upstream::thread::UpstreamContext;
 
-/// What speaks against a response, if anything does.
+/// Returns why a response may be incomplete; `None` if nothing indicates it.
 pub(crate) fn opinion(
     cx: &UpstreamContext,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     attempt: &Attempt,
 ) -> Option<Opinion> {
     let (Verdict::Answer, Some(Payload::Result(result))) = (attempt.verdict, &attempt.payload)
     else {
         return None;
     };
-    let params = Params::Array(ask.params.as_deref()?);
-    let doubt = match ask.method? {
+    let params = Params::Array(request.params.as_deref()?);
+    let doubt = match request.method? {
         method if method.validity == Validity::Logs => {
-            of_filter(cx, ask, attempt.upstream, result)?
+            check_logs(cx, request, attempt.upstream, result)?
         }
-        method if has_receipts(method) => of_block(cx, ask, method, &params, result)?,
+        method if has_receipts(method) => check_receipts(cx, request, method, &params, result)?,
         method if is_null_transaction(method, result) => {
             let Params::Array(params) = params else { return None };
             let hash = walk::elements(params).next()?;
-            judging(cx, ask, 0, |judging| of_transaction(hash, judging))
+            judge_with(cx, request, 0, |judging| of_transaction(hash, judging))
         }
         _ => return None,
     };
     (doubt != Doubt::None).then(|| Opinion::new(doubt, result))
 }
 
-/// Whether a result lists the receipts of a block.
+/// Returns true if the result lists the receipts of a block.
 fn has_receipts(method: &Method) -> bool {
     method.name.ends_with("_getBlockReceipts") || method.name == "debug_getRawReceipts"
 }
@@ -59,39 +59,39 @@ fn is_null_transaction(method: &Method, result: &[u8]) -> bool {
         && result == b"null"
 }
 
-/// Judges by the present view and headers.
-fn judging<T>(
+/// Calls `judge` with the current view and headers.
+fn judge_with<T>(
     cx: &UpstreamContext,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     depth: u64,
     judge: impl FnOnce(Judging<'_>) -> T,
 ) -> T {
-    let chain = &cx.topology.chains[ask.chain];
+    let chain = &cx.topology.chains[request.chain];
     let view = chain.view.load();
     let headers = chain.headers.read();
     judge(Judging { view: &view, headers: &headers, depth, now: cx.now() })
 }
 
-fn of_filter(
+fn check_logs(
     cx: &UpstreamContext,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     upstream: usize,
     result: &[u8],
 ) -> Option<Doubt> {
-    let raw = walk::elements(ask.params.as_deref()?).next()?;
+    let raw = walk::elements(request.params.as_deref()?).next()?;
     let filter = LogFilter::parse(raw).ok()?;
     let wanted = Wanted::of(&LogMatcher::parse(raw).ok()?);
-    let chain = &cx.topology.chains[ask.chain];
+    let chain = &cx.topology.chains[request.chain];
     let span = span(&filter, &chain.view.load())?;
     if result.first() != Some(&b'[') {
         return None;
     }
     let now = cx.now();
-    let shown = &cx.topology.upstreams[upstream].logs_depth;
-    let depth = shown.lock().get(now);
-    let found = judging(cx, ask, depth, |judging| of_logs(&wanted, span, result, judging));
+    let logs_depth = &cx.topology.upstreams[upstream].logs_depth;
+    let depth = logs_depth.lock().get(now);
+    let found = judge_with(cx, request, depth, |judging| of_logs(&wanted, span, result, judging));
     if let Some(depth) = found.depth {
-        shown.lock().shown(depth, now);
+        logs_depth.lock().shown(depth, now);
     }
     if found.blooms_unfilled {
         chain.headers.write().distrust_blooms();
@@ -99,7 +99,7 @@ fn of_filter(
     Some(found.doubt)
 }
 
-/// The blocks of a filter; `None` where nothing can be said of them.
+/// Returns the blocks of a filter; `None` if they cannot be determined.
 fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
     if let Some(hash) = filter.block_hash {
         return Some(Span::Hash(hash));
@@ -109,7 +109,7 @@ fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
         BlockRef::Number(number) => number,
         BlockRef::Tag(BlockTag::Latest) => head,
         BlockRef::Tag(BlockTag::Finalized) if view.finalized_by_upstreams => view.finalized?,
-        // Where these stand is the upstream's word: only what is young is judged.
+        // Only the upstream knows the height of these tags, so only recent blocks are checked.
         _ => head.saturating_sub(YOUNG_BLOCKS),
     };
     let to = match filter.to.unwrap_or(BlockRef::Tag(BlockTag::Latest)) {
@@ -120,15 +120,15 @@ fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
     Some(Span::Range { from, to })
 }
 
-fn of_block(
+fn check_receipts(
     cx: &UpstreamContext,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     method: &Method,
     params: &Params<'_>,
     result: &[u8],
 ) -> Option<Doubt> {
     let (block, _) = method.block_ref(params).ok()??;
-    let view = cx.topology.chains[ask.chain].view.load();
+    let view = cx.topology.chains[request.chain].view.load();
     let (hash, by_height) = match block {
         BlockRef::Hash(hash) | BlockRef::CanonicalHash(hash) => (Some(hash), false),
         BlockRef::Number(number) if view.head.is_some_and(|head| number > head.number) => {
@@ -138,5 +138,5 @@ fn of_block(
         BlockRef::Tag(BlockTag::Latest) => (Some(view.head?.hash), true),
         BlockRef::Tag(_) => return None,
     };
-    Some(judging(cx, ask, 0, |judging| of_receipts(hash, by_height, result, judging)))
+    Some(judge_with(cx, request, 0, |judging| of_receipts(hash, by_height, result, judging)))
 }

@@ -1,7 +1,7 @@
-//! One HTTP/1.1 connection to an upstream: one call at a time, one answer back.
+//! One HTTP/1.1 connection to an upstream, which carries one call at a time.
 //!
-//! It knows HTTP and bytes, not JSON-RPC; what an answer means is `send.rs`. Which connection is
-//! used is `pool.rs`, how it came to be is `dial.rs`.
+//! It knows HTTP and bytes, not JSON-RPC. `send.rs` interprets responses, `pool.rs` chooses a
+//! connection, and `dial.rs` opens one.
 
 use std::cell::RefCell;
 use std::io;
@@ -19,33 +19,33 @@ use crate::io::wait;
 use crate::io::wait::{Filled, Watchdog};
 use crate::upstream::stream::Stream;
 
-/// Most header lines taken from an upstream; providers behind several proxies send 30 and more.
+/// Upper limit of header lines of a response; providers behind several proxies send 30 and more.
 const HEADERS_MAX: usize = 100;
-/// Most bytes of a head taken from an upstream.
+/// Upper limit of bytes of a response head.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// Most interim answers before the real one, as Go's client takes (`net/http` transport.go,
+/// Upper limit of interim responses, as in Go's client (`net/http` transport.go,
 /// `max1xxResponses`).
 const INTERIM_MAX: u32 = 5;
 
-/// How long an upstream may take no byte of a request, which is seldom more than a few kB.
-const WRITE_PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of a write that makes no progress. A request is seldom more than a few kB.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An upstream's whole HTTP answer.
+/// A complete HTTP response of an upstream.
 #[derive(Debug)]
-pub(crate) struct HttpAnswer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) body: Bytes,
-    /// Whether the connection may carry another call.
+    /// True if the connection may carry another call.
     pub(crate) reusable: bool,
 }
 
-/// How an exchange failed, and what had happened by then.
+/// Why an exchange failed, and how far it had come.
 #[derive(Debug)]
 pub(crate) struct ExchangeFault {
     pub(crate) kind: ExchangeFaultKind,
-    /// Whether any byte of an answer had come.
-    pub(crate) answered: bool,
+    /// True if any byte of a response was read.
+    pub(crate) response_started: bool,
 }
 
 /// The ways in which an exchange fails.
@@ -55,37 +55,37 @@ pub(crate) enum ExchangeFaultKind {
     Closed,
     Malformed,
     TooLarge,
-    /// The gateway has no memory left for the answer.
+    /// The gateway has no memory left for the response.
     Memory,
     Io(#[expect(dead_code, reason = "read by Debug in logs")] io::Error),
 }
 
-/// How many heads of one upstream are known to one thread: while its clock shows the same second,
-/// one for each usual length of answers.
-const HEADS_KNOWN: usize = 16;
+/// Parsed heads that one thread caches for one upstream. Within one second, the heads of an
+/// upstream differ only in the length of the body.
+const PARSED_HEADS_MAX: usize = 16;
 
-/// What the last heads that an upstream sent have said.
-pub(crate) type KnownHeads = RefCell<HeadCache<(AnswerHead, Framing)>>;
+/// Cache of the last parsed heads of an upstream.
+pub(crate) type ParsedHeads = RefCell<HeadCache<(ResponseHead, Framing)>>;
 
-/// Room for the heads of an upstream.
-pub(crate) fn known_heads() -> Rc<KnownHeads> {
-    Rc::new(RefCell::new(HeadCache::new(HEADS_KNOWN)))
+/// Returns an empty cache.
+pub(crate) fn new_parsed_heads() -> Rc<ParsedHeads> {
+    Rc::new(RefCell::new(HeadCache::new(PARSED_HEADS_MAX)))
 }
 
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: Stream,
-    heads: Rc<KnownHeads>,
+    heads: Rc<ParsedHeads>,
     watchdog: Watchdog,
-    /// Whether it has carried a call before.
+    /// True if it has carried a call before.
     pub(crate) used: bool,
     pub(crate) idle_since: Instant,
 }
 
 impl Connection {
-    /// A new connection to the upstream of these heads.
-    pub(crate) fn new(stream: Stream, heads: Rc<KnownHeads>) -> Connection {
+    /// Returns a new connection; `heads` is the cache of its upstream.
+    pub(crate) fn new(stream: Stream, heads: Rc<ParsedHeads>) -> Connection {
         Connection {
             stream,
             heads,
@@ -95,20 +95,20 @@ impl Connection {
         }
     }
 
-    /// Whether nothing was heard from the upstream since the last answer. An idle connection on
-    /// which something can be read was closed, or is out of step. No system call is made: the event
-    /// loop has noted what came.
+    /// Returns true if nothing was received since the last response. An idle connection with unread
+    /// bytes was closed or is out of sync. The check makes no system call, because the event loop
+    /// tracks readiness.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let tcp = match &self.stream {
             Stream::Tcp(tcp) => tcp,
             Stream::Tls(tls) => tls.get_ref().0,
             Stream::Unix(_) | Stream::Memory(_) => return true,
         };
-        // The closure would be called only if there was something to read.
+        // The closure is called only if bytes can be read.
         tcp.try_io(Interest::READABLE, || Ok(())).is_err()
     }
 
-    /// Sends `request` and reads the answer, whose bytes are counted by `hold`.
+    /// Sends `request` and reads the response; `hold` counts its bytes.
     ///
     /// # Errors
     /// An [`ExchangeFault`]; the connection must then be dropped.
@@ -118,24 +118,24 @@ impl Connection {
         deadline: Instant,
         body_bytes_max: usize,
         hold: &mut Hold,
-    ) -> Result<HttpAnswer, ExchangeFault> {
-        let mut progress = Progress { answered: false };
-        wait::write(&mut self.stream, &mut self.watchdog, WRITE_PATIENCE, [request, &[], &[]])
+    ) -> Result<HttpResponse, ExchangeFault> {
+        let mut progress = Progress { response_started: false };
+        wait::write(&mut self.stream, &mut self.watchdog, WRITE_TIMEOUT, [request, &[], &[]])
             .await
             .map_err(|error| progress.fault(from_io(error)))?;
         self.used = true;
-        self.read_answer(deadline, body_bytes_max, &mut progress, hold)
+        self.read_response(deadline, body_bytes_max, &mut progress, hold)
             .await
             .map_err(|kind| progress.fault(kind))
     }
 
-    async fn read_answer(
+    async fn read_response(
         &mut self,
         deadline: Instant,
         body_bytes_max: usize,
         progress: &mut Progress,
         hold: &mut Hold,
-    ) -> Result<HttpAnswer, ExchangeFaultKind> {
+    ) -> Result<HttpResponse, ExchangeFaultKind> {
         let heads = Rc::clone(&self.heads);
         let mut reader = Reader::new(body_bytes_max, &heads);
         loop {
@@ -146,9 +146,9 @@ impl Connection {
             .map_err(from_io)?;
             match filled {
                 Filled::Bytes(step) => {
-                    progress.answered = true;
+                    progress.response_started = true;
                     match step? {
-                        Step::Done(answer) => return Ok(answer),
+                        Step::Done(response) => return Ok(response),
                         Step::More => {}
                     }
                 }
@@ -157,13 +157,13 @@ impl Connection {
             }
             if let Some((mut body, head)) = reader.take_long_body() {
                 Box::pin(self.read_rest(&mut body, head.length, deadline, hold)).await?;
-                return Ok(head.answer(body.freeze(), true));
+                return Ok(head.response(body.freeze(), true));
             }
             hold.set(reader.bytes()).map_err(|Full| ExchangeFaultKind::Memory)?;
         }
     }
 
-    /// Reads a body of known length straight into its own buffer.
+    /// Reads a body of known length into its own buffer, without a copy.
     async fn read_rest(
         &mut self,
         body: &mut BytesMut,
@@ -177,7 +177,7 @@ impl Connection {
                 if limited.read_buf(body).await.map_err(from_io)? == 0 {
                     return Err(ExchangeFaultKind::Closed);
                 }
-                // Memory is used as bytes come, not by what the head announces.
+                // Memory is counted as bytes arrive, not by the announced length.
                 hold.set(body.len()).map_err(|Full| ExchangeFaultKind::Memory)?;
             }
             Ok(())
@@ -188,12 +188,12 @@ impl Connection {
 }
 
 struct Progress {
-    answered: bool,
+    response_started: bool,
 }
 
 impl Progress {
     fn fault(&self, kind: ExchangeFaultKind) -> ExchangeFault {
-        ExchangeFault { kind, answered: self.answered }
+        ExchangeFault { kind, response_started: self.response_started }
     }
 }
 
@@ -208,9 +208,9 @@ fn from_io(error: io::Error) -> ExchangeFaultKind {
     }
 }
 
-/// Takes an answer apart as its bytes come.
+/// Parses a response as its bytes arrive.
 struct Reader<'a> {
-    heads: &'a KnownHeads,
+    heads: &'a ParsedHeads,
     body_bytes_max: usize,
     interims: u32,
     state: ReaderState,
@@ -218,29 +218,29 @@ struct Reader<'a> {
 
 enum ReaderState {
     Head(Vec<u8>),
-    Fixed { head: AnswerHead, body: BytesMut },
-    Chunked { head: AnswerHead, body: Chunked, rest: Vec<u8> },
-    UntilEnd { head: AnswerHead, body: Vec<u8> },
+    Fixed { head: ResponseHead, body: BytesMut },
+    Chunked { head: ResponseHead, body: Chunked, rest: Vec<u8> },
+    UntilEnd { head: ResponseHead, body: Vec<u8> },
     Taken,
 }
 
 enum Step {
-    Done(HttpAnswer),
+    Done(HttpResponse),
     More,
 }
 
-/// What a head says of its answer.
+/// A parsed response head.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct AnswerHead {
+pub(crate) struct ResponseHead {
     status: u16,
     retry_after: Option<Duration>,
     keep_alive: bool,
     length: usize,
 }
 
-impl AnswerHead {
-    fn answer(self, body: Bytes, complete: bool) -> HttpAnswer {
-        HttpAnswer {
+impl ResponseHead {
+    fn response(self, body: Bytes, complete: bool) -> HttpResponse {
+        HttpResponse {
             status: self.status,
             retry_after: self.retry_after,
             body,
@@ -250,21 +250,21 @@ impl AnswerHead {
 }
 
 impl<'a> Reader<'a> {
-    fn new(body_bytes_max: usize, heads: &'a KnownHeads) -> Reader<'a> {
+    fn new(body_bytes_max: usize, heads: &'a ParsedHeads) -> Reader<'a> {
         Reader { heads, body_bytes_max, interims: 0, state: ReaderState::Head(Vec::new()) }
     }
 
     fn feed(&mut self, bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
         match &mut self.state {
-            // Nearly always the head, and the body of a small answer, come in one read.
-            ReaderState::Head(seen) if seen.is_empty() => self.begin(bytes),
-            ReaderState::Head(seen) => {
-                seen.extend_from_slice(bytes);
-                if seen.len() > HEAD_BYTES_MAX + self.body_bytes_max {
+            // One read nearly always returns the head and the body of a small response.
+            ReaderState::Head(buffered) if buffered.is_empty() => self.read_head(bytes),
+            ReaderState::Head(buffered) => {
+                buffered.extend_from_slice(bytes);
+                if buffered.len() > HEAD_BYTES_MAX + self.body_bytes_max {
                     return Err(ExchangeFaultKind::TooLarge);
                 }
-                let seen = std::mem::take(seen);
-                self.begin(&seen)
+                let buffered = std::mem::take(buffered);
+                self.read_head(&buffered)
             }
             ReaderState::Fixed { head, body } => {
                 if body.len() + bytes.len() > head.length {
@@ -274,7 +274,7 @@ impl<'a> Reader<'a> {
                 if body.len() < head.length {
                     return Ok(Step::More);
                 }
-                Ok(Step::Done(head.answer(std::mem::take(body).freeze(), true)))
+                Ok(Step::Done(head.response(std::mem::take(body).freeze(), true)))
             }
             ReaderState::Chunked { .. } => self.feed_chunks(bytes),
             ReaderState::UntilEnd { body, .. } => {
@@ -312,14 +312,14 @@ impl<'a> Reader<'a> {
         }
         let (head, body) = (*head, std::mem::replace(body, Chunked::new(0)));
         self.state = ReaderState::Taken;
-        Ok(Step::Done(head.answer(body.into_body().into(), true)))
+        Ok(Step::Done(head.response(body.into_body().into(), true)))
     }
 
-    /// Reads the head, once it is complete, and the start of the body behind it.
-    fn begin(&mut self, mut bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
+    /// Parses the head, once it is complete, and the bytes of the body after it.
+    fn read_head(&mut self, mut bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
         let known = self.heads.borrow().find(bytes).map(|(length, known)| (length, *known));
         if let Some((head_bytes, (head, framing))) = known {
-            return self.begin_body(head, framing, &bytes[head_bytes..]);
+            return self.start_body(head, framing, &bytes[head_bytes..]);
         }
         loop {
             let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
@@ -341,11 +341,12 @@ impl<'a> Reader<'a> {
             let body = &bytes[head_bytes..];
             if !(100..200).contains(&status) {
                 let version = parsed.version.unwrap_or(0);
-                let (head, framing) = answer_head(status, version, parsed.headers)?;
+                let (head, framing) = parse_head(status, version, parsed.headers)?;
                 self.heads.borrow_mut().keep(bytes, head_bytes, (head, framing));
-                return self.begin_body(head, framing, body);
+                return self.start_body(head, framing, body);
             }
-            // An interim answer, such as 103; the real one follows. No upgrade was asked for.
+            // The response is an interim one, such as 103; the final one follows. The request asked
+            // for no upgrade.
             self.interims += 1;
             if status == 101 || self.interims > INTERIM_MAX {
                 return Err(ExchangeFaultKind::Malformed);
@@ -354,9 +355,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn begin_body(
+    fn start_body(
         &mut self,
-        mut head: AnswerHead,
+        mut head: ResponseHead,
         framing: Framing,
         body: &[u8],
     ) -> Result<Step, ExchangeFaultKind> {
@@ -370,7 +371,7 @@ impl<'a> Reader<'a> {
                     return Err(ExchangeFaultKind::Malformed);
                 }
                 if body.len() == head.length {
-                    return Ok(Step::Done(head.answer(Bytes::copy_from_slice(body), true)));
+                    return Ok(Step::Done(head.response(Bytes::copy_from_slice(body), true)));
                 }
                 let mut whole = BytesMut::with_capacity(head.length);
                 whole.extend_from_slice(body);
@@ -392,10 +393,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes of its buffers.
+    /// Returns the bytes of its buffers.
     fn bytes(&self) -> usize {
         match &self.state {
-            ReaderState::Head(seen) => seen.capacity(),
+            ReaderState::Head(buffered) => buffered.capacity(),
             ReaderState::Fixed { body, .. } => body.len(),
             ReaderState::Chunked { body, rest, .. } => body.bytes_held() + rest.capacity(),
             ReaderState::UntilEnd { body, .. } => body.capacity(),
@@ -403,8 +404,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A body of known length that is still incomplete, to be read without a copy.
-    fn take_long_body(&mut self) -> Option<(BytesMut, AnswerHead)> {
+    /// Takes an incomplete body of known length, to read the rest without a copy.
+    fn take_long_body(&mut self) -> Option<(BytesMut, ResponseHead)> {
         match &mut self.state {
             ReaderState::Fixed { head, body } => {
                 let taken = (std::mem::take(body), *head);
@@ -415,22 +416,22 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The upstream has closed its direction.
-    fn end(self) -> Result<HttpAnswer, ExchangeFaultKind> {
+    /// Handles the end of the stream.
+    fn end(self) -> Result<HttpResponse, ExchangeFaultKind> {
         match self.state {
-            ReaderState::UntilEnd { head, body } => Ok(head.answer(body.into(), false)),
+            ReaderState::UntilEnd { head, body } => Ok(head.response(body.into(), false)),
             _ => Err(ExchangeFaultKind::Closed),
         }
     }
 }
 
-/// The seconds of a `Retry-After`; a date is not taken, for no upstream sends one.
+/// Parses the seconds of a `Retry-After`. A date is ignored, because no known upstream sends one.
 pub(crate) fn retry_after(value: &[u8]) -> Option<Duration> {
     let seconds = std::str::from_utf8(value).ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-/// How the body of an answer is delimited.
+/// How the body of a response is delimited.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Framing {
     Fixed(u64),
@@ -438,14 +439,14 @@ pub(crate) enum Framing {
     UntilEnd,
 }
 
-fn answer_head(
+fn parse_head(
     status: u16,
     version: u8,
     headers: &[httparse::Header<'_>],
-) -> Result<(AnswerHead, Framing), ExchangeFaultKind> {
+) -> Result<(ResponseHead, Framing), ExchangeFaultKind> {
     let mut framing = Framing::UntilEnd;
     let mut two_lengths = false;
-    let mut head = AnswerHead { status, retry_after: None, keep_alive: version == 1, length: 0 };
+    let mut head = ResponseHead { status, retry_after: None, keep_alive: version == 1, length: 0 };
     for header in headers {
         let value = header.value.trim_ascii();
         if header.name.eq_ignore_ascii_case("content-length") {
@@ -467,7 +468,7 @@ fn answer_head(
             two_lengths |= matches!(framing, Framing::Fixed(_));
             framing = Framing::Chunked;
         } else if header.name.eq_ignore_ascii_case("content-encoding") {
-            // None was offered, so an encoded body cannot be read by anyone.
+            // The request offered no encoding, so an encoded body is unreadable.
             if !value.eq_ignore_ascii_case(b"identity") {
                 return Err(ExchangeFaultKind::Malformed);
             }
@@ -482,7 +483,7 @@ fn answer_head(
         }
     }
     if two_lengths {
-        // Chunked holds (RFC 9112, 6.3), but something on the way may have read it otherwise.
+        // Chunked wins (RFC 9112, 6.3), but a proxy may have used the length.
         head.keep_alive = false;
     }
     if matches!(status, 204 | 304) {

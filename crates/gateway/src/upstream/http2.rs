@@ -1,8 +1,9 @@
-//! The HTTP/2 connections of one thread to one upstream: many calls at a time on each.
+//! The HTTP/2 connections of one thread to one upstream, each with many calls at a time.
 //!
-//! HTTP/2 is agreed on in the TLS handshake (RFC 9113, 3.2); an upstream that does not want it gets
-//! HTTP/1.1, and is asked again after a while. Framing, windows and stream limits are h2's; here is
-//! which connection a call takes, when one is opened, and what its loss says about the call.
+//! The TLS handshake negotiates HTTP/2 (RFC 9113, 3.2). An upstream that declines it gets HTTP/1.1
+//! until HTTP/2 is offered again. The h2 crate handles framing, windows and stream limits. This
+//! file chooses a connection for a call, opens connections, and decides what a failed stream means
+//! for its call.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -27,45 +28,46 @@ use crate::config::upstream::Upstream;
 use crate::io::memory::{Full, Hold};
 use crate::metrics::counters::UpstreamCounters;
 use crate::policy::memory::Purpose;
-use crate::upstream::dial::{Dial, Way};
-use crate::upstream::http1::{HttpAnswer, retry_after};
-use crate::upstream::post::{Body, Broken};
+use crate::upstream::dial::{AddressKind, Dial};
+use crate::upstream::http1::{HttpResponse, retry_after};
+use crate::upstream::post::{Body, PostError};
 use crate::upstream::stream::Stream;
 use crate::upstream::thread::UpstreamContext;
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes of answers that an upstream may have sent before we have taken any, on a connection and on
-/// each of its streams: what a link of 1 Gbit/s carries in 30 ms, so that a large answer flows.
+/// Flow-control window of a connection and of each stream: what a link of 1 Gbit/s carries in 30
+/// ms, so that a large response does not stall.
 const WINDOW_BYTES: u32 = 4 << 20;
-/// Connections that are tried for one call, if none has taken it: the second may have been made
-/// before the first one's end was known.
-const TRIES: usize = 2;
-/// How long an upstream that wanted HTTP/1.1 gets it: what stands before it may be set up anew.
-const DECLINE_KEPT: Duration = Duration::from_secs(600);
-/// Calls on a connection whose upstream has not said yet how many it takes: no upstream should take
-/// fewer (RFC 9113, 6.5.2).
-const STREAMS_UNTOLD: usize = 100;
-/// Room for the first piece of an answer whose length is not told.
-const BODY_ROOM: usize = 4096;
+/// Connections tried for one call that no connection has accepted. The second connection is tried
+/// because the first may have just closed.
+const CONNECTIONS_TRIED_MAX: usize = 2;
+/// Time until HTTP/2 is offered again to an upstream that declined it, since its load balancer may
+/// be reconfigured.
+const HTTP2_RETRY_INTERVAL: Duration = Duration::from_secs(600);
+/// Streams allowed before the upstream has sent its limit, which should be no lower (RFC 9113,
+/// 6.5.2).
+const STREAMS_ASSUMED: usize = 100;
+/// Initial capacity for a body of unknown length, in bytes.
+const BODY_CAPACITY: usize = 4096;
 
 /// One thread's HTTP/2 connections to an upstream.
 pub(crate) struct Http2 {
     dial: Dial,
     /// As configured, but with a TLS client that offers HTTP/2.
     upstream: Upstream,
-    /// All of a request but its length.
+    /// The head of each request, without the length.
     head: Request<()>,
     connections_max: usize,
-    lines: RefCell<Vec<Rc<Line>>>,
+    connections: RefCell<Vec<Rc<H2Connection>>>,
     dialing: Cell<bool>,
-    /// Connections in a row that could not be made.
+    /// Number of connections in a row that could not be opened.
     failures: Cell<u32>,
-    /// A call has ended, a connection was made or lost.
+    /// Notified when a call ends or a connection is opened or closed.
     changed: Notify,
-    /// When the upstream last wanted HTTP/1.1.
-    declined: Cell<Option<Instant>>,
+    /// When the upstream last declined HTTP/2.
+    declined_at: Cell<Option<Instant>>,
     counts: Arc<UpstreamCounters>,
 }
 
@@ -76,17 +78,17 @@ impl fmt::Debug for Http2 {
 }
 
 /// One connection.
-struct Line {
+struct H2Connection {
     requests: SendRequest<Bytes>,
     calls: Cell<usize>,
-    used: Cell<Instant>,
+    last_used: Cell<Instant>,
 }
 
 /// Why there is no connection for a call.
-enum NoLine {
-    /// The upstream wants HTTP/1.1.
+enum NoConnection {
+    /// The upstream declines HTTP/2.
     Declined,
-    /// None could be made in time.
+    /// No connection could be opened in time.
     Failed,
 }
 
@@ -94,12 +96,12 @@ enum NoLine {
 struct Fault {
     kind: Kind,
     sent: Sent,
-    /// Whether the connection is of no use any more.
-    lost: bool,
+    /// True if the connection cannot be used any more.
+    connection_lost: bool,
 }
 
 impl Http2 {
-    /// One thread's connections to an upstream; none where HTTP/2 is not asked for.
+    /// Returns one thread's connections to an upstream; `None` if HTTP/2 is off.
     pub(crate) fn new(
         config: &Config,
         upstream: &Upstream,
@@ -116,16 +118,17 @@ impl Http2 {
             head: request_head(&upstream)?,
             connections_max: upstream.connections_max.div_ceil(config.server.threads),
             upstream,
-            lines: RefCell::default(),
+            connections: RefCell::default(),
             dialing: Cell::new(false),
             failures: Cell::new(0),
             changed: Notify::new(),
-            declined: Cell::new(None),
+            declined_at: Cell::new(None),
             counts: Arc::clone(counts),
         }))
     }
 
-    /// Sends a body and reads the answer, by `deadline`. None where the upstream wants HTTP/1.1.
+    /// Sends a body and reads the response by `deadline`. Returns `None` if the upstream declines
+    /// HTTP/2.
     pub(crate) async fn post(
         self: &Rc<Http2>,
         cx: &UpstreamContext,
@@ -133,138 +136,145 @@ impl Http2 {
         body: &impl Body,
         deadline: Instant,
         response_bytes_max: usize,
-    ) -> Option<Result<HttpAnswer, Broken>> {
+    ) -> Option<Result<HttpResponse, PostError>> {
         let mut bytes = Vec::with_capacity(body.bytes());
         body.write(&mut bytes);
         let body = Bytes::from(bytes);
         let mut tries = 0;
         loop {
-            let line = match self.line(deadline).await {
-                Ok(line) => line,
-                Err(NoLine::Declined) => return None,
-                Err(NoLine::Failed) => {
-                    return Some(Err(Broken::new(upstream, Kind::Connect, Sent::No)));
+            let connection = match self.acquire(deadline).await {
+                Ok(connection) => connection,
+                Err(NoConnection::Declined) => return None,
+                Err(NoConnection::Failed) => {
+                    return Some(Err(PostError::new(upstream, Kind::Connect, Sent::No)));
                 }
             };
             tries += 1;
             let hold = Hold::new(&cx.topology.registry.memory, Purpose::Upstream);
-            let exchange = self.exchange(&line, body.clone(), response_bytes_max, hold);
+            let exchange = self.exchange(&connection, body.clone(), response_bytes_max, hold);
             let fault = match timeout_at(deadline, exchange).await {
-                Ok(Ok(answer)) => return Some(Ok(answer)),
+                Ok(Ok(response)) => return Some(Ok(response)),
                 Ok(Err(fault)) => fault,
-                Err(_) => Fault { kind: Kind::Deadline, sent: Sent::Maybe, lost: false },
+                Err(_) => Fault { kind: Kind::Deadline, sent: Sent::Maybe, connection_lost: false },
             };
-            if fault.lost {
-                self.drop_line(&line);
+            if fault.connection_lost {
+                self.remove(&connection);
             }
-            if fault.sent != Sent::No || tries == TRIES {
-                return Some(Err(Broken::new(upstream, fault.kind, fault.sent)));
+            if fault.sent != Sent::No || tries == CONNECTIONS_TRIED_MAX {
+                return Some(Err(PostError::new(upstream, fault.kind, fault.sent)));
             }
         }
     }
 
-    /// Opens no more connections and ends those that are open, in use or not, after their calls.
+    /// Closes all connections after their calls.
     pub(crate) fn close(&self) {
-        // Calls under way hold theirs.
-        self.lines.borrow_mut().clear();
+        // Calls in flight keep their connections open.
+        self.connections.borrow_mut().clear();
     }
 
-    /// A connection that takes a call now, or once one is there.
-    async fn line(self: &Rc<Http2>, deadline: Instant) -> Result<Rc<Line>, NoLine> {
+    /// Returns a connection that can take a call, waiting for one until `deadline`.
+    async fn acquire(
+        self: &Rc<Http2>,
+        deadline: Instant,
+    ) -> Result<Rc<H2Connection>, NoConnection> {
         let failures = self.failures.get();
         loop {
-            if self.declined.get().is_some_and(|at| at.elapsed() < DECLINE_KEPT) {
-                return Err(NoLine::Declined);
+            if self.declined_at.get().is_some_and(|at| at.elapsed() < HTTP2_RETRY_INTERVAL) {
+                return Err(NoConnection::Declined);
             }
             let changed = self.changed.notified();
-            if let Some(line) = self.free() {
-                return Ok(line);
+            if let Some(connection) = self.find_free() {
+                return Ok(connection);
             }
             if self.failures.get() > failures {
-                return Err(NoLine::Failed);
+                return Err(NoConnection::Failed);
             }
-            if self.dialing.get() || self.lines.borrow().len() >= self.connections_max {
-                timeout_at(deadline, changed).await.map_err(|_| NoLine::Failed)?;
+            if self.dialing.get() || self.connections.borrow().len() >= self.connections_max {
+                timeout_at(deadline, changed).await.map_err(|_| NoConnection::Failed)?;
                 continue;
             }
-            let _dialing = Dialing::begin(self);
+            let _dial_guard = DialGuard::begin(self);
             match timeout_at(deadline, self.open()).await {
                 Ok(Ok(true)) => self.failures.set(0),
                 Ok(Ok(false)) => {
                     tracing::info!(
                         upstream = &*self.upstream.name,
-                        "the upstream wants HTTP/1.1, not HTTP/2"
+                        "the upstream declines HTTP/2; using HTTP/1.1"
                     );
-                    self.declined.set(Some(Instant::now()));
+                    self.declined_at.set(Some(Instant::now()));
                 }
                 Ok(Err(error)) => {
                     tracing::debug!(upstream = &*self.upstream.name, %error, "cannot connect");
                     self.failures.set(self.failures.get().wrapping_add(1));
-                    return Err(NoLine::Failed);
+                    return Err(NoConnection::Failed);
                 }
-                Err(_) => return Err(NoLine::Failed),
+                Err(_) => return Err(NoConnection::Failed),
             }
         }
     }
 
-    fn free(&self) -> Option<Rc<Line>> {
-        let has_room = |line: &&Rc<Line>| {
-            let streams_max = line.requests.current_max_send_streams();
-            line.calls.get() < self.upstream.calls_per_connection_max.min(streams_max)
+    fn find_free(&self) -> Option<Rc<H2Connection>> {
+        let is_free = |connection: &&Rc<H2Connection>| {
+            let streams_max = connection.requests.current_max_send_streams();
+            connection.calls.get() < self.upstream.calls_per_connection_max.min(streams_max)
         };
-        self.lines.borrow().iter().find(has_room).cloned()
+        self.connections.borrow().iter().find(is_free).cloned()
     }
 
-    /// Makes a connection; false if the upstream wants HTTP/1.1.
+    /// Opens a connection. Returns false if the upstream declines HTTP/2.
     async fn open(self: &Rc<Http2>) -> io::Result<bool> {
         self.counts.connections_opened.add(1);
-        let stream = self.dial.connect(&self.upstream, Way::Http).await?;
-        if !speaks_http2(&stream) {
+        let stream = self.dial.connect(&self.upstream, AddressKind::Http).await?;
+        if !has_negotiated_http2(&stream) {
             return Ok(false);
         }
         let mut builder = h2::client::Builder::new();
         builder
             .initial_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
-            .initial_max_send_streams(STREAMS_UNTOLD)
+            .initial_max_send_streams(STREAMS_ASSUMED)
             .enable_push(false);
         let opened = timeout(self.upstream.connect_timeout, builder.handshake(stream)).await;
-        let (requests, mut connection) =
+        let (requests, mut io) =
             opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map_err(io_error)?;
-        let pings = connection.ping_pong();
-        let line = Rc::new(Line { requests, calls: Cell::new(0), used: Cell::new(Instant::now()) });
-        let (http2, weak) = (Rc::downgrade(self), Rc::downgrade(&line));
+        let pings = io.ping_pong();
+        let connection = Rc::new(H2Connection {
+            requests,
+            calls: Cell::new(0),
+            last_used: Cell::new(Instant::now()),
+        });
+        let (http2, weak) = (Rc::downgrade(self), Rc::downgrade(&connection));
         let (ping_interval, idle_timeout) =
             (self.upstream.ping_interval, self.upstream.idle_timeout);
-        self.lines.borrow_mut().push(line);
+        self.connections.borrow_mut().push(connection);
         tokio::task::spawn_local(async move {
             tokio::select! {
-                // Its calls hear of it by themselves.
-                _ended = connection => {}
-                () = silence(pings, weak.clone(), ping_interval, idle_timeout) => {}
+                // h2 reports the error to each call.
+                _ended = io => {}
+                () = until_dead_or_idle(pings, weak.clone(), ping_interval, idle_timeout) => {}
             }
-            if let (Some(http2), Some(line)) = (http2.upgrade(), weak.upgrade()) {
-                http2.drop_line(&line);
+            if let (Some(http2), Some(connection)) = (http2.upgrade(), weak.upgrade()) {
+                http2.remove(&connection);
             }
         });
         Ok(true)
     }
 
-    fn drop_line(&self, line: &Rc<Line>) {
-        self.lines.borrow_mut().retain(|own| !Rc::ptr_eq(own, line));
+    fn remove(&self, connection: &Rc<H2Connection>) {
+        self.connections.borrow_mut().retain(|own| !Rc::ptr_eq(own, connection));
         self.changed.notify_waiters();
     }
 
     async fn exchange(
         &self,
-        line: &Line,
+        connection: &H2Connection,
         body: Bytes,
         response_bytes_max: usize,
         mut hold: Hold,
-    ) -> Result<HttpAnswer, Fault> {
-        let _under_way = UnderWay::begin(self, line);
-        let unsent = |_| Fault { kind: Kind::Closed, sent: Sent::No, lost: true };
-        let mut requests = line.requests.clone();
+    ) -> Result<HttpResponse, Fault> {
+        let _guard = CallGuard::begin(self, connection);
+        let unsent = |_| Fault { kind: Kind::Closed, sent: Sent::No, connection_lost: true };
+        let mut requests = connection.requests.clone();
         poll_fn(|context| requests.poll_ready(context)).await.map_err(unsent)?;
         let mut head = self.head.clone();
         head.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
@@ -273,46 +283,47 @@ impl Http2 {
         sending.send_data(body, true).map_err(|error| fault_of(&error, Sent::Maybe))?;
         let response = response.await.map_err(|error| fault_of(&error, Sent::Maybe))?;
         let (head, mut incoming) = response.into_parts();
-        let faulty = |kind| Fault { kind, sent: Sent::Yes, lost: false };
+        let faulty = |kind| Fault { kind, sent: Sent::Yes, connection_lost: false };
         let length = length_of(&head.headers).map_err(faulty)?;
         if length.is_some_and(|length| length > response_bytes_max) {
             return Err(faulty(Kind::TooLarge));
         }
-        // Memory is used as bytes come, not by what the head announces.
-        let mut answer = BytesMut::with_capacity(length.unwrap_or(BODY_ROOM));
-        while let Some(piece) = incoming.data().await {
-            let piece = piece.map_err(|error| fault_of(&error, Sent::Yes))?;
-            if answer.len() + piece.len() > response_bytes_max {
+        // Memory is counted as bytes arrive, not by the announced length.
+        let mut received = BytesMut::with_capacity(length.unwrap_or(BODY_CAPACITY));
+        while let Some(chunk) = incoming.data().await {
+            let chunk = chunk.map_err(|error| fault_of(&error, Sent::Yes))?;
+            if received.len() + chunk.len() > response_bytes_max {
                 return Err(faulty(Kind::TooLarge));
             }
-            answer.extend_from_slice(&piece);
-            let bytes = if length.is_some() { answer.len() } else { answer.capacity() };
+            received.extend_from_slice(&chunk);
+            let bytes = if length.is_some() { received.len() } else { received.capacity() };
             hold.set(bytes).map_err(|Full| faulty(Kind::Memory))?;
-            // It fails only where the stream has ended, which the next piece tells.
-            let _released = incoming.flow_control().release_capacity(piece.len());
+            // It fails only if the stream has ended, which the next read reports.
+            let _released = incoming.flow_control().release_capacity(chunk.len());
         }
         let retry_after = head.headers.get(RETRY_AFTER).and_then(|v| retry_after(v.as_bytes()));
-        let (status, body) = (head.status.as_u16(), answer.freeze());
-        Ok(HttpAnswer { status, retry_after, body, reusable: true })
+        let (status, body) = (head.status.as_u16(), received.freeze());
+        Ok(HttpResponse { status, retry_after, body, reusable: true })
     }
 }
 
-/// Ends when the upstream has not answered a ping in time, or nothing was asked of it for long.
-async fn silence(
+/// Returns when the upstream has not answered a ping in time, or the connection has been idle for
+/// too long.
+async fn until_dead_or_idle(
     pings: Option<PingPong>,
-    line: Weak<Line>,
+    connection: Weak<H2Connection>,
     ping_interval: Duration,
     idle_timeout: Duration,
 ) {
     let Some(mut pings) = pings else { return std::future::pending().await };
     loop {
         tokio::time::sleep(ping_interval).await;
-        let Some(line) = line.upgrade() else { break };
-        if line.calls.get() == 0 && line.used.get().elapsed() >= idle_timeout {
+        let Some(connection) = connection.upgrade() else { break };
+        if connection.calls.get() == 0 && connection.last_used.get().elapsed() >= idle_timeout {
             return;
         }
-        // Not held, so that a connection that is let go ends with its last call.
-        drop(line);
+        // A strong reference would keep a removed connection open after its last call.
+        drop(connection);
         if !matches!(timeout(ping_interval, pings.ping(Ping::opaque())).await, Ok(Ok(_))) {
             return;
         }
@@ -320,28 +331,27 @@ async fn silence(
     std::future::pending().await
 }
 
-/// Whether that was agreed on.
-fn speaks_http2(stream: &Stream) -> bool {
+/// Returns true if the TLS handshake negotiated HTTP/2.
+fn has_negotiated_http2(stream: &Stream) -> bool {
     match stream {
         Stream::Tls(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
         Stream::Tcp(_) | Stream::Unix(_) | Stream::Memory(_) => false,
     }
 }
 
-/// What the end of a stream or of its connection says about a call of which so much was sent.
+/// Returns the fault of a call whose stream or connection ended.
 fn fault_of(error: &h2::Error, sent: Sent) -> Fault {
-    // Streams above the last one that the upstream names in its farewell were not looked at (RFC
-    // 9113,
-    // 6.8), and neither were those that it refuses (8.7): only such hear of it here.
-    let left = error.is_go_away() && error.is_remote();
+    // The upstream has not processed streams above the last one of its GOAWAY frame (RFC 9113, 6.8),
+    // nor streams that it refuses (8.7). h2 reports a remote GOAWAY only to such streams.
+    let is_unprocessed = error.is_go_away() && error.is_remote();
     let refused = error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote();
-    let sent = if left || refused { Sent::No } else { sent };
-    Fault { kind: Kind::Closed, sent, lost: !error.is_reset() }
+    let sent = if is_unprocessed || refused { Sent::No } else { sent };
+    Fault { kind: Kind::Closed, sent, connection_lost: !error.is_reset() }
 }
 
-/// The length that an answer says that its body has.
+/// Returns the announced length of the body.
 fn length_of(headers: &HeaderMap) -> Result<Option<usize>, Kind> {
-    // None was offered, so an encoded body cannot be read by anyone.
+    // The request offered no encoding, so an encoded body is unreadable.
     let encoding = headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
     if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
         return Err(Kind::Malformed);
@@ -375,38 +385,38 @@ fn io_error(error: h2::Error) -> io::Error {
     io::Error::other(error)
 }
 
-/// A call on a connection.
-struct UnderWay<'a> {
+/// Counts a call on a connection until it is dropped.
+struct CallGuard<'a> {
     http2: &'a Http2,
-    line: &'a Line,
+    connection: &'a H2Connection,
 }
 
-impl<'a> UnderWay<'a> {
-    fn begin(http2: &'a Http2, line: &'a Line) -> UnderWay<'a> {
-        line.calls.set(line.calls.get() + 1);
-        UnderWay { http2, line }
+impl<'a> CallGuard<'a> {
+    fn begin(http2: &'a Http2, connection: &'a H2Connection) -> CallGuard<'a> {
+        connection.calls.set(connection.calls.get() + 1);
+        CallGuard { http2, connection }
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        self.line.calls.set(self.line.calls.get() - 1);
-        self.line.used.set(Instant::now());
+        self.connection.calls.set(self.connection.calls.get() - 1);
+        self.connection.last_used.set(Instant::now());
         self.http2.changed.notify_waiters();
     }
 }
 
-/// A connection that is being made.
-struct Dialing<'a>(&'a Http2);
+/// Marks a connection as being opened, until it is dropped.
+struct DialGuard<'a>(&'a Http2);
 
-impl<'a> Dialing<'a> {
-    fn begin(http2: &'a Http2) -> Dialing<'a> {
+impl<'a> DialGuard<'a> {
+    fn begin(http2: &'a Http2) -> DialGuard<'a> {
         http2.dialing.set(true);
-        Dialing(http2)
+        DialGuard(http2)
     }
 }
 
-impl Drop for Dialing<'_> {
+impl Drop for DialGuard<'_> {
     fn drop(&mut self) {
         self.0.dialing.set(false);
         self.0.changed.notify_waiters();

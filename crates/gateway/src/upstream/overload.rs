@@ -1,14 +1,15 @@
-//! Places at the upstreams of a group: who gets one, who waits, who is told to come back later.
+//! Permits for calls to the upstreams of a group: acquires them, queues calls, and sheds calls.
 //!
-//! The decisions are `policy/overload.rs` and what is below it. One [`Room`] per group is shared by
-//! all threads; each thread has a [`Lane`] with the calls that hold a place and the queue of those
-//! that want one. What a thread may hold is its share of the limit by what it holds and wants,
-//! worked out from the other threads' counters every few milliseconds; so a call below the limit
-//! writes nothing that another thread writes, and a thread whose clients ask for more gets more. A
-//! thread may always hold one, so that it is never its neighbours' fault if its queue stands still.
+//! The decisions are `policy/overload.rs` and its folder. All threads share one
+//! [`ConcurrencyLimit`] per group. Each thread has [`GroupPermits`]: the number of its permits and
+//! the queue of waiting calls. A thread may hold a share of the limit, in proportion to its held
+//! permits and waiting calls. It recomputes the share every few milliseconds from the counters of
+//! all threads, so a call below the limit writes no memory that another thread writes. Each thread
+//! may always hold one permit, so that other threads cannot block its queue.
 //!
-//! A place is for a client's call, however many attempts it takes. It is given back while the call
-//! waits for something else than an upstream. Polls of heads and health need none.
+//! A permit covers one call of a client with all its attempts except hedges, which have permits of
+//! their own. A call lends its permit while it does not wait for a response. Polls of heads and
+//! health need no permit.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -32,38 +33,39 @@ use crate::policy::overload::shares::{Flow, Shares};
 use crate::policy::overload::{Class, Shed};
 use crate::upstream::thread::UpstreamContext;
 
-/// How often a thread works out its share of a limit.
+/// Age at which a thread recomputes its share of a limit.
 const SHARE_AGE_MAX: Duration = Duration::from_millis(5);
 
-/// Clients are asked to come back after one second and up to so many more, so that they do not come
-/// at once.
-const RETRY_AFTER_SPREAD: u64 = 3;
+/// `Retry-After` is 1 to this many seconds, at random, so that clients do not return at once.
+const RETRY_AFTER_SECONDS_MAX: u64 = 3;
 
 /// The limit of one group.
 #[derive(Debug)]
-pub(crate) struct Room {
-    /// Locked for each answer while calls wait; never across a wait.
+pub(crate) struct ConcurrencyLimit {
+    /// Locked for each response while calls are queued; never held across an await.
     limiter: Mutex<Limiter>,
-    /// What the limiter last said.
-    limit: AtomicU32,
+    /// Copies of the state of the limiter.
+    calls_max: AtomicU32,
     epoch: AtomicU32,
+    /// True if calls have recently waited.
     limited: AtomicBool,
+    /// True if the upstreams are overloaded.
     saturated: AtomicBool,
-    /// What each thread holds and wants.
+    /// Permits and waiting calls of each thread.
     threads: Vec<Arc<GroupCounters>>,
 }
 
-impl Room {
-    /// The limit of a group; none where calls are not limited.
+impl ConcurrencyLimit {
+    /// Returns the limit of a group; `None` if calls are not limited.
     pub(crate) fn new(
         config: &Config,
         group: &Group,
         threads: Vec<Arc<GroupCounters>>,
-    ) -> Option<Arc<Room>> {
+    ) -> Option<Arc<ConcurrencyLimit>> {
         config.overload.as_ref()?;
         let limiter = Limiter::new(group.in_flight);
-        Some(Arc::new(Room {
-            limit: AtomicU32::new(limiter.limit()),
+        Some(Arc::new(ConcurrencyLimit {
+            calls_max: AtomicU32::new(limiter.limit()),
             epoch: AtomicU32::new(limiter.epoch()),
             limited: AtomicBool::new(false),
             saturated: AtomicBool::new(false),
@@ -72,35 +74,35 @@ impl Room {
         }))
     }
 
-    /// The counters of a group on all threads.
+    /// Returns the counters of a group on all threads.
     pub(crate) fn threads(counters: &[Arc<Counters>], group: usize) -> Vec<Arc<GroupCounters>> {
         counters.iter().map(|thread| Arc::clone(&thread.groups[group])).collect()
     }
 
-    /// Calls that may be under way.
-    pub(crate) fn limit(&self) -> u32 {
-        self.limit.load(Ordering::Relaxed)
+    /// Returns the limit of calls in flight.
+    pub(crate) fn calls_max(&self) -> u32 {
+        self.calls_max.load(Ordering::Relaxed)
     }
 
-    fn learn(&self, event: impl FnOnce(&mut Limiter)) {
+    fn update(&self, event: impl FnOnce(&mut Limiter)) {
         let mut limiter = self.limiter.lock();
         event(&mut limiter);
-        self.limit.store(limiter.limit(), Ordering::Relaxed);
+        self.calls_max.store(limiter.limit(), Ordering::Relaxed);
         self.epoch.store(limiter.epoch(), Ordering::Relaxed);
         self.limited.store(limiter.is_limited(), Ordering::Relaxed);
         self.saturated.store(limiter.is_saturated(), Ordering::Relaxed);
     }
 
-    /// Calls that wait on all threads.
+    /// Returns the number of waiting calls on all threads.
     fn queue(&self) -> u32 {
         let queue: u64 = self.threads.iter().map(|thread| thread.queued.get()).sum();
         u32::try_from(queue).unwrap_or(u32::MAX)
     }
 
-    /// What a thread that holds and wants so many may hold.
+    /// Returns the number of permits that a thread with these held and queued calls may hold.
     fn share(&self, own: &GroupCounters, held: u64, queued: u64) -> u32 {
-        let limit = u64::from(self.limit());
-        // A long queue, which one client may have filled, weighs no more than all places.
+        let limit = u64::from(self.calls_max());
+        // A long queue, which one client may have filled, counts no more than the whole limit.
         let wanted = |held: u64, queued: u64| held + queued.min(limit);
         let others = self.threads.iter().filter(|thread| !std::ptr::eq(&***thread, own));
         let others: u64 =
@@ -115,23 +117,26 @@ impl Room {
     }
 }
 
-/// One thread's side of a [`Room`].
+/// One thread's permits and queue of a [`ConcurrencyLimit`].
 #[derive(Debug)]
-pub(crate) struct Lane {
-    room: Arc<Room>,
+pub(crate) struct GroupPermits {
+    limit: Arc<ConcurrencyLimit>,
     counts: Arc<GroupCounters>,
+    /// Permits that this thread holds.
     in_flight: Cell<u32>,
+    /// Fair shares of clients and classes of methods.
     flows: RefCell<Shares>,
     share: Cell<u32>,
-    /// When the share is to be worked out again, and the limit of which it is.
+    /// When the share expires, and the epoch of the limit that it belongs to.
     share_until: Cell<Duration>,
     share_epoch: Cell<u32>,
     queue: RefCell<Queue<Rc<Waiter>>>,
     queue_timeout: Duration,
+    /// HTTP status of shed calls.
     status: u16,
 }
 
-/// Whose call it is that holds a place.
+/// The class and flow of a call that holds or wants a permit.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     class: Class,
@@ -139,12 +144,12 @@ struct Holder {
 }
 
 impl Holder {
-    fn of(ask: &UpstreamRequest<'_>) -> Holder {
-        Holder { class: ask.class, flow: ask.flow }
+    fn of(request: &UpstreamRequest<'_>) -> Holder {
+        Holder { class: request.class, flow: request.flow }
     }
 }
 
-/// A call that waits for a place.
+/// A call that waits for a permit.
 #[derive(Debug)]
 struct Waiter {
     holder: Holder,
@@ -155,14 +160,14 @@ struct Waiter {
 #[derive(Debug, Clone, Copy)]
 enum State {
     Waiting,
-    /// It holds a place.
-    Placed,
-    /// It was told to come back later, or has taken its place.
+    /// A permit is held for it.
+    Admitted,
+    /// It was shed, or has taken its permit.
     Done,
 }
 
 impl Waiter {
-    fn turn(&self, state: State) {
+    fn resolve(&self, state: State) {
         self.state.set(state);
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -170,21 +175,21 @@ impl Waiter {
     }
 }
 
-impl Lane {
-    /// This thread's side of a group's room; none where calls are not limited.
+impl GroupPermits {
+    /// Returns this thread's permits of a group; `None` if calls are not limited.
     pub(crate) fn new(
         config: &Config,
-        room: Option<&Arc<Room>>,
+        limit: Option<&Arc<ConcurrencyLimit>>,
         counts: &Arc<GroupCounters>,
-    ) -> Option<Rc<Lane>> {
-        let (room, overload) = (room?, config.overload.as_ref()?);
+    ) -> Option<Rc<GroupPermits>> {
+        let (limit, overload) = (limit?, config.overload.as_ref()?);
         let settings = QueueSettings {
             calls_max: overload.queue_max.div_ceil(config.server.threads),
             wait_max: overload.queue_timeout,
             share_kept: overload.share_kept,
         };
-        Some(Rc::new(Lane {
-            room: Arc::clone(room),
+        Some(Rc::new(GroupPermits {
+            limit: Arc::clone(limit),
             counts: Arc::clone(counts),
             in_flight: Cell::new(0),
             flows: RefCell::default(),
@@ -197,9 +202,9 @@ impl Lane {
         }))
     }
 
-    /// Whether this is the side of that room.
-    pub(crate) fn is_of(&self, room: Option<&Arc<Room>>) -> bool {
-        room.is_some_and(|room| Arc::ptr_eq(room, &self.room))
+    /// Returns true if the permits belong to `limit`.
+    pub(crate) fn is_of(&self, limit: Option<&Arc<ConcurrencyLimit>>) -> bool {
+        limit.is_some_and(|limit| Arc::ptr_eq(limit, &self.limit))
     }
 
     fn hold(&self, holder: Holder) {
@@ -214,12 +219,12 @@ impl Lane {
         self.counts.in_flight.subtract_one();
     }
 
-    /// How many more this thread may hold.
-    fn free(&self, now: Duration) -> u32 {
-        let epoch = self.room.epoch.load(Ordering::Relaxed);
+    /// Returns the number of further permits that this thread may hold.
+    fn available(&self, now: Duration) -> u32 {
+        let epoch = self.limit.epoch.load(Ordering::Relaxed);
         if now >= self.share_until.get() || epoch != self.share_epoch.get() {
             let queued = self.queue.borrow().len() as u64 + 1;
-            let share = self.room.share(&self.counts, u64::from(self.in_flight.get()), queued);
+            let share = self.limit.share(&self.counts, u64::from(self.in_flight.get()), queued);
             self.flows.borrow_mut().renew(now, share);
             self.share.set(share);
             self.share_until.set(now + SHARE_AGE_MAX);
@@ -230,12 +235,12 @@ impl Lane {
 
     /// Returns true if a call may go to an upstream without waiting.
     fn admits(&self, now: Duration, holder: Holder) -> bool {
-        let free = self.free(now);
-        if free == 0 || self.is_queueing() {
+        let available = self.available(now);
+        if available == 0 || self.is_queueing() {
             return false;
         }
         let flows = self.flows.borrow();
-        !self.is_crowded() || flows.admits(holder.flow, flows.spare(holder.class, free))
+        !self.is_crowded() || flows.admits(holder.flow, flows.spare(holder.class, available))
     }
 
     fn is_queueing(&self) -> bool {
@@ -243,244 +248,257 @@ impl Lane {
     }
 
     fn is_crowded(&self) -> bool {
-        self.is_queueing() || self.room.limited.load(Ordering::Relaxed)
+        self.is_queueing() || self.limit.limited.load(Ordering::Relaxed)
     }
 
-    /// Gives a place back, and on to who waits.
-    fn leave(&self, now: Duration, holder: Holder) {
+    /// Releases a permit and admits waiting calls.
+    fn release_and_serve(&self, now: Duration, holder: Holder) {
         self.release(holder);
         if self.is_queueing() {
-            self.serve(now);
+            self.admit_waiters(now);
         }
     }
 
-    fn serve(&self, now: Duration) {
+    /// Admits waiting calls while permits are available, and sheds calls that waited too long.
+    fn admit_waiters(&self, now: Duration) {
         loop {
-            let free = self.free(now);
-            if free == 0 {
+            let available = self.available(now);
+            if available == 0 {
                 return;
             }
-            let saturated = self.room.saturated.load(Ordering::Relaxed);
+            let saturated = self.limit.saturated.load(Ordering::Relaxed);
             let late = self.queue.borrow_mut().expired(now, saturated);
             if let Some((waiter, class)) = late {
                 self.shed(&waiter, class, Shed::Late);
                 continue;
             }
-            let taken = self.queue.borrow_mut().take(now, saturated, &self.flows.borrow(), free);
+            let taken =
+                self.queue.borrow_mut().take(now, saturated, &self.flows.borrow(), available);
             let Some((waiter, class, waited)) = taken else { return };
             self.counts.queued.subtract_one();
             self.counts.waited[class].observe(waited);
             self.hold(waiter.holder);
-            waiter.turn(State::Placed);
+            waiter.resolve(State::Admitted);
         }
     }
 
-    /// Tells one that was taken out of the queue.
+    /// Sheds a call that was removed from the queue.
     fn shed(&self, waiter: &Waiter, class: Class, why: Shed) {
         self.counts.queued.subtract_one();
         self.counts.shed[class][why].add(1);
-        waiter.turn(State::Done);
+        waiter.resolve(State::Done);
     }
 }
 
-/// The right to be under way at a group's upstreams; giving it back is dropping it.
-pub(crate) struct Place<'a> {
+/// Permit for a call to a group's upstreams, released when it is dropped.
+pub(crate) struct Permit<'a> {
     cx: &'a UpstreamContext,
-    lane: Option<&'a Lane>,
+    permits: Option<&'a GroupPermits>,
     holder: Holder,
     since: Duration,
 }
 
-impl<'a> Place<'a> {
-    fn new(cx: &'a UpstreamContext, lane: Option<&'a Lane>, holder: Holder) -> Place<'a> {
-        Place { cx, lane, holder, since: cx.now() }
+impl<'a> Permit<'a> {
+    fn new(
+        cx: &'a UpstreamContext,
+        permits: Option<&'a GroupPermits>,
+        holder: Holder,
+    ) -> Permit<'a> {
+        Permit { cx, permits, holder, since: cx.now() }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        if let Some(lane) = self.lane {
+        if let Some(permits) = self.permits {
             let took = self.cx.now().saturating_sub(self.since);
-            lane.flows.borrow_mut().took(self.holder.flow, took);
-            lane.leave(self.cx.now(), self.holder);
+            permits.flows.borrow_mut().took(self.holder.flow, took);
+            permits.release_and_serve(self.cx.now(), self.holder);
         }
     }
 }
 
-/// A place for a call, if there is one at once.
-pub(crate) fn place<'a>(cx: &'a UpstreamContext, ask: &UpstreamRequest<'_>) -> Option<Place<'a>> {
-    let (lane, holder) = (cx.lanes[ask.group].as_deref(), Holder::of(ask));
-    if let Some(lane) = lane {
-        if !lane.admits(cx.now(), holder) {
+/// Returns a permit if one is available without a wait.
+pub(crate) fn try_acquire<'a>(
+    cx: &'a UpstreamContext,
+    request: &UpstreamRequest<'_>,
+) -> Option<Permit<'a>> {
+    let (permits, holder) = (cx.permits[request.group].as_deref(), Holder::of(request));
+    if let Some(permits) = permits {
+        if !permits.admits(cx.now(), holder) {
             return None;
         }
-        lane.hold(holder);
+        permits.hold(holder);
     }
-    Some(Place::new(cx, lane, holder))
+    Some(Permit::new(cx, permits, holder))
 }
 
-/// A place for a call, after a wait.
+/// Waits in the queue for a permit.
 ///
 /// # Errors
-/// Ours, if the call is shed.
-pub(crate) async fn wait<'a>(
+/// [`Kind::Overloaded`], of origin gateway, if the call is shed.
+pub(crate) async fn acquire<'a>(
     cx: &'a UpstreamContext,
-    ask: &UpstreamRequest<'_>,
-) -> Result<Place<'a>, Failure> {
-    let holder = Holder::of(ask);
-    let Some(lane) = cx.lanes[ask.group].as_deref() else {
-        return Ok(Place::new(cx, None, holder));
+    request: &UpstreamRequest<'_>,
+) -> Result<Permit<'a>, Failure> {
+    let holder = Holder::of(request);
+    let Some(permits) = cx.permits[request.group].as_deref() else {
+        return Ok(Permit::new(cx, None, holder));
     };
     let state = Cell::new(State::Waiting);
     let waiter = Rc::new(Waiter { holder, state, waker: RefCell::new(None) });
-    lane.flows.borrow_mut().wait(ask.class, ask.flow);
+    permits.flows.borrow_mut().wait(request.class, request.flow);
     let own = Rc::clone(&waiter);
-    let pushed = lane.queue.borrow_mut().push(cx.now(), ask.class, ask.flow, own);
+    let pushed = permits.queue.borrow_mut().push(cx.now(), request.class, request.flow, own);
     let key = match pushed {
         Pushed::Waits(key) => key,
         Pushed::Instead(key, (other, class)) => {
-            lane.shed(&other, class, Shed::Displaced);
+            permits.shed(&other, class, Shed::Displaced);
             key
         }
         Pushed::Full(_) => {
-            lane.counts.shed[ask.class][Shed::Full].add(1);
-            return Err(overloaded(cx, lane));
+            permits.counts.shed[request.class][Shed::Full].add(1);
+            return Err(overloaded(cx, permits));
         }
     };
-    lane.counts.queued.add(1);
+    permits.counts.queued.add(1);
     let now = cx.now();
-    lane.serve(now);
+    permits.admit_waiters(now);
     if matches!(waiter.state.get(), State::Waiting) {
-        let usual = lane.flows.borrow().usual();
-        lane.room.learn(|limiter| limiter.waits(now, usual));
-        // The limit may be higher now.
-        lane.serve(now);
+        let usual = permits.flows.borrow().usual();
+        permits.limit.update(|limiter| limiter.waits(now, usual));
+        // The limit may have risen.
+        permits.admit_waiters(now);
     }
-    let mut queued = Queued { cx, lane, waiter: &waiter, key };
-    let deadline = ask.deadline.min(cx.recent() + lane.queue_timeout);
-    let turned = poll_fn(|cx| match waiter.state.get() {
+    let mut queued = QueuedCall { cx, permits, waiter: &waiter, key };
+    let deadline = request.deadline.min(cx.recent() + permits.queue_timeout);
+    let resolved = poll_fn(|cx| match waiter.state.get() {
         State::Waiting => {
             *waiter.waker.borrow_mut() = Some(cx.waker().clone());
             Poll::Pending
         }
-        State::Placed | State::Done => Poll::Ready(()),
+        State::Admitted | State::Done => Poll::Ready(()),
     });
-    let late = tokio::time::timeout_at(deadline, turned).await.is_err();
+    let late = tokio::time::timeout_at(deadline, resolved).await.is_err();
     cx.tick();
     if late && matches!(waiter.state.get(), State::Waiting) {
         queued.give_up();
-        lane.counts.shed[ask.class][Shed::Late].add(1);
+        permits.counts.shed[request.class][Shed::Late].add(1);
     }
     match waiter.state.get() {
-        State::Placed => {
+        State::Admitted => {
             waiter.state.set(State::Done);
-            Ok(Place::new(cx, Some(lane), holder))
+            Ok(Permit::new(cx, Some(permits), holder))
         }
-        State::Waiting | State::Done => Err(overloaded(cx, lane)),
+        State::Waiting | State::Done => Err(overloaded(cx, permits)),
     }
 }
 
-/// A call in the queue; one that is dropped, because its client has left, leaves it.
-struct Queued<'a> {
+/// A call in the queue. Dropping it, for a client that has disconnected, removes it from the queue.
+struct QueuedCall<'a> {
     cx: &'a UpstreamContext,
-    lane: &'a Lane,
+    permits: &'a GroupPermits,
     waiter: &'a Waiter,
     key: Key,
 }
 
-impl Queued<'_> {
+impl QueuedCall<'_> {
     fn give_up(&mut self) {
-        let own = self.lane.queue.borrow_mut().remove(self.key);
+        let own = self.permits.queue.borrow_mut().remove(self.key);
         debug_assert!(
             own.is_some_and(|own| std::ptr::eq(&*own, self.waiter)),
             "a waiter is queued"
         );
-        self.lane.counts.queued.subtract_one();
+        self.permits.counts.queued.subtract_one();
         self.waiter.state.set(State::Done);
     }
 }
 
-impl Drop for Queued<'_> {
+impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
         match self.waiter.state.get() {
             State::Waiting => self.give_up(),
-            // It was given a place that it never took.
-            State::Placed => self.lane.leave(self.cx.now(), self.waiter.holder),
+            // A permit is held for a call that never took it.
+            State::Admitted => self.permits.release_and_serve(self.cx.now(), self.waiter.holder),
             State::Done => {}
         }
     }
 }
 
-fn overloaded(cx: &UpstreamContext, lane: &Lane) -> Failure {
-    let retry_after = Duration::from_secs(1 + cx.random() % RETRY_AFTER_SPREAD);
-    let kind = Kind::Overloaded { status: lane.status };
+fn overloaded(cx: &UpstreamContext, permits: &GroupPermits) -> Failure {
+    let retry_after = Duration::from_secs(1 + cx.random() % RETRY_AFTER_SECONDS_MAX);
+    let kind = Kind::Overloaded { status: permits.status };
     Failure { retry_after: Some(retry_after), ..Failure::ours(kind) }
 }
 
-/// A place that others may have, until this is dropped: its call waits for something else.
-pub(crate) struct Lent<'a>(Option<&'a Lane>, Holder);
+/// A permit that other calls may use until this is dropped.
+pub(crate) struct LentPermit<'a>(Option<&'a GroupPermits>, Holder);
 
-impl Drop for Lent<'_> {
+impl Drop for LentPermit<'_> {
     fn drop(&mut self) {
-        if let Some(lane) = self.0 {
-            lane.hold(self.1);
+        if let Some(permits) = self.0 {
+            permits.hold(self.1);
         }
     }
 }
 
-/// Lends the place of a call of this group. It is had back whether there is room then or not: a
-/// call that was begun is brought to its end.
-pub(crate) fn lend<'a>(cx: &'a UpstreamContext, ask: &UpstreamRequest<'_>) -> Lent<'a> {
-    let (lane, holder) = (cx.lanes[ask.group].as_deref(), Holder::of(ask));
-    if let Some(lane) = lane {
-        lane.leave(cx.now(), holder);
+/// Lends the permit of a call. The call takes it back even if that exceeds the limit, because a
+/// started call must end.
+pub(crate) fn lend<'a>(cx: &'a UpstreamContext, request: &UpstreamRequest<'_>) -> LentPermit<'a> {
+    let (permits, holder) = (cx.permits[request.group].as_deref(), Holder::of(request));
+    if let Some(permits) = permits {
+        permits.release_and_serve(cx.now(), holder);
     }
-    Lent(lane, holder)
+    LentPermit(permits, holder)
 }
 
-/// A second attempt beside the first, which needs a place like any other.
-pub(crate) fn beside<'a>(cx: &'a UpstreamContext, ask: &UpstreamRequest<'_>) -> Place<'a> {
-    let (lane, holder) = (cx.lanes[ask.group].as_deref(), Holder::of(ask));
-    if let Some(lane) = lane {
-        lane.hold(holder);
+/// Returns a permit for a hedge, even if that exceeds the limit.
+pub(crate) fn acquire_for_hedge<'a>(
+    cx: &'a UpstreamContext,
+    request: &UpstreamRequest<'_>,
+) -> Permit<'a> {
+    let (permits, holder) = (cx.permits[request.group].as_deref(), Holder::of(request));
+    if let Some(permits) = permits {
+        permits.hold(holder);
     }
-    Place::new(cx, lane, holder)
+    Permit::new(cx, permits, holder)
 }
 
-/// Returns true if the upstreams of this group are overloaded: no call is to be sent twice then.
-pub(crate) fn is_saturated(cx: &UpstreamContext, ask: &UpstreamRequest<'_>) -> bool {
-    let lane = cx.lanes[ask.group].as_deref();
-    lane.is_some_and(|lane| lane.room.saturated.load(Ordering::Relaxed))
+/// Returns true if the upstreams of this group are overloaded, so that no call may be sent twice.
+pub(crate) fn is_saturated(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
+    let permits = cx.permits[request.group].as_deref();
+    permits.is_some_and(|permits| permits.limit.saturated.load(Ordering::Relaxed))
 }
 
-/// Returns true if calls wait for places in this group, or have recently.
-pub(crate) fn is_crowded(cx: &UpstreamContext, ask: &UpstreamRequest<'_>) -> bool {
-    cx.lanes[ask.group].as_deref().is_some_and(Lane::is_crowded)
+/// Returns true if calls wait for permits of this group, or have waited recently.
+pub(crate) fn is_crowded(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
+    cx.permits[request.group].as_deref().is_some_and(GroupPermits::is_crowded)
 }
 
-/// The same of any group.
+/// Returns true if [`is_crowded`] holds for any group.
 pub(crate) fn is_any_crowded(cx: &UpstreamContext) -> bool {
-    cx.lanes.iter().flatten().any(|lane| lane.is_crowded())
+    cx.permits.iter().flatten().any(|permits| permits.is_crowded())
 }
 
-/// What is known of an attempt when it begins: which limit it belongs to.
-pub(crate) fn epoch(cx: &UpstreamContext, ask: &UpstreamRequest<'_>) -> u32 {
-    let lane = cx.lanes[ask.group].as_deref();
-    lane.map_or(0, |lane| lane.room.epoch.load(Ordering::Relaxed))
+/// Returns the epoch of the limit, which an attempt remembers from its start.
+pub(crate) fn epoch(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> u32 {
+    let permits = cx.permits[request.group].as_deref();
+    permits.map_or(0, |permits| permits.limit.epoch.load(Ordering::Relaxed))
 }
 
-/// An upstream has answered a call that was sent in this epoch, after so long.
-pub(crate) fn answered(
+/// Reports the duration of a response to a call that was sent in this epoch.
+pub(crate) fn record_response(
     cx: &UpstreamContext,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     epoch: u32,
     took: Duration,
 ) {
-    let Some(lane) = cx.lanes[ask.group].as_deref().filter(|lane| lane.is_crowded()) else {
+    let Some(permits) = cx.permits[request.group].as_deref().filter(|permits| permits.is_crowded())
+    else {
         return;
     };
     let now = cx.now();
-    let queue = if lane.is_queueing() { lane.room.queue() } else { 0 };
-    let answer = Answer { epoch, flow: ask.flow, took, queue };
-    lane.room.learn(|limiter| limiter.answered(now, answer));
+    let queue = if permits.is_queueing() { permits.limit.queue() } else { 0 };
+    let sample = Answer { epoch, flow: request.flow, took, queue };
+    permits.limit.update(|limiter| limiter.answered(now, sample));
 }

@@ -1,7 +1,7 @@
-//! The idle connections of one thread to one upstream, and the bound on how many are open.
+//! The idle HTTP/1.1 connections of one thread to one upstream, and the limit of open ones.
 //!
-//! Two connections are interchangeable when they lead to the same upstream from the same thread.
-//! The last one used is used first, so that a falling load lets the others grow old and close.
+//! The connection that was used last is reused first, so that the others expire when the load
+//! falls.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,22 +10,22 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::upstream::http1::{Connection, KnownHeads, known_heads};
+use crate::upstream::http1::{Connection, ParsedHeads, new_parsed_heads};
 
 /// Connections of one thread to one upstream.
 #[derive(Debug)]
 pub(crate) struct Pool {
     idle: RefCell<Vec<Connection>>,
     idle_max: Duration,
-    /// One permit for each connection that may carry a call at the same time. An idle connection
-    /// holds none, and is always taken before a new one is made, so that this bounds the open ones.
+    /// One permit for each connection with a call. An idle connection holds no permit, but it is
+    /// always reused before a new one is opened, so the permits limit the open connections.
     free: Semaphore,
-    heads: Rc<KnownHeads>,
-    /// Whether connections end with the call that they carry.
+    heads: Rc<ParsedHeads>,
+    /// True if connections close after their call.
     closed: Cell<bool>,
 }
 
-/// The right to use one connection; giving it back is dropping it.
+/// Permit for one connection, released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pool: Rc<Pool>,
@@ -44,17 +44,17 @@ impl Pool {
             idle: RefCell::default(),
             idle_max,
             free,
-            heads: known_heads(),
+            heads: new_parsed_heads(),
             closed: Cell::new(false),
         })
     }
 
-    /// What the heads of this upstream's answers have said to this thread.
-    pub(crate) fn heads(&self) -> Rc<KnownHeads> {
+    /// Returns the cache of parsed heads of this upstream.
+    pub(crate) fn heads(&self) -> Rc<ParsedHeads> {
         Rc::clone(&self.heads)
     }
 
-    /// Takes the right to a connection, waiting for one until `deadline`; `None` when none came.
+    /// Acquires a permit, waiting until `deadline`. Returns `None` if the deadline passes.
     pub(crate) async fn lease(self: &Rc<Pool>, deadline: Instant) -> Option<Lease> {
         let permit = match self.free.try_acquire() {
             Ok(permit) => permit,
@@ -67,12 +67,12 @@ impl Pool {
         Some(Lease { pool: Rc::clone(self) })
     }
 
-    /// An idle connection that is still good, if there is one.
+    /// Takes an idle connection that is still usable.
     pub(crate) fn reuse(&self, now: Instant) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut connection) = idle.pop() {
             if now.duration_since(connection.idle_since) > self.idle_max {
-                // Those below it are older still.
+                // The connections below it are even older.
                 idle.clear();
                 return None;
             }
@@ -92,27 +92,27 @@ impl Pool {
         self.idle.borrow_mut().push(connection);
     }
 
-    /// Whether connections end with their call.
+    /// Returns true if connections close after their call.
     #[cfg(test)]
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()
     }
 
-    /// Closes all idle connections, and those in use after their call: the upstream is not
-    /// configured any more, or otherwise.
+    /// Closes idle connections now and those in use after their call, because a reload has removed
+    /// or changed the upstream.
     pub(crate) fn close(&self) {
         self.closed.set(true);
         self.clear();
     }
 
-    /// Closes what has been idle for too long.
+    /// Closes connections that have been idle for too long.
     pub(crate) fn sweep(&self, now: Instant) {
         self.idle
             .borrow_mut()
             .retain(|connection| now.duration_since(connection.idle_since) <= self.idle_max);
     }
 
-    /// Closes all idle connections: the upstream has just dropped one, so the others are suspect.
+    /// Closes all idle connections, because the upstream has just dropped one.
     pub(crate) fn clear(&self) {
         self.idle.borrow_mut().clear();
     }

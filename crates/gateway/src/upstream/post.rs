@@ -1,8 +1,7 @@
-//! One HTTP request to an upstream and its answer: over HTTP/2 where the upstream takes it and that
-//! is asked for, over a connection of HTTP/1.1 otherwise.
+//! One HTTP request to an upstream and its response, over HTTP/2 if that is on and the upstream
+//! supports it, else over HTTP/1.1.
 //!
-//! It knows HTTP and bytes. What is sent, one call or several, and what the answer means is for
-//! `send.rs` and `gather.rs`.
+//! It knows HTTP and bytes. `send.rs` and `batcher.rs` write the body and interpret the response.
 
 use tokio::time::Instant;
 use wire::quantity::write_decimal;
@@ -10,37 +9,38 @@ use wire::quantity::write_decimal;
 use crate::call::failure::{Failure, Kind, Sent};
 use crate::io::memory::Hold;
 use crate::policy::memory::Purpose;
-use crate::upstream::dial::Way;
-use crate::upstream::http1::{Connection, ExchangeFault, ExchangeFaultKind, HttpAnswer};
+use crate::upstream::dial::AddressKind;
+use crate::upstream::http1::{Connection, ExchangeFault, ExchangeFaultKind, HttpResponse};
 use crate::upstream::thread::UpstreamContext;
 
-/// What is sent.
+/// The body of a request.
 pub(crate) trait Body {
-    /// Its length.
+    /// Returns its length in bytes.
     fn bytes(&self) -> usize;
-    /// Appends it.
+    /// Appends it to `out`.
     fn write(&self, out: &mut Vec<u8>);
 }
 
-/// An exchange that came to nothing.
+/// An exchange without a response.
 #[derive(Debug, Clone)]
-pub(crate) struct Broken {
+pub(crate) struct PostError {
     pub(crate) failure: Failure,
-    /// Whether it failed on a connection that had carried calls before and then closed silently.
+    /// True if it failed because a connection that had carried calls before was closed without a
+    /// response.
     pub(crate) stale_connection: bool,
 }
 
-impl Broken {
-    pub(crate) fn new(upstream: usize, kind: Kind, sent: Sent) -> Broken {
-        Broken { failure: Failure::of_upstream(upstream, kind, sent), stale_connection: false }
+impl PostError {
+    pub(crate) fn new(upstream: usize, kind: Kind, sent: Sent) -> PostError {
+        PostError { failure: Failure::of_upstream(upstream, kind, sent), stale_connection: false }
     }
 }
 
-/// Sends a body to an upstream and reads the answer, by `deadline`; over a new connection if it is
-/// to be `fresh`. Of the answer's body at most so many bytes are taken.
+/// Sends a body to an upstream and reads the response by `deadline`. Opens a new connection if
+/// `fresh` is true. A body of more than `response_bytes_max` bytes is an error.
 ///
 /// # Errors
-/// What broke.
+/// A [`PostError`] if no complete response was read.
 pub(crate) async fn post(
     cx: &UpstreamContext,
     upstream: usize,
@@ -48,9 +48,9 @@ pub(crate) async fn post(
     deadline: Instant,
     fresh: bool,
     response_bytes_max: usize,
-) -> Result<HttpAnswer, Broken> {
+) -> Result<HttpResponse, PostError> {
     if let Some(http2) = &cx.upstreams[upstream].http2 {
-        // Apart, so that calls over HTTP/1.1 need no room for it.
+        // Boxed, so that the future of a call over HTTP/1.1 stays small.
         let posted = Box::pin(http2.post(cx, upstream, body, deadline, response_bytes_max)).await;
         if let Some(posted) = posted {
             return posted;
@@ -58,15 +58,15 @@ pub(crate) async fn post(
     }
     let state = &cx.topology.upstreams[upstream];
     let pool = &cx.upstreams[upstream].pool;
-    let refused = || Broken::new(upstream, Kind::Connect, Sent::No);
+    let refused = || PostError::new(upstream, Kind::Connect, Sent::No);
     let _lease = pool.lease(deadline).await.ok_or_else(refused)?;
     let reused = if fresh { None } else { pool.reuse(cx.recent()) };
     let mut connection = match reused {
         Some(connection) => connection,
         None => {
             cx.counters.upstreams[upstream].connections_opened.add(1);
-            // Apart, because most calls find a connection and need no room for making one.
-            let dial = state.dial.connect(&state.config, Way::Http);
+            // Boxed, because most calls reuse a connection and their future should stay small.
+            let dial = state.dial.connect(&state.config, AddressKind::Http);
             match Box::pin(tokio::time::timeout_at(deadline, dial)).await {
                 Ok(Ok(stream)) => Connection::new(stream, pool.heads()),
                 Ok(Err(error)) => {
@@ -87,17 +87,17 @@ pub(crate) async fn post(
     let exchanged = connection.exchange(&request, deadline, response_bytes_max, &mut hold).await;
     cx.buffers.give(request);
     match exchanged {
-        Ok(answer) => {
-            if answer.reusable && state.config.keep_alive {
+        Ok(response) => {
+            if response.reusable && state.config.keep_alive {
                 pool.keep(connection, cx.recent());
             }
-            Ok(answer)
+            Ok(response)
         }
-        Err(fault) => Err(broken(upstream, fault, was_used)),
+        Err(fault) => Err(post_error(upstream, fault, was_used)),
     }
 }
 
-fn broken(upstream: usize, fault: ExchangeFault, was_used: bool) -> Broken {
+fn post_error(upstream: usize, fault: ExchangeFault, was_used: bool) -> PostError {
     let kind = match fault.kind {
         ExchangeFaultKind::Late => Kind::Deadline,
         ExchangeFaultKind::Closed | ExchangeFaultKind::Io(_) => Kind::Closed,
@@ -105,7 +105,7 @@ fn broken(upstream: usize, fault: ExchangeFault, was_used: bool) -> Broken {
         ExchangeFaultKind::TooLarge => Kind::TooLarge,
         ExchangeFaultKind::Memory => Kind::Memory,
     };
-    let sent = if fault.answered { Sent::Yes } else { Sent::Maybe };
-    let stale_connection = was_used && !fault.answered && kind == Kind::Closed;
-    Broken { failure: Failure::of_upstream(upstream, kind, sent), stale_connection }
+    let sent = if fault.response_started { Sent::Yes } else { Sent::Maybe };
+    let stale_connection = was_used && !fault.response_started && kind == Kind::Closed;
+    PostError { failure: Failure::of_upstream(upstream, kind, sent), stale_connection }
 }

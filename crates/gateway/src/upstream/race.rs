@@ -1,9 +1,9 @@
-//! Attempts of one call at several upstreams at a time: the first answer wins.
+//! Attempts of one call at several upstreams at a time. The first response wins.
 //!
-//! A further attempt begins when the call is slow and the budget of hedges allows it
-//! (`policy/hedge.rs`), or when every attempt so far waits at an upstream that has stalled
-//! (`policy/stall.rs`): then at once and outside all budgets, for the upstream that stalled does no
-//! work for it. The earlier attempts go on, in case the upstream answers after all.
+//! A hedge starts when the call is slow and the hedge budget allows it (`policy/hedge.rs`). If
+//! every attempt waits at a stalled upstream (`policy/stall.rs`), another attempt starts at once
+//! and outside all budgets, because a stalled upstream does no work for it. Earlier attempts
+//! continue, in case their upstream still responds.
 
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -16,180 +16,182 @@ use wire::method::Repeat;
 
 use crate::call::request::UpstreamRequest;
 use crate::policy::hedge;
-use crate::upstream::fetch::{Course, better, choose, repeat, weight};
+use crate::upstream::choose::choose;
+use crate::upstream::fetch::{Attempts, better, repeat, weight};
 use crate::upstream::overload;
-use crate::upstream::overload::{Lent, Place};
+use crate::upstream::overload::{LentPermit, Permit};
 use crate::upstream::send::{Attempt, attempt};
 use crate::upstream::thread::UpstreamContext;
 
-/// Attempts of one race, so that a call that stalls wherever it is sent cannot stall a whole group.
+/// Upper limit of attempts in one race. A call that stalls every upstream must not stall the whole
+/// group.
 const ATTEMPTS_MAX: usize = 4;
 
-/// Shortest time between two looks at a call that waits.
-const LOOK_MIN: Duration = Duration::from_millis(5);
+/// Shortest interval between two checks of a waiting call.
+const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// Longest time between two looks.
-const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Longest interval between two checks.
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// A look that comes so late finds that this thread, and not an upstream, has stood still.
-const LATE: Duration = Duration::from_millis(50);
+/// Delay of a check from which this thread, and not an upstream, has stalled.
+const THREAD_STALL_MIN: Duration = Duration::from_millis(50);
 
-/// One attempt under way.
+/// One attempt in flight.
 struct Racer<'a> {
     upstream: usize,
     began: Duration,
     hedge: bool,
     future: Pin<Box<dyn Future<Output = Attempt> + 'a>>,
-    _place: Option<Place<'a>>,
+    _permit: Option<Permit<'a>>,
 }
 
-/// Runs an attempt, and further ones beside it once it has taken `delay`. Returns the attempt that
-/// counts and the latency to observe ([`hedge::latency`]).
+/// Runs an attempt, and further ones once it has taken `delay`. Returns the winning attempt and the
+/// latency to record ([`hedge::latency`]).
 pub(super) async fn race(
     cx: &Rc<UpstreamContext>,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     upstream: usize,
     deadline: Instant,
     fresh: bool,
     delay: Duration,
-    course: &mut Course,
+    attempts: &mut Attempts,
 ) -> (Attempt, Duration) {
     let began = cx.now();
-    let mut first = pin!(attempt(cx, upstream, ask, deadline, fresh));
-    let look = cx.recent() + delay;
+    let mut first = pin!(attempt(cx, upstream, request, deadline, fresh));
+    let check_at = cx.recent() + delay;
     tokio::select! {
         biased;
         done = &mut first => return (done, cx.now().saturating_sub(began)),
-        () = tokio::time::sleep_until(look) => {}
+        () = tokio::time::sleep_until(check_at) => {}
     }
     let future: Pin<Box<dyn Future<Output = Attempt> + '_>> = Box::pin(first);
-    let racer = Racer { upstream, began, hedge: false, future, _place: None };
+    let racer = Racer { upstream, began, hedge: false, future, _permit: None };
     let race = Race {
         cx,
-        ask,
+        request,
         delay,
-        patience: cx.hedges[ask.group].borrow_mut().patience(weight(ask)),
+        patience: cx.hedges[request.group].borrow_mut().patience(weight(request)),
         racers: SmallVec::from_iter([racer]),
         started: 1,
-        wait: delay,
+        hedge_wait: delay,
         hedge_at: cx.now(),
         lent: None,
     };
-    race.run(course, look).await
+    race.run(attempts, check_at).await
 }
 
 struct Race<'a, 'b> {
     cx: &'a Rc<UpstreamContext>,
-    ask: &'a UpstreamRequest<'b>,
+    request: &'a UpstreamRequest<'b>,
     delay: Duration,
-    /// How long the call waits at an upstream that answers nothing.
+    /// Time without any response after which an upstream is suspected.
     patience: Duration,
     racers: SmallVec<[Racer<'a>; 2]>,
     started: usize,
-    /// Time to the next hedge, which doubles where the budget is empty, and when it is due.
-    wait: Duration,
+    /// Time to the next hedge; doubles while the budget is empty.
+    hedge_wait: Duration,
     hedge_at: Duration,
-    /// Its place at the upstreams, while all its attempts wait at upstreams that have stalled.
-    lent: Option<Lent<'a>>,
+    /// The lent permit of the call, while all its attempts wait at stalled upstreams.
+    lent: Option<LentPermit<'a>>,
 }
 
 impl Race<'_, '_> {
-    async fn run(mut self, course: &mut Course, mut look: Instant) -> (Attempt, Duration) {
+    async fn run(mut self, attempts: &mut Attempts, mut check_at: Instant) -> (Attempt, Duration) {
         let began = self.cx.now().saturating_sub(self.delay);
         let topology = &self.cx.topology;
         loop {
             let mut lost = pin!(topology.registry.lost_upstream.notified());
             lost.as_mut().enable();
-            let late = self.cx.tick().saturating_duration_since(look) > LATE;
-            if late {
-                // Answers may be there that no task has read yet.
-                look = self.cx.recent() + LOOK_MIN;
+            let stalled = self.cx.tick().saturating_duration_since(check_at) > THREAD_STALL_MIN;
+            if stalled {
+                // Responses may have arrived that no task has read yet.
+                check_at = self.cx.recent() + CHECK_INTERVAL_MIN;
             } else {
-                self.look_around(course);
-                look = self.cx.recent() + self.next_look();
+                self.start_due_attempts(attempts);
+                check_at = self.cx.recent() + self.next_check();
             }
             tokio::select! {
                 biased;
                 (racer, done) = next_done(&mut self.racers) => {
                     if done.verdict.is_answer() || self.racers.is_empty() {
                         self.cx.counters.hedges_won.add(u64::from(racer.hedge));
-                        course.cancelled = self.racers.iter().map(|racer| racer.upstream).collect();
+                        attempts.cancelled = self.racers.iter().map(|racer| racer.upstream).collect();
                         let now = self.cx.now();
                         let (total, own) = (now.saturating_sub(began), now.saturating_sub(racer.began));
                         return (done, hedge::latency(total, own, self.delay));
                     }
-                    // The others are still on their way.
-                    course.note(self.cx, self.ask, &done);
-                    course.beside = Some(better(course.beside.take(), done));
-                    look = Instant::now();
+                    // Other attempts are still in flight.
+                    attempts.record(self.cx, self.request, &done);
+                    attempts.best_failed = Some(better(attempts.best_failed.take(), done));
+                    check_at = Instant::now();
                 }
-                () = tokio::time::sleep_until(look) => {}
-                () = lost => look = Instant::now(),
+                () = tokio::time::sleep_until(check_at) => {}
+                () = lost => check_at = Instant::now(),
             }
         }
     }
 
-    /// Suspects upstreams that answer nothing, and begins another attempt where one is due.
-    fn look_around(&mut self, course: &mut Course) {
+    /// Marks silent upstreams as suspected and starts an attempt if one is due.
+    fn start_due_attempts(&mut self, attempts: &mut Attempts) {
         let (cx, topology, now) = (self.cx, &self.cx.topology, self.cx.now());
-        let mut stuck = true;
+        let mut all_lost = true;
         for racer in &self.racers {
             let silence = cx.upstreams[racer.upstream].silence.get();
             if silence.suspect_at(racer.began, self.patience) <= now {
                 let random = cx.random();
                 topology.health(racer.upstream, |health, now| health.suspect(now, random));
             }
-            stuck &= topology.is_lost(racer.upstream);
+            all_lost &= topology.is_lost(racer.upstream);
         }
-        let repeatable = repeat(self.ask) != Repeat::Never;
-        if repeatable && self.started < ATTEMPTS_MAX && (stuck || now >= self.hedge_at) {
-            self.begin(course, stuck);
+        let repeatable = repeat(self.request) != Repeat::Never;
+        if repeatable && self.started < ATTEMPTS_MAX && (all_lost || now >= self.hedge_at) {
+            self.start_attempt(attempts, all_lost);
         }
-        let waits = stuck && self.racers.iter().all(|racer| topology.is_lost(racer.upstream));
-        if !waits {
+        let all_wait = all_lost && self.racers.iter().all(|racer| topology.is_lost(racer.upstream));
+        if !all_wait {
             self.lent = None;
         } else if self.lent.is_none() {
-            self.lent = Some(overload::lend(cx, self.ask));
+            self.lent = Some(overload::lend(cx, self.request));
         }
     }
 
-    /// Begins another attempt: one that is moved at once, a hedge if there is a budget for it.
-    fn begin(&mut self, course: &mut Course, stuck: bool) {
-        let (cx, ask, now) = (self.cx, self.ask, self.cx.now());
-        let hedging = cx.topology.config.groups[ask.group].hedge.is_some();
-        if !stuck && (!hedging || overload::is_saturated(cx, ask)) {
-            self.wait = (self.wait * 2).max(LOOK_MIN);
-            self.hedge_at = now + self.wait;
+    /// Starts another attempt. A hedge needs a budget; an attempt after `all_lost` does not.
+    fn start_attempt(&mut self, attempts: &mut Attempts, all_lost: bool) {
+        let (cx, request, now) = (self.cx, self.request, self.cx.now());
+        let hedging = cx.topology.config.groups[request.group].hedge.is_some();
+        if !all_lost && (!hedging || overload::is_saturated(cx, request)) {
+            self.hedge_wait = (self.hedge_wait * 2).max(CHECK_INTERVAL_MIN);
+            self.hedge_at = now + self.hedge_wait;
             return;
         }
-        let Ok(upstream) = choose(cx, ask, &course.tried) else {
-            self.hedge_at = now + LOOK_MAX;
+        let Ok(upstream) = choose(cx, request, &attempts.tried) else {
+            self.hedge_at = now + CHECK_INTERVAL_MAX;
             return;
         };
-        if !stuck && !cx.hedges[ask.group].borrow_mut().take() {
-            self.wait = (self.wait * 2).max(LOOK_MIN);
-            self.hedge_at = now + self.wait;
+        if !all_lost && !cx.hedges[request.group].borrow_mut().take() {
+            self.hedge_wait = (self.hedge_wait * 2).max(CHECK_INTERVAL_MIN);
+            self.hedge_at = now + self.hedge_wait;
             return;
         }
-        let place = if stuck {
+        let permit = if all_lost {
             cx.counters.retries.add(1);
             None
         } else {
             cx.counters.hedges.add(1);
-            Some(overload::beside(cx, ask))
+            Some(overload::acquire_for_hedge(cx, request))
         };
-        course.tried.push(upstream);
-        let time = cx.topology.config.groups[ask.group].attempt_deadline;
-        let deadline = ask.deadline.min(cx.recent() + time);
-        let future = Box::pin(attempt(cx, upstream, ask, deadline, false));
-        self.racers.push(Racer { upstream, began: now, hedge: !stuck, future, _place: place });
+        attempts.tried.push(upstream);
+        let time = cx.topology.config.groups[request.group].attempt_deadline;
+        let deadline = request.deadline.min(cx.recent() + time);
+        let future = Box::pin(attempt(cx, upstream, request, deadline, false));
+        self.racers.push(Racer { upstream, began: now, hedge: !all_lost, future, _permit: permit });
         self.started += 1;
-        self.wait = self.delay;
+        self.hedge_wait = self.delay;
         self.hedge_at = now + self.delay;
     }
 
-    /// Time until something may be due.
-    fn next_look(&self) -> Duration {
+    /// Returns the time until the next check.
+    fn next_check(&self) -> Duration {
         let (cx, now) = (self.cx, self.cx.now());
         let suspects = self.racers.iter().filter(|racer| !cx.topology.is_lost(racer.upstream));
         let suspects = suspects.map(|racer| {
@@ -197,11 +199,11 @@ impl Race<'_, '_> {
             silence.suspect_at(racer.began, self.patience)
         });
         let next = suspects.chain([self.hedge_at]).min().unwrap_or(self.hedge_at);
-        next.saturating_sub(now).clamp(LOOK_MIN, LOOK_MAX)
+        next.saturating_sub(now).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX)
     }
 }
 
-/// The next attempt that ends.
+/// Waits for the next attempt to end.
 async fn next_done<'a>(racers: &mut SmallVec<[Racer<'a>; 2]>) -> (Racer<'a>, Attempt) {
     std::future::poll_fn(|cx| {
         for at in 0..racers.len() {

@@ -1,5 +1,5 @@
-//! What all configurations of one process share about upstreams: the clock, the numbers of chains
-//! and upstreams, and the topologies that are still in use.
+//! State of upstreams that all configurations of one process share: the clock, the numbers of
+//! chains and upstreams, and the topologies in use.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,15 +12,15 @@ use tokio::time::Instant;
 use crate::io::memory::Budget;
 use crate::upstream::topology::Topology;
 
-/// What outlives every reload.
+/// State that outlives every reload.
 pub(crate) struct Registry {
     /// The start of the clock that all policies use.
     started: Instant,
-    /// Locked briefly, and never by a call.
+    /// Locked briefly, and never on the path of a call.
     in_use: Mutex<Vec<Weak<Topology>>>,
     chains: AtomicU64,
     upstreams: AtomicU64,
-    /// Notified when any upstream is suspected or ejected; calls that have waited long listen.
+    /// Notified when any upstream is suspected or ejected. Slow calls wait for it.
     pub(crate) lost_upstream: Notify,
     /// Bytes of all bodies, responses and queues.
     pub(crate) memory: Arc<Budget>,
@@ -38,17 +38,17 @@ impl Registry {
         })
     }
 
-    /// The start of the clock.
+    /// Returns the start of the clock.
     pub(crate) fn started(&self) -> Instant {
         self.started
     }
 
-    /// Time since the start.
+    /// Returns the time since the start.
     pub(crate) fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Time from the start to this instant.
+    /// Returns the time from the start to `instant`.
     pub(crate) fn since_start(&self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.started)
     }
@@ -60,17 +60,18 @@ impl Registry {
         in_use.push(Arc::downgrade(topology));
     }
 
-    /// The topologies in use: the newest, and those of calls in flight that began before a reload.
+    /// Returns the topologies in use: the newest, and those of calls in flight from before a
+    /// reload.
     pub(super) fn in_use(&self) -> Vec<Arc<Topology>> {
         self.in_use.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// A number that no upstream had before; no upstream has zero.
+    /// Returns a new unique number of an upstream, which is never 0.
     pub(super) fn next_upstream(&self) -> u64 {
         self.upstreams.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A number that no chain had before, for a chain that takes the name of another chain.
+    /// Returns a new unique number, for a chain that takes the name of another chain.
     pub(super) fn next_chain(&self) -> u64 {
         self.chains.fetch_add(1, Ordering::Relaxed) + 1
     }

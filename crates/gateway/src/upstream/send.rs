@@ -1,8 +1,7 @@
 //! One attempt of one call at one upstream.
 //!
-//! It leases a connection, sends the call under a private id, reads the whole answer, checks that
-//! it is one, and says what it means (`policy/classify.rs`). Whether another attempt follows is
-//! `fetch.rs`.
+//! An attempt leases a connection, sends the call under a private id, reads the response, validates
+//! it and classifies it (`policy/classify.rs`). `fetch.rs` decides about further attempts.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,65 +18,67 @@ use crate::call::response::{Judgement, Payload};
 use crate::metrics::label::AttemptOutcome;
 use crate::policy::classify::{Blame, Fault, Heard, Verdict, classify};
 use crate::policy::complete::Opinion;
-use crate::upstream::http1::HttpAnswer;
-use crate::upstream::multiplex::{Multiplex, NoTrunk};
+use crate::upstream::http1::HttpResponse;
+use crate::upstream::multiplexed_connection::{CallFailure, MultiplexedConnection};
+use crate::upstream::multiplexed_pool::{MultiplexedPool, NoConnection};
 use crate::upstream::overload;
-use crate::upstream::post::{Body, Broken, post};
+use crate::upstream::post::{Body, PostError, post};
 use crate::upstream::thread::UpstreamContext;
-use crate::upstream::trunk::{Lost, Trunk};
 
-/// Nesting allowed in answers: traces of deep call stacks go to 1024 calls, each a few levels, but
-/// the wire crate bounds it to its own ceiling.
+/// Nesting allowed in responses. Traces of deep call stacks have 1024 calls of a few levels each;
+/// the wire crate allows no more than this ceiling.
 pub(crate) const DEPTH_MAX: usize = wire::json::DEPTH_CEILING;
 
-/// A failed attempt feels as long as this many of the upstream's usual ones.
-const FAILED_FEELS_TIMES: u32 = 4;
+/// A failed attempt counts as the usual latency of the upstream times this factor.
+const FAILED_LATENCY_FACTOR: u32 = 4;
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) upstream: usize,
     pub(crate) verdict: Verdict,
-    /// What the upstream said, where it said anything that a client can be given.
+    /// The result or error of the upstream; `None` if there is none to send to a client.
     pub(crate) payload: Option<Payload>,
-    /// What to tell the client if nobody does better and there is no payload.
+    /// The error for the client if no attempt has a payload.
     pub(crate) failure: Failure,
-    /// Whether it failed on a connection that had carried calls before and then closed silently.
+    /// True if it failed because a connection that had carried calls before was closed without a
+    /// response.
     pub(crate) stale_connection: bool,
-    /// What speaks against the response, if anything does.
+    /// Why the response may be incomplete; `None` if nothing indicates it.
     pub(crate) opinion: Option<Opinion>,
-    /// Whether the response may be cached, once that is judged.
+    /// The decision whether the response may be cached; set later by `fetch.rs`.
     pub(crate) judgement: Option<Judgement>,
 }
 
 impl Attempt {
-    /// An attempt that came to no payload.
+    /// Returns an attempt without a payload.
     fn failed(upstream: usize, verdict: Verdict, failure: Failure) -> Attempt {
         let (payload, stale_connection, opinion, judgement) = (None, false, None, None);
         Attempt { upstream, verdict, payload, failure, stale_connection, opinion, judgement }
     }
 }
 
-/// Runs one attempt to its end, at the latest at `deadline`. Dropping it closes its connection.
+/// Runs one attempt, at the latest until `deadline`. Dropping the future closes its HTTP/1.1
+/// connection.
 pub(crate) async fn attempt(
     cx: &Rc<UpstreamContext>,
     upstream: usize,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     deadline: Instant,
     fresh: bool,
 ) -> Attempt {
-    cx.entered(upstream);
-    let epoch = overload::epoch(cx, ask);
+    cx.attempt_started(upstream);
+    let epoch = overload::epoch(cx, request);
     let began = cx.now();
-    let mut leaving = Leaving { cx, upstream, began, felt: None };
-    let exchanged = exchange(cx, upstream, ask, deadline, fresh).await;
+    let mut guard = AttemptGuard { cx, upstream, began, observed: None };
+    let exchanged = exchange(cx, upstream, request, deadline, fresh).await;
     cx.tick();
     let attempt = match exchanged {
-        Ok((id, answer)) => {
-            cx.upstreams[upstream].answered(cx.now());
-            read(upstream, ask, &id, answer)
+        Ok((id, response)) => {
+            cx.upstreams[upstream].record_response(cx.now());
+            classify_response(upstream, request, &id, response)
         }
-        Err(broken) => failed(upstream, broken),
+        Err(error) => failed_attempt(upstream, error),
     };
     let outcome = match attempt.verdict {
         Verdict::UpstreamFault(_) => AttemptOutcome::Failed,
@@ -87,159 +88,162 @@ pub(crate) async fn attempt(
     let took = cx.now().saturating_sub(began);
     cx.counters.upstreams[upstream].attempted(outcome, took);
     if attempt.verdict.is_answer() {
-        overload::answered(cx, ask, epoch, took);
+        overload::record_response(cx, request, epoch, took);
     }
-    leaving.felt = Some(match attempt.verdict {
-        // An upstream that fails fast must not look quick, nor be shut out for longer than its
-        // health says: as if it had become several times slower.
+    guard.observed = Some(match attempt.verdict {
+        // An upstream that fails fast must not look fast, nor lose all calls for longer than its
+        // health check decides. So a failure counts as several times its usual latency.
         Verdict::UpstreamFault(fault)
             if fault.blame() == Blame::Always && !attempt.stale_connection =>
         {
-            // No longer than an attempt can take, or a row of failures would multiply without end.
+            // The latency is capped by the attempt's deadline, or failures in a row would multiply
+            // it without limit.
             let usual = cx.upstreams[upstream].latency.get().estimate();
-            let felt = usual.saturating_mul(FAILED_FEELS_TIMES).saturating_add(took);
-            felt.min((deadline + took).saturating_duration_since(cx.recent()))
+            let observed = usual.saturating_mul(FAILED_LATENCY_FACTOR).saturating_add(took);
+            observed.min((deadline + took).saturating_duration_since(cx.recent()))
         }
-        // Other faults say nothing of its speed.
+        // Other faults do not indicate its latency.
         Verdict::UpstreamFault(_) => Duration::ZERO,
         _ => took,
     });
     attempt
 }
 
-/// An attempt under way. One that is dropped, because another upstream was quicker, has taken at
-/// least as long as it lasted; an upstream that is always outrun must not go on looking quick.
-struct Leaving<'a> {
+/// An attempt in flight. If it is dropped because another upstream was faster, its duration so far
+/// is recorded, so that an upstream that always loses does not keep a low latency.
+struct AttemptGuard<'a> {
     cx: &'a UpstreamContext,
     upstream: usize,
     began: Duration,
-    /// How long it felt, once it is over.
-    felt: Option<Duration>,
+    /// The latency to record, once the attempt has ended.
+    observed: Option<Duration>,
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for AttemptGuard<'_> {
     fn drop(&mut self) {
-        let felt = self.felt.unwrap_or_else(|| {
+        let observed = self.observed.unwrap_or_else(|| {
             self.cx.tick();
             self.cx.now().saturating_sub(self.began)
         });
-        if !felt.is_zero() {
-            self.cx.upstreams[self.upstream].felt(self.cx.now(), felt);
+        if !observed.is_zero() {
+            self.cx.upstreams[self.upstream].observe_latency(self.cx.now(), observed);
         }
-        self.cx.left(self.upstream);
+        self.cx.attempt_ended(self.upstream);
     }
 }
 
-/// Over a connection that carries many calls, or over HTTP.
+/// Sends the call over a multiplexed connection or over HTTP.
 async fn exchange(
     cx: &Rc<UpstreamContext>,
     upstream: usize,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     deadline: Instant,
     fresh: bool,
-) -> Result<(Decimal, HttpAnswer), Broken> {
-    let Some(multiplex) = &cx.upstreams[upstream].multiplex else {
-        return exchange_http(cx, upstream, ask, deadline, fresh).await;
+) -> Result<(Decimal, HttpResponse), PostError> {
+    let Some(pool) = &cx.upstreams[upstream].multiplexed else {
+        return exchange_http(cx, upstream, request, deadline, fresh).await;
     };
     let over_http = cx.topology.upstreams[upstream].config.http().is_some();
-    if !multiplex.takes(ask) {
+    if !pool.accepts(request) {
         if over_http {
-            return Box::pin(exchange_http(cx, upstream, ask, deadline, fresh)).await;
+            return Box::pin(exchange_http(cx, upstream, request, deadline, fresh)).await;
         }
-        return Err(Broken::new(upstream, Kind::CallTooLarge, Sent::No));
+        return Err(PostError::new(upstream, Kind::CallTooLarge, Sent::No));
     }
-    let trunk = match multiplex.trunk(ask, cx.recent()) {
-        // After a loss the other way is surer than one that was made before it.
+    let connection = match pool.get(request, cx.recent()) {
+        // After a lost connection, HTTP is safer than a connection that was opened before the loss.
         Some(_) if fresh && over_http => None,
-        None if !over_http => match Box::pin(multiplex.wait(ask, deadline)).await {
-            Ok(trunk) => Some(trunk),
-            Err(NoTrunk) => {
-                return Err(Broken::new(upstream, Kind::Connect, Sent::No));
+        None if !over_http => match Box::pin(pool.wait(request, deadline)).await {
+            Ok(connection) => Some(connection),
+            Err(NoConnection) => {
+                return Err(PostError::new(upstream, Kind::Connect, Sent::No));
             }
         },
         found => found,
     };
-    let exchanged = match trunk {
-        Some(trunk) => over_trunk(cx, upstream, ask, deadline, multiplex, &trunk).await,
+    let exchanged = match connection {
+        Some(connection) => {
+            exchange_multiplexed(cx, upstream, request, deadline, pool, &connection).await
+        }
         None => None,
     };
     match exchanged {
         Some(exchanged) => exchanged,
         // Nothing was sent.
-        None if over_http => Box::pin(exchange_http(cx, upstream, ask, deadline, false)).await,
-        None => Err(Broken::new(upstream, Kind::Connect, Sent::No)),
+        None if over_http => Box::pin(exchange_http(cx, upstream, request, deadline, false)).await,
+        None => Err(PostError::new(upstream, Kind::Connect, Sent::No)),
     }
 }
 
-/// Over a trunk; none if nothing was sent.
-async fn over_trunk(
+/// Sends the call over a multiplexed connection. Returns `None` if nothing was sent.
+async fn exchange_multiplexed(
     cx: &UpstreamContext,
     upstream: usize,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     deadline: Instant,
-    multiplex: &Rc<Multiplex>,
-    trunk: &Rc<Trunk>,
-) -> Option<Result<(Decimal, HttpAnswer), Broken>> {
-    let _leaving = multiplex.leaving();
-    let call = trunk.call(&ask.name, ask.params.as_deref(), cx.recent(), deadline)?;
+    pool: &Rc<MultiplexedPool>,
+    connection: &Rc<MultiplexedConnection>,
+) -> Option<Result<(Decimal, HttpResponse), PostError>> {
+    let _guard = pool.call_guard();
+    let call = connection.call(&request.name, request.params.as_deref(), cx.recent(), deadline)?;
     cx.counters.upstreams[upstream].multiplexed_calls.add(1);
     match call.await {
         Ok((id, body)) => {
-            multiplex.answered(ask, body.len());
-            let bytes_max = cx.topology.config.groups[ask.group].response_bytes_max;
+            pool.record_response(request, body.len());
+            let bytes_max = cx.topology.config.groups[request.group].response_bytes_max;
             if body.len() > bytes_max {
-                return Some(Err(Broken::new(upstream, Kind::TooLarge, Sent::Yes)));
+                return Some(Err(PostError::new(upstream, Kind::TooLarge, Sent::Yes)));
             }
-            let answer = HttpAnswer { status: 200, retry_after: None, body, reusable: true };
-            Some(Ok((id, answer)))
+            let response = HttpResponse { status: 200, retry_after: None, body, reusable: true };
+            Some(Ok((id, response)))
         }
-        Err(lost) if lost.sent == Sent::No && lost.kind == Kind::Closed => None,
-        Err(Lost { kind, sent, stale: stale_connection }) => Some(Err(Broken {
+        Err(failure) if failure.sent == Sent::No && failure.kind == Kind::Closed => None,
+        Err(CallFailure { kind, sent, stale: stale_connection }) => Some(Err(PostError {
             failure: Failure::of_upstream(upstream, kind, sent),
             stale_connection,
         })),
     }
 }
 
-/// In a batch with others where that is on, or by itself.
+/// Sends the call over HTTP, in a batch with others if that is on.
 async fn exchange_http(
     cx: &Rc<UpstreamContext>,
     upstream: usize,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     deadline: Instant,
     fresh: bool,
-) -> Result<(Decimal, HttpAnswer), Broken> {
-    if let Some(gather) = cx.upstreams[upstream].gather.as_ref().filter(|_| !fresh) {
-        // Apart, so that calls by themselves need no room for it.
-        let gathered = Box::pin(gather.ask(cx, upstream, ask, deadline)).await;
-        if let Some(gathered) = gathered {
-            return gathered;
+) -> Result<(Decimal, HttpResponse), PostError> {
+    if let Some(batcher) = cx.upstreams[upstream].batcher.as_ref().filter(|_| !fresh) {
+        // Boxed, so that the future of a call without a batch stays small.
+        let batched = Box::pin(batcher.send(cx, upstream, request, deadline)).await;
+        if let Some(batched) = batched {
+            return batched;
         }
     }
-    let call = Call { id: Decimal::new(cx.next_id()), ask };
-    let bytes_max = cx.topology.config.groups[ask.group].response_bytes_max;
-    let answer = post(cx, upstream, &call, deadline, fresh, bytes_max).await?;
-    Ok((call.id, answer))
+    let call = SingleCall { id: Decimal::new(cx.next_id()), request };
+    let bytes_max = cx.topology.config.groups[request.group].response_bytes_max;
+    let response = post(cx, upstream, &call, deadline, fresh, bytes_max).await?;
+    Ok((call.id, response))
 }
 
-/// One call.
-struct Call<'a> {
+/// The body of a request with one call.
+struct SingleCall<'a> {
     id: Decimal,
-    ask: &'a UpstreamRequest<'a>,
+    request: &'a UpstreamRequest<'a>,
 }
 
-impl Body for Call<'_> {
+impl Body for SingleCall<'_> {
     fn bytes(&self) -> usize {
-        call_bytes(self.id.as_bytes(), &self.ask.name, self.ask.params.as_deref())
+        call_bytes(self.id.as_bytes(), &self.request.name, self.request.params.as_deref())
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        write_call(out, self.id.as_bytes(), &self.ask.name, self.ask.params.as_deref());
+        write_call(out, self.id.as_bytes(), &self.request.name, self.request.params.as_deref());
     }
 }
 
-fn failed(upstream: usize, broken: Broken) -> Attempt {
-    let Broken { failure, stale_connection } = broken;
+fn failed_attempt(upstream: usize, error: PostError) -> Attempt {
+    let PostError { failure, stale_connection } = error;
     let fault = match failure.kind {
         Kind::Connect => Fault::Connect,
         Kind::Deadline => Fault::Timeout,
@@ -251,12 +255,17 @@ fn failed(upstream: usize, broken: Broken) -> Attempt {
     Attempt { stale_connection, ..Attempt::failed(upstream, verdict, failure) }
 }
 
-/// Reads the JSON-RPC answer out of an HTTP answer and says what it means.
-fn read(upstream: usize, ask: &UpstreamRequest<'_>, id: &Decimal, http: HttpAnswer) -> Attempt {
-    let HttpAnswer { status, retry_after, body, .. } = http;
-    let answer = parse_response(&body, DEPTH_MAX).ok();
-    let answer = answer.filter(|answer| is_ours(answer, id.as_bytes()));
-    let Some(answer) = answer else {
+/// Parses and classifies the JSON-RPC response in an HTTP response.
+fn classify_response(
+    upstream: usize,
+    request: &UpstreamRequest<'_>,
+    id: &Decimal,
+    http: HttpResponse,
+) -> Attempt {
+    let HttpResponse { status, retry_after, body, .. } = http;
+    let response = parse_response(&body, DEPTH_MAX).ok();
+    let response = response.filter(|response| is_ours(response, id.as_bytes()));
+    let Some(response) = response else {
         let verdict = classify(&Heard::Http { status, retry_after });
         let kind = match status {
             200 => Kind::Malformed,
@@ -266,15 +275,15 @@ fn read(upstream: usize, ask: &UpstreamRequest<'_>, id: &Decimal, http: HttpAnsw
         let failure = Failure { retry_after, ..Failure::of_upstream(upstream, kind, Sent::Yes) };
         return Attempt::failed(upstream, verdict, failure);
     };
-    let (heard, payload) = match &answer.outcome {
+    let (reply, payload) = match &response.outcome {
         Outcome::Result(result) => (Heard::Result, Payload::Result(body.slice_ref(result))),
         Outcome::Error { raw, code, message, .. } => {
-            let broadcast = ask.method.is_some_and(|m| m.repeat == Repeat::Broadcast);
-            let heard = Heard::Error { status, retry_after, code: *code, message, broadcast };
-            (heard, Payload::Error(body.slice_ref(raw)))
+            let broadcast = request.method.is_some_and(|m| m.repeat == Repeat::Broadcast);
+            let reply = Heard::Error { status, retry_after, code: *code, message, broadcast };
+            (reply, Payload::Error(body.slice_ref(raw)))
         }
     };
-    let verdict = classify(&heard);
+    let verdict = classify(&reply);
     let kind = if matches!(verdict, Verdict::RateLimited { .. }) {
         Kind::RateLimited
     } else {
@@ -284,9 +293,9 @@ fn read(upstream: usize, ask: &UpstreamRequest<'_>, id: &Decimal, http: HttpAnsw
     Attempt { payload: Some(payload), ..Attempt::failed(upstream, verdict, failure) }
 }
 
-/// Whether an answer is the one to the call with this id. An error that an upstream gives before it
-/// has read the id bears `null` (JSON-RPC 2.0, section 5).
-pub(crate) fn is_ours(answer: &Response<'_>, expected: &[u8]) -> bool {
-    answer.id == expected
-        || (answer.id == b"null" && matches!(answer.outcome, Outcome::Error { .. }))
+/// Returns true if a response belongs to the call with this id. An error from before the upstream
+/// has read the id has the id `null` (JSON-RPC 2.0, section 5).
+pub(crate) fn is_ours(response: &Response<'_>, expected: &[u8]) -> bool {
+    response.id == expected
+        || (response.id == b"null" && matches!(response.outcome, Outcome::Error { .. }))
 }

@@ -1,4 +1,4 @@
-//! The present state of an upstream: its health, what it lacks, and how it is reached.
+//! The state of an upstream: its health, its unsupported methods, and how to connect to it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,31 +14,31 @@ use crate::policy::heads::{ChainView, UpstreamView};
 use crate::policy::health::{HealthSettings, Unsupported, UpstreamHealth};
 use crate::upstream::dial::Dial;
 
-/// One upstream's present state. What stands behind an [`Arc`] outlives a reload that does not
-/// change where the upstream is or how it is spoken to.
+/// The state of one upstream. Fields in an [`Arc`] outlive a reload that does not change the
+/// upstream's address or protocol.
 pub(crate) struct UpstreamState {
     pub(crate) config: config::upstream::Upstream,
-    /// Its place among its chain's upstreams, as in [`ChainView::upstreams`]. It keeps it through
-    /// reloads.
+    /// Its index in [`ChainView::upstreams`], which reloads do not change.
     pub(crate) place: usize,
-    /// What tells it from all other upstreams that have or had its place.
+    /// Unique number that distinguishes it from other upstreams that have had the same `place`.
     pub(crate) mark: u64,
-    /// What stands for it in entries of the cache, which outlive reloads.
+    /// Identifies it in cache entries, which outlive reloads.
     pub(crate) number: u16,
     pub(crate) dial: Dial,
-    /// Everything of a request's head but the length.
+    /// The head of each request, up to the value of `Content-Length`.
     pub(crate) request_head: Vec<u8>,
     pub(crate) health: Arc<Mutex<UpstreamHealth>>,
-    /// Told when a call failed or the upstream is suspected, so that it is polled at once.
+    /// Notified when a call fails or the upstream is suspected, so that it is polled at once.
     pub(crate) suspected: Arc<Notify>,
     pub(crate) unsupported: Arc<Mutex<Unsupported>>,
-    /// How old the logs are that it has shown.
+    /// Depth below the head of the logs that it has returned.
     pub(crate) logs_depth: Arc<Mutex<Depth>>,
-    /// Whether it serves another chain than it should.
+    /// True if it serves another chain than configured.
     pub(crate) foreign: Arc<AtomicBool>,
     pub(crate) ejections: Arc<AtomicU64>,
     pub(crate) readmissions: Arc<AtomicU64>,
-    /// When its last poll began that showed it on the served chain, microseconds since the start.
+    /// Start of the last poll that confirmed it on the served chain, in microseconds since the
+    /// process started.
     confirmed_micros: AtomicU64,
 }
 
@@ -72,25 +72,25 @@ impl UpstreamState {
 }
 
 impl UpstreamState {
-    /// What is known of it.
-    pub(crate) fn seen(&self, view: &ChainView) -> Option<UpstreamView> {
+    /// Returns its entry in a view; `None` if the view does not know it yet.
+    pub(crate) fn in_view(&self, view: &ChainView) -> Option<UpstreamView> {
         view.of(self.place, self.mark)
     }
 
-    /// Notes that a poll which began then showed it on the served chain; after the view is
-    /// published.
+    /// Records a poll, started at `began`, that confirmed it on the served chain. Called after the
+    /// view is published.
     pub(crate) fn confirm(&self, began: Duration) {
         self.confirmed_micros.store(began.as_micros() as u64, Ordering::Release);
     }
 
-    /// When its last poll began that showed it on the served chain.
-    pub(crate) fn confirmed(&self) -> Duration {
+    /// Returns the start of the last poll that confirmed it on the served chain.
+    pub(crate) fn confirmed_at(&self) -> Duration {
         Duration::from_micros(self.confirmed_micros.load(Ordering::Acquire))
     }
 }
 
 impl UpstreamState {
-    pub(super) fn take_over(&mut self, before: &UpstreamState, is_same: bool, config: &Config) {
+    pub(super) fn inherit(&mut self, before: &UpstreamState, is_same: bool, config: &Config) {
         self.ejections = Arc::clone(&before.ejections);
         self.readmissions = Arc::clone(&before.readmissions);
         if !is_same {
@@ -98,7 +98,7 @@ impl UpstreamState {
         }
         self.mark = before.mark;
         self.dial = before.dial.clone();
-        // With it the sessions that can be resumed.
+        // The TLS client holds sessions that can be resumed.
         self.config.tls.clone_from(&before.config.tls);
         self.health = Arc::clone(&before.health);
         self.health.lock().settle(health_settings(&config.health));
@@ -108,13 +108,13 @@ impl UpstreamState {
         self.foreign = Arc::clone(&before.foreign);
     }
 
-    /// Whether this is the upstream that it was before a reload.
-    pub(crate) fn is(&self, before: &UpstreamState) -> bool {
+    /// Returns true if both are the same upstream, before and after a reload.
+    pub(crate) fn is_same_as(&self, before: &UpstreamState) -> bool {
         self.mark == before.mark
     }
 }
 
-/// Everything of a request's head up to the digits of the body's length.
+/// Returns the head of a request, up to the value of `Content-Length`.
 pub(super) fn request_head(upstream: &config::upstream::Upstream) -> Vec<u8> {
     let url = &upstream.url;
     let mut head = Vec::with_capacity(256);

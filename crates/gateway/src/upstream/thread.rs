@@ -1,6 +1,6 @@
-//! One thread's side of the upstreams: connections, balancers, budgets and queues.
+//! One thread's state of the upstreams: connections, balancers, budgets and queues.
 //!
-//! Nothing here is shared with another thread but through [`Topology`], so nothing here is locked.
+//! Threads share state only through [`Topology`], so nothing here is locked.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,17 +21,17 @@ use crate::policy::hedge::{Hedge, HedgeSettings};
 use crate::policy::retry::RetryBudget;
 use crate::policy::stall::Silence;
 use crate::upstream::balance::Balancer;
-use crate::upstream::gather::Gather;
+use crate::upstream::batcher::Batcher;
 use crate::upstream::http2::Http2;
-use crate::upstream::multiplex::Multiplex;
-use crate::upstream::overload::Lane;
+use crate::upstream::multiplexed_pool::MultiplexedPool;
+use crate::upstream::overload::GroupPermits;
 use crate::upstream::pool::Pool;
 use crate::upstream::state::UpstreamState;
 use crate::upstream::topology::{GroupState, Topology};
 
-/// Further attempts after responses that may lack something, as a share of calls to upstreams: as
-/// many as the default `retries_max` allows. For seconds all calls may be about blocks that all
-/// upstreams index late.
+/// Further attempts after responses that may be incomplete, as a share of calls to upstreams. It
+/// equals the default of `retries_max`, because for seconds all calls may be about blocks that
+/// upstreams have not indexed yet.
 const SECOND_OPINIONS_SHARE: f64 = 2.0;
 
 /// The upstreams of one configuration, as one thread uses them.
@@ -46,26 +46,26 @@ pub(crate) struct UpstreamContext {
     /// By group.
     pub(crate) hedges: Vec<Rc<RefCell<Hedge>>>,
     pub(crate) budget: Rc<RefCell<RetryBudget>>,
-    /// Bounds the further attempts after a response that may lack something.
+    /// Limits further attempts after responses that may be incomplete.
     pub(crate) second_opinions: Rc<RefCell<RetryBudget>>,
-    /// By group; `None` where calls to upstreams are not limited.
-    pub(crate) lanes: Vec<Option<Rc<Lane>>>,
+    /// By group; `None` if calls to upstreams are not limited.
+    pub(crate) permits: Vec<Option<Rc<GroupPermits>>>,
     clock: Rc<Clock>,
     random: Rc<Random>,
     next_id: Rc<Cell<u64>>,
 }
 
-/// What this thread knows of an upstream.
+/// One thread's state of an upstream.
 pub(crate) struct LocalUpstream {
     pub(crate) pool: Rc<Pool>,
-    /// Connections that carry many calls; none where the upstream has no address for such.
-    pub(crate) multiplex: Option<Rc<Multiplex>>,
-    /// HTTP/2 connections; none where that is not asked for.
+    /// Multiplexed connections; `None` if the upstream has no address for them.
+    pub(crate) multiplexed: Option<Rc<MultiplexedPool>>,
+    /// HTTP/2 connections; `None` if HTTP/2 is off.
     pub(crate) http2: Option<Rc<Http2>>,
-    /// Calls that leave as one batch; none where that is off.
-    pub(crate) gather: Option<Rc<Gather>>,
+    /// Batches of calls; `None` if batches are off.
+    pub(crate) batcher: Option<Rc<Batcher>>,
     pub(crate) latency: Cell<PeakEwma>,
-    /// Readmissions of the upstream that `latency` knows of.
+    /// Number of readmissions when `latency` was last reset.
     readmissions: Cell<u64>,
     pub(crate) in_flight: Cell<u32>,
     pub(crate) silence: Cell<Silence>,
@@ -87,9 +87,15 @@ impl LocalUpstream {
         let connections_max = upstream.config.connections_max.div_ceil(config.server.threads);
         LocalUpstream {
             pool: Pool::new(connections_max, upstream.config.idle_timeout),
-            multiplex: Multiplex::new(config, &upstream.config, &upstream.dial, methods, &counts),
+            multiplexed: MultiplexedPool::new(
+                config,
+                &upstream.config,
+                &upstream.dial,
+                methods,
+                &counts,
+            ),
             http2: Http2::new(config, &upstream.config, &upstream.dial, &counts),
-            gather: Gather::new(&upstream.config),
+            batcher: Batcher::new(&upstream.config),
             latency: Cell::new(PeakEwma::new(now, latency, EWMA_DECAY)),
             readmissions: Cell::new(upstream.readmissions.load(Ordering::Relaxed)),
             in_flight: Cell::new(0),
@@ -97,18 +103,18 @@ impl LocalUpstream {
         }
     }
 
-    /// Closes its connections, those in use after their calls.
+    /// Closes idle connections now and those in use after their calls.
     fn close(&self) {
         self.pool.close();
-        if let Some(multiplex) = &self.multiplex {
-            multiplex.close();
+        if let Some(multiplexed) = &self.multiplexed {
+            multiplexed.close();
         }
         if let Some(http2) = &self.http2 {
             http2.close();
         }
     }
 
-    /// What one more call there costs; an upstream that was taken back starts anew.
+    /// Returns the cost of one more call. A readmitted upstream starts with a default latency.
     pub(crate) fn cost(&self, upstream: &UpstreamState, now: Duration) -> f64 {
         let readmissions = upstream.readmissions.load(Ordering::Relaxed);
         if self.readmissions.replace(readmissions) != readmissions {
@@ -119,22 +125,22 @@ impl LocalUpstream {
             / f64::from(upstream.config.weight)
     }
 
-    /// For how long calls have waited there without any answer.
+    /// Returns how long calls have waited without any response.
     pub(crate) fn silence(&self, now: Duration) -> Duration {
         if self.in_flight.get() == 0 { Duration::ZERO } else { self.silence.get().age(now) }
     }
 
-    /// Notes that the upstream has answered a call.
-    pub(crate) fn answered(&self, now: Duration) {
+    /// Records that the upstream has responded to a call.
+    pub(crate) fn record_response(&self, now: Duration) {
         let mut silence = self.silence.get();
         silence.ends(now);
         self.silence.set(silence);
     }
 
-    /// Notes how long an attempt felt.
-    pub(crate) fn felt(&self, now: Duration, felt: Duration) {
+    /// Records the latency of an attempt.
+    pub(crate) fn observe_latency(&self, now: Duration, latency_observed: Duration) {
         let mut latency = self.latency.get();
-        latency.observe(now, felt);
+        latency.observe(now, latency_observed);
         self.latency.set(latency);
     }
 }
@@ -160,7 +166,7 @@ impl UpstreamContext {
             hedges: hedges.collect(),
             budget: Rc::new(RefCell::new(budget)),
             second_opinions: Rc::new(RefCell::new(second_opinions(config))),
-            lanes: lanes(&topology, &counters, &[]),
+            permits: permits(&topology, &counters, &[]),
             buffers: Rc::default(),
             clock: Rc::new(clock),
             random: Rc::new(random),
@@ -170,9 +176,8 @@ impl UpstreamContext {
         })
     }
 
-    /// The upstreams under a new configuration. Connections to upstreams that are reached as before
-    /// are taken over with what is known of their latency; the others close, those in use after
-    /// their call.
+    /// Returns the upstreams under a new configuration. Connections and latencies of upstreams with
+    /// unchanged connection settings stay. Other connections close, those in use after their call.
     pub(crate) fn reload(
         &self,
         topology: Arc<Topology>,
@@ -181,13 +186,16 @@ impl UpstreamContext {
         let config = &topology.config;
         let now = topology.now();
         let same = |upstream: &UpstreamState, before: &UpstreamState| {
-            upstream.is(before) && upstream.config.connects_like(&before.config)
+            upstream.is_same_as(before) && upstream.config.connects_like(&before.config)
         };
         let upstreams = topology.upstreams.iter().map(|upstream| {
             let before = self.topology.upstreams.iter().position(|before| same(upstream, before));
             let local = before.and_then(|before| self.upstreams.get(before)).cloned();
             let fits = |local: &Rc<LocalUpstream>| {
-                local.multiplex.as_ref().is_none_or(|multiplex| multiplex.fits(config))
+                local
+                    .multiplexed
+                    .as_ref()
+                    .is_none_or(|multiplexed| multiplexed.has_settings_of(config))
             };
             local.filter(fits).unwrap_or_else(|| {
                 Rc::new(LocalUpstream::new(&topology, &counters, upstream, now, EWMA_READMITTED))
@@ -226,7 +234,7 @@ impl UpstreamContext {
             hedges,
             budget,
             second_opinions: second,
-            lanes: lanes(&topology, &counters, &self.lanes),
+            permits: permits(&topology, &counters, &self.permits),
             buffers: Rc::clone(&self.buffers),
             clock: Rc::clone(&self.clock),
             random: Rc::clone(&self.random),
@@ -236,7 +244,7 @@ impl UpstreamContext {
         })
     }
 
-    /// The next id of a call to an upstream; never a client's.
+    /// Returns the next private id of a call to an upstream.
     pub(crate) fn next_id(&self) -> u64 {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
@@ -244,7 +252,7 @@ impl UpstreamContext {
     }
 
     /// Counts an attempt that starts.
-    pub(crate) fn entered(&self, upstream: usize) {
+    pub(crate) fn attempt_started(&self, upstream: usize) {
         let local = &self.upstreams[upstream];
         let mut silence = local.silence.get();
         silence.begins(self.now(), local.in_flight.get() == 0);
@@ -254,7 +262,7 @@ impl UpstreamContext {
     }
 
     /// Counts an attempt that ends.
-    pub(crate) fn left(&self, upstream: usize) {
+    pub(crate) fn attempt_ended(&self, upstream: usize) {
         self.upstreams[upstream].in_flight.update(|calls| calls - 1);
         self.counters.upstreams[upstream].in_flight.subtract_one();
     }
@@ -278,13 +286,13 @@ impl UpstreamContext {
         self.random.next()
     }
 
-    /// Closes connections that have been idle for too long; to be called each second.
+    /// Closes connections that have been idle for too long. Called each second.
     pub(crate) fn sweep(&self) {
         let now = self.tick();
         for upstream in &self.upstreams {
             upstream.pool.sweep(now);
-            if let Some(multiplex) = &upstream.multiplex {
-                multiplex.sweep(now);
+            if let Some(multiplexed) = &upstream.multiplexed {
+                multiplexed.sweep(now);
             }
         }
     }
@@ -294,22 +302,22 @@ fn balancers(config: &Config) -> Vec<RefCell<Balancer>> {
     config.groups.iter().map(|group| RefCell::new(Balancer::new(config, group))).collect()
 }
 
-/// The lanes of all groups, those whose group goes on as before a reload taken over.
-fn lanes(
+/// Returns the permits of all groups. A group whose limit survives a reload keeps its permits.
+fn permits(
     topology: &Topology,
     counters: &Counters,
-    before: &[Option<Rc<Lane>>],
-) -> Vec<Option<Rc<Lane>>> {
+    before: &[Option<Rc<GroupPermits>>],
+) -> Vec<Option<Rc<GroupPermits>>> {
     let counts = &counters.groups;
-    let lane = |(group, (_, counts)): (&GroupState, (_, _))| {
-        let room = group.room.as_ref();
-        let known = before.iter().flatten().find(|lane| lane.is_of(room));
-        known.cloned().or_else(|| Lane::new(&topology.config, room, counts))
+    let permits = |(group, (_, counts)): (&GroupState, (_, _))| {
+        let limit = group.concurrency_limit.as_ref();
+        let known = before.iter().flatten().find(|permits| permits.is_of(limit));
+        known.cloned().or_else(|| GroupPermits::new(&topology.config, limit, counts))
     };
-    topology.groups.iter().zip(counts.iter()).map(lane).collect()
+    topology.groups.iter().zip(counts.iter()).map(permits).collect()
 }
 
-/// The budget of further attempts after a response that may lack something.
+/// Returns the budget of further attempts after responses that may be incomplete.
 fn second_opinions(config: &Config) -> RetryBudget {
     RetryBudget::new(SECOND_OPINIONS_SHARE, config.retry.rate_min)
 }

@@ -1,8 +1,8 @@
-//! The chains, groups and upstreams of one configuration, with their present state.
+//! The chains, groups and upstreams of one configuration, with their state.
 //!
 //! All threads share it. Readers load a snapshot and never wait. The poller (`watch.rs`) replaces
 //! the views of chains; the state of health changes under a short lock, which is taken only when an
-//! upstream fails or comes back. A reload makes a new topology beside the old one, which calls in
+//! upstream fails or recovers. A reload makes a new topology beside the old one, which calls in
 //! flight still use (`topology/reload.rs`).
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::policy::heads::ChainView;
 use crate::policy::health::{Fallback, HealthEvent, HealthState, UpstreamHealth, usable_set};
 use crate::upstream::chain::ChainState;
 use crate::upstream::dial::Dial;
-use crate::upstream::overload::Room;
+use crate::upstream::overload::ConcurrencyLimit;
 use crate::upstream::registry::Registry;
 use crate::upstream::state::UpstreamState;
 
@@ -29,8 +29,8 @@ mod reload;
 #[cfg(test)]
 mod tests;
 
-/// The number of no upstream; see [`UpstreamState::number`].
-pub(crate) const NO_NODE: u16 = u16::MAX;
+/// A number that stands for no upstream; see [`UpstreamState::number`].
+pub(crate) const NO_UPSTREAM: u16 = u16::MAX;
 
 /// The chains, groups and upstreams of one configuration.
 pub(crate) struct Topology {
@@ -42,30 +42,31 @@ pub(crate) struct Topology {
     /// By group, as in the configuration.
     pub(crate) groups: Vec<GroupState>,
     pub(crate) registry: Arc<Registry>,
-    /// The index of each upstream by its number; `None` for numbers of upstreams that are gone.
+    /// The index of each upstream by its number; `None` for removed upstreams.
     by_number: Vec<Option<usize>>,
 }
 
-/// One group's present state.
+/// The state of one group.
 pub(crate) struct GroupState {
     pub(crate) candidates: ArcSwap<Candidates>,
     order: Order,
-    /// How many calls may be under way at its upstreams; none where they are not limited.
-    pub(crate) room: Option<Arc<Room>>,
+    /// Limit of calls in flight at its upstreams; `None` if calls are not limited.
+    pub(crate) concurrency_limit: Option<Arc<ConcurrencyLimit>>,
 }
 
-/// Which upstreams of a group may be used now.
+/// The upstreams of a group that may be called now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Candidates {
-    /// Places in the group: of the best tier that has any, or else the least bad.
+    /// Indices in the group: the healthy upstreams of the best tier that has any, or else the least
+    /// unhealthy ones.
     pub(crate) places: Vec<u16>,
-    /// When all of them have asked for a rest: the end of the first one.
-    pub(crate) rest: Option<Duration>,
+    /// If all of them limit the rate: the end of the first pause.
+    pub(crate) paused_until: Option<Duration>,
 }
 
 impl Topology {
-    /// The state before anything is known. `dials` are by upstream, `Dial::Net` where it is
-    /// shorter; `counters` are those of each thread.
+    /// Returns the initial state. `dials` are by upstream; missing ones are `Dial::Net`. `counters`
+    /// are by thread.
     pub(crate) fn new(
         config: Arc<Config>,
         counters: &[Arc<Counters>],
@@ -81,9 +82,9 @@ impl Topology {
         let upstreams = config.upstreams.iter().enumerate().map(|(index, upstream)| {
             let place =
                 config.chains[upstream.chain].upstreams.iter().position(|own| *own == index);
-            let place = place.expect("an upstream is listed by its chain");
+            let place = place.expect("a chain lists its upstreams");
             let dial = dials.next().unwrap_or(Dial::Net);
-            let number = u16::try_from(index).unwrap_or(NO_NODE);
+            let number = u16::try_from(index).unwrap_or(NO_UPSTREAM);
             UpstreamState::new(&config, upstream, place, registry.next_upstream(), number, dial)
         });
         let upstreams: Vec<_> = upstreams.collect();
@@ -91,41 +92,42 @@ impl Topology {
             GroupState::new(
                 &config,
                 group,
-                Room::new(&config, group, Room::threads(counters, index)),
+                ConcurrencyLimit::new(&config, group, ConcurrencyLimit::threads(counters, index)),
             )
         });
         let groups = groups.collect();
-        let by_number = (0..config.upstreams.len().min(usize::from(NO_NODE))).map(Some).collect();
-        Topology { config, chains, upstreams, groups, registry, by_number }.shared()
+        let by_number =
+            (0..config.upstreams.len().min(usize::from(NO_UPSTREAM))).map(Some).collect();
+        Topology { config, chains, upstreams, groups, registry, by_number }.register()
     }
 
-    fn shared(self) -> Arc<Topology> {
+    fn register(self) -> Arc<Topology> {
         let topology = Arc::new(self);
         topology.registry.add(&topology);
         topology
     }
 
-    /// The index of the upstream that has this number, if it is still configured.
+    /// Returns the index of the upstream with this number, if it is still configured.
     pub(crate) fn upstream_of_number(&self, number: u16) -> Option<usize> {
         self.by_number.get(usize::from(number)).copied().flatten()
     }
 
-    /// The index of a chain, if it is still configured.
-    pub(crate) fn place_of(&self, chain: &Arc<ChainState>) -> Option<usize> {
+    /// Returns the index of a chain, if it is still configured.
+    pub(crate) fn chain_index(&self, chain: &Arc<ChainState>) -> Option<usize> {
         self.chains.iter().position(|own| Arc::ptr_eq(own, chain))
     }
 
-    /// Time since the start, the clock of all policies.
+    /// Returns the time since the start, which is the clock of all policies.
     pub(crate) fn now(&self) -> Duration {
         self.registry.now()
     }
 
-    /// Time from the start to an instant that was read before.
+    /// Returns the time from the start to `instant`.
     pub(crate) fn since_start(&self, instant: Instant) -> Duration {
         self.registry.since_start(instant)
     }
 
-    /// Runs an upstream's state machine; tells and acts on what it says.
+    /// Changes the health of an upstream, logs the resulting event and acts on it.
     pub(crate) fn health(
         &self,
         upstream: usize,
@@ -138,25 +140,28 @@ impl Topology {
         match event {
             HealthEvent::Ejected { backoff, why } => {
                 state.ejections.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(upstream = name, ?backoff, %why, "upstream is taken out");
+                tracing::warn!(upstream = name, ?backoff, %why, "upstream ejected");
             }
             HealthEvent::Suspected => {
-                tracing::info!(upstream = name, "upstream answers no call; calls go elsewhere");
+                tracing::info!(
+                    upstream = name,
+                    "upstream does not respond; calls go to other upstreams"
+                );
                 state.suspected.notify_one();
             }
-            HealthEvent::Cleared => tracing::info!(upstream = name, "upstream answers again"),
+            HealthEvent::Cleared => tracing::info!(upstream = name, "upstream responds again"),
             HealthEvent::Readmitted => {
                 state.readmissions.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(upstream = name, "upstream is taken back");
+                tracing::info!(upstream = name, "upstream readmitted");
             }
             HealthEvent::Paused { until } => {
-                let rest = until.saturating_sub(self.now());
-                tracing::info!(upstream = name, ?rest, "upstream limits our rate; it rests");
+                let pause = until.saturating_sub(self.now());
+                tracing::info!(upstream = name, ?pause, "upstream limits the request rate; paused");
             }
         }
         self.renew_candidates(state.config.chain);
         if matches!(event, HealthEvent::Suspected | HealthEvent::Ejected { .. }) {
-            // Calls that wait there start again elsewhere.
+            // Calls that wait at this upstream start another attempt.
             self.registry.lost_upstream.notify_waiters();
         }
     }
@@ -167,15 +172,15 @@ impl Topology {
         matches!(state, HealthState::Ejected { .. } | HealthState::Probing)
     }
 
-    /// Whether an upstream may be called, its lag included.
+    /// Returns the state of an upstream, with its lag taken into account.
     pub(crate) fn upstream_state(&self, upstream: usize, view: &ChainView) -> HealthState {
         let state = &self.upstreams[upstream];
         let health = state.health.lock().state(self.now());
-        let fit = view.head.is_none() || state.seen(view).is_some_and(|seen| seen.at_head);
+        let fit = view.head.is_none() || state.in_view(view).is_some_and(|seen| seen.at_head);
         if health == HealthState::Healthy && !fit { HealthState::Lagging } else { health }
     }
 
-    /// Whether an upstream of a chain can be called without any doubt.
+    /// Returns true if at least one upstream of a chain is healthy.
     pub(crate) fn any_healthy(&self, chain: usize) -> bool {
         let view = self.chains[chain].view.load();
         let native =
@@ -184,9 +189,8 @@ impl Topology {
         upstreams.any(|upstream| self.upstream_state(*upstream, &view) == HealthState::Healthy)
     }
 
-    /// Works out anew which upstreams the groups of a chain may use: to be called when a state
-    /// changes, and now and then, because rests end by themselves. It does so under every
-    /// configuration that has the chain and is still in use.
+    /// Updates the candidates of all groups of a chain, under every configuration in use. Called
+    /// when a state changes, and with each poll, because pauses end by themselves.
     pub(crate) fn renew_candidates(&self, chain: usize) {
         let chain = &self.chains[chain];
         for topology in self.registry.in_use() {
@@ -217,23 +221,27 @@ impl Topology {
             let group = &self.groups[group];
             let mut candidates = Vec::with_capacity(members.len());
             group.order.candidates(healthy, &mut candidates);
-            let mut rest = None;
+            let mut paused_until = None;
             if candidates.is_empty() {
                 let fallback = usable_set(&states, &mut candidates);
                 for place in &mut candidates {
                     *place = native[usize::from(*place)];
                 }
                 if let Fallback::Paused { until } = fallback {
-                    rest = Some(until);
+                    paused_until = Some(until);
                 }
             }
-            group.candidates.store(Arc::new(Candidates { places: candidates, rest }));
+            group.candidates.store(Arc::new(Candidates { places: candidates, paused_until }));
         }
     }
 }
 
 impl GroupState {
-    fn new(config: &Config, group: &config::group::Group, room: Option<Arc<Room>>) -> GroupState {
+    fn new(
+        config: &Config,
+        group: &config::group::Group,
+        concurrency_limit: Option<Arc<ConcurrencyLimit>>,
+    ) -> GroupState {
         let tiers: Vec<u8> = group
             .upstreams
             .iter()
@@ -242,7 +250,7 @@ impl GroupState {
         let order = Order::new(&tiers);
         let mut places = Vec::new();
         order.candidates(|_| true, &mut places);
-        let candidates = ArcSwap::from_pointee(Candidates { places, rest: None });
-        GroupState { candidates, order, room }
+        let candidates = ArcSwap::from_pointee(Candidates { places, paused_until: None });
+        GroupState { candidates, order, concurrency_limit }
     }
 }

@@ -1,9 +1,9 @@
-//! Follows the heads and the health of all upstreams, on one thread for the whole gateway.
+//! Polls the heads and the health of all upstreams, on one thread for the whole gateway.
 //!
-//! Each upstream has a task that asks it for its head at the chain's poll interval; what it says
-//! goes into the chain's tracker (`policy/heads.rs`), and a changed view replaces the shared one.
-//! The polls double as probes of upstreams that are out. Calls of clients never pass through here.
-//! The connection of each task is `watch/line.rs`.
+//! Each upstream has a task that polls its head at the chain's poll interval. The head goes to the
+//! chain's tracker (`policy/heads.rs`), and a changed view replaces the shared one. The polls also
+//! probe ejected upstreams. Calls of clients never pass through here. `watch/poller.rs` sends the
+//! polls of a task, and `watch/new_heads.rs` subscribes to new heads.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,156 +24,156 @@ use crate::policy::heads::{
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::Topology;
 
-mod line;
-mod news;
+mod new_heads;
+mod poller;
 #[cfg(test)]
 mod tests;
 
-use line::{Line, Missed, Refused};
-use news::News;
+use new_heads::NewHeads;
+use poller::{PollError, Poller, QueryError};
 
-/// An upstream that missed a poll, or failed a call, is polled so many times as often until it
-/// answers or is taken out: few calls go there meanwhile, so they would take long to tell that it
-/// is dead.
-const DOUBTED_POLLS: u32 = 4;
-/// And an upstream at which a call has just failed, or which answers none, is polled at once, but
-/// not more often than this.
-const DOUBTED_POLL_MIN: Duration = Duration::from_millis(50);
-/// An upstream that tells of a new head is polled at once, but not more often than this: how often
-/// it tells is its own will.
-const TOLD_POLL_MIN: Duration = Duration::from_millis(5);
-/// The finalized height is asked for with each so manieth poll: it moves once in minutes.
-const FINALIZED_EVERY: u64 = 8;
-/// Headers that one poll may ask for to link an upstream's branch, so that a walk cannot hold it
-/// up.
-const ASKS_PER_POLL_MAX: usize = 64;
+/// After a failed poll an upstream is polled this many times as often, until it responds or is
+/// ejected. Few calls go to it meanwhile, so calls alone would detect an outage late.
+const SUSPECT_POLL_FACTOR: u32 = 4;
+/// Shortest interval of polls that a failed call or a suspicion triggers.
+const SUSPECT_POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
+/// Shortest interval of polls that a notification of a new head triggers; the upstream decides how
+/// often it sends one.
+const NOTIFIED_POLL_INTERVAL_MIN: Duration = Duration::from_millis(5);
+/// Polls per request of the finalized height, which rises once in minutes.
+const FINALIZED_POLL_PERIOD: u64 = 8;
+/// Upper limit of headers that one poll requests to link an upstream's branch, so that a long
+/// branch does not delay the next poll.
+const HEADERS_PER_POLL_MAX: usize = 64;
 
-/// What the poller reports of a chain beside its view.
+/// An event of a chain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ChainEvent {
     /// Blocks above `fork` were dropped.
     Reorg { fork: u64 },
-    /// The finalized height fell: what was taken for final may be wrong.
+    /// The finalized height fell, so blocks that were taken for final may be wrong.
     FinalizedFell,
 }
 
-/// Receives the events of a chain, before a view is published that follows from them.
+/// Receives each event of a chain before the resulting view is published.
 pub(crate) type OnEvent = Rc<dyn Fn(&ChainState, ChainEvent)>;
 
-/// All chains that are followed.
+/// Watches all chains.
 #[derive(Default)]
-pub(crate) struct Watch {
-    chains: Vec<Rc<Watched>>,
+pub(crate) struct Watcher {
+    chains: Vec<Rc<WatchedChain>>,
 }
 
-impl Watch {
-    /// Follows the upstreams of this configuration from here on, and no others. Those that it
-    /// shares with the former one are followed on: nothing that is known of them is lost.
+impl Watcher {
+    /// Polls the upstreams of this configuration from now on, and no others. Upstreams that the
+    /// former configuration has too keep their state.
     pub(crate) fn follow(&mut self, topology: &Arc<Topology>, on_event: &OnEvent) {
         let mut before = std::mem::take(&mut self.chains);
         for (index, state) in topology.chains.iter().enumerate() {
             let known = before.iter().position(|own| Arc::ptr_eq(&own.state, state));
             let watched = match known {
                 Some(at) => before.swap_remove(at),
-                None => Watched::new(topology, index, on_event),
+                None => WatchedChain::new(topology, index, on_event),
             };
             watched.follow(topology, index, on_event);
             self.chains.push(watched);
         }
-        before.iter().for_each(|gone| gone.end());
+        before.iter().for_each(|removed| removed.stop());
     }
 }
 
-impl Drop for Watch {
+impl Drop for Watcher {
     fn drop(&mut self) {
-        self.chains.iter().for_each(|chain| chain.end());
+        self.chains.iter().for_each(|chain| chain.stop());
     }
 }
 
-/// One chain that is followed.
-struct Watched {
-    /// The configuration that holds now.
+/// One watched chain.
+struct WatchedChain {
+    /// The current configuration.
     topology: RefCell<Arc<Topology>>,
-    /// The chain's index in it.
+    /// The chain's index in the current configuration.
     chain: Cell<usize>,
     on_event: RefCell<OnEvent>,
     state: Arc<ChainState>,
     tracker: RefCell<HeadTracker>,
-    /// The chain id that all upstreams must have: as configured, else the first one heard.
+    /// The chain id that all upstreams must have: the configured one, or else the first reported
+    /// one.
     id: Cell<Option<u64>>,
     random: Cell<u64>,
-    /// The tasks that follow upstreams, by place.
+    /// The tasks that poll upstreams, by place.
     tasks: RefCell<Vec<Option<(u64, AbortHandle)>>>,
-    /// How the upstreams that the last reload removed were seen last, by place: calls that began
-    /// with them end with them, unless other upstreams have their places by now.
-    gone: RefCell<Vec<(usize, UpstreamView)>>,
+    /// The last views of upstreams that the last reload removed, with their places. Calls in flight
+    /// at a removed upstream need its view until another upstream takes its place.
+    removed: RefCell<Vec<(usize, UpstreamView)>>,
 }
 
-async fn follow(watched: Rc<Watched>, place: usize) {
-    let mut line = Line::to(&watched, place);
+/// Polls the upstream at this place, without end.
+async fn poll_upstream(watched: Rc<WatchedChain>, place: usize) {
+    let mut poller = Poller::new(&watched, place);
     let mut checked = false;
     let mut polls = 0u64;
-    let mut rest_until = Duration::ZERO;
-    let mut silent: u32 = 0;
-    let family = line.topology.config.chains[watched.chain.get()].family;
-    let news = News::of(&line, family);
+    let mut paused_until = Duration::ZERO;
+    let mut failed_polls: u32 = 0;
+    let family = poller.topology.config.chains[watched.chain.get()].family;
+    let new_heads = NewHeads::subscribe(&poller, family);
     let mut head = None;
     loop {
         let began = Instant::now();
-        line.turn_to(&watched);
-        let chain = &line.topology.config.chains[watched.chain.get()];
+        poller.follow_config(&watched);
+        let chain = &poller.topology.config.chains[watched.chain.get()];
         let interval = chain.poll_interval;
-        if line.topology.now() < rest_until {
-            watched.silent(place);
+        if poller.topology.now() < paused_until {
+            watched.record_no_head(place);
             tokio::time::sleep_until(began + interval).await;
             continue;
         }
         if !checked {
-            checked = watched.check_id(&mut line, family).await;
+            checked = watched.check_id(&mut poller, family).await;
         }
-        let with_finalized = polls.is_multiple_of(FINALIZED_EVERY);
-        match line.head(family, with_finalized).await {
+        let with_finalized = polls.is_multiple_of(FINALIZED_POLL_PERIOD);
+        match poller.head(family, with_finalized).await {
             Ok(seen) => {
                 polls += 1;
-                silent = 0;
+                failed_polls = 0;
                 if head.replace(seen.hash).is_some_and(|before| before != seen.hash) {
-                    news.saw_head();
+                    new_heads.record_polled_head();
                 }
-                watched.seen(&mut line, family, seen).await;
-                watched.confirm(place, line.topology.since_start(began));
+                watched.record_head(&mut poller, family, seen).await;
+                watched.confirm(place, poller.topology.since_start(began));
             }
-            Err(Missed::Limited { retry_after }) => {
-                rest_until = watched.limited(place, retry_after);
+            Err(PollError::RateLimited { retry_after }) => {
+                paused_until = watched.record_rate_limit(place, retry_after);
             }
-            Err(Missed::Silent) => {
+            Err(PollError::NoHead) => {
                 checked = false;
-                silent = silent.saturating_add(1);
-                watched.missed(place);
+                failed_polls = failed_polls.saturating_add(1);
+                watched.record_failed_poll(place);
             }
         }
-        let quick = began + interval / DOUBTED_POLLS;
-        if (1..line.topology.config.health.failures_max).contains(&silent) {
-            tokio::time::sleep_until(quick).await;
+        let early = began + interval / SUSPECT_POLL_FACTOR;
+        if (1..poller.topology.config.health.failures_max).contains(&failed_polls) {
+            tokio::time::sleep_until(early).await;
             continue;
         }
-        let suspected = Arc::clone(&line.topology.upstreams[line.upstream].suspected);
+        let suspected = Arc::clone(&poller.topology.upstreams[poller.upstream].suspected);
         tokio::select! {
-            // In order, so that simulations repeat.
+            // The order is fixed, so that simulations are reproducible.
             biased;
             () = tokio::time::sleep_until(began + interval) => {}
-            // A call has just failed there, or none is answered.
+            // A call has just failed, or the upstream is suspected.
             () = suspected.notified() => {
-                tokio::time::sleep_until(began + DOUBTED_POLL_MIN).await;
+                tokio::time::sleep_until(began + SUSPECT_POLL_INTERVAL_MIN).await;
             }
-            () = news.head() => tokio::time::sleep_until(began + TOLD_POLL_MIN).await,
+            () = new_heads.notified() => tokio::time::sleep_until(began + NOTIFIED_POLL_INTERVAL_MIN).await,
         }
     }
 }
 
-impl Watched {
-    fn new(topology: &Arc<Topology>, index: usize, on_event: &OnEvent) -> Rc<Watched> {
+impl WatchedChain {
+    fn new(topology: &Arc<Topology>, index: usize, on_event: &OnEvent) -> Rc<WatchedChain> {
         let chain = &topology.config.chains[index];
-        Rc::new(Watched {
+        Rc::new(WatchedChain {
             topology: RefCell::new(Arc::clone(topology)),
             chain: Cell::new(index),
             on_event: RefCell::new(Rc::clone(on_event)),
@@ -182,17 +182,17 @@ impl Watched {
             id: Cell::new(chain.id),
             random: Cell::new(index as u64),
             tasks: RefCell::default(),
-            gone: RefCell::default(),
+            removed: RefCell::default(),
         })
     }
 
-    /// Follows the chain's upstreams as this configuration has them.
-    fn follow(self: &Rc<Watched>, topology: &Arc<Topology>, index: usize, on_event: &OnEvent) {
+    /// Polls the chain's upstreams of this configuration.
+    fn follow(self: &Rc<WatchedChain>, topology: &Arc<Topology>, index: usize, on_event: &OnEvent) {
         self.on_event.replace(Rc::clone(on_event));
         let before = self.topology.replace(Arc::clone(topology));
         let before = &before.config.chains[self.chain.replace(index)];
         let chain = &topology.config.chains[index];
-        // Who sleeps for an hour would else hear of a shorter interval only then.
+        // Otherwise a task would use a shorter interval only after its current sleep.
         let same_interval = before.poll_interval == chain.poll_interval;
         let mut upstreams: Vec<Option<u64>> = Vec::new();
         for upstream in &chain.upstreams {
@@ -201,7 +201,7 @@ impl Watched {
             upstreams[upstream.place] = Some(upstream.mark);
         }
         let seen = self.state.view.load();
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         let mut tasks = self.tasks.borrow_mut();
         let count = tasks.len().max(upstreams.len());
         upstreams.resize(count, None);
@@ -219,42 +219,42 @@ impl Watched {
             if let Some((_, former)) = task.take() {
                 former.abort();
                 if upstream.is_none() {
-                    gone.push((place, seen.upstreams.get(place).copied().unwrap_or_default()));
+                    removed.push((place, seen.upstreams.get(place).copied().unwrap_or_default()));
                 }
             }
             if !is_same {
                 self.tracker.borrow_mut().begin(place, upstream.unwrap_or_default());
             }
             if let Some(mark) = upstream {
-                let started = tokio::task::spawn_local(follow(Rc::clone(self), place));
+                let started = tokio::task::spawn_local(poll_upstream(Rc::clone(self), place));
                 *task = Some((mark, started.abort_handle()));
             }
         }
-        let changed = !gone.is_empty() || !self.gone.borrow().is_empty();
-        self.gone.replace(gone);
+        let changed = !removed.is_empty() || !self.removed.borrow().is_empty();
+        self.removed.replace(removed);
         if changed {
             self.publish();
         }
     }
 
-    /// Follows no upstream any more.
-    fn end(&self) {
+    /// Stops polling.
+    fn stop(&self) {
         for (_, task) in self.tasks.borrow().iter().flatten() {
             task.abort();
         }
         self.state.end();
     }
 
-    /// The configuration that holds now.
+    /// The current configuration.
     fn topology(&self) -> Arc<Topology> {
         Arc::clone(&self.topology.borrow())
     }
 
-    /// The index of the upstream at this place, in the configuration that holds now.
+    /// Returns the index of the upstream at this place in the current configuration.
     fn upstream(&self, topology: &Topology, place: usize) -> usize {
         let mut upstreams = topology.config.chains[self.chain.get()].upstreams.iter();
         let found = upstreams.find(|upstream| topology.upstreams[**upstream].place == place);
-        *found.expect("an upstream that is gone is not followed any more")
+        *found.expect("a removed upstream is not polled")
     }
 
     fn renew_candidates(&self) {
@@ -263,43 +263,43 @@ impl Watched {
 
     fn publish(&self) {
         let mut view = self.tracker.borrow().view();
-        for (place, seen) in &*self.gone.borrow() {
+        for (place, seen) in &*self.removed.borrow() {
             view.upstreams[*place] = *seen;
         }
         self.state.publish(view, self.topology().now());
         self.renew_candidates();
     }
 
-    /// Spreads times out over upstreams that failed together: a Weyl sequence (Knuth's 64-bit
-    /// constant).
+    /// Returns the next number of a Weyl sequence (Knuth's 64-bit constant), which spreads the
+    /// backoffs of upstreams that failed together.
     fn random(&self) -> u64 {
         let next = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.random.set(next);
         next
     }
 
-    /// Whether the upstream serves this chain, as far as it says; an upstream of another chain is
-    /// put out for good.
-    async fn check_id(&self, line: &mut Line, family: Family) -> bool {
+    /// Returns true if the upstream serves this chain or does not report a chain id. Marks an
+    /// upstream of another chain as foreign.
+    async fn check_id(&self, poller: &mut Poller, family: Family) -> bool {
         if family == Family::Bitcoin {
-            self.state.identify(None);
+            self.state.set_id(None);
             return true;
         }
-        let id = match line.ask("eth_chainId", b"[]").await {
+        let id = match poller.query("eth_chainId", b"[]").await {
             Ok(result) => quantity::from_value(&result),
-            // An upstream that does not know the method is taken at its word.
-            Err(Refused::ByUpstream) => None,
-            Err(Refused::Missed(_)) => return false,
+            // An upstream without the method is assumed to serve this chain.
+            Err(QueryError::ErrorResponse) => None,
+            Err(QueryError::Poll(_)) => return false,
         };
         let Some(id) = id else {
-            self.state.identify(None);
+            self.state.set_id(None);
             return true;
         };
         let expected = self.id.get().unwrap_or(id);
         self.id.set(Some(expected));
         let topology = self.topology();
-        self.state.identify(Some(expected));
-        let state = &topology.upstreams[self.upstream(&topology, line.place)];
+        self.state.set_id(Some(expected));
+        let state = &topology.upstreams[self.upstream(&topology, poller.place)];
         let foreign = id != expected;
         if state.foreign.swap(foreign, Ordering::Relaxed) != foreign {
             if foreign {
@@ -316,8 +316,8 @@ impl Watched {
         !foreign
     }
 
-    async fn seen(&self, line: &mut Line, family: Family, seen: HeadSeen) {
-        let (topology, place) = (self.topology(), line.place);
+    async fn record_head(&self, poller: &mut Poller, family: Family, seen: HeadSeen) {
+        let (topology, place) = (self.topology(), poller.place);
         let upstream = self.upstream(&topology, place);
         let now = topology.now();
         let needed = !topology.any_healthy(self.chain.get());
@@ -325,49 +325,49 @@ impl Watched {
             if let Some(cleared) = health.poll_ok() {
                 return Some(cleared);
             }
-            // A poll does as the probe of an upstream that was out.
+            // A poll also probes an ejected upstream.
             let probed = health.probe_due(now) || (needed && health.probe_early(now));
             if probed { health.probe_ok(now) } else { None }
         });
-        // Rests end by themselves, so what may be used is looked at with each poll.
+        // Pauses end by themselves, so each poll updates the candidates.
         self.renew_candidates();
         if topology.upstreams[upstream].foreign.load(Ordering::Relaxed) {
             return;
         }
         let step = self.tracker.borrow_mut().observe(place, now, seen);
         let asks = self.apply(step);
-        self.link(line, family, asks).await;
+        self.link(poller, family, asks).await;
         self.tracker.borrow_mut().unanswered(place);
     }
 
-    /// A poll is over: whatever the upstream answered before it began was from the branch that it
-    /// shows, unless a change of branch is marked by now.
+    /// Records that a poll has ended. Responses of the upstream from before `began` belong to the
+    /// branch of this poll, unless the view has recorded a change of branch.
     fn confirm(&self, place: usize, began: Duration) {
         let view = self.state.view.load();
         let topology = self.topology();
         let upstream = &topology.upstreams[self.upstream(&topology, place)];
-        if upstream.seen(&view).is_some_and(|seen| seen.consistent) {
+        if upstream.in_view(&view).is_some_and(|seen| seen.consistent) {
             upstream.confirm(began);
         }
     }
 
-    /// Fetches the headers that link an upstream's new head to what is known of it.
-    async fn link(&self, line: &mut Line, family: Family, mut asks: Vec<Ask>) {
-        let place = line.place;
-        let mut asked = 0;
+    /// Fetches the headers that link an upstream's new head to its known branch.
+    async fn link(&self, poller: &mut Poller, family: Family, mut asks: Vec<Ask>) {
+        let place = poller.place;
+        let mut fetched = 0;
         while let Some(Ask { number, .. }) = asks.pop() {
-            asked += 1;
-            if asked > ASKS_PER_POLL_MAX {
+            fetched += 1;
+            if fetched > HEADERS_PER_POLL_MAX {
                 return;
             }
-            let Ok((hash, parent)) = line.header(family, number).await else { return };
+            let Ok((hash, parent)) = poller.header(family, number).await else { return };
             let now = self.topology().now();
             let step = self.tracker.borrow_mut().header(place, now, number, hash, parent);
             asks.extend(self.apply(step).into_iter().filter(|ask| ask.upstream == place));
         }
     }
 
-    fn missed(&self, place: usize) {
+    fn record_failed_poll(&self, place: usize) {
         let random = self.random();
         let topology = self.topology();
         topology.health(self.upstream(&topology, place), |health, now| {
@@ -377,12 +377,11 @@ impl Watched {
                 health.poll_failed(now, random)
             }
         });
-        self.silent(place);
+        self.record_no_head(place);
     }
 
-    /// An upstream that limits our rate is not ill, and its rest holds for polls as well. Gives the
-    /// end of the rest.
-    fn limited(&self, place: usize, retry_after: Option<Duration>) -> Duration {
+    /// Records a rate limit, which is no failure. Polls pause too. Returns the end of the pause.
+    fn record_rate_limit(&self, place: usize, retry_after: Option<Duration>) -> Duration {
         let topology = self.topology();
         let mut until = Duration::ZERO;
         topology.health(self.upstream(&topology, place), |health, now| {
@@ -390,20 +389,20 @@ impl Watched {
             until = health.paused_until();
             event
         });
-        self.silent(place);
+        self.record_no_head(place);
         until
     }
 
-    /// An upstream did not tell its head. What it was goes on being believed for a few polls only.
-    fn silent(&self, place: usize) {
+    /// Records a poll without a head. The tracker keeps the last head for a few polls only.
+    fn record_no_head(&self, place: usize) {
         let step = self.tracker.borrow_mut().missed(place, self.topology().now());
         self.apply(step);
     }
 
-    /// Publishes what a step changed and gives what it asks for.
+    /// Publishes the changes of a step and returns the headers that it requests.
     fn apply(&self, step: Step) -> Vec<Ask> {
         for event in &step.events {
-            self.tell(event);
+            self.report(event);
         }
         if step.changed {
             self.publish();
@@ -416,7 +415,7 @@ impl Watched {
         on_event(&self.state, event);
     }
 
-    fn tell(&self, event: &HeadEvent) {
+    fn report(&self, event: &HeadEvent) {
         let (topology, state) = (self.topology(), &self.state);
         let chain = &*state.name;
         let name = |place: usize| &*topology.upstreams[self.upstream(&topology, place)].config.name;
@@ -425,7 +424,7 @@ impl Watched {
                 state.reorgs.fetch_add(1, Ordering::Relaxed);
                 state.reorg_depth_max.fetch_max(depth, Ordering::Relaxed);
                 self.emit(ChainEvent::Reorg { fork });
-                tracing::info!(chain, fork, depth, "chain was reorganised");
+                tracing::info!(chain, fork, depth, "chain reorganised");
             }
             HeadEvent::UpstreamReorg { upstream, fork, depth } => {
                 tracing::debug!(
@@ -441,14 +440,14 @@ impl Watched {
             }
             HeadEvent::FinalizedFell { from, to } => {
                 self.emit(ChainEvent::FinalizedFell);
-                tracing::error!(chain, from, to, "finalized height fell; the cache was emptied");
+                tracing::error!(chain, from, to, "finalized height fell; cache cleared");
             }
             HeadEvent::HeadImplausible { upstream, number } => {
                 tracing::warn!(
                     chain,
                     upstream = name(upstream),
                     number,
-                    "upstream claims an implausible head"
+                    "upstream reports an implausible head"
                 );
             }
         }

@@ -212,7 +212,8 @@ fn a_reorg_is_told_to_the_other_gateways() {
     let [first, second] = [0, 1].map(|at| sharing(&nodes[at], &tier(&redis.url(), "")));
     wait_until("both listen", || redis.cli(&["PUBSUB", "NUMSUB", "weir:news"]).ends_with('2'));
     nodes[1].set(|settings| settings.frozen_at = Some(1_006));
-    let heard = |served: &Served| metric(served, r#"weir_redis_messages_total{direction="heard"}"#);
+    let heard =
+        |served: &Served| metric(served, r#"weir_redis_messages_total{direction="received"}"#);
     wait_until("the first has heard of it", || heard(&first) >= 1.0);
     assert_eq!(heard(&second), 0.0, "nobody hears himself");
     assert_eq!(first.count("/chains/0/head/number"), 1_005, "its own node decides");

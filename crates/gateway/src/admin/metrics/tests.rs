@@ -1,6 +1,6 @@
-//! Goal: the text of `/metrics` keeps the rules of OpenMetrics, has every metric of the sets, and
-//! its labels are bounded; the page lists the same metrics. Method: a reader of the text format,
-//! strict where Prometheus is, which is first shown bad texts that it must refuse.
+//! Goal: the text of `/metrics` is valid OpenMetrics, has every metric of the sets, and has bounded
+//! labels; the page lists the same metrics. Method: a parser of the text format, as strict as
+//! Prometheus, which a test with malformed texts checks.
 
 use std::collections::{HashMap, HashSet};
 
@@ -70,7 +70,7 @@ fn sample(line: &str) -> Result<(String, String, f64), String> {
     Ok((name.to_owned(), labels, rest.parse().map_err(|_| fault())?))
 }
 
-/// Where the closing brace of `a="b",c="d"}` stands; none if it is not of that form.
+/// Returns the index of the closing brace of `a="b",c="d"}`; `None` if the text has another form.
 fn end_of_labels(text: &str) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -1,7 +1,6 @@
 //! Small SVG drawings for the page: lines over the last two minutes, and a divided bar.
 //!
-//! Each is an image with a text that says the same, for readers who cannot see it. Colours and
-//! sizes are in `style.css`.
+//! Each drawing has a text alternative for screen readers. Colours and sizes are in `style.css`.
 
 use std::fmt::Write;
 
@@ -16,15 +15,15 @@ const HEIGHT: f64 = 30.0;
 /// Space above the highest value, so that a thick stroke is not cut.
 const MARGIN: f64 = 2.0;
 
-/// What a drawing of lines shows.
+/// Contents of a line chart.
 pub(super) struct Plot<'a> {
     /// CSS class, which gives the size.
     pub(super) class: &'static str,
-    /// What it shows, for those who cannot see it.
+    /// Text alternative for screen readers.
     pub(super) label: &'a str,
     /// The line itself.
     pub(super) line: &'a Series,
-    /// A second one, drawn as an area below the first; a part of it.
+    /// A part of the first line, drawn as an area below it.
     pub(super) part: Option<&'a Series>,
 }
 
@@ -47,7 +46,7 @@ pub(super) fn plot(plot: &Plot<'_>) -> Markup {
     }
 }
 
-/// Draws a bar divided by these amounts, each with its CSS class. Nothing is drawn of nothing.
+/// Draws a bar divided by these amounts, each with its CSS class. The bar is empty if all are 0.
 pub(super) fn bar(label: &str, parts: &[(&'static str, u64)]) -> Markup {
     let whole: u64 = parts.iter().map(|part| part.1).sum();
     let mut start = 0.0;
@@ -67,10 +66,10 @@ pub(super) fn bar(label: &str, parts: &[(&'static str, u64)]) -> Markup {
     }
 }
 
-/// A stretch without gaps: places and values.
+/// Points of a line without gaps, as x and value.
 type Run = Vec<(f64, f64)>;
 
-/// The stretches of a line, placed so that the newest value is at the right edge.
+/// Splits a line at its gaps. The newest value is at the right edge.
 fn runs(line: &Series) -> Vec<Run> {
     let offset = WIDTH.saturating_sub(line.len());
     let mut runs: Vec<Run> = Vec::new();
@@ -85,7 +84,7 @@ fn runs(line: &Series) -> Vec<Run> {
         }
         joined = true;
         if let Some(run) = runs.last_mut() {
-            // A value stands for its whole interval, so that a single one is seen too.
+            // A value spans its whole interval, so that a single value is visible too.
             run.push(((offset + at) as f64, *value));
             run.push(((offset + at) as f64 + 0.9, *value));
         }

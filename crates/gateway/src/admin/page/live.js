@@ -1,14 +1,14 @@
-// Keeps the page up to date without the flicker of a reload; without scripts a meta tag reloads it.
+// Updates the page without the flicker of a reload. Without scripts a meta tag reloads it.
 const live = document.getElementById("live");
 const wide = () => [...document.querySelectorAll(".scroll")];
 async function renew() {
-  // A page that nobody sees, or of which somebody is copying a part, stays as it is.
+  // A hidden page, or one with a selection, is not updated.
   if (!document.hidden && getSelection().isCollapsed) {
     try {
-      const answer = await fetch(location.pathname, { cache: "no-store", signal: AbortSignal.timeout(5000) });
-      if (!answer.ok) throw new Error(answer.status);
-      const text = await answer.text();
-      // Without the head: its style has another nonce, which this page's policy would refuse.
+      const response = await fetch(location.pathname, { cache: "no-store", signal: AbortSignal.timeout(5000) });
+      if (!response.ok) throw new Error(response.status);
+      const text = await response.text();
+      // The new head is skipped: the policy of this page would reject the nonce of its style.
       const main = text.slice(text.indexOf("<main>"), text.indexOf("</main>"));
       const fresh = new DOMParser().parseFromString(main, "text/html");
       const places = wide().map((table) => table.scrollLeft);
@@ -18,8 +18,8 @@ async function renew() {
       live.textContent = "live, every 2 s";
     } catch {
       document.body.classList.add("silent");
-      if (!live.textContent.startsWith("no answer")) {
-        live.textContent = "no answer since " + new Date().toLocaleTimeString();
+      if (!live.textContent.startsWith("no response")) {
+        live.textContent = "no response since " + new Date().toLocaleTimeString();
       }
     }
   }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::draw::{Plot, bar, plot};
-use super::{bytes, html, length, millis, policy, whole};
+use super::{bytes, duration, html, integer, millis, policy};
 use crate::admin::history::History;
 use crate::admin::status::Status;
 use crate::admin::status::tests::populated;
@@ -20,7 +20,7 @@ fn page(change: impl FnOnce(&mut Status)) -> String {
     html(&status, &history, &status.unready(), "n0")
 }
 
-/// Whether every tag that opens closes, in order.
+/// Returns an error unless every tag is closed in order.
 fn balanced(html: &str) -> Result<(), String> {
     const VOID: [&str; 3] = ["meta", "br", "!DOCTYPE"];
     let mut open: Vec<&str> = Vec::new();
@@ -109,12 +109,12 @@ fn bars_are_divided_by_amount() {
 
 #[test]
 fn numbers_are_written_for_people() {
-    assert_eq!(whole(1_234_567), "1,234,567");
-    assert_eq!(whole(999), "999");
+    assert_eq!(integer(1_234_567), "1,234,567");
+    assert_eq!(integer(999), "999");
     assert_eq!(bytes(64 << 20).replace('\u{202f}', " "), "64 MiB");
     assert_eq!(bytes(1536).replace('\u{202f}', " "), "1.5 KiB");
     assert_eq!(millis(Some(0.134)).replace('\u{202f}', " "), "0.13 ms");
     assert_eq!(millis(Some(2500.0)).replace('\u{202f}', " "), "2.5 s");
-    assert_eq!(length(93_784.0), "1 d 2 h");
-    assert_eq!(length(125.0).replace('\u{202f}', " "), "2 min 5 s");
+    assert_eq!(duration(93_784.0), "1 d 2 h");
+    assert_eq!(duration(125.0).replace('\u{202f}', " "), "2 min 5 s");
 }

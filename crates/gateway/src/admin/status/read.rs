@@ -21,7 +21,7 @@ use crate::metrics::thread::{ChainLabel, Counters};
 use crate::policy::heads::UpstreamView;
 use crate::policy::health;
 use crate::policy::memory::Purpose;
-use crate::state::process::{Outcome, Reloaded, Reloads};
+use crate::state::process::{Outcome, ReloadRecord, Reloads};
 use crate::state::snapshot::Snapshot;
 use crate::upstream::chain::ChainState;
 
@@ -29,12 +29,12 @@ use crate::upstream::chain::ChainState;
 const METHODS_MAX: usize = 20;
 
 impl Status {
-    /// Reads the present state.
+    /// Reads the current state.
     pub(crate) fn of(snapshot: &Snapshot) -> Status {
         Status::with(snapshot, &Counters::sum(&snapshot.counters))
     }
 
-    /// Reads the present state with the counters that were added up before.
+    /// Reads the current state, with counters that are already summed over threads.
     pub(crate) fn with(snapshot: &Snapshot, counters: &Counters) -> Status {
         let chains = snapshot
             .chains
@@ -107,7 +107,7 @@ fn process() -> ProcessStatus {
 }
 
 fn config_status(reloads: Reloads) -> ConfigStatus {
-    let reload = |reloaded: Reloaded| {
+    let reload = |reloaded: ReloadRecord| {
         let since = reloaded.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (applied, changes, why) = match reloaded.outcome {
             Outcome::Applied { changes } => (true, changes, None),
@@ -125,12 +125,12 @@ fn config_status(reloads: Reloads) -> ConfigStatus {
     }
 }
 
-/// Rounded to milliseconds: more digits would only make the JSON harder to read.
+/// Returns seconds, rounded to milliseconds to keep the JSON readable.
 fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1000.0
 }
 
-/// Rounded to microseconds.
+/// Returns a quantile in milliseconds, rounded to microseconds.
 fn quantile_ms(latency: &Histogram, share: f64) -> Option<f64> {
     latency.quantile_ms(share).map(|ms| (ms * 1000.0).round() / 1000.0)
 }
@@ -180,7 +180,7 @@ fn upstream_status(
 ) -> UpstreamStatus {
     let upstream = &snapshot.upstreams[index];
     let view = snapshot.chains[upstream.config.chain].view.load();
-    let seen = upstream.seen(&view).unwrap_or_default();
+    let seen = upstream.in_view(&view).unwrap_or_default();
     let (state, until) = if upstream.foreign.load(Relaxed) {
         (HealthState::Foreign, None)
     } else {
@@ -257,7 +257,10 @@ fn group_status(snapshot: &Snapshot, counters: &GroupCounters, index: usize) -> 
             },
         },
         candidates: candidates.places.iter().map(name).collect(),
-        in_flight_limit: snapshot.groups[index].room.as_ref().map(|room| room.limit()),
+        in_flight_limit: snapshot.groups[index]
+            .concurrency_limit
+            .as_ref()
+            .map(|limit| limit.calls_max()),
         in_flight: counters.in_flight.get(),
         queued: counters.queued.get(),
         shed: counters.shed.iter().map(|(_, reasons)| reasons.total()).sum(),

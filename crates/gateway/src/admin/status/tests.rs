@@ -1,5 +1,5 @@
-//! Goal: the status shows what the configuration, the snapshots and all threads' counters hold, and
-//! no secret. [`populated`] is also what the tests of `/metrics` and of the page look at.
+//! Goal: the status has the values of the configuration, the snapshots and all threads' counters,
+//! and no secret. The tests of `/metrics` and of the page use [`populated`] too.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -80,14 +80,14 @@ shared = true
 zone = "clients"
 "#;
 
-/// Two chains and three upstreams of which nothing is known yet.
+/// Returns a snapshot of two chains and three upstreams before their first poll.
 pub(crate) fn fresh() -> Arc<Snapshot> {
     let config = Config::from_text("test.toml", CONFIG, std::path::Path::new(""), &|_| None)
         .unwrap_or_else(|faults| panic!("{faults}"));
     Snapshot::new(config, Vec::new())
 }
 
-/// An index that has nothing.
+/// An empty index.
 struct NoIndex;
 
 impl crate::cache::index::Index for NoIndex {
@@ -111,8 +111,8 @@ impl crate::cache::index::Index for NoIndex {
     }
 }
 
-/// The same with heads, an ejected and a foreign upstream, and something in every counter of both
-/// threads.
+/// Returns the same with heads, an ejected and a foreign upstream, and a value in every counter of
+/// both threads.
 pub(crate) fn populated() -> Arc<Snapshot> {
     let snapshot = fresh();
     let mut view = ChainView::default();
@@ -132,8 +132,8 @@ pub(crate) fn populated() -> Arc<Snapshot> {
         let now = snapshot.now();
         snapshot.upstreams[1].health.lock().poll_failed(now, 0);
     }
-    snapshot.process.with_index(Arc::new(NoIndex));
-    snapshot.process.reloaded(Outcome::Refused { why: "test.toml: no".to_owned() });
+    snapshot.process.set_index(Arc::new(NoIndex));
+    snapshot.process.record_reload(Outcome::Refused { why: "test.toml: no".to_owned() });
     snapshot.upstreams[1].ejections.store(1, Ordering::Relaxed);
     snapshot.upstreams[1].readmissions.store(5, Ordering::Relaxed);
     snapshot.upstreams[2].foreign.store(true, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Goal: a reload keeps what need not be lost and nothing else. Method: configurations in text, one
-//! after the other, without sockets.
+//! Goal: a reload keeps all state that is still valid and nothing else. Method: successive
+//! configurations in text, without sockets.
 
 use std::path::Path;
 use std::sync::Arc;

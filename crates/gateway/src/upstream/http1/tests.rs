@@ -1,22 +1,22 @@
-//! Goal: an answer is taken whole or not at all, however it is cut. Method: raw answers through
-//! the reader, whole and byte by byte.
+//! Goal: a response is read completely or rejected, wherever its bytes are split. Method: raw
+//! responses through the reader, whole and byte by byte.
 
 use super::*;
 
-fn read(raw: &[u8], step: usize, closed: bool) -> Result<HttpAnswer, ExchangeFaultKind> {
-    let heads = known_heads();
+fn read(raw: &[u8], step: usize, closed: bool) -> Result<HttpResponse, ExchangeFaultKind> {
+    let heads = new_parsed_heads();
     let mut reader = Reader::new(1000, &heads);
     for part in raw.chunks(step) {
-        if let Step::Done(answer) = reader.feed(part)? {
-            return Ok(answer);
+        if let Step::Done(response) = reader.feed(part)? {
+            return Ok(response);
         }
     }
-    assert!(closed, "the answer is not complete");
+    assert!(closed, "the response is not complete");
     reader.end()
 }
 
 #[test]
-fn answers_are_read_at_every_cut() {
+fn responses_are_read_at_every_split() {
     let cases: [(&[u8], bool, &[u8], bool); 4] = [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", false, b"hello", true),
         (
@@ -30,14 +30,17 @@ fn answers_are_read_at_every_cut() {
     ];
     for (raw, closed, body, reusable) in cases {
         for step in 1..=raw.len() {
-            let answer = read(raw, step, closed).unwrap();
-            assert_eq!((answer.status, &answer.body[..], answer.reusable), (200, body, reusable));
+            let response = read(raw, step, closed).unwrap();
+            assert_eq!(
+                (response.status, &response.body[..], response.reusable),
+                (200, body, reusable)
+            );
         }
     }
 }
 
 #[test]
-fn cut_and_odd_answers_are_faults() {
+fn truncated_and_malformed_responses_are_faults() {
     let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello";
     assert!(matches!(read(cut, 100, true), Err(ExchangeFaultKind::Closed)));
     let long = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\nhello";
@@ -55,18 +58,18 @@ fn cut_and_odd_answers_are_faults() {
 #[test]
 fn close_and_retry_after_are_kept() {
     let raw = b"HTTP/1.1 429 x\r\nConnection: close\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n";
-    let answer = read(raw, 1000, false).unwrap();
-    assert_eq!((answer.status, answer.reusable), (429, false));
-    assert_eq!(answer.retry_after, Some(Duration::from_secs(7)));
+    let response = read(raw, 1000, false).unwrap();
+    assert_eq!((response.status, response.reusable), (429, false));
+    assert_eq!(response.retry_after, Some(Duration::from_secs(7)));
 }
 
 #[test]
-fn interim_answers_are_few() {
-    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
-    let with = |interims: usize| "HTTP/1.1 100 \r\n\r\n".repeat(interims) + answer;
+fn interim_responses_are_limited() {
+    let response = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+    let with = |interims: usize| "HTTP/1.1 100 \r\n\r\n".repeat(interims) + response;
     for step in [1, 1000, 100_000] {
         assert_eq!(&read(with(5).as_bytes(), step, false).unwrap().body[..], b"hi");
-        // As many as one read can hold: each must not cost a level of the stack.
+        // 4000 responses fit into one read, so parsing must not recurse.
         for interims in [6, 4000] {
             let fault = read(with(interims).as_bytes(), step, false).unwrap_err();
             assert!(matches!(fault, ExchangeFaultKind::Malformed), "{fault:?}");
@@ -80,8 +83,8 @@ fn interim_answers_are_few() {
 fn ambiguous_lengths_cost_the_connection() {
     let both = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n\
         2\r\nhi\r\n0\r\n\r\n";
-    let answer = read(both, 1000, false).unwrap();
-    assert_eq!((&answer.body[..], answer.reusable), (&b"hi"[..], false));
+    let response = read(both, 1000, false).unwrap();
+    assert_eq!((&response.body[..], response.reusable), (&b"hi"[..], false));
     for length in ["+2", "2, 2", "0x2", "", "-1", "99999999999999999999"] {
         let raw = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nhi");
         let fault = read(raw.as_bytes(), 1000, false).unwrap_err();

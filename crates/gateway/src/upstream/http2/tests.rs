@@ -1,5 +1,5 @@
-//! Goal: an upstream that wants HTTP/1.1 gets it, and is asked again later. Method: an upstream
-//! that answers no offer, in virtual time.
+//! Goal: an upstream that declines HTTP/2 gets HTTP/1.1 until HTTP/2 is offered again. Method: an
+//! upstream that negotiates nothing, in virtual time.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,20 +13,20 @@ const TEXT: &str = "[server]\nthreads = 1\n\
 async fn an_upstream_that_declined_is_asked_again_after_a_while() {
     let config = Config::from_text("test", TEXT, Path::new("/"), &|_| None);
     let config = config.unwrap_or_else(|faults| panic!("{faults}"));
-    let asked = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&asked);
+    let dialed = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&dialed);
     let dial = Dial::Memory(Arc::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
         Ok(tokio::io::duplex(1).0)
     }));
     let http2 = Http2::new(&config, &config.upstreams[0], &dial, &Arc::default()).unwrap();
     let declines = async || {
-        let line = http2.line(Instant::now() + Duration::from_secs(1)).await;
-        assert!(matches!(line, Err(NoLine::Declined)));
-        asked.load(Ordering::Relaxed)
+        let connection = http2.acquire(Instant::now() + Duration::from_secs(1)).await;
+        assert!(matches!(connection, Err(NoConnection::Declined)));
+        dialed.load(Ordering::Relaxed)
     };
     assert_eq!((declines().await, declines().await), (1, 1));
-    tokio::time::advance(DECLINE_KEPT - Duration::from_millis(1)).await;
+    tokio::time::advance(HTTP2_RETRY_INTERVAL - Duration::from_millis(1)).await;
     assert_eq!(declines().await, 1);
     tokio::time::advance(Duration::from_millis(1)).await;
     assert_eq!((declines().await, declines().await), (2, 2));

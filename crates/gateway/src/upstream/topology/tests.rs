@@ -1,6 +1,6 @@
-//! Goal: a reload keeps what need not be lost and nothing else, and never mixes up two upstreams or
-//! two chains; and the head of a request to an upstream. Method: configurations in text, one after
-//! the other, without sockets and without a gateway.
+//! Goal: a reload keeps all state that is still valid and nothing else, and never confuses two
+//! upstreams or two chains; the head of a request is right. Method: successive configurations in
+//! text, without sockets or a gateway.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::metrics::thread::{Counters, Labels};
 use crate::policy::heads::{ChainView, Head, UpstreamView};
 use crate::upstream::state::request_head;
 use crate::upstream::thread::UpstreamContext;
-use crate::upstream::topology::{NO_NODE, Topology};
+use crate::upstream::topology::{NO_UPSTREAM, Topology};
 
 fn config(text: &str) -> Config {
     let text = format!("[server]\nthreads = 1\n{text}");
@@ -41,7 +41,7 @@ fn upstream(name: &str, more: &str) -> String {
     format!("[[upstream]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n{more}\n")
 }
 
-/// Heads for so many upstreams as they are in the beginning, all fit.
+/// Returns a view in which this many upstreams, with their initial marks, are at the head.
 fn view(upstreams: usize) -> ChainView {
     let mut view = ChainView::default();
     view.head = Some(Head { number: 9, hash: [1; 32] });
@@ -64,23 +64,25 @@ fn health_follows_an_upstream_through_order_and_weight_and_not_to_another_url() 
     let after = reload(&before, &(upstream("b", "weight = 5") + &c + &upstream("a", "")));
     let [b, c, a] = &after.upstreams[..] else { panic!("three upstreams") };
     assert!(
-        b.is(&before.upstreams[1]) && a.is(&before.upstreams[0]) && !c.is(&before.upstreams[2])
+        b.is_same_as(&before.upstreams[1])
+            && a.is_same_as(&before.upstreams[0])
+            && !c.is_same_as(&before.upstreams[2])
     );
-    assert_eq!((b.place, a.place), (1, 0), "calls under way look them up there");
+    assert_eq!((b.place, a.place), (1, 0), "calls in flight look them up there");
     assert_eq!(c.place, 3, "the place of the former c is still looked at");
     assert_eq!(b.config.weight, 5);
     assert_eq!(b.ejections.load(Ordering::Relaxed), 1);
     let again = reload(&after, &(upstream("a", "") + &upstream("e", "")));
     let e = &again.upstreams[1];
     assert_eq!(e.place, 2, "a place is used again one reload later");
-    // Whoever follows heads may not have heard of the last reloads yet.
+    // The watcher may not know the last reloads yet.
     let view = view(3);
-    assert_eq!(e.seen(&view), None, "that is about another upstream");
+    assert_eq!(e.in_view(&view), None, "that is about another upstream");
     assert_eq!(
-        before.upstreams[2].seen(&view).map(|seen| seen.mark),
+        before.upstreams[2].in_view(&view).map(|seen| seen.mark),
         Some(before.upstreams[2].mark)
     );
-    assert_eq!(again.upstreams[0].seen(&view), before.upstreams[0].seen(&view));
+    assert_eq!(again.upstreams[0].in_view(&view), before.upstreams[0].in_view(&view));
 }
 
 #[test]
@@ -90,7 +92,7 @@ fn entries_name_their_upstream_whatever_its_index() {
     let after = reload(&before, &(upstream("c", "") + &upstream("b", "")));
     assert_eq!(after.upstream_of_number(b), Some(1));
     assert_eq!(after.upstream_of_number(a), None, "it is gone");
-    assert_eq!(after.upstream_of_number(NO_NODE), None);
+    assert_eq!(after.upstream_of_number(NO_UPSTREAM), None);
     let back = reload(&after, &upstream("a", ""));
     assert_ne!(
         back.upstreams[0].number, a,
@@ -108,10 +110,10 @@ fn entries_name_their_upstream_whatever_its_index() {
 fn numbers_run_out_without_harm() {
     let before = start(&upstream("a", ""));
     let mut numbers = before.by_number.clone();
-    numbers.resize(usize::from(NO_NODE) - 1, None);
-    assert_eq!(super::reload::free_number(&mut numbers), NO_NODE - 1);
-    assert_eq!(super::reload::free_number(&mut numbers), NO_NODE);
-    assert_eq!(numbers.len(), usize::from(NO_NODE));
+    numbers.resize(usize::from(NO_UPSTREAM) - 1, None);
+    assert_eq!(super::reload::next_number(&mut numbers), NO_UPSTREAM - 1);
+    assert_eq!(super::reload::next_number(&mut numbers), NO_UPSTREAM);
+    assert_eq!(numbers.len(), usize::from(NO_UPSTREAM));
 }
 
 #[test]
@@ -124,8 +126,8 @@ fn a_chain_of_the_same_name_is_another_one_when_its_id_is() {
     let other = reload(&same, &text(2));
     assert!(!Arc::ptr_eq(&same.chains[0], &other.chains[0]));
     assert!(
-        !other.upstreams[0].is(&same.upstreams[0]),
-        "what was known of it was about another chain"
+        !other.upstreams[0].is_same_as(&same.upstreams[0]),
+        "its former health belongs to another chain"
     );
     let back = reload(&other, &text(1));
     let keys = [&same.chains[0].key, &other.chains[0].key, &back.chains[0].key];
@@ -133,7 +135,7 @@ fn a_chain_of_the_same_name_is_another_one_when_its_id_is() {
 }
 
 #[test]
-fn what_becomes_of_an_upstream_is_seen_under_every_configuration_in_use() {
+fn a_change_of_health_updates_every_configuration_in_use() {
     let before = start(&(upstream("a", "") + &upstream("b", "")));
     before.chains[0].publish(view(2), Duration::ZERO);
     before.renew_candidates(0);
@@ -145,11 +147,11 @@ fn what_becomes_of_an_upstream_is_seen_under_every_configuration_in_use() {
     }
     assert_eq!((candidates(&before), candidates(&after)), (vec![0], vec![1]));
     drop(after);
-    assert_eq!(before.registry.in_use().len(), 1, "who is not used any more is not looked after");
+    assert_eq!(before.registry.in_use().len(), 1, "an unused topology is dropped");
 }
 
 #[test]
-fn a_new_upstream_is_not_used_before_it_was_seen_unless_there_is_no_other() {
+fn a_new_upstream_is_used_after_its_first_poll_unless_there_is_no_other() {
     let before = start(&upstream("a", ""));
     before.chains[0].publish(view(1), Duration::ZERO);
     let after = reload(&before, &(upstream("new", "") + &upstream("a", "")));
@@ -159,7 +161,7 @@ fn a_new_upstream_is_not_used_before_it_was_seen_unless_there_is_no_other() {
 }
 
 #[test]
-fn a_thread_takes_over_connections_to_upstreams_that_are_reached_as_before() {
+fn a_thread_keeps_connections_with_unchanged_settings() {
     let before = start(&(upstream("a", "") + &upstream("b", "") + &upstream("c", "")));
     let worker =
         UpstreamContext::new(Arc::clone(&before), counters(&before.config), Random::new(1, 0));
@@ -178,7 +180,7 @@ fn a_thread_takes_over_connections_to_upstreams_that_are_reached_as_before() {
 }
 
 #[test]
-fn a_user_part_is_sent_once_and_to_its_own_address() {
+fn credentials_are_sent_once_and_only_to_their_address() {
     let upstream = |lines: &str| {
         let text = format!("[[upstream]]\n{lines}\n");
         String::from_utf8(request_head(&config(&text).upstreams[0])).unwrap().to_ascii_lowercase()

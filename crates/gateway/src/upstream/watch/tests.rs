@@ -1,5 +1,5 @@
-//! Goal: what was seen of an upstream is never taken for another one's, however reloads follow each
-//! other. Method: configurations without sockets; no task that asks an upstream ever runs.
+//! Goal: the view of one upstream is never attributed to another, in any sequence of reloads.
+//! Method: configurations without sockets; no poll task ever runs.
 
 use std::path::Path;
 
@@ -40,14 +40,14 @@ fn no_event() -> OnEvent {
 }
 
 #[tokio::test]
-async fn an_upstream_that_takes_a_place_is_not_taken_for_the_one_before() {
+async fn an_upstream_that_takes_a_place_does_not_inherit_its_view() {
     let a = start(&["a"]);
     let b = reload(&a, &["b"]);
     let c = reload(&b, &["c"]);
     assert_eq!((a.upstreams[0].place, c.upstreams[0].place), (0, 0), "nothing is tested");
     let tasks = LocalSet::new();
     let _here = tasks.enter();
-    let mut watch = Watch::default();
+    let mut watch = Watcher::default();
     watch.follow(&a, &no_event());
     let seen = UpstreamView {
         mark: a.upstreams[0].mark,
@@ -62,37 +62,37 @@ async fn an_upstream_that_takes_a_place_is_not_taken_for_the_one_before() {
     view.upstreams = vec![seen];
     a.chains[0].publish(view, Duration::ZERO);
     let state = Arc::clone(&a.chains[0]);
-    assert_eq!(a.upstreams[0].seen(&state.view.load()), Some(seen));
-    // It is told of the last of two reloads only.
+    assert_eq!(a.upstreams[0].in_view(&state.view.load()), Some(seen));
+    // The watcher gets only the last of two reloads.
     watch.follow(&c, &no_event());
-    assert_eq!(c.upstreams[0].seen(&state.view.load()), None);
-    // And so it stays when the new upstream is heard of.
+    assert_eq!(c.upstreams[0].in_view(&state.view.load()), None);
+    // The new upstream has its own view after its first poll.
     let tracker = &watch.chains[0].tracker;
-    let heard = HeadSeen { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
-    let step = tracker.borrow_mut().observe(0, Duration::ZERO, heard);
+    let seen_head = HeadSeen { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
+    let step = tracker.borrow_mut().observe(0, Duration::ZERO, seen_head);
     watch.chains[0].apply(step);
-    let known = c.upstreams[0].seen(&state.view.load()).and_then(|seen| seen.head);
+    let known = c.upstreams[0].in_view(&state.view.load()).and_then(|seen| seen.head);
     assert_eq!(known, Some(7));
 }
 
 #[tokio::test]
-async fn calls_under_way_at_an_upstream_that_is_gone_still_look_it_up() {
+async fn calls_in_flight_still_find_the_view_of_a_removed_upstream() {
     let a = start(&["a", "b"]);
     let c = reload(&a, &["a", "c"]);
     let tasks = LocalSet::new();
     let _here = tasks.enter();
-    let mut watch = Watch::default();
+    let mut watch = Watcher::default();
     watch.follow(&a, &no_event());
     let state = Arc::clone(&a.chains[0]);
-    let heard = HeadSeen { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
+    let seen_head = HeadSeen { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
     for place in 0..2 {
-        let step = watch.chains[0].tracker.borrow_mut().observe(place, Duration::ZERO, heard);
+        let step = watch.chains[0].tracker.borrow_mut().observe(place, Duration::ZERO, seen_head);
         watch.chains[0].apply(step);
     }
     watch.follow(&c, &no_event());
     let view = state.view.load();
     let heads = [&a.upstreams[0], &a.upstreams[1], &c.upstreams[0]]
-        .map(|upstream| upstream.seen(&view).unwrap().head);
+        .map(|upstream| upstream.in_view(&view).unwrap().head);
     assert_eq!(heads, [Some(7); 3]);
-    assert_eq!(c.upstreams[1].seen(&view).and_then(|seen| seen.head), None, "it was never seen");
+    assert_eq!(c.upstreams[1].in_view(&view).and_then(|seen| seen.head), None, "it was never seen");
 }

@@ -1,4 +1,4 @@
-//! How messages follow each other on a trunk: frames of a WebSocket, or JSON values on a local
+//! Delimits the messages of a multiplexed connection: WebSocket frames, or JSON values on a local
 //! socket.
 
 use bytes::{Bytes, BytesMut};
@@ -9,30 +9,30 @@ use crate::io::websocket::frame::{Decoder, Event, Op, Payload, Role};
 use crate::io::websocket::keys::Keys;
 use crate::io::websocket::{frame, mask};
 
-/// So much of a message that is too long is kept, to tell whose it was.
-const HEAD_KEPT_BYTES: usize = 64;
+/// Bytes kept of a message that is too long, to read its id.
+const HEAD_BYTES: usize = 64;
 
-/// Takes apart what comes.
+/// Splits the received bytes into messages.
 #[derive(Debug)]
 pub(super) enum Framing {
     WebSocket(Decoder),
     Values(Values),
 }
 
-/// What came cannot be read, and nothing behind it.
+/// The received bytes are malformed, so the rest of the stream is unreadable too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unreadable {
+pub(super) enum FramingError {
     Frame(frame::Fault),
     NoValue,
 }
 
 impl Framing {
-    /// What frames look like at the start of a WebSocket.
+    /// Returns the framing of a new WebSocket.
     pub(super) fn websocket(message_bytes_max: usize) -> Framing {
         Framing::WebSocket(Decoder::new(Role::Client, message_bytes_max))
     }
 
-    /// What values look like at the start of a local socket.
+    /// Returns the framing of a new local socket.
     pub(super) fn values(message_bytes_max: usize) -> Framing {
         Framing::Values(Values {
             splitter: Splitter::default(),
@@ -42,18 +42,18 @@ impl Framing {
         })
     }
 
-    /// As [`Decoder::next`].
+    /// Behaves as [`Decoder::next`].
     pub(super) fn next<'a>(
         &'a mut self,
         bytes: &'a [u8],
-    ) -> Result<(usize, Option<Event<'a>>), Unreadable> {
+    ) -> Result<(usize, Option<Event<'a>>), FramingError> {
         match self {
-            Framing::WebSocket(decoder) => decoder.next(bytes).map_err(Unreadable::Frame),
+            Framing::WebSocket(decoder) => decoder.next(bytes).map_err(FramingError::Frame),
             Framing::Values(values) => values.next(bytes),
         }
     }
 
-    /// As [`Decoder::gap`]; the length of a value is not known beforehand.
+    /// Behaves as [`Decoder::gap`]. The length of a JSON value is not known in advance.
     pub(super) fn gap(&mut self) -> Option<(&mut BytesMut, usize)> {
         match self {
             Framing::WebSocket(decoder) => decoder.gap(),
@@ -61,7 +61,7 @@ impl Framing {
         }
     }
 
-    /// As [`Decoder::filled`].
+    /// Behaves as [`Decoder::filled`].
     pub(super) fn filled(&mut self, bytes: usize) {
         if let Framing::WebSocket(decoder) = self {
             decoder.filled(bytes);
@@ -69,19 +69,19 @@ impl Framing {
     }
 }
 
-/// JSON values, one after the other.
+/// Splits a stream of JSON values.
 #[derive(Debug)]
 pub(super) struct Values {
     splitter: Splitter,
     message_bytes_max: usize,
-    /// The value that has begun in an earlier read.
+    /// Start of a value that earlier reads have returned.
     body: BytesMut,
     too_large: bool,
 }
 
 impl Values {
-    fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<(usize, Option<Event<'a>>), Unreadable> {
-        let (used, ends) = match self.splitter.next(bytes).map_err(|_| Unreadable::NoValue)? {
+    fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<(usize, Option<Event<'a>>), FramingError> {
+        let (used, ends) = match self.splitter.next(bytes).map_err(|_| FramingError::NoValue)? {
             Split::Whitespace => return Ok((bytes.len(), None)),
             Split::Incomplete => (bytes.len(), false),
             Split::End(end) => (end, true),
@@ -94,13 +94,13 @@ impl Values {
         let piece =
             if self.body.is_empty() { bytes[..used].trim_ascii_start() } else { &bytes[..used] };
         self.too_large |= self.body.len() + piece.len() > self.message_bytes_max;
-        let room = if self.too_large {
-            self.body.truncate(HEAD_KEPT_BYTES);
-            HEAD_KEPT_BYTES - self.body.len()
+        let capacity = if self.too_large {
+            self.body.truncate(HEAD_BYTES);
+            HEAD_BYTES - self.body.len()
         } else {
             piece.len()
         };
-        self.body.extend_from_slice(&piece[..piece.len().min(room)]);
+        self.body.extend_from_slice(&piece[..piece.len().min(capacity)]);
         if !ends {
             return Ok((used, None));
         }
@@ -114,15 +114,15 @@ impl Values {
     }
 }
 
-/// How messages are written.
+/// Encodes messages.
 #[derive(Debug)]
-pub(super) enum Writing {
+pub(super) enum Encoder {
     WebSocket(Keys),
     Values,
 }
 
-impl Writing {
-    /// Appends a call; whether that was possible.
+impl Encoder {
+    /// Appends a call. Returns false if the system has no randomness for the mask.
     pub(super) fn call(
         &self,
         out: &mut Vec<u8>,
@@ -131,7 +131,7 @@ impl Writing {
         params: Option<&[u8]>,
     ) -> bool {
         match self {
-            Writing::WebSocket(keys) => {
+            Encoder::WebSocket(keys) => {
                 let Some(key) = keys.next() else { return false };
                 let length = call_bytes(id, name, params);
                 out.reserve(length + 14);
@@ -140,7 +140,7 @@ impl Writing {
                 write_call(out, id, name, params);
                 mask::apply(&mut out[from..], key, 0);
             }
-            Writing::Values => {
+            Encoder::Values => {
                 write_call(out, id, name, params);
                 out.push(b'\n');
             }
@@ -148,64 +148,64 @@ impl Writing {
         true
     }
 
-    /// Appends a control frame, where there is such a thing.
+    /// Appends a control frame to a WebSocket; does nothing on a local socket.
     pub(super) fn control(&self, out: &mut Vec<u8>, op: Op, payload: &[u8]) {
-        if let Writing::WebSocket(keys) = self
+        if let Encoder::WebSocket(keys) = self
             && let Some(key) = keys.next()
         {
             frame::write(out, op, payload, Some(key));
         }
     }
 
-    /// Whether the other side answers to pings.
+    /// Returns true if the transport has pings.
     pub(super) fn has_pings(&self) -> bool {
-        matches!(self, Writing::WebSocket(_))
+        matches!(self, Encoder::WebSocket(_))
     }
 }
 
-/// Whose message this is.
+/// The recipient of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// The answer to the call with this id.
+pub(super) enum Recipient {
+    /// The call with this id.
     Call(u64),
-    /// An answer without an id: an error from before the upstream had read the call's.
-    Nobody,
-    /// Not an answer: the upstream says something by itself.
-    Notice,
-    /// What the upstream says is none of ours.
-    Stray,
+    /// The message is a response without an id: the upstream failed before it read the id.
+    Unaddressed,
+    /// The message is a notification of a subscription.
+    Notification,
+    /// The id is not one of ours.
+    Unknown,
 }
 
-/// What upstreams begin an answer with, nearly all of them.
-const OPEN: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+/// First bytes of a response from nearly every upstream.
+const USUAL_START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 
-/// Tells whose a message is, by its id wherever that stands. Whether the message is an answer at
-/// all is seen when it is read.
-pub(super) fn whose(message: &[u8]) -> Whose {
-    if let Some(rest) = message.strip_prefix(OPEN) {
+/// Finds the recipient of a message by its id, wherever that stands. Does not check that the
+/// message is a valid response.
+pub(super) fn recipient_of(message: &[u8]) -> Recipient {
+    if let Some(rest) = message.strip_prefix(USUAL_START) {
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         if rest.get(digits) == Some(&b',')
             && let Some(id) = number(&rest[..digits])
         {
-            return Whose::Call(id);
+            return Recipient::Call(id);
         }
     }
     let [id, method] = wire::json::walk::fields_of(message, ["id", "method"]);
     match (id, method) {
-        (_, Some(_)) => Whose::Notice,
-        (None | Some(b"null"), None) => Whose::Nobody,
-        (Some(id), None) => number(id).map_or(Whose::Stray, Whose::Call),
+        (_, Some(_)) => Recipient::Notification,
+        (None | Some(b"null"), None) => Recipient::Unaddressed,
+        (Some(id), None) => number(id).map_or(Recipient::Unknown, Recipient::Call),
     }
 }
 
-/// Whose an answer is of which only the beginning is there.
-pub(super) fn whose_head(head: &Bytes) -> Whose {
-    let rest = head.strip_prefix(OPEN).unwrap_or_default();
+/// Finds the recipient of a response from its first bytes.
+pub(super) fn recipient_of_head(head: &Bytes) -> Recipient {
+    let rest = head.strip_prefix(USUAL_START).unwrap_or_default();
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if digits == rest.len() {
-        return Whose::Nobody;
+        return Recipient::Unaddressed;
     }
-    number(&rest[..digits]).map_or(Whose::Nobody, Whose::Call)
+    number(&rest[..digits]).map_or(Recipient::Unaddressed, Recipient::Call)
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -214,7 +214,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: values are framed whatever the cuts, long ones are passed over, and the owner of a
+    //! Goal: values are framed at every split, long ones are skipped, and the recipient of a
     //! message is found wherever its id stands.
 
     use super::*;
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_framed_whatever_the_cuts() {
+    fn values_are_framed_at_every_split() {
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(100));
         let stream = format!("{{\"id\":1}}\n{{\"id\":2}}\n{long}\n  {{\"id\":3}}\n");
         for step in 1..=stream.len() {
@@ -255,25 +255,35 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_owner() {
-        let check = |message: &str, expected: Whose| {
-            assert_eq!(whose(message.as_bytes()), expected, "{message}");
+    fn finds_the_recipient() {
+        let check = |message: &str, expected: Recipient| {
+            assert_eq!(recipient_of(message.as_bytes()), expected, "{message}");
         };
-        check(r#"{"jsonrpc":"2.0","id":7,"result":1}"#, Whose::Call(7));
+        check(r#"{"jsonrpc":"2.0","id":7,"result":1}"#, Recipient::Call(7));
         check(
             r#"{"result":{"id":3},"id":281474976710655,"jsonrpc":"2.0"}"#,
-            Whose::Call((1 << 48) - 1),
+            Recipient::Call((1 << 48) - 1),
         );
-        check(r#"{"jsonrpc":"2.0","id":7 ,"result":1}"#, Whose::Call(7));
-        check(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":""}}"#, Whose::Nobody);
-        check(r#"{"jsonrpc":"2.0","method":"eth_subscription","params":{}}"#, Whose::Notice);
-        check(r#"{"jsonrpc":"2.0","id":"7","result":1}"#, Whose::Stray);
-        check(r#"{"jsonrpc":"2.0","id":-7,"result":1}"#, Whose::Stray);
-        check(r#"{"jsonrpc":"2.0","id":99999999999999999999,"result":1}"#, Whose::Stray);
-        check(r#"[{"id":7}]"#, Whose::Nobody);
-        check("", Whose::Nobody);
+        check(r#"{"jsonrpc":"2.0","id":7 ,"result":1}"#, Recipient::Call(7));
+        check(
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":""}}"#,
+            Recipient::Unaddressed,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","method":"eth_subscription","params":{}}"#,
+            Recipient::Notification,
+        );
+        check(r#"{"jsonrpc":"2.0","id":"7","result":1}"#, Recipient::Unknown);
+        check(r#"{"jsonrpc":"2.0","id":-7,"result":1}"#, Recipient::Unknown);
+        check(r#"{"jsonrpc":"2.0","id":99999999999999999999,"result":1}"#, Recipient::Unknown);
+        check(r#"[{"id":7}]"#, Recipient::Unaddressed);
+        check("", Recipient::Unaddressed);
         let head = Bytes::from_static(br#"{"jsonrpc":"2.0","id":7,"result":"0x"#);
-        assert_eq!(whose_head(&head), Whose::Call(7));
-        assert_eq!(whose_head(&head.slice(..23)), Whose::Nobody, "more digits may follow");
+        assert_eq!(recipient_of_head(&head), Recipient::Call(7));
+        assert_eq!(
+            recipient_of_head(&head.slice(..23)),
+            Recipient::Unaddressed,
+            "more digits may follow"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Goal: no more connections than allowed, and no fewer than are of use; large answers keep to
-//! themselves; a way that fails is left alone longer and longer; who waits is told. Method: streams
-//! in memory that nobody answers, in virtual time.
+//! Goal: the pool opens as many connections as it needs and is allowed; large responses have
+//! connections of their own; the backoff doubles with each failure; waiting calls are notified.
+//! Method: streams in memory without responses, in virtual time.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const ALONE: &str = "url = \"ipc:/node.ipc\"";
 const BESIDE_HTTP: &str = "url = \"http://node.local:1\"\nws_url = \"ipc:/node.ipc\"";
 
-/// The upstream's side: what it has taken, and whether it takes more.
+/// The upstream's side: the accepted streams, and true if it accepts no more.
 #[derive(Default)]
 struct Upstream {
     taken: Mutex<Vec<DuplexStream>>,
@@ -46,7 +46,7 @@ impl Upstream {
 }
 
 struct Scene {
-    multiplex: Rc<Multiplex>,
+    pool: Rc<MultiplexedPool>,
     upstream: Arc<Upstream>,
     counts: Arc<UpstreamCounters>,
 }
@@ -67,8 +67,8 @@ fn scene(keys: &str) -> Scene {
     }));
     let counts = Arc::<UpstreamCounters>::default();
     let methods = methods_of(Family::Ethereum).count();
-    let multiplex = Multiplex::new(&config, &config.upstreams[0], &dial, methods, &counts);
-    Scene { multiplex: multiplex.expect("the upstream has such an address"), upstream, counts }
+    let pool = MultiplexedPool::new(&config, &config.upstreams[0], &dial, methods, &counts);
+    Scene { pool: pool.expect("the upstream has such an address"), upstream, counts }
 }
 
 fn ask(name: &'static str) -> UpstreamRequest<'static> {
@@ -107,32 +107,37 @@ fn heavy() -> UpstreamRequest<'static> {
 }
 
 impl Scene {
-    fn trunk(&self, ask: &UpstreamRequest<'_>) -> Option<Rc<Trunk>> {
-        self.multiplex.trunk(ask, Instant::now())
+    fn get(&self, request: &UpstreamRequest<'_>) -> Option<Rc<MultiplexedConnection>> {
+        self.pool.get(request, Instant::now())
     }
 
-    /// A trunk that the call would take, after one was opened if that is allowed.
-    async fn opened(&self, ask: &UpstreamRequest<'_>) -> Option<Rc<Trunk>> {
-        if let Some(trunk) = self.trunk(ask) {
-            return Some(trunk);
+    /// Returns the connection for a call, opening one if that is allowed.
+    async fn opened(&self, request: &UpstreamRequest<'_>) -> Option<Rc<MultiplexedConnection>> {
+        if let Some(connection) = self.get(request) {
+            return Some(connection);
         }
         settled().await;
-        self.trunk(ask)
+        self.get(request)
     }
 
-    async fn call(&self, ask: &UpstreamRequest<'_>) -> crate::upstream::trunk::Call {
-        let trunk = self.opened(ask).await.expect("there is room");
+    async fn call(
+        &self,
+        request: &UpstreamRequest<'_>,
+    ) -> crate::upstream::multiplexed_connection::Call {
+        let connection = self.opened(request).await.expect("there is room");
         let now = Instant::now();
-        trunk.call(&ask.name, ask.params.as_deref(), now, now + DEADLINE).expect("it takes calls")
+        connection
+            .call(&request.name, request.params.as_deref(), now, now + DEADLINE)
+            .expect("it takes calls")
     }
 
-    /// How long after a failure none is tried.
-    async fn rest(&self) -> Duration {
+    /// Measures how long no connection is opened after a failure.
+    async fn backoff(&self) -> Duration {
         let began = Instant::now();
         let connects = self.counts.connections_opened.get();
         while self.counts.connections_opened.get() == connects {
             tokio::time::advance(Duration::from_millis(1)).await;
-            self.trunk(&light());
+            self.get(&light());
             assert!(began.elapsed() < Duration::from_secs(60), "it is never tried again");
         }
         let rest = began.elapsed();
@@ -141,7 +146,7 @@ impl Scene {
     }
 }
 
-/// Lets other tasks run until nothing is left to do but to wait.
+/// Lets other tasks run until all of them wait.
 async fn settled() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -155,11 +160,11 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn a_full_connection_gets_a_second_up_to_the_bound() {
+fn full_connections_open_more_up_to_the_limit() {
     run(async {
         let scene = scene(&format!("{ALONE}\ncalls_per_connection_max = 2\nconnections_max = 2"));
-        assert!(scene.trunk(&light()).is_none(), "nothing is open yet");
-        assert!(scene.trunk(&light()).is_none(), "and one is on its way already");
+        assert!(scene.get(&light()).is_none(), "nothing is open yet");
+        assert!(scene.get(&light()).is_none(), "and one is on its way already");
         settled().await;
         assert_eq!(scene.upstream.taken(), 1);
         let mut calls = Vec::new();
@@ -169,39 +174,39 @@ fn a_full_connection_gets_a_second_up_to_the_bound() {
         assert_eq!(scene.upstream.taken(), 2);
         assert!(scene.opened(&light()).await.is_none(), "both are full");
         assert_eq!(scene.upstream.taken(), 2);
-        // The other lane has its first whatever the bound.
+        // The other class opens its first connection whatever the limit.
         assert!(scene.opened(&heavy()).await.is_some());
         assert_eq!((scene.upstream.taken(), scene.counts.multiplexed_open.get()), (3, 3));
         drop(calls.pop());
-        assert!(scene.trunk(&light()).is_some(), "a call has left");
+        assert!(scene.get(&light()).is_some(), "a call has left");
     });
 }
 
 #[test]
-fn large_answers_keep_to_themselves() {
+fn large_responses_have_connections_of_their_own() {
     run(async {
         let scene = scene(ALONE);
         let small = scene.opened(&light()).await.unwrap();
         let large = scene.opened(&heavy()).await.unwrap();
         assert!(!Rc::ptr_eq(&small, &large));
-        let lane = || scene.trunk(&light()).unwrap();
-        scene.multiplex.answered(&light(), LARGE_BYTES - 1);
-        assert!(Rc::ptr_eq(&lane(), &small));
-        scene.multiplex.answered(&light(), LARGE_BYTES);
-        for _ in 0..LARGE_REMEMBERED {
-            assert!(Rc::ptr_eq(&lane(), &large));
-            scene.multiplex.answered(&light(), 10);
+        let class = || scene.get(&light()).unwrap();
+        scene.pool.record_response(&light(), LARGE_BYTES - 1);
+        assert!(Rc::ptr_eq(&class(), &small));
+        scene.pool.record_response(&light(), LARGE_BYTES);
+        for _ in 0..LARGE_DECAY {
+            assert!(Rc::ptr_eq(&class(), &large));
+            scene.pool.record_response(&light(), 10);
         }
-        assert!(Rc::ptr_eq(&lane(), &small), "it was one large answer among many small ones");
+        assert!(Rc::ptr_eq(&class(), &small), "it was one large response among many small ones");
         let unknown = UpstreamRequest { method: None, place: None, ..light() };
-        scene.multiplex.answered(&unknown, LARGE_BYTES);
-        assert!(Rc::ptr_eq(&scene.trunk(&unknown).unwrap(), &large));
-        assert!(Rc::ptr_eq(&lane(), &small), "what no table knows speaks for itself");
+        scene.pool.record_response(&unknown, LARGE_BYTES);
+        assert!(Rc::ptr_eq(&scene.get(&unknown).unwrap(), &large));
+        assert!(Rc::ptr_eq(&class(), &small), "unknown methods are counted apart");
     });
 }
 
 #[test]
-fn a_way_that_fails_is_left_alone_longer_each_time() {
+fn the_backoff_doubles_with_each_failure() {
     let ms = Duration::from_millis;
     for (keys, [first, second, longest]) in
         [(BESIDE_HTTP, [ms(50), ms(100), ms(10_000)]), (ALONE, [ms(0), ms(50), ms(1000)])]
@@ -209,11 +214,11 @@ fn a_way_that_fails_is_left_alone_longer_each_time() {
         run(async move {
             let scene = scene(keys);
             scene.upstream.set_down(true);
-            assert!(scene.trunk(&light()).is_none());
+            assert!(scene.get(&light()).is_none());
             settled().await;
             let mut rests = Vec::new();
             for _ in 0..12 {
-                rests.push(scene.rest().await);
+                rests.push(scene.backoff().await);
             }
             let near = |rest: Duration, wanted: Duration| {
                 rest >= wanted && rest <= wanted + Duration::from_millis(2)
@@ -223,68 +228,68 @@ fn a_way_that_fails_is_left_alone_longer_each_time() {
             let doubles = |step: &[Duration]| near(step[1], (step[0] * 2).min(longest));
             assert!(steps.clone().take(3).all(doubles), "{keys}: {rests:?}");
             assert!(near(rests[11], longest), "{keys}: {rests:?}");
-            // An answer ends the row.
+            // A response resets the failures.
             scene.upstream.set_down(false);
-            scene.rest().await;
-            assert!(scene.trunk(&light()).is_some());
-            scene.multiplex.answered(&light(), 10);
+            scene.backoff().await;
+            assert!(scene.get(&light()).is_some());
+            scene.pool.record_response(&light(), 10);
             scene.upstream.hang_up();
             settled().await;
             assert_eq!(scene.counts.multiplexed_lost.get(), 1);
-            let rest = scene.rest().await;
+            let rest = scene.backoff().await;
             assert!(near(rest, first), "{keys}: {rest:?}");
         });
     }
 }
 
 #[test]
-fn who_waits_is_told() {
+fn waiting_calls_are_notified() {
     run(async {
         let scene = scene(&format!("{ALONE}\ncalls_per_connection_max = 1\nconnections_max = 1"));
         let wait = |deadline: Duration| {
-            let (multiplex, ask) = (Rc::clone(&scene.multiplex), light());
+            let (pool, request) = (Rc::clone(&scene.pool), light());
             let deadline = Instant::now() + deadline;
-            tokio::task::spawn_local(async move { multiplex.wait(&ask, deadline).await })
+            tokio::task::spawn_local(async move { pool.wait(&request, deadline).await })
         };
-        // For the first to be opened.
+        // A call waits for the first connection to be opened.
         assert!(wait(DEADLINE).await.unwrap().is_ok());
         let call = scene.call(&light()).await;
-        // For nothing.
+        // A call waits until its deadline.
         let began = Instant::now();
-        assert_eq!(wait(Duration::from_secs(3)).await.unwrap().err(), Some(NoTrunk));
+        assert_eq!(wait(Duration::from_secs(3)).await.unwrap().err(), Some(NoConnection));
         assert_eq!(began.elapsed(), Duration::from_secs(3));
-        // For another call to end.
+        // A call waits for another call to end.
         let waiting = wait(DEADLINE);
         settled().await;
         assert!(!waiting.is_finished());
         drop(call);
-        drop(scene.multiplex.leaving());
+        drop(scene.pool.call_guard());
         assert!(waiting.await.unwrap().is_ok());
         assert_eq!(began.elapsed(), Duration::from_secs(3), "at once");
-        // For one that cannot be opened.
+        // A call does not wait for a connection that cannot be opened.
         scene.upstream.set_down(true);
         scene.upstream.hang_up();
         settled().await;
-        assert_eq!(wait(DEADLINE).await.unwrap().err(), Some(NoTrunk));
+        assert_eq!(wait(DEADLINE).await.unwrap().err(), Some(NoConnection));
         assert_eq!(began.elapsed(), Duration::from_secs(3), "nobody waits for a failure");
     });
 }
 
 #[test]
-fn who_waits_for_a_small_place_is_told_though_another_waits_for_a_large_one() {
+fn waiting_calls_of_both_classes_are_notified() {
     run(async {
         let scene = scene(&format!("{ALONE}\ncalls_per_connection_max = 1\nconnections_max = 1"));
         let (small, _large) = (scene.call(&light()).await, scene.call(&heavy()).await);
-        let wait = |ask: UpstreamRequest<'static>| {
-            let (multiplex, deadline) = (Rc::clone(&scene.multiplex), Instant::now() + DEADLINE);
-            tokio::task::spawn_local(async move { multiplex.wait(&ask, deadline).await })
+        let wait = |request: UpstreamRequest<'static>| {
+            let (pool, deadline) = (Rc::clone(&scene.pool), Instant::now() + DEADLINE);
+            tokio::task::spawn_local(async move { pool.wait(&request, deadline).await })
         };
         let began = Instant::now();
         let (for_large, for_small) = (wait(heavy()), wait(light()));
         settled().await;
-        let leaving = scene.multiplex.leaving();
+        let guard = scene.pool.call_guard();
         drop(small);
-        drop(leaving);
+        drop(guard);
         assert!(for_small.await.unwrap().is_ok());
         assert_eq!(began.elapsed(), Duration::ZERO);
         assert!(!for_large.is_finished());
@@ -292,22 +297,22 @@ fn who_waits_for_a_small_place_is_told_though_another_waits_for_a_large_one() {
 }
 
 #[test]
-fn what_is_idle_is_closed_but_for_the_first() {
+fn idle_connections_are_closed_except_the_first_of_each_class() {
     run(async {
         let scene =
             scene(&format!("{ALONE}\ncalls_per_connection_max = 1\nidle_timeout = \"10s\""));
         let calls = [scene.call(&light()).await, scene.call(&light()).await];
         scene.call(&heavy()).await;
         drop(calls);
-        scene.multiplex.sweep(Instant::now() + Duration::from_secs(9));
+        scene.pool.sweep(Instant::now() + Duration::from_secs(9));
         settled().await;
         assert_eq!(scene.counts.multiplexed_open.get(), 3);
-        scene.multiplex.sweep(Instant::now() + Duration::from_secs(11));
+        scene.pool.sweep(Instant::now() + Duration::from_secs(11));
         settled().await;
-        assert_eq!(scene.counts.multiplexed_open.get(), 2, "one of each lane is left");
+        assert_eq!(scene.counts.multiplexed_open.get(), 2, "one of each class is left");
         assert_eq!(scene.counts.multiplexed_lost.get(), 0, "we closed it");
-        assert!(scene.trunk(&light()).is_some(), "and nothing rests for it");
-        scene.multiplex.close();
+        assert!(scene.get(&light()).is_some(), "and there is no backoff");
+        scene.pool.close();
         settled().await;
         assert_eq!(scene.counts.multiplexed_open.get(), 0);
         assert!(scene.opened(&light()).await.is_none(), "none is opened any more");
@@ -315,15 +320,15 @@ fn what_is_idle_is_closed_but_for_the_first() {
 }
 
 #[test]
-fn long_calls_are_not_for_it() {
+fn long_calls_are_not_accepted() {
     run(async {
         let scene = scene(&format!("{ALONE}\nmessage_bytes_max = 1024"));
         let long = |bytes: usize| UpstreamRequest {
             params: Some(Cow::Owned(vec![b' '; bytes])),
             ..light()
         };
-        let envelope = call_bytes(LONGEST_ID, "eth_getBalance", Some(b""));
-        assert!(scene.multiplex.takes(&long(1024 - envelope)));
-        assert!(!scene.multiplex.takes(&long(1025 - envelope)));
+        let envelope = call_bytes(ID_LONGEST, "eth_getBalance", Some(b""));
+        assert!(scene.pool.accepts(&long(1024 - envelope)));
+        assert!(!scene.pool.accepts(&long(1025 - envelope)));
     });
 }

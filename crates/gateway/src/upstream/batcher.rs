@@ -1,0 +1,348 @@
+//! Sends the calls of one thread to one upstream as one JSON-RPC batch. This saves requests to
+//! upstreams that have only an HTTP address.
+//!
+//! The first call waits for others; the batch is sent once it is full or the wait is over. Each
+//! call gets its own response, has its own deadline, and is classified as if it had been sent
+//! alone. A call is sent again alone if the upstream rejects the batch or omits its response. Only
+//! read calls are batched, because they may be repeated.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, timeout_at};
+use wire::call::{call_bytes, write_call};
+use wire::json::walk;
+use wire::method::Repeat;
+use wire::quantity::Decimal;
+use wire::response::{
+    Outcome, Response, ResponseError, Responses, parse_responses, write_error_raw,
+};
+
+use crate::call::failure::{Kind, Origin, Sent};
+use crate::call::request::UpstreamRequest;
+use crate::config::upstream::Upstream;
+use crate::policy::batch::Bound;
+use crate::policy::classify::{Heard, Verdict, classify};
+use crate::upstream::http1::HttpResponse;
+use crate::upstream::multiplexed_pool::LARGE_WEIGHT;
+use crate::upstream::post::{Body, PostError, post};
+use crate::upstream::send::DEPTH_MAX;
+use crate::upstream::thread::UpstreamContext;
+
+/// Bytes at which a batch is full. Upstreams accept much larger requests, and usual batches stay
+/// below it.
+const BYTES_MAX: usize = 256 * 1024;
+/// geth's error code for a call whose response exceeds the limit of the batch response (`rpc`
+/// package, `errcodeResponseTooLarge`).
+const RESPONSE_TOO_LARGE: i64 = -32003;
+
+/// Batches the calls of one thread to one upstream.
+pub(crate) struct Batcher {
+    wait: Duration,
+    calls_max: RefCell<Bound>,
+    current: RefCell<Option<Rc<Batch>>>,
+}
+
+impl fmt::Debug for Batcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batcher").field("calls_max", &self.calls_max).finish_non_exhaustive()
+    }
+}
+
+/// Calls that are sent together.
+struct Batch {
+    calls: RefCell<Calls>,
+    full: Notify,
+}
+
+struct Calls {
+    /// The calls, separated by commas.
+    encoded: Vec<u8>,
+    pending: Vec<PendingCall>,
+    /// The latest deadline of the calls.
+    deadline: Instant,
+    response_bytes_max: usize,
+}
+
+struct PendingCall {
+    id: Decimal,
+    outcome: oneshot::Sender<CallOutcome>,
+}
+
+/// The outcome for one call of a batch.
+enum CallOutcome {
+    /// The response, as if the call had been sent alone.
+    Response(HttpResponse),
+    Failed(PostError),
+    /// No response: the call must be sent alone.
+    SendAlone,
+}
+
+impl Body for Calls {
+    fn bytes(&self) -> usize {
+        self.encoded.len() + 2
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(b'[');
+        out.extend_from_slice(&self.encoded);
+        out.push(b']');
+    }
+}
+
+impl Batcher {
+    /// Returns a batcher for an upstream; `None` if batches are off.
+    pub(crate) fn new(upstream: &Upstream) -> Option<Rc<Batcher>> {
+        (upstream.batch_calls_max > 1).then(|| {
+            Rc::new(Batcher {
+                wait: upstream.batch_wait,
+                calls_max: RefCell::new(Bound::new(upstream.batch_calls_max)),
+                current: RefCell::default(),
+            })
+        })
+    }
+
+    /// Sends a call in a batch. Returns `None` if the caller must send it alone.
+    pub(crate) async fn send(
+        self: &Rc<Batcher>,
+        cx: &Rc<UpstreamContext>,
+        upstream: usize,
+        request: &UpstreamRequest<'_>,
+        deadline: Instant,
+    ) -> Option<Result<(Decimal, HttpResponse), PostError>> {
+        // A slow call would delay the others, and a write must not be repeated.
+        let is_batchable = |method: &wire::method::Method| {
+            method.repeat == Repeat::Safe && method.weight < LARGE_WEIGHT
+        };
+        if !request.method.is_some_and(is_batchable) {
+            return None;
+        }
+        let calls_max = self.calls_max.borrow_mut().get(cx.now());
+        let id = Decimal::new(cx.next_id());
+        let bytes = call_bytes(id.as_bytes(), &request.name, request.params.as_deref());
+        if calls_max < 2 || bytes > BYTES_MAX / 2 {
+            return None;
+        }
+        let batch = self.batch(cx, upstream, deadline);
+        let outcome = batch.add(cx, &id, request, deadline);
+        if batch.is_full(calls_max) {
+            self.current.take();
+            batch.full.notify_one();
+        }
+        match timeout_at(deadline, outcome).await {
+            Ok(Ok(CallOutcome::Response(response))) => Some(Ok((id, response))),
+            Ok(Ok(CallOutcome::Failed(mut error))) => {
+                // The sender of the batch may use an older configuration, in which the upstream has
+                // another index.
+                error.failure.origin = Origin::Upstream(upstream);
+                Some(Err(error))
+            }
+            // The task that sends the batch has ended with its thread.
+            Ok(Ok(CallOutcome::SendAlone) | Err(_)) => None,
+            Err(_) => Some(Err(PostError::new(upstream, Kind::Deadline, Sent::Maybe))),
+        }
+    }
+
+    /// Returns the batch that collects calls. Starts the task of a new batch.
+    fn batch(
+        self: &Rc<Batcher>,
+        cx: &Rc<UpstreamContext>,
+        upstream: usize,
+        deadline: Instant,
+    ) -> Rc<Batch> {
+        let mut current = self.current.borrow_mut();
+        let new = || {
+            let calls =
+                Calls { encoded: Vec::new(), pending: Vec::new(), deadline, response_bytes_max: 0 };
+            let batch = Rc::new(Batch { calls: RefCell::new(calls), full: Notify::new() });
+            let run = Rc::clone(self).run(Rc::clone(cx), upstream, Rc::clone(&batch));
+            tokio::task::spawn_local(run);
+            batch
+        };
+        Rc::clone(current.get_or_insert_with(new))
+    }
+
+    /// Waits for calls, sends them, and completes each.
+    async fn run(self: Rc<Batcher>, cx: Rc<UpstreamContext>, upstream: usize, batch: Rc<Batch>) {
+        if self.wait.is_zero() {
+            // One yield collects the calls of tasks that are ready now.
+            tokio::task::yield_now().await;
+        } else {
+            tokio::select! {
+                biased;
+                () = batch.full.notified() => {}
+                () = tokio::time::sleep(self.wait) => {}
+            }
+        }
+        cx.tick();
+        self.current.borrow_mut().take_if(|current| Rc::ptr_eq(current, &batch));
+        let calls = batch.take();
+        // The batch has a single call, or no caller waits any more.
+        if calls.pending.len() < 2 || calls.pending.iter().all(|call| call.outcome.is_closed()) {
+            return calls.complete(|_| CallOutcome::SendAlone);
+        }
+        cx.counters.upstreams[upstream].batches.add(1);
+        cx.counters.upstreams[upstream].batched_calls.add(calls.pending.len() as u64);
+        let post =
+            |fresh| post(&cx, upstream, &calls, calls.deadline, fresh, calls.response_bytes_max);
+        let posted = match post(false).await {
+            // Retried as a batch; each call alone would need a new connection.
+            Err(error) if error.stale_connection => post(true).await,
+            posted => posted,
+        };
+        cx.tick();
+        match posted {
+            Ok(response) => self.complete_from(&cx, calls, &response),
+            // Each response alone may fit into the limit.
+            Err(error) if error.failure.kind == Kind::TooLarge => self.send_each_alone(&cx, calls),
+            Err(error) => calls.complete(|_| CallOutcome::Failed(error.clone())),
+        }
+    }
+
+    fn complete_from(&self, cx: &UpstreamContext, calls: Calls, http: &HttpResponse) {
+        let HttpResponse { status, retry_after, body, .. } = http;
+        let whole = |body: Bytes| HttpResponse {
+            status: *status,
+            retry_after: *retry_after,
+            body,
+            reusable: true,
+        };
+        let read = parse_responses(body, DEPTH_MAX, calls.pending.len());
+        match read.as_ref().map(|responses| (responses, error_of_all(responses))) {
+            Ok((_, Some((raw, code, message)))) => {
+                let (status, retry_after) = (*status, *retry_after);
+                let reply = Heard::Error { status, retry_after, code, message, broadcast: false };
+                if !matches!(classify(&reply), Verdict::RateLimited { .. }) {
+                    return self.send_each_alone(cx, calls);
+                }
+                calls.complete(|id| {
+                    let mut own = Vec::new();
+                    write_error_raw(&mut own, id.as_bytes(), raw);
+                    CallOutcome::Response(whole(own.into()))
+                });
+            }
+            Ok((Responses::Batch(responses), None)) => {
+                let mut responses_by_id = responses_by_id(body, responses);
+                calls.complete(|id| {
+                    responses_by_id
+                        .take(id)
+                        .map_or(CallOutcome::SendAlone, |own| CallOutcome::Response(whole(own)))
+                });
+            }
+            // The body holds no response, so the status decides. These statuses reject the form of
+            // the request.
+            _ if matches!(status, 400 | 405 | 411..=417 | 422) => self.send_each_alone(cx, calls),
+            _ => calls.complete(|_| CallOutcome::Response(whole(body.clone()))),
+        }
+    }
+
+    /// The upstream rejected the batch: reduces the size of batches and sends the calls alone.
+    fn send_each_alone(&self, cx: &UpstreamContext, calls: Calls) {
+        self.calls_max.borrow_mut().refused(cx.now(), calls.pending.len());
+        calls.complete(|_| CallOutcome::SendAlone);
+    }
+}
+
+impl Batch {
+    fn add(
+        &self,
+        cx: &UpstreamContext,
+        id: &Decimal,
+        request: &UpstreamRequest<'_>,
+        deadline: Instant,
+    ) -> oneshot::Receiver<CallOutcome> {
+        let mut calls = self.calls.borrow_mut();
+        if !calls.encoded.is_empty() {
+            calls.encoded.push(b',');
+        }
+        write_call(&mut calls.encoded, id.as_bytes(), &request.name, request.params.as_deref());
+        let (sender, receiver) = oneshot::channel();
+        calls.pending.push(PendingCall { id: *id, outcome: sender });
+        calls.deadline = calls.deadline.max(deadline);
+        let bytes_max = cx.topology.config.groups[request.group].response_bytes_max;
+        calls.response_bytes_max = calls.response_bytes_max.max(bytes_max);
+        receiver
+    }
+
+    fn is_full(&self, calls_max: usize) -> bool {
+        let calls = self.calls.borrow();
+        calls.pending.len() >= calls_max || calls.encoded.len() >= BYTES_MAX
+    }
+
+    /// Takes the calls; none is added after that.
+    fn take(&self) -> Calls {
+        let mut calls = self.calls.borrow_mut();
+        Calls {
+            encoded: std::mem::take(&mut calls.encoded),
+            pending: std::mem::take(&mut calls.pending),
+            ..*calls
+        }
+    }
+}
+
+impl Calls {
+    fn complete(self, mut outcome: impl FnMut(&Decimal) -> CallOutcome) {
+        for call in self.pending {
+            let own = outcome(&call.id);
+            // The caller may have gone.
+            let _sent = call.outcome.send(own);
+        }
+    }
+}
+
+/// Returns the error that rejects a whole batch, with its code and message. It is an object, or,
+/// from geth (`rpc` package, `respondWithBatchTooLarge`), the only element of an array under the id
+/// of the first call.
+fn error_of_all<'a>(responses: &'a Responses<'a>) -> Option<(&'a [u8], i64, &'a str)> {
+    let response = match responses {
+        Responses::Single(response) => response,
+        Responses::Batch(responses) => match responses.as_slice() {
+            [Ok(response)] => response,
+            _ => return None,
+        },
+    };
+    match &response.outcome {
+        Outcome::Error { raw, code, message, .. } => Some((raw, *code, message)),
+        Outcome::Result(_) => None,
+    }
+}
+
+/// The responses of a batch by their raw ids.
+struct ResponsesById<'a> {
+    /// Sorted by id. `None` marks a duplicate id, which is ambiguous, or a response that was too
+    /// large.
+    responses: Vec<(&'a [u8], Option<Bytes>)>,
+}
+
+fn responses_by_id<'a>(
+    body: &'a Bytes,
+    responses: &[Result<Response<'a>, ResponseError>],
+) -> ResponsesById<'a> {
+    let raw = walk::elements(body);
+    let mut sorted: Vec<(&[u8], Option<Bytes>)> = Vec::with_capacity(responses.len());
+    for (raw, response) in raw.zip(responses) {
+        let Ok(response) = response else { continue };
+        let is_too_large =
+            matches!(&response.outcome, Outcome::Error { code: RESPONSE_TOO_LARGE, .. });
+        sorted.push((response.id, (!is_too_large).then(|| body.slice_ref(raw))));
+    }
+    sorted.sort_by_key(|(id, _)| *id);
+    for at in 1..sorted.len() {
+        if sorted[at - 1].0 == sorted[at].0 {
+            sorted[at - 1].1 = None;
+            sorted[at].1 = None;
+        }
+    }
+    ResponsesById { responses: sorted }
+}
+
+impl ResponsesById<'_> {
+    fn take(&mut self, id: &Decimal) -> Option<Bytes> {
+        let found = self.responses.binary_search_by_key(&id.as_bytes(), |(id, _)| *id).ok()?;
+        self.responses[found].1.take()
+    }
+}

@@ -1,0 +1,218 @@
+//! Chooses the upstream of the next attempt, and waits briefly if none can be chosen now.
+//!
+//! The balancer is `balance.rs`; the decisions are `policy/choose.rs` and `policy/health.rs`.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::call::failure::{Failure, Kind};
+use crate::call::request::UpstreamRequest;
+use crate::policy::heads::ChainView;
+use crate::policy::health::HealthState;
+use crate::upstream::overload;
+use crate::upstream::thread::UpstreamContext;
+
+/// Interval at which a waiting call looks for an upstream again.
+const UPSTREAM_WAIT_STEP: Duration = Duration::from_millis(20);
+/// Timeout of that wait: a few polls, after which a lost head is noticed.
+const UPSTREAM_WAIT_MAX: Duration = Duration::from_secs(3);
+
+/// Longest pause of all upstreams that a call waits for.
+const PAUSE_WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// How long a call may wait for an upstream to reach its block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// The call may wait long, because there is no response yet.
+    Long,
+    /// There is an error. The call waits only for an upstream that follows the chain, which reaches
+    /// the block soon.
+    Brief,
+    /// There is a result, though of another branch.
+    None,
+}
+
+/// Why no upstream can be chosen.
+pub(super) enum NoUpstream {
+    /// Some upstreams can be called, but none has reached the requested block.
+    Behind,
+    /// All upstreams limit the rate; holds the end of the first pause.
+    Paused(Duration),
+    /// All upstreams were tried.
+    Exhausted,
+}
+
+impl NoUpstream {
+    fn failure(self, cx: &UpstreamContext) -> Failure {
+        match self {
+            NoUpstream::Paused(until) => {
+                let retry_after = Some(until.saturating_sub(cx.now()));
+                Failure { retry_after, ..Failure::ours(Kind::RateLimited) }
+            }
+            NoUpstream::Behind | NoUpstream::Exhausted => Failure::ours(Kind::NoUpstream),
+        }
+    }
+}
+
+/// Chooses an upstream. Waits briefly for one to reach the requested block, or for a short pause to
+/// end.
+pub(super) async fn choose_or_wait(
+    cx: &Rc<UpstreamContext>,
+    request: &UpstreamRequest<'_>,
+    tried: &[usize],
+    patience: Patience,
+) -> Result<usize, Failure> {
+    match choose(cx, request, tried) {
+        Ok(upstream) => Ok(upstream),
+        Err(NoUpstream::Behind) if is_worth_waiting(cx, request, tried, patience) => {
+            Box::pin(wait_for_upstream(cx, request, tried, patience)).await
+        }
+        Err(NoUpstream::Paused(until)) if pause_ends_soon(cx, request, until) => {
+            Box::pin(wait_for_upstream(cx, request, tried, patience)).await
+        }
+        Err(reason) => Err(reason.failure(cx)),
+    }
+}
+
+/// Returns true if a pause is short enough to wait for it.
+fn pause_ends_soon(cx: &UpstreamContext, request: &UpstreamRequest<'_>, until: Duration) -> bool {
+    let left = until.saturating_sub(cx.now());
+    left <= PAUSE_WAIT_MAX && cx.recent() + left < request.deadline
+}
+
+fn is_worth_waiting(
+    cx: &UpstreamContext,
+    request: &UpstreamRequest<'_>,
+    tried: &[usize],
+    patience: Patience,
+) -> bool {
+    // The branch of the upstream does not matter, because one of two branches is soon abandoned.
+    let follows = |upstream: &usize| {
+        let view = cx.topology.chains[request.chain].view.load();
+        let lag_max = cx.topology.config.chains[request.chain].lag_max;
+        let seen = cx.topology.upstreams[*upstream].in_view(&view);
+        seen.is_some_and(|seen| seen.live && seen.lag <= lag_max)
+    };
+    match patience {
+        Patience::Long => true,
+        Patience::None => false,
+        Patience::Brief => {
+            let upstreams = cx.topology.config.groups[request.group].upstreams.iter();
+            upstreams.filter(|upstream| !tried.contains(upstream)).any(follows)
+        }
+    }
+}
+
+async fn wait_for_upstream(
+    cx: &Rc<UpstreamContext>,
+    request: &UpstreamRequest<'_>,
+    tried: &[usize],
+    patience: Patience,
+) -> Result<usize, Failure> {
+    let give_up = request.deadline.min(cx.recent() + UPSTREAM_WAIT_MAX);
+    let _lent = overload::lend(cx, request);
+    loop {
+        tokio::time::sleep(UPSTREAM_WAIT_STEP).await;
+        cx.tick();
+        match choose(cx, request, tried) {
+            Ok(upstream) => return Ok(upstream),
+            Err(NoUpstream::Behind)
+                if cx.recent() < give_up && is_worth_waiting(cx, request, tried, patience) => {}
+            Err(NoUpstream::Paused(until))
+                if cx.recent() < give_up && pause_ends_soon(cx, request, until) => {}
+            Err(reason) => return Err(reason.failure(cx)),
+        }
+    }
+}
+
+/// Returns false if the upstream has recently rejected the method as unsupported.
+pub(super) fn supports(
+    cx: &UpstreamContext,
+    request: &UpstreamRequest<'_>,
+    upstream: usize,
+) -> bool {
+    !cx.topology.upstreams[upstream].unsupported.lock().contains(cx.now(), &request.name)
+}
+
+/// Chooses a healthy upstream that was not tried and can serve the call.
+pub(super) fn choose_candidate(
+    cx: &UpstreamContext,
+    request: &UpstreamRequest<'_>,
+    tried: &[usize],
+) -> Option<usize> {
+    let group = &cx.topology.config.groups[request.group];
+    let view = cx.topology.chains[request.chain].view.load();
+    let candidates = cx.topology.groups[request.group].candidates.load();
+    let fits = |upstream: usize| {
+        !tried.contains(&upstream)
+            && has_block(cx, request, &view, upstream)
+            && supports(cx, request, upstream)
+    };
+    let mut balancer = cx.balancers[request.group].borrow_mut();
+    let crowded = overload::is_crowded(cx, request);
+    balancer.pick(cx, group, &candidates.places, request.balance_key, crowded, fits)
+}
+
+/// Returns true if an upstream has the block that the call needs.
+fn has_block(
+    cx: &UpstreamContext,
+    request: &UpstreamRequest<'_>,
+    view: &ChainView,
+    upstream: usize,
+) -> bool {
+    let min_head = request.caching.min_head;
+    let seen = cx.topology.upstreams[upstream].in_view(view);
+    min_head == 0
+        || seen.is_some_and(|n| n.consistent && n.head.is_some_and(|head| head >= min_head))
+}
+
+/// Chooses a candidate of the group that can serve the call. Falls back to any callable upstream
+/// that can serve it, then to any untried upstream that has the block.
+pub(super) fn choose(
+    cx: &UpstreamContext,
+    request: &UpstreamRequest<'_>,
+    tried: &[usize],
+) -> Result<usize, NoUpstream> {
+    let topology = &cx.topology;
+    let group = &topology.config.groups[request.group];
+    let view = topology.chains[request.chain].view.load();
+    let candidates = topology.groups[request.group].candidates.load();
+    if let Some(until) = candidates.paused_until
+        && until > cx.now()
+    {
+        return Err(NoUpstream::Paused(until));
+    }
+    let has_block = |upstream: usize| has_block(cx, request, &view, upstream);
+    let supports = |upstream: usize| supports(cx, request, upstream);
+    let fits =
+        |upstream: usize| !tried.contains(&upstream) && has_block(upstream) && supports(upstream);
+    if request.method.is_some_and(|method| method.sticky) && tried.is_empty() {
+        let at = request.balance_key as usize % candidates.places.len().max(1);
+        let sticky = candidates.places.get(at).map(|place| group.upstreams[usize::from(*place)]);
+        if let Some(upstream) = sticky {
+            return Ok(upstream);
+        }
+    }
+    let mut balancer = cx.balancers[request.group].borrow_mut();
+    let (places, crowded) = (&candidates.places, overload::is_crowded(cx, request));
+    if let Some(upstream) = balancer.pick(cx, group, places, request.balance_key, crowded, fits) {
+        return Ok(upstream);
+    }
+    let native = |upstream: &usize| !topology.upstreams[*upstream].foreign.load(Ordering::Relaxed);
+    let mut left =
+        group.upstreams.iter().copied().filter(native).filter(|upstream| !tried.contains(upstream));
+    let callable = |upstream: &usize| {
+        let state = topology.upstream_state(*upstream, &view);
+        matches!(state, HealthState::Healthy | HealthState::Lagging | HealthState::Probing)
+    };
+    let spare = left
+        .clone()
+        .find(|upstream| has_block(*upstream) && supports(*upstream) && callable(upstream));
+    let last = || left.clone().find(|upstream| has_block(*upstream));
+    match spare.or_else(last) {
+        Some(upstream) => Ok(upstream),
+        None if left.next().is_some() => Err(NoUpstream::Behind),
+        None => Err(NoUpstream::Exhausted),
+    }
+}

@@ -1,0 +1,586 @@
+//! One connection to an upstream that carries many calls at a time: a WebSocket or a local socket.
+//!
+//! The calls of one thread append their messages to one buffer. The connection's own task, the
+//! driver, is woken once. It runs after the tasks that were ready before it, and writes all
+//! messages together. It reads as many bytes as are available and passes each response to its call
+//! by a private id (`multiplexed_connection/table.rs`). `multiplexed_connection/framing.rs`
+//! delimits messages. `multiplexed_pool.rs` chooses a connection for a call and opens new ones.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::time::Instant;
+use wire::quantity::Decimal;
+
+use crate::call::failure::Kind;
+use crate::io::wait;
+use crate::io::wait::Watchdog;
+use crate::io::websocket::frame::{Event, Op};
+use crate::io::websocket::keys::Keys;
+use crate::policy::retry::Sent;
+use crate::upstream::stream::Stream;
+
+mod framing;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use framing::{Encoder, Framing, FramingError, Recipient, recipient_of, recipient_of_head};
+use table::{CallKey, Delivery, Table};
+
+/// Reads in one poll of the driver, so that an upstream that sends much does not delay clients.
+const READS_PER_POLL: usize = 4;
+/// Upper limit of bytes that one read appends to a long response.
+const LONG_READ_BYTES: usize = 256 * 1024;
+/// Unsent bytes at which a connection takes no more calls, because the upstream does not read.
+const UNSENT_BYTES_MAX: usize = 1 << 20;
+/// Capacity to which the output buffer shrinks once all is sent.
+const OUT_CAPACITY_MAX: usize = 256 * 1024;
+
+/// Receives each message that is not a response, such as notifications of subscriptions.
+pub(crate) type OnNotification = Rc<dyn Fn(&[u8])>;
+
+/// Why a call has no response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CallFailure {
+    pub(crate) kind: Kind,
+    pub(crate) sent: Sent,
+    /// True if the upstream closed a connection that had carried responses before.
+    pub(crate) stale: bool,
+}
+
+/// Why a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    /// The upstream closed it; holds the code of its close frame.
+    Closed(Option<u16>),
+    /// The upstream did not answer a ping.
+    Stalled,
+    /// The upstream sent a malformed message.
+    Malformed,
+    /// The gateway closed it.
+    Retired,
+}
+
+/// Settings of a connection.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// Upper limit of the bytes of a response.
+    pub(crate) response_bytes_max: usize,
+    /// Time without a message before the upstream is pinged, and timeout of the pong.
+    pub(crate) ping_interval: Duration,
+    pub(crate) on_notification: OnNotification,
+}
+
+/// One connection, as its calls use it.
+#[derive(Debug)]
+pub(crate) struct MultiplexedConnection {
+    encoder: Encoder,
+    table: RefCell<Table>,
+    out: RefCell<OutputBuffer>,
+    driver: RefCell<Option<Waker>>,
+    /// True if the driver was woken and has not run yet.
+    woken: Cell<bool>,
+    state: Cell<ConnectionState>,
+    /// True if a close frame is the only unsent message.
+    only_close_frame_left: Cell<bool>,
+    /// True if a response has come over it.
+    pub(crate) has_carried_response: Cell<bool>,
+    /// When its last call ended.
+    idle_since: Cell<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ConnectionState {
+    Open,
+    /// A call timed out, and nothing was received since it was sent.
+    Suspect,
+    /// It takes no more calls and closes after the last one.
+    Retiring,
+    Closed,
+}
+
+/// The output buffer.
+#[derive(Debug, Default)]
+struct OutputBuffer {
+    bytes: Vec<u8>,
+    /// Number of `bytes` that are sent.
+    sent: usize,
+    /// Sent bytes that were removed from the buffer.
+    discarded: u64,
+}
+
+impl OutputBuffer {
+    /// Returns the offset of the next byte to be appended, counted from the start of the
+    /// connection.
+    fn end(&self) -> u64 {
+        self.discarded + self.bytes.len() as u64
+    }
+
+    fn sent_end(&self) -> u64 {
+        self.discarded + self.sent as u64
+    }
+
+    fn unsent(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    fn clear_sent(&mut self) {
+        self.discarded = self.end();
+        self.sent = 0;
+        self.bytes.clear();
+        self.bytes.shrink_to(OUT_CAPACITY_MAX);
+    }
+}
+
+impl MultiplexedConnection {
+    /// Returns a connection over a stream, with its driver. `read` holds bytes that were read after
+    /// the handshake. The stream is a local socket unless `websocket` is true.
+    pub(crate) fn new(
+        stream: Stream,
+        websocket: bool,
+        read: Vec<u8>,
+        settings: Settings,
+    ) -> (Rc<MultiplexedConnection>, Driver) {
+        let now = Instant::now();
+        let bytes_max = settings.response_bytes_max;
+        let (encoder, framing) = if websocket {
+            (Encoder::WebSocket(Keys::default()), Framing::websocket(bytes_max))
+        } else {
+            (Encoder::Values, Framing::values(bytes_max))
+        };
+        let connection = Rc::new(MultiplexedConnection {
+            encoder,
+            table: RefCell::default(),
+            out: RefCell::default(),
+            driver: RefCell::new(None),
+            woken: Cell::new(false),
+            state: Cell::new(ConnectionState::Open),
+            only_close_frame_left: Cell::new(false),
+            has_carried_response: Cell::new(false),
+            idle_since: Cell::new(now),
+        });
+        let driver = Driver {
+            connection: Rc::clone(&connection),
+            stream,
+            framing,
+            read,
+            settings,
+            watchdog: Watchdog::default(),
+            last_read: now,
+            pinged: None,
+            flushing: false,
+        };
+        (connection, driver)
+    }
+
+    /// Returns the number of calls in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.table.borrow().waiting()
+    }
+
+    /// Returns true if it can take one more call without exceeding `calls_max` calls in flight.
+    pub(crate) fn can_take(&self, calls_max: usize) -> bool {
+        self.state.get() == ConnectionState::Open
+            && self.in_flight() < calls_max
+            && self.out.borrow().unsent() < UNSENT_BYTES_MAX
+    }
+
+    /// Returns true unless it is closed or retiring.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state.get(), ConnectionState::Open | ConnectionState::Suspect)
+    }
+
+    /// Returns true if it has had no call for longer than `idle_max`.
+    pub(crate) fn is_idle(&self, now: Instant, idle_max: Duration) -> bool {
+        self.in_flight() == 0 && now.saturating_duration_since(self.idle_since.get()) > idle_max
+    }
+
+    /// Closes it after the calls in flight.
+    pub(crate) fn retire(&self) {
+        if self.is_open() {
+            self.state.set(ConnectionState::Retiring);
+            self.wake();
+        }
+    }
+
+    /// Sends a call with a deadline. Returns `None` if the connection is closed or its table is
+    /// full.
+    pub(crate) fn call(
+        self: &Rc<MultiplexedConnection>,
+        name: &str,
+        params: Option<&[u8]>,
+        now: Instant,
+        deadline: Instant,
+    ) -> Option<Call> {
+        if self.state.get() == ConnectionState::Closed {
+            return None;
+        }
+        let mut out = self.out.borrow_mut();
+        let key = self.table.borrow_mut().insert(now, deadline, out.end())?;
+        let id = Decimal::new(key.id());
+        let written = self.encoder.call(&mut out.bytes, id.as_bytes(), name, params);
+        drop(out);
+        let call = Call { connection: Rc::clone(self), key: Some(key) };
+        if !written {
+            return None;
+        }
+        self.wake();
+        Some(call)
+    }
+
+    fn wake(&self) {
+        if !self.woken.replace(true)
+            && let Some(driver) = &*self.driver.borrow()
+        {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Returns a function that turns the offset of a call in the output into its failure.
+    fn failure(&self, kind: Kind, stale: bool) -> impl Fn(u64) -> CallFailure + use<> {
+        let sent_end = self.out.borrow().sent_end();
+        move |offset| {
+            let sent = if offset >= sent_end { Sent::No } else { Sent::Maybe };
+            CallFailure { kind, sent, stale: stale && sent == Sent::Maybe }
+        }
+    }
+
+    /// Passes a message to its call, or to `on_notification`.
+    fn dispatch(&self, event: Event<'_>, on_notification: &OnNotification) {
+        let mut table = self.table.borrow_mut();
+        let owner = match &event {
+            Event::Message(message) => recipient_of(message),
+            Event::TooLarge(head) => recipient_of_head(head),
+            // `process` handles control frames. Compression was not negotiated with the upstream.
+            Event::Packed { .. } | Event::Ping(_) | Event::Pong | Event::Close(_) => return,
+        };
+        let id = match owner {
+            Recipient::Call(id) => Some(id),
+            // The response belongs to the only call; among several calls it is ambiguous.
+            Recipient::Unaddressed => table.only_id(),
+            Recipient::Notification | Recipient::Unknown => None,
+        };
+        let delivery = match (id, event) {
+            (Some(id), Event::Message(message)) => table.complete(id, || Ok(message.into_bytes())),
+            (Some(id), _) => {
+                let failure = CallFailure { kind: Kind::TooLarge, sent: Sent::Yes, stale: false };
+                table.complete(id, || Err(failure))
+            }
+            (None, Event::Message(message)) if owner == Recipient::Notification => {
+                drop(table);
+                return on_notification(&message);
+            }
+            (None, _) => Delivery::Unknown,
+        };
+        drop(table);
+        match delivery {
+            Delivery::Delivered(waker) => {
+                self.has_carried_response.set(true);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            Delivery::Late => {}
+            Delivery::Unknown => {
+                tracing::debug!(?owner, "an upstream sent a response to an unknown call")
+            }
+        }
+    }
+}
+
+/// A call in flight. Dropping it discards its response.
+#[derive(Debug)]
+pub(crate) struct Call {
+    connection: Rc<MultiplexedConnection>,
+    /// `None` once the call has ended.
+    key: Option<CallKey>,
+}
+
+impl Future for Call {
+    type Output = Result<(Decimal, Bytes), CallFailure>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(key) = self.key else { return Poll::Pending };
+        let polled = self.connection.table.borrow_mut().poll(key, cx.waker());
+        polled.map(|outcome| {
+            self.key = None;
+            outcome.map(|response| (Decimal::new(key.id()), response))
+        })
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.connection.table.borrow_mut().abandon(key);
+        }
+    }
+}
+
+/// The task of a connection. It alone reads and writes the stream, until the connection ends.
+pub(crate) struct Driver {
+    connection: Rc<MultiplexedConnection>,
+    stream: Stream,
+    framing: Framing,
+    /// Bytes that were read after the handshake.
+    read: Vec<u8>,
+    settings: Settings,
+    watchdog: Watchdog,
+    /// When bytes were last read.
+    last_read: Instant,
+    /// When the ping was sent that still waits for its pong.
+    pinged: Option<Instant>,
+    /// True if the stream may still buffer written bytes.
+    flushing: bool,
+}
+
+impl Future for Driver {
+    type Output = CloseReason;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CloseReason> {
+        let driver = self.get_mut();
+        driver.connection.woken.set(false);
+        driver.register(cx.waker());
+        match driver.drive(cx) {
+            Ok(()) => Poll::Pending,
+            Err(reason) => {
+                driver.end(reason);
+                if driver.connection.only_close_frame_left.get() {
+                    // The close frame is sent only if the socket takes it at once.
+                    let _ = driver.write(cx);
+                }
+                Poll::Ready(reason)
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.end(CloseReason::Retired);
+    }
+}
+
+impl Driver {
+    fn register(&self, waker: &Waker) {
+        let mut own = self.connection.driver.borrow_mut();
+        if !own.as_ref().is_some_and(|own| own.will_wake(waker)) {
+            *own = Some(waker.clone());
+        }
+    }
+
+    /// Reads, writes and checks deadlines once.
+    fn drive(&mut self, cx: &mut Context<'_>) -> Result<(), CloseReason> {
+        let read = std::mem::take(&mut self.read);
+        if !read.is_empty() {
+            self.process(&read)?;
+        }
+        self.read(cx)?;
+        self.write(cx)?;
+        while self.check_deadlines(cx)? {
+            self.write(cx)?;
+        }
+        let connection = &self.connection;
+        if connection.in_flight() == 0 {
+            connection.idle_since.set(self.last_read);
+            let suspect = connection.state.get() == ConnectionState::Suspect
+                && !connection.encoder.has_pings();
+            if (connection.state.get() == ConnectionState::Retiring || suspect)
+                && connection.out.borrow().unsent() == 0
+            {
+                return Err(CloseReason::Retired);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<(), CloseReason> {
+        for _ in 0..READS_PER_POLL {
+            let read = match self.framing.gap() {
+                Some((body, left)) => {
+                    let read = poll_read_into(&mut self.stream, cx, body, left);
+                    if let Poll::Ready(Ok(bytes)) = read {
+                        self.framing.filled(bytes);
+                        if bytes > 0 {
+                            self.process(&[])?;
+                        }
+                    }
+                    read
+                }
+                None => {
+                    let mut taken = Ok(());
+                    // Borrows other fields than the stream, which `poll_read` borrows.
+                    let (connection, framing) = (&self.connection, &mut self.framing);
+                    let on_notification = &self.settings.on_notification;
+                    let read = wait::poll_read(&mut self.stream, cx, |bytes| {
+                        taken = process(connection, framing, on_notification, bytes);
+                    });
+                    taken?;
+                    read
+                }
+            };
+            match read {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(bytes)) if bytes > 0 => {
+                    self.last_read = Instant::now();
+                    self.pinged = None;
+                    if self.connection.state.get() == ConnectionState::Suspect {
+                        self.connection.state.set(ConnectionState::Open);
+                    }
+                }
+                Poll::Ready(Ok(_) | Err(_)) => return Err(CloseReason::Closed(None)),
+            }
+        }
+        // More bytes may be available; other tasks run first.
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    fn process(&mut self, bytes: &[u8]) -> Result<(), CloseReason> {
+        process(&self.connection, &mut self.framing, &self.settings.on_notification, bytes)
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), CloseReason> {
+        let mut out = self.connection.out.borrow_mut();
+        while out.unsent() > 0 {
+            let sent = out.sent;
+            match Pin::new(&mut self.stream).poll_write(cx, &out.bytes[sent..]) {
+                Poll::Ready(Ok(bytes)) if bytes > 0 => {
+                    out.sent += bytes;
+                    self.flushing = true;
+                }
+                Poll::Ready(_) => return Err(CloseReason::Closed(None)),
+                Poll::Pending => return Ok(()),
+            }
+        }
+        if self.flushing {
+            out.clear_sent();
+            match Pin::new(&mut self.stream).poll_flush(cx) {
+                Poll::Ready(Ok(())) => self.flushing = false,
+                Poll::Ready(Err(_)) => return Err(CloseReason::Closed(None)),
+                Poll::Pending => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles deadlines that have passed. Returns true if a deadline has passed, so that a ping
+    /// may have to be written.
+    fn check_deadlines(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
+        let pings = self.connection.encoder.has_pings();
+        let interval = self.settings.ping_interval;
+        let ping_at = pings.then(|| self.pinged.unwrap_or(self.last_read) + interval);
+        let earliest = self.connection.table.borrow().earliest_deadline();
+        let Some(next) = [ping_at, earliest].into_iter().flatten().min() else { return Ok(false) };
+        if self.watchdog.poll_passed(cx, next).is_pending() {
+            return Ok(false);
+        }
+        let now = Instant::now();
+        let mut woken = Vec::new();
+        let failure = self.connection.failure(Kind::Deadline, false);
+        let last_started = self.connection.table.borrow_mut().expire(now, failure, &mut woken);
+        woken.into_iter().for_each(Waker::wake);
+        // Nothing was received since an overdue call was sent.
+        let silent = last_started.is_some_and(|last_started| last_started >= self.last_read);
+        if silent && self.connection.state.get() == ConnectionState::Open {
+            self.connection.state.set(ConnectionState::Suspect);
+        }
+        match self.pinged {
+            Some(pinged) if now >= pinged + interval => return Err(CloseReason::Stalled),
+            Some(_) => {}
+            None if pings && (silent || now >= self.last_read + interval) => {
+                let mut out = self.connection.out.borrow_mut();
+                self.connection.encoder.control(&mut out.bytes, Op::Ping, b"");
+                self.pinged = Some(now);
+            }
+            None => {}
+        }
+        Ok(true)
+    }
+
+    fn end(&mut self, reason: CloseReason) {
+        let connection = &self.connection;
+        if connection.state.replace(ConnectionState::Closed) == ConnectionState::Closed {
+            return;
+        }
+        let kind = if reason == CloseReason::Malformed { Kind::Malformed } else { Kind::Closed };
+        let stale =
+            matches!(reason, CloseReason::Closed(_)) && connection.has_carried_response.get();
+        let mut woken = Vec::new();
+        let failure = connection.failure(kind, stale);
+        connection.table.borrow_mut().fail(failure, &mut woken);
+        woken.into_iter().for_each(Waker::wake);
+        connection.driver.replace(None);
+    }
+}
+
+/// Splits bytes into messages and passes each to its recipient.
+fn process(
+    connection: &MultiplexedConnection,
+    framing: &mut Framing,
+    on_notification: &OnNotification,
+    bytes: &[u8],
+) -> Result<(), CloseReason> {
+    let mut at = 0;
+    loop {
+        let (used, event) = match framing.next(&bytes[at..]) {
+            Ok(next) => next,
+            Err(error) => {
+                tracing::debug!(?error, "an upstream sent a malformed message");
+                if let FramingError::Frame(fault) = error {
+                    close(connection, fault.code());
+                }
+                return Err(CloseReason::Malformed);
+            }
+        };
+        at += used;
+        match event {
+            None => return Ok(()),
+            Some(Event::Ping(payload)) => {
+                let mut out = connection.out.borrow_mut();
+                // A peer that does not read gets no pong. RFC 6455, 5.5.3, requires one only for
+                // the last ping.
+                if out.unsent() < UNSENT_BYTES_MAX {
+                    connection.encoder.control(&mut out.bytes, Op::Pong, payload);
+                }
+            }
+            Some(Event::Close(code)) => {
+                close(connection, code.unwrap_or(1000));
+                return Err(CloseReason::Closed(code));
+            }
+            Some(event) => connection.dispatch(event, on_notification),
+        }
+    }
+}
+
+/// Appends a close frame, unless unsent calls would be sent together with it.
+fn close(connection: &MultiplexedConnection, code: u16) {
+    let mut out = connection.out.borrow_mut();
+    if out.unsent() == 0 {
+        connection.encoder.control(&mut out.bytes, Op::Close, &code.to_be_bytes());
+        connection.only_close_frame_left.set(true);
+    }
+}
+
+/// Reads into a message that lacks `left` bytes, without a copy. Returns the number of bytes read.
+fn poll_read_into(
+    stream: &mut Stream,
+    cx: &mut Context<'_>,
+    body: &mut BytesMut,
+    left: usize,
+) -> Poll<io::Result<usize>> {
+    let bytes_max = left.min(LONG_READ_BYTES);
+    body.reserve(bytes_max);
+    let mut limited = body.limit(bytes_max);
+    let read = std::pin::pin!(stream.read_buf(&mut limited));
+    read.poll(cx)
+}

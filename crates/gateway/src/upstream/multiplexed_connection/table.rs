@@ -1,0 +1,298 @@
+//! The calls in flight on one connection, by private id.
+//!
+//! An id holds the index of a slot and the generation of the slot. The generation rises each time
+//! the slot is freed, so a late response never completes a later call.
+
+use std::task::{Poll, Waker};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::upstream::multiplexed_connection::CallFailure;
+
+/// Bits of an id that hold the index.
+const INDEX_BITS: u32 = 16;
+
+/// Identifies a call in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CallKey {
+    index: u16,
+    generation: u32,
+}
+
+impl CallKey {
+    /// Returns the id for the upstream. It is below 2^48, which every JSON parser keeps exact.
+    pub(super) fn id(self) -> u64 {
+        u64::from(self.generation) << INDEX_BITS | u64::from(self.index)
+    }
+
+    fn of(id: u64) -> Option<CallKey> {
+        let generation = u32::try_from(id >> INDEX_BITS).ok()?;
+        Some(CallKey { index: (id & 0xffff) as u16, generation })
+    }
+}
+
+/// A call that waits for its response.
+#[derive(Debug)]
+struct PendingCall {
+    waker: Option<Waker>,
+    started: Instant,
+    deadline: Instant,
+    /// Offset of its first byte in the output of the connection.
+    offset: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Free,
+    Waiting(PendingCall),
+    Done(Result<Bytes, CallFailure>),
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    state: State,
+}
+
+/// The calls in flight.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    waiting: usize,
+    /// Lower bound of the deadlines of all waiting calls.
+    earliest_deadline: Option<Instant>,
+}
+
+impl Table {
+    /// Returns the number of calls that wait for a response.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Returns a lower bound of the deadlines of all waiting calls.
+    pub(super) fn earliest_deadline(&self) -> Option<Instant> {
+        self.earliest_deadline
+    }
+
+    /// Adds a call. Returns `None` if the table is full.
+    pub(super) fn insert(
+        &mut self,
+        started: Instant,
+        deadline: Instant,
+        offset: u64,
+    ) -> Option<CallKey> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = u16::try_from(self.slots.len()).ok()?;
+                self.slots.push(Slot { generation: 0, state: State::Free });
+                index
+            }
+        };
+        let slot = &mut self.slots[usize::from(index)];
+        slot.state = State::Waiting(PendingCall { waker: None, started, deadline, offset });
+        self.waiting += 1;
+        self.earliest_deadline =
+            Some(self.earliest_deadline.map_or(deadline, |own| own.min(deadline)));
+        Some(CallKey { index, generation: slot.generation })
+    }
+
+    /// Completes the call with this id, if it still waits.
+    pub(super) fn complete(
+        &mut self,
+        id: u64,
+        outcome: impl FnOnce() -> Result<Bytes, CallFailure>,
+    ) -> Delivery {
+        let Some(key) = CallKey::of(id) else { return Delivery::Unknown };
+        let Some(slot) = self.slots.get_mut(usize::from(key.index)) else {
+            return Delivery::Unknown;
+        };
+        match &mut slot.state {
+            State::Waiting(waiting) if slot.generation == key.generation => {
+                let waker = waiting.waker.take();
+                slot.state = State::Done(outcome());
+                self.waiting -= 1;
+                Delivery::Delivered(waker)
+            }
+            _ if key.generation > slot.generation => Delivery::Unknown,
+            _ => Delivery::Late,
+        }
+    }
+
+    /// Returns the id of the waiting call if exactly one call waits.
+    pub(super) fn only_id(&self) -> Option<u64> {
+        if self.waiting != 1 {
+            return None;
+        }
+        let waits = |slot: &&Slot| matches!(slot.state, State::Waiting(_));
+        let index = self.slots.iter().position(|slot| waits(&slot))?;
+        Some(CallKey { index: index as u16, generation: self.slots[index].generation }.id())
+    }
+
+    /// Polls the outcome of a call. A completed call is removed.
+    pub(super) fn poll(&mut self, key: CallKey, waker: &Waker) -> Poll<Result<Bytes, CallFailure>> {
+        let slot = &mut self.slots[usize::from(key.index)];
+        debug_assert_eq!(
+            slot.generation, key.generation,
+            "an index is reused only after its call was removed"
+        );
+        if let State::Waiting(waiting) = &mut slot.state {
+            if !waiting.waker.as_ref().is_some_and(|own| own.will_wake(waker)) {
+                waiting.waker = Some(waker.clone());
+            }
+            return Poll::Pending;
+        }
+        match self.remove(key) {
+            State::Done(outcome) => Poll::Ready(outcome),
+            State::Waiting(_) | State::Free => Poll::Pending,
+        }
+    }
+
+    /// Removes a call whose caller has dropped it.
+    pub(super) fn abandon(&mut self, key: CallKey) {
+        if let State::Waiting(_) = self.remove(key) {
+            self.waiting -= 1;
+        }
+    }
+
+    fn remove(&mut self, key: CallKey) -> State {
+        let slot = &mut self.slots[usize::from(key.index)];
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(key.index);
+        std::mem::replace(&mut slot.state, State::Free)
+    }
+
+    /// Fails the calls whose deadline has passed and appends their wakers to `woken`. Returns when
+    /// the latest of these calls started; `None` if no deadline has passed.
+    pub(super) fn expire(
+        &mut self,
+        now: Instant,
+        failure: impl Fn(u64) -> CallFailure,
+        woken: &mut Vec<Waker>,
+    ) -> Option<Instant> {
+        let mut last = None;
+        self.earliest_deadline = None;
+        for slot in &mut self.slots {
+            let State::Waiting(waiting) = &mut slot.state else { continue };
+            if waiting.deadline > now {
+                let deadline = waiting.deadline;
+                self.earliest_deadline =
+                    Some(self.earliest_deadline.map_or(deadline, |own| own.min(deadline)));
+                continue;
+            }
+            woken.extend(waiting.waker.take());
+            last = last.max(Some(waiting.started));
+            slot.state = State::Done(Err(failure(waiting.offset)));
+            self.waiting -= 1;
+        }
+        last
+    }
+
+    /// Fails all calls and appends their wakers to `woken`.
+    pub(super) fn fail(&mut self, failure: impl Fn(u64) -> CallFailure, woken: &mut Vec<Waker>) {
+        self.earliest_deadline = None;
+        self.waiting = 0;
+        for slot in &mut self.slots {
+            if let State::Waiting(waiting) = &mut slot.state {
+                woken.extend(waiting.waker.take());
+                slot.state = State::Done(Err(failure(waiting.offset)));
+            }
+        }
+    }
+}
+
+/// What happened to a response.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    /// A waiting call was completed; holds its waker.
+    Delivered(Option<Waker>),
+    /// The call was dropped or is already completed.
+    Late,
+    /// No call has had this id.
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: a response reaches its own call and no other.
+
+    use std::time::Duration;
+
+    use super::*;
+    use crate::call::failure::Kind;
+    use crate::policy::retry::Sent;
+
+    fn failure(_: u64) -> CallFailure {
+        CallFailure { kind: Kind::Closed, sent: Sent::Maybe, stale: false }
+    }
+
+    #[tokio::test]
+    async fn responses_reach_their_calls_in_any_order() {
+        let mut table = Table::default();
+        let now = Instant::now();
+        let keys: Vec<CallKey> = (0..5).map(|_| table.insert(now, now, 0).unwrap()).collect();
+        for key in keys.iter().rev() {
+            let response = Bytes::from(key.id().to_string());
+            assert!(matches!(table.complete(key.id(), || Ok(response)), Delivery::Delivered(None)));
+        }
+        for key in &keys {
+            let outcome = table.poll(*key, Waker::noop());
+            let Poll::Ready(Ok(response)) = outcome else { panic!("{outcome:?}") };
+            assert_eq!(response, key.id().to_string());
+        }
+        assert_eq!(table.waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_late_response_is_discarded() {
+        let mut table = Table::default();
+        let now = Instant::now();
+        let first = table.insert(now, now, 0).unwrap();
+        table.abandon(first);
+        let second = table.insert(now, now, 0).unwrap();
+        assert_eq!(first.index, second.index, "an index is reused");
+        assert_ne!(first.id(), second.id());
+        let response = || Ok(Bytes::new());
+        assert!(matches!(table.complete(first.id(), response), Delivery::Late));
+        assert!(matches!(table.complete(1 << 40, response), Delivery::Unknown));
+        assert!(matches!(table.complete(u64::MAX, response), Delivery::Unknown));
+        assert!(table.poll(second, Waker::noop()).is_pending());
+        assert_eq!(table.only_id(), Some(second.id()));
+        assert!(matches!(table.complete(second.id(), response), Delivery::Delivered(Some(_))));
+        assert!(
+            matches!(table.complete(second.id(), response), Delivery::Late),
+            "a call is completed once"
+        );
+    }
+
+    #[tokio::test]
+    async fn deadlines_pass_one_by_one() {
+        let mut table = Table::default();
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let late = table.insert(now, at(9), 0).unwrap();
+        let early = table.insert(now, at(3), 0).unwrap();
+        assert_eq!(table.earliest_deadline(), Some(at(3)));
+        let mut woken = Vec::new();
+        assert_eq!(table.expire(at(3), failure, &mut woken), Some(now));
+        assert_eq!((table.earliest_deadline(), table.waiting()), (Some(at(9)), 1));
+        assert!(matches!(table.poll(early, Waker::noop()), Poll::Ready(Err(_))));
+        assert!(table.poll(late, Waker::noop()).is_pending());
+        table.fail(failure, &mut woken);
+        assert_eq!(woken.len(), 1);
+        assert!(matches!(table.poll(late, Waker::noop()), Poll::Ready(Err(_))));
+    }
+
+    /// Upper limit of the key `calls_per_connection_max`.
+    const CALLS_CEILING: usize = 1 << INDEX_BITS;
+
+    #[tokio::test]
+    async fn the_table_is_bounded() {
+        let mut table = Table::default();
+        let now = Instant::now();
+        let entered = (0..=CALLS_CEILING).filter(|_| table.insert(now, now, 0).is_some()).count();
+        assert_eq!(entered, CALLS_CEILING);
+    }
+}

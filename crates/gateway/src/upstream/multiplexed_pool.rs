@@ -1,0 +1,428 @@
+//! The multiplexed connections of one thread to one upstream: which one a call takes, when one is
+//! opened, and how long the thread backs off after failures.
+//!
+//! Calls with large responses have connections of their own, so that small responses do not wait
+//! behind them. If the upstream has an HTTP address too, a call never waits for a connection but
+//! goes over HTTP at once. One connection is `multiplexed_connection.rs`.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use wire::call::call_bytes;
+
+use crate::call::request::UpstreamRequest;
+use crate::config::Config;
+use crate::config::upstream::Upstream;
+use crate::io::websocket::handshake::{Opening, Refusal};
+use crate::metrics::counters::UpstreamCounters;
+use crate::upstream::dial::{AddressKind, Dial};
+use crate::upstream::multiplexed_connection::{
+    CloseReason, MultiplexedConnection, OnNotification, Settings,
+};
+use crate::upstream::stream::Stream;
+
+#[cfg(test)]
+mod tests;
+
+/// First backoff after failures in a row.
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+/// Longest backoff if the upstream has no other address. Health checks handle longer outages.
+const BACKOFF_ALONE_MAX: Duration = Duration::from_secs(1);
+/// Longest backoff if calls can go over HTTP meanwhile.
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
+
+/// The longest id of a call (`multiplexed_connection/table.rs`).
+const ID_LONGEST: &[u8] = b"281474976710655";
+
+/// Methods of at least this weight are expected to have large responses.
+pub(crate) const LARGE_WEIGHT: u32 = 10;
+/// Bytes from which a response is large: it needs several reads, while one read returns many small
+/// ones.
+const LARGE_BYTES: usize = 64 * 1024;
+/// Small responses in a row after which a method with a large response is expected to have small
+/// ones again.
+const LARGE_DECAY: u8 = 32;
+
+/// Multiplexed connections to one upstream, by the size of responses.
+#[derive(Debug)]
+pub(crate) struct MultiplexedPool {
+    dial: Dial,
+    upstream: Upstream,
+    response_bytes_max: usize,
+    connections_max: usize,
+    size_classes: [SizeClass; 2],
+    /// Failures in a row, and the backoff after them.
+    failures: Cell<Failures>,
+    /// Number of calls that wait for a connection.
+    waiters: Cell<usize>,
+    changed: Notify,
+    /// By index of the method, the last element for all unknown methods: number of small responses
+    /// until small ones are expected again.
+    large: RefCell<Vec<u8>>,
+    counts: Arc<UpstreamCounters>,
+    closed: Cell<bool>,
+}
+
+/// Connections for responses of one size.
+#[derive(Debug, Default)]
+struct SizeClass {
+    connections: RefCell<Vec<Rc<MultiplexedConnection>>>,
+    dialing: Cell<bool>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Failures {
+    in_a_row: u32,
+    backoff_until: Option<Instant>,
+}
+
+/// There is no connection for a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoConnection;
+
+impl MultiplexedPool {
+    /// Returns one thread's pool for an upstream; `None` if the upstream has only an HTTP address.
+    pub(crate) fn new(
+        config: &Config,
+        upstream: &Upstream,
+        dial: &Dial,
+        methods: usize,
+        counts: &Arc<UpstreamCounters>,
+    ) -> Option<Rc<MultiplexedPool>> {
+        upstream.multiplexed()?;
+        Some(Rc::new(MultiplexedPool {
+            dial: dial.clone(),
+            upstream: upstream.clone(),
+            response_bytes_max: response_bytes_max(config),
+            connections_max: upstream.connections_max.div_ceil(config.server.threads),
+            size_classes: Default::default(),
+            failures: Cell::default(),
+            waiters: Cell::new(0),
+            changed: Notify::new(),
+            large: RefCell::new(vec![0; methods + 1]),
+            counts: Arc::clone(counts),
+            closed: Cell::new(false),
+        }))
+    }
+
+    /// Returns true if `config` allows responses of the same size as the pool.
+    pub(crate) fn has_settings_of(&self, config: &Config) -> bool {
+        self.response_bytes_max == response_bytes_max(config)
+    }
+
+    /// Returns true if the call is short enough for the upstream's `message_bytes_max`.
+    pub(crate) fn accepts(&self, request: &UpstreamRequest<'_>) -> bool {
+        let bytes_max = self.upstream.message_bytes_max.unwrap_or(usize::MAX);
+        call_bytes(ID_LONGEST, &request.name, request.params.as_deref()) <= bytes_max
+    }
+
+    /// Returns a connection that can take the call now. If there is none, starts to open one if
+    /// that is allowed.
+    pub(crate) fn get(
+        self: &Rc<MultiplexedPool>,
+        request: &UpstreamRequest<'_>,
+        now: Instant,
+    ) -> Option<Rc<MultiplexedConnection>> {
+        let class = usize::from(self.is_large(request));
+        let found = self.find_free(class);
+        if found.is_none() {
+            self.dial(class, now);
+        }
+        found
+    }
+
+    /// Waits until `deadline` for a connection. Used if the upstream has no other address.
+    ///
+    /// # Errors
+    /// [`NoConnection`] if the deadline passes or no connection can be opened.
+    pub(crate) async fn wait(
+        self: &Rc<MultiplexedPool>,
+        request: &UpstreamRequest<'_>,
+        deadline: Instant,
+    ) -> Result<Rc<MultiplexedConnection>, NoConnection> {
+        let class = usize::from(self.is_large(request));
+        let _waiting = WaiterCount::begin(&self.waiters);
+        let failures = self.failures.get().in_a_row;
+        loop {
+            let changed = self.changed.notified();
+            if let Some(connection) = self.find_free(class) {
+                return Ok(connection);
+            }
+            let has_failed = self.failures.get().in_a_row > failures;
+            if has_failed
+                || (!self.dial(class, Instant::now()) && self.size_classes[class].open_count() == 0)
+            {
+                return Err(NoConnection);
+            }
+            tokio::time::timeout_at(deadline, changed).await.map_err(|_| NoConnection)?;
+        }
+    }
+
+    /// Returns a guard for one call. When it is dropped, waiting calls check again for a free
+    /// connection.
+    pub(crate) fn call_guard(&self) -> CallGuard<'_> {
+        CallGuard(self)
+    }
+
+    /// Records the size of a response, and that the connection works.
+    pub(crate) fn record_response(&self, request: &UpstreamRequest<'_>, bytes: usize) {
+        if self.failures.get().in_a_row > 0 {
+            self.failures.set(Failures::default());
+        }
+        let mut large = self.large.borrow_mut();
+        let unknown = large.len() - 1;
+        let known = &mut large[request.place.unwrap_or(unknown)];
+        *known = if bytes >= LARGE_BYTES { LARGE_DECAY } else { known.saturating_sub(1) };
+    }
+
+    /// Returns true if a large response is expected.
+    fn is_large(&self, request: &UpstreamRequest<'_>) -> bool {
+        let large = self.large.borrow();
+        large[request.place.unwrap_or(large.len() - 1)] > 0
+            || request.method.is_some_and(|method| method.weight >= LARGE_WEIGHT)
+    }
+
+    fn find_free(&self, class: usize) -> Option<Rc<MultiplexedConnection>> {
+        let calls_max = self.upstream.calls_per_connection_max;
+        let connections = self.size_classes[class].connections.borrow();
+        connections.iter().find(|connection| connection.can_take(calls_max)).cloned()
+    }
+
+    /// Starts to open one more connection if that is allowed now. Returns true if one is being
+    /// opened.
+    fn dial(self: &Rc<MultiplexedPool>, class: usize, now: Instant) -> bool {
+        let own = &self.size_classes[class];
+        if own.dialing.get() {
+            return true;
+        }
+        let open = self.size_classes.iter().map(SizeClass::open_count).sum::<usize>();
+        // A class without a connection may always open one, whatever the limit for both classes.
+        let full = open >= self.connections_max && own.open_count() > 0;
+        let is_backing_off = self.failures.get().backoff_until.is_some_and(|until| now < until);
+        if self.closed.get() || full || is_backing_off {
+            return false;
+        }
+        own.dialing.set(true);
+        self.counts.connections_opened.add(1);
+        tokio::task::spawn_local(Rc::clone(self).run(class));
+        true
+    }
+
+    /// Opens a connection and drives it to its end.
+    async fn run(self: Rc<MultiplexedPool>, class: usize) {
+        let _dial_guard = DialGuard { pool: &self, class };
+        let opened = open(&self.dial, &self.upstream).await;
+        let (stream, websocket, read) = match opened {
+            Ok(opened) => opened,
+            Err(fault) => {
+                tracing::debug!(upstream = &*self.upstream.name, %fault, "cannot open a multiplexed connection");
+                self.record_failure();
+                return;
+            }
+        };
+        let settings = Settings {
+            response_bytes_max: self.response_bytes_max,
+            ping_interval: self.upstream.ping_interval,
+            on_notification: ignore_notifications(),
+        };
+        let (connection, driver) = MultiplexedConnection::new(stream, websocket, read, settings);
+        if self.closed.get() {
+            connection.retire();
+        }
+        self.size_classes[class].connections.borrow_mut().push(Rc::clone(&connection));
+        drop(_dial_guard);
+        let _open_guard = OpenGuard { pool: &self, class, connection: &connection };
+        self.counts.multiplexed_open.add(1);
+        let reason = driver.await;
+        tracing::debug!(
+            upstream = &*self.upstream.name,
+            ?reason,
+            "a multiplexed connection has ended"
+        );
+        if reason != CloseReason::Retired {
+            self.counts.multiplexed_lost.add(1);
+            self.record_failure();
+        }
+    }
+
+    /// Records a failure and starts a backoff, which doubles with each failure in a row. If the
+    /// upstream has no other address, the first failure starts none: the upstream may just have
+    /// restarted.
+    fn record_failure(&self) {
+        let failures = self.failures.get().in_a_row.saturating_add(1);
+        let alone = self.upstream.http().is_none();
+        let doublings = failures.saturating_sub(if alone { 2 } else { 1 });
+        let max = if alone { BACKOFF_ALONE_MAX } else { BACKOFF_MAX };
+        let backoff = BACKOFF_MIN.saturating_mul(1_u32 << doublings.min(16)).min(max);
+        let backs_off = !alone || failures > 1;
+        let backoff_until = backs_off.then(|| Instant::now() + backoff);
+        self.failures.set(Failures { in_a_row: failures, backoff_until });
+    }
+
+    /// Closes connections that have been idle for too long, except the first of each class.
+    pub(crate) fn sweep(&self, now: Instant) {
+        for class in &self.size_classes {
+            let connections = class.connections.borrow();
+            let more = connections.iter().filter(|connection| connection.is_open()).skip(1);
+            more.filter(|connection| connection.is_idle(now, self.upstream.idle_timeout))
+                .for_each(|connection| connection.retire());
+        }
+    }
+
+    /// Closes all connections after their calls.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+        for class in &self.size_classes {
+            class.connections.borrow().iter().for_each(|connection| connection.retire());
+        }
+    }
+}
+
+impl SizeClass {
+    fn open_count(&self) -> usize {
+        self.connections.borrow().iter().filter(|connection| connection.is_open()).count()
+    }
+}
+
+/// Marks a connection as being opened, until it is dropped.
+struct DialGuard<'a> {
+    pool: &'a MultiplexedPool,
+    class: usize,
+}
+
+impl Drop for DialGuard<'_> {
+    fn drop(&mut self) {
+        self.pool.size_classes[self.class].dialing.set(false);
+        self.pool.changed.notify_waiters();
+    }
+}
+
+/// Removes a connection from the pool when it is dropped.
+struct OpenGuard<'a> {
+    pool: &'a MultiplexedPool,
+    class: usize,
+    connection: &'a Rc<MultiplexedConnection>,
+}
+
+impl Drop for OpenGuard<'_> {
+    fn drop(&mut self) {
+        let class = &self.pool.size_classes[self.class];
+        class.connections.borrow_mut().retain(|own| !Rc::ptr_eq(own, self.connection));
+        self.pool.counts.multiplexed_open.subtract_one();
+        self.pool.changed.notify_waiters();
+    }
+}
+
+/// Counts a waiting call until it is dropped.
+struct WaiterCount<'a>(&'a Cell<usize>);
+
+impl<'a> WaiterCount<'a> {
+    fn begin(waiters: &'a Cell<usize>) -> WaiterCount<'a> {
+        waiters.set(waiters.get() + 1);
+        WaiterCount(waiters)
+    }
+}
+
+impl Drop for WaiterCount<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Returns a callback for connections without subscriptions.
+pub(crate) fn ignore_notifications() -> OnNotification {
+    Rc::new(|_| {})
+}
+
+/// Returns the largest limit of any group, because calls of all groups share the connections.
+fn response_bytes_max(config: &Config) -> usize {
+    config.groups.iter().map(|group| group.response_bytes_max).max().unwrap_or(0)
+}
+
+/// A stream, true if it is a WebSocket, and the bytes that were read after the handshake.
+pub(crate) type Opened = (Stream, bool, Vec<u8>);
+
+/// Opens a stream for a multiplexed connection, within the upstream's connect timeout.
+///
+/// # Errors
+/// Errors of the system or of TLS, or the refusal of the WebSocket handshake.
+pub(crate) async fn open(dial: &Dial, upstream: &Upstream) -> io::Result<Opened> {
+    let Some((url, _)) = upstream.multiplexed() else {
+        return Err(io::ErrorKind::Unsupported.into());
+    };
+    let opening = async {
+        let mut stream = dial.connect(upstream, AddressKind::Multiplexed).await?;
+        if !url.is_websocket() {
+            return Ok((stream, false, Vec::new()));
+        }
+        let opening = Opening::new().ok_or_else(|| io::Error::other("no randomness"))?;
+        let mut head = request_head(upstream);
+        opening.write(&mut head);
+        stream.write_all(&head).await?;
+        stream.flush().await?;
+        let mut read = Vec::with_capacity(1024);
+        loop {
+            if stream.read_buf(&mut read).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            match opening.answered(&read) {
+                Ok(None) => {}
+                Ok(Some(head_bytes)) => {
+                    read.drain(..head_bytes);
+                    return Ok((stream, true, read));
+                }
+                Err(Refusal::Status { status, .. }) => {
+                    let message = format!("the WebSocket handshake got status {status}");
+                    return Err(io::Error::other(message));
+                }
+                Err(Refusal::Malformed) => {
+                    return Err(io::Error::other(
+                        "the response to the WebSocket handshake is malformed",
+                    ));
+                }
+            }
+        }
+    };
+    let opened = tokio::time::timeout(upstream.connect_timeout, opening).await;
+    opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// Returns the request for a WebSocket, up to the headers of the handshake.
+fn request_head(upstream: &Upstream) -> Vec<u8> {
+    let mut head = Vec::with_capacity(512);
+    let Some((url, _)) = upstream.multiplexed() else { return head };
+    let mut line = |parts: &[&[u8]]| {
+        parts.iter().for_each(|part| head.extend_from_slice(part));
+        head.extend_from_slice(b"\r\n");
+    };
+    line(&[b"GET ", url.target().as_bytes(), b" HTTP/1.1"]);
+    line(&[b"Host: ", url.authority().as_bytes()]);
+    if let Some(authorization) = url.authorization() {
+        line(&[b"Authorization: ", authorization.as_bytes()]);
+    }
+    for (name, value) in &upstream.headers {
+        let own = *name == http::header::AUTHORIZATION && url.authorization().is_some();
+        if !own {
+            line(&[name.as_str().as_bytes(), b": ", value.as_bytes()]);
+        }
+    }
+    head
+}
+
+/// Guard of a call, dropped after the call.
+pub(crate) struct CallGuard<'a>(&'a MultiplexedPool);
+
+impl Drop for CallGuard<'_> {
+    fn drop(&mut self) {
+        // All waiters are notified, because the first may wait for a connection of the other class.
+        if self.0.waiters.get() > 0 {
+            self.0.changed.notify_waiters();
+        }
+    }
+}

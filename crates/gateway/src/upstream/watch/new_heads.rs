@@ -1,0 +1,152 @@
+//! Subscribes to the new heads of an upstream that has a WebSocket or local socket. A notification
+//! triggers a poll, so that the served head changes with the block and not with the next regular
+//! poll.
+//!
+//! A notification itself changes no state; only the poll does. If notifications stop, polls
+//! continue at their interval, and the subscription is renewed.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use wire::family::Family;
+use wire::response::{Outcome, parse_response};
+
+use crate::config::upstream::Upstream;
+use crate::upstream::dial::Dial;
+use crate::upstream::multiplexed_connection::{MultiplexedConnection, Settings};
+use crate::upstream::multiplexed_pool;
+use crate::upstream::watch::poller::Poller;
+
+/// Upper limit of bytes of a message. A header has some kB.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Nesting allowed in the response to the subscription.
+const DEPTH_MAX: usize = 32;
+/// Timeout of the response to the subscription.
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// First and longest backoff after a lost connection.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Backoff after an upstream has rejected the subscription.
+const UNSUPPORTED_BACKOFF: Duration = Duration::from_secs(600);
+/// New heads found by polls since the last notification, after which the subscription is renewed.
+const MISSED_HEADS_MAX: u32 = 3;
+
+/// A subscription to the new heads of one upstream; ends when it is dropped.
+pub(super) struct NewHeads {
+    signals: Rc<Signals>,
+    task: Option<AbortHandle>,
+}
+
+#[derive(Default)]
+struct Signals {
+    new_head: Notify,
+    renew: Notify,
+    /// New heads without a notification.
+    missed_heads: Cell<u32>,
+}
+
+impl NewHeads {
+    /// Subscribes to the upstream of a poller, if its family and its addresses allow it.
+    pub(super) fn subscribe(poller: &Poller, family: Family) -> NewHeads {
+        let signals = Rc::<Signals>::default();
+        let own = &poller.topology.upstreams[poller.upstream];
+        let method = match family {
+            Family::Ethereum => "eth_subscribe",
+            Family::Harmony => "hmy_subscribe",
+            Family::Bitcoin => return NewHeads { signals, task: None },
+        };
+        if own.config.multiplexed().is_none() {
+            return NewHeads { signals, task: None };
+        }
+        let (dial, upstream) = (own.dial.clone(), own.config.clone());
+        let task = tokio::task::spawn_local(run(dial, upstream, method, Rc::clone(&signals)));
+        NewHeads { signals, task: Some(task.abort_handle()) }
+    }
+
+    /// Waits for the next notification.
+    pub(super) async fn notified(&self) {
+        self.signals.new_head.notified().await;
+    }
+
+    /// Records that a poll has found a new head.
+    pub(super) fn record_polled_head(&self) {
+        let missed_heads = self.signals.missed_heads.get() + 1;
+        self.signals.missed_heads.set(missed_heads);
+        if missed_heads >= MISSED_HEADS_MAX {
+            self.signals.missed_heads.set(0);
+            self.signals.renew.notify_waiters();
+        }
+    }
+}
+
+impl Drop for NewHeads {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Subscribes again whenever the subscription ends.
+async fn run(dial: Dial, upstream: Upstream, method: &'static str, signals: Rc<Signals>) {
+    let mut backoff = BACKOFF_MIN;
+    loop {
+        let began = Instant::now();
+        let unsupported =
+            subscribe_once(&dial, &upstream, method, &signals).await == Some(Unsupported);
+        if unsupported {
+            tracing::debug!(
+                upstream = &*upstream.name,
+                "an upstream rejects the subscription to new heads"
+            );
+        } else if began.elapsed() > BACKOFF_MAX {
+            backoff = BACKOFF_MIN;
+        }
+        tokio::time::sleep(if unsupported { UNSUPPORTED_BACKOFF } else { backoff }).await;
+        backoff = (backoff * 2).min(BACKOFF_MAX);
+    }
+}
+
+/// The upstream rejects the subscription.
+#[derive(Debug, PartialEq, Eq)]
+struct Unsupported;
+
+/// Subscribes until the connection is lost or notifications stop.
+async fn subscribe_once(
+    dial: &Dial,
+    upstream: &Upstream,
+    method: &str,
+    signals: &Rc<Signals>,
+) -> Option<Unsupported> {
+    let (stream, websocket, read) = multiplexed_pool::open(dial, upstream).await.ok()?;
+    let sender = Rc::clone(signals);
+    let settings = Settings {
+        response_bytes_max: MESSAGE_BYTES_MAX,
+        ping_interval: upstream.ping_interval,
+        on_notification: Rc::new(move |_| {
+            sender.missed_heads.set(0);
+            sender.new_head.notify_one();
+        }),
+    };
+    let (connection, driver) = MultiplexedConnection::new(stream, websocket, read, settings);
+    let mut driver = std::pin::pin!(driver);
+    let now = Instant::now();
+    let call = connection.call(method, Some(b"[\"newHeads\"]"), now, now + SUBSCRIBE_TIMEOUT)?;
+    let response = tokio::select! {
+        _ = &mut driver => return None,
+        response = call => response.ok()?,
+    };
+    match parse_response(&response.1, DEPTH_MAX).map(|response| response.outcome) {
+        Ok(Outcome::Result(_)) => {}
+        _ => return Some(Unsupported),
+    }
+    tokio::select! {
+        _ = driver => {}
+        () = signals.renew.notified() => {}
+    }
+    None
+}
