@@ -539,7 +539,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         Ends(&[0], &["\"result\":\"0x"]),
     ),
     (
-        "curl -s http://127.0.0.1:8646/status | jq -c '.chains[].nodes[] | [.name, .state]'",
+        "curl -s http://127.0.0.1:8646/status | jq -c '.chains[].upstreams[] | [.name, .state]'",
         // As its reader looks until it has happened.
         &[("curl", "until curl"), ("", " | grep ejected; do :; done")],
         Ends(&[0], &["ejected"]),
