@@ -73,16 +73,16 @@ fn check_tells_what_a_right_file_says() {
     check(
         &["check", "examples/archive.toml"],
         expect![[r#"
-        exit 0
-        ok: examples/archive.toml
-        chain eth (ethereum, id 1) at / /eth and every other path
-          node light-a http://10.0.0.1:8545, weight 2
-          node light-b http://10.0.0.2:8545
-          node archive http://10.0.0.3:8545
-          group heavy: debug_* trace_* -> archive, in turn by weight
-          group light: * -> light-a light-b, in turn by weight
-        cache 256 MiB
-    "#]],
+            exit 0
+            ok: examples/archive.toml
+            chain eth (ethereum, id 1) at / /eth and every other path
+              upstream light-a http://10.0.0.1:8545, weight 2
+              upstream light-b http://10.0.0.2:8545
+              upstream archive http://10.0.0.3:8545
+              group heavy: debug_* trace_* -> archive, in turn by weight
+              group light: * -> light-a light-b, in turn by weight
+            cache 256 MiB
+        "#]],
     );
 }
 
@@ -101,12 +101,12 @@ fn check_tells_every_fault_and_no_secret() {
     let told = text(&output.stderr).replace(folder.path().to_str().unwrap(), "FOLDER");
     assert!(!told.contains("sekrit"));
     expect![[r#"
-        FOLDER/gateway.toml:2:1: front.body_max: there is no such key
+        FOLDER/gateway.toml:2:1: downstream.body_max: there is no such key
            2 | body_max = 1
              | ^^^^^^^^
              allowed: connections_max, connections_per_client_max, body_bytes_max, header_bytes_max, batch_calls_max, batch_response_bytes_max, depth_max, method_bytes_max, id_bytes_max, header_timeout, body_timeout, write_timeout, idle_timeout, keep_alive_requests_max, websocket, websocket_compression, websocket_messages_max, websocket_queue_bytes_max, websocket_subscriptions_max, websocket_ping, filters_max, filters_per_client_max, filter_timeout, trusted_proxies, client_address, cors_origins, content_type, compression, compression_bytes_min, answer_headers
 
-        FOLDER/gateway.toml:4:7: node.url = "***": the scheme is none of http, https, ws, wss and ipc
+        FOLDER/gateway.toml:4:7: upstream.url = "***": the scheme is none of http, https, ws, wss and ipc
            4 | url = "***"
              |       ^^^^^
              allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
@@ -142,11 +142,11 @@ fn diff_tells_what_would_change_and_no_secret() {
         expect![[r#"
             exit 1
             ~ server.threads = 1 -> 2   (only after a restart or `weir upgrade`)
-            - node.own.url = "http://10.0.0.1:8545"
-            ~ node.far.url = "https://far.example/v3/***": another value behind what is shown
-            ~ node.far.backup = false (default) -> true
-            ~ node.far.headers = { x-key = *** }: another value behind what is shown
-            + node.next.url = "http://10.0.0.2:8545"
+            - upstream.own.url = "http://10.0.0.1:8545"
+            ~ upstream.far.url = "https://far.example/v3/***": another value behind what is shown
+            ~ upstream.far.backup = false (default) -> true
+            ~ upstream.far.headers = { x-key = *** }: another value behind what is shown
+            + upstream.next.url = "http://10.0.0.2:8545"
             ~ cache.bytes_max = "64MiB" -> "256MiB" (default)
             ~ cache.head_age_max = "12s" (default) -> "5s"
         "#]],
@@ -185,13 +185,13 @@ fn explain_a_read_at_latest() {
             method    eth_getBalance (family ethereum)
             chain     eth
             group     light, which serves *
-            nodes     chosen: in turn by weight
+            upstreams chosen: in turn by weight
                       1. light-a http://10.0.0.1:8545, weight 2
                       2. light-b http://10.0.0.2:8545
                       health, head and load of the moment decide; this is the order of the file
             block     parameter 2 is latest
             sent      with the number 20000000 in place of the tag
-            asked     only nodes whose head is at 20000000 or above
+            asked     only upstreams whose head is at 20000000 or above
             cached    yes, while block 20000000 stays in the chain; for ever once it is final
             joined    yes: equal calls under way at the same time share one answer
             key       eth eth_getBalance ["0x00000000000000000000000000000000000000Aa","latest"], its block as 20000000
@@ -214,17 +214,17 @@ fn explain_an_archive_call() {
             method    trace_block (family ethereum)
             chain     eth
             group     heavy, which serves debug_* trace_*
-            nodes     one
+            upstreams one
                       1. archive http://10.0.0.3:8545
             block     parameter 1 is the number 16, final
-            asked     only nodes whose head is at 16 or above
+            asked     only upstreams whose head is at 16 or above
             cached    yes, for ever: bound to block 16, which is final
             joined    yes: equal calls under way at the same time share one answer
             key       eth trace_block ["0x10"]
                       01036574680b74726163655f626c6f636b614e000000000000001065 (28 bytes)
             repeated  yes: asking twice changes nothing
             weight    50
-            class     low: the first to be shed when nodes are overloaded
+            class     low: the first to be shed when upstreams are overloaded
             deadline  120s for the whole call, 60s for each attempt
         "#]],
     );
@@ -243,13 +243,13 @@ fn explain_a_batch_with_backup() {
             method    eth_sendRawTransaction (family ethereum)
             chain     eth
             group     all, which serves *
-            nodes     chosen: the less loaded of two
+            upstreams chosen: the less loaded of two
                       1. own http://127.0.0.1:8545
                       2. provider https://mainnet.infura.io/v3/***, backup
                       backups only while no other one can be used
                       health, head and load of the moment decide; this is the order of the file
             cached    no: it changes something
-            joined    no: every call reaches a node by itself
+            joined    no: every call reaches an upstream by itself
             repeated  yes: the chain takes a signed transaction once, and "already known" counts as success
             weight    5
             class     normal
@@ -259,13 +259,13 @@ fn explain_a_batch_with_backup() {
             method    foo_bar (family ethereum, unknown to it)
             chain     eth
             group     all, which serves *
-            nodes     chosen: the less loaded of two
+            upstreams chosen: the less loaded of two
                       1. own http://127.0.0.1:8545
                       2. provider https://mainnet.infura.io/v3/***, backup
                       backups only while no other one can be used
                       health, head and load of the moment decide; this is the order of the file
             cached    no: nothing is known of its answers; not joined either
-            repeated  only if it cannot have reached a node
+            repeated  only if it cannot have reached an upstream
             class     normal
             deadline  30s for the whole call, 10s for each attempt
 
@@ -276,7 +276,7 @@ fn explain_a_batch_with_backup() {
             method    eth_blockNumber (family ethereum)
             chain     eth
             group     all, which serves *
-            nodes     chosen: the less loaded of two
+            upstreams chosen: the less loaded of two
                       1. own http://127.0.0.1:8545
                       2. provider https://mainnet.infura.io/v3/***, backup
                       backups only while no other one can be used
@@ -292,7 +292,7 @@ fn explain_a_batch_with_backup() {
             method    eth_getLogs (family ethereum)
             chain     eth
             group     all, which serves *
-            nodes     chosen: the less loaded of two
+            upstreams chosen: the less loaded of two
                       1. own http://127.0.0.1:8545
                       2. provider https://mainnet.infura.io/v3/***, backup
                       backups only while no other one can be used
@@ -306,7 +306,7 @@ fn explain_a_batch_with_backup() {
             joined    yes: equal calls under way at the same time share one answer
             repeated  yes: asking twice changes nothing
             weight    10
-            class     low: the first to be shed when nodes are overloaded
+            class     low: the first to be shed when upstreams are overloaded
             deadline  30s for the whole call, 10s for each attempt
         "#]],
     );
@@ -323,12 +323,12 @@ fn explain_by_path_and_hash() {
             method    hmyv2_getBalanceByBlockNumber (family harmony)
             chain     harmony
             group     harmony, which serves *
-            nodes     chosen: by hash of method and params, at most 1.25 times the mean load
+            upstreams chosen: by hash of method and params, at most 1.25 times the mean load
                       1. harmony-a http://10.0.1.1:9500
                       2. harmony-b http://10.0.1.2:9500
                       health, head and load of the moment decide; this is the order of the file
             block     parameter 2 is the number 5, final
-            asked     only nodes whose head is at 5 or above
+            asked     only upstreams whose head is at 5 or above
             cached    yes, for ever: bound to block 5, which is final
             joined    yes: equal calls under way at the same time share one answer
             key       harmony hmyv2_getBalanceByBlockNumber ["one1abc",5]
