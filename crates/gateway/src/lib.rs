@@ -7,17 +7,17 @@
 //! | `policy` | decisions as pure functions: `now` and randomness are arguments |
 //! | `config` | the configuration: keys, validation, what a reload changes |
 //! | `io` | bytes to and from peers: chunks, WebSocket frames, write stalls, memory |
-//! | `call` | a call on its way: request, response, failure |
+//! | `call` | the types of a call: request, response, failure |
 //! | `metrics` | counters |
-//! | `access` | who calls, and what it may call |
+//! | `access` | authentication and authorization of callers |
 //! | `limits`, `quota`, `access_log` | request limits, quotas of keys, the access log |
 //! | `upstream` | chains, groups and upstreams: connections, health, heads, attempts |
 //! | `cache` | memory, coalescing, Redis, index |
-//! | `state` | one snapshot of a configuration, and what each thread has to itself |
-//! | `resolve` | from the cache or from an upstream |
+//! | `state` | the snapshot of a configuration, and the per-thread context |
+//! | `resolve` | a response from the cache or from an upstream |
 //! | `subscribe` | subscriptions and filters |
 //! | `path` | the order of all steps of a call |
-//! | `downstream`, `admin` | connections of clients; status and metrics |
+//! | `downstream`, `admin` | client connections; status and metrics |
 //! | `runtime` | threads, reload, stop |
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,12 +1,12 @@
-//! The order of all steps of a call. This file alone knows it.
+//! The order of all steps of a call; no other file defines it.
 //!
 //! ```text
 //! decode → limit → route → authorize → charge quota → subscribe → resolve → respond
 //! ```
 //!
-//! Each step lives elsewhere: decoding in `wire`, decisions in `policy`, limits in `limits`, what
-//! is read of caches and upstreams in `resolve`. A step that fails ends the call; one place turns
-//! its failure into the response, the counters and the line of the access log.
+//! Other modules implement the steps: `wire` decodes, `policy` decides, `limits` enforces limits,
+//! and `resolve` uses caches and upstreams. A failed step ends the call. `respond` turns the
+//! outcome into the response, the counters and the access-log record.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -39,30 +39,30 @@ use respond::{Progress, Stop, respond};
 pub(crate) use route::rewritten;
 use route::{authorize, route};
 
-/// Calls of one batch that are in flight at a time. More would let one client take all connections
-/// to the upstreams; fewer would make large batches slow.
+/// Maximum calls of one batch in flight. A higher limit would let one client use all upstream
+/// connections; a lower one would make large batches slow.
 const BATCH_CONCURRENCY: usize = 64;
 
-/// One HTTP request or one WebSocket message, whole.
+/// One complete HTTP request or WebSocket message.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
-    /// Index of the chain that its path leads to.
+    /// Index of the chain that the path selects.
     pub(crate) chain: usize,
     pub(crate) body: &'a [u8],
     pub(crate) caller: &'a Caller,
-    /// Its path, without a key.
+    /// The path, without a key.
     pub(crate) path: &'a str,
-    /// What rules read of its head; `None` while no rule reads it.
+    /// The parts of the head that rules use; `None` if no rule needs them.
     pub(crate) extra: Option<&'a Extra>,
-    /// The records of its calls for the access log; `None` while the log is off.
+    /// The access-log records of its calls; `None` while the log is off.
     pub(crate) calls: Option<&'a CallRecords>,
-    /// Value of the header that a group balances by, if one does.
+    /// Value of the header that a group hashes for load balancing, if any.
     pub(crate) hash_header: Option<&'a [u8]>,
-    /// Values of the headers that keys of limits are made of.
+    /// Values of the headers that rate-limit keys use.
     pub(crate) limit_headers: &'a [KeyHeader],
-    /// Its key in the first of its limits, where that is the same for all its calls.
+    /// The prefetched key of the first limit, if it is the same for all calls.
     pub(crate) ahead: Option<Ahead>,
-    /// How many of its calls wait for their turn by a limit.
+    /// How many calls of the request a limit delays.
     pub(crate) waiting: &'a Cell<usize>,
     pub(crate) subscribing: Subscribing<'a>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Request<'a> {
 /// Serves one request.
 pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> Reply<'a> {
     cx.counters.requests.add(1);
-    // The limits' memory is fetched while the body is decoded.
+    // The limits' memory is prefetched while the body is decoded.
     let limits = cx.snapshot.limits.as_ref();
     let ahead = limits.and_then(|limits| limits.look_ahead(&counted(cx, request, "", None)));
     let request = &Request { ahead, ..*request };
@@ -89,13 +89,13 @@ async fn serve_batch<'a>(
 ) -> Reply<'a> {
     cx.counters.batches.add(1);
     let left = Cell::new(cx.snapshot.config.downstream.batch_response_bytes_max);
-    // What waits for the other calls of the batch.
+    // Reserves memory for responses that wait for the rest of the batch.
     let hold = Hold::new(&cx.snapshot.registry.memory, Purpose::Response);
     let gathered = RefCell::new((hold, 0));
     let answers: Vec<_> = futures_util::stream::iter(items)
         .map(async |item| {
             let mut answered = serve_call(cx, request, item).await?;
-            // What has no room is not kept until all are there.
+            // A response over the limit is dropped at once, not when the batch is complete.
             let bytes = answered.payload.bytes();
             let counted = match left.get().checked_sub(bytes) {
                 None => Err(Kind::BatchTooLarge),
@@ -128,7 +128,7 @@ async fn serve_call<'a>(
     respond(cx, request, item, &progress, served)
 }
 
-/// The steps, in order.
+/// Runs the steps in order.
 async fn steps<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
@@ -156,8 +156,8 @@ async fn steps<'a>(
     Ok((fetched, status))
 }
 
-/// Serves a call about subscriptions or filters, which is the gateway's own unless only an upstream
-/// can answer it.
+/// Serves a call about subscriptions or filters. The gateway handles it unless only an upstream
+/// can.
 async fn subscribe_or_resolve(
     cx: &Rc<ThreadContext>,
     request: &Request<'_>,
@@ -170,7 +170,7 @@ async fn subscribe_or_resolve(
             let params = [b"[", &*filter, b"]"].concat();
             let method = Cow::Borrowed("eth_getLogs");
             let call = Call { method, params: Params::Array(&params), ..way.call.clone() };
-            // The rules have seen only the filter's id.
+            // The call named only the filter's id, so the rules have not seen the log call yet.
             let directed = route(cx, &Request { chain: way.chain, ..*request }, &call);
             let directed = directed.and_then(|directed| {
                 let same = directed.chain == way.chain;

@@ -1,11 +1,10 @@
-//! Resolves a call: from the cache, from an equal call in flight, from Redis, from the index, or
-//! from an upstream, whose response is then cached if it may be.
+//! Resolves a call from the cache, an equal call in flight, Redis, the index, or an upstream. A
+//! cacheable response is then stored.
 //!
 //! ```text
-//! plan → cache → coalesce → redis → index → permit → fetch (choose → send ⟲ retry) → fill
+//! plan → cache → coalesce → redis → index → permit → fetch (balance → send ⟲ retry) → fill
 //! ```
-//!
-//! A range of logs goes through these steps once per part: `resolve/logs.rs`.
+//! A range of logs passes these steps once per part: `resolve/logs.rs`.
 
 use crate::policy::overload::shares::Flow;
 use std::borrow::Cow;
@@ -45,30 +44,30 @@ use crate::upstream::topology::NO_NODE;
 pub(crate) mod internal;
 mod logs;
 
-/// A call and its way: where it goes, and what of its request decides how it is resolved.
+/// A routed call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route<'a> {
     pub(crate) call: &'a Call<'a>,
-    /// The method's row and its index in the table; `None` for methods that no table knows.
+    /// The index of the method's row and the row itself; `None` for unknown methods.
     pub(crate) row: Option<(usize, &'static Method)>,
     /// Index of the chain.
     pub(crate) chain: usize,
-    /// The group that a rule has chosen, if one has.
+    /// The group that a rule selected, if any.
     pub(crate) group: Option<usize>,
     pub(crate) caller: &'a Caller,
-    /// Value of the header that a group balances by, if one does.
+    /// Value of the header that a group hashes for load balancing, if any.
     pub(crate) hash_header: Option<&'a [u8]>,
-    /// How many calls of the request wait for something that is no upstream.
+    /// How many calls of the request are delayed or queued.
     pub(crate) waiting: &'a Cell<usize>,
 }
 
 impl<'a> Route<'a> {
-    /// The method's row.
+    /// Returns the method's row.
     pub(crate) fn method(&self) -> Option<&'static Method> {
         self.row.map(|(_, method)| method)
     }
 
-    /// Index of the group.
+    /// Returns the index of the group.
     pub(crate) fn group(&self, cx: &ThreadContext) -> usize {
         let router = &cx.snapshot.router;
         self.group.unwrap_or_else(|| router.group(self.chain, &self.call.method))
@@ -123,8 +122,8 @@ pub(crate) async fn resolve(
     answered
 }
 
-/// The answer to a call for the head's number, in the form of the method's namespace: harmony's
-/// second version writes numbers, all others quantities.
+/// Returns the response to a call for the head's number. Harmony's `hmyv2` namespace encodes a
+/// number, the other namespaces a hex quantity.
 fn head_value(method: &str, number: u64) -> UpstreamResponse {
     let mut result = Vec::with_capacity(20);
     if method.starts_with("eth_") || method.starts_with("hmy_") {
@@ -137,7 +136,7 @@ fn head_value(method: &str, number: u64) -> UpstreamResponse {
     UpstreamResponse::of(Payload::Result(result.into()))
 }
 
-/// The request to an upstream: with the group, the deadline and what the group balances by.
+/// Builds the upstream request, with its group, deadline and load-balancing key.
 fn request_of<'a>(
     cx: &ThreadContext,
     route: &Route<'a>,
@@ -161,7 +160,7 @@ fn request_of<'a>(
         method,
         place,
         class: class(cx, route),
-        // Worked out once the call is known to need an upstream.
+        // Computed only if the call needs an upstream.
         flow: Flow::default(),
         params: call.params.raw().map(Cow::Borrowed),
         caching: Caching {
@@ -179,7 +178,7 @@ fn request_of<'a>(
     }
 }
 
-/// Who goes first where upstreams have no room for all.
+/// Returns the priority class for overloaded upstreams.
 fn class(cx: &ThreadContext, route: &Route<'_>) -> Class {
     let weight = route.method().map_or(1, |method| method.weight);
     let overload = cx.snapshot.config.overload.as_ref();
@@ -187,7 +186,7 @@ fn class(cx: &ThreadContext, route: &Route<'_>) -> Class {
     class.unwrap_or(Class::Normal)
 }
 
-/// With whose calls a call shares places at upstreams.
+/// Returns the flow for fair queueing at overloaded upstreams.
 fn flow(route: &Route<'_>) -> Flow {
     Flow::of(route.caller.hash(), route.method().map_or(1, |method| method.weight))
 }
@@ -204,7 +203,7 @@ fn balance_key(route: &Route<'_>, key: &HashKey) -> u64 {
     }
 }
 
-/// Writes the key of a call that may be kept or joined; whether it has one.
+/// Writes the key of a call. Returns false if the call is neither cacheable nor coalesced.
 fn write_call_key(
     cx: &ThreadContext,
     key: &mut Vec<u8>,
@@ -220,7 +219,7 @@ fn write_call_key(
     write_key(key, &KeyParts { chain, method, params, block }).is_ok()
 }
 
-/// A kept answer that still holds.
+/// Returns a valid cached response.
 fn kept(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResponse> {
     let cache = cx.snapshot.cache.as_ref()?;
     let entry = cache.get(key)?;
@@ -230,7 +229,7 @@ fn kept(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResp
         let upstream = cx.snapshot.upstream_of_number(entry.upstream);
         Some(UpstreamResponse { upstream, ..UpstreamResponse::of(entry.payload()) })
     } else {
-        // What is kept briefly is compared with what upstreams say next.
+        // An entry with a doubt is kept, because it is compared with the next upstream response.
         if !usable || entry.doubted_since.is_none() {
             cache.drop_stale(key);
         }
@@ -238,9 +237,9 @@ fn kept(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResp
     }
 }
 
-/// Asks the upstreams, together with whoever asks the same, and keeps what may be kept.
+/// Resolves a call behind memory: coalesces it, fetches it, and stores a cacheable response.
 ///
-/// Apart from the connection's own state, which would otherwise carry room for it while it waits.
+/// The future is boxed, so that the connection's own future stays small.
 fn answer_ask<'a>(
     cx: &'a Rc<ThreadContext>,
     ask: UpstreamRequest<'a>,
@@ -273,13 +272,14 @@ fn answer_ask<'a>(
     })
 }
 
-/// A call that a tier has answered is a hit, but for who joined another's.
+/// Sets the cache status. A response of a cache tier is a hit, except for coalesced calls.
 fn marked(fetched: UpstreamResponse, mark: CacheStatus) -> (UpstreamResponse, CacheStatus) {
     let hit = fetched.tier.is_some() && mark != CacheStatus::Coalesced;
     (fetched, if hit { CacheStatus::Hit } else { mark })
 }
 
-/// What Redis or the index has, where they are on, or else what an upstream says, which is kept.
+/// Looks a call up in Redis and the index, or fetches it from an upstream. Stores a cacheable
+/// response.
 async fn obtain(
     cx: &Rc<ThreadContext>,
     ask: &UpstreamRequest<'_>,
@@ -291,7 +291,7 @@ async fn obtain(
     {
         return fetched;
     }
-    // Ranges of logs have been asked for whole.
+    // The index was already queried for the whole range of logs.
     let once = !matches!(ask.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
     let found = match &ask.params {
         Some(params) if once => {
@@ -310,8 +310,8 @@ async fn obtain(
     fetched
 }
 
-/// The blocks up to `to` that the index has, and those after it that an upstream has. Where these
-/// do not follow, the upstream has another branch: the whole is its then.
+/// Completes the index's blocks up to `to` with later blocks of an upstream. If these do not
+/// follow, the upstream is on another branch, and all blocks are fetched from it.
 async fn complete(
     cx: &Rc<ThreadContext>,
     ask: &UpstreamRequest<'_>,
@@ -331,7 +331,7 @@ async fn complete(
     place_and_fetch(cx, ask, flight).await
 }
 
-/// What an upstream says, once there is room for the call at the upstreams.
+/// Fetches a call from an upstream after acquiring a concurrency permit.
 async fn place_and_fetch(
     cx: &Rc<ThreadContext>,
     ask: &UpstreamRequest<'_>,
@@ -347,7 +347,7 @@ async fn place_and_fetch(
     }
 }
 
-/// A place, unless nobody wants it any more.
+/// Waits for a permit, unless all waiters leave.
 async fn wait_for_place<'a>(
     cx: &'a ThreadContext,
     ask: &UpstreamRequest<'_>,
@@ -361,7 +361,7 @@ async fn wait_for_place<'a>(
     }
 }
 
-/// A call whose client may leave meanwhile, until this is dropped.
+/// Marks a call as queued until it is dropped, so that its connection watches for a disconnect.
 struct MayLeave<'a>(&'a Cell<usize>);
 
 impl<'a> MayLeave<'a> {
@@ -377,8 +377,8 @@ impl Drop for MayLeave<'_> {
     }
 }
 
-/// The flight of everyone who asks the same, and whether it was under way before; none where a call
-/// is not to be shared.
+/// Joins or starts the shared call of a key. Returns the call, and true if it was in flight before.
+/// Returns `None` if the call cannot be shared.
 fn board(
     cx: &Rc<ThreadContext>,
     ask: &UpstreamRequest<'_>,
@@ -387,12 +387,13 @@ fn board(
     if !ask.join {
         return None;
     }
-    // Only calls that began under the same view may share an answer.
+    // Only calls that started under the same view share a response.
     let mut flight_key = Vec::with_capacity(key.len() + 24);
     flight_key.extend_from_slice(key);
     flight_key.extend_from_slice(&ask.caching.stamp.generation.to_le_bytes());
     flight_key.extend_from_slice(&ask.caching.stamp.head_seq.to_le_bytes());
-    // Nor what other upstreams said: what they refuse, ours may have.
+    // Groups do not share responses: a call that one group's upstreams refuse can succeed on
+    // another's.
     flight_key.extend_from_slice(&ask.group.to_le_bytes());
     match cx.flights.board(&flight_key, ask.deadline, ask.class) {
         Boarding::Alone => None,
@@ -411,7 +412,7 @@ fn board(
     }
 }
 
-/// Caches a response that may be cached, unless the chain has changed since that was judged.
+/// Stores a cacheable response, unless the chain has changed since the decision.
 fn fill(
     cx: &ThreadContext,
     ask: &UpstreamRequest<'_>,
@@ -424,7 +425,7 @@ fn fill(
         return;
     }
     let view = cx.snapshot.chains[ask.chain].view.load();
-    // What the index had was not judged yet.
+    // Responses of the index have no decision yet.
     let judged = fetched.judgement;
     let Judgement { facts, admit } =
         judged.unwrap_or_else(|| Judgement::of(ask, &fetched.payload, false, &view));

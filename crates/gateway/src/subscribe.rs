@@ -1,20 +1,19 @@
-//! Clients that are told of what is to come: `eth_subscribe` and its kin, and filters.
+//! Subscriptions (`eth_subscribe` and similar methods) and filters.
 //!
-//! What clients hear of blocks and logs is not what some upstream says of them, but what the
-//! gateway believes of the chain (`policy/heads.rs`): with every change of the served head, the
-//! blocks in between (`policy/trail.rs`) are fetched by hash, once for everybody, through the same
-//! path as calls. So a upstream's death, silence or lag loses nobody a block and nobody hears of
-//! one twice, and nothing is told that `eth_blockNumber` would deny. All else that upstreams tell,
-//! such as pending transactions, is passed on from one of them.
+//! Block and log notifications follow the gateway's own view of the chain (`policy/heads.rs`), not
+//! one upstream. When the served head changes, the blocks in between (`policy/trail.rs`) are
+//! fetched by hash, once for all clients, on the same path as calls. So no subscriber misses a
+//! block or receives it twice if an upstream dies, hangs or lags, and notifications never
+//! contradict `eth_blockNumber`. Other subscriptions, such as pending transactions, are relayed
+//! from one upstream.
 //!
 //! ```text
-//! view of the chain ─▶ source (one per chain and kind) ─▶ stream ─▶ fan (one per thread) ─▶
-//! subscriber
-//! or an upstream source.rs, relay.rs stream.rs fan.rs subscriber.rs
+//! view of the chain ─▶ source (per chain, kind) ─▶ stream ─▶ fan (per thread) ─▶ subscriber
+//! or an upstream  ─▶ source.rs, relay.rs          stream.rs  fan.rs             subscriber.rs
 //! ```
 //!
-//! `feeds.rs` holds the streams of each chain, which outlive reloads. This file reads a call to
-//! subscribe; `filters.rs` serves clients that poll.
+//! `feeds.rs` holds each chain's streams, which survive reloads. This file parses subscription
+//! calls; `filters.rs` serves clients that poll.
 
 use crate::call::failure::Unable;
 use std::rc::Rc;
@@ -52,7 +51,7 @@ use source::Origin;
 use stream::Refused;
 use subscriber::Asking;
 
-/// What a thread needs to serve subscriptions and filters.
+/// The subscriptions and filters of one thread.
 #[derive(Debug)]
 pub(crate) struct Subscriptions {
     thread: Rc<ThreadState>,
@@ -67,25 +66,25 @@ impl Subscriptions {
     }
 }
 
-/// What a request may subscribe to, and for whom.
+/// The subscription context of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subscribing<'a> {
     pub(crate) subscriptions: &'a Subscriptions,
-    /// The connection that is notified; `None` where it can carry only responses.
+    /// The connection that receives notifications; `None` if it can carry only responses.
     pub(crate) asking: Option<&'a Asking>,
 }
 
-/// What becomes of a call about subscriptions or filters.
+/// The outcome of a call about subscriptions or filters.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Payload(Payload),
-    /// It asks for the logs of this filter.
+    /// Resolve `eth_getLogs` with this filter.
     Logs(Bytes),
-    /// It is an upstream's to answer.
+    /// An upstream must respond.
     Upstream,
 }
 
-/// Answers a call about subscriptions or filters.
+/// Serves a call about subscriptions or filters.
 pub(crate) async fn answer(
     cx: &Rc<ThreadContext>,
     subscribing: Subscribing<'_>,
@@ -132,13 +131,13 @@ async fn subscribe(
 ) -> Result<Outcome, Failure> {
     let (subscriber, call) = (&asking.subscriber, route.call);
     if call.id.raw().is_none() {
-        // Nobody would know what it is told of, nor how to end it.
+        // Without an id the client could not learn the subscription's id.
         return Err(unable(Unable::Params));
     }
     if !subscriber.has_room() {
         return Err(unable(Unable::TooMany));
     }
-    // Notifications name the namespace as upstreams write it.
+    // Notifications use the namespace in lower case, as upstreams do.
     let namespace = call.method.rsplit_once('_').map_or("", |(namespace, _)| namespace);
     let namespace = &*namespace.to_ascii_lowercase();
     let chain = &cx.snapshot.chains[route.chain];
@@ -161,7 +160,7 @@ async fn subscribe(
     };
     asking.joined();
     let group = route.group(cx);
-    // Until it is answered, nothing else is told on this connection.
+    // Until the response is sent, the connection sends no notifications.
     let deadline = cx.recent() + cx.snapshot.config.groups[group].deadline;
     let opened = tokio::time::timeout_at(deadline, fan.opened()).await;
     match opened.unwrap_or(Err(Refused::NoUpstream)) {
@@ -176,17 +175,17 @@ async fn subscribe(
     }
 }
 
-/// What somebody wants to be told of.
+/// The kind of a subscription.
 enum Asked {
     Heads,
     Logs(LogsWanted),
-    /// Something that only an upstream can tell.
+    /// A subscription that only an upstream supports.
     Other,
 }
 
 impl Asked {
-    /// Reads the parameters, as go-ethereum does (`eth/filters/api.go`). Only of chains whose
-    /// blocks and logs have the forms of Ethereum's the gateway tells what upstreams would.
+    /// Parses the parameters like go-ethereum (`eth/filters/api.go`). The gateway serves only
+    /// chains whose blocks and logs have Ethereum's format; the others are relayed.
     fn read(family: Family, namespace: &str, params: &Params<'_>) -> Result<Asked, Unable> {
         let Params::Array(params) = *params else { return Err(Unable::Params) };
         let mut params = walk::elements(params);
@@ -205,7 +204,7 @@ impl Asked {
     }
 }
 
-/// Which logs a subscriber wants.
+/// The logs that a subscriber selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogsWanted {
     selection: LogMatcher,
@@ -213,11 +212,10 @@ pub(crate) struct LogsWanted {
     blocks: (u64, u64),
 }
 
-/// Members of a filter that upstreams look at; geth takes them in any case.
+/// The members of a filter that upstreams read. geth accepts them in any case.
 const MEMBERS: [&str; 5] = ["fromBlock", "toBlock", "blockHash", "address", "topics"];
 
-/// A filter with the members that upstreams look at, as they write them. Whatever else stands in it
-/// is not kept.
+/// Returns a filter reduced to the known members, in their standard spelling.
 fn known_members(raw: &[u8]) -> Vec<u8> {
     let mut out = vec![b'{'];
     for (name, value) in walk::members(raw) {
@@ -238,7 +236,7 @@ fn known_members(raw: &[u8]) -> Vec<u8> {
 }
 
 impl LogsWanted {
-    /// What a filter selects, and the filter as upstreams write it.
+    /// Parses a filter. Returns the selection, and the filter in its standard form.
     fn read(raw: &[u8]) -> Result<(LogsWanted, Vec<u8>), Unable> {
         if raw.first() != Some(&b'{') {
             return Err(Unable::Filter(MatcherError::NotObject));
@@ -254,7 +252,7 @@ impl LogsWanted {
             Some(BlockRef::Number(number)) => Ok(number),
             Some(_) => Err(Unable::Range),
         };
-        // Of what is still to come, the earliest is as good as none.
+        // For future blocks, `earliest` is equivalent to no lower bound.
         let from = filter.from.filter(|from| *from != BlockRef::Tag(BlockTag::Earliest));
         let blocks = (bound(from, 0)?, bound(filter.to, u64::MAX)?);
         if blocks.0 > blocks.1 {
@@ -270,7 +268,7 @@ impl LogsWanted {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: filters are read as geth reads them.
+    //! Goal: filters are parsed as geth parses them.
 
     use super::*;
 

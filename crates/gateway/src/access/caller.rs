@@ -1,8 +1,9 @@
-//! Who calls: the client's address, and the key or token that it gave.
+//! Authenticates a request: finds the client's address, and the grant of its key, token or
+//! certificate.
 //!
-//! The [`Caller`] found here goes with each call: limits, rules, logs and metrics depend on it. A
-//! key is hashed while the head is read, and never stored. Looking it up by its hash reveals
-//! nothing about how near a guess was. Without a key, the client's certificate can stand for one.
+//! Each call carries the resulting [`Caller`]; limits, rules, logs and metrics depend on it. A key
+//! is hashed while the head is parsed and never stored. Looking it up by its hash reveals nothing
+//! about how near a guess was. Without a key, the client's certificate can identify it.
 //! `policy/access.rs` decides what a grant allows; `token.rs` verifies tokens.
 
 use crate::config::access::sha256;
@@ -25,22 +26,22 @@ use crate::policy::direct::caller_hash;
 #[cfg(test)]
 mod tests;
 
-/// Shortest key that is looked for in a path: what is shorter is a name.
+/// Minimum length of a key in a path. Shorter segments are names.
 pub(crate) const KEY_BYTES_MIN: usize = 16;
 
-/// The parameter of the query that holds a key.
+/// The query parameter that holds a key.
 const QUERY_NAME: &str = "key";
 
-/// Who calls.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) address: IpAddr,
-    /// What its key or token grants; none without one.
+    /// The grant of its key or token; `None` without one.
     pub(crate) grant: Option<Arc<Grant>>,
 }
 
 impl Caller {
-    /// Whoever calls from an address, without a key.
+    /// A caller without a key.
     pub(crate) fn at(address: IpAddr) -> Caller {
         Caller { address, grant: None }
     }
@@ -60,34 +61,34 @@ impl Caller {
         caller_hash(None, self.address)
     }
 
-    /// A hash of its key, or else of its address.
+    /// A hash of its key, or of its address if it has none.
     pub(crate) fn hash(&self) -> u64 {
         caller_hash(self.key(), self.address)
     }
 }
 
-/// What later steps want of a head beyond what HTTP needs.
+/// The optional fields to parse from a head.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Lower-case name of the header that some group balances by.
+    /// Lower-case name of the header that a group hashes for load balancing, if any.
     pub(crate) hash_header: Option<String>,
-    /// The headers that keys of request limits are made of.
+    /// The headers that rate-limit keys use.
     pub(crate) limits: Vec<http::HeaderName>,
-    /// Whether more than that is wanted.
+    /// The fields for access control, rules and the access log, if any of them is on.
     pub(crate) extra: Option<WantedExtra>,
 }
 
-/// What access control, rules and the access log want of a head.
+/// The fields that access control, rules and the access log need.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WantedExtra {
     places: Option<KeyPlaces>,
     tokens: bool,
-    /// Lower case.
+    /// Names in lower case.
     kept_headers: Vec<Box<str>>,
 }
 
 impl Wanted {
-    /// What a configuration needs.
+    /// Returns the fields that a configuration needs.
     pub(crate) fn of(
         config: &Config,
         hash_header: Option<String>,
@@ -104,40 +105,40 @@ impl Wanted {
     }
 }
 
-/// The value of a header that keys of request limits are made of, if a request has it; names of
-/// clients and addresses fit without an allocation.
+/// The value of a header that rate-limit keys use, if present. Client names and addresses fit
+/// without an allocation.
 pub(crate) type KeyHeader = Option<SmallVec<[u8; 24]>>;
 
-/// Values of headers by their place among those that are kept; mostly there is one or none.
+/// Values of the configured headers, by index. Usually there is one or none.
 pub(crate) type KeptHeaders = SmallVec<[KeyHeader; 1]>;
 
-/// What a head says beyond what HTTP needs.
+/// The optional fields of a head.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extra {
-    /// Without its port.
+    /// The host without its port.
     pub(crate) host: Box<str>,
-    /// By place among those that are kept.
+    /// Values by index in `WantedExtra::kept_headers`.
     pub(crate) headers: Box<[Option<Box<[u8]>>]>,
     credential: Found,
     query: Option<Credential>,
 }
 
-/// The keys of a head's headers.
+/// The credential in a head's headers.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Found {
     #[default]
     None,
     One(Credential),
-    /// Which one counts is anybody's guess.
+    /// Several different credentials, which are ambiguous.
     Several,
 }
 
-/// A key or token that was given, as its hash.
+/// A key or token, as its hash.
 #[derive(PartialEq, Eq)]
 struct Credential {
     hash: [u8; 32],
-    /// The token itself, where tokens are taken and it looks like one: its signature has to be
-    /// seen.
+    /// The token itself, if tokens are configured and it looks like one; its signature must be
+    /// verified.
     token: Option<Box<str>>,
 }
 
@@ -148,12 +149,12 @@ impl fmt::Debug for Credential {
 }
 
 impl Extra {
-    /// Nothing yet.
+    /// Creates empty fields.
     pub(crate) fn new(wanted: &WantedExtra) -> Extra {
         Extra { headers: vec![None; wanted.kept_headers.len()].into(), ..Extra::default() }
     }
 
-    /// Takes in a header.
+    /// Parses a header.
     pub(crate) fn note(&mut self, name: &str, value: &[u8], wanted: &WantedExtra) {
         if let Some(places) = &wanted.places {
             let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
@@ -180,9 +181,9 @@ impl Extra {
         };
     }
 
-    /// Takes in the host and the target of the request.
+    /// Parses the host and the target of the request.
     pub(crate) fn note_target(&mut self, host: &str, target: &str, wanted: &WantedExtra) {
-        // A port follows the last colon, but not one within the brackets of an address.
+        // The port follows the last colon, except a colon inside the brackets of an address.
         let name = host.rfind(':').filter(|at| !host[*at..].contains(']'));
         self.host = host[..name.unwrap_or(host.len())].into();
         let in_query = wanted.places.as_ref().is_some_and(|places| places.query);
@@ -204,7 +205,7 @@ impl Credential {
     }
 }
 
-/// What follows `Bearer` (RFC 6750, section 2.1).
+/// Returns the token after `Bearer` (RFC 6750, section 2.1).
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = value.trim_ascii().split_at_checked(6)?;
     let given = rest.trim_ascii();
@@ -212,17 +213,17 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     is.then_some(given)
 }
 
-/// What decides who may send requests; one for all threads.
+/// The credentials of a configuration; shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// Place of each key, by its hash.
+    /// Index of each key, by its hash.
     keys: HashMap<[u8; 32], usize, RandomState>,
-    /// And of those for which certificates stand, by the name in them.
+    /// Index of each key that certificates identify, by the name in the certificate.
     certificates: HashMap<Box<str>, usize, RandomState>,
 }
 
 impl Gate {
-    /// None where everybody may and nobody is known.
+    /// Returns `None` if access control is off.
     pub(crate) fn of(config: &Config) -> Option<Gate> {
         let access = &config.access;
         let mut gate = Gate { keys: HashMap::default(), certificates: HashMap::default() };
@@ -235,7 +236,8 @@ impl Gate {
         access.is_on().then_some(gate)
     }
 
-    /// The place of the key that a certificate stands for: of several, the first.
+    /// Returns the index of the key that a certificate identifies. If it has several names, the
+    /// lowest index wins.
     fn shown(&self, certificate: Option<&ClientCertificate>) -> Option<usize> {
         if self.certificates.is_empty() {
             return None;
@@ -245,20 +247,19 @@ impl Gate {
     }
 }
 
-/// What a request presents of its sender.
+/// The credentials of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Presented<'a> {
     pub(crate) client: IpAddr,
-    /// The path of its target.
+    /// The path of the target.
     pub(crate) path: &'a str,
     pub(crate) extra: Option<&'a Extra>,
-    /// False for requests that only ask whether the gateway is there, and for those that a browser
-    /// sends by itself: they carry no key.
+    /// False for health checks, and for requests that a browser sends by itself; they carry no key.
     pub(crate) needs_key: bool,
     pub(crate) certificate: Option<&'a ClientCertificate>,
 }
 
-/// A request that may be served.
+/// An authenticated request.
 #[derive(Debug)]
 pub(crate) struct Admitted<'a> {
     pub(crate) caller: Caller,
@@ -266,10 +267,10 @@ pub(crate) struct Admitted<'a> {
     pub(crate) path: &'a str,
 }
 
-/// Who sends a request, and whether it is served at all.
+/// Authenticates a request.
 ///
 /// # Errors
-/// Why not.
+/// The reason for denying it.
 pub(crate) fn admit<'a>(
     config: &Config,
     gate: &Gate,
@@ -298,7 +299,7 @@ pub(crate) fn admit<'a>(
     Ok(Admitted { caller: Caller { address: client, grant: Some(grant) }, path })
 }
 
-/// What was given as a key.
+/// A credential of a request.
 enum Given<'a> {
     InHead(&'a Credential),
     InPath([u8; 32]),
@@ -313,14 +314,14 @@ impl Given<'_> {
     }
 }
 
-/// The key of a request, from the first place that has one, and the path without it.
+/// Returns the credential with the highest precedence, and the path without a key.
 fn given<'a>(
     gate: &Gate,
     whole: &'a str,
     extra: Option<&'a Extra>,
     places: &KeyPlaces,
 ) -> Result<(Option<Given<'a>>, &'a str), Denial> {
-    // A path that holds a key is taken for what it is without it, wherever the key that counts is.
+    // A key is removed from the path even if another credential takes precedence.
     let in_path = if places.path { key_in_path(gate, whole) } else { None };
     let path = in_path.as_ref().map_or(whole, |(_, path)| path);
     let credential = match extra.map(|extra| &extra.credential) {
@@ -334,8 +335,8 @@ fn given<'a>(
     Ok((given, path))
 }
 
-/// The key in the last or the first segment of a path, and the path without it. Only a key that is
-/// known is one: anything else may be the name of a chain.
+/// Finds a key in the last or the first segment of a path, and returns its hash and the remaining
+/// path. Only known keys count, because other segments can be chain names.
 fn key_in_path<'a>(gate: &Gate, path: &'a str) -> Option<([u8; 32], &'a str)> {
     let path = path.trim_end_matches('/');
     let (before, last) = path.rsplit_once('/')?;
@@ -348,7 +349,7 @@ fn key_in_path<'a>(gate: &Gate, path: &'a str) -> Option<([u8; 32], &'a str)> {
     })
 }
 
-/// What a token grants, from memory where it was seen before.
+/// Returns the grant of a token, from the cache if it was verified before.
 fn verified(
     config: &Config,
     tokens: Option<&RefCell<Tokens>>,
@@ -361,12 +362,12 @@ fn verified(
     tokens.borrow_mut().grant(hash, token, config)
 }
 
-/// What each thread remembers of tokens; none where no tokens are taken.
+/// Creates a thread's token cache, if tokens are configured.
 pub(crate) fn tokens(config: &Config) -> Option<Tokens> {
     (!config.access.issuers.is_empty()).then(Tokens::new)
 }
 
-/// The wall clock: what keys and tokens end by.
+/// Returns Unix time in seconds, for the expiry of keys and tokens.
 fn unix_seconds() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())

@@ -1,8 +1,9 @@
-//! From the serving threads to the file: a bounded queue for each thread, and one writer thread.
+//! Moves records from the serving threads to the file: one bounded queue per thread, and one writer
+//! thread.
 //!
-//! A serving thread never waits for the file. It puts a record into its own queue, under a lock
-//! that only the writer takes besides, to swap the queue for an empty one. A full queue drops the
-//! record, which is counted. The writer polls the queues, since a wakeup costs a system call per
+//! A serving thread never waits for the file. It adds a record to its own queue, under a lock that
+//! only the writer also takes, to swap the queue for an empty one. A full queue drops the record
+//! and counts it. The writer polls the queues, because a wakeup would cost a system call per
 //! record.
 
 use std::fs::{File, OpenOptions};
@@ -28,7 +29,7 @@ mod tests;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which the writer checks if the file was moved.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
-/// Time that a stop waits for the last lines: the reader of a pipe may have stopped.
+/// Maximum wait of a stop for the last lines, because the reader of a pipe may have stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of one write.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -102,7 +103,7 @@ impl Queues {
     }
 }
 
-/// The writing thread.
+/// The writer thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     stop: Arc<AtomicBool>,
@@ -113,17 +114,17 @@ impl Writer {
     /// Opens the file and starts to write.
     ///
     /// # Errors
-    /// Those of opening the file, and of starting a thread.
+    /// Errors of opening the file or starting the thread.
     pub(crate) fn start(queues: Arc<Queues>) -> io::Result<Writer> {
         let out = Out::open(&queues.config.to)?;
         Writer::run(queues, out)
     }
 
-    /// Starts to write in any case: a file that cannot be opened is retried, and lines are lost
+    /// Starts to write even if the file cannot be opened. Opening is retried, and lines are lost
     /// meanwhile.
     ///
     /// # Errors
-    /// Those of starting a thread.
+    /// Errors of starting the thread.
     pub(crate) fn start_anyway(queues: Arc<Queues>) -> io::Result<Writer> {
         let out = Out::open(&queues.config.to).unwrap_or_else(|error| {
             tracing::error!(%error, "the access log cannot be opened; it is tried again");
@@ -166,8 +167,8 @@ fn run(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
     let mut looked = Instant::now();
     let mut failing = false;
     loop {
-        // This is read before the queues, so that all lines from before the stop are written. No
-        // one else holds the queues once a reload has replaced them and the last request is done.
+        // The flag is read before the queues, so that all lines from before the stop are written.
+        // After a reload and the last request, nothing else holds the queues.
         let stopping = stop.load(Ordering::Acquire) || Arc::strong_count(queues) == 1;
         if looked.elapsed() >= REOPEN_INTERVAL {
             looked = Instant::now();
@@ -221,7 +222,7 @@ impl Out {
         }
     }
 
-    /// Reopens the file if another one has its name, as after a rotation.
+    /// Reopens the file if its name refers to another file, as after a rotation.
     fn follow(&mut self, to: &LogTarget) {
         let LogTarget::File(path) = to else { return };
         let place = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());

@@ -1,11 +1,13 @@
-//! Equal calls that are under way at the same time share one call to an upstream.
+//! Coalesces equal calls: calls in flight at the same time share one upstream call.
 //!
-//! The shared call runs as a task of its own, so that the client that caused it may leave without
-//! harm to those who joined. Everyone waits with their own deadline: who joined late and has time
-//! left when the one who began has none asks again. An outcome is shared only with those who were
-//! waiting when it came: afterwards the entry is gone. A call that is shed takes those with it that
-//! joined it, but for those of a better class: they ask again.
-//! One table per thread: a call may run once per thread, which costs less than a lock for each.
+//! The shared call runs in its own task, so the client that started it (the leader) can disconnect
+//! without affecting the waiters. Each waiter has its own deadline: one that outlives the leader's
+//! deadline retries. A response is shared only with the waiters at its arrival; then the entry is
+//! removed. If the shared call is shed, its waiters fail too, except those of a better priority
+//! class, which retry.
+//!
+//! Each thread has its own table. A call can run once per thread, which costs less than a lock on
+//! every call.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -18,11 +20,11 @@ use crate::call::failure::{Failure, Kind};
 use crate::call::response::UpstreamResponse;
 use crate::policy::overload::Class;
 
-/// Calls under way that can be joined, per thread. Beyond it calls run alone; with the bounds on
-/// connections and batches this is reached only by a flood of distinct calls.
+/// Maximum calls in the table of one thread. Calls beyond it are not coalesced. Because connections
+/// and batches are limited, only a flood of distinct calls reaches this limit.
 const FLIGHTS_MAX: usize = 65_536;
 
-/// The calls of one thread that others may join.
+/// The calls in flight on one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     under_way: Rc<Table>,
@@ -33,19 +35,20 @@ type Table = RefCell<HashMap<Rc<[u8]>, Rc<Flight>, foldhash::fast::RandomState>>
 /// One shared call.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// When the one who began it gives up.
+    /// The leader's deadline.
     deadline: Instant,
-    /// As what it waits for a place.
+    /// The priority class in which the call waits for a permit.
     class: Class,
     outcome: RefCell<Option<UpstreamResponse>>,
     landed: Notify,
-    /// Those who wait for it, and who is told when the last one leaves.
+    /// The number of waiters.
     waiters: Cell<usize>,
+    /// Notified when the last waiter leaves.
     left: Notify,
 }
 
-/// The duty to end a flight. Should its holder end without an outcome, those who wait are told that
-/// the call failed, and the entry is removed all the same.
+/// The leader's completion guard. If it is dropped without a response, the waiters receive a
+/// failure; the entry is removed in any case.
 #[derive(Debug)]
 pub(crate) struct Landing {
     table: Rc<Table>,
@@ -55,17 +58,17 @@ pub(crate) struct Landing {
 }
 
 impl Landing {
-    /// The flight, to wait for like everyone else.
+    /// Returns the call, so that the leader's client can wait for it too.
     pub(crate) fn flight(&self) -> Rc<Flight> {
         Rc::clone(&self.flight)
     }
 
-    /// The key it was begun with.
+    /// Returns the key of the call.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// Ends the flight with what came out.
+    /// Completes the call with its response.
     pub(crate) fn land(mut self, outcome: UpstreamResponse) {
         self.outcome = Some(outcome);
     }
@@ -82,19 +85,19 @@ impl Drop for Landing {
     }
 }
 
-/// What to do with a call.
+/// How a call is coalesced.
 #[derive(Debug)]
 pub(crate) enum Boarding {
-    /// Somebody is asking the same already.
+    /// An equal call is in flight: wait for it.
     Join(Rc<Flight>),
-    /// Nobody is: ask, then [`Landing::land`].
+    /// No equal call is in flight: run it, then complete the guard.
     Lead(Landing),
-    /// The table is full: ask alone.
+    /// The table is full: run the call alone.
     Alone,
 }
 
 impl Flights {
-    /// Joins the flight of `key`, or begins it as one of a class, to be ended by `deadline`.
+    /// Joins the call of `key` in flight, or starts one with this deadline and class.
     pub(crate) fn board(&self, key: &[u8], deadline: Instant, class: Class) -> Boarding {
         let mut under_way = self.under_way.borrow_mut();
         if let Some(flight) = under_way.get(key) {
@@ -114,25 +117,25 @@ impl Flights {
         Boarding::Lead(Landing { table, key, flight, outcome: None })
     }
 
-    /// Calls under way that can be joined.
+    /// The number of calls in flight that can be joined.
     pub(crate) fn len(&self) -> usize {
         self.under_way.borrow().len()
     }
 }
 
 impl Flight {
-    /// Whether it can have failed for want of time alone, so that a caller with time left should
-    /// ask again.
+    /// Returns true if the leader's deadline has passed, so that a waiter with time left should
+    /// retry.
     pub(crate) fn is_out_of_time(&self, now: Instant) -> bool {
         now >= self.deadline
     }
 
-    /// Whether it waited for a place as one of a worse class than this.
+    /// Returns true if the call waited for a permit in a worse class than `class`.
     pub(crate) fn is_worse_than(&self, class: Class) -> bool {
         self.class > class
     }
 
-    /// Ends when nobody waits for it any more.
+    /// Completes when no waiter is left.
     pub(crate) async fn abandoned(&self) {
         loop {
             self.left.notified().await;
@@ -142,7 +145,7 @@ impl Flight {
         }
     }
 
-    /// Waits for the outcome; `None` when `deadline` passes first.
+    /// Waits for the response. Returns `None` if `deadline` passes first.
     pub(crate) async fn wait(&self, deadline: Instant) -> Option<UpstreamResponse> {
         let _waiter = Waiter::of(self);
         let landed = self.landed.notified();
@@ -154,7 +157,7 @@ impl Flight {
     }
 }
 
-/// One who waits for a flight, until this is dropped.
+/// Counts a waiter until it is dropped.
 struct Waiter<'a>(&'a Flight);
 
 impl Waiter<'_> {

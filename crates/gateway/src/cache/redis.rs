@@ -1,16 +1,17 @@
-//! The tier of the cache in Redis: shared by gateways, and still there after a restart.
+//! The Redis tier of the cache: shared by gateways, and persistent through restarts.
 //!
 //! ```text
-//! resolve ── recall ─► name ─► line (MGET) ─► value ─► policy/portable (adopt) ─► memory, response
-//!         └─ keep ───► policy/portable (proof) ─► unproved … next poll ─► value ─► line (SET)
+//! resolve ── lookup ─► name ─► client (MGET) ─► value ─► policy/portable (adopt) ─► memory, response
+//!         └─ store ─► policy/portable (proof) ─► unproved … next poll ─► value ─► client (SET)
 //! ```
-//! One [`Tier`] per serving thread, with its own connections, so that nothing is handed between
-//! threads. All lookups of one turn of the event loop go out as one MGET (in a cluster as GETs in
-//! one write per upstream). Nothing that Redis says is believed: a value carries its key material
-//! and the block hash that it depends on, and `policy/portable.rs` judges it by the view of this
-//! process. `cache/redis/news.rs` speaks with the other gateways from the watch thread. Request
-//! limits that gateways share are judged in Redis too, and quotas told, apart from all this:
-//! `cache/redis/zones.rs`, `cache/redis/quotas.rs`.
+//! Each serving thread has its own [`Tier`] and connections, so threads exchange nothing. All
+//! lookups of one event-loop iteration are sent as one MGET (in a cluster as GETs, in one write per
+//! node). Values are not trusted: each carries its key material and the block hash that it depends
+//! on, and `policy/portable.rs` checks it against this process's view.
+//!
+//! `cache/redis/news.rs` runs the invalidation bus on the watch thread. Shared request limits
+//! (`cache/redis/zones.rs`) and quotas (`cache/redis/quotas.rs`) use Redis independently of the
+//! cache.
 
 use crate::upstream::thread::UpstreamContext;
 use std::cell::{Cell, RefCell};
@@ -51,43 +52,44 @@ pub(crate) mod zones;
 use line::{Line, Role};
 use value::Value;
 
-/// Keys of one MGET: enough for a batch, few enough that one reply does not hold up the next.
+/// Maximum keys of an MGET: enough for a batch, and few enough that one reply does not delay the
+/// next.
 const KEYS_MAX: usize = 64;
-/// Stores under way per thread; what is beyond is not stored. Redis takes some hundred thousand a
-/// second, so this is reached only while it hangs.
+/// Maximum SETs in flight per thread; more responses are not stored. Redis executes some hundred
+/// thousand per second, so only a hung Redis reaches this limit.
 const STORES_MAX: usize = 256;
-/// A store that takes longer has failed; no call waits for it.
+/// Timeout of a SET. No call waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Answers of one thread that wait for their upstream's next poll, and their bytes.
+/// Maximum responses of one thread that wait for their upstream's next poll, and their bytes.
 const UNPROVED_MAX: usize = 4096;
 const UNPROVED_BYTES_MAX: usize = 16 << 20;
-/// An answer that was not proved by then never is: its upstream is out, or rarely polled.
+/// How long a response waits for proof; then its upstream is down or rarely polled.
 const UNPROVED_AGE_MAX: Duration = Duration::from_secs(60);
-/// How often breakers and unproved answers are looked at.
+/// How often breakers and unproved responses are checked.
 const TEND_INTERVAL: Duration = Duration::from_millis(20);
-/// Messages to other gateways that wait to be sent; what is beyond is lost, as any message may be.
+/// Maximum queued messages to other gateways. More messages are lost, which the protocol allows.
 const OUTBOX_MAX: usize = 64;
 
-/// What all threads know of the tier; it goes on through reloads.
+/// State of the tier that all threads share and that survives reloads.
 #[derive(Default)]
 pub(crate) struct Common {
-    /// Told when there is something to send, or to look at.
+    /// Notified when a message is queued or a generation must be checked.
     look: Notify,
-    /// Locked for the time of a push.
+    /// Locked only for a push or a pop.
     outbox: Mutex<VecDeque<Outgoing>>,
-    /// By key of the chain; one per chain that the tier was ever used for.
+    /// Generations by chain key, for each chain that has used the tier.
     marks: Mutex<HashMap<Arc<str>, Arc<ChainMark>>>,
     pub(crate) messages_sent: AtomicU64,
     pub(crate) messages_heard: AtomicU64,
 }
 
-/// What the tier knows of a chain; it goes on through reloads.
+/// The generation of a chain's entries; it survives reloads.
 #[derive(Debug, Default)]
 struct ChainMark {
-    /// A random number that is part of every key; zero until it is known. Replacing it voids all
-    /// entries of the chain at once.
+    /// A random number in every key of the chain; zero while it is unknown. Replacing it
+    /// invalidates all entries of the chain at once.
     generation: AtomicU64,
-    /// The generation is to be replaced.
+    /// True if the generation must be replaced.
     voided: AtomicBool,
 }
 
@@ -99,13 +101,13 @@ struct Outgoing {
 }
 
 impl Common {
-    /// What the tier knows of a chain.
+    /// Returns the generation of a chain.
     fn mark(&self, chain: &ChainState) -> Arc<ChainMark> {
         Arc::clone(self.marks.lock().entry(Arc::clone(&chain.key)).or_default())
     }
 
-    /// Voids everything that is stored for a chain. Until there is a new generation, the tier is
-    /// not used for the chain.
+    /// Invalidates all entries of a chain. The tier is not used for the chain until it has a new
+    /// generation.
     pub(crate) fn void(&self, chain: &ChainState) {
         let mark = self.mark(chain);
         mark.voided.store(true, Ordering::Release);
@@ -113,14 +115,14 @@ impl Common {
         self.look.notify_one();
     }
 
-    /// Tells other gateways that blocks above `fork` were dropped.
+    /// Announces to other gateways that blocks above `fork` were dropped.
     pub(crate) fn tell_reorg(&self, chain: &Arc<str>, fork: u64) {
         self.tell(chain, message::News::Reorg { fork });
     }
 
     fn tell(&self, chain: &Arc<str>, news: message::News) {
         let mut outbox = self.outbox.lock();
-        // Full means that Redis is away: others will see it by themselves.
+        // A full queue means that Redis is down. Other gateways detect the change by polling.
         if outbox.len() < OUTBOX_MAX {
             outbox.push_back(Outgoing { chain: Arc::clone(chain), news });
         }
@@ -128,37 +130,38 @@ impl Common {
     }
 }
 
-/// One thread's part of the tier.
+/// The Redis tier of one thread.
 pub(crate) struct Tier {
     topology: Arc<Topology>,
     cache: Option<Arc<Cache>>,
-    /// By chain.
+    /// Generations by chain index.
     marks: Vec<Arc<ChainMark>>,
     counters: Arc<Counters>,
     config: config::redis::Redis,
-    /// Replicas first where they are read from; the primary last.
+    /// The clients: replicas first, if they are used for reads, and the primary last.
     lines: Vec<Rc<Line>>,
+    /// Lookups of the current event-loop iteration.
     wanted: RefCell<Vec<Wanted>>,
     unproved: RefCell<VecDeque<Unproved>>,
     unproved_bytes: Cell<usize>,
     stores: Cell<usize>,
 }
 
-/// A lookup of the present turn.
+/// A lookup of the current event-loop iteration.
 struct Wanted {
     name: String,
     tell: oneshot::Sender<Option<Bytes>>,
 }
 
-/// An answer whose upstream has not been polled since.
+/// A response that waits for the next poll of its upstream.
 struct Unproved {
-    /// When it came, as the rules count time.
+    /// When the response arrived, in policy time.
     came: Duration,
     upstream: usize,
     stored: Stored,
 }
 
-/// An answer to store.
+/// A response to store.
 struct Stored {
     chain: usize,
     key: Box<[u8]>,
@@ -168,7 +171,7 @@ struct Stored {
     age_max: Option<Duration>,
 }
 
-/// A key in Redis, and the key material that a value under it must carry.
+/// The Redis key of a call, and the key material that its value must contain.
 struct Name {
     generation: u64,
     name: String,
@@ -176,7 +179,7 @@ struct Name {
 }
 
 impl Tier {
-    /// The tier of one thread, on its runtime; it connects by itself and goes on trying.
+    /// Starts the tier of one thread on its runtime. It connects in the background and retries.
     pub(crate) fn start(
         common: &Common,
         topology: &Arc<Topology>,
@@ -206,7 +209,7 @@ impl Tier {
         &self.counters.redis
     }
 
-    /// The answer to a call from Redis, if it has one that holds here; kept in memory then.
+    /// Looks up a call in Redis. A valid response is also stored in memory.
     pub(crate) async fn recall(
         self: &Rc<Self>,
         cx: &UpstreamContext,
@@ -229,7 +232,7 @@ impl Tier {
             self.counts().lookups[RedisLookup::Refused].add(1);
             return None;
         };
-        // Judged by the view that is served now, not by the one of the call's start.
+        // The value is checked against the current view, not the view at the start of the call.
         let view = chain.view.load();
         let same = self.generation(ask.chain) == Some(name.generation);
         let kept = adopt(&value.bond, rule, &view).filter(|_| same);
@@ -254,7 +257,7 @@ impl Tier {
         })
     }
 
-    /// Stores an answer that was admitted to the cache, now or once it is proved.
+    /// Stores a cacheable response, now or after it is proved.
     pub(crate) fn keep(
         self: &Rc<Self>,
         ask: &UpstreamRequest<'_>,
@@ -286,11 +289,12 @@ impl Tier {
             return;
         }
         self.unproved_bytes.set(bytes);
-        // The clock, not the last tick: a poll that began before the answer came proves nothing.
+        // This reads the clock, because a poll that started before the response arrived proves
+        // nothing.
         unproved.push_back(Unproved { came: self.topology.now(), upstream, stored });
     }
 
-    /// Stores what the polls since then have proved.
+    /// Stores the responses that polls have proved since.
     fn prove(self: &Rc<Self>) {
         let now = self.topology.now();
         let mut proved = Vec::new();
@@ -313,7 +317,7 @@ impl Tier {
         }
     }
 
-    /// Sends an answer to Redis, if it still holds. Nobody waits for it.
+    /// Sends a response to Redis, if it is still valid. No call waits for it.
     fn store(self: &Rc<Self>, stored: &Stored, view: &ChainView) {
         let Some(bond) = bond(&stored.kept, view) else { return };
         let head = match bond {
@@ -352,7 +356,8 @@ impl Tier {
         });
     }
 
-    /// What is stored under a key; none too if Redis is left alone, slow or away.
+    /// Returns the value of a key. Returns `None` too if the breaker is open, or Redis is slow or
+    /// down.
     async fn find(self: &Rc<Self>, name: String) -> Option<Bytes> {
         let Some(line) = self.lines.iter().position(|line| line.is_closed()) else {
             self.counts().lookups[RedisLookup::Skipped].add(1);
@@ -365,11 +370,12 @@ impl Tier {
             wanted.len() == 1
         };
         if first {
-            // Behind whatever else is ready in this turn, so that its lookups go out together.
+            // The task runs after all tasks that are ready now, so that their lookups are sent
+            // together.
             let tier = Rc::clone(self);
             tokio::task::spawn_local(async move { tier.send_wanted(line) });
         }
-        // Told within the timeout in any case, by the task that sends it.
+        // The sending task responds within the timeout in any case.
         told.await.ok()?
     }
 
@@ -398,7 +404,7 @@ impl Tier {
                 counts.lookups[RedisLookup::Miss]
                     .add(values.iter().filter(|value| value.is_none()).count() as u64);
                 for (tell, value) in tells.into_iter().zip(values) {
-                    // Who does not wait any more has no use for it.
+                    // A receiver that was dropped does not need the value.
                     let _ = tell.send(value);
                 }
                 return;
@@ -411,7 +417,8 @@ impl Tier {
         }
     }
 
-    /// Probes what is left alone and stores what was proved, until a reload has replaced the tier.
+    /// Probes clients with an open breaker and stores proved responses, until a reload replaces the
+    /// tier.
     async fn tend(tier: Weak<Tier>) {
         while let Some(own) = tier.upgrade() {
             own.look();
@@ -443,12 +450,12 @@ impl Tier {
         (generation != 0).then_some(generation)
     }
 
-    /// The key in Redis; none while the chain's generation or its id is unknown.
+    /// Returns the Redis key, or `None` while the chain's generation or id is unknown.
     fn name(&self, chain: usize, key: &[u8], head: Option<Hash>) -> Option<Name> {
         let generation = self.generation(chain)?;
         let chain = &self.topology.chains[chain];
         let id = chain.id_known()?;
-        // Two chains of one name are told apart by their ids, and heads by their hashes.
+        // The id distinguishes chains with equal names, and the hash distinguishes heads.
         let mut material = Vec::with_capacity(key.len() + 40);
         material.extend_from_slice(key);
         material.extend_from_slice(&id.to_le_bytes());

@@ -1,7 +1,7 @@
-//! Everything that a client is sent: HTTP heads, JSON-RPC envelopes, and every error.
+//! Builds every HTTP response: heads, JSON-RPC envelopes, and errors.
 //!
-//! This is the one table from failures and refusals to statuses, codes and messages; nobody else
-//! builds an error answer. Results and error objects of upstreams pass as the bytes that they are.
+//! This module is the only place that maps failures and refusals to statuses, codes and messages.
+//! Results and error objects of upstreams are passed on unchanged.
 
 use crate::call::failure::{FORBIDDEN, OUT_OF_MEMORY, describe, status_of};
 use crate::call::reply::{Answered, Body, Content, Reply};
@@ -28,19 +28,19 @@ use crate::policy::access::Denial;
 use crate::policy::memory::Purpose;
 use crate::state::snapshot::Snapshot;
 
-/// What of the request shapes the HTTP answer.
+/// The settings and request properties that the HTTP head of a response depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape<'a> {
     pub(crate) config: &'a Config,
     pub(crate) origin: Option<&'a str>,
     pub(crate) keep_alive: bool,
-    /// Whether a client that asked to keep the connection has to be told that it is kept.
+    /// True if the response must confirm `Connection: keep-alive`, as HTTP/1.0 clients expect.
     pub(crate) tell_keep_alive: bool,
-    /// An HTTP date, made once per second.
+    /// The current date in HTTP format, refreshed once per second.
     pub(crate) date: &'a [u8],
 }
 
-/// A body with what its HTTP head must say.
+/// A response body, and the fields of its HTTP head.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) status: u16,
@@ -51,7 +51,7 @@ pub(crate) struct Message {
     pub(crate) encoding: Option<&'static str>,
     /// The access-log record; `None` while the log is off.
     pub(crate) record: Option<Box<PendingRecord>>,
-    /// The bytes of its body, while it waits for its client.
+    /// The memory reservation for the body until it is written.
     pub(crate) hold: Option<Hold>,
 }
 
@@ -69,14 +69,14 @@ impl Message {
         }
     }
 
-    /// Refuses a request for want of memory.
+    /// Refuses a request because the memory budget is used up.
     pub(crate) fn refuse_memory() -> Message {
         let message = Message::refuse(503, OUT_OF_MEMORY);
         Message { retry_after: Some(memory::RETRY_AFTER), ..message }
     }
 
-    /// Counts the body's bytes until it is written. Where there is no room for them, the client is
-    /// told to come back.
+    /// Reserves memory for the body until it is written. If the budget is used up, the client
+    /// receives a refusal with `Retry-After` instead.
     pub(crate) fn held(mut self, budget: &Arc<Budget>, account: &Rc<Account>) -> Message {
         if self.body.len() > memory::FREE_BYTES {
             let mut hold = Hold::of(budget, Purpose::Response, account);
@@ -88,17 +88,17 @@ impl Message {
         self
     }
 
-    /// The answer to GET and HEAD on a chain's path: that the gateway is there.
+    /// The response to GET and HEAD on a chain's path: a health check.
     pub(crate) fn alive() -> Message {
         Message::plain(200, Body::whole(Vec::new()))
     }
 
-    /// The answer to OPTIONS.
+    /// The response to OPTIONS.
     pub(crate) fn options() -> Message {
         Message::plain(204, Body::whole(Vec::new()))
     }
 
-    /// Refuses a whole HTTP request, with a JSON-RPC body so that a client library shows the text.
+    /// Refuses a whole HTTP request. The JSON-RPC body lets a client library display the text.
     pub(crate) fn refuse(status: u16, message: &str) -> Message {
         let code = if status >= 500 { ErrorCode::INTERNAL } else { ErrorCode::INVALID_REQUEST };
         let mut body = Vec::with_capacity(64 + message.len());
@@ -106,7 +106,7 @@ impl Message {
         Message::plain(status, Body::whole(body))
     }
 
-    /// Refuses a request for who sends it.
+    /// Refuses a request that access control denies.
     pub(crate) fn denied(denial: Denial) -> Message {
         match denial {
             Denial::NoKey => Message::refuse(401, "an API key or token is required"),
@@ -115,14 +115,14 @@ impl Message {
             Denial::TwoKeys => Message::refuse(401, "more than one API key was given"),
             Denial::Address => Message::refuse(403, "this client address is not allowed"),
             Denial::Chain => Message::refuse(403, FORBIDDEN),
-            // Judged call by call, and answered there.
+            // These denials apply to single calls, which have their own responses.
             Denial::NodeMethod | Denial::Transaction | Denial::Method | Denial::Rule => {
                 Message::refuse(403, "request is not allowed here")
             }
         }
     }
 
-    /// Refuses a request of a client that was refused too often.
+    /// Refuses a request of a client that was denied too often.
     pub(crate) fn refused_often(failure: &Failure) -> Message {
         let status = match failure.kind {
             Kind::OverRate { status } => status,
@@ -135,7 +135,7 @@ impl Message {
         Message { retry_after: failure.retry_after, ..message }
     }
 
-    /// Refuses a head.
+    /// Refuses a malformed head.
     pub(crate) fn refuse_head(fault: HeadFault) -> Message {
         let status = match fault {
             HeadFault::TooManyHeaders | HeadFault::TooLarge => 431,
@@ -152,7 +152,7 @@ impl Message {
         Message::refuse(status, &fault.to_string())
     }
 
-    /// Refuses a chunked body that is no such, or is over `bytes_max`.
+    /// Refuses a chunked body that is malformed or over `bytes_max`.
     pub(crate) fn refuse_chunks(fault: ChunkFault, bytes_max: usize) -> Message {
         match fault {
             ChunkFault::TooLarge => Message::refuse_size(bytes_max),
@@ -165,7 +165,7 @@ impl Message {
         Message::refuse(413, &format!("body is over {bytes_max} bytes, the most that is allowed"))
     }
 
-    /// The message for what the path answered.
+    /// Builds the message for the calls of one request.
     pub(crate) fn reply(reply: Reply<'_>, snapshot: &Snapshot) -> Message {
         match reply {
             Reply::Nothing => Message::plain(200, Body::whole(Vec::new())),
@@ -198,7 +198,7 @@ fn one(answered: Answered<'_>, snapshot: &Snapshot) -> Message {
         Content::Payload(Payload::Result(result)) => {
             let mut start = Vec::with_capacity(40 + answered.id.len());
             write_result(&mut start, answered.id, b"");
-            // The envelope is closed behind the payload, which is not copied here.
+            // The closing brace is written after the payload, which is not copied here.
             start.pop();
             Body { start, middle: result, end: b"}" }
         }
@@ -246,8 +246,8 @@ fn batch(items: &[Answered<'_>], snapshot: &Snapshot) -> Message {
     message
 }
 
-/// A batch has the status 200, unless a limit or an overload refused all of it: then the first
-/// one's status, and the time until the first one may come again.
+/// Returns the status of a batch, and its `Retry-After`. The status is 200 unless a limit or an
+/// overload refused every call; then it is the first call's status, with the shortest wait.
 fn batch_status(items: &[Answered<'_>]) -> (u16, Option<Duration>) {
     let limited = |item: &Answered<'_>| match &item.payload {
         Content::Payload(Payload::Failed(Failure {
@@ -316,7 +316,8 @@ pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, shape: Shape<'_>)
     out.extend_from_slice(b"\r\n");
 }
 
-/// Names every header of `message` but its length and connection handling, which HTTP/2 frames.
+/// Calls `each` with every header except the length and the connection headers, which HTTP/2
+/// replaces by framing.
 pub(crate) fn each_header(message: &Message, shape: Shape<'_>, mut each: impl FnMut(&str, &[u8])) {
     each("date", shape.date);
     if message.body.len() > 0 {
@@ -366,7 +367,7 @@ fn cors(message: &Message, config: &Config, origin: &str, mut each: impl FnMut(&
             "access-control-allow-headers",
             format!("{own}, {}", config.access.key_header).as_bytes(),
         );
-        // A day; browsers cap it lower by themselves.
+        // One day; browsers cap it lower.
         each("access-control-max-age", b"86400");
     } else {
         each("access-control-expose-headers", b"x-weir-cache, x-weir-upstream, retry-after");

@@ -1,6 +1,8 @@
-//! A client connection before its first request, where there is something before it: the PROXY
-//! header, the TLS handshake, and with it the choice of HTTP. What follows is `http1.rs` and
-//! `http2.rs`; connections in clear text without a PROXY header go there directly.
+//! Prepares a client connection before its first request: reads the PROXY header, runs the TLS
+//! handshake and selects the HTTP version.
+//!
+//! `http1.rs` and `http2.rs` serve the requests. Connections in clear text without a PROXY header
+//! go there directly.
 
 use std::io;
 use std::net::IpAddr;
@@ -31,7 +33,7 @@ pub(crate) async fn serve_tls(
     listen: Arc<ListenTls>,
     standing: Rc<Standing>,
 ) {
-    // Not beyond the handshake: a connection outlives configurations.
+    // The context is dropped after the handshake, because a connection outlives configurations.
     let cx = thread.context();
     let Some(mut peer) = peer(&cx, &mut tcp, from).await else { return };
     let shaken = Box::pin(tls::handshake(&listen.server, tcp, listen.handshake_timeout)).await;
@@ -55,7 +57,7 @@ pub(crate) async fn serve_tls(
     }
     drop(cx);
     if session.alpn_protocol() == Some(b"h2") {
-        // It ends its streams by itself when a stop begins.
+        // An HTTP/2 connection closes its own streams when a stop begins.
         let account = Rc::clone(&standing.account);
         let served = Box::pin(http2::serve(thread, stream, Vec::new(), peer, account)).await;
         if let Err(error) = served {
@@ -79,7 +81,7 @@ pub(crate) async fn serve_proxied(
     http1::serve(thread, tcp, peer, standing).await;
 }
 
-/// Who is at the other end; `None` where the connection is to be closed.
+/// Identifies the client. Returns `None` if the connection must be closed.
 async fn peer(cx: &ThreadContext, tcp: &mut TcpStream, from: IpAddr) -> Option<Peer> {
     let downstream = &cx.snapshot.config.downstream;
     if downstream.client_address != AddressSource::ProxyProtocol {
@@ -102,7 +104,7 @@ async fn peer(cx: &ThreadContext, tcp: &mut TcpStream, from: IpAddr) -> Option<P
     None
 }
 
-/// Reads exactly the PROXY header, so that the next byte is the client's own.
+/// Reads exactly the PROXY header and leaves the client's next byte in the socket.
 async fn read_proxied(tcp: &mut TcpStream) -> io::Result<Option<IpAddr>> {
     let mut header = Vec::new();
     let mut seen = [0; HEADER_BYTES_MAX];
@@ -115,7 +117,7 @@ async fn read_proxied(tcp: &mut TcpStream) -> io::Result<Option<IpAddr>> {
         header.extend_from_slice(&seen[..bytes]);
         let read = proxy::read(&header).map_err(io::Error::other)?;
         let own = read.map_or(header.len(), |proxied| proxied.bytes) - before;
-        // What was looked at is there, so that this does not wait.
+        // This read does not wait, because the bytes were peeked before.
         tcp.read_exact(&mut seen[..own]).await?;
         if let Some(proxied) = read {
             return Ok(proxied.source);

@@ -1,7 +1,7 @@
-//! Content codings: answers packed for clients that accept it, packed requests unpacked.
+//! Content codings: compresses responses for clients that accept them, and decompresses requests.
 //!
-//! zstd is preferred to gzip: it is several times cheaper for the same size. Which bodies are worth
-//! it is the configuration's.
+//! zstd is preferred to gzip, because it is several times cheaper for the same size. The
+//! configuration sets the minimum size of a compressed body.
 
 use std::io::{Read, Write};
 use std::sync::LazyLock;
@@ -13,35 +13,36 @@ use crate::config::downstream::Downstream;
 use crate::downstream::answer::Message;
 use crate::downstream::head::{Accept, Coding};
 
-/// Bodies over this are packed on another thread: at about 100 MB/s for gzip's fastest level, a
-/// larger one would keep every other connection of this thread waiting for over half a millisecond.
+/// Larger bodies are compressed on another thread. At about 100 MB/s for gzip's fastest level, a
+/// larger body would block the other connections of this thread for over half a millisecond.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// Packed requests over this are unpacked on another thread, and so are those that become longer
-/// than [`INLINE_BYTES_MAX`]: a byte of them may take as long as a thousand bytes of JSON.
+/// Larger compressed requests are decompressed on another thread, and so are those that expand to
+/// more than [`INLINE_BYTES_MAX`]. One byte of them can cost as much as a thousand bytes of JSON.
 pub(crate) const DECODE_INLINE_BYTES_MAX: usize = 4 * 1024;
-/// Most members of a gzip file. Tools that cut files into members of 64 KiB need 80 for the largest
-/// request that is taken by default.
+/// Maximum number of members of a gzip file. Tools that write members of 64 KiB need 80 for the
+/// largest request that the default configuration accepts.
 const MEMBERS_MAX: usize = 256;
-/// The fastest level of both: JSON in hexadecimal shrinks by about the same at all levels.
+/// The fastest level of both codings. Hexadecimal JSON shrinks by about the same at all levels.
 const LEVEL: u32 = 1;
-/// zstd's window of 8 MiB, the most that a content coding may ask for (RFC 9659, section 3); a
-/// sender must not be able to have us allocate more.
+/// zstd's largest window, 8 MiB: the maximum for a content coding (RFC 9659, section 3). The limit
+/// bounds the memory that a sender can make the gateway allocate.
 const WINDOW_LOG_MAX: u32 = 23;
-/// The largest window of a serving thread: 64 KiB. With 8 MiB each of them would keep that memory.
+/// The largest zstd window on a serving thread, 64 KiB. A window of 8 MiB would stay allocated in
+/// each thread.
 const INLINE_WINDOW_LOG_MAX: u32 = INLINE_BYTES_MAX.ilog2();
 
-/// Longest body that is given room at once: more than the largest that is allowed by default.
+/// Maximum bytes that are preallocated for a body; more than the default body limit.
 const ROOM_BYTES_MAX: usize = 8 << 20;
 
-/// Bodies that may be unpacked at a time on other threads. Each takes its largest size and a
-/// window, which the budget of memory does not count: a thousand bombs of 2 KB would take 13 GB.
+/// Limits the bodies that other threads decompress at the same time. Each takes its maximum size
+/// and a window, which the memory budget does not count: a thousand bombs of 2 KB would take 13 GB.
 static UNPACKERS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(unpackers()));
 
 fn unpackers() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
 
-/// A packed body that cannot be unpacked.
+/// Why a compressed body cannot be decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecodeFault {
     Invalid,
@@ -49,7 +50,7 @@ pub(crate) enum DecodeFault {
 }
 
 impl DecodeFault {
-    /// What the client is told.
+    /// The refusal that the client receives.
     pub(crate) fn message(self, body_bytes_max: usize) -> Message {
         match self {
             DecodeFault::Invalid => {
@@ -60,10 +61,10 @@ impl DecodeFault {
     }
 }
 
-/// Unpacks a request's body, on another thread unless it is short.
+/// Decompresses a request body, on another thread unless the body is short.
 ///
 /// # Errors
-/// [`DecodeFault`]: it is not what it says, or is over `bytes_max` when unpacked.
+/// [`DecodeFault`] if the body is malformed or expands to more than `bytes_max`.
 pub(crate) async fn decode(
     coding: Coding,
     packed: Vec<u8>,
@@ -71,7 +72,7 @@ pub(crate) async fn decode(
 ) -> Result<Vec<u8>, DecodeFault> {
     if packed.len() <= DECODE_INLINE_BYTES_MAX {
         let inline_max = bytes_max.min(INLINE_BYTES_MAX);
-        // A fault may only mean that the body takes more than is given here.
+        // A fault here can mean only that the body needs a larger limit or window.
         if let Ok(body) = unpack(coding, &packed, inline_max, INLINE_WINDOW_LOG_MAX) {
             return Ok(body);
         }
@@ -80,8 +81,8 @@ pub(crate) async fn decode(
     unpacked.await.unwrap_or(Err(DecodeFault::Invalid))
 }
 
-/// Runs this on another thread, and waits while as many as there are processors do the same. `None`
-/// if it panicked.
+/// Runs `decompress` on another thread, after waiting for a permit; there are as many permits as
+/// processors. Returns `None` if it panicked.
 pub(crate) async fn unpack_apart<T: Send + 'static>(
     unpack: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -112,8 +113,8 @@ fn unpack(
     }
 }
 
-/// Unpacks the members of a gzip file, one after the other. Beginning one costs far more than a
-/// byte of it, so their number is bounded too.
+/// Decompresses the members of a gzip file in sequence. Starting a member costs far more than one
+/// byte of it, so the number of members is limited too.
 fn unpack_gzip(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
     let mut body = room(bytes_max);
     for _ in 0..MEMBERS_MAX {
@@ -140,26 +141,26 @@ fn read_bounded(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>, DecodeFa
     if body.len() > bytes_max { Err(DecodeFault::TooLarge) } else { Ok(body) }
 }
 
-/// An empty body with room for the longest that is allowed. Only what is written takes memory,
-/// whereas a body that grows leaves the memory of every step to the allocator, three times its
-/// length in all.
+/// Returns an empty body with capacity for the largest allowed one. Only written pages take memory.
+/// A growing body would leave each outgrown buffer to the allocator, three times its length in
+/// total.
 fn room(bytes_max: usize) -> Vec<u8> {
     Vec::with_capacity(bytes_max.saturating_add(1).min(ROOM_BYTES_MAX))
 }
 
-/// Whether an answer's body is to be packed: the client accepts it and it is large enough.
+/// Returns true if the client accepts compression and the body is large enough.
 pub(crate) fn is_wanted(message: &Message, accept: Accept, downstream: &Downstream) -> bool {
     let accepted = downstream.compression && (accept.gzip || accept.zstd);
     accepted && message.body.len() >= downstream.compression_bytes_min
 }
 
-/// Packs an answer's body, as zstd where the client accepts it, or else as gzip.
+/// Compresses a response body with zstd if the client accepts it, otherwise with gzip.
 pub(crate) async fn encode(mut message: Message, accept: Accept) -> Message {
     let body = std::mem::take(&mut message.body).join();
     let packed = if body.len() <= INLINE_BYTES_MAX {
         pack(&body, accept.zstd).map_err(|()| body)
     } else {
-        // The body is shared, so that it is still there should packing fail.
+        // The body is shared, so that it survives a failed compression.
         let body = std::sync::Arc::new(body);
         let theirs = std::sync::Arc::clone(&body);
         let done = tokio::task::spawn_blocking(move || pack(&theirs, accept.zstd)).await;
@@ -187,7 +188,7 @@ fn pack(body: &[u8], zstd: bool) -> Result<Vec<u8>, ()> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: what is packed comes back, and a bomb does not go off.
+    //! Goal: compressed bodies decompress to the original, and decompression bombs are rejected.
 
     use super::*;
 
@@ -233,7 +234,7 @@ mod tests {
             let (begun, gate) = (begun.clone(), gate.clone());
             tokio::spawn(unpack_apart(move || {
                 begun.send(()).unwrap();
-                // It opens by being dropped.
+                // Dropping the sender opens the gate.
                 let _ = gate.lock().recv();
             }))
         });

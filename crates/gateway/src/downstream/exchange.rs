@@ -1,6 +1,5 @@
-//! One exchange with a client, the same over HTTP/1.1, HTTP/2 and WebSocket: the sender is known,
-//! the request is served by the path, what is refused is counted. Each protocol keeps only its
-//! framing.
+//! Serves one request over any protocol: authenticates the client, runs the calls of the request,
+//! and counts refusals. Each protocol adds only its framing.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -20,14 +19,14 @@ use crate::state::context::ThreadContext;
 use crate::subscribe::subscriber::Asking;
 use crate::subscribe::{Subscribing, Subscriptions};
 
-/// The connection that a request came over.
+/// The connection that a request arrived on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestOrigin<'a> {
     peer: &'a Peer,
     protocol: &'static str,
-    /// How many of its calls wait for their turn by a limit.
+    /// The number of the request's calls that a limit delays.
     waiting: &'a Cell<usize>,
-    /// Counts the response.
+    /// The connection's account in the memory budget.
     account: &'a Rc<Account>,
     subscribing: Subscribing<'a>,
 }
@@ -44,14 +43,14 @@ impl<'a> RequestOrigin<'a> {
         RequestOrigin { peer, protocol, waiting, account, subscribing }
     }
 
-    /// The origin of a request whose client can be notified.
+    /// Adds the client's notification channel, for subscriptions.
     pub(crate) fn with_notifications(self, asking: &'a Asking) -> RequestOrigin<'a> {
         let subscriptions = self.subscribing.subscriptions;
         RequestOrigin { subscribing: Subscribing { subscriptions, asking: Some(asking) }, ..self }
     }
 }
 
-/// Serves one request whose body is whole.
+/// Serves one request with a complete body.
 pub(crate) async fn respond(
     cx: &Rc<ThreadContext>,
     head: &Head,
@@ -126,7 +125,7 @@ pub(crate) async fn respond(
     message.held(&snapshot.registry.memory, account)
 }
 
-/// What a client gets that was refused for who it is more often than a limit allows.
+/// Returns a refusal if the client was denied more often than a limit allows.
 fn refused_often(cx: &ThreadContext, client: IpAddr) -> Option<Message> {
     let limits = cx.snapshot.limits.as_ref()?;
     cx.tick();
@@ -145,7 +144,7 @@ pub(crate) fn refuse(cx: &ThreadContext, message: Message) -> Message {
     message
 }
 
-/// The body of a request without its content coding.
+/// Returns the request body without its content coding.
 ///
 /// # Errors
 /// The refusal, not counted yet.
@@ -166,7 +165,7 @@ pub(crate) async fn decoded(
     }
 }
 
-/// The message in a coding that the client accepts, where that is worth it.
+/// Compresses the message if the client accepts a coding and the body is large enough.
 pub(crate) async fn compressed(cx: &ThreadContext, head: &Head, message: Message) -> Message {
     if compress::is_wanted(&message, head.accept, &cx.snapshot.config.downstream) {
         return Box::pin(compress::encode(message, head.accept)).await;

@@ -1,9 +1,9 @@
 //! One HTTP/1.1 client connection, from its first byte to its close.
 //!
-//! It reads requests one after the other, passes each body to `path.rs`, and writes the responses
-//! in the same order. An idle connection holds no buffer. `head.rs` parses heads, `io/chunked.rs`
-//! chunked bodies; `answer.rs` forms responses. A connection may go on as HTTP/2 (`http2.rs`) or as
-//! a WebSocket (`websocket.rs`).
+//! The connection reads requests in sequence, passes each body to `path.rs`, and writes the
+//! responses in the same order. An idle connection holds no buffer. `head.rs` parses heads,
+//! `io/chunked.rs` parses chunked bodies, and `answer.rs` formats responses. A connection can
+//! switch to HTTP/2 (`http2.rs`) or to a WebSocket (`websocket.rs`).
 
 use crate::downstream::exchange;
 use crate::downstream::exchange::RequestOrigin;
@@ -34,37 +34,38 @@ use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
 use crate::upstream::overload;
 
-/// After a refusal in mid-body the rest is read and dropped for at most this long, so that the
-/// client sees the refusal instead of a reset (as nginx's `lingering_timeout`).
+/// How long the rest of a refused request is read and dropped, so that the client receives the
+/// refusal instead of a reset (nginx's `lingering_timeout`).
 const LINGER: Duration = Duration::from_secs(2);
-/// And at most this much of it.
+/// Maximum bytes that are read and dropped after a refusal.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
-/// A payload from this size on is sent from where it lies instead of being copied behind the head.
+/// A larger payload is sent from its own buffer instead of being copied behind the head.
 pub(super) const COPY_BYTES_MAX: usize = 32 * 1024;
-/// A buffer larger than this is given back between requests.
+/// A larger buffer is freed between requests.
 const BUFFER_BYTES_KEPT: usize = 1024;
-/// At most this much is read ahead while a request waits for its turn; beyond it the client is not
-/// listened to until it has its answer.
+/// Maximum bytes that are read ahead while a limit delays a request. Beyond it the socket is not
+/// read until the response is written.
 const EARLY_BYTES_MAX: usize = 64 * 1024;
-/// What an HTTP/2 client with prior knowledge says first (RFC 9113, section 3.4).
+/// The preface of an HTTP/2 client with prior knowledge (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const PROTOCOL: &str = "HTTP/1.1";
 
-/// What the thread knows of a connection, to end it in a graceful stop.
+/// The state of a connection that a graceful stop needs.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
-    /// Whether a request has begun that is not answered yet.
+    /// True while a request waits for its response.
     busy: Cell<bool>,
+    /// True if a graceful stop has begun.
     leaving: Cell<bool>,
-    /// Of the connection's task while it waits for a request.
+    /// Wakes the connection's task while it waits for a request.
     waker: RefCell<Option<Waker>>,
-    /// The bytes that it holds.
+    /// The connection's account in the memory budget.
     pub(crate) account: Rc<Account>,
 }
 
 impl Standing {
-    /// Ends the connection if it waits for a request and none has come by now.
+    /// Closes the connection unless a request has begun.
     pub(crate) fn leave_if_idle(&self) {
         self.leaving.set(true);
         if !self.busy.get()
@@ -74,12 +75,13 @@ impl Standing {
         }
     }
 
-    /// Whether something has begun that is not answered yet.
+    /// Sets whether a request waits for its response.
     pub(super) fn set_busy(&self, busy: bool) {
         self.busy.set(busy);
     }
 
-    /// Whether to end instead of waiting on; asked whenever there is nothing to read.
+    /// Returns true if the connection must close instead of waiting for input. Registers the task
+    /// for the wakeup.
     pub(super) fn is_leaving(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.borrow_mut();
         if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
@@ -89,7 +91,7 @@ impl Standing {
     }
 }
 
-/// Serves one client until it leaves, misbehaves, or the thread drains.
+/// Serves one client until it disconnects, violates the protocol, or the thread drains.
 pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, peer: Peer, standing: Rc<Standing>)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -106,7 +108,7 @@ where
         standing,
         thread,
     };
-    // A client that goes away is no event for anyone.
+    // A disconnect is normal, so it is only traced.
     if let Err(error) = connection.run().await {
         let client = from.address;
         tracing::trace!(%client, subject = from.subject(), %error, "client connection ended");
@@ -116,21 +118,21 @@ where
 struct Connection<S> {
     stream: S,
     watchdog: Watchdog,
-    /// Counts the bytes of requests.
+    /// The memory reservation for request bytes.
     hold: Hold,
     buf: Vec<u8>,
-    /// What came while a request waited for its turn; follows `buf`.
+    /// Bytes that were read while a limit delayed a request; they follow `buf`.
     early: Vec<u8>,
     peer: Peer,
     standing: Rc<Standing>,
     thread: Rc<Thread>,
 }
 
-/// How reading a request ended short of a request.
+/// Why no request could be read.
 enum Stop {
-    /// Nothing more to say: close.
+    /// Close the connection without a response.
     Close,
-    /// Say this, then close; more of the request may be on its way.
+    /// Send this response, then close. More of the request can be in transit.
     Refuse(Box<Message>),
 }
 
@@ -156,12 +158,12 @@ where
                 return Ok(());
             }
             self.standing.busy.set(true);
-            // One and the same configuration up to the answer, whatever is reloaded meanwhile.
+            // One configuration applies to the whole request, even if a reload happens meanwhile.
             let cx = self.thread.context();
             let head = match self.next_head(&cx, first).await {
                 Ok(Some(head)) => head,
                 Ok(None) => {
-                    // It ends its streams by itself when a stop begins.
+                    // An HTTP/2 connection closes its own streams when a stop begins.
                     drop(cx);
                     let rest = std::mem::take(&mut self.buf);
                     let account = Rc::clone(&self.standing.account);
@@ -197,7 +199,7 @@ where
                 exchange::respond(&cx, &head, bytes, &origin).await
             };
             message = exchange::compressed(&cx, &head, message).await;
-            // A stop may have begun meanwhile.
+            // A stop can have begun during the request.
             requests += 1;
             let more =
                 requests < downstream.keep_alive_requests_max && !self.thread.state.draining();
@@ -212,7 +214,7 @@ where
             }
             self.forget(body.end(&head));
             drop((body, message));
-            // It shrinks, unless requests were sent ahead, and these are bounded.
+            // The reservation shrinks unless the client pipelines requests, and those are bounded.
             let _counted = self.hold.set(self.buf.capacity() + self.early.capacity());
             if !self.early.is_empty() {
                 self.buf.append(&mut self.early);
@@ -220,7 +222,7 @@ where
         }
     }
 
-    /// Goes on as a WebSocket, unless who asks may not.
+    /// Switches to a WebSocket if the client is allowed to open one.
     async fn upgrade(mut self, cx: Rc<ThreadContext>, head: Rc<Head>) -> io::Result<()> {
         let upgrade = head.upgrade.clone().unwrap_or_default();
         let downstream = &cx.snapshot.config.downstream;
@@ -233,7 +235,7 @@ where
         let packing = downstream.websocket_compression && deflate::is_offered(&upgrade.extensions);
         let opening = websocket::accepted(&upgrade, packing);
         let opening = opening.filter(|_| head.length == Length::None);
-        // It may be opened by whoever a GET would be answered to.
+        // The access rules are those of a GET request.
         let waiting = Cell::new(0);
         let origin = RequestOrigin::of(
             &self.peer,
@@ -260,7 +262,7 @@ where
         }
         let (rest, bounds) =
             (self.buf.split_off(head.bytes), websocket::Bounds::of(downstream, packing));
-        // Messages begin under the configuration of their time.
+        // Each message uses the configuration of its own time.
         drop(cx);
         let opened = websocket::Opened {
             thread: self.thread,
@@ -273,8 +275,8 @@ where
         websocket::serve(opened, bounds, &head).await
     }
 
-    /// Answers a request, unless the client leaves while a call of it waits for its turn: then the
-    /// wait ends, as in nginx. `None` if it left.
+    /// Serves a request. Returns `None` if the client disconnects while a limit delays the request;
+    /// the delay then ends, as in nginx.
     async fn respond_or_leave(
         &mut self,
         cx: &Rc<ThreadContext>,
@@ -296,7 +298,7 @@ where
             if let Poll::Ready(message) = responding.as_mut().poll(cx) {
                 return Poll::Ready(Some(message));
             }
-            // Whoever sends the next requests meanwhile is there; what came of them is kept.
+            // Pipelined requests prove that the client is connected; their bytes are kept.
             while waiting.get() > 0 && self.early.len() < EARLY_BYTES_MAX {
                 let early = &mut self.early;
                 match wait::poll_read(&mut self.stream, cx, |read| early.extend_from_slice(read)) {
@@ -314,14 +316,15 @@ where
         .await
     }
 
-    /// Waits, without holding on to any configuration, until a request begins; whether one has.
+    /// Waits for the first bytes of a request without holding a configuration. Returns false if the
+    /// connection must close.
     async fn wait_for_request(&mut self, first: bool) -> io::Result<bool> {
         self.standing.busy.set(false);
         let deadline = {
             let cx = self.thread.context();
             let downstream = &cx.snapshot.config.downstream;
-            // The first head has the header timeout from the start: whoever connects has something
-            // to say. Between requests the idle timeout holds until the next one begins.
+            // The header timeout covers the first head from the connect on. Between requests the
+            // idle timeout applies until the next request begins.
             if first {
                 cx.tick() + downstream.header_timeout
             } else {
@@ -339,7 +342,7 @@ where
         Ok(matches!(filled.await?, Filled::Bytes(())))
     }
 
-    /// Reads until the head that has begun is complete; `None` when the client speaks HTTP/2.
+    /// Reads until the current head is complete. Returns `None` if the client speaks HTTP/2.
     async fn next_head(
         &mut self,
         cx: &Rc<ThreadContext>,
@@ -449,7 +452,7 @@ where
             let used = chunked
                 .feed(&self.buf[start..])
                 .map_err(|fault| refuse(Message::refuse_chunks(fault, body_bytes_max)))?;
-            // What was decoded is dropped at once, so that a body is held only once.
+            // Decoded bytes are dropped at once, so that a body is held only once.
             self.buf.drain(start..start + used);
             self.count(chunked.bytes_held())?;
             if chunked.is_done() {
@@ -459,7 +462,7 @@ where
         }
     }
 
-    /// Counts the bytes of a request, with those of a body that lies apart.
+    /// Reserves memory for the request, plus `apart` bytes of a separate body.
     fn count(&mut self, apart: usize) -> Result<(), Stop> {
         let counted = self.hold.set(self.buf.capacity() + apart);
         counted.map_err(|Full| refuse(Message::refuse_memory()))
@@ -493,8 +496,8 @@ where
         };
         answer::write_head(&mut out, message, shape);
         let body = &message.body;
-        // Head and start are one buffer, and a small payload joins them: one copy is cheaper than a
-        // gathered write.
+        // The head and a small payload share one buffer, because one copy is cheaper than a
+        // vectored write.
         let parts = if head.verb == Verb::Head {
             [&out[..], b"", b""]
         } else if body.middle.len() <= COPY_BYTES_MAX {
@@ -514,7 +517,7 @@ where
         done
     }
 
-    /// Drops the request that was answered from the buffer.
+    /// Drops the served request from the buffer.
     fn forget(&mut self, end: usize) {
         if end < self.buf.len() {
             self.buf.drain(..end);
@@ -561,13 +564,13 @@ where
     }
 }
 
-/// Where a request's body lies once it is whole.
+/// Where a complete request body is stored.
 enum ReadBody {
     InPlace {
         start: usize,
         end: usize,
     },
-    /// Decoded apart; the request ends at `end` in the buffer.
+    /// Decoded into its own buffer; the request ends at `end` in the connection's buffer.
     Decoded {
         body: Vec<u8>,
         end: usize,

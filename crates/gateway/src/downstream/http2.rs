@@ -1,9 +1,8 @@
-//! One HTTP/2 client connection: over TLS, or in clear text with prior knowledge (RFC 9113,
-//! sections
+//! One HTTP/2 client connection, over TLS or in clear text with prior knowledge (RFC 9113, sections
 //! 3.2 and 3.3).
 //!
-//! hyper speaks the protocol; a request's facts are put into the same [`Head`] that HTTP/1.1 gives,
-//! and answered by the same function.
+//! hyper implements the protocol. This module converts each request to the same [`Head`] as
+//! HTTP/1.1 and serves it by the same function.
 
 use crate::state::context::ThreadContext;
 use crate::subscribe::Subscriptions;
@@ -38,15 +37,15 @@ use crate::downstream::{answer, frames, head, log};
 use crate::io::memory::{Account, Full, Hold};
 use crate::policy::memory::Purpose;
 
-/// Streams that one connection may have open at a time; nginx's `http2_max_concurrent_streams`.
+/// Maximum concurrent streams of a connection, as nginx's `http2_max_concurrent_streams`.
 const STREAMS_MAX: u32 = 128;
 
 const PROTOCOL: &str = "HTTP/2.0";
 
-/// Serves a connection whose first bytes were read already.
+/// Serves a connection whose first bytes, `read`, were read already.
 ///
-/// Each request is answered under the configuration that it begins with; the connection's own
-/// bounds are those that it began with.
+/// Each request uses the configuration at its own start. The connection keeps the limits of the
+/// configuration at its start.
 pub(crate) async fn serve<S>(
     thread: Rc<Thread>,
     stream: S,
@@ -83,7 +82,7 @@ where
     tokio::pin!(connection);
     let mut looks = tokio::time::interval(patience.min(idle_timeout) / 2);
     let mut draining = false;
-    // Since when the client is told to leave, having asked nothing for long.
+    // When the client was sent GOAWAY because it was idle.
     let mut leaving: Option<Instant> = None;
     loop {
         tokio::select! {
@@ -114,11 +113,11 @@ where
     }
 }
 
-/// Requests of one connection. What else comes over it, pings and settings, does not keep it open
-/// beyond the idle timeout.
+/// Counts the active requests of one connection. PING and SETTINGS frames do not extend the idle
+/// timeout.
 struct Asked {
     under_way: Cell<usize>,
-    /// When the last one ended, or the connection began.
+    /// When the last request ended, or the connection started.
     last: Cell<Instant>,
 }
 
@@ -127,7 +126,7 @@ impl Asked {
         Rc::new(Asked { under_way: Cell::new(0), last: Cell::new(Instant::now()) })
     }
 
-    /// A request, which ends with what is returned, also if its stream is reset.
+    /// Counts a request until the guard is dropped, also if its stream is reset.
     fn begin(self: &Rc<Asked>) -> UnderWay {
         self.under_way.set(self.under_way.get() + 1);
         UnderWay(Rc::clone(self))
@@ -198,7 +197,7 @@ async fn respond(
     response(cx, unread, &head, message)
 }
 
-/// Reads a request's body, whose bytes are counted as they come.
+/// Reads a request body and reserves memory for it.
 async fn read(mut body: Incoming, bytes_max: usize, hold: &mut Hold) -> Result<Vec<u8>, Message> {
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -248,7 +247,7 @@ fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>
         for (name, value) in &parts.headers {
             extra.note(name.as_str(), value.as_bytes(), wanted);
         }
-        // The pseudo-header takes the place of `host` (RFC 9113, section 8.3.1).
+        // The `:authority` pseudo-header replaces `host` (RFC 9113, section 8.3.1).
         let named = || parts.headers.get("host").and_then(|host| host.to_str().ok());
         let host = parts.uri.authority().map(http::uri::Authority::as_str).or_else(named);
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
@@ -289,7 +288,7 @@ fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>
     }
 }
 
-/// Runs hyper's tasks on this thread's runtime.
+/// Runs hyper's tasks on the current thread's runtime.
 #[derive(Clone, Copy)]
 struct LocalExecutor;
 
@@ -304,9 +303,9 @@ where
     }
 }
 
-/// A stream whose first bytes were read before and are read again, and that tells since when its
-/// client takes nothing: who floods with pings or settings and reads none of what they are answered
-/// with would otherwise hold its connection for ever.
+/// A stream that replays bytes read earlier and detects two abuses: floods of frames without
+/// requests, and clients that do not read. A client that floods PING or SETTINGS frames and never
+/// reads the responses would otherwise keep its connection forever.
 struct Rewound<S> {
     read: Vec<u8>,
     at: usize,

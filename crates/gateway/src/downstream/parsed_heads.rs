@@ -1,4 +1,4 @@
-//! The heads of requests that a thread has parsed, and what they present of their senders.
+//! A cache of parsed request heads per thread, and the credentials that a head contains.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -11,19 +11,20 @@ use crate::config::tls::client::ClientCertificate;
 use crate::io::head_cache::HeadCache;
 use crate::state::context::ThreadContext;
 
-/// Heads known to one thread: one for each usual length, of few kinds of clients.
+/// Maximum cached heads per thread: a few kinds of clients, with one head for each usual body
+/// length.
 const HEADS_KNOWN: usize = 64;
 
 type Heads = HeadCache<Rc<Head>>;
 
-/// The heads that one thread parsed under its present configuration, which decides what is read of
-/// them. A client sends the same head with every request, so most heads are parsed once. A context
-/// that a reload has replaced is not kept alive for its heads.
+/// The heads that one thread parsed under its current configuration, which selects the parsed
+/// fields. A client sends the same head with every request, so most heads are parsed once. The
+/// cache does not keep a replaced configuration alive.
 #[derive(Default)]
 pub(super) struct ParsedHeads(RefCell<Option<(Weak<ThreadContext>, Heads)>>);
 
 impl ParsedHeads {
-    /// Reads the head at the start of `buf`; `None` while it is incomplete.
+    /// Parses the head at the start of `buf`. Returns `None` while the head is incomplete.
     pub(super) fn read(
         &self,
         cx: &Rc<ThreadContext>,
@@ -44,7 +45,7 @@ impl ParsedHeads {
             return Ok(None);
         };
         let head = Rc::new(head);
-        // No two heads that upgrade to a WebSocket are the same.
+        // Each WebSocket upgrade has a unique key, so its head is not cached.
         if head.upgrade.is_none() {
             heads.keep(buf, head.bytes, Rc::clone(&head));
         }
@@ -53,7 +54,7 @@ impl ParsedHeads {
 }
 
 impl Head {
-    /// What it presents of its sender, a client with this address.
+    /// Returns the credentials in this head, for a client at this address.
     pub(crate) fn presented<'a>(
         &'a self,
         client: IpAddr,
@@ -71,7 +72,8 @@ impl Head {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a head is parsed once under one context, and the context ends with its last request.
+    //! Goal: a head is parsed once per configuration, and the cache does not keep a configuration
+    //! alive.
 
     use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The client connections of one serving thread. They stay open through reloads.
+//! The client connections of one serving thread. Connections stay open through reloads.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::state::thread::ThreadState;
 use crate::subscribe::Subscriptions;
 use crate::subscribe::feeds::Feeds;
 
-/// Which of the addresses a client has connected to.
+/// The listening address that a client connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Door {
     /// `server.listen`.
@@ -35,9 +35,9 @@ pub(crate) enum Door {
 pub(crate) struct Thread {
     pub(crate) state: Rc<ThreadState>,
     connections: RefCell<Connections>,
-    /// The subscriptions and filters of its clients.
+    /// The subscriptions and filters of this thread's clients.
     pub(crate) subscriptions: Rc<Subscriptions>,
-    /// The heads of requests that were parsed under the present configuration.
+    /// The cache of parsed heads.
     pub(super) heads: ParsedHeads,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Debug for Thread {
 }
 
 impl Thread {
-    /// The thread with this index of `config.server.threads`.
+    /// Creates the thread with this index, below `config.server.threads`.
     pub(crate) fn new(
         snapshot: Arc<Snapshot>,
         index: usize,
@@ -70,17 +70,17 @@ impl Thread {
         })
     }
 
-    /// The context of a request that begins now.
+    /// Returns the context for a request that starts now.
     pub(crate) fn context(&self) -> Rc<ThreadContext> {
         self.state.context()
     }
 
-    /// From here on requests begin with this configuration.
+    /// Sets the configuration for new requests.
     pub(crate) fn reload(&self, snapshot: Arc<Snapshot>) {
         self.state.reload(snapshot);
     }
 
-    /// Serves a client in a task of its own.
+    /// Serves a client in its own task.
     pub(crate) fn accept<S>(self: &Rc<Thread>, stream: S, client: IpAddr)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -89,7 +89,7 @@ impl Thread {
         self.begin(client, |standing| http1::serve(Rc::clone(self), stream, peer, standing));
     }
 
-    /// Serves a client that has connected to one of the addresses.
+    /// Serves a client that connected to a listening address.
     pub(crate) fn accept_tcp(self: &Rc<Thread>, tcp: TcpStream, client: IpAddr, door: Door) {
         let cx = self.context();
         let config = &cx.snapshot.config;
@@ -108,13 +108,13 @@ impl Thread {
                     arrive::serve_tls(Rc::clone(self), tcp, client, listen, standing)
                 });
             }
-            // There is no such address without its settings: a reload leaves both or neither.
+            // The TLS address cannot be without settings, because a reload keeps both or neither.
             (Door::Tls, None) => {}
         }
     }
 
-    /// Runs what serves one connection in a task of its own, unless its client has as many as it
-    /// may. Those of a trusted proxy are of many clients, and are not counted.
+    /// Serves a connection in its own task, unless its client has reached the connection limit.
+    /// Connections from trusted proxies carry many clients and are not limited.
     fn begin<F>(self: &Rc<Thread>, client: IpAddr, serve: impl FnOnce(Rc<Standing>) -> F)
     where
         F: Future<Output = ()> + 'static,
@@ -123,7 +123,7 @@ impl Thread {
         let trusted = cx.snapshot.config.downstream.trusted_proxies.contains(client);
         let seat = match &cx.snapshot.clients {
             Some(clients) if !trusted => match clients.seat(client) {
-                // Closing at once tells a client more than an answer that never comes.
+                // Closing at once informs the client better than a connection that never responds.
                 None => return cx.counters.connections_refused.add(1),
                 seat => seat,
             },
@@ -144,7 +144,7 @@ impl Thread {
         account.serve_by(task.abort_handle());
     }
 
-    /// Closes the connections of the slowest clients whenever too many bytes are held, without end.
+    /// Runs forever: closes the slowest clients' connections while the memory budget is exceeded.
     pub(crate) async fn relieve(self: Rc<Thread>) {
         let (budget, threads) = {
             let snapshot = &self.context().snapshot;
@@ -162,18 +162,18 @@ impl Thread {
         }
     }
 
-    /// Open client connections.
+    /// Number of open client connections.
     pub(crate) fn connection_count(&self) -> usize {
         let connections = self.connections.borrow();
         connections.open.len() - connections.free.len()
     }
 
-    /// Begins a graceful stop: connections close after the response to their next request.
+    /// Begins a graceful stop: each connection closes after its next response.
     pub(crate) fn begin_drain(&self) {
         self.state.begin_drain();
     }
 
-    /// Closes the connections that wait for a request, unless one has just come.
+    /// Closes the connections that wait for a request, unless one has just begun.
     pub(crate) fn close_idle(&self) {
         for open in self.connections.borrow().open.iter().flatten() {
             open.leave_if_idle();
@@ -193,7 +193,7 @@ impl Connections {
 struct Closed {
     thread: Rc<Thread>,
     slot: usize,
-    /// Among the connections of its client, where these are limited.
+    /// The connection's slot in its client's connection limit, if there is one.
     _seat: Option<Seat>,
 }
 

@@ -1,9 +1,9 @@
-//! Answers over HTTP/2 that their clients have not taken yet.
+//! Detects clients that do not read their HTTP/2 responses.
 //!
-//! A client that asks for much and lets no answer through costs it nothing and us the answers: over
-//! HTTP/1.1 a write that stands still tells, over HTTP/2 the connection is well and its streams'
-//! windows are shut. So an answer is given out in pieces, and its connection ends when one of them
-//! waits for too long.
+//! Such a client makes the gateway hold many responses at no cost to itself. Over HTTP/1.1 a
+//! stalled write reveals it. Over HTTP/2 the connection stays writable while the streams'
+//! flow-control windows are closed. So a response is handed to hyper in pieces, and the connection
+//! is closed if a piece waits too long.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -18,19 +18,20 @@ use tokio::time::Instant;
 
 use crate::io::memory::Hold;
 
-/// Bytes of a piece: the least that HTTP/2 lets a frame hold (RFC 9113, section 4.2). What was
-/// given out is not seen to be stuck, so this times the open streams is what one client can hold.
+/// Bytes of a piece: the smallest maximum frame size of HTTP/2 (RFC 9113, section 4.2). A stall
+/// inside a piece is not detected, so one client can hold this many bytes per open stream.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// The answers of one connection that are not given out whole.
+/// The unfinished responses of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
-    /// Since when each has been waiting. As many slots as streams were ever open at a time.
+    /// When each response last made progress. There are as many slots as streams were ever open at
+    /// once.
     since: RefCell<Vec<Option<Instant>>>,
 }
 
 impl Unread {
-    /// An answer, which waits from now on.
+    /// Starts to track a response.
     pub(crate) fn answer(self: &Rc<Unread>, bytes: Bytes, hold: Option<Hold>) -> Answer {
         let mut since = self.since.borrow_mut();
         let slot = since.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -41,25 +42,25 @@ impl Unread {
         Answer { bytes, unread: Rc::clone(self), slot, _hold: hold }
     }
 
-    /// Whether there is none.
+    /// Returns true if no response is unfinished.
     pub(crate) fn is_empty(&self) -> bool {
         self.since.borrow().iter().all(Option::is_none)
     }
 
-    /// Whether an answer has been waiting for longer than this.
+    /// Returns true if a response has made no progress for longer than `patience`.
     pub(crate) fn is_stuck(&self, patience: Duration) -> bool {
         let oldest = self.since.borrow().iter().flatten().min().copied();
         oldest.is_some_and(|oldest| oldest.elapsed() > patience)
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     bytes: Bytes,
     unread: Rc<Unread>,
     slot: usize,
-    /// Counts the bytes until the last of them is given out.
+    /// The memory reservation, until the last piece is handed over.
     _hold: Option<Hold>,
 }
 
@@ -80,7 +81,7 @@ impl Body for Answer {
         if self.bytes.is_empty() {
             return Poll::Ready(None);
         }
-        // Asked for because there is room: it moves on.
+        // hyper requests a piece only when the window has capacity, so the response makes progress.
         self.unread.since.borrow_mut()[self.slot] = Some(Instant::now());
         let length = self.bytes.len().min(PIECE_BYTES);
         Poll::Ready(Some(Ok(Frame::data(self.bytes.split_to(length)))))
@@ -97,7 +98,7 @@ impl Body for Answer {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: an answer is given out whole, and one that waits is seen among others that do not.
+    //! Goal: pieces add up to the response, and a stalled response is detected among others.
 
     use std::task::Waker;
 

@@ -1,10 +1,10 @@
-//! A client's WebSocket, from the request that opens it to its close (RFC 6455).
+//! A client's WebSocket, from the upgrade request to its close (RFC 6455).
 //!
-//! Each message is a request of its own and takes the same path as one over HTTP, under what the
-//! opening request said of its sender: key, limits and rules are looked at anew for each, so that a
-//! key that was taken away is of no use on an open connection either. Answers go out as they are
-//! done, in any order. Who does not read is not read from; should what waits for such a client grow
-//! beyond its bound all the same, it is told to go.
+//! Each message is a separate request and is processed like one over HTTP, with the credentials of
+//! the upgrade request. Keys, limits and rules are checked for each message, so a revoked key stops
+//! working on an open connection. Responses are sent as they complete, in any order. The socket is
+//! not read while its client does not read; if its queue exceeds the limit anyway, the connection
+//! is closed.
 
 use std::cell::Cell;
 use std::io;
@@ -49,25 +49,25 @@ mod tests;
 use out::Out;
 
 const PROTOCOL: &str = "WebSocket";
-/// While more than this waits to be written, nothing is read.
+/// While more bytes than this wait to be written, nothing is read.
 const OUT_BYTES_PAUSE: usize = 1 << 20;
-/// Nor while messages of more than this are under way.
+/// While messages of more bytes than this are in flight, nothing is read.
 const RUNNING_BYTES_PAUSE: usize = 4 << 20;
-/// How long a client has to take a closing frame, and to answer it.
+/// How long a client may take to receive a close frame and to answer it.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Reasons for closing (RFC 6455, 7.4.1).
+/// Close codes (RFC 6455, section 7.4.1).
 const GOING_AWAY: u16 = 1001;
 const POLICY: u16 = 1008;
 const AGAIN_LATER: u16 = 1013;
-/// How long it holds, for what a client has subscribed to, that it may be there.
+/// How long an access check remains valid for notifications.
 const ADMITTED_FOR: Duration = Duration::from_secs(1);
 
-/// What is sent to a request that cannot go on as a WebSocket.
+/// The response to an upgrade request with an unsupported version.
 pub(crate) const OTHER_VERSION: &[u8] = b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\n\
     Connection: close, Upgrade\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n";
 
-/// The answer that opens a WebSocket; none if the request's key is not one.
+/// Builds the response that accepts the upgrade. Returns `None` if the request's key is invalid.
 pub(crate) fn accepted(upgrade: &Upgrade, packing: bool) -> Option<Vec<u8>> {
     let key = upgrade.key.as_deref()?;
     STANDARD.decode(key).ok().filter(|key| key.len() == 16)?;
@@ -83,23 +83,23 @@ pub(crate) fn accepted(upgrade: &Upgrade, packing: bool) -> Option<Vec<u8>> {
     Some(head.into_bytes())
 }
 
-/// Whether a web page of this origin may open one: browsers ask nobody else.
+/// Returns true if a web page of this origin may open a WebSocket. Only browsers send an origin.
 pub(crate) fn may_open(downstream: &Downstream, origin: Option<&str>) -> bool {
     origin.is_none_or(|origin| downstream.cors_origins.admits(origin))
 }
 
-/// A connection that has just become a WebSocket.
+/// A connection that was just upgraded to a WebSocket.
 pub(crate) struct Opened<S> {
     pub(crate) thread: Rc<Thread>,
     pub(crate) stream: S,
     pub(crate) watchdog: Watchdog,
-    /// What came behind the request.
+    /// Bytes that were read behind the upgrade request.
     pub(crate) rest: Vec<u8>,
     pub(crate) peer: Peer,
     pub(crate) standing: Rc<Standing>,
 }
 
-/// Serves it to its end.
+/// Serves the WebSocket until it closes.
 pub(crate) async fn serve<S>(opened: Opened<S>, bounds: Bounds, head: &Head) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -113,11 +113,11 @@ where
     socket.stream.shutdown().await
 }
 
-/// What it was opened with; a reload changes it for those that are opened later.
+/// The settings at the upgrade. A reload applies to later connections only.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     message_bytes_max: usize,
-    /// From how many bytes on messages are packed; none where nothing of the kind was agreed on.
+    /// The minimum size of a compressed message; `None` if compression was not negotiated.
     packing: Option<usize>,
     calls_max: usize,
     queue_bytes_max: usize,
@@ -140,26 +140,27 @@ impl Bounds {
     }
 }
 
-/// How far it has come.
+/// The state of the close handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// A closing frame is on its way, or sent.
+    /// A close frame is queued or sent.
     Closing {
-        /// None while what comes before that frame is still being written.
+        /// When the connection is dropped; `None` while frames before the close frame are being
+        /// written.
         until: Option<Instant>,
-        /// The other side has sent one too.
+        /// True if the client has sent a close frame too.
         heard: bool,
     },
 }
 
-/// A message that is answered; its bytes come along, and what has begun with it.
+/// A task for one message. It owns the message's bytes and its new subscriptions.
 type Running = LocalBoxFuture<'static, Done>;
 
-/// What is done of what a client sent.
+/// The output of a task.
 enum Done {
     Answered(Answered),
-    /// A long message was unpacked, which took so many bytes.
+    /// A large message was decompressed; it took `bytes` in compressed form.
     Unpacked {
         said: Said,
         bytes: usize,
@@ -169,7 +170,7 @@ enum Done {
 struct Answered {
     cx: Rc<ThreadContext>,
     message: Message,
-    /// Its body in place of that of the message, where it is packed.
+    /// The compressed body, which replaces that of the message.
     packed: Option<Vec<u8>>,
     bytes: usize,
     _asking: Asking,
@@ -181,29 +182,30 @@ struct Socket<S> {
     watchdog: Watchdog,
     peer: Rc<Peer>,
     standing: Rc<Standing>,
-    /// That of each message, as if it had come by POST.
+    /// The head for each message, as if it had arrived by POST.
     head: Rc<Head>,
-    /// What was read of it.
+    /// The fields that were parsed from the upgrade request.
     wanted: Arc<Wanted>,
     bounds: Bounds,
     phase: Phase,
     decoder: Decoder,
-    /// The other side has broken the protocol: what it says cannot be read any more.
+    /// True if the client violated the protocol, so its input cannot be parsed any more.
     deaf: bool,
-    /// What was read and is not taken apart yet, for want of room.
+    /// Bytes that were read but not decoded yet, because a limit was reached.
     unread: Vec<u8>,
+    /// The tasks for the messages in flight.
     running: FuturesUnordered<Running>,
-    /// Bytes of their messages.
+    /// Total bytes of the messages in flight.
     running_bytes: usize,
     subscriber: Rc<Subscriber>,
-    /// Counts all bytes that it holds.
+    /// The memory reservation for all buffers.
     hold: Hold,
-    /// Until when who has subscribed is not asked again who it is.
+    /// When the subscriber's credentials are next re-checked.
     admitted_until: Instant,
     out: Out,
-    /// When silence is noticed next.
+    /// When the connection counts as silent.
     silent_at: Instant,
-    /// Whether it has been asked for a sign of life since it was last heard.
+    /// True if a ping was sent since the last input.
     pinged: bool,
 }
 
@@ -258,7 +260,7 @@ where
         }
     }
 
-    /// Goes on as far as it can; ready at the end of the connection.
+    /// Makes all possible progress. Ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut moved = self.poll_answers(cx);
@@ -305,7 +307,8 @@ where
         }
     }
 
-    /// Counts the bytes that it holds; whether it has begun to close for want of room.
+    /// Updates the memory reservation. Returns true if the connection begins to close because the
+    /// budget is used up.
     fn count(&mut self) -> bool {
         let incoming = self.unread.capacity() + self.decoder.bytes_held();
         let outgoing = self.out.bytes + self.subscriber.queued_bytes();
@@ -321,12 +324,12 @@ where
         true
     }
 
-    /// Takes the answers that are done.
+    /// Queues the responses of finished tasks.
     fn poll_answers(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
         while let Poll::Ready(Some(answered)) = self.running.poll_next_unpin(cx) {
-            // Once the answer is on its way, the client understands what it is told: until the end
-            // of this turn it holds that back.
+            // The guard in `_asking` holds back notifications until the end of this iteration,
+            // after the response that announces the subscription.
             any = true;
             let Answered { cx, mut message, packed, bytes, _asking } = match answered {
                 Done::Answered(answered) => answered,
@@ -348,7 +351,7 @@ where
         any
     }
 
-    /// Takes what the client has subscribed to, behind the answers that told it so.
+    /// Queues notifications, behind the responses that announced their subscriptions.
     fn take_notices(&mut self, cx: &Context<'_>) -> bool {
         let mut any = false;
         while self.phase == Phase::Open {
@@ -366,7 +369,7 @@ where
         any
     }
 
-    /// Says what the client has subscribed to: short enough to be packed here.
+    /// Queues a notification, compressed on this thread if it is short enough.
     fn tell(&mut self, mut body: Body) {
         let wanted = self.bounds.packing.is_some_and(|min| body.len() >= min);
         if wanted && body.len() <= INLINE_BYTES_MAX {
@@ -379,7 +382,8 @@ where
         self.say(body);
     }
 
-    /// Whether who has subscribed may still do so; looked at now and then.
+    /// Returns true if the subscriber is still authorized; the check is repeated once per
+    /// [`ADMITTED_FOR`].
     fn may_hear(&mut self) -> bool {
         let now = Instant::now();
         if now < self.admitted_until {
@@ -403,7 +407,8 @@ where
         self.subscriber.may_hear(&cx, grant.as_deref())
     }
 
-    /// Whether the head holds what the present configuration wants of one.
+    /// Returns true if the upgrade request's head has the fields that the current configuration
+    /// needs.
     fn knows_its_head(&mut self) -> bool {
         let cx = self.thread.context();
         let wanted = &cx.snapshot.wanted;
@@ -417,7 +422,7 @@ where
         same
     }
 
-    /// Whether another message may be taken up.
+    /// Returns true if no limit prevents another message.
     fn has_room(&self) -> bool {
         self.phase == Phase::Open
             && self.running.len() < self.bounds.calls_max
@@ -425,7 +430,8 @@ where
             && self.out.bytes < OUT_BYTES_PAUSE
     }
 
-    /// Takes apart what was read, as far as there is room; whether it took anything.
+    /// Decodes the bytes that were read, until a limit is reached. Returns true if any were
+    /// decoded.
     fn take(&mut self) -> bool {
         let mut at = 0;
         while at < self.unread.len() && !self.deaf && (self.has_room() || self.is_closing()) {
@@ -458,7 +464,7 @@ where
                 if self.phase == Phase::Open {
                     self.out.control(Op::Close, echo.as_ref().map_or(&[], |code| &code[..]));
                 }
-                // Nobody is there any more who would read an answer.
+                // The client has closed, so it reads no response.
                 self.running.clear();
                 self.subscriber.end();
                 self.end_hearing();
@@ -517,7 +523,7 @@ where
         }
     }
 
-    /// Puts a message in the queue; nothing is said where nothing was asked.
+    /// Queues a text message. An empty body, the response to a JSON-RPC notification, is not sent.
     fn say(&mut self, body: Body) {
         if body.len() > 0 {
             self.put(|out| out.text(body));
@@ -543,7 +549,7 @@ where
         }
     }
 
-    /// The other side will say nothing more.
+    /// The client sends nothing more.
     fn end_hearing(&mut self) {
         self.phase = Phase::Closing { until: Some(Instant::now() + CLOSE_PATIENCE), heard: true };
     }
@@ -552,7 +558,7 @@ where
         self.phase != Phase::Open
     }
 
-    /// Says goodbye, once.
+    /// Starts the close handshake, once.
     fn close(&mut self, code: u16, reason: &str) {
         if self.is_closing() {
             return;
@@ -564,7 +570,7 @@ where
         self.phase = Phase::Closing { until: None, heard: false };
     }
 
-    /// Reads, where somebody listens: how many bytes, 0 at the end.
+    /// Reads if the state and the limits allow it. Returns the number of bytes, 0 at the end.
     fn poll_read(&mut self, cx: &mut Context<'_>, leaving: bool) -> Poll<io::Result<usize>> {
         let listens = match self.phase {
             Phase::Open => !leaving && self.has_room(),
@@ -582,19 +588,19 @@ where
         read
     }
 
-    /// When something is due although nothing moves.
+    /// When the next timeout is due if nothing else happens.
     fn deadline(&self) -> Instant {
         let stuck = self.out.stuck.map(|since| since + self.bounds.write_timeout);
         let due = match self.phase {
             Phase::Closing { until, .. } => until,
-            // Who is not listened to cannot give a sign of life.
+            // A client that is not read from cannot answer a ping.
             Phase::Open => self.has_room().then_some(self.silent_at),
         };
         let far = Instant::now() + self.bounds.write_timeout.max(self.bounds.ping);
         [stuck, due].into_iter().flatten().min().unwrap_or(far)
     }
 
-    /// What becomes of it when a deadline has passed: whether it is over.
+    /// Handles a passed deadline. Returns true if the connection must be dropped.
     fn is_over(&mut self) -> bool {
         let now = Instant::now();
         if self.out.stuck.is_some_and(|since| now >= since + self.bounds.write_timeout) {
@@ -614,7 +620,7 @@ where
     }
 }
 
-/// What was said, apart from the bytes that it was read from.
+/// A decoded event that owns its bytes.
 enum Said {
     Message(Bytes),
     Packed { payload: Bytes, text: bool },
@@ -638,7 +644,7 @@ impl Said {
     }
 }
 
-/// What a packed message says.
+/// Decompresses a message.
 fn unpack(payload: &[u8], text: bool, bytes_max: usize) -> Said {
     match deflate::unpack(payload, bytes_max) {
         Ok(message) if text && std::str::from_utf8(&message).is_err() => Said::Fault(Fault::Utf8),
@@ -648,7 +654,8 @@ fn unpack(payload: &[u8], text: bool, bytes_max: usize) -> Said {
     }
 }
 
-/// Packs an answer that is worth it, on another thread if it is long; the body is taken then.
+/// Compresses a response if it is large enough, on another thread if it is long. A compressed body
+/// is taken from `body`.
 async fn packed(body: &mut Body, packing: Option<usize>) -> Option<Vec<u8>> {
     packing.filter(|min| body.len() >= *min)?;
     let whole = Arc::new(std::mem::take(body).join());

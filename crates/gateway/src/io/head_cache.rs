@@ -1,15 +1,15 @@
-//! What the last HTTP heads were found to say, so that the same bytes are not taken apart again.
+//! A cache of parsed HTTP heads, so that identical bytes are not parsed twice.
 //!
-//! A client's library sends one head with every request, and an upstream one with every answer;
-//! what differs is the length, and now and then a date. What a head says follows from its bytes
-//! alone, so a head that is the same byte for byte says the same. Reading heads is done by
-//! `downstream/head.rs` and `upstream/http1.rs`; this only remembers.
+//! A client library sends the same head with every request, and an upstream with every response;
+//! only the length and the date vary. The parsed form depends only on the bytes, so a head that is
+//! byte-for-byte equal has the same parsed form. `downstream/head.rs` and `upstream/http1.rs`
+//! contain the parsers.
 
-/// A longer head is read each time. Heads of clients and upstreams have a few hundred bytes; those
-/// with long cookies or tokens are as dear to compare as to read.
+/// Longer heads are not cached. Usual heads have a few hundred bytes; those with long cookies or
+/// tokens cost as much to compare as to parse.
 const HEAD_BYTES_MAX: usize = 1024;
 
-/// The meanings of a few heads of one thread.
+/// A small cache of one thread.
 #[derive(Debug)]
 pub(crate) struct HeadCache<T> {
     places: Vec<Option<Known<T>>>,
@@ -22,19 +22,19 @@ struct Known<T> {
 }
 
 impl<T> HeadCache<T> {
-    /// Nothing known, with room for `heads_max` heads.
+    /// Creates an empty cache with `heads_max` slots.
     pub(crate) fn new(heads_max: usize) -> HeadCache<T> {
         HeadCache { places: (0..heads_max).map(|_| None).collect() }
     }
 
-    /// The head that `bytes` begin with, if it is known: its length, and what it says.
+    /// Looks up the head at the start of `bytes`. Returns its length and its parsed form.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(usize, &T)> {
         let known = self.places.get(self.place(bytes))?.as_ref()?;
         bytes.starts_with(&known.head).then_some((known.head.len(), &known.meaning))
     }
 
-    /// Remembers what the head says that the first `head_bytes` of `bytes` are: all of it, up to
-    /// and with its empty line.
+    /// Caches the parsed form of the head in the first `head_bytes` of `bytes`, including its empty
+    /// line.
     pub(crate) fn keep(&mut self, bytes: &[u8], head_bytes: usize, meaning: T) {
         let place = self.place(bytes);
         if let Some(place) = self.places.get_mut(place)
@@ -44,8 +44,8 @@ impl<T> HeadCache<T> {
         }
     }
 
-    /// A head mostly comes together with its whole body, whose length it names: so messages of one
-    /// length mostly have one head.
+    /// Selects the slot by the length of the buffer. A head usually arrives with its whole body and
+    /// states the body's length, so buffers of one length usually have the same head.
     fn place(&self, bytes: &[u8]) -> usize {
         bytes.len() % self.places.len().max(1)
     }
@@ -53,7 +53,7 @@ impl<T> HeadCache<T> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: only a head that is the same to the last byte is found again.
+    //! Goal: only a byte-for-byte equal head is found.
 
     use super::*;
 

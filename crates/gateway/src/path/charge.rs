@@ -1,4 +1,4 @@
-//! What a call is charged: request limits and the quota of its key.
+//! Charges a call: request limits, and the quota of its key.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,18 +15,19 @@ use crate::quota::unix_seconds;
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
-/// The method's name; empty where there is no call.
+/// Returns the method's name, or an empty string for an unreadable call.
 fn name_of<'a>(item: &'a Result<Call<'_>, Rejection<'_>>) -> &'a str {
     item.as_ref().map_or("", |call| &*call.method)
 }
 
-/// The row that a call is weighed by: a method in another case is what it may be to an upstream.
+/// Returns the row whose weight is charged. Upstreams may accept the method in another case, so
+/// case is ignored if the exact name is unknown.
 fn weighed(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'static Method> {
     let family = cx.snapshot.chains[chain].family;
     family.find(name).map(|(_, method)| method).or_else(|| family.method_ignoring_case(name))
 }
 
-/// Charges the limits of the chain in the URL and waits for the call's turn.
+/// Charges the limits of the chain in the URL, and waits if a limit delays the call.
 pub(super) async fn limit<'a>(
     cx: &'a ThreadContext,
     request: &Request<'_>,
@@ -43,7 +44,7 @@ pub(super) async fn limit<'a>(
         *now = cx.tick();
     }
     match charge {
-        // Nothing more is asked once that was.
+        // A settled charge asks Redis only once.
         Charge::Pass | Charge::Ask(_) => {}
         Charge::Wait(wait) => {
             Box::pin(wait_turn(cx, request, wait)).await;
@@ -62,7 +63,7 @@ pub(super) fn charge_quota(cx: &ThreadContext, route: &Route<'_>) -> Result<(), 
     quotas.charge(grant, weighed(cx, route.chain, &route.call.method), unix_seconds())
 }
 
-/// What limits need to know of a call.
+/// Returns what limits need of a call.
 pub(super) fn counted<'a>(
     cx: &'a ThreadContext,
     request: &Request<'a>,
@@ -81,7 +82,7 @@ pub(super) fn counted<'a>(
     }
 }
 
-/// What becomes of a call in zones that gateways share.
+/// Charges a call in the zones that gateways share.
 async fn judged(
     cx: &ThreadContext,
     limits: &Limits,
@@ -96,13 +97,13 @@ async fn judged(
     limits.settle(question, verdict.as_ref(), caller, cx.now_ms(), &cx.counters)
 }
 
-/// Waits until a call's turn has come, holding nothing but the request.
+/// Waits for the delay of a limit; only the request's memory is held.
 async fn wait_turn(cx: &ThreadContext, request: &Request<'_>, wait: Duration) {
     let _waiting = Waiting::begin(cx, request.waiting);
     tokio::time::sleep(wait).await;
 }
 
-/// Counts a call that waits for its turn, until it is dropped.
+/// Counts a delayed call until it is dropped.
 struct Waiting<'a> {
     cx: &'a ThreadContext,
     of_request: &'a Cell<usize>,

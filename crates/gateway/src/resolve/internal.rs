@@ -1,5 +1,5 @@
-//! What the gateway itself asks of its upstreams, for clients who are told of what is to come:
-//! through the same steps as a call, from the choice of its group on.
+//! Calls of the gateway itself, for subscriptions and filters. They pass the same steps as a
+//! client's call, starting with the choice of the group.
 
 use crate::resolve::{Route, request_of};
 use std::borrow::Cow;
@@ -17,20 +17,19 @@ use crate::policy::cacheable::{CacheRule, Caching};
 use crate::policy::plan::without_cache_unless;
 use crate::state::context::ThreadContext;
 
-/// What the gateway itself asks of a block whose hash the call names.
+/// A call of the gateway for a block that it names by its hash.
 #[derive(Debug)]
 pub(crate) struct Inquiry<'a> {
     pub(crate) chain: usize,
     pub(crate) method: &'static str,
     pub(crate) params: &'a [u8],
-    /// Height of the block.
+    /// The block's height.
     pub(crate) height: u64,
-    /// Whether an upstream has to say it anew.
+    /// True if the response must come from an upstream, not from a cache.
     pub(crate) fresh: bool,
 }
 
-/// Asks as a call would, from the choice of its group on; only upstreams that have reached the
-/// block.
+/// Resolves an internal call like a client's, at upstreams that have reached the block.
 pub(crate) async fn inquire(cx: &Rc<ThreadContext>, inquiry: &Inquiry<'_>) -> Payload {
     let caller = Caller::at(Ipv4Addr::UNSPECIFIED.into());
     let call = Call {

@@ -1,9 +1,9 @@
-//! `eth_getLogs`: a range of blocks is resolved in parts.
+//! `eth_getLogs`: resolves a range of blocks in parts.
 //!
-//! The part that no reorg may undo is cut into aligned chunks, which are kept and shared by all
-//! clients that ask for overlapping ranges; the rest is bound to the head's branch. The parts'
-//! answers are joined by copying whole log objects (`policy/logs.rs`). One part that fails fails
-//! the whole with the upstream's own error. Anything that is not a plain range passes uncut.
+//! The finalized part is split into aligned chunks, which are cached and shared by overlapping
+//! ranges. The rest is valid only on the head's branch. The parts' responses are merged by copying
+//! whole log objects (`policy/logs.rs`). If one part fails, the whole call fails with the
+//! upstream's error. A filter that is not a plain range is forwarded unchanged.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -29,10 +29,10 @@ use crate::policy::logs::{LogsPlan, Part, around, covers, merge, plan_filter};
 use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
 
-/// Parts of one range that are asked for at a time.
+/// Maximum parts of one range in flight.
 const PARTS_CONCURRENCY: usize = 8;
 
-/// Answers a call for logs.
+/// Resolves a call for logs.
 pub(super) async fn answer(
     cx: &Rc<ThreadContext>,
     ask: UpstreamRequest<'_>,
@@ -78,7 +78,7 @@ pub(super) async fn answer(
                 Some(fetched) => (fetched, CacheStatus::Hit),
                 None => one(cx, ask, call, method, Some(range), view).await,
             };
-            // The parts together are an answer, and may be as long as one.
+            // All parts together must respect the limit of one response.
             let Payload::Result(logs) = &fetched.payload else { return (fetched, mark) };
             let Some(rest) = left.get().checked_sub(logs.len()) else {
                 return (UpstreamResponse::failed(Failure::ours(Kind::TooLarge)), mark);
@@ -97,7 +97,7 @@ pub(super) async fn answer(
     join(&parts, answered)
 }
 
-/// What the index has of a range, in one piece.
+/// Returns the index's logs for a range, if it has a contiguous part of it.
 async fn from_index(
     cx: &Rc<ThreadContext>,
     ask: &UpstreamRequest<'_>,
@@ -134,7 +134,7 @@ pub(super) async fn one(
     answer_ask(cx, ask, keyed.then_some(&key[..])).await
 }
 
-/// Joins the parts' answers, which are in the order of their blocks.
+/// Merges the responses of the parts, which are in block order.
 fn join(
     parts: &[Part],
     mut answered: Vec<(UpstreamResponse, CacheStatus)>,
@@ -165,7 +165,7 @@ fn join(
             UpstreamResponse { upstream, ..UpstreamResponse::of(Payload::Result(merged.into())) },
             mark,
         ),
-        // An upstream answered a part with logs from elsewhere, or not with logs at all.
+        // An upstream returned logs from outside the part, or no logs at all.
         Err(_) => (UpstreamResponse::failed(Failure::ours(Kind::Malformed)), mark),
     }
 }

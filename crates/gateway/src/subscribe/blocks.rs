@@ -1,7 +1,7 @@
-//! What a chain's upstreams say of its blocks by their hashes, for all who are told of them.
+//! A chain's blocks and logs by hash, for all subscribers.
 //!
-//! Logs of the newest blocks are kept, because they are told once more should the block be dropped,
-//! when upstreams may have forgotten it.
+//! The logs of recent blocks are kept. If a block is dropped, they are sent again as removed, and
+//! upstreams may have lost them by then.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -22,42 +22,43 @@ use crate::resolve::internal;
 use crate::resolve::internal::Inquiry;
 use crate::state::context::ThreadContext;
 
-/// Blocks that are fetched at a time.
+/// Maximum blocks fetched concurrently.
 pub(super) const FETCHES: usize = 8;
-/// How long upstreams have to say that a block has no logs although its header says that it has
-/// some, before they are believed.
+/// How long upstreams must report that a block has no logs, although its header's bloom filter has
+/// bits set, before the gateway accepts that.
 const EMPTY_FOR: Duration = Duration::from_secs(6);
-/// And how long after that was true: not every chain fills its bloom filters as Ethereum does.
+/// The same duration if the last such block was really empty, because some chains fill the bloom
+/// filter differently.
 const EMPTY_FOR_USUALLY: Duration = Duration::from_millis(500);
-/// Blocks that are doubted at a time.
+/// Maximum doubted blocks.
 const DOUBTED_MAX: usize = 64;
-/// For how long a doubt is remembered.
+/// How long a doubt is remembered.
 const DOUBTED_FOR: Duration = Duration::from_secs(60);
-/// Blocks whose logs are kept: what two epochs hold.
+/// Maximum blocks whose logs are kept; two epochs.
 const KEPT_BLOCKS: usize = 64;
-/// Bytes of these logs.
+/// Maximum bytes of the kept logs.
 const KEPT_BYTES: usize = 64 << 20;
 
-/// Logs with what they are selected by.
+/// Raw logs with their parsed fields.
 pub(super) type Logs = Vec<(LogFields, Bytes)>;
 
-/// Nobody could say it now.
+/// The block or its logs are not available yet.
 #[derive(Debug)]
 pub(super) struct NotYet;
 
-/// What is known of one chain's blocks.
+/// The recent blocks of one chain.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     kept: Mutex<Kept>,
     doubts: Mutex<Doubts>,
 }
 
-/// Whether upstreams are believed that say of a block that it has no logs.
+/// Doubts about upstreams that report no logs for a block.
 #[derive(Debug, Default)]
 struct Doubts {
-    /// Blocks that should have some, and when an upstream was first asked that said they have none.
+    /// Doubted blocks, each with the time of the first empty response.
     since: VecDeque<(Hash, Duration)>,
-    /// The last one of them had none.
+    /// True if the last doubted block was really empty.
     usual: bool,
 }
 
@@ -66,7 +67,7 @@ impl Doubts {
         self.since.iter().any(|(own, _)| *own == hash)
     }
 
-    /// Whether an upstream is doubted that was asked at this time and said that the block has none.
+    /// Returns true if an empty response, requested at `asked`, is doubted.
     fn doubts(&mut self, hash: Hash, asked: Duration) -> bool {
         let enough = if self.usual { EMPTY_FOR_USUALLY } else { EMPTY_FOR };
         let known = self.since.iter().position(|(own, _)| *own == hash);
@@ -78,7 +79,7 @@ impl Doubts {
         }
         if known.is_none() {
             self.since.retain(|(_, since)| asked.saturating_sub(*since) < DOUBTED_FOR);
-            // The others are decided first.
+            // A full list keeps its entries until they are resolved.
             if self.since.len() < DOUBTED_MAX {
                 self.since.push_back((hash, asked));
             }
@@ -86,7 +87,7 @@ impl Doubts {
         true
     }
 
-    /// A block has logs after all.
+    /// Resolves a doubt: the block has logs.
     fn were_right(&mut self, hash: Hash) {
         if self.has(hash) {
             self.since.retain(|(own, _)| *own != hash);
@@ -97,12 +98,12 @@ impl Doubts {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The newest last.
+    /// The newest block is last.
     blocks: VecDeque<(Hash, Arc<Logs>)>,
     bytes: usize,
 }
 
-/// A block of the chain with this index in the context's configuration.
+/// Fetches a block of the chain with this index.
 pub(super) async fn block(
     cx: &Rc<ThreadContext>,
     chain: usize,
@@ -114,7 +115,7 @@ pub(super) async fn block(
     if hash == Some(head.hash) { Ok(block) } else { Err(NotYet) }
 }
 
-/// What the chain's upstreams say of a block, those that have it.
+/// Fetches a result for a block from an upstream that has the block.
 async fn ask(
     cx: &Rc<ThreadContext>,
     chain: usize,
@@ -135,7 +136,7 @@ fn hex(hash: &Hash) -> alloy_primitives::B256 {
 }
 
 impl Blocks {
-    /// The logs that a change of the chain adds or, marked so, removes.
+    /// Returns the logs that a change adds, or removes and marks as removed.
     pub(super) async fn logs(
         &self,
         cx: &Rc<ThreadContext>,
@@ -156,7 +157,7 @@ impl Blocks {
             Change::Dropped(_) => {
                 let logs = match known {
                     Some(logs) => logs,
-                    // From before anybody wanted to know; upstreams may have forgotten the block.
+                    // The block predates the subscription, and upstreams may have lost it.
                     None => Arc::new(self.fetch(cx, chain, head).await.unwrap_or_default()),
                 };
                 let marked =
@@ -174,7 +175,7 @@ impl Blocks {
     ) -> Result<Logs, NotYet> {
         let asked = cx.snapshot.now();
         let params = format!("[{{\"blockHash\":\"{}\"}}]", hex(&head.hash));
-        // Not through the cache: an empty answer that is doubted here would be kept there for ever.
+        // The cache is bypassed, because it would store a doubted empty response permanently.
         let raw = ask(cx, chain, "eth_getLogs", &params, head, true).await?;
         let read = |log: &[u8]| {
             let keys = LogFields::parse(log).filter(|keys| keys.block_hash == head.hash)?;
@@ -182,7 +183,7 @@ impl Blocks {
         };
         let logs: Option<Logs> = walk::elements(&raw).map(read).collect();
         let logs = logs.filter(|_| raw.first() == Some(&b'[')).ok_or(NotYet)?;
-        // An upstream that has not indexed its newest block yet says that it has no logs.
+        // An upstream that has not indexed its newest block yet reports no logs.
         if logs.is_empty() {
             let raw = block(cx, chain, head).await?;
             let contents = Contents::read(&raw, asked);
@@ -221,8 +222,8 @@ fn bytes_of(logs: &Logs) -> usize {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: an upstream that has not indexed a block yet is not believed, and a chain whose
-    //! headers say more than is true is not waited for again and again.
+    //! Goal: an empty response of an upstream without an index is doubted, and a chain with
+    //! misleading bloom filters is not delayed repeatedly.
 
     use super::*;
 
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(doubts.since.len(), DOUBTED_MAX);
         assert_eq!(all(&mut doubts, 7), 200 - DOUBTED_MAX);
         assert!(doubts.since.len() <= DOUBTED_MAX);
-        // Those of whom nothing more is heard make room.
+        // Expired doubts make room for new ones.
         doubts.doubts([255; 32], Duration::from_secs(100));
         assert_eq!(doubts.since.len(), 1);
     }

@@ -20,25 +20,25 @@ use crate::policy::access::Grant;
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
 
-/// The streams that one thread follows, each with its subscribers.
+/// The fans of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Fans(RefCell<Vec<Rc<Fan>>>);
 
-/// Tells each turn of a stream to the subscribers of one thread, as long as there are any.
+/// Delivers the events of one stream to the subscribers of one thread, while there are any.
 #[derive(Debug)]
 pub(crate) struct Fan {
     chain: Arc<ChainState>,
     stream: Arc<Stream>,
-    /// It tells what an upstream tells, of which some may be missed.
+    /// True if the stream is relayed from an upstream, so that some events can be missed.
     relayed: bool,
     subscriptions: Rc<Subscriptions>,
     members: RefCell<BTreeMap<u64, Member>>,
     next: Cell<u64>,
-    /// What tells.
+    /// The delivering task.
     task: RefCell<Option<AbortHandle>>,
 }
 
-/// What one member wants of a stream.
+/// The events that a subscriber selects.
 #[derive(Debug)]
 pub(crate) enum Wanted {
     All,
@@ -50,11 +50,11 @@ struct Member {
     subscriber: Rc<Subscriber>,
     id: Rc<str>,
     namespace: Box<str>,
-    /// The same for all who want the same.
+    /// The selection; shared by subscribers with equal selections.
     logs: Option<Rc<LogsWanted>>,
 }
 
-/// Returns the thread's subscribers to a stream; begins to follow it if the thread does not yet.
+/// Returns the thread's fan of a stream. Starts to follow the stream if the thread does not yet.
 pub(super) fn of(
     subscriptions: &Rc<Subscriptions>,
     chain: &Arc<ChainState>,
@@ -92,7 +92,7 @@ impl Fan {
             match turns.recv().await {
                 Ok(Turn::All(said)) => self.tell_all(&said),
                 Ok(Turn::Logs(logs)) => self.tell_logs(&logs),
-                // An upstream that tells much at once is heard again from here on.
+                // A slow thread skips events of a relayed stream.
                 Err(RecvError::Lagged(_)) if self.relayed => {}
                 Ok(Turn::Broken) | Err(RecvError::Lagged(_)) => self.part(),
                 Err(RecvError::Closed) => return,
@@ -100,10 +100,10 @@ impl Fan {
         }
     }
 
-    /// Whether somebody with this grant may still have begun what this member is told.
+    /// Returns true if a caller with this grant may still have this subscription.
     pub(super) fn may_tell(&self, number: u64, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
         let Some(chain) = cx.snapshot.place_of(&self.chain) else {
-            // The source ends it in other words.
+            // The chain was removed; the source closes the subscription.
             return true;
         };
         let members = self.members.borrow();
@@ -117,12 +117,12 @@ impl Fan {
         })
     }
 
-    /// Waits until it is known whether there is anything to be told.
+    /// Waits until the stream is open or refused.
     pub(super) async fn opened(&self) -> Result<(), Refused> {
         self.stream.opened().await
     }
 
-    /// Takes a member in; its number.
+    /// Adds a subscriber and returns its number.
     pub(super) fn join(
         &self,
         subscriber: Rc<Subscriber>,
@@ -145,7 +145,7 @@ impl Fan {
         number
     }
 
-    /// Lets a member go; after the last one nothing is followed any more.
+    /// Removes a subscriber. Stops to follow the stream after the last one.
     pub(super) fn leave(&self, number: u64) {
         if self.members.borrow_mut().remove(&number).is_some() {
             self.subscriptions.thread.context().counters.subscriptions_open.subtract_one();
@@ -153,7 +153,7 @@ impl Fan {
         }
     }
 
-    /// Follows no more if nobody is there.
+    /// Stops to follow the stream if there are no subscribers.
     pub(super) fn end_if_empty(&self) {
         if !self.members.borrow().is_empty() {
             return;
@@ -180,7 +180,7 @@ impl Fan {
     }
 
     fn tell_logs(&self, logs: &Logs) {
-        // What equal filters select is looked for once.
+        // Subscribers with equal selections share one search.
         let mut selected: HashMap<*const LogsWanted, Vec<usize>> = HashMap::new();
         let mut count = 0;
         for member in self.members.borrow().values() {
@@ -195,7 +195,7 @@ impl Fan {
         self.subscriptions.thread.context().counters.subscription_notifications.add(count);
     }
 
-    /// Nobody can be told any more what comes next: they have to begin anew.
+    /// Closes all subscribers, because events were missed and they must subscribe again.
     fn part(&self) {
         let members = self.members.borrow();
         members.values().for_each(|member| member.subscriber.part());

@@ -1,10 +1,10 @@
-//! Filters: clients that ask now and then what has happened since (`eth_newFilter` and its kin).
+//! Filters (`eth_newFilter` and similar methods) for clients that poll.
 //!
-//! A filter remembers nothing but how far its client was told (`policy/trail.rs`), and what has
-//! happened since is found out when the client asks, from the gateway's own view of the chain. So a
-//! filter costs nothing while nobody asks, outlives every upstream, and misses nothing however
-//! rarely it is asked for. Those for pending transactions are an upstream's own, and go to the
-//! upstream of their client.
+//! A filter stores only its client's chain cursor (`policy/trail.rs`). The changes are computed
+//! when the client polls, from the gateway's own view of the chain. So an idle filter costs
+//! nothing, survives the loss of any upstream, and misses no block, however rarely it is polled.
+//! Filters for pending transactions belong to an upstream; their calls go to the client's sticky
+//! upstream.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -29,21 +29,22 @@ use crate::policy::trail::{Apart, Change, Trail};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
-/// Blocks that a filter remembers: reorgs as deep are understood. Two epochs.
+/// Number of blocks in a filter's cursor, the maximum depth of a reorg that it can follow; two
+/// epochs.
 const TRAIL_BLOCKS: usize = 64;
-/// Most changes that one answer tells; the rest is told when the client asks again.
+/// Maximum changes per response; the rest follows at the next poll.
 const CHANGES_MAX: usize = 1000;
-/// Most bytes of logs that one answer tells, but for one block, which is told whole.
+/// Maximum bytes of logs per response; a single block is always complete.
 const CHANGES_BYTES_MAX: usize = 16 << 20;
 
-/// One chain's filters, on all threads.
+/// The filters of one chain, shared by all threads.
 #[derive(Debug, Default)]
 pub(super) struct Filters(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
     by_id: HashMap<u128, Arc<Filter>>,
-    /// When those were let go last that nobody asks for any more.
+    /// When expired filters were last removed.
     swept: Duration,
 }
 
@@ -61,11 +62,11 @@ impl Kept {
 #[derive(Debug)]
 struct Filter {
     wanted: Wanted,
-    /// A hash of whose it is.
+    /// A hash of the client that created it.
     owner: u64,
-    /// When it was asked for last, since the start.
+    /// When it was last polled, since the start.
     asked: Mutex<Duration>,
-    /// How far its client was told; one question at a time moves it.
+    /// The cursor of its client; one poll at a time advances it.
     trail: Turnstile<Trail>,
 }
 
@@ -74,12 +75,12 @@ enum Wanted {
     Blocks,
     Logs {
         logs: LogsWanted,
-        /// As the client wrote it, without what means nothing.
+        /// The raw filter, without unknown members.
         raw: Bytes,
     },
 }
 
-/// Answers a call about a filter of this chain.
+/// Serves a call about a filter of this chain.
 pub(super) async fn answer(
     cx: &Rc<ThreadContext>,
     feed: &Feed,
@@ -123,7 +124,7 @@ fn id_of(params: &Params<'_>) -> Option<u128> {
     u128::from_str_radix(id.strip_prefix("0x")?, 16).ok()
 }
 
-/// The filter that a call names, which is asked for now.
+/// Finds the filter that a call names and records the poll.
 fn find(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<Filter>> {
     let id = id_of(&call.params)?;
     let filters = feed.filters.0.lock();
@@ -150,7 +151,7 @@ fn begin(
     let bounds = &cx.snapshot.config.downstream;
     let (now, owner) = (cx.now(), route.caller.hash());
     let mut bytes = [0; 16];
-    // Nobody else can name it.
+    // The id is unpredictable, so that other clients cannot use the filter.
     rand::fill(&mut bytes).map_err(|_| Failure::ours(Kind::Stopping))?;
     let id = u128::from_be_bytes(bytes);
     let mut filters = feed.filters.0.lock();
@@ -172,7 +173,7 @@ fn begin(
     Ok(Outcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
 }
 
-/// What has happened since the client asked last, as far as it can be found out now.
+/// Returns the changes since the last poll, as far as they are available now.
 async fn changes(
     cx: &Rc<ThreadContext>,
     feed: &Feed,
@@ -182,11 +183,11 @@ async fn changes(
     let state = &cx.snapshot.chains[chain];
     let mut told = filter.trail.lock().await;
     let view = state.view.load_full();
-    // Should the client leave meanwhile, nothing was told.
+    // The cursor is a copy, so that a disconnect during the poll loses no changes.
     let mut trail = told.clone();
     trail.learn(&view);
-    // It can only begin anew, and so is told what an upstream says of a filter that it has
-    // forgotten.
+    // The cursor is too far behind, so the client must create a new filter; the error is that of an
+    // unknown filter.
     let mut changes = trail.changes(&view).map_err(|Apart| unable(Unable::NoFilter))?;
     changes.truncate(CHANGES_MAX);
     let mut out = vec![b'['];
@@ -215,7 +216,7 @@ async fn changes(
             while let Some((change, Ok(logs))) = found.next().await {
                 let logs = logs.iter().filter(|(keys, _)| wanted.has(keys));
                 let bytes: usize = logs.clone().map(|(_, raw)| raw.len() + 1).sum();
-                // The rest comes with the next poll.
+                // The rest follows at the next poll.
                 if out.len() > 1 && out.len() + bytes > CHANGES_BYTES_MAX {
                     break;
                 }

@@ -1,9 +1,8 @@
-//! Passes on what an upstream tells: pending transactions, and whatever else upstreams let one
-//! subscribe to.
+//! Relays subscriptions that only upstreams support, such as pending transactions.
 //!
-//! One connection to one upstream for each distinct subscription, shared by all clients. When it is
-//! lost, or the upstream is taken out, another upstream is asked; what was told meanwhile nobody
-//! can say.
+//! Each distinct subscription has one connection to one upstream, shared by all clients. If the
+//! connection is lost or the upstream is ejected, the relay switches to another upstream. Events in
+//! between are lost.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,18 +23,18 @@ use crate::state::snapshot::Snapshot;
 use crate::upstream::multiplex;
 use crate::upstream::trunk::{Notice, Settings, Trunk};
 
-/// First and longest wait before another upstream is asked.
+/// First and longest pause before the next upstream is tried.
 const AGAIN_MIN: Duration = Duration::from_millis(10);
 const AGAIN_MAX: Duration = Duration::from_secs(1);
-/// How often it is looked whether the upstream may still be used.
+/// How often the relay checks that its upstream is still usable.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Nesting of an answer to a call to subscribe, which is a string or an error.
+/// Maximum nesting of a subscription response, which is a string or an error.
 const DEPTH_MAX: usize = 32;
 
-/// What upstreams are asked for.
+/// The subscription call for upstreams.
 #[derive(Debug)]
 pub(super) struct Order {
-    /// Name of the group whose upstreams are asked: its place may change with a reload.
+    /// The group's name; its index can change with a reload.
     group: Arc<str>,
     method: String,
     params: Option<Vec<u8>>,
@@ -47,13 +46,14 @@ impl Order {
         let group = &cx.snapshot.config.groups[route.group(cx)];
         Order {
             group: Arc::clone(&group.name),
-            // One spelling for all clients, so that equal subscriptions share one connection.
+            // The lower-case method, so that equal subscriptions share one connection.
             method: call.method.to_ascii_lowercase(),
             params: call.params.raw().map(<[u8]>::to_vec),
         }
     }
 
-    /// Equal for those who want the same of the same upstreams, however they write it.
+    /// Returns the key of the call. Equal calls to the same group have equal keys, however the
+    /// client formats them.
     pub(super) fn key(&self, params: &Params<'_>) -> Result<Vec<u8>, KeyError> {
         let mut key = Vec::new();
         for part in [self.group.as_bytes(), self.method.as_bytes()] {
@@ -64,7 +64,7 @@ impl Order {
         Ok(key)
     }
 
-    /// The upstreams to be asked that can tell, fit ones only.
+    /// Returns the usable upstreams of the group that support subscriptions.
     fn upstreams(&self, snapshot: &Snapshot, chain: usize) -> Vec<usize> {
         let groups = snapshot.config.chains[chain].groups.iter();
         let mut groups = groups.filter(|group| snapshot.config.groups[**group].name == self.group);
@@ -78,17 +78,17 @@ impl Order {
     }
 }
 
-/// Why an upstream tells nothing more.
+/// Why a relay from one upstream ended.
 enum Ended {
-    /// It refused, with this error.
+    /// The upstream refused with this error.
     Refused(Bytes),
-    /// It could not be reached, was lost, or is not to be used any more.
+    /// The upstream is unreachable, disconnected, or not usable any more.
     Lost,
-    /// Nobody wants to hear it any more.
+    /// The stream has no followers.
     Left,
 }
 
-/// Passes on what one upstream after the other tells, until nobody wants to hear it.
+/// Relays from one upstream after another until the stream has no followers.
 pub(super) async fn run(source: Source, order: Order) {
     let mut again = AGAIN_MIN;
     let mut turn: usize = 0;
@@ -120,8 +120,8 @@ pub(super) async fn run(source: Source, order: Order) {
         };
         drop(snapshot);
         turn = turn.wrapping_add(1);
-        // Who has just asked is told; who was told that all is well is not let down by one
-        // upstream.
+        // New subscribers receive the refusal. An open subscription waits for the next upstream
+        // instead.
         if let Some(refused) = refused.filter(|_| !opened) {
             source.stream.stand(Standing::Refused(refused));
             return source.stream.end();
@@ -134,7 +134,7 @@ pub(super) async fn run(source: Source, order: Order) {
     }
 }
 
-/// Passes on what one upstream tells.
+/// Relays from one upstream.
 async fn relay(
     source: &Source,
     order: &Order,
@@ -176,7 +176,7 @@ async fn relay(
             _ = &mut driving => return Ended::Lost,
             () = source.stream.left() => return Ended::Left,
             _ = look.tick() => {
-                // A reload may have brought other upstreams, or taken this one away.
+                // A reload can add or remove upstreams.
                 let present = Arc::clone(&source.subscriptions.thread.context().snapshot);
                 let Some(upstream) = present.upstreams.iter().position(|one| one.is(own)) else {
                     return Ended::Lost;
@@ -193,8 +193,8 @@ async fn relay(
     }
 }
 
-/// Hands on what an upstream tells. Each connection carries one subscription, so that all is of
-/// that.
+/// Returns the callback for notifications. Each connection carries one subscription, so all
+/// notifications belong to it.
 fn notice(stream: &Arc<Stream>) -> Notice {
     let stream = Arc::clone(stream);
     Rc::new(move |message| {

@@ -1,9 +1,9 @@
-//! Finds out what is to be told of a chain's blocks: one task per chain and kind, on the thread of
-//! who asked first, for all threads.
+//! Produces a chain's block and log events: one task per chain and kind, on the thread of the first
+//! subscriber, for all threads.
 //!
-//! With every change of the served chain it works out what has happened since (`policy/trail.rs`)
-//! and fetches the blocks or their logs by hash (`blocks.rs`). What cannot be fetched is asked for
-//! again until it is there, or until the chain has dropped it; nothing behind it is told before.
+//! Whenever the served chain changes, the task computes the changes (`policy/trail.rs`) and fetches
+//! the blocks or their logs by hash (`blocks.rs`). It retries a failed fetch until it succeeds or
+//! the chain drops the block; later events wait.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,22 +20,23 @@ use crate::policy::trail::{Apart, Change, Trail};
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
 
-/// Blocks that are remembered: reorgs as deep are told. As many as the chain's view remembers.
+/// Number of blocks in the cursor, the maximum depth of a reorg that it can follow; the chain's
+/// view remembers as many.
 const TRAIL_BLOCKS: usize = 256;
-/// First and longest wait before something is asked for again.
+/// First and longest pause before a fetch is retried.
 const AGAIN_MIN: Duration = Duration::from_millis(10);
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 
-/// Where a stream comes from.
+/// The origin of a stream.
 #[derive(Debug)]
 pub(super) enum Origin {
     Heads,
     Logs,
-    /// An upstream is asked for it.
+    /// Relayed from an upstream.
     Upstream(Order),
 }
 
-/// Starts what finds out the stream's turns, from this moment on.
+/// Starts the source of a stream, at the current head.
 pub(super) fn start(
     subscriptions: &Rc<Subscriptions>,
     chain: &Arc<ChainState>,
@@ -60,14 +61,14 @@ pub(super) fn start(
     tokio::task::spawn_local(source.follow(trail, tells));
 }
 
-/// What is told of a block.
+/// What the stream sends per block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tells {
     Headers,
     Logs,
 }
 
-/// What all sources have.
+/// The common part of all sources.
 pub(super) struct Source {
     pub(super) subscriptions: Rc<Subscriptions>,
     pub(super) chain: Arc<ChainState>,
@@ -75,12 +76,12 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The chain's index in the configuration that holds now; none if it is served no more.
+    /// Returns the chain's index in the current configuration, or `None` if it was removed.
     pub(super) fn chain_index(&self) -> Option<usize> {
         self.subscriptions.thread.context().snapshot.place_of(&self.chain)
     }
 
-    /// Tells what happens to the chain until nobody wants to hear it.
+    /// Sends events until the stream has no followers.
     async fn follow(self, mut trail: Option<Trail>, tells: Tells) {
         let mut turned = self.chain.turned();
         let mut again = AGAIN_MIN;
@@ -118,8 +119,7 @@ impl Source {
         }
     }
 
-    /// Tells what has happened since the end of the trail, of the chain at this place of the
-    /// context's configuration.
+    /// Sends the events since the cursor's position, for the chain with this index.
     async fn advance(
         &self,
         cx: &Rc<ThreadContext>,
@@ -158,7 +158,7 @@ impl Source {
         Ok(())
     }
 
-    /// What there is to be told of a change, if anything.
+    /// Returns the event of a change, if there is one.
     async fn turn(
         &self,
         cx: &Rc<ThreadContext>,
@@ -171,7 +171,8 @@ impl Source {
                 let block = blocks::block(cx, chain, head).await?;
                 Ok(Some(Turn::All(header_from_block(&block).into())))
             }
-            // That a block was dropped is told by the one in its place.
+            // Header subscriptions do not announce dropped blocks; the replacing header implies
+            // them.
             (Tells::Headers, Change::Dropped(_)) => Ok(None),
             (Tells::Logs, _) => {
                 let logs =

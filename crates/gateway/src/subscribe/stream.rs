@@ -1,4 +1,4 @@
-//! What is told of one thing, from the one who finds out to the threads that pass it on.
+//! A stream of events, from its source to the threads that deliver them.
 
 use std::sync::Arc;
 
@@ -8,30 +8,30 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use super::blocks::Logs;
 
-/// Turns that a thread may be behind; beyond that its subscribers have missed some.
+/// Maximum events that a thread may be behind; beyond it, its subscribers have missed events.
 const TURNS_MAX: usize = 256;
 
-/// What subscribers are told, or what they have to be told by closing their connections.
+/// An event of a stream.
 #[derive(Debug, Clone)]
 pub(crate) enum Turn {
-    /// The same to everybody: a header, or what an upstream has said.
+    /// The same for all subscribers: a header, or an upstream's notification.
     All(Bytes),
-    /// Logs of one block, in their order.
+    /// The logs of one block, in order.
     Logs(Arc<Logs>),
-    /// Something was missed that nobody can tell any more.
+    /// Events were missed, so subscribers must be closed.
     Broken,
 }
 
-/// Why an upstream's stream does not begin.
+/// Why a relayed subscription was refused.
 #[derive(Debug, Clone)]
 pub(crate) enum Refused {
-    /// The upstream's own error object.
+    /// The upstream's error object.
     ByUpstream(Bytes),
-    /// No upstream that could tell is there.
+    /// No upstream supports it.
     NoUpstream,
 }
 
-/// How far a stream has come.
+/// The state of a stream.
 #[derive(Debug, Clone)]
 pub(crate) enum Standing {
     Opening,
@@ -39,20 +39,20 @@ pub(crate) enum Standing {
     Refused(Refused),
 }
 
-/// A stream of turns.
+/// A stream of events.
 #[derive(Debug)]
 pub(crate) struct Stream {
     turns: broadcast::Sender<Turn>,
     state: Mutex<State>,
     standing: watch::Sender<Standing>,
-    /// Told when nobody follows any more.
+    /// Notified when the last follower has left.
     left: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     followers: usize,
-    /// Somebody finds out what is to be told.
+    /// True if a source is running.
     has_source: bool,
 }
 
@@ -68,8 +68,8 @@ impl Default for Stream {
 }
 
 impl Stream {
-    /// Follows the stream from here on. Who is told `true` has to find out what is told, from this
-    /// very moment on.
+    /// Starts to follow the stream. If the second value is true, the caller must start the source
+    /// at once.
     pub(super) fn follow(&self) -> (broadcast::Receiver<Turn>, bool) {
         let mut state = self.state.lock();
         state.followers += 1;
@@ -80,7 +80,7 @@ impl Stream {
         (self.turns.subscribe(), starts)
     }
 
-    /// One who followed does no more.
+    /// Removes a follower.
     pub(super) fn leave(&self) {
         let mut state = self.state.lock();
         state.followers -= 1;
@@ -89,7 +89,7 @@ impl Stream {
         }
     }
 
-    /// Whether nobody follows: then its source has ended with this.
+    /// Returns true if there are no followers; the source must then end.
     pub(super) fn end_if_left(&self) -> bool {
         let mut state = self.state.lock();
         let left = state.followers == 0;
@@ -97,18 +97,18 @@ impl Stream {
         left
     }
 
-    /// The source ends although somebody may follow; who follows next starts another.
+    /// Marks the source as ended. The next follower starts another.
     pub(super) fn end(&self) {
         self.state.lock().has_source = false;
     }
 
-    /// Waits until nobody follows; may end early.
+    /// Waits until there are no followers; can return early.
     pub(super) async fn left(&self) {
         self.left.notified().await;
     }
 
     pub(super) fn tell(&self, turn: Turn) {
-        // Without followers nobody needs to hear it.
+        // Without followers, sending fails harmlessly.
         let _ = self.turns.send(turn);
     }
 
@@ -116,7 +116,7 @@ impl Stream {
         self.standing.send_replace(standing);
     }
 
-    /// Waits until it is known whether it begins.
+    /// Waits until the stream is open or refused.
     pub(super) async fn opened(&self) -> Result<(), Refused> {
         let mut standing = self.standing.subscribe();
         let known = standing.wait_for(|standing| !matches!(standing, Standing::Opening)).await;
@@ -130,7 +130,7 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a stream has one source while anybody follows it, and none afterwards.
+    //! Goal: a stream has one source while it has followers, and none afterwards.
 
     use super::*;
 
@@ -148,7 +148,7 @@ mod tests {
         stream.leave();
         assert!(stream.end_if_left());
         assert!(stream.follow().1, "the next one starts another");
-        // A source that gave up is replaced too, though somebody follows.
+        // A source that has ended is replaced, even while there are followers.
         stream.end();
         assert!(stream.follow().1);
     }

@@ -1,4 +1,4 @@
-//! A client's connection, as those see it who have something to tell it.
+//! The queue of notifications of one client connection, and its subscriptions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use crate::call::reply::Body;
 use crate::policy::access::Grant;
 use crate::state::context::ThreadContext;
 
-/// A connection that can be told of things.
+/// A connection that can receive notifications.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     subscriptions: Rc<Subscriptions>,
@@ -22,18 +22,18 @@ pub(crate) struct Subscriber {
     queue_bytes_max: usize,
     own: RefCell<Vec<Subscription>>,
     inbox: RefCell<Inbox>,
-    /// Subscriptions whose client has not been told their ids yet.
+    /// Number of subscriptions whose id was not sent to the client yet.
     untold: Cell<usize>,
     waker: RefCell<Option<Waker>>,
     parted: Cell<Option<Parting>>,
 }
 
-/// Why a connection has to be closed.
+/// Why a connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Parting {
-    /// More waits for the client than may.
+    /// The queue exceeds its limit.
     Unread,
-    /// Something was missed.
+    /// Events were missed.
     Missed,
 }
 
@@ -41,11 +41,11 @@ pub(crate) enum Parting {
 struct Subscription {
     id: Rc<str>,
     fan: Rc<Fan>,
-    /// Its number there.
+    /// The subscriber's number in the fan.
     number: u64,
 }
 
-/// What is still to be told.
+/// The queued notifications.
 #[derive(Debug, Default)]
 struct Inbox {
     notices: VecDeque<Body>,
@@ -74,13 +74,13 @@ impl Subscriber {
         &self.subscriptions
     }
 
-    /// Whether one more subscription may begin.
+    /// Returns true if another subscription is allowed.
     pub(super) fn has_room(&self) -> bool {
         self.own.borrow().len() < self.subscriptions_max
     }
 
-    /// Begins a subscription and gives its id, which nobody can guess; none if the system has no
-    /// randomness, or the connection has ended.
+    /// Starts a subscription and returns its unpredictable id. Returns `None` if the system has no
+    /// randomness.
     pub(super) fn join(
         self: &Rc<Subscriber>,
         fan: &Rc<Fan>,
@@ -96,7 +96,7 @@ impl Subscriber {
         Some(id)
     }
 
-    /// Ends a subscription; whether there was one.
+    /// Ends a subscription. Returns false if it does not exist.
     pub(super) fn leave(&self, id: &[u8]) -> bool {
         let mut subscriptions = self.own.borrow_mut();
         let Some(at) = subscriptions.iter().position(|own| own.id.as_bytes() == id) else {
@@ -108,14 +108,14 @@ impl Subscriber {
         true
     }
 
-    /// Whether somebody with this grant may still have all the subscriptions.
+    /// Returns true if a caller with this grant may still have all the subscriptions.
     pub(crate) fn may_hear(&self, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
         let subscriptions = self.own.borrow();
         let mut all = subscriptions.iter();
         all.all(|Subscription { fan, number, .. }| fan.may_tell(*number, cx, grant))
     }
 
-    /// Bytes that wait to be taken.
+    /// Bytes of the queued notifications.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.inbox.borrow().bytes
     }
@@ -127,7 +127,7 @@ impl Subscriber {
         }
     }
 
-    /// Leaves a notice for the connection.
+    /// Queues a notification.
     pub(super) fn tell(&self, start: Vec<u8>, said: Bytes) {
         if self.parted.get().is_some() {
             return;
@@ -144,13 +144,13 @@ impl Subscriber {
         self.wake();
     }
 
-    /// Something that it would have been told was missed.
+    /// Closes the connection, because events were missed.
     pub(super) fn part(&self) {
         self.parted.set(Some(self.parted.get().unwrap_or(Parting::Missed)));
         self.wake();
     }
 
-    /// What is to be said next. The connection's task is woken when there is more.
+    /// Takes the next notification. The connection's task is woken when there are more.
     pub(crate) fn take(&self, cx: &Context<'_>) -> Result<Option<Body>, Parting> {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|own| own.will_wake(cx.waker())) {
@@ -159,7 +159,7 @@ impl Subscriber {
         if let Some(parting) = self.parted.get() {
             return Err(parting);
         }
-        // Nobody understands a notice of a subscription whose id is not known.
+        // The client cannot assign a notification before it knows the subscription's id.
         if self.untold.get() > 0 {
             return Ok(None);
         }
@@ -179,11 +179,12 @@ impl Subscriber {
     }
 }
 
-/// One message of a client that may subscribe, until it is answered.
+/// One message of a client that can subscribe, until its response is queued. Notifications wait
+/// until then.
 #[derive(Debug)]
 pub(crate) struct Asking {
     pub(super) subscriber: Rc<Subscriber>,
-    /// Subscriptions that have begun with it.
+    /// Number of subscriptions that this message started.
     begun: Cell<usize>,
 }
 
@@ -192,7 +193,7 @@ impl Asking {
         Asking { subscriber: Rc::clone(subscriber), begun: Cell::new(0) }
     }
 
-    /// A subscription has begun of which the client has not heard yet.
+    /// Records a subscription whose id was not sent to the client yet.
     pub(super) fn joined(&self) {
         self.begun.set(self.begun.get() + 1);
         self.subscriber.untold.set(self.subscriber.untold.get() + 1);

@@ -1,5 +1,5 @@
-//! Goal: a key is found where it may stand, and nowhere else, and is kept as a hash only. Method:
-//! raw heads through the reader, and paths by themselves.
+//! Goal: a key is found in each configured place and nowhere else, and only its hash is stored.
+//! Method: raw heads through the parser, and paths.
 
 use super::*;
 use crate::downstream::head::{Head, read_head};
@@ -26,7 +26,7 @@ fn gate() -> Gate {
     Gate { keys, certificates: HashMap::default() }
 }
 
-/// Whether the key is found, and the path that is left.
+/// Returns true if the key is found, and the remaining path.
 fn found(places: KeyPlaces, target: &str, lines: &str) -> Result<(bool, String), Denial> {
     let head = head(places.clone(), target, lines);
     assert!(!format!("{head:?}").contains("wk_") || target.contains("/wk_"), "{head:?}");
@@ -48,9 +48,9 @@ fn a_key_is_found_in_each_place() {
         (&format!("/{KEY}/eth/v1"), String::new(), "/eth/v1"),
         (&format!("/eth?key={KEY}"), String::new(), "/eth"),
         (&format!("/eth?a=b&key={KEY}#x"), String::new(), "/eth"),
-        // Twice the same is one.
+        // The same key twice is not ambiguous.
         ("/", format!("x-api-key: {KEY}\r\nauthorization: Bearer {KEY}\r\n"), "/"),
-        // A key in the path is taken off, wherever the one that counts is.
+        // A key in the path is removed even if another one takes precedence.
         (&format!("/{KEY}"), format!("x-api-key: {KEY}\r\n"), "/"),
     ] {
         assert_eq!(

@@ -1,6 +1,6 @@
-//! Goal: only a token that a configured key has signed, by an algorithm of that key, is taken, with
-//! its times and claims held. Method: keys made anew, tokens signed by the library, whole
-//! configurations read from files.
+//! Goal: a token is accepted only if a configured key has signed it with an allowed algorithm, and
+//! its times and claims are valid. Method: fresh keys, tokens signed by the library, and complete
+//! configurations.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use serde_json::json;
 use super::*;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
-/// Far ahead, and long past.
+/// One time in the far future, and one in the past.
 const LATER: u64 = 4_000_000_000;
 const BEFORE: u64 = 1_000_000_000;
 
@@ -43,7 +43,7 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der))
 }
 
-/// A private key to sign with, the public one, and its JSON form.
+/// A signing key, its public key in PEM, and its JSON form.
 struct Pair {
     signing: EncodingKey,
     public: String,
@@ -99,7 +99,7 @@ fn each_kind_of_key_verifies_its_own_algorithms_and_no_others() {
         for other in pairs.iter().filter(|other| other.algorithm != pair.algorithm) {
             assert_eq!(check(&config, &other.sign(None)), Err(Denial::BadKey));
         }
-        // The public key is known to all; as a shared secret it must prove nothing.
+        // The public key is not secret, so it must not verify as a shared secret.
         for algorithm in [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512] {
             for secret in [pair.public.as_bytes(), pair.public.trim().as_bytes()] {
                 let key = EncodingKey::from_secret(secret);
@@ -135,7 +135,7 @@ fn a_token_without_a_signature_is_none() {
     ] {
         assert_eq!(check(&config, &token), Err(Denial::BadKey), "{token}");
     }
-    // The same signature over other claims.
+    // The signature of one token with the claims of another.
     let signature = good.rsplit_once('.').unwrap().1;
     let head = good.split('.').next().unwrap();
     let other = part(json!({"exp": LATER, "tier": "gold"}));
@@ -186,7 +186,7 @@ fn claims_say_what_a_token_may_do() {
     let all = all.unwrap();
     assert_eq!((all.tier.as_deref(), all.chains.as_deref()), (Some("gold"), Some(&[1][..])));
     assert!(all.methods.admit("debug_traceCall") && !all.methods.admit("eth_chainId"));
-    // Nothing listed allows nothing.
+    // An empty list allows nothing.
     let none = grant(json!({"exp": LATER, "chains": [], "https://x/m": []})).unwrap();
     assert!(!none.leads_to(0) && !none.methods.admit("eth_call"));
     for claims in [json!({"exp": LATER, "chains": 5}), json!({"exp": LATER, "chains": [5]})] {
@@ -226,7 +226,7 @@ fn a_token_is_verified_once_and_memory_is_bounded() {
     let token = hs(&json!({"exp": LATER}));
     let hash = crate::config::access::sha256(token.as_bytes());
     tokens.grant(&hash, &token, &known).unwrap();
-    // With this key it could not be verified again.
+    // The other configuration could not verify the token, so this is a cache hit.
     assert!(tokens.grant(&hash, &token, &other).is_ok());
     assert_eq!(tokens.grant(&[0; 32], &token, &other).unwrap_err(), Denial::BadKey);
     for number in 0..2 * REMEMBERED as u64 {

@@ -1,5 +1,5 @@
-//! Goal: a line is one line, holds what is known, and shows no key. Method: one record, with one
-//! field of a hostile client at a time.
+//! Goal: a record is one line, contains the known fields, and contains no key. Method: one record,
+//! with one field of a hostile client at a time.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Goal: serving never waits, what does not fit is told, and a moved file is followed. Method: the
-//! writer over a temporary folder; what is waited for is looked at in the file.
+//! Goal: serving never waits, dropped records are counted, and a moved file is reopened. Method: a
+//! writer with a temporary folder; the tests poll the file.
 
 use super::*;
 use crate::config::access_log::format::Format;

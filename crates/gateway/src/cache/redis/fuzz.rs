@@ -1,7 +1,6 @@
-//! What must hold for any bytes at all that come from Redis, as functions for fuzzers.
+//! Invariants of the Redis decoders for arbitrary bytes, as functions for fuzzers.
 //!
-//! Called by `fuzz/src/redis.rs` for as long as one likes, and by the tests of `value` in every
-//! check.
+//! `fuzz/src/redis.rs` calls them without a time limit, and the tests of `value` in every check.
 
 use std::borrow::Cow;
 
@@ -10,16 +9,17 @@ use super::value::Value;
 use super::{message, value};
 use crate::policy::portable::Bond;
 
-/// Answers larger than this are refused.
+/// Larger responses are refused.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// Tries bytes as a value and as a message: they are refused, or read the same once written again.
+/// Decodes bytes as a value and as a message. Accepted input must survive encoding and decoding.
 ///
 /// # Panics
-/// When that does not hold.
+/// If an invariant is violated.
 pub(crate) fn redis(bytes: &[u8]) {
     try_value(bytes);
-    // Few made-up values have a right sum; with it the fields behind the sum are reached.
+    // Random bytes rarely have a valid checksum. With one, the decoder reaches the fields behind
+    // it.
     try_value(&summed(bytes));
     if let Some(heard) = message::read(bytes) {
         assert_eq!(message::read(heard.to_string().as_bytes()), Some(heard));
@@ -43,7 +43,7 @@ fn try_value(bytes: &[u8]) {
     }
 }
 
-/// Values and messages as they are written.
+/// Encoded values and messages.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let (number, hash) = (22_431_084, [0xab; 32]);
     let bonds = [
@@ -64,10 +64,10 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     values.chain(messages).collect()
 }
 
-/// Tries edits of the seeds for as long as `go_on` says, and gives their number.
+/// Mutates the seeds while `go_on` returns true. Returns the number of inputs.
 ///
 /// # Panics
-/// When a promise is broken; the input is printed.
+/// If an invariant is violated; the input is printed.
 pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
     let corpus = seeds();
     let mut state = seed | 1;

@@ -1,7 +1,7 @@
-//! What replicas tell each other through Redis: a line of text, so that it can be read by hand.
+//! The messages between gateways on the invalidation bus, as readable text lines.
 //!
-//! Messages only make a replica look earlier at what it would see by itself; each may be lost,
-//! come twice, or be a lie. Reading them never panics.
+//! A message only makes the receiver poll earlier. Messages can be lost, duplicated or forged, and
+//! the parser never panics.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use std::fmt;
 mod tests;
 
 const MARK: &str = "weir1";
-/// Longer than any message that we write: the longest name of a chain, and room.
+/// Maximum bytes of a message: more than one with the longest chain name.
 const BYTES_MAX: usize = 256;
 
-/// One message.
+/// A message of the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Message<'a> {
-    /// Who sent it: a random number of the process.
+    /// The sender's random process number.
     pub(super) sender: u64,
-    /// The chain that it is about.
+    /// The chain's name.
     pub(super) chain: &'a str,
-    /// What happened to it.
+    /// What happened to the chain.
     pub(super) news: News,
 }
 
@@ -28,10 +28,10 @@ pub(super) struct Message<'a> {
 pub(super) enum News {
     /// Blocks above `fork` were dropped from the served chain.
     Reorg {
-        /// Highest block kept.
+        /// The highest block that remains.
         fork: u64,
     },
-    /// Everything that was stored for it is void; there is a new generation.
+    /// All stored entries are invalid; the chain has a new generation.
     Generation,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Message<'_> {
     }
 }
 
-/// Reads a message; none if these bytes are not one.
+/// Parses a message. Returns `None` for other bytes.
 pub(super) fn read(bytes: &[u8]) -> Option<Message<'_>> {
     if bytes.len() > BYTES_MAX {
         return None;

@@ -1,10 +1,11 @@
-//! What gateways tell each other through Redis, from the watch thread: which generation each chain
-//! is in, and that blocks were dropped.
+//! The invalidation bus between gateways, on the watch thread: the generation of each chain, and
+//! reorgs.
 //!
-//! A generation is a random number under the key `PREFIX:CHAIN:generation`, a part of every other
-//! key of the chain: who replaces it voids all entries at once and scans nothing. It is read anew
-//! each second, so that a message which is lost costs a second. Reorgs need no new generation:
-//! entries name their block's hash. They are told so that others poll their upstreams at once.
+//! A generation is a random number under the key `PREFIX:CHAIN:generation` and part of every other
+//! key of the chain. Replacing it invalidates all entries at once, without a scan. Gateways read it
+//! every second, so a lost message costs at most a second. Reorgs need no new generation, because
+//! entries contain their block's hash. They are announced so that other gateways poll their
+//! upstreams at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,18 +28,18 @@ use crate::upstream::topology::Topology;
 
 /// How often generations are read.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// A look or a message that takes longer has failed.
+/// Timeout of a read or a publication.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Pause before the subscriber connects anew.
+/// Pause before the subscriber reconnects.
 const SUBSCRIBE_PAUSE: Duration = Duration::from_millis(500);
 
-/// The tasks that speak with other gateways under one configuration; they end when it is dropped.
+/// The tasks of the bus under one configuration. Dropping it ends them.
 pub(crate) struct News {
     tasks: Vec<AbortHandle>,
 }
 
 impl News {
-    /// Begins to speak and to hear; none without Redis.
+    /// Starts the bus. Returns `None` without Redis.
     pub(crate) fn start(topology: &Arc<Topology>, common: Option<&Arc<Common>>) -> Option<News> {
         let (config, common) = (topology.config.redis.clone()?, Arc::clone(common?));
         let (sender, tell_reorgs) = (random_seed(), config.tell_reorgs);
@@ -101,7 +102,7 @@ impl Speaker {
         }
     }
 
-    /// Brings the generations of all chains up to date.
+    /// Refreshes the generations of all chains.
     async fn look(&self) {
         if !self.line.is_closed() {
             return;
@@ -127,7 +128,7 @@ impl Speaker {
             mark.voided.store(false, Ordering::Release);
             self.common.tell(&chain.name, message::News::Generation);
         } else {
-            // The first gateway of all begins; and after a flush whoever looks first.
+            // The first gateway creates the generation, as does the first one after a flush.
             let known = mark.generation.load(Ordering::Acquire);
             let first = if known == 0 { new_generation() } else { known };
             let _: Value =
@@ -140,7 +141,7 @@ impl Speaker {
         }
         match read.filter(|read| *read != 0) {
             Some(read) => mark.generation.store(read, Ordering::Release),
-            // Somebody wrote something else there: what it may have been good for is void.
+            // The key was overwritten by something else, so all entries are invalidated.
             None => self.common.void(chain),
         }
         Ok(())
@@ -159,7 +160,7 @@ impl Speaker {
     }
 }
 
-/// Hears the others, connecting anew for as long as the thread runs.
+/// Receives messages and reconnects after each failure.
 async fn hear(
     topology: Arc<Topology>,
     common: Arc<Common>,
@@ -181,7 +182,7 @@ async fn hear(
     }
 }
 
-/// A client's task, which ends with this.
+/// Aborts the client's task when it is dropped.
 struct Connected(ConnectHandle);
 
 impl Drop for Connected {
@@ -190,7 +191,7 @@ impl Drop for Connected {
     }
 }
 
-/// Reads messages until the connection is lost.
+/// Receives messages until the connection is lost.
 async fn listen(
     topology: &Topology,
     common: &Common,
@@ -212,7 +213,7 @@ async fn listen(
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             },
-            // Whatever went wrong, a new connection subscribes anew.
+            // After any error, a new connection subscribes again.
             _ = lost.recv() => return,
             _ = look.tick() => if task.is_finished() { return },
         }
@@ -243,7 +244,7 @@ fn shown(generation: u64) -> String {
     format!("{generation:016x}")
 }
 
-/// Random, so that a number is not used again after Redis has forgotten it; never zero.
+/// Returns a random, nonzero number. Randomness avoids reuse after Redis has lost the old number.
 fn new_generation() -> u64 {
     random_seed() | 1
 }

@@ -1,7 +1,7 @@
-//! Exchanges quotas with other gateways through Redis: each adds its units and reads the sum.
+//! Shares quotas between gateways through Redis: each gateway adds its units and reads the total.
 //!
-//! It runs on the watch thread, on a connection of its own, so no call waits for it. The arithmetic
-//! is `policy/quota.rs`; `runtime/quota.rs` decides when to exchange.
+//! It runs on the watch thread with its own connection, so no call waits for it. `policy/quota.rs`
+//! contains the arithmetic; `runtime/quota.rs` schedules the exchanges.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::policy::quota::Told;
 
 static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
 
-/// A sum that takes longer has failed; nobody waits for it but the next one.
+/// Timeout of an exchange. Only the next exchange waits for it.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the sum of a month is kept after its end: for gateways whose clocks are behind.
+/// How long the counter of a month is kept after its end, for gateways whose clocks are behind.
 const KEPT_SECONDS: u64 = 86_400;
 
-/// The connection.
+/// The Redis client for quotas.
 pub(crate) struct Exchange {
     line: Line,
     prefix: Box<str>,
@@ -28,7 +28,7 @@ impl Exchange {
         Exchange { line: Line::new(config, Role::Judge), prefix: config.prefix.clone() }
     }
 
-    /// Whether it can be asked now; probes Redis if it is time.
+    /// Returns true if Redis is available; probes it if a probe is due.
     pub(crate) async fn is_up(&self, now: Duration) -> bool {
         if self.line.probe_due(now) {
             let well = self.line.probe().await;
@@ -37,8 +37,9 @@ impl Exchange {
         self.line.is_closed()
     }
 
-    /// Tells what was used under a key, and gives what all gateways have used; none if Redis did
-    /// not answer. It may have heard nevertheless: then the units count twice.
+    /// Reports the usage of a key and returns the total of all gateways, or `None` if Redis did not
+    /// respond. After a timeout the report can have arrived nevertheless; its units then count
+    /// twice.
     pub(crate) async fn tell(&self, key: &str, told: Told, now: Duration) -> Option<u64> {
         let name = format!("{}:quota:{}:{key}", self.prefix, told.month);
         let until = told.month.end().saturating_add(KEPT_SECONDS);

@@ -1,12 +1,14 @@
-//! Zones of request limits that gateways share: a script in Redis judges and charges a call.
+//! Request-limit zones that gateways share: a Redis script checks and charges each call.
 //!
-//! One [`Judge`] per serving thread, with a connection of its own, so that no answer of the cache
-//! holds up a judgement. What is asked and what is made of the answer is `limits/shared.rs`; the
-//! script, `cache/redis/zones.lua`, is `policy/limit.rs` once more. While Redis is away the caller
-//! judges by its share: nobody waits for more than the timeout, and after a few failures for
-//! nothing. When a Redis was started anew, all gateways go on by their shares until the last of
-//! them must have found out (`cache/redis/begin.lua`): the first one back would else have the whole
-//! rate, beside the shares of the others.
+//! Each serving thread has one [`Judge`] with its own connection, so that cache lookups do not
+//! delay it. `limits/shared.rs` builds the queries and applies the results. The script,
+//! `cache/redis/zones.lua`, implements the same algorithm as `policy/limit.rs`.
+//!
+//! While Redis is down, each gateway enforces its local share. No call waits longer than the
+//! timeout, and after a few failures the breaker opens and no call waits. After a Redis restart
+//! every gateway keeps its local share until all must have noticed, then they switch together
+//! (`cache/redis/begin.lua`). Otherwise the first gateway would get the full rate in addition to
+//! the others' shares.
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -30,10 +32,10 @@ mod tests;
 
 static SCRIPT: Script = Script::new(include_str!("zones.lua"));
 
-/// What is asked when Redis is there again.
+/// Runs when Redis is available again.
 static BEGIN: Script = Script::new(include_str!("begin.lua"));
 
-/// One thread's connection for judgements.
+/// The shared-limit client of one thread.
 pub(crate) struct Judge {
     topology: Arc<Topology>,
     counters: Arc<Counters>,
@@ -44,8 +46,8 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// The judge of one thread, on its runtime, with the connection of the configuration before
-    /// where it leads to the same place; none where no zone is shared.
+    /// Starts the client of one thread on its runtime. It reuses the connection of the previous
+    /// configuration if the address is the same. Returns `None` if no zone is shared.
     pub(crate) fn start(
         topology: &Arc<Topology>,
         counters: &Arc<Counters>,
@@ -76,8 +78,8 @@ impl Judge {
         &self.counters.shared_limits
     }
 
-    /// What Redis says to a call, which is charged there unless it is refused; none if Redis is
-    /// left alone, slow or away. One that came too late may have been charged nevertheless.
+    /// Checks and charges a call in Redis. Returns `None` if the breaker is open, or Redis is slow
+    /// or down. A call that timed out can be charged nevertheless.
     pub(crate) async fn ask(&self, question: &Question) -> Option<Verdict> {
         if !self.line.is_usable(self.topology.now()) {
             return None;
@@ -109,13 +111,13 @@ impl Judge {
         None
     }
 
-    /// Keys and arguments of the script.
+    /// Returns the keys and arguments of the script.
     fn written(&self, question: &Question) -> (Vec<String>, Vec<i64>) {
         let mut names = Vec::with_capacity(question.zones());
         let mut terms = Vec::with_capacity(question.zones() * 4);
         for asked in question.each() {
             let zone = &self.topology.config.zones[asked.zone].name;
-            // A digest: a key may be a header's value, which is nobody's business there.
+            // The key is hashed, because it can be a confidential header value.
             names.push(format!("{}:zone:{zone}:{}", self.prefix, hex(&asked.digest)));
             let numbers =
                 [asked.terms.rate.thousandths(), asked.terms.burst, asked.cost, asked.least];
@@ -124,7 +126,7 @@ impl Judge {
         (names, terms)
     }
 
-    /// Agrees with the other gateways on when to begin; whether Redis answered.
+    /// Agrees with the other gateways on the start time. Returns true if Redis responded.
     async fn begin(&self) -> bool {
         let patience = self.backoff + PROBE_PATIENCE + TEND_INTERVAL;
         let names = vec![format!("{}:zones-begin", self.prefix)];
@@ -141,7 +143,7 @@ impl Judge {
         true
     }
 
-    /// Probes what is left alone, until a reload has replaced the judge.
+    /// Probes Redis while the breaker is open, until a reload replaces this client.
     async fn tend(judge: Weak<Judge>) {
         while let Some(own) = judge.upgrade() {
             if own.line.probe_due(own.topology.now()) {
@@ -158,12 +160,12 @@ impl Judge {
     }
 }
 
-/// Whether some zone is shared.
+/// Returns true if a zone is shared.
 pub(crate) fn is_wanted(config: &Config) -> bool {
     config.redis.is_some() && config.zones.iter().any(|zone| zone.shared)
 }
 
-/// What the script answered about so many zones; none if it is not such an answer.
+/// Parses the script's reply for this number of zones. Returns `None` if it is malformed.
 fn read(said: &Value, zones: usize) -> Option<Verdict> {
     let numbers = numbers(said).filter(|numbers| numbers.len() == 2 + 2 * zones)?;
     let (head, states) = numbers.split_at(2);
@@ -173,7 +175,7 @@ fn read(said: &Value, zones: usize) -> Option<Verdict> {
     });
     let refused = usize::try_from(head[1]).ok().filter(|at| *at <= zones)?;
     let states: Vec<Option<State>> = states.collect();
-    // A call that passed has left a state everywhere.
+    // An allowed call leaves a state in every zone.
     let whole = refused > 0 || states.iter().all(Option::is_some);
     let now = u64::try_from(head[0]).ok()?;
     whole.then(|| Verdict { now, refused: refused.checked_sub(1), states: states.into() })

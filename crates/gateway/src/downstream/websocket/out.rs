@@ -1,4 +1,4 @@
-//! What goes out over a client's WebSocket, in frames.
+//! The output queue of a client's WebSocket.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,21 +17,21 @@ use crate::io::websocket::frame::Op;
 #[cfg(test)]
 mod tests;
 
-/// Most messages of one write.
+/// Maximum frames per write.
 const FRAMES_AT_ONCE: usize = 5;
 
-/// Frames on their way out.
+/// Frames that wait to be written.
 #[derive(Debug, Default)]
 pub(super) struct Out {
-    /// In up to three parts, so that a large payload is not copied.
+    /// Each frame has up to three parts, so that a large payload is not copied.
     frames: VecDeque<[Bytes; 3]>,
-    /// Of the first.
+    /// Bytes of the first frame that were written.
     written: usize,
-    /// Of all that is not written.
+    /// Bytes of all frames that are not written yet.
     pub(super) bytes: usize,
-    /// A stream that encrypts may hold some of what it has taken.
+    /// True if the stream may hold unflushed bytes, as one that encrypts does.
     unflushed: bool,
-    /// Since when nothing moves although there is something to write.
+    /// When the stream stopped to accept bytes, while frames wait.
     pub(super) stuck: Option<Instant>,
 }
 
@@ -59,7 +59,7 @@ impl Out {
         self.push([start.into(), Bytes::new(), Bytes::new()]);
     }
 
-    /// A message that is packed already.
+    /// Queues a message that is compressed already.
     pub(super) fn packed(&mut self, message: Vec<u8>) {
         let mut start = Vec::with_capacity(10);
         frame::write_packed_header(&mut start, message.len());
@@ -71,7 +71,7 @@ impl Out {
         self.frames.push_back(frame);
     }
 
-    /// Gives up what has not begun to be written.
+    /// Drops all frames except a partly written one.
     pub(super) fn forget(&mut self) {
         self.frames.truncate(usize::from(self.written > 0));
         let begun = self.frames.iter().flatten().map(Bytes::len).sum::<usize>();
@@ -79,7 +79,7 @@ impl Out {
         self.stuck = self.stuck.filter(|_| begun > 0 || self.unflushed);
     }
 
-    /// Writes what the stream takes; whether that was anything.
+    /// Writes as much as the stream accepts. Returns true if bytes were written.
     pub(super) fn poll<S>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<bool>>
     where
         S: AsyncWrite + Unpin,
@@ -126,7 +126,7 @@ impl Out {
             }
         }
         match &slices[..count] {
-            // A plain write is a cheaper system call than a gathered one.
+            // A plain write is a cheaper system call than a vectored one.
             [one] => Pin::new(stream).poll_write(cx, one),
             several => Pin::new(stream).poll_write_vectored(cx, several),
         }

@@ -1,5 +1,5 @@
-//! Goal: what is counted is given back exactly, one connection cannot hold much, and the account
-//! names the connection that waits longest.
+//! Goal: reservations are released exactly, one connection cannot hold much, and an account reports
+//! how long its bytes wait.
 
 use super::*;
 

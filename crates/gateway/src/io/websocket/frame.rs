@@ -1,9 +1,8 @@
-//! Frames of a WebSocket: taken apart as their bytes come, and written.
+//! WebSocket frames: an incremental decoder, and an encoder.
 //!
-//! A [`Decoder`] is fed whatever a read brought and gives messages, joined from their fragments,
-//! and control frames between them. A message that came in one unmasked frame within one read is
-//! not copied. One that is longer than allowed is passed over, not kept, so that it costs its
-//! sender an answer and others nothing.
+//! A [`Decoder`] accepts the bytes of each read and returns complete messages, joined from their
+//! fragments, and the control frames between them. A message in a single unmasked frame within one
+//! read is not copied. A message over the limit is skipped without buffering it.
 
 use std::fmt;
 
@@ -15,27 +14,27 @@ use super::mask::Key;
 #[cfg(test)]
 mod tests;
 
-/// Longest payload of a control frame (RFC 6455, 5.5).
+/// Maximum payload of a control frame (RFC 6455, section 5.5).
 pub(crate) const CONTROL_BYTES_MAX: usize = 125;
-/// Longest header: two bytes, a length of eight, a key of four.
+/// Maximum bytes of a header: two bytes, a length of eight, a key of four.
 const HEADER_BYTES_MAX: usize = 14;
-/// So much of a message that is too long is kept, to tell whose it was.
+/// How many bytes of an oversized message are kept, to find the call that it belongs to.
 const HEAD_KEPT_BYTES: usize = 64;
-/// The bit of a frame that begins a packed message.
+/// The header bit of a compressed message's first frame (RSV1).
 const PACKED: u8 = 0x40;
-/// Room made for a message before its bytes are there; a header alone must not take much memory.
+/// Maximum bytes that a frame header makes the decoder preallocate.
 const ROOM_BYTES_MAX: usize = 1 << 20;
 
-/// Which end of the connection we are.
+/// The gateway's side of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// We opened it: what comes is not masked.
+    /// The gateway opened the connection; incoming frames are not masked.
     Client,
-    /// We accepted it: what comes is masked, and text is checked to be UTF-8.
+    /// The gateway accepted the connection; incoming frames are masked, and text must be UTF-8.
     Server,
 }
 
-/// Kinds of frames.
+/// Frame types (opcodes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Continuation,
@@ -75,36 +74,36 @@ impl Op {
     }
 }
 
-/// Something whole that came.
+/// A decoded event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event<'a> {
-    /// A message, whether text or binary.
+    /// A text or binary message.
     Message(Payload<'a>),
-    /// A message that is packed, where that was agreed on.
+    /// A compressed message, if compression was negotiated.
     Packed {
         payload: Bytes,
-        /// Whether it is text when it is unpacked.
+        /// True if the decompressed message is text.
         text: bool,
     },
-    /// A message that was longer than allowed; its first bytes.
+    /// A message over the limit; holds its first bytes.
     TooLarge(Bytes),
     Ping(&'a [u8]),
     Pong,
-    /// The other side ends the connection, and says why. Nothing comes after it.
+    /// The peer closes the connection, with an optional code. No event follows.
     Close(Option<u16>),
 }
 
 /// The bytes of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Payload<'a> {
-    /// Where they were read.
+    /// Borrowed from the read buffer.
     Read(&'a [u8]),
-    /// Gathered.
+    /// Joined from fragments or several reads.
     Whole(Bytes),
 }
 
 impl Payload<'_> {
-    /// The bytes, copied where they stand in somebody else's buffer.
+    /// Returns the bytes, copied if they are borrowed.
     pub(crate) fn into_bytes(self) -> Bytes {
         match self {
             Payload::Read(bytes) => Bytes::copy_from_slice(bytes),
@@ -124,31 +123,31 @@ impl std::ops::Deref for Payload<'_> {
     }
 }
 
-/// What the other side did against the protocol. The connection must be failed.
+/// A protocol violation by the peer. The connection must be failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A reserved bit is set of which nothing was agreed on.
+    /// A reserved bit is set without a negotiated extension.
     Reserved,
-    /// A kind of frame that does not exist.
+    /// The opcode is unknown.
     Opcode,
-    /// Masked where it must not be, or not where it must.
+    /// A frame is masked by a server, or not masked by a client.
     Masking,
-    /// A length that is not written in the shortest way, or is none.
+    /// A length is too large or not in its shortest form.
     Length,
-    /// A control frame that is too long or in fragments.
+    /// A control frame is too long or fragmented.
     Control,
-    /// A continuation of nothing, or a new message within another.
+    /// A continuation has no message, or a message begins inside another.
     Fragment,
-    /// A reason for closing that is none.
+    /// A close frame has an invalid code.
     Close,
-    /// Text that is not UTF-8.
+    /// A text message is not UTF-8.
     Utf8,
-    /// A packed message that cannot be unpacked.
+    /// A compressed message cannot be decompressed.
     Packing,
 }
 
 impl Fault {
-    /// What to close the connection with (RFC 6455, 7.4.1).
+    /// Returns the close code to send (RFC 6455, section 7.4.1).
     pub(crate) fn code(self) -> u16 {
         match self {
             Fault::Utf8 | Fault::Packing => 1007,
@@ -173,14 +172,14 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Takes frames apart as their bytes come.
+/// An incremental frame decoder.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     role: Role,
     message_bytes_max: usize,
-    /// Whether messages may be packed.
+    /// True if messages may be compressed.
     packing: bool,
-    /// The start of a header that is not whole yet.
+    /// The start of an incomplete header.
     header: [u8; HEADER_BYTES_MAX],
     header_bytes: usize,
     /// The frame whose payload is being read.
@@ -196,9 +195,9 @@ struct Frame {
     last: bool,
     op: Op,
     packed: bool,
-    /// Bytes of its payload that are still to come.
+    /// Payload bytes that are still to come.
     left: u64,
-    /// Bytes of it that were read.
+    /// Payload bytes that were read.
     seen: usize,
     key: Option<Key>,
 }
@@ -208,12 +207,12 @@ struct Message {
     text: bool,
     packed: bool,
     body: BytesMut,
-    /// It has become longer than allowed; only its head is kept.
+    /// True if the message is over the limit; only its first bytes are kept.
     too_large: bool,
 }
 
 impl Decoder {
-    /// A decoder at the start of a connection; a message may have so many bytes.
+    /// Creates a decoder for a new connection, with a limit per message.
     pub(crate) fn new(role: Role, message_bytes_max: usize) -> Decoder {
         Decoder {
             role,
@@ -228,17 +227,15 @@ impl Decoder {
         }
     }
 
-    /// The same where the other side may send packed messages.
+    /// Creates a decoder that accepts compressed messages.
     pub(crate) fn unpacking(role: Role, message_bytes_max: usize) -> Decoder {
         Decoder { packing: true, ..Decoder::new(role, message_bytes_max) }
     }
 
-    /// Takes from the start of `bytes` what makes one event: how many bytes were taken, and the
-    /// event, which is none when all were taken and more are needed. To be called again with the
-    /// rest.
-    ///
+    /// Decodes one event from the start of `bytes`. Returns the number of bytes used, and the
+    /// event, or `None` if all bytes were used and more are needed. Call it again with the rest.
     /// # Errors
-    /// What was done against the protocol; nothing more can be read then.
+    /// The protocol violation; the decoder cannot be used further.
     pub(crate) fn next<'a>(
         &'a mut self,
         bytes: &'a [u8],
@@ -253,7 +250,7 @@ impl Decoder {
                 at += used;
                 let Some(frame) = frame else { return Ok((at, None)) };
                 let rest = &bytes[at..];
-                // Nearly all messages come so.
+                // Nearly all messages take this path.
                 if self.is_whole(&frame, rest) {
                     let length = frame.left as usize;
                     return Ok((at + length, Some(Event::Message(Payload::Read(&rest[..length])))));
@@ -282,13 +279,13 @@ impl Decoder {
         }
     }
 
-    /// Bytes of memory that the message takes whose fragments are being read.
+    /// Bytes of memory that the fragmented message occupies.
     pub(crate) fn bytes_held(&self) -> usize {
         self.message.as_ref().map_or(0, |message| message.body.capacity())
     }
 
-    /// Where the rest of a long frame can be read to without a copy: its message, and how many
-    /// bytes are missing. What was read is told with [`Decoder::filled`].
+    /// Returns the buffer that the rest of a long frame can be read into without a copy, and the
+    /// number of missing bytes. The caller reports the bytes read with [`Decoder::filled`].
     pub(crate) fn gap(&mut self) -> Option<(&mut BytesMut, usize)> {
         let frame = self.frame.as_ref()?;
         if frame.op.is_control() || frame.key.is_some() || frame.left == 0 {
@@ -299,7 +296,7 @@ impl Decoder {
         Some((&mut message.body, left))
     }
 
-    /// So many bytes were appended to what [`Decoder::gap`] gave.
+    /// Reports that `bytes` were appended to the buffer of [`Decoder::gap`].
     pub(crate) fn filled(&mut self, bytes: usize) {
         if let Some(frame) = &mut self.frame {
             frame.left = frame.left.saturating_sub(bytes as u64);
@@ -307,7 +304,7 @@ impl Decoder {
         }
     }
 
-    /// Whether a frame is a whole message whose payload is all there and may be given as it is.
+    /// Returns true if a frame is a whole, uncompressed message whose payload is in `rest`.
     fn is_whole(&self, frame: &Frame, rest: &[u8]) -> bool {
         frame.last
             && !frame.packed
@@ -356,7 +353,7 @@ impl Decoder {
                 message.too_large = true;
                 message.body.truncate(HEAD_KEPT_BYTES);
             } else {
-                // An answer of some megabytes grows into its room in a few steps.
+                // A response of some megabytes grows to its size in a few steps.
                 message.body.reserve((frame.left as usize).min(ROOM_BYTES_MAX));
             }
         }
@@ -396,7 +393,7 @@ impl Decoder {
         if packed {
             return Ok(Event::Packed { payload: body.freeze(), text });
         }
-        // What upstreams send is read as JSON anyway, which is UTF-8 or refused.
+        // Upstream messages are parsed as JSON later, which requires UTF-8.
         if text && self.role == Role::Server && std::str::from_utf8(&body).is_err() {
             return Err(Fault::Utf8);
         }
@@ -415,10 +412,10 @@ impl Decoder {
     }
 }
 
-/// Reads a header: its length and the frame, or none while it is not whole.
+/// Parses a header. Returns its length and the frame, or `None` while it is incomplete.
 fn header(bytes: &[u8], role: Role, packing: bool) -> Result<Option<(usize, Frame)>, Fault> {
     let [first, second, rest @ ..] = bytes else {
-        // What is wrong with the first byte is told at once.
+        // A fault in the first byte is reported without waiting for the second.
         return bytes.first().map_or(Ok(None), |first| kind(*first, packing).map(|_| None));
     };
     let (last, packed, op) = kind(*first, packing)?;
@@ -461,10 +458,11 @@ fn header(bytes: &[u8], role: Role, packing: bool) -> Result<Option<(usize, Fram
     Ok(Some((2 + length_bytes + key_bytes, frame)))
 }
 
-/// Whether a frame is the last of its message, whether it begins a packed one, and its kind.
+/// Parses the first byte: whether the frame ends its message, whether it starts a compressed
+/// message, and the opcode.
 fn kind(first: u8, packing: bool) -> Result<(bool, bool, Op), Fault> {
     let op = Op::of(first & 0x0f);
-    // Of a message only the first frame says that it is packed (RFC 7692, 6.1).
+    // Only the first frame of a message has the compression bit (RFC 7692, section 6.1).
     let may_be = packing && matches!(op, Some(Op::Text | Op::Binary));
     let packed = first & PACKED != 0;
     if first & 0x30 != 0 || (packed && !may_be) {
@@ -473,13 +471,13 @@ fn kind(first: u8, packing: bool) -> Result<(bool, bool, Op), Fault> {
     Ok((first & 0x80 != 0, packed, op.ok_or(Fault::Opcode)?))
 }
 
-/// The code in the payload of a close frame, if there is one (RFC 6455, 7.4).
+/// Returns the code in the payload of a close frame, if there is one (RFC 6455, section 7.4).
 fn close_code(payload: &[u8]) -> Result<Option<u16>, Fault> {
     let Some((code, reason)) = payload.split_first_chunk() else {
         return if payload.is_empty() { Ok(None) } else { Err(Fault::Close) };
     };
     let code = u16::from_be_bytes(*code);
-    // 1004 to 1006 and 1015 are never sent; 1012 to 1014 were registered later.
+    // Codes 1004 to 1006 and 1015 are never sent; 1012 to 1014 were registered later.
     if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
         return Err(Fault::Close);
     }
@@ -487,8 +485,8 @@ fn close_code(payload: &[u8]) -> Result<Option<u16>, Fault> {
     Ok(Some(code))
 }
 
-/// Appends the header of an unfragmented frame. The payload, masked with the key if there is one,
-/// follows it.
+/// Appends the header of an unfragmented frame. The caller appends the payload, masked with `key`
+/// if there is one.
 pub(crate) fn write_header(out: &mut Vec<u8>, op: Op, payload_bytes: usize, key: Option<Key>) {
     let masked = if key.is_some() { 0x80 } else { 0 };
     out.push(0x80 | op.code());
@@ -508,7 +506,7 @@ pub(crate) fn write_header(out: &mut Vec<u8>, op: Op, payload_bytes: usize, key:
     }
 }
 
-/// Appends the header of an unmasked frame of packed text.
+/// Appends the header of an unmasked, compressed text frame.
 pub(crate) fn write_packed_header(out: &mut Vec<u8>, payload_bytes: usize) {
     let at = out.len();
     write_header(out, Op::Text, payload_bytes, None);

@@ -1,4 +1,5 @@
-//! Opening a WebSocket: the client's request and the answer to it (RFC 6455, 4).
+//! The WebSocket opening handshake: the client's request and the server's response (RFC 6455,
+//! section 4).
 
 use std::time::Duration;
 
@@ -7,14 +8,14 @@ use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// What the accepting side appends to the key (RFC 6455, 1.3).
+/// The suffix that the server appends to the key (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// Most header lines of an answer, as from upstreams over HTTP.
+/// Maximum header lines of a response, as for HTTP upstreams.
 const HEADERS_MAX: usize = 100;
-/// Most bytes of an answer's head.
+/// Maximum bytes of a response head.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 
-/// The request of one connection.
+/// The upgrade request of one connection.
 #[derive(Debug)]
 pub(crate) struct Opening {
     key: String,
@@ -23,22 +24,22 @@ pub(crate) struct Opening {
 /// Why a connection was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The other side speaks HTTP, and answers with this status.
+    /// The peer responded with another HTTP status.
     Status { status: u16, retry_after: Option<Duration> },
-    /// It did not answer as a WebSocket does.
+    /// The response is not a valid WebSocket handshake.
     Malformed,
 }
 
 impl Opening {
-    /// A request with a fresh key; none if the system has no randomness to give.
+    /// Creates a request with a fresh key. Returns `None` if the system has no randomness.
     pub(crate) fn new() -> Option<Opening> {
         let mut key = [0; 16];
         SystemRandom::new().fill(&mut key).ok()?;
         Some(Opening { key: STANDARD.encode(key) })
     }
 
-    /// Appends the request's own headers and the empty line; `head` holds the request line and all
-    /// others.
+    /// Appends the WebSocket headers and the empty line to `head`, which holds the request line and
+    /// the other headers.
     pub(crate) fn write(&self, head: &mut Vec<u8>) {
         head.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
         head.extend_from_slice(b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ");
@@ -46,8 +47,8 @@ impl Opening {
         head.extend_from_slice(b"\r\n\r\n");
     }
 
-    /// Reads the answer: the length of its head once that is whole and opens the connection, behind
-    /// which frames begin; none while more is needed.
+    /// Parses the response. Returns the length of its head if it opens the connection; frames
+    /// follow it. Returns `None` while the head is incomplete.
     ///
     /// # Errors
     /// Why the connection is not open.
@@ -62,7 +63,7 @@ impl Opening {
         let value = |wanted: &str| {
             let mut own = answer.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(wanted));
             let first = own.next().map(|own| own.value.trim_ascii());
-            // Two of a kind are no answer of one mind.
+            // A repeated header is ambiguous, so it is ignored.
             first.filter(|_| own.next().is_none())
         };
         let status = answer.code.unwrap_or(0);
@@ -83,14 +84,14 @@ impl Opening {
         let opens = says("upgrade", "websocket")
             && says("connection", "upgrade")
             && value("sec-websocket-accept") == Some(accept(self.key.as_bytes()).as_bytes())
-            // None was offered.
+            // The request offers no extension and no subprotocol.
             && !extended("sec-websocket-extensions")
             && !extended("sec-websocket-protocol");
         if opens { Ok(Some(head_bytes)) } else { Err(Refusal::Malformed) }
     }
 }
 
-/// What the accepting side answers to a key.
+/// Returns the server's response to a key, for `Sec-WebSocket-Accept`.
 pub(crate) fn accept(key: &[u8]) -> String {
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, GUID].concat());
     STANDARD.encode(hash)
@@ -98,7 +99,7 @@ pub(crate) fn accept(key: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: only an answer that fits the request opens a connection.
+    //! Goal: only a response that matches the request opens a connection.
 
     use super::*;
 

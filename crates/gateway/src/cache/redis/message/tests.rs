@@ -1,4 +1,4 @@
-//! Goal: messages come back as they were sent, and anything else is no message.
+//! Goal: messages survive encoding and decoding, and other bytes are refused.
 
 use super::*;
 

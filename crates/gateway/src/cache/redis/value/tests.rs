@@ -1,5 +1,6 @@
-//! Goal: what was written is read back exactly, and nothing else is. Method: round trips over all
-//! bonds, every single damaged byte and every cut of a value, and made-up bytes.
+//! Goal: values survive encoding and decoding, and other bytes are refused. Method: round trips
+//! over all validity tags, every single damaged byte and every truncation of a value, and random
+//! bytes.
 
 use proptest::prelude::*;
 
@@ -60,7 +61,7 @@ fn a_small_value_cannot_unpack_into_a_large_one() {
     let bytes = value(&long, Bond::Free).encode(1);
     assert!(bytes.len() < 1_000);
     assert_eq!(decode(&bytes, MAX), Err(Refused::TooLarge));
-    // One that lies about its length, with a right sum.
+    // This value claims a wrong length and has a valid checksum.
     let mut lying = bytes[..bytes.len() - CRC_BYTES].to_vec();
     lying[57..61].copy_from_slice(&100u32.to_le_bytes());
     let sum = crc(&lying);

@@ -1,4 +1,4 @@
-//! Goal: only an answer of the script is taken for one.
+//! Goal: only a well-formed reply of the script is accepted.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Goal: whatever a stream takes at a time, frames arrive whole and in order, and what is given up
-//! is never a part of one. Method: a stream that takes as many bytes as it is told to.
+//! Goal: frames arrive complete and in order for any pattern of partial writes, and dropped frames
+//! are never partly sent. Method: a stream that accepts a given number of bytes per call.
 
 use std::task::Waker;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::io::websocket::frame::{Decoder, Event, Role};
 
-/// Takes so many bytes at each call; then it is full.
+/// A stream that accepts these numbers of bytes, one per call; then it is full.
 struct Narrow {
     takes: VecDeque<usize>,
     taken: Vec<u8>,
@@ -54,7 +54,7 @@ fn body(bytes: usize) -> Body {
     Body { start: vec![b'<'; 7], middle: vec![b'm'; bytes].into(), end: b">" }
 }
 
-/// Frames read back by the other side's decoder.
+/// Decodes the written frames as the client does.
 fn messages(mut bytes: &[u8]) -> Vec<usize> {
     let mut decoder = Decoder::new(Role::Client, 1 << 30);
     let mut lengths = Vec::new();

@@ -1,6 +1,6 @@
-//! Goal: frames are read as RFC 6455 says, whatever the cuts between reads, and nothing else is.
-//! Method: the examples of RFC 6455, 5.7, and the situations that the Autobahn test suite tries
-//! (its groups 1 to 7 and 9), each fed whole and in pieces of every small size.
+//! Goal: the decoder accepts exactly the frames of RFC 6455, at any read boundary. Method: the
+//! examples of RFC 6455, section 5.7, and the cases of groups 1 to 7 and 9 of the Autobahn test
+//! suite, each fed whole and in small pieces.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn read(role: Role, bytes: &[u8], step: usize) -> (Vec<Seen>, Option<Fault>) {
     (seen, None)
 }
 
-/// Reads in pieces of all sizes, which must make no difference.
+/// Decodes in pieces of several sizes, which must not change the result.
 fn check(role: Role, bytes: &[u8], expected: &[Seen], fault: Option<Fault>) {
     for step in [1, 2, 3, 5, 8, 13, 64, usize::MAX] {
         let read = read(role, bytes, step.min(bytes.len().max(1)));
@@ -110,7 +110,7 @@ fn what_is_too_long_is_passed_over() {
     bytes.extend(frame(0x80, &[b' '; 50]));
     bytes.extend(frame(0x81, b"next"));
     check(Role::Client, &bytes, &[Seen::Ping(vec![]), head, message(b"next")], None);
-    // A header alone takes no memory: nothing came of the announced 2^62 bytes.
+    // A header alone takes little memory: none of the announced 2^62 bytes arrived.
     let mut decoder = Decoder::new(Role::Client, usize::MAX);
     let header = [b"\x82\x7f", &(1_u64 << 62).to_be_bytes()[..]].concat();
     assert_eq!(decoder.next(&header).unwrap(), (10, None));
@@ -183,7 +183,7 @@ fn packed_messages_are_known_by_their_first_frame() {
             }
         }
     };
-    // What is packed is not text yet.
+    // A compressed payload is not text yet.
     assert_eq!(read(&masked(0xc1, b"\xff")), Ok(Some((b"\xff".to_vec(), true))));
     let fragments = [masked(0x42, b"a"), masked(0x89, b""), masked(0x80, b"b")].concat();
     assert_eq!(read(&fragments), Ok(Some((b"ab".to_vec(), false))));
