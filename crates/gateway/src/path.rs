@@ -20,9 +20,9 @@ use crate::access::caller::{Caller, Extra, KeyHeader};
 use crate::access_log::pending::CallRecords;
 use crate::call::cache_status::CacheStatus;
 use crate::call::failure::{Failure, Kind};
-use crate::call::reply::{Answered, Content, Reply};
+use crate::call::reply::{CallReply, Content, Reply};
 use crate::call::response::{Payload, UpstreamResponse};
-use crate::io::memory::{Full, Hold};
+use crate::io::memory::{Full, Reservation};
 use crate::limits::Ahead;
 use crate::policy::access::is_subscription;
 use crate::policy::memory::Purpose;
@@ -74,7 +74,7 @@ pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> 
     let limits = cx.snapshot.limits.as_ref();
     let ahead = limits.and_then(|limits| limits.look_ahead(&counted(cx, request, "", None)));
     let request = &Request { ahead, ..*request };
-    let reply = |response: Option<Answered<'a>>| response.map_or(Reply::Nothing, Reply::One);
+    let reply = |response: Option<CallReply<'a>>| response.map_or(Reply::Nothing, Reply::One);
     match decode(request.body, &cx.snapshot.config.call_limits) {
         Err(refusal) => reply(serve_call(cx, request, Err(refusal)).await),
         Ok(Body::Single(item)) => reply(serve_call(cx, request, item).await),
@@ -90,7 +90,7 @@ async fn serve_batch<'a>(
     cx.counters.batches.add(1);
     let left = Cell::new(cx.snapshot.config.downstream.batch_response_bytes_max);
     // Reserves memory for responses that wait for the rest of the batch.
-    let hold = Hold::new(&cx.snapshot.registry.memory, Purpose::Response);
+    let hold = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
     let gathered = RefCell::new((hold, 0));
     let answers: Vec<_> = futures_util::stream::iter(items)
         .map(async |item| {
@@ -122,7 +122,7 @@ async fn serve_call<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
     item: Result<Call<'a>, Rejection<'a>>,
-) -> Option<Answered<'a>> {
+) -> Option<CallReply<'a>> {
     let mut progress = Progress::default();
     let served = steps(cx, request, &item, &mut progress).await;
     respond(cx, request, item, &progress, served)

@@ -29,7 +29,7 @@ use crate::admin::Phase;
 use crate::cache::index::Index;
 use crate::cache::redis::news::News;
 use crate::config::Config;
-use crate::downstream::thread::{Door, Thread};
+use crate::downstream::thread::{ListenAddress, Thread};
 use crate::io::random::random_seed;
 use crate::runtime::error::Error;
 use crate::runtime::quota::Keeper;
@@ -152,7 +152,7 @@ impl Gateway {
             thread("weir-watch", move |runtime| runtime.block_on(task.run()))?
         };
         wait_for_heads(&snapshot);
-        let start = |(index, sockets): (usize, Vec<(Door, Socket)>)| {
+        let start = |(index, sockets): (usize, Vec<(ListenAddress, Socket)>)| {
             let task = ServeTask {
                 snapshots: served.subscribe(),
                 taken: Arc::clone(&taken),
@@ -387,7 +387,7 @@ struct ServeTask {
     seed: u64,
     feeds: Arc<Feeds>,
     /// One for each address, but for a process that took over more sockets than it has threads.
-    sockets: Vec<(Door, Socket)>,
+    sockets: Vec<(ListenAddress, Socket)>,
 }
 
 impl ServeTask {
@@ -395,7 +395,7 @@ impl ServeTask {
         let listeners = self.sockets.drain(..).map(|(door, socket)| {
             TcpListener::from_std(socket.into()).map(|listener| (door, listener))
         });
-        let listeners: Vec<(Door, TcpListener)> = match listeners.collect() {
+        let listeners: Vec<(ListenAddress, TcpListener)> = match listeners.collect() {
             Ok(listeners) => listeners,
             Err(error) => {
                 tracing::error!(%error, "cannot serve clients");
@@ -468,9 +468,9 @@ type Accepted = io::Result<(TcpStream, SocketAddr)>;
 
 /// The next connection, the listeners taking turns: a flood at one must not shut out the others.
 async fn next_connection(
-    listeners: &[(Door, TcpListener)],
+    listeners: &[(ListenAddress, TcpListener)],
     turn: &Cell<usize>,
-) -> (Door, Accepted) {
+) -> (ListenAddress, Accepted) {
     std::future::poll_fn(|cx| {
         for step in 0..listeners.len() {
             let at = (turn.get() + step) % listeners.len();
@@ -487,7 +487,7 @@ async fn next_connection(
 
 /// Takes the connections that the system has accepted for us already: closing their socket would
 /// reset them.
-async fn accept_rest(thread: &Rc<Thread>, listeners: &[(Door, TcpListener)]) {
+async fn accept_rest(thread: &Rc<Thread>, listeners: &[(ListenAddress, TcpListener)]) {
     for (door, listener) in listeners {
         while let Some(accepted @ Ok(_)) = listener.accept().now_or_never() {
             accept(thread, accepted, *door).await;
@@ -495,7 +495,7 @@ async fn accept_rest(thread: &Rc<Thread>, listeners: &[(Door, TcpListener)]) {
     }
 }
 
-async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: Door) {
+async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: ListenAddress) {
     match accepted {
         Ok((stream, peer)) => {
             let cx = thread.context();

@@ -14,7 +14,7 @@ use super::status::Status;
 use super::status::tests::{fresh, populated};
 use super::{metrics, page};
 use crate::cache::memory::Entry;
-use crate::io::memory::Hold;
+use crate::io::memory::Reservation;
 use crate::limits::{Charge, Counted};
 use crate::metrics::thread::{Counters, Labels};
 use crate::policy::cacheable::{Binding, Kept};
@@ -30,7 +30,7 @@ fn full() -> Arc<Snapshot> {
     let memory = &snapshot.registry.memory;
     memory.set_max(64 << 20);
     for (bytes, purpose) in [1 << 20, 2 << 20, 3 << 20].into_iter().zip(Purpose::ALL) {
-        let mut hold = Hold::new(memory, purpose);
+        let mut hold = Reservation::new(memory, purpose);
         hold.set(bytes).unwrap();
         std::mem::forget(hold);
         (0..bytes >> 20).for_each(|_| memory.count_refusal(purpose));

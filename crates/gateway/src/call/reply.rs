@@ -10,11 +10,11 @@ use crate::config::Config;
 
 /// The response to one call.
 #[derive(Debug)]
-pub(crate) struct Answered<'a> {
+pub(crate) struct CallReply<'a> {
     /// The raw bytes of the id; `null` if it could not be parsed.
     pub(crate) id: &'a [u8],
     pub(crate) payload: Content<'a>,
-    pub(crate) mark: Option<CacheStatus>,
+    pub(crate) cache_status: Option<CacheStatus>,
     /// The tier behind memory that the hit comes from, if any.
     pub(crate) tier: Option<Tier>,
     /// The upstream that sent the response, now or when it was cached.
@@ -43,8 +43,8 @@ impl Content<'_> {
 pub(crate) enum Reply<'a> {
     /// The request held only notifications; the response body is empty.
     Nothing,
-    One(Answered<'a>),
-    Batch(Vec<Answered<'a>>),
+    One(CallReply<'a>),
+    Batch(Vec<CallReply<'a>>),
 }
 
 /// A body in up to three parts, so that a large payload is not copied.

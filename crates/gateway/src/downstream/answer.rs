@@ -4,7 +4,7 @@
 //! Results and error objects of upstreams are passed on unchanged.
 
 use crate::call::failure::{FORBIDDEN, OUT_OF_MEMORY, describe, status_of};
-use crate::call::reply::{Answered, Body, Content, Reply};
+use crate::call::reply::{Body, CallReply, Content, Reply};
 use crate::call::response::Payload;
 use crate::config::Config;
 use std::borrow::Cow;
@@ -23,19 +23,19 @@ use crate::config::downstream::Cors;
 use crate::downstream::head::HeadFault;
 use crate::io::chunked::ChunkFault;
 use crate::io::memory;
-use crate::io::memory::{Account, Budget, Hold};
+use crate::io::memory::{Account, Budget, Reservation};
 use crate::policy::access::Denial;
 use crate::policy::memory::Purpose;
 use crate::state::snapshot::Snapshot;
 
 /// The settings and request properties that the HTTP head of a response depends on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape<'a> {
+pub(crate) struct HeadOptions<'a> {
     pub(crate) config: &'a Config,
     pub(crate) origin: Option<&'a str>,
     pub(crate) keep_alive: bool,
     /// True if the response must confirm `Connection: keep-alive`, as HTTP/1.0 clients expect.
-    pub(crate) tell_keep_alive: bool,
+    pub(crate) confirm_keep_alive: bool,
     /// The current date in HTTP format, refreshed once per second.
     pub(crate) date: &'a [u8],
 }
@@ -52,7 +52,7 @@ pub(crate) struct Message {
     /// The access-log record; `None` while the log is off.
     pub(crate) record: Option<Box<PendingRecord>>,
     /// The memory reservation for the body until it is written.
-    pub(crate) hold: Option<Hold>,
+    pub(crate) hold: Option<Reservation>,
 }
 
 impl Message {
@@ -77,9 +77,13 @@ impl Message {
 
     /// Reserves memory for the body until it is written. If the budget is used up, the client
     /// receives a refusal with `Retry-After` instead.
-    pub(crate) fn held(mut self, budget: &Arc<Budget>, account: &Rc<Account>) -> Message {
+    pub(crate) fn with_reservation(
+        mut self,
+        budget: &Arc<Budget>,
+        account: &Rc<Account>,
+    ) -> Message {
         if self.body.len() > memory::FREE_BYTES {
-            let mut hold = Hold::of(budget, Purpose::Response, account);
+            let mut hold = Reservation::of(budget, Purpose::Response, account);
             if hold.set(self.body.len()).is_err() {
                 return Message { record: self.record, ..Message::refuse_memory() };
             }
@@ -123,7 +127,7 @@ impl Message {
     }
 
     /// Refuses a request of a client that was denied too often.
-    pub(crate) fn refused_often(failure: &Failure) -> Message {
+    pub(crate) fn denied_too_often(failure: &Failure) -> Message {
         let status = match failure.kind {
             Kind::OverRate { status } => status,
             _ => 429,
@@ -175,7 +179,7 @@ impl Message {
     }
 }
 
-fn one(answered: Answered<'_>, snapshot: &Snapshot) -> Message {
+fn one(answered: CallReply<'_>, snapshot: &Snapshot) -> Message {
     let status = match &answered.payload {
         Content::Payload(Payload::Failed(failure)) => status_of(failure.kind, &snapshot.config),
         _ => 200,
@@ -187,9 +191,9 @@ fn one(answered: Answered<'_>, snapshot: &Snapshot) -> Message {
     let mut message = Message::plain(status, Body::default());
     message.retry_after = retry_after;
     if snapshot.config.downstream.answer_headers {
-        message.cache = answered.mark.map(|mark| {
-            let tier = answered.tier.filter(|_| mark == CacheStatus::Hit);
-            Cow::Borrowed(tier.map_or_else(|| mark.as_str(), Tier::hit))
+        message.cache = answered.cache_status.map(|cache_status| {
+            let tier = answered.tier.filter(|_| cache_status == CacheStatus::Hit);
+            Cow::Borrowed(tier.map_or_else(|| cache_status.as_str(), Tier::hit))
         });
         message.upstream =
             answered.upstream.map(|upstream| Arc::clone(&snapshot.upstreams[upstream].config.name));
@@ -211,7 +215,7 @@ fn one(answered: Answered<'_>, snapshot: &Snapshot) -> Message {
     message
 }
 
-fn batch(items: &[Answered<'_>], snapshot: &Snapshot) -> Message {
+fn batch(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
     let downstream = &snapshot.config.downstream;
     let mut body = Vec::with_capacity(256 * items.len());
     let mut counts = [0usize; CacheStatus::ALL.len()];
@@ -227,8 +231,8 @@ fn batch(items: &[Answered<'_>], snapshot: &Snapshot) -> Message {
             let failed = Payload::Failed(Failure::ours(Kind::BatchTooLarge));
             write_content(&mut body, item.id, &Content::Payload(failed), snapshot);
         }
-        if let Some(mark) = item.mark {
-            counts[mark.index()] += 1;
+        if let Some(cache_status) = item.cache_status {
+            counts[cache_status.index()] += 1;
         }
     }
     body.push(b']');
@@ -236,20 +240,22 @@ fn batch(items: &[Answered<'_>], snapshot: &Snapshot) -> Message {
     let mut message = Message::plain(status, Body::whole(body));
     message.retry_after = retry_after;
     if downstream.answer_headers {
-        let said: Vec<String> = CacheStatus::ALL
+        let counted: Vec<String> = CacheStatus::ALL
             .iter()
-            .filter(|mark| counts[mark.index()] > 0)
-            .map(|mark| format!("{}={}", mark.as_str(), counts[mark.index()]))
+            .filter(|cache_status| counts[cache_status.index()] > 0)
+            .map(|cache_status| {
+                format!("{}={}", cache_status.as_str(), counts[cache_status.index()])
+            })
             .collect();
-        message.cache = (!said.is_empty()).then(|| Cow::Owned(said.join(", ")));
+        message.cache = (!counted.is_empty()).then(|| Cow::Owned(counted.join(", ")));
     }
     message
 }
 
 /// Returns the status of a batch, and its `Retry-After`. The status is 200 unless a limit or an
 /// overload refused every call; then it is the first call's status, with the shortest wait.
-fn batch_status(items: &[Answered<'_>]) -> (u16, Option<Duration>) {
-    let limited = |item: &Answered<'_>| match &item.payload {
+fn batch_status(items: &[CallReply<'_>]) -> (u16, Option<Duration>) {
+    let limited = |item: &CallReply<'_>| match &item.payload {
         Content::Payload(Payload::Failed(Failure {
             kind: Kind::OverQuota, retry_after, ..
         })) => Some((429, *retry_after)),
@@ -287,7 +293,7 @@ fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>, snapshot: 
 }
 
 /// Writes the HTTP/1.1 head of `message`.
-pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, shape: Shape<'_>) {
+pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, options: HeadOptions<'_>) {
     if message.status == 200 {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     } else {
@@ -297,7 +303,7 @@ pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, shape: Shape<'_>)
         out.extend_from_slice(reason(message.status).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    each_header(message, shape, |name, value| {
+    each_header(message, options, |name, value| {
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b": ");
         out.extend_from_slice(value);
@@ -308,9 +314,9 @@ pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, shape: Shape<'_>)
         write_decimal(out, message.body.len() as u64);
         out.extend_from_slice(b"\r\n");
     }
-    if !shape.keep_alive {
+    if !options.keep_alive {
         out.extend_from_slice(b"connection: close\r\n");
-    } else if shape.tell_keep_alive {
+    } else if options.confirm_keep_alive {
         out.extend_from_slice(b"connection: keep-alive\r\n");
     }
     out.extend_from_slice(b"\r\n");
@@ -318,8 +324,12 @@ pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, shape: Shape<'_>)
 
 /// Calls `each` with every header except the length and the connection headers, which HTTP/2
 /// replaces by framing.
-pub(crate) fn each_header(message: &Message, shape: Shape<'_>, mut each: impl FnMut(&str, &[u8])) {
-    each("date", shape.date);
+pub(crate) fn each_header(
+    message: &Message,
+    options: HeadOptions<'_>,
+    mut each: impl FnMut(&str, &[u8]),
+) {
+    each("date", options.date);
     if message.body.len() > 0 {
         each("content-type", b"application/json");
     }
@@ -343,8 +353,8 @@ pub(crate) fn each_header(message: &Message, shape: Shape<'_>, mut each: impl Fn
     if message.status == 405 {
         each("allow", b"GET, HEAD, OPTIONS, POST");
     }
-    if let Some(origin) = shape.origin {
-        cors(message, shape.config, origin, each);
+    if let Some(origin) = options.origin {
+        cors(message, options.config, origin, each);
     }
 }
 

@@ -32,13 +32,13 @@ const WINDOW_LOG_MAX: u32 = 23;
 const INLINE_WINDOW_LOG_MAX: u32 = INLINE_BYTES_MAX.ilog2();
 
 /// Maximum bytes that are preallocated for a body; more than the default body limit.
-const ROOM_BYTES_MAX: usize = 8 << 20;
+const PREALLOCATED_BYTES_MAX: usize = 8 << 20;
 
 /// Limits the bodies that other threads decompress at the same time. Each takes its maximum size
 /// and a window, which the memory budget does not count: a thousand bombs of 2 KB would take 13 GB.
-static UNPACKERS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(unpackers()));
+static DECODERS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(decoders_max()));
 
-fn unpackers() -> usize {
+fn decoders_max() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
 
@@ -67,65 +67,66 @@ impl DecodeFault {
 /// [`DecodeFault`] if the body is malformed or expands to more than `bytes_max`.
 pub(crate) async fn decode(
     coding: Coding,
-    packed: Vec<u8>,
+    encoded: Vec<u8>,
     bytes_max: usize,
 ) -> Result<Vec<u8>, DecodeFault> {
-    if packed.len() <= DECODE_INLINE_BYTES_MAX {
+    if encoded.len() <= DECODE_INLINE_BYTES_MAX {
         let inline_max = bytes_max.min(INLINE_BYTES_MAX);
         // A fault here can mean only that the body needs a larger limit or window.
-        if let Ok(body) = unpack(coding, &packed, inline_max, INLINE_WINDOW_LOG_MAX) {
+        if let Ok(body) = decompress(coding, &encoded, inline_max, INLINE_WINDOW_LOG_MAX) {
             return Ok(body);
         }
     }
-    let unpacked = unpack_apart(move || unpack(coding, &packed, bytes_max, WINDOW_LOG_MAX));
-    unpacked.await.unwrap_or(Err(DecodeFault::Invalid))
+    let decompressed =
+        decompress_off_thread(move || decompress(coding, &encoded, bytes_max, WINDOW_LOG_MAX));
+    decompressed.await.unwrap_or(Err(DecodeFault::Invalid))
 }
 
 /// Runs `decompress` on another thread, after waiting for a permit; there are as many permits as
 /// processors. Returns `None` if it panicked.
-pub(crate) async fn unpack_apart<T: Send + 'static>(
-    unpack: impl FnOnce() -> T + Send + 'static,
+pub(crate) async fn decompress_off_thread<T: Send + 'static>(
+    decompress: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    let permit = UNPACKERS.acquire().await.ok()?;
-    let unpacked = tokio::task::spawn_blocking(move || {
-        let unpacked = unpack();
+    let permit = DECODERS.acquire().await.ok()?;
+    let decompressed = tokio::task::spawn_blocking(move || {
+        let decompressed = decompress();
         drop(permit);
-        unpacked
+        decompressed
     });
-    unpacked.await.ok()
+    decompressed.await.ok()
 }
 
-fn unpack(
+fn decompress(
     coding: Coding,
-    packed: &[u8],
+    encoded: &[u8],
     bytes_max: usize,
     window_log_max: u32,
 ) -> Result<Vec<u8>, DecodeFault> {
     match coding {
-        Coding::Gzip => unpack_gzip(packed, bytes_max),
+        Coding::Gzip => decompress_gzip(encoded, bytes_max),
         Coding::Zstd => {
             let mut decoder =
-                zstd::stream::read::Decoder::new(packed).map_err(|_| DecodeFault::Invalid)?;
+                zstd::stream::read::Decoder::new(encoded).map_err(|_| DecodeFault::Invalid)?;
             decoder.window_log_max(window_log_max).map_err(|_| DecodeFault::Invalid)?;
             read_bounded(decoder, bytes_max)
         }
-        Coding::Identity | Coding::Other => Ok(packed.to_vec()),
+        Coding::Identity | Coding::Other => Ok(encoded.to_vec()),
     }
 }
 
 /// Decompresses the members of a gzip file in sequence. Starting a member costs far more than one
 /// byte of it, so the number of members is limited too.
-fn unpack_gzip(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
-    let mut body = room(bytes_max);
+fn decompress_gzip(mut encoded: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
+    let mut body = preallocate(bytes_max);
     for _ in 0..MEMBERS_MAX {
-        let mut member = flate2::bufread::GzDecoder::new(packed);
-        let room = (bytes_max - body.len()) as u64 + 1;
-        (&mut member).take(room).read_to_end(&mut body).map_err(|_| DecodeFault::Invalid)?;
+        let mut member = flate2::bufread::GzDecoder::new(encoded);
+        let limit = (bytes_max - body.len()) as u64 + 1;
+        (&mut member).take(limit).read_to_end(&mut body).map_err(|_| DecodeFault::Invalid)?;
         if body.len() > bytes_max {
             return Err(DecodeFault::TooLarge);
         }
-        packed = member.into_inner();
-        if packed.is_empty() {
+        encoded = member.into_inner();
+        if encoded.is_empty() {
             body.shrink_to_fit();
             return Ok(body);
         }
@@ -134,7 +135,7 @@ fn unpack_gzip(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFau
 }
 
 fn read_bounded(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
-    let mut body = room(bytes_max);
+    let mut body = preallocate(bytes_max);
     let mut limited = reader.take(bytes_max as u64 + 1);
     limited.read_to_end(&mut body).map_err(|_| DecodeFault::Invalid)?;
     body.shrink_to_fit();
@@ -144,12 +145,12 @@ fn read_bounded(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>, DecodeFa
 /// Returns an empty body with capacity for the largest allowed one. Only written pages take memory.
 /// A growing body would leave each outgrown buffer to the allocator, three times its length in
 /// total.
-fn room(bytes_max: usize) -> Vec<u8> {
-    Vec::with_capacity(bytes_max.saturating_add(1).min(ROOM_BYTES_MAX))
+fn preallocate(bytes_max: usize) -> Vec<u8> {
+    Vec::with_capacity(bytes_max.saturating_add(1).min(PREALLOCATED_BYTES_MAX))
 }
 
 /// Returns true if the client accepts compression and the body is large enough.
-pub(crate) fn is_wanted(message: &Message, accept: Accept, downstream: &Downstream) -> bool {
+pub(crate) fn should_compress(message: &Message, accept: Accept, downstream: &Downstream) -> bool {
     let accepted = downstream.compression && (accept.gzip || accept.zstd);
     accepted && message.body.len() >= downstream.compression_bytes_min
 }
@@ -157,18 +158,18 @@ pub(crate) fn is_wanted(message: &Message, accept: Accept, downstream: &Downstre
 /// Compresses a response body with zstd if the client accepts it, otherwise with gzip.
 pub(crate) async fn encode(mut message: Message, accept: Accept) -> Message {
     let body = std::mem::take(&mut message.body).join();
-    let packed = if body.len() <= INLINE_BYTES_MAX {
-        pack(&body, accept.zstd).map_err(|()| body)
+    let encoded = if body.len() <= INLINE_BYTES_MAX {
+        compress(&body, accept.zstd).map_err(|()| body)
     } else {
         // The body is shared, so that it survives a failed compression.
         let body = std::sync::Arc::new(body);
-        let theirs = std::sync::Arc::clone(&body);
-        let done = tokio::task::spawn_blocking(move || pack(&theirs, accept.zstd)).await;
+        let shared = std::sync::Arc::clone(&body);
+        let done = tokio::task::spawn_blocking(move || compress(&shared, accept.zstd)).await;
         done.unwrap_or(Err(())).map_err(|()| std::sync::Arc::unwrap_or_clone(body))
     };
-    match packed {
-        Ok(packed) => {
-            message.body = Body::whole(packed);
+    match encoded {
+        Ok(encoded) => {
+            message.body = Body::whole(encoded);
             message.encoding = Some(if accept.zstd { "zstd" } else { "gzip" });
         }
         Err(body) => message.body = Body::whole(body),
@@ -176,7 +177,7 @@ pub(crate) async fn encode(mut message: Message, accept: Accept) -> Message {
     message
 }
 
-fn pack(body: &[u8], zstd: bool) -> Result<Vec<u8>, ()> {
+fn compress(body: &[u8], zstd: bool) -> Result<Vec<u8>, ()> {
     if zstd {
         return zstd::bulk::compress(body, LEVEL as i32).map_err(|_| ());
     }
@@ -197,12 +198,15 @@ mod tests {
         let body = b"{\"method\":\"eth_blockNumber\"}".repeat(50);
         for zstd in [false, true] {
             let coding = if zstd { Coding::Zstd } else { Coding::Gzip };
-            let packed = pack(&body, zstd).unwrap();
-            assert!(packed.len() < body.len());
-            assert_eq!(unpack(coding, &packed, 10_000, WINDOW_LOG_MAX), Ok(body.clone()));
-            assert_eq!(unpack(coding, &packed, 100, WINDOW_LOG_MAX), Err(DecodeFault::TooLarge));
+            let encoded = compress(&body, zstd).unwrap();
+            assert!(encoded.len() < body.len());
+            assert_eq!(decompress(coding, &encoded, 10_000, WINDOW_LOG_MAX), Ok(body.clone()));
             assert_eq!(
-                unpack(coding, b"not packed", 100, WINDOW_LOG_MAX),
+                decompress(coding, &encoded, 100, WINDOW_LOG_MAX),
+                Err(DecodeFault::TooLarge)
+            );
+            assert_eq!(
+                decompress(coding, b"not packed", 100, WINDOW_LOG_MAX),
                 Err(DecodeFault::Invalid)
             );
         }
@@ -210,16 +214,22 @@ mod tests {
 
     #[test]
     fn members_of_gzip_are_joined_and_bounded() {
-        let member = pack(b"ab", false).unwrap();
+        let member = compress(b"ab", false).unwrap();
         let some = member.repeat(MEMBERS_MAX);
         assert_eq!(
-            unpack(Coding::Gzip, &some, 10_000, WINDOW_LOG_MAX),
+            decompress(Coding::Gzip, &some, 10_000, WINDOW_LOG_MAX),
             Ok(b"ab".repeat(MEMBERS_MAX))
         );
-        assert_eq!(unpack(Coding::Gzip, &some, 100, WINDOW_LOG_MAX), Err(DecodeFault::TooLarge));
-        let empty = pack(b"", false).unwrap();
+        assert_eq!(
+            decompress(Coding::Gzip, &some, 100, WINDOW_LOG_MAX),
+            Err(DecodeFault::TooLarge)
+        );
+        let empty = compress(b"", false).unwrap();
         let more = empty.repeat(MEMBERS_MAX + 1);
-        assert_eq!(unpack(Coding::Gzip, &more, 10_000, WINDOW_LOG_MAX), Err(DecodeFault::Invalid));
+        assert_eq!(
+            decompress(Coding::Gzip, &more, 10_000, WINDOW_LOG_MAX),
+            Err(DecodeFault::Invalid)
+        );
     }
 
     #[tokio::test]
@@ -227,13 +237,13 @@ mod tests {
         use std::sync::mpsc::sync_channel;
         use std::time::Duration;
 
-        let (begun, begins) = sync_channel(2 * unpackers());
+        let (started, starts) = sync_channel(2 * decoders_max());
         let (open, gate) = sync_channel::<()>(0);
         let gate = std::sync::Arc::new(parking_lot::Mutex::new(gate));
-        let calls = (0..2 * unpackers()).map(|_| {
-            let (begun, gate) = (begun.clone(), gate.clone());
-            tokio::spawn(unpack_apart(move || {
-                begun.send(()).unwrap();
+        let calls = (0..2 * decoders_max()).map(|_| {
+            let (started, gate) = (started.clone(), gate.clone());
+            tokio::spawn(decompress_off_thread(move || {
+                started.send(()).unwrap();
                 // Dropping the sender opens the gate.
                 let _ = gate.lock().recv();
             }))
@@ -241,8 +251,8 @@ mod tests {
         let calls: Vec<_> = calls.collect();
         tokio::task::yield_now().await;
         let long = Duration::from_secs(30);
-        (0..unpackers()).for_each(|_| begins.recv_timeout(long).unwrap());
-        assert!(begins.recv_timeout(Duration::from_millis(100)).is_err(), "one too many");
+        (0..decoders_max()).for_each(|_| starts.recv_timeout(long).unwrap());
+        assert!(starts.recv_timeout(Duration::from_millis(100)).is_err(), "one too many");
         drop(open);
         for call in calls {
             assert_eq!(call.await.unwrap(), Some(()));

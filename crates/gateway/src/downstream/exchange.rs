@@ -65,7 +65,7 @@ pub(crate) async fn respond(
     let mut path = head.path.as_str();
     let mut message = 'served: {
         if let Some(gate) = &snapshot.gate {
-            if let Some(message) = refused_often(cx, client) {
+            if let Some(message) = denied_too_often(cx, client) {
                 break 'served message;
             }
             let presented = head.presented(client, peer.certificate.as_deref());
@@ -122,15 +122,15 @@ pub(crate) async fn respond(
     if let Some(calls) = calls {
         message.record = Some(log::pending(head, caller, path, body.len(), protocol, calls));
     }
-    message.held(&snapshot.registry.memory, account)
+    message.with_reservation(&snapshot.registry.memory, account)
 }
 
 /// Returns a refusal if the client was denied more often than a limit allows.
-fn refused_often(cx: &ThreadContext, client: IpAddr) -> Option<Message> {
+fn denied_too_often(cx: &ThreadContext, client: IpAddr) -> Option<Message> {
     let limits = cx.snapshot.limits.as_ref()?;
     cx.tick();
     let failure = limits.may_try(client, cx.now_ms(), &cx.counters).err()?;
-    Some(refuse(cx, Message::refused_often(&failure)))
+    Some(refuse(cx, Message::denied_too_often(&failure)))
 }
 
 fn denied(cx: &ThreadContext, denial: Denial) -> Message {
@@ -167,7 +167,7 @@ pub(crate) async fn decoded(
 
 /// Compresses the message if the client accepts a coding and the body is large enough.
 pub(crate) async fn compressed(cx: &ThreadContext, head: &Head, message: Message) -> Message {
-    if compress::is_wanted(&message, head.accept, &cx.snapshot.config.downstream) {
+    if compress::should_compress(&message, head.accept, &cx.snapshot.config.downstream) {
         return Box::pin(compress::encode(message, head.accept)).await;
     }
     message

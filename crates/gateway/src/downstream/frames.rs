@@ -13,7 +13,7 @@ const ALLOWED_BYTES: u64 = 1 << 20;
 
 /// Byte counts of the frames in one direction.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(super) struct FrameCounter {
     header: [u8; HEADER_BYTES],
     header_bytes: usize,
     /// Bytes of the current frame that are still to come.
@@ -23,10 +23,10 @@ pub(super) struct Frames {
     useful: u64,
 }
 
-impl Frames {
+impl FrameCounter {
     /// Counts the frames of a client, which start with the preface.
-    pub(super) fn of_client() -> Frames {
-        Frames { left: PREFACE_BYTES, ..Frames::default() }
+    pub(super) fn of_client() -> FrameCounter {
+        FrameCounter { left: PREFACE_BYTES, ..FrameCounter::default() }
     }
 
     /// Counts the next bytes of this direction.
@@ -55,7 +55,7 @@ impl Frames {
 }
 
 /// Returns true if almost none of the bytes in both directions belong to headers or bodies.
-pub(super) fn is_flood(client: &Frames, own: &Frames) -> bool {
+pub(super) fn is_flood(client: &FrameCounter, own: &FrameCounter) -> bool {
     (client.all + own.all) / 8 > client.useful + own.useful + ALLOWED_BYTES
 }
 
@@ -77,7 +77,7 @@ mod tests {
         let frames = [frame(4, 6), frame(1, 300), frame(0, 70_000), frame(6, 8), frame(0, 0)];
         let all = [&[b'P'; PREFACE_BYTES][..], &frames.concat()].concat();
         for step in [1, 7, 9, 4096, all.len()] {
-            let mut client = Frames::of_client();
+            let mut client = FrameCounter::of_client();
             all.chunks(step).for_each(|part| client.feed(part));
             assert_eq!((client.all, client.useful), (all.len() as u64, 70_300), "{step}");
         }
@@ -85,15 +85,15 @@ mod tests {
 
     #[test]
     fn only_what_carries_nothing_is_a_flood() {
-        let own = Frames::default();
-        let mut pings = Frames::of_client();
+        let own = FrameCounter::default();
+        let mut pings = FrameCounter::of_client();
         let ping = frame(6, 8).repeat(1 << 16);
         while !is_flood(&pings, &own) {
             assert!(pings.all < 16 << 20, "a flood is not seen");
             pings.feed(&ping);
         }
-        let mut updates = Frames::of_client();
-        let mut download = Frames::default();
+        let mut updates = FrameCounter::of_client();
+        let mut download = FrameCounter::default();
         for _ in 0..2000 {
             download.feed(&frame(0, 16 << 10));
             updates.feed(&frame(8, 4).repeat(2));

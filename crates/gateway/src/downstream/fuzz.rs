@@ -45,7 +45,7 @@ fn converse(bytes: &[u8], step: usize) -> Conversation {
     for piece in bytes.chunks(step.min(bytes.len().max(1))) {
         buf.extend_from_slice(piece);
         loop {
-            match go_on(&mut buf, &mut open) {
+            match next_request(&mut buf, &mut open) {
                 Ok(Some(request)) => read.requests.push(request),
                 Ok(None) => break,
                 Err(()) => {
@@ -66,9 +66,10 @@ struct Open {
 }
 
 /// Parses the next request, or returns `None` if it is incomplete.
-fn go_on(buf: &mut Vec<u8>, open: &mut Option<Open>) -> Result<Option<Request>, ()> {
+fn next_request(buf: &mut Vec<u8>, open: &mut Option<Open>) -> Result<Option<Request>, ()> {
     let Some(request) = open else {
-        let Some(head) = read_head(buf, HEAD_BYTES_MAX, &Wanted::default(), None).map_err(told)?
+        let Some(head) =
+            read_head(buf, HEAD_BYTES_MAX, &Wanted::default(), None).map_err(check_fault)?
         else {
             return Ok(None);
         };
@@ -79,7 +80,7 @@ fn go_on(buf: &mut Vec<u8>, open: &mut Option<Open>) -> Result<Option<Request>, 
         let chunked = Chunked::new(BODY_BYTES_MAX);
         let length = head.length;
         *open = Some(Open { head: buf.drain(..head.bytes).collect(), length, chunked });
-        return go_on(buf, open);
+        return next_request(buf, open);
     };
     let body = match request.length {
         Length::None => Vec::new(),
@@ -102,7 +103,7 @@ fn go_on(buf: &mut Vec<u8>, open: &mut Option<Open>) -> Result<Option<Request>, 
 
 /// Checks the text of a fault. The kind of the fault can depend on read boundaries: a head can be
 /// both too long and malformed.
-fn told(fault: HeadFault) {
+fn check_fault(fault: HeadFault) {
     assert!(!fault.to_string().is_empty(), "a fault says nothing");
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::peer::Said;
+use super::peer::ForwardedHeader;
 use crate::access::caller::{Extra, KeptHeaders, Wanted};
 
 /// Maximum number of header lines in a request; nginx and hyper allow about as many.
@@ -72,7 +72,7 @@ pub(crate) struct Head {
     pub(crate) length: Length,
     pub(crate) keep_alive: bool,
     /// True if the response must confirm `Connection: keep-alive`: HTTP/1.0 closes by default.
-    pub(crate) tell_keep_alive: bool,
+    pub(crate) confirm_keep_alive: bool,
     pub(crate) expect_continue: bool,
     pub(crate) media: Media,
     pub(crate) accept: Accept,
@@ -160,7 +160,7 @@ pub(crate) fn read_head(
     buf: &[u8],
     bytes_max: usize,
     wanted: &Wanted,
-    said: Option<Said<'_>>,
+    forwarded_header: Option<ForwardedHeader<'_>>,
 ) -> Result<Option<Head>, HeadFault> {
     let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut []);
@@ -178,9 +178,9 @@ pub(crate) fn read_head(
     }
     refuse_bare_line_feeds(&buf[..bytes])?;
     let version = parsed.version.unwrap_or(0);
-    let mut facts = Facts::new(version, wanted.limits.len());
+    let mut builder = HeadBuilder::new(version, wanted.limits.len());
     for header in parsed.headers.iter() {
-        facts.note(header, wanted)?;
+        builder.add(header, wanted)?;
     }
     let target = parsed.path.unwrap_or("/");
     if let Some(wanted) = &wanted.extra {
@@ -193,18 +193,21 @@ pub(crate) fn read_head(
             extra.note(header.name, header.value, wanted);
         }
         extra.note_target(authority(target).unwrap_or(host), target, wanted);
-        facts.extra = Some(Arc::new(extra));
+        builder.extra = Some(Arc::new(extra));
     }
-    let mut head = facts.head(verb(parsed.method.unwrap_or("")), path(target), bytes)?;
-    if let Some(said) = said {
-        let own = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case(said.header());
-        head.forwarded = said.client(parsed.headers.iter().filter(own).map(|header| header.value));
+    let mut head = builder.build(verb(parsed.method.unwrap_or("")), path(target), bytes)?;
+    if let Some(forwarded_header) = forwarded_header {
+        let own = |header: &&httparse::Header<'_>| {
+            header.name.eq_ignore_ascii_case(forwarded_header.header())
+        };
+        head.forwarded =
+            forwarded_header.client(parsed.headers.iter().filter(own).map(|header| header.value));
     }
     Ok(Some(head))
 }
 
 /// The fields collected from the header lines so far.
-struct Facts {
+struct HeadBuilder {
     version: u8,
     hosts: usize,
     fixed: Option<u64>,
@@ -224,9 +227,9 @@ struct Facts {
     websocket: Upgrade,
 }
 
-impl Facts {
-    fn new(version: u8, limit_headers: usize) -> Facts {
-        Facts {
+impl HeadBuilder {
+    fn new(version: u8, limit_headers: usize) -> HeadBuilder {
+        HeadBuilder {
             version,
             hosts: 0,
             fixed: None,
@@ -246,7 +249,7 @@ impl Facts {
         }
     }
 
-    fn note(&mut self, header: &httparse::Header<'_>, wanted: &Wanted) -> Result<(), HeadFault> {
+    fn add(&mut self, header: &httparse::Header<'_>, wanted: &Wanted) -> Result<(), HeadFault> {
         let (name, value) = (header.name, header.value);
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
         // Comparing lengths first rejects most names before any byte is compared.
@@ -265,9 +268,9 @@ impl Facts {
             }
             6 if is("origin") => self.origin = std::str::from_utf8(value).ok().map(Box::from),
             7 if is("upgrade") => self.upgrade.1 |= has_token(value, b"websocket"),
-            10 if is("connection") => self.note_connection(value),
+            10 if is("connection") => self.add_connection(value),
             12 if is("content-type") => self.media = media(value),
-            14 if is("content-length") => self.note_length(value)?,
+            14 if is("content-length") => self.add_length(value)?,
             15 if is("accept-encoding") => self.accept = accept(value),
             16 if is("content-encoding") => self.coding = coding(value),
             17 if is("transfer-encoding") => {
@@ -292,22 +295,22 @@ impl Facts {
         if wanted.hash_header.as_deref().is_some_and(is) {
             self.hash_header = Some(value.into());
         }
-        for (known, kept) in wanted.limits.iter().zip(&mut self.limit_headers) {
-            if kept.is_none() && is(known.as_str()) {
-                *kept = Some(SmallVec::from_slice(value));
+        for (known, slot) in wanted.limits.iter().zip(&mut self.limit_headers) {
+            if slot.is_none() && is(known.as_str()) {
+                *slot = Some(SmallVec::from_slice(value));
             }
         }
         Ok(())
     }
 
-    fn note_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
+    fn add_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         match self.fixed.replace(content_length(value)?) {
             None => Ok(()),
             Some(_) => Err(HeadFault::BadLength),
         }
     }
 
-    fn note_connection(&mut self, value: &[u8]) {
+    fn add_connection(&mut self, value: &[u8]) {
         for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
             self.close |= token.eq_ignore_ascii_case(b"close");
             self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
@@ -315,7 +318,7 @@ impl Facts {
         }
     }
 
-    fn head(self, verb: Verb, path: Path, bytes: usize) -> Result<Head, HeadFault> {
+    fn build(self, verb: Verb, path: Path, bytes: usize) -> Result<Head, HeadFault> {
         if self.hosts > 1 || (self.version == 1 && self.hosts == 0) {
             return Err(HeadFault::Host);
         }
@@ -330,7 +333,7 @@ impl Facts {
             path,
             length,
             keep_alive: !self.close && (self.version == 1 || self.keep_alive),
-            tell_keep_alive: self.version == 0,
+            confirm_keep_alive: self.version == 0,
             expect_continue: self.expect_continue && self.version == 1,
             media: self.media,
             accept: self.accept,

@@ -20,13 +20,13 @@ use tokio::time::Instant;
 
 use crate::access_log::pending::PendingRecord;
 use crate::config::downstream::Downstream;
-use crate::downstream::answer::{Message, Shape};
+use crate::downstream::answer::{HeadOptions, Message};
 use crate::downstream::head::{Coding, Head, Length, Verb};
 use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
 use crate::downstream::{answer, http2, log, websocket};
 use crate::io::chunked::Chunked;
-use crate::io::memory::{Account, Full, Hold};
+use crate::io::memory::{Account, Full, Reservation};
 use crate::io::wait;
 use crate::io::wait::{Filled, Watchdog};
 use crate::io::websocket::deflate;
@@ -42,10 +42,10 @@ const LINGER_BYTES_MAX: usize = 1024 * 1024;
 /// A larger payload is sent from its own buffer instead of being copied behind the head.
 pub(super) const COPY_BYTES_MAX: usize = 32 * 1024;
 /// A larger buffer is freed between requests.
-const BUFFER_BYTES_KEPT: usize = 1024;
+const IDLE_BUFFER_BYTES_MAX: usize = 1024;
 /// Maximum bytes that are read ahead while a limit delays a request. Beyond it the socket is not
 /// read until the response is written.
-const EARLY_BYTES_MAX: usize = 64 * 1024;
+const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// The preface of an HTTP/2 client with prior knowledge (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -53,21 +53,21 @@ const PROTOCOL: &str = "HTTP/1.1";
 
 /// The state of a connection that a graceful stop needs.
 #[derive(Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct ConnectionState {
     /// True while a request waits for its response.
     busy: Cell<bool>,
     /// True if a graceful stop has begun.
-    leaving: Cell<bool>,
+    closing: Cell<bool>,
     /// Wakes the connection's task while it waits for a request.
     waker: RefCell<Option<Waker>>,
     /// The connection's account in the memory budget.
     pub(crate) account: Rc<Account>,
 }
 
-impl Standing {
+impl ConnectionState {
     /// Closes the connection unless a request has begun.
-    pub(crate) fn leave_if_idle(&self) {
-        self.leaving.set(true);
+    pub(crate) fn close_if_idle(&self) {
+        self.closing.set(true);
         if !self.busy.get()
             && let Some(waker) = self.waker.borrow_mut().take()
         {
@@ -82,17 +82,17 @@ impl Standing {
 
     /// Returns true if the connection must close instead of waiting for input. Registers the task
     /// for the wakeup.
-    pub(super) fn is_leaving(&self, cx: &Context<'_>) -> bool {
+    pub(super) fn must_close(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.borrow_mut();
         if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
         }
-        self.leaving.get()
+        self.closing.get()
     }
 }
 
 /// Serves one client until it disconnects, violates the protocol, or the thread drains.
-pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, peer: Peer, standing: Rc<Standing>)
+pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, peer: Peer, state: Rc<ConnectionState>)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -100,12 +100,12 @@ where
     let budget = Arc::clone(&thread.context().snapshot.registry.memory);
     let connection = Connection {
         stream,
-        hold: Hold::of(&budget, Purpose::Request, &standing.account),
+        hold: Reservation::of(&budget, Purpose::Request, &state.account),
         watchdog: Watchdog::default(),
         buf: Vec::new(),
-        early: Vec::new(),
+        read_ahead: Vec::new(),
         peer,
-        standing,
+        state,
         thread,
     };
     // A disconnect is normal, so it is only traced.
@@ -119,12 +119,12 @@ struct Connection<S> {
     stream: S,
     watchdog: Watchdog,
     /// The memory reservation for request bytes.
-    hold: Hold,
+    hold: Reservation,
     buf: Vec<u8>,
     /// Bytes that were read while a limit delayed a request; they follow `buf`.
-    early: Vec<u8>,
+    read_ahead: Vec<u8>,
     peer: Peer,
-    standing: Rc<Standing>,
+    state: Rc<ConnectionState>,
     thread: Rc<Thread>,
 }
 
@@ -157,16 +157,16 @@ where
             if self.buf.is_empty() && !self.wait_for_request(first).await? {
                 return Ok(());
             }
-            self.standing.busy.set(true);
+            self.state.busy.set(true);
             // One configuration applies to the whole request, even if a reload happens meanwhile.
             let cx = self.thread.context();
-            let head = match self.next_head(&cx, first).await {
+            let head = match self.read_next_head(&cx, first).await {
                 Ok(Some(head)) => head,
                 Ok(None) => {
                     // An HTTP/2 connection closes its own streams when a stop begins.
                     drop(cx);
                     let rest = std::mem::take(&mut self.buf);
-                    let account = Rc::clone(&self.standing.account);
+                    let account = Rc::clone(&self.state.account);
                     let served = http2::serve(self.thread, self.stream, rest, self.peer, account);
                     return Box::pin(served).await;
                 }
@@ -183,7 +183,7 @@ where
             let downstream = &cx.snapshot.config.downstream;
             let delays = cx.snapshot.limits.as_ref().is_some_and(|limits| limits.delays);
             let mut message = if delays || overload::is_any_crowded(&cx.upstream) {
-                match Box::pin(self.respond_or_leave(&cx, &head, &body)).await {
+                match Box::pin(self.respond_while_connected(&cx, &head, &body)).await {
                     Some(message) => message,
                     None => return Ok(()),
                 }
@@ -193,7 +193,7 @@ where
                     &self.peer,
                     PROTOCOL,
                     &waiting,
-                    &self.standing.account,
+                    &self.state.account,
                     &self.thread.subscriptions,
                 );
                 exchange::respond(&cx, &head, bytes, &origin).await
@@ -212,12 +212,12 @@ where
             if !keep_alive {
                 return self.stream.shutdown().await;
             }
-            self.forget(body.end(&head));
+            self.drop_request(body.end(&head));
             drop((body, message));
             // The reservation shrinks unless the client pipelines requests, and those are bounded.
-            let _counted = self.hold.set(self.buf.capacity() + self.early.capacity());
-            if !self.early.is_empty() {
-                self.buf.append(&mut self.early);
+            let _counted = self.hold.set(self.buf.capacity() + self.read_ahead.capacity());
+            if !self.read_ahead.is_empty() {
+                self.buf.append(&mut self.read_ahead);
             }
         }
     }
@@ -232,8 +232,9 @@ where
             wait::write(&mut self.stream, &mut self.watchdog, patience, parts).await?;
             return self.stream.shutdown().await;
         }
-        let packing = downstream.websocket_compression && deflate::is_offered(&upgrade.extensions);
-        let opening = websocket::accepted(&upgrade, packing);
+        let compresses =
+            downstream.websocket_compression && deflate::is_offered(&upgrade.extensions);
+        let opening = websocket::accept_response(&upgrade, compresses);
         let opening = opening.filter(|_| head.length == Length::None);
         // The access rules are those of a GET request.
         let waiting = Cell::new(0);
@@ -241,7 +242,7 @@ where
             &self.peer,
             PROTOCOL,
             &waiting,
-            &self.standing.account,
+            &self.state.account,
             &self.thread.subscriptions,
         );
         let mut message = exchange::respond(&cx, &head, b"", &origin).await;
@@ -260,24 +261,24 @@ where
         if let Some(record) = message.record.take() {
             log::log(&cx, *record, &message);
         }
-        let (rest, bounds) =
-            (self.buf.split_off(head.bytes), websocket::Bounds::of(downstream, packing));
+        let (rest, settings) =
+            (self.buf.split_off(head.bytes), websocket::Settings::of(downstream, compresses));
         // Each message uses the configuration of its own time.
         drop(cx);
-        let opened = websocket::Opened {
+        let opened = websocket::Upgraded {
             thread: self.thread,
             stream: self.stream,
             watchdog: self.watchdog,
             rest,
             peer: self.peer,
-            standing: self.standing,
+            state: self.state,
         };
-        websocket::serve(opened, bounds, &head).await
+        websocket::serve(opened, settings, &head).await
     }
 
     /// Serves a request. Returns `None` if the client disconnects while a limit delays the request;
     /// the delay then ends, as in nginx.
-    async fn respond_or_leave(
+    async fn respond_while_connected(
         &mut self,
         cx: &Rc<ThreadContext>,
         head: &Head,
@@ -289,7 +290,7 @@ where
             &self.peer,
             PROTOCOL,
             &waiting,
-            &self.standing.account,
+            &self.state.account,
             &self.thread.subscriptions,
         );
         let held = self.buf.capacity();
@@ -299,11 +300,13 @@ where
                 return Poll::Ready(Some(message));
             }
             // Pipelined requests prove that the client is connected; their bytes are kept.
-            while waiting.get() > 0 && self.early.len() < EARLY_BYTES_MAX {
-                let early = &mut self.early;
-                match wait::poll_read(&mut self.stream, cx, |read| early.extend_from_slice(read)) {
+            while waiting.get() > 0 && self.read_ahead.len() < READ_AHEAD_BYTES_MAX {
+                let read_ahead = &mut self.read_ahead;
+                match wait::poll_read(&mut self.stream, cx, |read| {
+                    read_ahead.extend_from_slice(read)
+                }) {
                     Poll::Ready(Ok(bytes)) if bytes > 0 => {
-                        if self.hold.set(held + self.early.capacity()).is_err() {
+                        if self.hold.set(held + self.read_ahead.capacity()).is_err() {
                             return Poll::Ready(None);
                         }
                     }
@@ -319,7 +322,7 @@ where
     /// Waits for the first bytes of a request without holding a configuration. Returns false if the
     /// connection must close.
     async fn wait_for_request(&mut self, first: bool) -> io::Result<bool> {
-        self.standing.busy.set(false);
+        self.state.busy.set(false);
         let deadline = {
             let cx = self.thread.context();
             let downstream = &cx.snapshot.config.downstream;
@@ -331,19 +334,19 @@ where
                 cx.recent() + downstream.idle_timeout
             }
         };
-        let Connection { stream, watchdog, buf, standing, .. } = self;
+        let Connection { stream, watchdog, buf, state, .. } = self;
         let mut fill = pin!(wait::fill(stream, watchdog, deadline, |bytes| {
             buf.extend_from_slice(bytes);
         }));
         let filled = std::future::poll_fn(|cx| match fill.as_mut().poll(cx) {
-            Poll::Pending if standing.is_leaving(cx) => Poll::Ready(Ok(Filled::Late)),
+            Poll::Pending if state.must_close(cx) => Poll::Ready(Ok(Filled::Late)),
             filled => filled,
         });
         Ok(matches!(filled.await?, Filled::Bytes(())))
     }
 
     /// Reads until the current head is complete. Returns `None` if the client speaks HTTP/2.
-    async fn next_head(
+    async fn read_next_head(
         &mut self,
         cx: &Rc<ThreadContext>,
         first: bool,
@@ -417,8 +420,8 @@ where
         if head.coding == Coding::Identity {
             return Ok(read);
         }
-        let (end, packed) = (read.end(head), read.into_bytes(&self.buf));
-        let body = exchange::decoded(head, packed, body_bytes_max).await.map_err(refuse)?;
+        let (end, encoded) = (read.end(head), read.into_bytes(&self.buf));
+        let body = exchange::decoded(head, encoded, body_bytes_max).await.map_err(refuse)?;
         self.count(body.capacity())?;
         Ok(ReadBody::Decoded { body, end })
     }
@@ -487,14 +490,14 @@ where
         let downstream = &config.downstream;
         let mut out = cx.upstream.buffers.take();
         let date = cx.date();
-        let shape = Shape {
+        let options = HeadOptions {
             config,
             origin: head.origin.as_deref(),
             keep_alive,
-            tell_keep_alive: head.tell_keep_alive,
+            confirm_keep_alive: head.confirm_keep_alive,
             date: &date,
         };
-        answer::write_head(&mut out, message, shape);
+        answer::write_head(&mut out, message, options);
         let body = &message.body;
         // The head and a small payload share one buffer, because one copy is cheaper than a
         // vectored write.
@@ -518,10 +521,10 @@ where
     }
 
     /// Drops the served request from the buffer.
-    fn forget(&mut self, end: usize) {
+    fn drop_request(&mut self, end: usize) {
         if end < self.buf.len() {
             self.buf.drain(..end);
-        } else if self.buf.capacity() > BUFFER_BYTES_KEPT {
+        } else if self.buf.capacity() > IDLE_BUFFER_BYTES_MAX {
             self.buf = Vec::new();
         } else {
             self.buf.clear();
@@ -540,9 +543,14 @@ where
         let date = cx.date();
         let config = &cx.snapshot.config;
         let downstream = &config.downstream;
-        let shape =
-            Shape { config, origin: None, keep_alive: false, tell_keep_alive: false, date: &date };
-        answer::write_head(&mut out, &message, shape);
+        let options = HeadOptions {
+            config,
+            origin: None,
+            keep_alive: false,
+            confirm_keep_alive: false,
+            date: &date,
+        };
+        answer::write_head(&mut out, &message, options);
         let parts = [&out[..], &message.body.start[..], &[]];
         let done =
             wait::write(&mut self.stream, &mut self.watchdog, downstream.write_timeout, parts)

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
 use super::head::{Head, HeadFault, Verb, read_head};
-use super::peer::Said;
+use super::peer::ForwardedHeader;
 use crate::access::caller::Presented;
 use crate::config::tls::client::ClientCertificate;
 use crate::io::head_cache::HeadCache;
@@ -13,7 +13,7 @@ use crate::state::context::ThreadContext;
 
 /// Maximum cached heads per thread: a few kinds of clients, with one head for each usual body
 /// length.
-const HEADS_KNOWN: usize = 64;
+const HEADS_MAX: usize = 64;
 
 type Heads = HeadCache<Rc<Head>>;
 
@@ -30,17 +30,18 @@ impl ParsedHeads {
         cx: &Rc<ThreadContext>,
         buf: &[u8],
     ) -> Result<Option<Rc<Head>>, HeadFault> {
-        let mut known = self.0.borrow_mut();
-        if !known.as_ref().is_some_and(|(of, _)| std::ptr::eq(of.as_ptr(), &**cx)) {
-            *known = Some((Rc::downgrade(cx), Heads::new(HEADS_KNOWN)));
+        let mut cached = self.0.borrow_mut();
+        if !cached.as_ref().is_some_and(|(of, _)| std::ptr::eq(of.as_ptr(), &**cx)) {
+            *cached = Some((Rc::downgrade(cx), Heads::new(HEADS_MAX)));
         }
-        let Some((_, heads)) = &mut *known else { return Ok(None) };
+        let Some((_, heads)) = &mut *cached else { return Ok(None) };
         if let Some((_, head)) = heads.find(buf) {
             return Ok(Some(Rc::clone(head)));
         }
         let downstream = &cx.snapshot.config.downstream;
         let bytes_max = downstream.header_bytes_max;
-        let Some(head) = read_head(buf, bytes_max, &cx.snapshot.wanted, Said::by(downstream))?
+        let Some(head) =
+            read_head(buf, bytes_max, &cx.snapshot.wanted, ForwardedHeader::of(downstream))?
         else {
             return Ok(None);
         };

@@ -40,16 +40,16 @@ impl Peer {
 
 /// The configured header that holds the client's address, and the proxies that may set it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Said<'a> {
+pub(crate) struct ForwardedHeader<'a> {
     downstream: &'a Downstream,
     /// The lower-case header name.
     header: &'static str,
 }
 
-impl<'a> Said<'a> {
+impl<'a> ForwardedHeader<'a> {
     /// Returns `None` if no header is configured.
-    pub(crate) fn by(downstream: &'a Downstream) -> Option<Said<'a>> {
-        downstream.client_address.header().map(|header| Said { downstream, header })
+    pub(crate) fn of(downstream: &'a Downstream) -> Option<ForwardedHeader<'a>> {
+        downstream.client_address.header().map(|header| ForwardedHeader { downstream, header })
     }
 
     /// The header's lower-case name.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::downstream::http1::Standing;
+use crate::downstream::http1::ConnectionState;
 use crate::downstream::parsed_heads::ParsedHeads;
 use crate::downstream::peer::Peer;
 use crate::downstream::{arrive, http1};
@@ -24,7 +24,7 @@ use crate::subscribe::feeds::Feeds;
 
 /// The listening address that a client connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum ListenAddress {
     /// `server.listen`.
     Clear,
     /// `server.listen_tls`.
@@ -43,7 +43,7 @@ pub(crate) struct Thread {
 
 #[derive(Default)]
 struct Connections {
-    open: Vec<Option<Rc<Standing>>>,
+    open: Vec<Option<Rc<ConnectionState>>>,
     free: Vec<usize>,
 }
 
@@ -86,36 +86,41 @@ impl Thread {
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let peer = Peer::new(client);
-        self.begin(client, |standing| http1::serve(Rc::clone(self), stream, peer, standing));
+        self.spawn(client, |state| http1::serve(Rc::clone(self), stream, peer, state));
     }
 
     /// Serves a client that connected to a listening address.
-    pub(crate) fn accept_tcp(self: &Rc<Thread>, tcp: TcpStream, client: IpAddr, door: Door) {
+    pub(crate) fn accept_tcp(
+        self: &Rc<Thread>,
+        tcp: TcpStream,
+        client: IpAddr,
+        address: ListenAddress,
+    ) {
         let cx = self.context();
         let config = &cx.snapshot.config;
-        match (door, &config.listen_tls) {
-            (Door::Clear, _)
+        match (address, &config.listen_tls) {
+            (ListenAddress::Clear, _)
                 if config.downstream.client_address == AddressSource::ProxyProtocol =>
             {
-                self.begin(client, |standing| {
-                    arrive::serve_proxied(Rc::clone(self), tcp, client, standing)
+                self.spawn(client, |state| {
+                    arrive::serve_proxied(Rc::clone(self), tcp, client, state)
                 });
             }
-            (Door::Clear, _) => self.accept(tcp, client),
-            (Door::Tls, Some(listen)) => {
+            (ListenAddress::Clear, _) => self.accept(tcp, client),
+            (ListenAddress::Tls, Some(listen)) => {
                 let listen = Arc::clone(listen);
-                self.begin(client, |standing| {
-                    arrive::serve_tls(Rc::clone(self), tcp, client, listen, standing)
+                self.spawn(client, |state| {
+                    arrive::serve_tls(Rc::clone(self), tcp, client, listen, state)
                 });
             }
             // The TLS address cannot be without settings, because a reload keeps both or neither.
-            (Door::Tls, None) => {}
+            (ListenAddress::Tls, None) => {}
         }
     }
 
     /// Serves a connection in its own task, unless its client has reached the connection limit.
     /// Connections from trusted proxies carry many clients and are not limited.
-    fn begin<F>(self: &Rc<Thread>, client: IpAddr, serve: impl FnOnce(Rc<Standing>) -> F)
+    fn spawn<F>(self: &Rc<Thread>, client: IpAddr, serve: impl FnOnce(Rc<ConnectionState>) -> F)
     where
         F: Future<Output = ()> + 'static,
     {
@@ -130,15 +135,15 @@ impl Thread {
             _ => None,
         };
         drop(cx);
-        let standing = Rc::new(Standing::default());
+        let state = Rc::new(ConnectionState::default());
         let slot = self.connections.borrow_mut().reserve();
         let thread = Rc::clone(self);
-        let account = Rc::clone(&standing.account);
-        let served = serve(Rc::clone(&standing));
+        let account = Rc::clone(&state.account);
+        let served = serve(Rc::clone(&state));
         self.context().counters.connection_opened();
-        self.connections.borrow_mut().open[slot] = Some(standing);
+        self.connections.borrow_mut().open[slot] = Some(state);
         let task = tokio::task::spawn_local(async move {
-            let _closed = Closed { thread, slot, _seat: seat };
+            let _closed = CloseGuard { thread, slot, _seat: seat };
             served.await;
         });
         account.serve_by(task.abort_handle());
@@ -155,7 +160,7 @@ impl Thread {
             let accounts: Vec<_> = {
                 let connections = self.connections.borrow();
                 let open = connections.open.iter().flatten();
-                open.map(|standing| Rc::clone(&standing.account)).collect()
+                open.map(|state| Rc::clone(&state.account)).collect()
             };
             memory::close_slowest(&budget, &accounts, budget.excess().div_ceil(threads));
             tokio::time::sleep(memory::RELIEF_EVERY).await;
@@ -176,7 +181,7 @@ impl Thread {
     /// Closes the connections that wait for a request, unless one has just begun.
     pub(crate) fn close_idle(&self) {
         for open in self.connections.borrow().open.iter().flatten() {
-            open.leave_if_idle();
+            open.close_if_idle();
         }
     }
 }
@@ -190,14 +195,14 @@ impl Connections {
     }
 }
 
-struct Closed {
+struct CloseGuard {
     thread: Rc<Thread>,
     slot: usize,
     /// The connection's slot in its client's connection limit, if there is one.
     _seat: Option<Seat>,
 }
 
-impl Drop for Closed {
+impl Drop for CloseGuard {
     fn drop(&mut self) {
         let mut connections = self.thread.connections.borrow_mut();
         connections.open[self.slot] = None;

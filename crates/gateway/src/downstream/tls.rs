@@ -69,7 +69,7 @@ pub(crate) async fn handshake(
     timeout: Duration,
 ) -> Result<TlsStream, HandshakeFault> {
     let session = ServerConnection::new(Arc::clone(server)).map_err(HandshakeFault::Tls)?;
-    let mut stream = TlsStream { tcp, session: Box::new(session), ended: false };
+    let mut stream = TlsStream { tcp, session: Box::new(session), is_at_end: false };
     let deadline = Instant::now() + timeout;
     let mut watchdog = Watchdog::default();
     std::future::poll_fn(|cx| match stream.poll_handshake(cx) {
@@ -87,29 +87,29 @@ pub(crate) struct TlsStream {
     tcp: TcpStream,
     session: Box<ServerConnection>,
     /// True if the client has closed its side of the socket.
-    ended: bool,
+    is_at_end: bool,
 }
 
 /// Why records could not be read.
-enum PullFault {
+enum RecordFault {
     Io(io::Error),
     Tls(rustls::Error),
 }
 
-impl From<PullFault> for HandshakeFault {
-    fn from(fault: PullFault) -> HandshakeFault {
+impl From<RecordFault> for HandshakeFault {
+    fn from(fault: RecordFault) -> HandshakeFault {
         match fault {
-            PullFault::Io(_) => HandshakeFault::Closed,
-            PullFault::Tls(error) => HandshakeFault::Tls(error),
+            RecordFault::Io(_) => HandshakeFault::Closed,
+            RecordFault::Tls(error) => HandshakeFault::Tls(error),
         }
     }
 }
 
-impl From<PullFault> for io::Error {
-    fn from(fault: PullFault) -> io::Error {
+impl From<RecordFault> for io::Error {
+    fn from(fault: RecordFault) -> io::Error {
         match fault {
-            PullFault::Io(error) => error,
-            PullFault::Tls(error) => io::Error::new(io::ErrorKind::InvalidData, error),
+            RecordFault::Io(error) => error,
+            RecordFault::Tls(error) => io::Error::new(io::ErrorKind::InvalidData, error),
         }
     }
 }
@@ -122,8 +122,8 @@ impl TlsStream {
 
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HandshakeFault>> {
         while self.session.is_handshaking() {
-            ready!(self.poll_push(cx)).map_err(|_| HandshakeFault::Closed)?;
-            if ready!(self.poll_pull(cx))? == 0 {
+            ready!(self.poll_write_records(cx)).map_err(|_| HandshakeFault::Closed)?;
+            if ready!(self.poll_read_records(cx))? == 0 {
                 return Poll::Ready(Err(HandshakeFault::Closed));
             }
         }
@@ -132,23 +132,23 @@ impl TlsStream {
 
     /// Reads from the socket once and passes the bytes to rustls. Returns 0 at the end of the
     /// stream.
-    fn poll_pull(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, PullFault>> {
+    fn poll_read_records(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, RecordFault>> {
         let read = self.session.read_tls(&mut Ciphertext { tcp: &mut self.tcp, cx });
         let bytes = match read {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
-            Err(error) => return Poll::Ready(Err(PullFault::Io(error))),
+            Err(error) => return Poll::Ready(Err(RecordFault::Io(error))),
         };
         if let Err(error) = self.session.process_new_packets() {
             // The alert informs the client. A failure to send it is ignored.
-            let _ = self.poll_push(cx);
-            return Poll::Ready(Err(PullFault::Tls(error)));
+            let _ = self.poll_write_records(cx);
+            return Poll::Ready(Err(RecordFault::Tls(error)));
         }
         Poll::Ready(Ok(bytes))
     }
 
     /// Writes all pending records.
-    fn poll_push(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write_records(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut Ciphertext { tcp: &mut self.tcp, cx }) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -171,7 +171,7 @@ impl TlsStream {
         if taken > 0 {
             return Poll::Ready(Ok(taken));
         }
-        ready!(self.poll_push(cx))?;
+        ready!(self.poll_write_records(cx))?;
         Poll::Ready(encrypt(&mut self.session.writer()))
     }
 }
@@ -200,15 +200,15 @@ impl AsyncRead for TlsStream {
                 }
                 Err(error) => return Poll::Ready(Err(error)),
             }
-            if this.ended {
+            if this.is_at_end {
                 return Poll::Ready(Ok(()));
             }
-            match this.poll_pull(cx) {
-                Poll::Ready(bytes) => this.ended = bytes? == 0,
+            match this.poll_read_records(cx) {
+                Poll::Ready(bytes) => this.is_at_end = bytes? == 0,
                 Poll::Pending => {
                     // There is no response to combine pending records with, so they are written
                     // now.
-                    if let Poll::Ready(pushed) = this.poll_push(cx) {
+                    if let Poll::Ready(pushed) = this.poll_write_records(cx) {
                         pushed?;
                     }
                     return Poll::Pending;
@@ -240,14 +240,14 @@ impl AsyncWrite for TlsStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().poll_push(cx)
+        self.get_mut().poll_write_records(cx)
     }
 
     /// Sends `close_notify`. The socket stays open until it is dropped.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.session.send_close_notify();
-        this.poll_push(cx)
+        this.poll_write_records(cx)
     }
 }
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
-use crate::io::memory::Hold;
+use crate::io::memory::Reservation;
 
 /// Bytes of a piece: the smallest maximum frame size of HTTP/2 (RFC 9113, section 4.2). A stall
 /// inside a piece is not detected, so one client can hold this many bytes per open stream.
@@ -24,22 +24,26 @@ const PIECE_BYTES: usize = 16 * 1024;
 
 /// The unfinished responses of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Unread {
+pub(crate) struct UnfinishedResponses {
     /// When each response last made progress. There are as many slots as streams were ever open at
     /// once.
     since: RefCell<Vec<Option<Instant>>>,
 }
 
-impl Unread {
+impl UnfinishedResponses {
     /// Starts to track a response.
-    pub(crate) fn answer(self: &Rc<Unread>, bytes: Bytes, hold: Option<Hold>) -> Answer {
+    pub(crate) fn track(
+        self: &Rc<UnfinishedResponses>,
+        bytes: Bytes,
+        hold: Option<Reservation>,
+    ) -> ResponseBody {
         let mut since = self.since.borrow_mut();
         let slot = since.iter().position(Option::is_none).unwrap_or_else(|| {
             since.push(None);
             since.len() - 1
         });
         since[slot] = Some(Instant::now());
-        Answer { bytes, unread: Rc::clone(self), slot, _hold: hold }
+        ResponseBody { bytes, unfinished: Rc::clone(self), slot, _hold: hold }
     }
 
     /// Returns true if no response is unfinished.
@@ -47,30 +51,30 @@ impl Unread {
         self.since.borrow().iter().all(Option::is_none)
     }
 
-    /// Returns true if a response has made no progress for longer than `patience`.
-    pub(crate) fn is_stuck(&self, patience: Duration) -> bool {
+    /// Returns true if a response has made no progress for longer than `timeout`.
+    pub(crate) fn is_stalled(&self, timeout: Duration) -> bool {
         let oldest = self.since.borrow().iter().flatten().min().copied();
-        oldest.is_some_and(|oldest| oldest.elapsed() > patience)
+        oldest.is_some_and(|oldest| oldest.elapsed() > timeout)
     }
 }
 
 /// The body of a response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ResponseBody {
     bytes: Bytes,
-    unread: Rc<Unread>,
+    unfinished: Rc<UnfinishedResponses>,
     slot: usize,
     /// The memory reservation, until the last piece is handed over.
-    _hold: Option<Hold>,
+    _hold: Option<Reservation>,
 }
 
-impl Drop for Answer {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
-        self.unread.since.borrow_mut()[self.slot] = None;
+        self.unfinished.since.borrow_mut()[self.slot] = None;
     }
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -82,7 +86,7 @@ impl Body for Answer {
             return Poll::Ready(None);
         }
         // hyper requests a piece only when the window has capacity, so the response makes progress.
-        self.unread.since.borrow_mut()[self.slot] = Some(Instant::now());
+        self.unfinished.since.borrow_mut()[self.slot] = Some(Instant::now());
         let length = self.bytes.len().min(PIECE_BYTES);
         Poll::Ready(Some(Ok(Frame::data(self.bytes.split_to(length)))))
     }
@@ -104,8 +108,8 @@ mod tests {
 
     use super::*;
 
-    fn next(answer: &mut Answer) -> Option<Bytes> {
-        let polled = Pin::new(answer).poll_frame(&mut Context::from_waker(Waker::noop()));
+    fn next(body: &mut ResponseBody) -> Option<Bytes> {
+        let polled = Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()));
         match polled {
             Poll::Ready(frame) => frame.map(|frame| frame.unwrap().into_data().unwrap()),
             Poll::Pending => panic!("its bytes are at hand"),
@@ -116,39 +120,39 @@ mod tests {
     fn pieces_make_the_whole() {
         for length in [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES] {
             let whole: Vec<u8> = (0..length).map(|at| at as u8).collect();
-            let unread = Rc::new(Unread::default());
-            let mut answer = unread.answer(whole.clone().into(), None);
-            assert_eq!(answer.size_hint().exact(), Some(length as u64));
+            let unfinished = Rc::new(UnfinishedResponses::default());
+            let mut body = unfinished.track(whole.clone().into(), None);
+            assert_eq!(body.size_hint().exact(), Some(length as u64));
             let mut given = Vec::new();
-            while let Some(piece) = next(&mut answer) {
+            while let Some(piece) = next(&mut body) {
                 assert!(piece.len() <= PIECE_BYTES);
                 given.extend_from_slice(&piece);
             }
-            assert!(answer.is_end_stream());
+            assert!(body.is_end_stream());
             assert_eq!(given, whole);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_that_waits_is_seen_beside_one_that_moves_on() {
-        let patience = Duration::from_secs(30);
-        let unread = Rc::new(Unread::default());
-        assert!(!unread.is_stuck(patience) && unread.is_empty());
+        let timeout = Duration::from_secs(30);
+        let unfinished = Rc::new(UnfinishedResponses::default());
+        assert!(!unfinished.is_stalled(timeout) && unfinished.is_empty());
         let whole = Bytes::from(vec![0; 100 * PIECE_BYTES]);
-        let waiting = unread.answer(whole.clone(), None);
-        let mut moving = unread.answer(whole.clone(), None);
+        let waiting = unfinished.track(whole.clone(), None);
+        let mut moving = unfinished.track(whole.clone(), None);
         for _ in 0..4 {
             tokio::time::advance(Duration::from_secs(10)).await;
             next(&mut moving);
         }
-        assert!(unread.is_stuck(patience));
+        assert!(unfinished.is_stalled(timeout));
         drop(waiting);
-        assert!(!unread.is_stuck(patience));
+        assert!(!unfinished.is_stalled(timeout));
         tokio::time::advance(Duration::from_secs(31)).await;
-        assert!(unread.is_stuck(patience));
+        assert!(unfinished.is_stalled(timeout));
         drop(moving);
-        assert!(!unread.is_stuck(patience) && unread.is_empty());
-        let _third = unread.answer(whole, None);
-        assert_eq!(unread.since.borrow().len(), 2, "slots are used again");
+        assert!(!unfinished.is_stalled(timeout) && unfinished.is_empty());
+        let _third = unfinished.track(whole, None);
+        assert_eq!(unfinished.since.borrow().len(), 2, "slots are used again");
     }
 }

@@ -12,42 +12,42 @@ const HEAD_BYTES_MAX: usize = 1024;
 /// A small cache of one thread.
 #[derive(Debug)]
 pub(crate) struct HeadCache<T> {
-    places: Vec<Option<Known<T>>>,
+    slots: Vec<Option<Entry<T>>>,
 }
 
 #[derive(Debug)]
-struct Known<T> {
+struct Entry<T> {
     head: Box<[u8]>,
-    meaning: T,
+    parsed: T,
 }
 
 impl<T> HeadCache<T> {
     /// Creates an empty cache with `heads_max` slots.
     pub(crate) fn new(heads_max: usize) -> HeadCache<T> {
-        HeadCache { places: (0..heads_max).map(|_| None).collect() }
+        HeadCache { slots: (0..heads_max).map(|_| None).collect() }
     }
 
     /// Looks up the head at the start of `bytes`. Returns its length and its parsed form.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(usize, &T)> {
-        let known = self.places.get(self.place(bytes))?.as_ref()?;
-        bytes.starts_with(&known.head).then_some((known.head.len(), &known.meaning))
+        let entry = self.slots.get(self.slot(bytes))?.as_ref()?;
+        bytes.starts_with(&entry.head).then_some((entry.head.len(), &entry.parsed))
     }
 
     /// Caches the parsed form of the head in the first `head_bytes` of `bytes`, including its empty
     /// line.
-    pub(crate) fn keep(&mut self, bytes: &[u8], head_bytes: usize, meaning: T) {
-        let place = self.place(bytes);
-        if let Some(place) = self.places.get_mut(place)
+    pub(crate) fn keep(&mut self, bytes: &[u8], head_bytes: usize, parsed: T) {
+        let slot = self.slot(bytes);
+        if let Some(slot) = self.slots.get_mut(slot)
             && head_bytes <= HEAD_BYTES_MAX
         {
-            *place = Some(Known { head: bytes[..head_bytes].into(), meaning });
+            *slot = Some(Entry { head: bytes[..head_bytes].into(), parsed });
         }
     }
 
     /// Selects the slot by the length of the buffer. A head usually arrives with its whole body and
     /// states the body's length, so buffers of one length usually have the same head.
-    fn place(&self, bytes: &[u8]) -> usize {
-        bytes.len() % self.places.len().max(1)
+    fn slot(&self, bytes: &[u8]) -> usize {
+        bytes.len() % self.slots.len().max(1)
     }
 }
 
@@ -59,25 +59,25 @@ mod tests {
 
     #[test]
     fn the_same_head_is_recalled_and_no_other() {
-        let mut recall = HeadCache::new(4);
-        assert_eq!(recall.find(b"A: 1\r\n\r\nbody"), None);
-        recall.keep(b"A: 1\r\n\r\nbody", 8, 'a');
-        assert_eq!(recall.find(b"A: 1\r\n\r\nbody"), Some((8, &'a')));
-        assert_eq!(recall.find(b"A: 1\r\n\r\nydob"), Some((8, &'a')));
-        assert_eq!(recall.find(b"A: 2\r\n\r\nbody"), None);
-        assert_eq!(recall.find(b"A: 1\r\nB: 2\r\n"), None);
-        assert_eq!(recall.find(b""), None);
-        recall.keep(b"A: 2\r\n\r\nbody", 8, 'b');
-        assert_eq!(recall.find(b"A: 1\r\n\r\nbody"), None);
-        assert_eq!(recall.find(b"A: 2\r\n\r\nbody"), Some((8, &'b')));
+        let mut cache = HeadCache::new(4);
+        assert_eq!(cache.find(b"A: 1\r\n\r\nbody"), None);
+        cache.keep(b"A: 1\r\n\r\nbody", 8, 'a');
+        assert_eq!(cache.find(b"A: 1\r\n\r\nbody"), Some((8, &'a')));
+        assert_eq!(cache.find(b"A: 1\r\n\r\nydob"), Some((8, &'a')));
+        assert_eq!(cache.find(b"A: 2\r\n\r\nbody"), None);
+        assert_eq!(cache.find(b"A: 1\r\nB: 2\r\n"), None);
+        assert_eq!(cache.find(b""), None);
+        cache.keep(b"A: 2\r\n\r\nbody", 8, 'b');
+        assert_eq!(cache.find(b"A: 1\r\n\r\nbody"), None);
+        assert_eq!(cache.find(b"A: 2\r\n\r\nbody"), Some((8, &'b')));
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut recall = HeadCache::new(1);
+        let mut cache = HeadCache::new(1);
         let long = [b'a'; HEAD_BYTES_MAX + 1];
-        recall.keep(&long, long.len(), ());
-        assert_eq!(recall.find(&long), None);
+        cache.keep(&long, long.len(), ());
+        assert_eq!(cache.find(&long), None);
         let mut none = HeadCache::new(0);
         none.keep(b"A", 1, ());
         assert_eq!(none.find(b"A"), None);

@@ -23,7 +23,7 @@ mod tests;
 /// Buffers of at most this many bytes are not counted.
 pub(crate) const FREE_BYTES: usize = 4 * 1024;
 /// The smallest default budget, for small machines.
-const USUAL_MAX_MIN: usize = 16 << 20;
+const DEFAULT_MAX_MIN: usize = 16 << 20;
 /// `Retry-After` of a refusal because the budget is used up.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A connection is not closed before it has waited for its client for this long.
@@ -99,10 +99,10 @@ impl Budget {
         }
     }
 
-    fn take(&self, purpose: Purpose, bytes: usize) -> Result<(), Full> {
+    fn reserve(&self, purpose: Purpose, bytes: usize) -> Result<(), Full> {
         self.held[purpose.index()].fetch_add(bytes, Ordering::Relaxed);
         if !memory::is_within(&self.held(), purpose, self.max()) {
-            self.give(purpose, bytes);
+            self.release(purpose, bytes);
             self.count_refusal(purpose);
             return Err(Full);
         }
@@ -112,14 +112,14 @@ impl Budget {
         Ok(())
     }
 
-    fn give(&self, purpose: Purpose, bytes: usize) {
+    fn release(&self, purpose: Purpose, bytes: usize) {
         self.held[purpose.index()].fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 /// A reservation for one buffer or queue; dropping it releases the bytes.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct Reservation {
     budget: Arc<Budget>,
     purpose: Purpose,
     bytes: usize,
@@ -127,24 +127,24 @@ pub(crate) struct Hold {
     place: Option<(Rc<Account>, Option<usize>)>,
 }
 
-impl Hold {
+impl Reservation {
     /// Creates an empty reservation without a client connection.
-    pub(crate) fn new(budget: &Arc<Budget>, purpose: Purpose) -> Hold {
-        Hold { budget: Arc::clone(budget), purpose, bytes: 0, place: None }
+    pub(crate) fn new(budget: &Arc<Budget>, purpose: Purpose) -> Reservation {
+        Reservation { budget: Arc::clone(budget), purpose, bytes: 0, place: None }
     }
 
     /// Creates a reservation in a separate, unlimited budget, for memory that a constant limits
     /// already.
-    pub(crate) fn apart() -> Hold {
+    pub(crate) fn apart() -> Reservation {
         let budget = Arc::<Budget>::default();
         budget.set_max(usize::MAX);
-        Hold::new(&budget, Purpose::Response)
+        Reservation::new(&budget, Purpose::Response)
     }
 
     /// Creates an empty reservation for a client connection. The connection can be closed while the
     /// bytes wait for its client.
-    pub(crate) fn of(budget: &Arc<Budget>, purpose: Purpose, account: &Rc<Account>) -> Hold {
-        let mut hold = Hold::new(budget, purpose);
+    pub(crate) fn of(budget: &Arc<Budget>, purpose: Purpose, account: &Rc<Account>) -> Reservation {
+        let mut hold = Reservation::new(budget, purpose);
         hold.place = Some((Rc::clone(account), None));
         hold
     }
@@ -170,9 +170,9 @@ impl Hold {
                     return Err(Full);
                 }
             }
-            self.budget.take(self.purpose, more)?;
+            self.budget.reserve(self.purpose, more)?;
         } else {
-            self.budget.give(self.purpose, self.bytes - bytes);
+            self.budget.release(self.purpose, self.bytes - bytes);
         }
         self.bytes = bytes;
         if let Some((account, entry)) = &mut self.place {
@@ -190,7 +190,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for Reservation {
     fn drop(&mut self) {
         // Zero bytes fit into any budget.
         let _freed = self.set(0);
@@ -281,8 +281,8 @@ pub(crate) fn close_slowest(budget: &Budget, accounts: &[Rc<Account>], excess: u
 }
 
 /// Returns the default budget: a quarter of the memory.
-pub(crate) fn usual_max() -> usize {
-    usize::try_from(available() / 4).unwrap_or(usize::MAX).max(USUAL_MAX_MIN)
+pub(crate) fn default_max() -> usize {
+    usize::try_from(available() / 4).unwrap_or(usize::MAX).max(DEFAULT_MAX_MIN)
 }
 
 /// Returns the memory that the machine and the control group allow this process, in bytes.

@@ -116,14 +116,14 @@ where
     })
 }
 
-/// Writes all `parts` in order. Fails if no byte is accepted for `patience`.
+/// Writes all `parts` in order. Fails if no byte is accepted for `timeout`.
 ///
 /// # Errors
 /// The socket's error; `TimedOut` if the peer does not read.
 pub(crate) async fn write<S>(
     stream: &mut S,
     watchdog: &mut Watchdog,
-    patience: Duration,
+    timeout: Duration,
     parts: [&[u8]; 3],
 ) -> io::Result<()>
 where
@@ -141,26 +141,26 @@ where
                     deadline = None;
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return poll_patience(watchdog, cx, &mut deadline, patience),
+                Poll::Pending => return poll_timeout(watchdog, cx, &mut deadline, timeout),
             }
         }
         // A stream that encrypts can have accepted the bytes without sending them.
         match Pin::new(&mut *stream).poll_flush(cx) {
-            Poll::Pending => poll_patience(watchdog, cx, &mut deadline, patience),
+            Poll::Pending => poll_timeout(watchdog, cx, &mut deadline, timeout),
             done => done,
         }
     })
     .await
 }
 
-/// Fails when the peer has accepted nothing for `patience`.
-fn poll_patience(
+/// Fails when the peer has accepted nothing for `timeout`.
+fn poll_timeout(
     watchdog: &mut Watchdog,
     cx: &mut Context<'_>,
     deadline: &mut Option<Instant>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Poll<io::Result<()>> {
-    let deadline = *deadline.get_or_insert_with(|| Instant::now() + patience);
+    let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
     watchdog.poll_passed(cx, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))
 }
 

@@ -10,7 +10,7 @@ use super::Request;
 use crate::access_log::record::CallRecord;
 use crate::call::cache_status::CacheStatus;
 use crate::call::failure::Failure;
-use crate::call::reply::{Answered, Content, code_of};
+use crate::call::reply::{CallReply, Content, code_of};
 use crate::call::response::{Payload, UpstreamResponse};
 use crate::state::context::ThreadContext;
 
@@ -49,7 +49,7 @@ pub(super) fn respond<'a>(
     item: Result<Call<'a>, Rejection<'a>>,
     progress: &Progress,
     served: Result<(UpstreamResponse, CacheStatus), Stop>,
-) -> Option<Answered<'a>> {
+) -> Option<CallReply<'a>> {
     let counters = &cx.counters;
     let took = progress.began.map_or(Duration::ZERO, |began| cx.now().saturating_sub(began));
     let (chain, row) = progress.routed.unwrap_or((request.chain, None));
@@ -83,7 +83,8 @@ pub(super) fn respond<'a>(
             (Content::Refused(refusal), None, None)
         }
     };
-    let response = Answered { id: b"null", payload: content, mark: status, tier, upstream };
+    let response =
+        CallReply { id: b"null", payload: content, cache_status: status, tier, upstream };
     record(cx, request, chain, progress, &name, &response, took);
     if progress.began.is_some() && id.is_none() {
         counters.notifications.add(1);
@@ -92,7 +93,7 @@ pub(super) fn respond<'a>(
     // report the refusal. In a batch the response could be taken for another call's.
     let alone = || request.body.trim_ascii_start().first() != Some(&b'[');
     let id = id.or_else(|| (progress.began.is_none() && alone()).then_some(&b"null"[..]))?;
-    Some(Answered { id, ..response })
+    Some(CallReply { id, ..response })
 }
 
 /// Records the response to a call for the access log.
@@ -102,19 +103,19 @@ fn record(
     chain: usize,
     progress: &Progress,
     method: &str,
-    response: &Answered<'_>,
+    response: &CallReply<'_>,
     took: Duration,
 ) {
     let Some(calls) = request.calls else { return };
     let snapshot = &cx.snapshot;
     let place = if progress.began.is_some() { progress.record } else { calls.begin() };
     calls.finish(place, || {
-        let upstream_used = !matches!(response.mark, None | Some(CacheStatus::Hit));
+        let upstream_used = !matches!(response.cache_status, None | Some(CacheStatus::Hit));
         CallRecord {
             method: method[..method.floor_char_boundary(METHOD_BYTES_MAX)].into(),
             chain: Arc::clone(&snapshot.chains[chain].name),
             error: code_of(&response.payload, &snapshot.config),
-            cache: response.mark,
+            cache: response.cache_status,
             upstream: response
                 .upstream
                 .map(|upstream| Arc::clone(&snapshot.upstreams[upstream].config.name)),

@@ -22,7 +22,7 @@ use crate::call::cache_status::CacheStatus;
 use crate::call::failure::{Failure, Kind};
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Payload, UpstreamResponse};
-use crate::io::memory::{Full, Hold};
+use crate::io::memory::{Full, Reservation};
 use crate::policy::cacheable::{CacheRule, Caching};
 use crate::policy::heads::ChainView;
 use crate::policy::logs::{LogsPlan, Part, around, covers, merge, plan_filter};
@@ -62,7 +62,7 @@ pub(super) async fn answer(
         None => parts,
     };
     let left = Cell::new(cx.snapshot.config.groups[ask.group].response_bytes_max);
-    let hold = Hold::new(&cx.snapshot.registry.memory, Purpose::Response);
+    let hold = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
     let gathered = RefCell::new((hold, 0));
     let asks = parts.iter().map(|part| {
         let mut params = Vec::new();

@@ -133,7 +133,7 @@ impl Snapshot {
             process: before.map(|before| Arc::clone(&before.process)).unwrap_or_default(),
             topology,
         });
-        let memory_max = config.server.memory_max.unwrap_or_else(memory::usual_max);
+        let memory_max = config.server.memory_max.unwrap_or_else(memory::default_max);
         snapshot.registry.memory.set_max(memory_max);
         snapshot
     }

@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::call::failure::{Kind, Sent};
 use crate::config::Config;
 use crate::config::upstream::Upstream;
-use crate::io::memory::{Full, Hold};
+use crate::io::memory::{Full, Reservation};
 use crate::metrics::counters::UpstreamCounters;
 use crate::policy::memory::Purpose;
 use crate::upstream::dial::{Dial, Way};
@@ -147,7 +147,7 @@ impl Http2 {
                 }
             };
             tries += 1;
-            let hold = Hold::new(&cx.topology.registry.memory, Purpose::Upstream);
+            let hold = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
             let exchange = self.exchange(&line, body.clone(), response_bytes_max, hold);
             let fault = match timeout_at(deadline, exchange).await {
                 Ok(Ok(answer)) => return Some(Ok(answer)),
@@ -260,7 +260,7 @@ impl Http2 {
         line: &Line,
         body: Bytes,
         response_bytes_max: usize,
-        mut hold: Hold,
+        mut hold: Reservation,
     ) -> Result<HttpAnswer, Fault> {
         let _under_way = UnderWay::begin(self, line);
         let unsent = |_| Fault { kind: Kind::Closed, sent: Sent::No, lost: true };

@@ -19,7 +19,7 @@ use wire::call::call_bytes;
 use crate::call::request::UpstreamRequest;
 use crate::config::Config;
 use crate::config::upstream::Upstream;
-use crate::io::websocket::handshake::{Opening, Refusal};
+use crate::io::websocket::handshake::{Refusal, UpgradeRequest};
 use crate::metrics::counters::UpstreamCounters;
 use crate::upstream::dial::{Dial, Way};
 use crate::upstream::stream::Stream;
@@ -354,7 +354,7 @@ pub(crate) async fn open(dial: &Dial, upstream: &Upstream) -> io::Result<Opened>
         if !url.is_websocket() {
             return Ok((stream, false, Vec::new()));
         }
-        let opening = Opening::new().ok_or_else(|| io::Error::other("no randomness"))?;
+        let opening = UpgradeRequest::new().ok_or_else(|| io::Error::other("no randomness"))?;
         let mut head = request_head(upstream);
         opening.write(&mut head);
         stream.write_all(&head).await?;

@@ -262,7 +262,7 @@ impl Trunk {
             Event::Message(message) => whose(message),
             Event::TooLarge(head) => whose_head(head),
             // Nothing of the kind was agreed on with upstreams.
-            Event::Packed { .. } | Event::Ping(_) | Event::Pong | Event::Close(_) => return,
+            Event::Compressed { .. } | Event::Ping(_) | Event::Pong | Event::Close(_) => return,
         };
         let id = match owner {
             Whose::Call(id) => Some(id),

@@ -32,7 +32,7 @@ pub(super) struct Out {
     /// True if the stream may hold unflushed bytes, as one that encrypts does.
     unflushed: bool,
     /// When the stream stopped to accept bytes, while frames wait.
-    pub(super) stuck: Option<Instant>,
+    pub(super) blocked_since: Option<Instant>,
 }
 
 impl Out {
@@ -60,9 +60,9 @@ impl Out {
     }
 
     /// Queues a message that is compressed already.
-    pub(super) fn packed(&mut self, message: Vec<u8>) {
+    pub(super) fn compressed(&mut self, message: Vec<u8>) {
         let mut start = Vec::with_capacity(10);
-        frame::write_packed_header(&mut start, message.len());
+        frame::write_compressed_header(&mut start, message.len());
         self.push([start.into(), message.into(), Bytes::new()]);
     }
 
@@ -72,15 +72,19 @@ impl Out {
     }
 
     /// Drops all frames except a partly written one.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn drop_unsent(&mut self) {
         self.frames.truncate(usize::from(self.written > 0));
-        let begun = self.frames.iter().flatten().map(Bytes::len).sum::<usize>();
-        self.bytes = begun - self.written;
-        self.stuck = self.stuck.filter(|_| begun > 0 || self.unflushed);
+        let partial = self.frames.iter().flatten().map(Bytes::len).sum::<usize>();
+        self.bytes = partial - self.written;
+        self.blocked_since = self.blocked_since.filter(|_| partial > 0 || self.unflushed);
     }
 
     /// Writes as much as the stream accepts. Returns true if bytes were written.
-    pub(super) fn poll<S>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<bool>>
+    pub(super) fn poll_write<S>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<bool>>
     where
         S: AsyncWrite + Unpin,
     {
@@ -89,8 +93,8 @@ impl Out {
             match self.poll_once(stream, cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(bytes)) => {
-                    self.wrote(bytes);
-                    (wrote, self.unflushed, self.stuck) = (true, true, None);
+                    self.advance(bytes);
+                    (wrote, self.unflushed, self.blocked_since) = (true, true, None);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return self.pending(wrote),
@@ -98,7 +102,7 @@ impl Out {
         }
         if self.unflushed {
             match Pin::new(stream).poll_flush(cx) {
-                Poll::Ready(Ok(())) => (self.unflushed, self.stuck) = (false, None),
+                Poll::Ready(Ok(())) => (self.unflushed, self.blocked_since) = (false, None),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return self.pending(wrote),
             }
@@ -107,7 +111,7 @@ impl Out {
     }
 
     fn pending(&mut self, wrote: bool) -> Poll<io::Result<bool>> {
-        self.stuck.get_or_insert_with(Instant::now);
+        self.blocked_since.get_or_insert_with(Instant::now);
         if wrote { Poll::Ready(Ok(true)) } else { Poll::Pending }
     }
 
@@ -132,7 +136,7 @@ impl Out {
         }
     }
 
-    fn wrote(&mut self, bytes: usize) {
+    fn advance(&mut self, bytes: usize) {
         self.bytes -= bytes;
         self.written += bytes;
         while let Some(first) = self.frames.front() {

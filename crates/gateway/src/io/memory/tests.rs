@@ -12,7 +12,7 @@ fn budget(max: usize) -> Arc<Budget> {
 #[test]
 fn bytes_are_counted_and_given_back() {
     let budget = budget(1 << 20);
-    let mut hold = Hold::new(&budget, Purpose::Upstream);
+    let mut hold = Reservation::new(&budget, Purpose::Upstream);
     hold.set(FREE_BYTES).unwrap();
     assert_eq!(budget.held(), [0, 0, 0]);
     hold.set(200 << 10).unwrap();
@@ -28,9 +28,9 @@ fn bytes_are_counted_and_given_back() {
 fn a_connection_holds_an_eighth_and_one_buffer_may_be_larger() {
     let budget = budget(8 << 20);
     let account = Rc::<Account>::default();
-    let mut one = Hold::of(&budget, Purpose::Response, &account);
+    let mut one = Reservation::of(&budget, Purpose::Response, &account);
     one.set(4 << 20).expect("the largest response can be sent");
-    let mut other = Hold::of(&budget, Purpose::Response, &account);
+    let mut other = Reservation::of(&budget, Purpose::Response, &account);
     assert_eq!(other.set(8 << 10), Err(Full));
     one.set(512 << 10).unwrap();
     other.set(512 << 10).unwrap();
@@ -43,7 +43,7 @@ fn a_connection_holds_an_eighth_and_one_buffer_may_be_larger() {
 async fn only_bytes_that_wait_for_the_client_make_a_connection_slow() {
     let budget = budget(8 << 20);
     let account = Rc::<Account>::default();
-    let mut hold = Hold::of(&budget, Purpose::Request, &account);
+    let mut hold = Reservation::of(&budget, Purpose::Request, &account);
     assert_eq!(account.slow(0, Instant::now()), None);
     hold.set(1 << 20).unwrap();
     tokio::time::advance(Duration::from_secs(3)).await;

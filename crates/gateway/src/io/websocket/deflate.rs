@@ -22,10 +22,10 @@ const LAST_BLOCKS_MAX: usize = 16;
 /// Returns true if an offer in `Sec-WebSocket-Extensions` is acceptable. An offer that requires an
 /// unsupported feature, such as a smaller server window, is not.
 pub(crate) fn is_offered(extensions: &str) -> bool {
-    extensions.split(',').any(may_take)
+    extensions.split(',').any(is_acceptable)
 }
 
-fn may_take(offer: &str) -> bool {
+fn is_acceptable(offer: &str) -> bool {
     let mut parts = offer.split(';').map(str::trim);
     if parts.next() != Some("permessage-deflate") {
         return false;
@@ -60,32 +60,32 @@ pub(crate) enum Fault {
 }
 
 /// Compresses a message. Returns `None` if that fails or does not shorten it.
-pub(crate) fn pack(message: &[u8]) -> Option<Vec<u8>> {
-    let mut packed = Vec::with_capacity(message.len() / 2 + 64);
+pub(crate) fn compress(message: &[u8]) -> Option<Vec<u8>> {
+    let mut compressed = Vec::with_capacity(message.len() / 2 + 64);
     let mut deflate = Compress::new(Compression::new(LEVEL), false);
     loop {
         let done = usize::try_from(deflate.total_in()).ok()?;
-        deflate.compress_vec(&message[done..], &mut packed, FlushCompress::Sync).ok()?;
+        deflate.compress_vec(&message[done..], &mut compressed, FlushCompress::Sync).ok()?;
         let all = deflate.total_in() == message.len() as u64;
-        if all && packed.len() < packed.capacity() {
+        if all && compressed.len() < compressed.capacity() {
             break;
         }
-        packed.reserve(STEP_BYTES);
+        compressed.reserve(STEP_BYTES);
     }
-    let kept = packed.strip_suffix(&TAIL)?.len();
-    packed.truncate(kept);
-    (kept < message.len()).then_some(packed)
+    let length = compressed.strip_suffix(&TAIL)?.len();
+    compressed.truncate(length);
+    (length < message.len()).then_some(compressed)
 }
 
 /// Decompresses a message of at most `bytes_max` bytes.
 ///
 /// # Errors
 /// [`Fault`].
-pub(crate) fn unpack(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+pub(crate) fn decompress(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     let mut message = Vec::new();
     let mut last_blocks = 0;
     let mut inflate = Decompress::new(false);
-    for mut piece in [packed, &TAIL] {
+    for mut piece in [compressed, &TAIL] {
         while !piece.is_empty() {
             message.reserve(STEP_BYTES.min(bytes_max + 1 - message.len()).max(1));
             let before = inflate.total_in();
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_rfc_are_read() {
-        // RFC 7692: one block (7.2.3.1), an uncompressed block (7.2.3.3), a final block (7.2.3.4),
+        // RFC 7692: one block (7.2.3.1), an decompressed block (7.2.3.3), a final block (7.2.3.4),
         // two blocks (7.2.3.5).
         let hello = [
             &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00][..],
@@ -133,22 +133,26 @@ mod tests {
             &[0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00],
             &[0xf2, 0x48, 0x05, 0x00, 0x00, 0x00, 0xff, 0xff, 0xca, 0xc9, 0xc9, 0x07, 0x00],
         ];
-        for packed in hello {
-            assert_eq!(unpack(packed, 100).as_deref(), Ok(&b"Hello"[..]), "{packed:x?}");
+        for compressed in hello {
+            assert_eq!(
+                decompress(compressed, 100).as_deref(),
+                Ok(&b"Hello"[..]),
+                "{compressed:x?}"
+            );
         }
-        assert_eq!(unpack(&[0x00], 100).as_deref(), Ok(&b""[..]), "an empty message");
+        assert_eq!(decompress(&[0x00], 100).as_deref(), Ok(&b""[..]), "an empty message");
     }
 
     #[test]
     fn bombs_do_not_go_off() {
-        let packed = pack(&vec![b' '; 10 << 20]).unwrap();
-        assert!(packed.len() < 100_000);
-        assert_eq!(unpack(&packed, 1 << 20), Err(Fault::TooLarge));
-        assert_eq!(unpack(&packed, 10 << 20).map(|message| message.len()), Ok(10 << 20));
-        assert_eq!(unpack(b"\xff\xff\xff not packed", 100), Err(Fault::Invalid));
+        let compressed = compress(&vec![b' '; 10 << 20]).unwrap();
+        assert!(compressed.len() < 100_000);
+        assert_eq!(decompress(&compressed, 1 << 20), Err(Fault::TooLarge));
+        assert_eq!(decompress(&compressed, 10 << 20).map(|message| message.len()), Ok(10 << 20));
+        assert_eq!(decompress(b"\xff\xff\xff not packed", 100), Err(Fault::Invalid));
         // Empty blocks that are marked as final: two bytes each, but much work.
-        assert_eq!(unpack(&[0x03, 0x00].repeat(10), 100).as_deref(), Ok(&b""[..]));
-        assert_eq!(unpack(&[0x03, 0x00].repeat(1 << 20), 100), Err(Fault::Invalid));
+        assert_eq!(decompress(&[0x03, 0x00].repeat(10), 100).as_deref(), Ok(&b""[..]));
+        assert_eq!(decompress(&[0x03, 0x00].repeat(1 << 20), 100), Err(Fault::Invalid));
     }
 
     #[test]
@@ -183,15 +187,15 @@ mod tests {
         ) {
             let message: Vec<u8> =
                 pieces.iter().flat_map(|(byte, count)| std::iter::repeat_n(*byte, *count)).collect();
-            if let Some(packed) = pack(&message) {
-                prop_assert!(packed.len() < message.len());
-                prop_assert_eq!(unpack(&packed, message.len()), Ok(message));
+            if let Some(compressed) = compress(&message) {
+                prop_assert!(compressed.len() < message.len());
+                prop_assert_eq!(decompress(&compressed, message.len()), Ok(message));
             }
         }
 
         #[test]
         fn any_bytes_end(bytes in proptest::collection::vec(any::<u8>(), 0..500)) {
-            if let Ok(message) = unpack(&bytes, 1000) {
+            if let Ok(message) = decompress(&bytes, 1000) {
                 prop_assert!(message.len() <= 1000);
             }
         }

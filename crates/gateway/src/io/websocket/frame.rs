@@ -19,11 +19,11 @@ pub(crate) const CONTROL_BYTES_MAX: usize = 125;
 /// Maximum bytes of a header: two bytes, a length of eight, a key of four.
 const HEADER_BYTES_MAX: usize = 14;
 /// How many bytes of an oversized message are kept, to find the call that it belongs to.
-const HEAD_KEPT_BYTES: usize = 64;
+const HEAD_BYTES_MAX: usize = 64;
 /// The header bit of a compressed message's first frame (RSV1).
-const PACKED: u8 = 0x40;
+const COMPRESSED: u8 = 0x40;
 /// Maximum bytes that a frame header makes the decoder preallocate.
-const ROOM_BYTES_MAX: usize = 1 << 20;
+const PREALLOCATED_BYTES_MAX: usize = 1 << 20;
 
 /// The gateway's side of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(crate) enum Event<'a> {
     /// A text or binary message.
     Message(Payload<'a>),
     /// A compressed message, if compression was negotiated.
-    Packed {
+    Compressed {
         payload: Bytes,
         /// True if the decompressed message is text.
         text: bool,
@@ -143,14 +143,14 @@ pub(crate) enum Fault {
     /// A text message is not UTF-8.
     Utf8,
     /// A compressed message cannot be decompressed.
-    Packing,
+    Compression,
 }
 
 impl Fault {
     /// Returns the close code to send (RFC 6455, section 7.4.1).
     pub(crate) fn code(self) -> u16 {
         match self {
-            Fault::Utf8 | Fault::Packing => 1007,
+            Fault::Utf8 | Fault::Compression => 1007,
             _ => 1002,
         }
     }
@@ -167,7 +167,7 @@ impl fmt::Display for Fault {
             Fault::Fragment => "fragment out of place",
             Fault::Close => "bad reason for closing",
             Fault::Utf8 => "text is not utf-8",
-            Fault::Packing => "message does not unpack",
+            Fault::Compression => "message does not unpack",
         })
     }
 }
@@ -178,7 +178,7 @@ pub(crate) struct Decoder {
     role: Role,
     message_bytes_max: usize,
     /// True if messages may be compressed.
-    packing: bool,
+    compression: bool,
     /// The start of an incomplete header.
     header: [u8; HEADER_BYTES_MAX],
     header_bytes: usize,
@@ -194,7 +194,7 @@ pub(crate) struct Decoder {
 struct Frame {
     last: bool,
     op: Op,
-    packed: bool,
+    compressed: bool,
     /// Payload bytes that are still to come.
     left: u64,
     /// Payload bytes that were read.
@@ -205,7 +205,7 @@ struct Frame {
 #[derive(Debug)]
 struct Message {
     text: bool,
-    packed: bool,
+    compressed: bool,
     body: BytesMut,
     /// True if the message is over the limit; only its first bytes are kept.
     too_large: bool,
@@ -217,7 +217,7 @@ impl Decoder {
         Decoder {
             role,
             message_bytes_max,
-            packing: false,
+            compression: false,
             header: [0; HEADER_BYTES_MAX],
             header_bytes: 0,
             frame: None,
@@ -228,8 +228,8 @@ impl Decoder {
     }
 
     /// Creates a decoder that accepts compressed messages.
-    pub(crate) fn unpacking(role: Role, message_bytes_max: usize) -> Decoder {
-        Decoder { packing: true, ..Decoder::new(role, message_bytes_max) }
+    pub(crate) fn with_compression(role: Role, message_bytes_max: usize) -> Decoder {
+        Decoder { compression: true, ..Decoder::new(role, message_bytes_max) }
     }
 
     /// Decodes one event from the start of `bytes`. Returns the number of bytes used, and the
@@ -265,7 +265,7 @@ impl Decoder {
             frame.seen += taken;
             let (left, last) = (frame.left, frame.last);
             at += taken;
-            self.gather(op, &rest[..taken], key, seen);
+            self.append_payload(op, &rest[..taken], key, seen);
             if left > 0 {
                 return Ok((at, None));
             }
@@ -307,7 +307,7 @@ impl Decoder {
     /// Returns true if a frame is a whole, uncompressed message whose payload is in `rest`.
     fn is_whole(&self, frame: &Frame, rest: &[u8]) -> bool {
         frame.last
-            && !frame.packed
+            && !frame.compressed
             && frame.key.is_none()
             && matches!(frame.op, Op::Text | Op::Binary)
             && self.message.is_none()
@@ -316,9 +316,9 @@ impl Decoder {
     }
 
     fn read_header(&mut self, bytes: &[u8]) -> Result<(usize, Option<Frame>), Fault> {
-        let packing = self.packing;
+        let compression = self.compression;
         if self.header_bytes == 0
-            && let Some((used, frame)) = header(bytes, self.role, packing)?
+            && let Some((used, frame)) = header(bytes, self.role, compression)?
         {
             return Ok((used, Some(frame)));
         }
@@ -326,7 +326,7 @@ impl Decoder {
             self.header[self.header_bytes] = *byte;
             self.header_bytes += 1;
             let known = &self.header[..self.header_bytes];
-            if let Some((_, frame)) = header(known, self.role, packing)? {
+            if let Some((_, frame)) = header(known, self.role, compression)? {
                 self.header_bytes = 0;
                 return Ok((used + 1, Some(frame)));
             }
@@ -343,25 +343,25 @@ impl Decoder {
             (Op::Continuation, Some(_)) => {}
             (Op::Text | Op::Binary, None) => {
                 let text = frame.op == Op::Text;
-                let (packed, body) = (frame.packed, BytesMut::new());
-                self.message = Some(Message { text, packed, body, too_large: false });
+                let (compressed, body) = (frame.compressed, BytesMut::new());
+                self.message = Some(Message { text, compressed, body, too_large: false });
             }
         }
         if let (Some(message), false) = (&mut self.message, frame.op.is_control()) {
             let whole = (message.body.len() as u64).saturating_add(frame.left);
             if message.too_large || whole > self.message_bytes_max as u64 {
                 message.too_large = true;
-                message.body.truncate(HEAD_KEPT_BYTES);
+                message.body.truncate(HEAD_BYTES_MAX);
             } else {
                 // A response of some megabytes grows to its size in a few steps.
-                message.body.reserve((frame.left as usize).min(ROOM_BYTES_MAX));
+                message.body.reserve((frame.left as usize).min(PREALLOCATED_BYTES_MAX));
             }
         }
         self.frame = Some(frame);
         Ok(())
     }
 
-    fn gather(&mut self, op: Op, bytes: &[u8], key: Option<Key>, seen: usize) {
+    fn append_payload(&mut self, op: Op, bytes: &[u8], key: Option<Key>, seen: usize) {
         if op.is_control() {
             let from = self.control.len();
             self.control.extend_from_slice(bytes);
@@ -372,7 +372,7 @@ impl Decoder {
         }
         let Some(message) = &mut self.message else { return };
         let kept = if message.too_large {
-            bytes.len().min(HEAD_KEPT_BYTES.saturating_sub(message.body.len()))
+            bytes.len().min(HEAD_BYTES_MAX.saturating_sub(message.body.len()))
         } else {
             bytes.len()
         };
@@ -384,14 +384,14 @@ impl Decoder {
     }
 
     fn end_message(&mut self) -> Result<Event<'static>, Fault> {
-        let Some(Message { text, packed, body, too_large }) = self.message.take() else {
+        let Some(Message { text, compressed, body, too_large }) = self.message.take() else {
             return Err(Fault::Fragment);
         };
         if too_large {
             return Ok(Event::TooLarge(body.freeze()));
         }
-        if packed {
-            return Ok(Event::Packed { payload: body.freeze(), text });
+        if compressed {
+            return Ok(Event::Compressed { payload: body.freeze(), text });
         }
         // Upstream messages are parsed as JSON later, which requires UTF-8.
         if text && self.role == Role::Server && std::str::from_utf8(&body).is_err() {
@@ -413,12 +413,14 @@ impl Decoder {
 }
 
 /// Parses a header. Returns its length and the frame, or `None` while it is incomplete.
-fn header(bytes: &[u8], role: Role, packing: bool) -> Result<Option<(usize, Frame)>, Fault> {
+fn header(bytes: &[u8], role: Role, compression: bool) -> Result<Option<(usize, Frame)>, Fault> {
     let [first, second, rest @ ..] = bytes else {
         // A fault in the first byte is reported without waiting for the second.
-        return bytes.first().map_or(Ok(None), |first| kind(*first, packing).map(|_| None));
+        return bytes
+            .first()
+            .map_or(Ok(None), |first| first_byte(*first, compression).map(|_| None));
     };
-    let (last, packed, op) = kind(*first, packing)?;
+    let (last, compressed, op) = first_byte(*first, compression)?;
     let masked = second & 0x80 != 0;
     if masked != (role == Role::Server) {
         return Err(Fault::Masking);
@@ -454,21 +456,21 @@ fn header(bytes: &[u8], role: Role, packing: bool) -> Result<Option<(usize, Fram
     } else {
         (None, 0)
     };
-    let frame = Frame { last, op, packed, left: length, seen: 0, key };
+    let frame = Frame { last, op, compressed, left: length, seen: 0, key };
     Ok(Some((2 + length_bytes + key_bytes, frame)))
 }
 
 /// Parses the first byte: whether the frame ends its message, whether it starts a compressed
 /// message, and the opcode.
-fn kind(first: u8, packing: bool) -> Result<(bool, bool, Op), Fault> {
+fn first_byte(first: u8, compression: bool) -> Result<(bool, bool, Op), Fault> {
     let op = Op::of(first & 0x0f);
     // Only the first frame of a message has the compression bit (RFC 7692, section 6.1).
-    let may_be = packing && matches!(op, Some(Op::Text | Op::Binary));
-    let packed = first & PACKED != 0;
-    if first & 0x30 != 0 || (packed && !may_be) {
+    let may_be = compression && matches!(op, Some(Op::Text | Op::Binary));
+    let compressed = first & COMPRESSED != 0;
+    if first & 0x30 != 0 || (compressed && !may_be) {
         return Err(Fault::Reserved);
     }
-    Ok((first & 0x80 != 0, packed, op.ok_or(Fault::Opcode)?))
+    Ok((first & 0x80 != 0, compressed, op.ok_or(Fault::Opcode)?))
 }
 
 /// Returns the code in the payload of a close frame, if there is one (RFC 6455, section 7.4).
@@ -507,10 +509,10 @@ pub(crate) fn write_header(out: &mut Vec<u8>, op: Op, payload_bytes: usize, key:
 }
 
 /// Appends the header of an unmasked, compressed text frame.
-pub(crate) fn write_packed_header(out: &mut Vec<u8>, payload_bytes: usize) {
+pub(crate) fn write_compressed_header(out: &mut Vec<u8>, payload_bytes: usize) {
     let at = out.len();
     write_header(out, Op::Text, payload_bytes, None);
-    out[at] |= PACKED;
+    out[at] |= COMPRESSED;
 }
 
 /// Appends an unfragmented frame.

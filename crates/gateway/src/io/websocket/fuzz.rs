@@ -23,7 +23,7 @@ struct Conversation {
 /// If an invariant is violated.
 pub(crate) fn websocket(bytes: &[u8]) {
     // Decompression must respect the limit for any input.
-    if let Ok(message) = deflate::unpack(bytes, MESSAGE_BYTES_MAX) {
+    if let Ok(message) = deflate::decompress(bytes, MESSAGE_BYTES_MAX) {
         assert!(message.len() <= MESSAGE_BYTES_MAX, "{} bytes", message.len());
     }
     for role in [Role::Client, Role::Server] {
@@ -49,7 +49,7 @@ pub(crate) fn websocket(bytes: &[u8]) {
 fn converse(role: Role, bytes: &[u8], step: usize) -> Conversation {
     let mut decoder = match role {
         Role::Client => Decoder::new(role, MESSAGE_BYTES_MAX),
-        Role::Server => Decoder::unpacking(role, MESSAGE_BYTES_MAX),
+        Role::Server => Decoder::with_compression(role, MESSAGE_BYTES_MAX),
     };
     let mut read = Conversation { events: Vec::new(), fault: None };
     for piece in bytes.chunks(step.min(bytes.len().max(1))) {
@@ -74,7 +74,7 @@ fn converse(role: Role, bytes: &[u8], step: usize) -> Conversation {
             read.events.push(match event {
                 None => break,
                 Some(Event::Message(payload)) => ('m', payload.to_vec()),
-                Some(Event::Packed { payload, text }) => {
+                Some(Event::Compressed { payload, text }) => {
                     (if text { 'z' } else { 'Z' }, payload.to_vec())
                 }
                 Some(Event::TooLarge(head)) => ('t', head.to_vec()),
@@ -104,8 +104,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     write(&mut calls, Op::Text, &[b' '; 200], Some([0, 0, 0, 0]));
     let fragments = b"\x01\x03Hel\x89\x01?\x00\x00\x80\x02lo\x82\x7e\x00\x7e".to_vec();
     // "Hello", compressed (RFC 7692, section 7.2.3.1).
-    let packed = b"\xc1\x87\0\0\0\0\xf2\x48\xcd\xc9\xc9\x07\0\xc9\x80\0\0\0\0".to_vec();
-    vec![calls, answers, fragments, packed]
+    let compressed = b"\xc1\x87\0\0\0\0\xf2\x48\xcd\xc9\xc9\x07\0\xc9\x80\0\0\0\0".to_vec();
+    vec![calls, answers, fragments, compressed]
 }
 
 /// Mutates the seeds while `go_on` returns true. Returns the number of inputs.

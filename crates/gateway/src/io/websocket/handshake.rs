@@ -17,7 +17,7 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 
 /// The upgrade request of one connection.
 #[derive(Debug)]
-pub(crate) struct Opening {
+pub(crate) struct UpgradeRequest {
     key: String,
 }
 
@@ -30,12 +30,12 @@ pub(crate) enum Refusal {
     Malformed,
 }
 
-impl Opening {
+impl UpgradeRequest {
     /// Creates a request with a fresh key. Returns `None` if the system has no randomness.
-    pub(crate) fn new() -> Option<Opening> {
+    pub(crate) fn new() -> Option<UpgradeRequest> {
         let mut key = [0; 16];
         SystemRandom::new().fill(&mut key).ok()?;
-        Some(Opening { key: STANDARD.encode(key) })
+        Some(UpgradeRequest { key: STANDARD.encode(key) })
     }
 
     /// Appends the WebSocket headers and the empty line to `head`, which holds the request line and
@@ -72,21 +72,21 @@ impl Opening {
             let retry_after = seconds.and_then(|text| text.parse().ok()).map(Duration::from_secs);
             return Err(Refusal::Status { status, retry_after });
         }
-        let says = |name: &str, wanted: &str| {
+        let has_token = |name: &str, wanted: &str| {
             let lists = answer.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(name));
             let mut parts = lists.flat_map(|own| own.value.split(|byte| *byte == b','));
             parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
         };
-        let extended = |name: &str| {
+        let has_header = |name: &str| {
             let mut headers = answer.headers.iter();
             headers.any(|own| own.name.eq_ignore_ascii_case(name))
         };
-        let opens = says("upgrade", "websocket")
-            && says("connection", "upgrade")
+        let opens = has_token("upgrade", "websocket")
+            && has_token("connection", "upgrade")
             && value("sec-websocket-accept") == Some(accept(self.key.as_bytes()).as_bytes())
             // The request offers no extension and no subprotocol.
-            && !extended("sec-websocket-extensions")
-            && !extended("sec-websocket-protocol");
+            && !has_header("sec-websocket-extensions")
+            && !has_header("sec-websocket-protocol");
         if opens { Ok(Some(head_bytes)) } else { Err(Refusal::Malformed) }
     }
 }
@@ -103,8 +103,8 @@ mod tests {
 
     use super::*;
 
-    fn answer(opening: &Opening, lines: &str) -> String {
-        let lines = lines.replace("ACCEPT", &accept(opening.key.as_bytes()));
+    fn answer(request: &UpgradeRequest, lines: &str) -> String {
+        let lines = lines.replace("ACCEPT", &accept(request.key.as_bytes()));
         format!("HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n\r\n")
     }
 
@@ -119,13 +119,13 @@ mod tests {
 
     #[test]
     fn only_a_fitting_answer_opens() {
-        let opening = Opening::new().unwrap();
-        let right = answer(&opening, RIGHT);
-        assert_eq!(opening.answered(right.as_bytes()), Ok(Some(right.len())));
+        let request = UpgradeRequest::new().unwrap();
+        let right = answer(&request, RIGHT);
+        assert_eq!(request.answered(right.as_bytes()), Ok(Some(right.len())));
         let more = format!("{right}\u{1}");
-        assert_eq!(opening.answered(more.as_bytes()), Ok(Some(right.len())));
+        assert_eq!(request.answered(more.as_bytes()), Ok(Some(right.len())));
         for cut in 0..right.len() {
-            assert_eq!(opening.answered(&right.as_bytes()[..cut]), Ok(None), "{cut} bytes");
+            assert_eq!(request.answered(&right.as_bytes()[..cut]), Ok(None), "{cut} bytes");
         }
         let wrong = [
             RIGHT.replace("WebSocket\r\n", "h2c\r\n"),
@@ -137,29 +137,29 @@ mod tests {
             format!("{RIGHT}\r\nSec-WebSocket-Protocol: chat"),
         ];
         for lines in wrong {
-            let answered = opening.answered(answer(&opening, &lines).as_bytes());
+            let answered = request.answered(answer(&request, &lines).as_bytes());
             assert_eq!(answered, Err(Refusal::Malformed), "{lines}");
         }
     }
 
     #[test]
     fn a_refusal_tells_its_status() {
-        let opening = Opening::new().unwrap();
+        let request = UpgradeRequest::new().unwrap();
         let answer = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\n\r\n";
         let retry_after = Some(Duration::from_secs(7));
         let refusal = Refusal::Status { status: 429, retry_after };
-        assert_eq!(opening.answered(answer), Err(refusal));
-        assert_eq!(opening.answered(b"SSH-2.0-x\r\n"), Err(Refusal::Malformed));
+        assert_eq!(request.answered(answer), Err(refusal));
+        assert_eq!(request.answered(b"SSH-2.0-x\r\n"), Err(Refusal::Malformed));
         let endless = vec![b'a'; HEAD_BYTES_MAX + 1];
         let head = [b"HTTP/1.1 101 ok\r\nX: ", &endless[..]].concat();
-        assert_eq!(opening.answered(&head), Err(Refusal::Malformed));
+        assert_eq!(request.answered(&head), Err(Refusal::Malformed));
     }
 
     #[test]
     fn keys_differ() {
-        assert_ne!(Opening::new().unwrap().key, Opening::new().unwrap().key);
+        assert_ne!(UpgradeRequest::new().unwrap().key, UpgradeRequest::new().unwrap().key);
         let mut head = Vec::new();
-        Opening::new().unwrap().write(&mut head);
+        UpgradeRequest::new().unwrap().write(&mut head);
         assert!(head.ends_with(b"==\r\n\r\n"));
     }
 }

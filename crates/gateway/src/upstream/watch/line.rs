@@ -16,7 +16,7 @@ use wire::quantity;
 use wire::quantity::Decimal;
 use wire::response::{Outcome, parse_response};
 
-use crate::io::memory::Hold;
+use crate::io::memory::Reservation;
 use crate::policy::classify::{Heard, Verdict, classify};
 use crate::policy::contents::Contents;
 use crate::policy::heads::HeadSeen;
@@ -260,7 +260,7 @@ impl Line {
         request.extend_from_slice(format!("{}\r\n\r\n", body.len()).as_bytes());
         request.extend_from_slice(&body);
         let answer = connection
-            .exchange(&request, deadline, POLL_ANSWER_BYTES_MAX, &mut Hold::apart())
+            .exchange(&request, deadline, POLL_ANSWER_BYTES_MAX, &mut Reservation::apart())
             .await
             .map_err(|_| Refused::Missed(Missed::Silent))?;
         if answer.reusable && upstream.config.keep_alive {

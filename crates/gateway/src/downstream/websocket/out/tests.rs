@@ -74,31 +74,31 @@ proptest! {
     fn frames_arrive_whole_and_in_order(
         lengths in prop::collection::vec(prop_oneof![0usize..300, 30_000usize..70_000], 1..20),
         takes in prop::collection::vec(1usize..40_000, 0..40),
-        gives_up in any::<bool>(),
+        drops in any::<bool>(),
     ) {
         let mut out = Out::default();
         lengths.iter().for_each(|length| out.text(body(*length)));
         let mut stream = Narrow { takes: takes.into(), taken: Vec::new() };
         let mut cx = Context::from_waker(Waker::noop());
-        while let Poll::Ready(wrote) = out.poll(&mut stream, &mut cx) {
+        while let Poll::Ready(wrote) = out.poll_write(&mut stream, &mut cx) {
             if !wrote.unwrap() {
                 break;
             }
         }
-        prop_assert_eq!(out.stuck.is_some(), !out.is_empty());
-        if gives_up {
-            out.forget();
+        prop_assert_eq!(out.blocked_since.is_some(), !out.is_empty());
+        if drops {
+            out.drop_unsent();
         }
         let queued: usize = out.frames.iter().flatten().map(Bytes::len).sum();
         prop_assert_eq!(out.bytes, queued - out.written);
         stream.takes = vec![usize::MAX; 200].into();
         while !out.is_empty() {
-            prop_assert!(out.poll(&mut stream, &mut cx).is_ready());
+            prop_assert!(out.poll_write(&mut stream, &mut cx).is_ready());
         }
-        prop_assert_eq!((out.bytes, out.written, out.stuck), (0, 0, None));
+        prop_assert_eq!((out.bytes, out.written, out.blocked_since), (0, 0, None));
         let arrived = messages(&stream.taken);
         prop_assert!(arrived.len() <= lengths.len());
         prop_assert_eq!(&arrived[..], &lengths[..arrived.len()]);
-        prop_assert!(gives_up || arrived.len() == lengths.len());
+        prop_assert!(drops || arrived.len() == lengths.len());
     }
 }
