@@ -28,7 +28,7 @@ use crate::policy::access::is_subscription;
 use crate::policy::memory::Purpose;
 use crate::resolve::{Route, resolve};
 use crate::state::context::ThreadContext;
-use crate::subscribe::{self, Outcome, Subscribing};
+use crate::subscribe::{self, Outcome, SubscribeContext};
 
 mod charge;
 mod respond;
@@ -64,7 +64,7 @@ pub(crate) struct Request<'a> {
     pub(crate) ahead: Option<Ahead>,
     /// How many calls of the request a limit delays.
     pub(crate) waiting: &'a Cell<usize>,
-    pub(crate) subscribing: Subscribing<'a>,
+    pub(crate) subscribe_context: SubscribeContext<'a>,
 }
 
 /// Serves one request.
@@ -90,8 +90,8 @@ async fn serve_batch<'a>(
     cx.counters.batches.add(1);
     let left = Cell::new(cx.snapshot.config.downstream.batch_response_bytes_max);
     // Reserves memory for responses that wait for the rest of the batch.
-    let hold = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
-    let gathered = RefCell::new((hold, 0));
+    let reservation = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
+    let gathered = RefCell::new((reservation, 0));
     let answers: Vec<_> = futures_util::stream::iter(items)
         .map(async |item| {
             let mut answered = serve_call(cx, request, item).await?;
@@ -101,8 +101,11 @@ async fn serve_batch<'a>(
                 None => Err(Kind::BatchTooLarge),
                 Some(rest) => {
                     left.set(rest);
-                    let (hold, sum) = &mut *gathered.borrow_mut();
-                    hold.set(*sum + bytes).map(|()| *sum += bytes).map_err(|Full| Kind::Memory)
+                    let (reservation, sum) = &mut *gathered.borrow_mut();
+                    reservation
+                        .set(*sum + bytes)
+                        .map(|()| *sum += bytes)
+                        .map_err(|Full| Kind::Memory)
                 }
             };
             if let Err(kind) = counted {
@@ -164,7 +167,7 @@ async fn subscribe_or_resolve(
     way: &Route<'_>,
     now: Instant,
 ) -> (UpstreamResponse, CacheStatus) {
-    match subscribe::answer(cx, request.subscribing, way).await {
+    match subscribe::answer(cx, request.subscribe_context, way).await {
         Outcome::Payload(payload) => (UpstreamResponse::of(payload), CacheStatus::Bypass),
         Outcome::Logs(filter) => {
             let params = [b"[", &*filter, b"]"].concat();

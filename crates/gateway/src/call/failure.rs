@@ -51,7 +51,7 @@ pub(crate) enum Kind {
     /// The method is not allowed, at all or for this caller.
     MethodOff,
     /// The subscription or filter is not possible.
-    Unable(Unable),
+    NotSubscribed(SubscribeRefusal),
     /// The caller's key does not allow the chain that a rule routed the call to.
     Forbidden,
     /// A rule routed the call to a path without a chain.
@@ -99,13 +99,13 @@ impl std::error::Error for Failure {}
 
 /// Why a subscription or filter is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unable {
+pub(crate) enum SubscribeRefusal {
     /// The connection cannot carry notifications.
-    NotHere,
+    NoNotifications,
     /// The client has reached its limit of subscriptions.
-    TooMany,
+    ClientLimit,
     /// The gateway has reached its limit of distinct subscriptions or of filters.
-    Crowded,
+    GatewayLimit,
     /// The parameters name no subscription.
     Params,
     /// The parameters are too long.
@@ -117,11 +117,11 @@ pub(crate) enum Unable {
     /// No upstream of the chain supports subscriptions.
     NoUpstream,
     /// The client has no subscription with this id.
-    Unknown,
+    UnknownSubscription,
     /// The client has reached its limit of filters.
     TooManyFilters,
     /// The filter does not exist, or its changes cannot be determined any more.
-    NoFilter,
+    UnknownFilter,
 }
 
 /// Returns the JSON-RPC error of a failed call. geth defines -32002 (timeout) and -32003 (response
@@ -132,7 +132,7 @@ pub(crate) fn describe(kind: Kind, config: &Config) -> (ErrorCode, &str) {
         Kind::MethodOff => {
             (ErrorCode::METHOD_NOT_FOUND, "the method does not exist/is not available")
         }
-        Kind::Unable(why) => unable(why),
+        Kind::NotSubscribed(why) => refusal_of(why),
         Kind::Forbidden => (ErrorCode::INVALID_REQUEST, FORBIDDEN),
         Kind::NoChain => (ErrorCode::INVALID_REQUEST, "no chain is served at this path"),
         Kind::Rule(place) => (ErrorCode::INVALID_REQUEST, ruled(place, config).1),
@@ -169,34 +169,40 @@ pub(crate) fn describe(kind: Kind, config: &Config) -> (ErrorCode, &str) {
 }
 
 /// Returns the error of a call about a subscription or filter.
-pub(crate) fn unable(why: Unable) -> (ErrorCode, &'static str) {
+pub(crate) fn refusal_of(why: SubscribeRefusal) -> (ErrorCode, &'static str) {
     match why {
-        Unable::NotHere => (ErrorCode::METHOD_NOT_FOUND, "notifications not supported"),
-        Unable::NoUpstream => (
+        SubscribeRefusal::NoNotifications => {
+            (ErrorCode::METHOD_NOT_FOUND, "notifications not supported")
+        }
+        SubscribeRefusal::NoUpstream => (
             ErrorCode::METHOD_NOT_FOUND,
             "no upstream that could tell of this is reached by WebSocket or IPC",
         ),
-        Unable::TooMany => {
+        SubscribeRefusal::ClientLimit => {
             (ErrorCode::LIMIT_EXCEEDED, "this connection has as many subscriptions as it may")
         }
-        Unable::Crowded => {
+        SubscribeRefusal::GatewayLimit => {
             (ErrorCode::LIMIT_EXCEEDED, "the gateway has as many of these as it may")
         }
-        Unable::Params => (ErrorCode::INVALID_PARAMS, "params must name a subscription or its id"),
-        Unable::TooLong => (
+        SubscribeRefusal::Params => {
+            (ErrorCode::INVALID_PARAMS, "params must name a subscription or its id")
+        }
+        SubscribeRefusal::TooLong => (
             ErrorCode::INVALID_PARAMS,
             "params of a subscription that upstreams tell are at most 64 KiB",
         ),
-        Unable::Filter(why) => (ErrorCode::INVALID_PARAMS, why.as_str()),
-        Unable::Range => (
+        SubscribeRefusal::Filter(why) => (ErrorCode::INVALID_PARAMS, why.as_str()),
+        SubscribeRefusal::Range => (
             ErrorCode::INVALID_PARAMS,
             "blocks of a subscription are numbers or latest, in order, and no hash",
         ),
-        Unable::TooManyFilters => {
+        SubscribeRefusal::TooManyFilters => {
             (ErrorCode::LIMIT_EXCEEDED, "this client has as many filters as it may")
         }
-        Unable::NoFilter => (ErrorCode::INVALID_INPUT, "filter not found"),
-        Unable::Unknown => (ErrorCode::INVALID_INPUT, "subscription not found"),
+        SubscribeRefusal::UnknownFilter => (ErrorCode::INVALID_INPUT, "filter not found"),
+        SubscribeRefusal::UnknownSubscription => {
+            (ErrorCode::INVALID_INPUT, "subscription not found")
+        }
     }
 }
 
@@ -218,7 +224,7 @@ pub(crate) fn status_of(kind: Kind, config: &Config) -> u16 {
         | Kind::Overloaded { status } => status,
         Kind::RateLimited | Kind::OverQuota => 429,
         Kind::Connect | Kind::Closed | Kind::Malformed | Kind::TooLarge | Kind::Status(_) => 502,
-        Kind::BatchTooLarge | Kind::MethodOff | Kind::Unable(_) => 200,
+        Kind::BatchTooLarge | Kind::MethodOff | Kind::NotSubscribed(_) => 200,
         Kind::Forbidden => 403,
         Kind::CallTooLarge => 413,
         Kind::NoChain => 404,

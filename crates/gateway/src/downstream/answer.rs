@@ -52,7 +52,7 @@ pub(crate) struct Message {
     /// The access-log record; `None` while the log is off.
     pub(crate) record: Option<Box<PendingRecord>>,
     /// The memory reservation for the body until it is written.
-    pub(crate) hold: Option<Reservation>,
+    pub(crate) reservation: Option<Reservation>,
 }
 
 impl Message {
@@ -65,7 +65,7 @@ impl Message {
             retry_after: None,
             encoding: None,
             record: None,
-            hold: None,
+            reservation: None,
         }
     }
 
@@ -83,11 +83,11 @@ impl Message {
         account: &Rc<Account>,
     ) -> Message {
         if self.body.len() > memory::FREE_BYTES {
-            let mut hold = Reservation::of(budget, Purpose::Response, account);
-            if hold.set(self.body.len()).is_err() {
+            let mut reservation = Reservation::of(budget, Purpose::Response, account);
+            if reservation.set(self.body.len()).is_err() {
                 return Message { record: self.record, ..Message::refuse_memory() };
             }
-            self.hold = Some(hold);
+            self.reservation = Some(reservation);
         }
         self
     }

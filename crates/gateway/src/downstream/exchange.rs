@@ -16,8 +16,8 @@ use crate::io::memory::Account;
 use crate::path::{self, Request, rewritten};
 use crate::policy::access::Denial;
 use crate::state::context::ThreadContext;
-use crate::subscribe::subscriber::Asking;
-use crate::subscribe::{Subscribing, Subscriptions};
+use crate::subscribe::subscriber::MessageGuard;
+use crate::subscribe::{SubscribeContext, Subscriptions};
 
 /// The connection that a request arrived on.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ pub(crate) struct RequestOrigin<'a> {
     waiting: &'a Cell<usize>,
     /// The connection's account in the memory budget.
     account: &'a Rc<Account>,
-    subscribing: Subscribing<'a>,
+    subscribe_context: SubscribeContext<'a>,
 }
 
 impl<'a> RequestOrigin<'a> {
@@ -39,14 +39,17 @@ impl<'a> RequestOrigin<'a> {
         account: &'a Rc<Account>,
         subscriptions: &'a Subscriptions,
     ) -> RequestOrigin<'a> {
-        let subscribing = Subscribing { subscriptions, asking: None };
-        RequestOrigin { peer, protocol, waiting, account, subscribing }
+        let subscribe_context = SubscribeContext { subscriptions, guard: None };
+        RequestOrigin { peer, protocol, waiting, account, subscribe_context }
     }
 
     /// Adds the client's notification channel, for subscriptions.
-    pub(crate) fn with_notifications(self, asking: &'a Asking) -> RequestOrigin<'a> {
-        let subscriptions = self.subscribing.subscriptions;
-        RequestOrigin { subscribing: Subscribing { subscriptions, asking: Some(asking) }, ..self }
+    pub(crate) fn with_notifications(self, guard: &'a MessageGuard) -> RequestOrigin<'a> {
+        let subscriptions = self.subscribe_context.subscriptions;
+        RequestOrigin {
+            subscribe_context: SubscribeContext { subscriptions, guard: Some(guard) },
+            ..self
+        }
     }
 }
 
@@ -57,7 +60,7 @@ pub(crate) async fn respond(
     body: &[u8],
     origin: &RequestOrigin<'_>,
 ) -> Message {
-    let RequestOrigin { peer, protocol, waiting, account, subscribing } = *origin;
+    let RequestOrigin { peer, protocol, waiting, account, subscribe_context } = *origin;
     let snapshot = &cx.snapshot;
     let client = peer.client(head, &snapshot.config.downstream);
     let calls = snapshot.access_log.is_some().then(CallRecords::new);
@@ -90,7 +93,7 @@ pub(crate) async fn respond(
             waiting,
             extra: head.extra.as_deref(),
             calls: calls.as_ref(),
-            subscribing,
+            subscribe_context,
         };
         let chain = snapshot.router.chain(path).or_else(|| rewritten(cx, &request));
         let Some(chain) = chain else {

@@ -55,8 +55,8 @@ impl FrameCounter {
 }
 
 /// Returns true if almost none of the bytes in both directions belong to headers or bodies.
-pub(super) fn is_flood(client: &FrameCounter, own: &FrameCounter) -> bool {
-    (client.all + own.all) / 8 > client.useful + own.useful + ALLOWED_BYTES
+pub(super) fn is_flood(client: &FrameCounter, server: &FrameCounter) -> bool {
+    (client.all + server.all) / 8 > client.useful + server.useful + ALLOWED_BYTES
 }
 
 #[cfg(test)]
@@ -85,10 +85,10 @@ mod tests {
 
     #[test]
     fn only_what_carries_nothing_is_a_flood() {
-        let own = FrameCounter::default();
+        let server = FrameCounter::default();
         let mut pings = FrameCounter::of_client();
         let ping = frame(6, 8).repeat(1 << 16);
-        while !is_flood(&pings, &own) {
+        while !is_flood(&pings, &server) {
             assert!(pings.all < 16 << 20, "a flood is not seen");
             pings.feed(&ping);
         }

@@ -100,7 +100,7 @@ where
     let budget = Arc::clone(&thread.context().snapshot.registry.memory);
     let connection = Connection {
         stream,
-        hold: Reservation::of(&budget, Purpose::Request, &state.account),
+        reservation: Reservation::of(&budget, Purpose::Request, &state.account),
         watchdog: Watchdog::default(),
         buf: Vec::new(),
         read_ahead: Vec::new(),
@@ -119,7 +119,7 @@ struct Connection<S> {
     stream: S,
     watchdog: Watchdog,
     /// The memory reservation for request bytes.
-    hold: Reservation,
+    reservation: Reservation,
     buf: Vec<u8>,
     /// Bytes that were read while a limit delayed a request; they follow `buf`.
     read_ahead: Vec<u8>,
@@ -215,7 +215,7 @@ where
             self.drop_request(body.end(&head));
             drop((body, message));
             // The reservation shrinks unless the client pipelines requests, and those are bounded.
-            let _counted = self.hold.set(self.buf.capacity() + self.read_ahead.capacity());
+            let _counted = self.reservation.set(self.buf.capacity() + self.read_ahead.capacity());
             if !self.read_ahead.is_empty() {
                 self.buf.append(&mut self.read_ahead);
             }
@@ -306,7 +306,7 @@ where
                     read_ahead.extend_from_slice(read)
                 }) {
                     Poll::Ready(Ok(bytes)) if bytes > 0 => {
-                        if self.hold.set(held + self.read_ahead.capacity()).is_err() {
+                        if self.reservation.set(held + self.read_ahead.capacity()).is_err() {
                             return Poll::Ready(None);
                         }
                     }
@@ -416,7 +416,7 @@ where
             }
             Length::Chunked => self.read_chunks(head.bytes, downstream).await?,
         };
-        self.hold.set_waiting(false);
+        self.reservation.set_waiting(false);
         if head.coding == Coding::Identity {
             return Ok(read);
         }
@@ -467,7 +467,7 @@ where
 
     /// Reserves memory for the request, plus `apart` bytes of a separate body.
     fn count(&mut self, apart: usize) -> Result<(), Stop> {
-        let counted = self.hold.set(self.buf.capacity() + apart);
+        let counted = self.reservation.set(self.buf.capacity() + apart);
         counted.map_err(|Full| refuse(Message::refuse_memory()))
     }
 
@@ -534,7 +534,7 @@ where
     async fn stop(mut self, cx: &ThreadContext, stop: Stop) -> io::Result<()> {
         let Stop::Refuse(message) = stop else { return Ok(()) };
         self.buf = Vec::new();
-        let _freed = self.hold.set(0);
+        let _freed = self.reservation.set(0);
         cx.counters.refused(message.status);
         if cx.snapshot.access_log.is_some() {
             log::log(cx, PendingRecord::bare(self.peer.address, PROTOCOL), &message);

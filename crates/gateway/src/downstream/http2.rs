@@ -59,9 +59,9 @@ where
     let blocked = Rc::new(Cell::new(None));
     let mut client = FrameCounter::of_client();
     client.feed(&read);
-    let own = FrameCounter::default();
+    let server = FrameCounter::default();
     let monitored =
-        MonitoredStream { read, at: 0, stream, blocked: Rc::clone(&blocked), client, own };
+        MonitoredStream { read, at: 0, stream, blocked: Rc::clone(&blocked), client, server };
     let unfinished = Rc::new(UnfinishedResponses::default());
     let active = ActiveStreams::new();
     let service = hyper::service::service_fn(|request| {
@@ -118,24 +118,24 @@ where
 /// Counts the active requests of one connection. PING and SETTINGS frames do not extend the idle
 /// timeout.
 struct ActiveStreams {
-    active_stream: Cell<usize>,
+    count: Cell<usize>,
     /// When the last request ended, or the connection started.
     last: Cell<Instant>,
 }
 
 impl ActiveStreams {
     fn new() -> Rc<ActiveStreams> {
-        Rc::new(ActiveStreams { active_stream: Cell::new(0), last: Cell::new(Instant::now()) })
+        Rc::new(ActiveStreams { count: Cell::new(0), last: Cell::new(Instant::now()) })
     }
 
     /// Counts a request until the guard is dropped, also if its stream is reset.
     fn begin(self: &Rc<ActiveStreams>) -> ActiveStream {
-        self.active_stream.set(self.active_stream.get() + 1);
+        self.count.set(self.count.get() + 1);
         ActiveStream(Rc::clone(self))
     }
 
     fn is_idle_for(&self, time: Duration) -> bool {
-        self.active_stream.get() == 0 && self.last.get().elapsed() > time
+        self.count.get() == 0 && self.last.get().elapsed() > time
     }
 }
 
@@ -143,7 +143,7 @@ struct ActiveStream(Rc<ActiveStreams>);
 
 impl Drop for ActiveStream {
     fn drop(&mut self) {
-        self.0.active_stream.set(self.0.active_stream.get() - 1);
+        self.0.count.set(self.0.count.get() - 1);
         self.0.last.set(Instant::now());
     }
 }
@@ -175,13 +175,14 @@ async fn respond(
     let waiting = Cell::new(0);
     let origin = RequestOrigin::of(peer, PROTOCOL, &waiting, account, subscriptions);
     let budget = &cx.snapshot.registry.memory;
-    let mut hold = Reservation::of(budget, Purpose::Request, account);
-    let read = tokio::time::timeout(downstream.body_timeout, read(body, body_bytes_max, &mut hold));
+    let mut reservation = Reservation::of(budget, Purpose::Request, account);
+    let read =
+        tokio::time::timeout(downstream.body_timeout, read(body, body_bytes_max, &mut reservation));
     let body = match read.await {
         Err(_) => Err(Message::refuse(408, "request body took too long")),
         Ok(Err(message)) => Err(message),
         Ok(Ok(body)) => {
-            hold.set_waiting(false);
+            reservation.set_waiting(false);
             exchange::decoded(&head, body, body_bytes_max).await
         }
     };
@@ -189,7 +190,7 @@ async fn respond(
         Ok(body) => exchange::respond(cx, &head, &body, &origin).await,
         Err(message) => exchange::refuse(cx, message),
     };
-    drop(hold);
+    drop(reservation);
     let mut message = exchange::compressed(cx, &head, message).await;
     if cx.snapshot.access_log.is_some() {
         let record = message.record.take();
@@ -203,7 +204,7 @@ async fn respond(
 async fn read(
     mut body: Incoming,
     bytes_max: usize,
-    hold: &mut Reservation,
+    reservation: &mut Reservation,
 ) -> Result<Vec<u8>, Message> {
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -215,7 +216,7 @@ async fn read(
             return Err(Message::refuse_size(bytes_max));
         }
         whole.extend_from_slice(&piece);
-        hold.set(whole.capacity()).map_err(|Full| Message::refuse_memory())?;
+        reservation.set(whole.capacity()).map_err(|Full| Message::refuse_memory())?;
     }
     Ok(whole)
 }
@@ -244,7 +245,7 @@ fn response(
         }
     });
     let body = if head.verb == Verb::Head { Bytes::new() } else { message.body.join().into() };
-    response.map(|()| unfinished.track(body, message.hold))
+    response.map(|()| unfinished.track(body, message.reservation))
 }
 
 fn head_of(
@@ -322,7 +323,7 @@ struct MonitoredStream<S> {
     stream: S,
     blocked: Rc<Cell<Option<Instant>>>,
     client: FrameCounter,
-    own: FrameCounter,
+    server: FrameCounter,
 }
 
 impl<S> MonitoredStream<S> {
@@ -356,7 +357,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
         let before = buf.filled().len();
         std::task::ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
         this.client.feed(&buf.filled()[before..]);
-        if frames::is_flood(&this.client, &this.own) {
+        if frames::is_flood(&this.client, &this.server) {
             return Poll::Ready(Err(io::Error::other("a flood of frames without requests")));
         }
         Poll::Ready(Ok(()))
@@ -372,7 +373,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MonitoredStream<S> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
         if let Poll::Ready(Ok(bytes)) = polled {
-            this.own.feed(&buf[..bytes]);
+            this.server.feed(&buf[..bytes]);
         }
         this.track(polled)
     }

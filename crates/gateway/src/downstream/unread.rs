@@ -35,7 +35,7 @@ impl UnfinishedResponses {
     pub(crate) fn track(
         self: &Rc<UnfinishedResponses>,
         bytes: Bytes,
-        hold: Option<Reservation>,
+        reservation: Option<Reservation>,
     ) -> ResponseBody {
         let mut since = self.since.borrow_mut();
         let slot = since.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -43,7 +43,7 @@ impl UnfinishedResponses {
             since.len() - 1
         });
         since[slot] = Some(Instant::now());
-        ResponseBody { bytes, unfinished: Rc::clone(self), slot, _hold: hold }
+        ResponseBody { bytes, unfinished: Rc::clone(self), slot, _reservation: reservation }
     }
 
     /// Returns true if no response is unfinished.
@@ -65,7 +65,7 @@ pub(crate) struct ResponseBody {
     unfinished: Rc<UnfinishedResponses>,
     slot: usize,
     /// The memory reservation, until the last piece is handed over.
-    _hold: Option<Reservation>,
+    _reservation: Option<Reservation>,
 }
 
 impl Drop for ResponseBody {

@@ -42,7 +42,7 @@ use crate::io::websocket::frame::{Decoder, Event, Fault, Op, Role};
 use crate::io::websocket::{deflate, handshake};
 use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
-use crate::subscribe::subscriber::{Asking, Parting, Subscriber};
+use crate::subscribe::subscriber::{CloseReason, MessageGuard, Subscriber};
 
 mod out;
 #[cfg(test)]
@@ -161,7 +161,7 @@ type MessageTask = LocalBoxFuture<'static, TaskOutput>;
 
 /// The output of a task.
 enum TaskOutput {
-    CallReply(CallReply),
+    Finished(FinishedMessage),
     /// A large message was decompressed; it took `bytes` in compressed form.
     Decompressed {
         input: Input,
@@ -169,13 +169,13 @@ enum TaskOutput {
     },
 }
 
-struct CallReply {
+struct FinishedMessage {
     cx: Rc<ThreadContext>,
     message: Message,
     /// The compressed body, which replaces that of the message.
     compressed: Option<Vec<u8>>,
     bytes: usize,
-    _asking: Asking,
+    _guard: MessageGuard,
 }
 
 struct Socket<S> {
@@ -201,7 +201,7 @@ struct Socket<S> {
     task_bytes: usize,
     subscriber: Rc<Subscriber>,
     /// The memory reservation for all buffers.
-    hold: Reservation,
+    reservation: Reservation,
     /// When the subscriber's credentials are next re-checked.
     permitted_until: Instant,
     out: Out,
@@ -234,7 +234,7 @@ where
         };
         let wanted = Arc::clone(&thread.context().snapshot.wanted);
         let budget = Arc::clone(&thread.context().snapshot.registry.memory);
-        let hold = Reservation::of(&budget, Purpose::Response, &state.account);
+        let reservation = Reservation::of(&budget, Purpose::Response, &state.account);
         Socket {
             thread,
             stream,
@@ -254,7 +254,7 @@ where
             tasks: FuturesUnordered::new(),
             task_bytes: 0,
             subscriber,
-            hold,
+            reservation,
             permitted_until: Instant::now() + PERMIT_CHECK_INTERVAL,
             out: Out::default(),
             ping_at: Instant::now() + settings.ping,
@@ -314,8 +314,9 @@ where
     fn count(&mut self) -> bool {
         let incoming = self.undecoded.capacity() + self.decoder.bytes_held();
         let outgoing = self.out.bytes + self.subscriber.queued_bytes();
-        let counted = self.hold.set(incoming + outgoing + self.task_bytes);
-        self.hold.set_waiting(self.out.blocked_since.is_some() || self.decoder.bytes_held() > 0);
+        let counted = self.reservation.set(incoming + outgoing + self.task_bytes);
+        self.reservation
+            .set_waiting(self.out.blocked_since.is_some() || self.decoder.bytes_held() > 0);
         if counted.is_ok() || self.is_closing() {
             return false;
         }
@@ -330,11 +331,11 @@ where
     fn queue_responses(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
         while let Poll::Ready(Some(finished)) = self.tasks.poll_next_unpin(cx) {
-            // The guard in `_asking` holds back notifications until the end of this iteration,
+            // The guard in `_guard` holds back notifications until the end of this iteration,
             // after the response that announces the subscription.
             any = true;
-            let CallReply { cx, mut message, compressed, bytes, _asking } = match finished {
-                TaskOutput::CallReply(finished) => finished,
+            let FinishedMessage { cx, mut message, compressed, bytes, _guard } = match finished {
+                TaskOutput::Finished(finished) => finished,
                 TaskOutput::Decompressed { input, bytes } => {
                     self.task_bytes -= bytes;
                     self.handle(input);
@@ -357,12 +358,12 @@ where
     fn queue_notifications(&mut self, cx: &Context<'_>) -> bool {
         let mut any = false;
         while self.phase == Phase::Open {
-            match self.subscriber.take(cx) {
+            match self.subscriber.poll_notification(cx) {
                 Ok(None) => break,
                 Ok(Some(body)) if self.is_still_permitted() => self.queue_notification(body),
                 Ok(Some(_)) => self.close(POLICY, "what let you subscribe holds no more"),
-                Err(Parting::Unread) => self.close_slow(),
-                Err(Parting::Missed) => {
+                Err(CloseReason::QueueFull) => self.close_slow(),
+                Err(CloseReason::EventsMissed) => {
                     self.close(AGAIN_LATER, "blocks were missed: subscribe anew")
                 }
             }
@@ -406,7 +407,7 @@ where
                 }
             }
         };
-        self.subscriber.may_hear(&cx, grant.as_deref())
+        self.subscriber.is_permitted(&cx, grant.as_deref())
     }
 
     /// Returns true if the upgrade request's head has the fields that the current configuration
@@ -483,7 +484,7 @@ where
             }
             Input::Message(body) => {
                 let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
-                let (peer, asking) = (Rc::clone(&self.peer), Asking::of(&self.subscriber));
+                let (peer, guard) = (Rc::clone(&self.peer), MessageGuard::of(&self.subscriber));
                 let account = Rc::clone(&self.state.account);
                 let compress_bytes_min = self.settings.compress_bytes_min;
                 self.task_bytes += body.len();
@@ -492,16 +493,16 @@ where
                     let subscriptions = &thread.subscriptions;
                     let origin =
                         RequestOrigin::of(&peer, PROTOCOL, &waiting, &account, subscriptions);
-                    let origin = origin.with_notifications(&asking);
+                    let origin = origin.with_notifications(&guard);
                     let mut message = respond(&cx, &head, &body, &origin).await;
                     let compressed = compressed(&mut message.body, compress_bytes_min).await;
                     let bytes = body.len();
-                    TaskOutput::CallReply(CallReply {
+                    TaskOutput::Finished(FinishedMessage {
                         cx,
                         message,
                         compressed,
                         bytes,
-                        _asking: asking,
+                        _guard: guard,
                     })
                 }));
             }

@@ -144,9 +144,9 @@ impl Reservation {
     /// Creates an empty reservation for a client connection. The connection can be closed while the
     /// bytes wait for its client.
     pub(crate) fn of(budget: &Arc<Budget>, purpose: Purpose, account: &Rc<Account>) -> Reservation {
-        let mut hold = Reservation::new(budget, purpose);
-        hold.place = Some((Rc::clone(account), None));
-        hold
+        let mut reservation = Reservation::new(budget, purpose);
+        reservation.place = Some((Rc::clone(account), None));
+        reservation
     }
 
     /// Changes the size of the reservation.

@@ -19,47 +19,50 @@ use crate::state::context::ThreadContext;
 
 /// A call of the gateway for a block that it names by its hash.
 #[derive(Debug)]
-pub(crate) struct Inquiry<'a> {
+pub(crate) struct InternalCall<'a> {
     pub(crate) chain: usize,
     pub(crate) method: &'static str,
     pub(crate) params: &'a [u8],
     /// The block's height.
     pub(crate) height: u64,
     /// True if the response must come from an upstream, not from a cache.
-    pub(crate) fresh: bool,
+    pub(crate) bypass_cache: bool,
 }
 
 /// Resolves an internal call like a client's, at upstreams that have reached the block.
-pub(crate) async fn inquire(cx: &Rc<ThreadContext>, inquiry: &Inquiry<'_>) -> Payload {
+pub(crate) async fn resolve_internal(
+    cx: &Rc<ThreadContext>,
+    internal: &InternalCall<'_>,
+) -> Payload {
     let caller = Caller::at(Ipv4Addr::UNSPECIFIED.into());
     let call = Call {
         id: Id::Absent,
-        method: Cow::Borrowed(inquiry.method),
-        params: Params::Array(inquiry.params),
+        method: Cow::Borrowed(internal.method),
+        params: Params::Array(internal.params),
         version: Version::V2,
     };
     let now = cx.tick();
-    let chain = &cx.snapshot.chains[inquiry.chain];
+    let chain = &cx.snapshot.chains[internal.chain];
     let view = chain.view.load_full();
     let row = chain.family.find(&call.method);
     let waiting = Cell::new(0);
     let route = Route {
         call: &call,
         row,
-        chain: inquiry.chain,
+        chain: internal.chain,
         group: None,
         caller: &caller,
         hash_header: None,
         waiting: &waiting,
     };
     let ask = request_of(cx, &route, &view, now);
-    let caching = Caching { rule: CacheRule::AtHash, min_head: inquiry.height, ..ask.caching };
+    let caching = Caching { rule: CacheRule::AtHash, min_head: internal.height, ..ask.caching };
     let ask = UpstreamRequest {
         caching: without_cache_unless(cx.snapshot.cache.is_some(), caching),
         ..ask
     };
     let fetched = match row {
-        Some((_, method)) if !inquiry.fresh => {
+        Some((_, method)) if !internal.bypass_cache => {
             logs::one(cx, ask, &call.params, method, None, &view).await.0
         }
         _ => answer_ask(cx, ask, None).await.0,

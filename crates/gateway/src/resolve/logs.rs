@@ -62,8 +62,8 @@ pub(super) async fn answer(
         None => parts,
     };
     let left = Cell::new(cx.snapshot.config.groups[ask.group].response_bytes_max);
-    let hold = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
-    let gathered = RefCell::new((hold, 0));
+    let reservation = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
+    let gathered = RefCell::new((reservation, 0));
     let asks = parts.iter().map(|part| {
         let mut params = Vec::new();
         filter.write_params(&mut params, part.from, part.to);
@@ -84,9 +84,9 @@ pub(super) async fn answer(
                 return (UpstreamResponse::failed(Failure::ours(Kind::TooLarge)), mark);
             };
             left.set(rest);
-            let (hold, sum) = &mut *gathered.borrow_mut();
+            let (reservation, sum) = &mut *gathered.borrow_mut();
             *sum += logs.len();
-            match hold.set(*sum) {
+            match reservation.set(*sum) {
                 Ok(()) => (fetched, mark),
                 Err(Full) => (UpstreamResponse::failed(Failure::ours(Kind::Memory)), mark),
             }

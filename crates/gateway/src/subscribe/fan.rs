@@ -12,9 +12,9 @@ use tokio::task::AbortHandle;
 
 use super::blocks::Logs;
 use super::source::Origin;
-use super::stream::{Refused, Stream, Turn};
+use super::stream::{Event, RelayRefusal, Stream};
 use super::subscriber::Subscriber;
-use super::{LogsWanted, Subscriptions, source};
+use super::{LogSelection, Subscriptions, source};
 use crate::access::permit::still_permitted;
 use crate::policy::access::Grant;
 use crate::state::context::ThreadContext;
@@ -40,9 +40,9 @@ pub(crate) struct Fan {
 
 /// The events that a subscriber selects.
 #[derive(Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum Selection {
     All,
-    Logs(LogsWanted),
+    Logs(LogSelection),
 }
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ struct Member {
     id: Rc<str>,
     namespace: Box<str>,
     /// The selection; shared by subscribers with equal selections.
-    logs: Option<Rc<LogsWanted>>,
+    logs: Option<Rc<LogSelection>>,
 }
 
 /// Returns the thread's fan of a stream. Starts to follow the stream if the thread does not yet.
@@ -66,7 +66,7 @@ pub(super) fn of(
     if let Some(fan) = known {
         return fan;
     }
-    let (turns, starts) = stream.follow();
+    let (events, starts) = stream.follow();
     let relayed = matches!(origin, Origin::Upstream(_));
     if starts {
         source::start(subscriptions, chain, &stream, origin);
@@ -80,28 +80,33 @@ pub(super) fn of(
         next: Cell::new(0),
         task: RefCell::default(),
     });
-    let task = tokio::task::spawn_local(Rc::clone(&fan).run(turns));
+    let task = tokio::task::spawn_local(Rc::clone(&fan).run(events));
     fan.task.replace(Some(task.abort_handle()));
     subscriptions.fans.0.borrow_mut().push(Rc::clone(&fan));
     fan
 }
 
 impl Fan {
-    async fn run(self: Rc<Fan>, mut turns: broadcast::Receiver<Turn>) {
+    async fn run(self: Rc<Fan>, mut events: broadcast::Receiver<Event>) {
         loop {
-            match turns.recv().await {
-                Ok(Turn::All(said)) => self.tell_all(&said),
-                Ok(Turn::Logs(logs)) => self.tell_logs(&logs),
+            match events.recv().await {
+                Ok(Event::All(result)) => self.send_to_all(&result),
+                Ok(Event::Logs(logs)) => self.send_logs(&logs),
                 // A slow thread skips events of a relayed stream.
                 Err(RecvError::Lagged(_)) if self.relayed => {}
-                Ok(Turn::Broken) | Err(RecvError::Lagged(_)) => self.part(),
+                Ok(Event::Broken) | Err(RecvError::Lagged(_)) => self.close_all(),
                 Err(RecvError::Closed) => return,
             }
         }
     }
 
     /// Returns true if a caller with this grant may still have this subscription.
-    pub(super) fn may_tell(&self, number: u64, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
+    pub(super) fn is_permitted(
+        &self,
+        number: u64,
+        cx: &ThreadContext,
+        grant: Option<&Grant>,
+    ) -> bool {
         let Some(chain) = cx.snapshot.place_of(&self.chain) else {
             // The chain was removed; the source closes the subscription.
             return true;
@@ -118,25 +123,25 @@ impl Fan {
     }
 
     /// Waits until the stream is open or refused.
-    pub(super) async fn opened(&self) -> Result<(), Refused> {
+    pub(super) async fn opened(&self) -> Result<(), RelayRefusal> {
         self.stream.opened().await
     }
 
     /// Adds a subscriber and returns its number.
-    pub(super) fn join(
+    pub(super) fn add(
         &self,
         subscriber: Rc<Subscriber>,
         id: Rc<str>,
         namespace: &str,
-        wanted: Wanted,
+        selection: Selection,
     ) -> u64 {
         let mut members = self.members.borrow_mut();
-        let logs = match wanted {
-            Wanted::All => None,
-            Wanted::Logs(wanted) => {
+        let logs = match selection {
+            Selection::All => None,
+            Selection::Logs(selection) => {
                 let mut known = members.values().filter_map(|member| member.logs.as_ref());
-                let known = known.find(|known| ***known == wanted).cloned();
-                Some(known.unwrap_or_else(|| Rc::new(wanted)))
+                let known = known.find(|known| ***known == selection).cloned();
+                Some(known.unwrap_or_else(|| Rc::new(selection)))
             }
         };
         let number = self.next.replace(self.next.get() + 1);
@@ -146,7 +151,7 @@ impl Fan {
     }
 
     /// Removes a subscriber. Stops to follow the stream after the last one.
-    pub(super) fn leave(&self, number: u64) {
+    pub(super) fn remove(&self, number: u64) {
         if self.members.borrow_mut().remove(&number).is_some() {
             self.subscriptions.thread.context().counters.subscriptions_open.subtract_one();
             self.end_if_empty();
@@ -166,10 +171,10 @@ impl Fan {
         }
     }
 
-    fn tell_all(&self, said: &Bytes) {
+    fn send_to_all(&self, result: &Bytes) {
         let members = self.members.borrow();
         for member in members.values() {
-            member.tell(said);
+            member.notify(result);
         }
         self.subscriptions
             .thread
@@ -179,31 +184,34 @@ impl Fan {
             .add(members.len() as u64);
     }
 
-    fn tell_logs(&self, logs: &Logs) {
+    fn send_logs(&self, logs: &Logs) {
         // Subscribers with equal selections share one search.
-        let mut selected: HashMap<*const LogsWanted, Vec<usize>> = HashMap::new();
+        let mut selected: HashMap<*const LogSelection, Vec<usize>> = HashMap::new();
         let mut count = 0;
         for member in self.members.borrow().values() {
-            let Some(wanted) = &member.logs else { continue };
-            let places = selected.entry(Rc::as_ptr(wanted)).or_insert_with(|| {
-                let places = logs.iter().enumerate();
-                places.filter(|(_, (log, _))| wanted.has(log)).map(|(place, _)| place).collect()
+            let Some(selection) = &member.logs else { continue };
+            let indices = selected.entry(Rc::as_ptr(selection)).or_insert_with(|| {
+                let indices = logs.iter().enumerate();
+                indices
+                    .filter(|(_, (log, _))| selection.selects(log))
+                    .map(|(index, _)| index)
+                    .collect()
             });
-            places.iter().for_each(|place| member.tell(&logs[*place].1));
-            count += places.len() as u64;
+            indices.iter().for_each(|index| member.notify(&logs[*index].1));
+            count += indices.len() as u64;
         }
         self.subscriptions.thread.context().counters.subscription_notifications.add(count);
     }
 
     /// Closes all subscribers, because events were missed and they must subscribe again.
-    fn part(&self) {
+    fn close_all(&self) {
         let members = self.members.borrow();
-        members.values().for_each(|member| member.subscriber.part());
+        members.values().for_each(|member| member.subscriber.close_missed());
     }
 }
 
 impl Member {
-    fn tell(&self, said: &Bytes) {
+    fn notify(&self, result: &Bytes) {
         let start = [
             r#"{"jsonrpc":"2.0","method":""#,
             &*self.namespace,
@@ -211,6 +219,6 @@ impl Member {
             &*self.id,
             r#"","result":"#,
         ];
-        self.subscriber.tell(start.concat().into_bytes(), said.clone());
+        self.subscriber.notify(start.concat().into_bytes(), result.clone());
     }
 }

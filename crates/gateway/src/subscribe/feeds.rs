@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::blocks::Blocks;
 use super::filters::Filters;
 use super::stream::Stream;
-use crate::call::failure::Unable;
+use crate::call::failure::SubscribeRefusal;
 use crate::upstream::chain::ChainState;
 
 /// Maximum distinct relayed subscriptions of one chain. Each needs a connection to an upstream.
@@ -56,7 +56,7 @@ struct Relayed {
 
 impl Feed {
     /// Returns the relayed stream of a subscription call.
-    pub(super) fn relay(&self, call: Vec<u8>, owner: u64) -> Result<Arc<Stream>, Unable> {
+    pub(super) fn relay(&self, call: Vec<u8>, owner: u64) -> Result<Arc<Stream>, SubscribeRefusal> {
         let mut relays = self.relays.lock();
         // A thread that is about to follow a stream already holds a reference.
         relays.retain(|_, relayed| Arc::strong_count(&relayed.stream) > 1);
@@ -64,10 +64,10 @@ impl Feed {
             return Ok(Arc::clone(&relayed.stream));
         }
         if relays.len() >= RELAYS_MAX {
-            return Err(Unable::Crowded);
+            return Err(SubscribeRefusal::GatewayLimit);
         }
         if relays.values().filter(|own| own.owner == owner).count() >= RELAYS_PER_CLIENT_MAX {
-            return Err(Unable::TooMany);
+            return Err(SubscribeRefusal::ClientLimit);
         }
         let stream = Arc::<Stream>::default();
         relays.insert(call.into(), Relayed { stream: Arc::clone(&stream), owner });
@@ -87,7 +87,7 @@ mod tests {
         let mut held: Vec<_> = (0..RELAYS_PER_CLIENT_MAX)
             .map(|number| feed.relay(format!("call {number}").into(), 1).unwrap())
             .collect();
-        assert_eq!(feed.relay("one more".into(), 1).unwrap_err(), Unable::TooMany);
+        assert_eq!(feed.relay("one more".into(), 1).unwrap_err(), SubscribeRefusal::ClientLimit);
         feed.relay("call 3".into(), 1).expect("what is there may be joined");
         feed.relay("one more".into(), 2).expect("another client has room");
         held.pop();

@@ -15,15 +15,15 @@ use aws_lc_rs::rand;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use parking_lot::Mutex;
-use tokio::sync::Mutex as Turnstile;
+use tokio::sync::Mutex as AsyncMutex;
 use wire::call::{Call, Params};
 use wire::json::string::JsonString;
 use wire::json::walk;
 
 use super::blocks::FETCHES;
 use super::feeds::Feed;
-use super::{LogsWanted, Outcome, said, unable};
-use crate::call::failure::{Failure, Kind, Unable};
+use super::{LogSelection, Outcome, raw_result, refusal};
+use crate::call::failure::{Failure, Kind, SubscribeRefusal};
 use crate::call::response::Payload;
 use crate::policy::trail::{Apart, Change, Trail};
 use crate::resolve::Route;
@@ -31,7 +31,7 @@ use crate::state::context::ThreadContext;
 
 /// Number of blocks in a filter's cursor, the maximum depth of a reorg that it can follow; two
 /// epochs.
-const TRAIL_BLOCKS: usize = 64;
+const CURSOR_BLOCKS: usize = 64;
 /// Maximum changes per response; the rest follows at the next poll.
 const CHANGES_MAX: usize = 1000;
 /// Maximum bytes of logs per response; a single block is always complete.
@@ -39,42 +39,42 @@ const CHANGES_BYTES_MAX: usize = 16 << 20;
 
 /// The filters of one chain, shared by all threads.
 #[derive(Debug, Default)]
-pub(super) struct Filters(Mutex<Kept>);
+pub(super) struct Filters(Mutex<FilterTable>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct FilterTable {
     by_id: HashMap<u128, Arc<Filter>>,
     /// When expired filters were last removed.
     swept: Duration,
 }
 
-impl Kept {
+impl FilterTable {
     fn sweep(&mut self, now: Duration, timeout: Duration) {
-        self.by_id.retain(|_, filter| now.saturating_sub(*filter.asked.lock()) <= timeout);
+        self.by_id.retain(|_, filter| now.saturating_sub(*filter.polled_at.lock()) <= timeout);
         self.swept = now;
     }
 
-    fn own(&self, owner: u64) -> usize {
+    fn count_of(&self, owner: u64) -> usize {
         self.by_id.values().filter(|filter| filter.owner == owner).count()
     }
 }
 
 #[derive(Debug)]
 struct Filter {
-    wanted: Wanted,
+    kind: FilterKind,
     /// A hash of the client that created it.
     owner: u64,
     /// When it was last polled, since the start.
-    asked: Mutex<Duration>,
+    polled_at: Mutex<Duration>,
     /// The cursor of its client; one poll at a time advances it.
-    trail: Turnstile<Trail>,
+    cursor: AsyncMutex<Trail>,
 }
 
 #[derive(Debug)]
-enum Wanted {
+enum FilterKind {
     Blocks,
     Logs {
-        logs: LogsWanted,
+        logs: LogSelection,
         /// The raw filter, without unknown members.
         raw: Bytes,
     },
@@ -88,21 +88,21 @@ pub(super) async fn answer(
 ) -> Result<Outcome, Failure> {
     let (call, filters) = (route.call, &feed.filters);
     match &*call.method {
-        "eth_newBlockFilter" => begin(cx, feed, route, Wanted::Blocks),
+        "eth_newBlockFilter" => create(cx, feed, route, FilterKind::Blocks),
         "eth_newFilter" => {
-            let raw = first(&call.params).ok_or_else(|| unable(Unable::Params))?;
-            let (logs, raw) = LogsWanted::read(raw).map_err(unable)?;
-            begin(cx, feed, route, Wanted::Logs { logs, raw: raw.into() })
+            let raw = first(&call.params).ok_or_else(|| refusal(SubscribeRefusal::Params))?;
+            let (logs, raw) = LogSelection::read(raw).map_err(refusal)?;
+            create(cx, feed, route, FilterKind::Logs { logs, raw: raw.into() })
         }
         "eth_uninstallFilter" => match id_of(&call.params) {
-            Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(said(b"true")),
+            Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(raw_result(b"true")),
             _ => Ok(Outcome::Upstream),
         },
         "eth_getFilterLogs" => match find(cx, feed, call) {
             None => Ok(Outcome::Upstream),
-            Some(filter) => match &filter.wanted {
-                Wanted::Logs { raw, .. } => Ok(Outcome::Logs(raw.clone())),
-                Wanted::Blocks => Err(unable(Unable::NoFilter)),
+            Some(filter) => match &filter.kind {
+                FilterKind::Logs { raw, .. } => Ok(Outcome::Logs(raw.clone())),
+                FilterKind::Blocks => Err(refusal(SubscribeRefusal::UnknownFilter)),
             },
         },
         "eth_getFilterChanges" => match find(cx, feed, call) {
@@ -131,23 +131,23 @@ fn find(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<Filter>>
     let filter = filters.by_id.get(&id)?;
     let now = cx.now();
     let lifetime = cx.snapshot.config.downstream.filter_timeout;
-    let mut asked = filter.asked.lock();
-    if now.saturating_sub(*asked) > lifetime {
+    let mut polled_at = filter.polled_at.lock();
+    if now.saturating_sub(*polled_at) > lifetime {
         return None;
     }
-    *asked = now;
+    *polled_at = now;
     Some(Arc::clone(filter))
 }
 
-fn begin(
+fn create(
     cx: &ThreadContext,
     feed: &Feed,
     route: &Route<'_>,
-    wanted: Wanted,
+    kind: FilterKind,
 ) -> Result<Outcome, Failure> {
     let chain = &cx.snapshot.chains[route.chain];
-    let trail = Trail::at(&chain.view.load(), TRAIL_BLOCKS);
-    let trail = trail.ok_or_else(|| Failure::ours(Kind::NoUpstream))?;
+    let cursor = Trail::at(&chain.view.load(), CURSOR_BLOCKS);
+    let cursor = cursor.ok_or_else(|| Failure::ours(Kind::NoUpstream))?;
     let bounds = &cx.snapshot.config.downstream;
     let (now, owner) = (cx.now(), route.caller.hash());
     let mut bytes = [0; 16];
@@ -158,17 +158,18 @@ fn begin(
     let full = filters.by_id.len() >= bounds.filters_max;
     if full
         || now.saturating_sub(filters.swept) > bounds.filter_timeout
-        || filters.own(owner) >= bounds.filters_per_client_max
+        || filters.count_of(owner) >= bounds.filters_per_client_max
     {
         filters.sweep(now, bounds.filter_timeout);
     }
-    if filters.own(owner) >= bounds.filters_per_client_max {
-        return Err(unable(Unable::TooManyFilters));
+    if filters.count_of(owner) >= bounds.filters_per_client_max {
+        return Err(refusal(SubscribeRefusal::TooManyFilters));
     }
     if filters.by_id.len() >= bounds.filters_max {
-        return Err(unable(Unable::Crowded));
+        return Err(refusal(SubscribeRefusal::GatewayLimit));
     }
-    let filter = Filter { wanted, owner, asked: Mutex::new(now), trail: Turnstile::new(trail) };
+    let filter =
+        Filter { kind, owner, polled_at: Mutex::new(now), cursor: AsyncMutex::new(cursor) };
     filters.by_id.insert(id, Arc::new(filter));
     Ok(Outcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
 }
@@ -181,14 +182,15 @@ async fn changes(
     filter: &Filter,
 ) -> Result<Outcome, Failure> {
     let state = &cx.snapshot.chains[chain];
-    let mut told = filter.trail.lock().await;
+    let mut saved = filter.cursor.lock().await;
     let view = state.view.load_full();
     // The cursor is a copy, so that a disconnect during the poll loses no changes.
-    let mut trail = told.clone();
-    trail.learn(&view);
+    let mut cursor = saved.clone();
+    cursor.learn(&view);
     // The cursor is too far behind, so the client must create a new filter; the error is that of an
     // unknown filter.
-    let mut changes = trail.changes(&view).map_err(|Apart| unable(Unable::NoFilter))?;
+    let mut changes =
+        cursor.changes(&view).map_err(|Apart| refusal(SubscribeRefusal::UnknownFilter))?;
     changes.truncate(CHANGES_MAX);
     let mut out = vec![b'['];
     let push = |out: &mut Vec<u8>, raw: &[u8]| {
@@ -197,35 +199,35 @@ async fn changes(
         }
         out.extend_from_slice(raw);
     };
-    match &filter.wanted {
-        Wanted::Blocks => {
+    match &filter.kind {
+        FilterKind::Blocks => {
             for change in changes {
                 if let Change::Added(head) = change {
                     let hash = format!("\"{}\"", alloy_primitives::B256::new(head.hash));
                     push(&mut out, hash.as_bytes());
                 }
-                trail.follow(change);
+                cursor.follow(change);
             }
         }
-        Wanted::Logs { logs: wanted, .. } => {
+        FilterKind::Logs { logs: wanted, .. } => {
             let found = changes.into_iter().map(async |change| {
                 let logs = feed.blocks.logs(cx, chain, change).await;
                 (change, logs)
             });
             let mut found = std::pin::pin!(futures_util::stream::iter(found).buffered(FETCHES));
             while let Some((change, Ok(logs))) = found.next().await {
-                let logs = logs.iter().filter(|(keys, _)| wanted.has(keys));
+                let logs = logs.iter().filter(|(keys, _)| wanted.selects(keys));
                 let bytes: usize = logs.clone().map(|(_, raw)| raw.len() + 1).sum();
                 // The rest follows at the next poll.
                 if out.len() > 1 && out.len() + bytes > CHANGES_BYTES_MAX {
                     break;
                 }
                 logs.for_each(|(_, raw)| push(&mut out, raw));
-                trail.follow(change);
+                cursor.follow(change);
             }
         }
     }
     out.push(b']');
-    *told = trail;
+    *saved = cursor;
     Ok(Outcome::Payload(Payload::Result(out.into())))
 }

@@ -16,7 +16,7 @@ use wire::key::{KeyError, write_params};
 use wire::response::{Outcome, parse_response};
 
 use super::source::Source;
-use super::stream::{Refused, Standing, Stream, Turn};
+use super::stream::{Event, OpenState, RelayRefusal, Stream};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 use crate::state::snapshot::Snapshot;
@@ -24,27 +24,27 @@ use crate::upstream::multiplex;
 use crate::upstream::trunk::{Notice, Settings, Trunk};
 
 /// First and longest pause before the next upstream is tried.
-const AGAIN_MIN: Duration = Duration::from_millis(10);
-const AGAIN_MAX: Duration = Duration::from_secs(1);
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(10);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How often the relay checks that its upstream is still usable.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum nesting of a subscription response, which is a string or an error.
 const DEPTH_MAX: usize = 32;
 
 /// The subscription call for upstreams.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct RelayRequest {
     /// The group's name; its index can change with a reload.
     group: Arc<str>,
     method: String,
     params: Option<Vec<u8>>,
 }
 
-impl Order {
-    pub(super) fn of(cx: &ThreadContext, route: &Route<'_>) -> Order {
+impl RelayRequest {
+    pub(super) fn of(cx: &ThreadContext, route: &Route<'_>) -> RelayRequest {
         let call = route.call;
         let group = &cx.snapshot.config.groups[route.group(cx)];
-        Order {
+        RelayRequest {
             group: Arc::clone(&group.name),
             // The lower-case method, so that equal subscriptions share one connection.
             method: call.method.to_ascii_lowercase(),
@@ -79,7 +79,7 @@ impl Order {
 }
 
 /// Why a relay from one upstream ended.
-enum Ended {
+enum EndReason {
     /// The upstream refused with this error.
     Refused(Bytes),
     /// The upstream is unreachable, disconnected, or not usable any more.
@@ -89,104 +89,104 @@ enum Ended {
 }
 
 /// Relays from one upstream after another until the stream has no followers.
-pub(super) async fn run(source: Source, order: Order) {
-    let mut again = AGAIN_MIN;
-    let mut turn: usize = 0;
+pub(super) async fn run(source: Source, request: RelayRequest) {
+    let mut retry_pause = RETRY_PAUSE_MIN;
+    let mut attempt: usize = 0;
     let mut opened = false;
     let mut lost = 0;
     while !source.stream.end_if_left() {
         let Some(chain) = source.chain_index() else {
-            source.stream.tell(Turn::Broken);
+            source.stream.send(Event::Broken);
             return source.stream.end();
         };
         let snapshot = Arc::clone(&source.subscriptions.thread.context().snapshot);
-        let upstreams = order.upstreams(&snapshot, chain);
-        let refused = match upstreams.get(turn % upstreams.len().max(1)) {
-            None => Some(Refused::NoUpstream),
+        let upstreams = request.upstreams(&snapshot, chain);
+        let refused = match upstreams.get(attempt % upstreams.len().max(1)) {
+            None => Some(RelayRefusal::NoUpstream),
             Some(&upstream) => {
-                let began = Instant::now();
-                match relay(&source, &order, &snapshot, upstream, &mut opened).await {
-                    Ended::Left => continue,
-                    Ended::Refused(error) => Some(Refused::ByUpstream(error)),
-                    Ended::Lost => {
-                        if began.elapsed() > AGAIN_MAX {
-                            again = AGAIN_MIN;
+                let started = Instant::now();
+                match relay(&source, &request, &snapshot, upstream, &mut opened).await {
+                    EndReason::Left => continue,
+                    EndReason::Refused(error) => Some(RelayRefusal::ByUpstream(error)),
+                    EndReason::Lost => {
+                        if started.elapsed() > RETRY_PAUSE_MAX {
+                            retry_pause = RETRY_PAUSE_MIN;
                         }
                         lost += 1;
-                        (lost >= upstreams.len()).then_some(Refused::NoUpstream)
+                        (lost >= upstreams.len()).then_some(RelayRefusal::NoUpstream)
                     }
                 }
             }
         };
         drop(snapshot);
-        turn = turn.wrapping_add(1);
+        attempt = attempt.wrapping_add(1);
         // New subscribers receive the refusal. An open subscription waits for the next upstream
         // instead.
         if let Some(refused) = refused.filter(|_| !opened) {
-            source.stream.stand(Standing::Refused(refused));
+            source.stream.set_open_state(OpenState::Refused(refused));
             return source.stream.end();
         }
         tokio::select! {
-            () = tokio::time::sleep(again) => {}
+            () = tokio::time::sleep(retry_pause) => {}
             () = source.stream.left() => {}
         }
-        again = (again * 2).min(AGAIN_MAX);
+        retry_pause = (retry_pause * 2).min(RETRY_PAUSE_MAX);
     }
 }
 
 /// Relays from one upstream.
 async fn relay(
     source: &Source,
-    order: &Order,
+    request: &RelayRequest,
     snapshot: &Arc<Snapshot>,
     upstream: usize,
     opened: &mut bool,
-) -> Ended {
+) -> EndReason {
     let own = &snapshot.upstreams[upstream];
     let Ok((stream, websocket, read)) = multiplex::open(&own.dial, &own.config).await else {
-        return Ended::Lost;
+        return EndReason::Lost;
     };
-    let group = snapshot.config.groups.iter().find(|group| group.name == order.group);
-    let Some(group) = group else { return Ended::Lost };
+    let group = snapshot.config.groups.iter().find(|group| group.name == request.group);
+    let Some(group) = group else { return EndReason::Lost };
     let settings = Settings {
         response_bytes_max: group.response_bytes_max,
         ping_interval: own.config.ping_interval,
-        notice: notice(&source.stream),
+        notice: notification_callback(&source.stream),
     };
     let (trunk, driver) = Trunk::new(stream, websocket, read, settings);
-    let _retired = Retired(&trunk);
+    let _close = CloseOnDrop(&trunk);
     let mut driving = tokio::task::spawn_local(driver);
     let now = Instant::now();
     let deadline = now + group.deadline;
-    let Some(call) = trunk.call(&order.method, order.params.as_deref(), now, deadline) else {
-        return Ended::Lost;
+    let Some(call) = trunk.call(&request.method, request.params.as_deref(), now, deadline) else {
+        return EndReason::Lost;
     };
-    let Ok((_, answer)) = call.await else { return Ended::Lost };
-    match parse_response(&answer, DEPTH_MAX).map(|answer| answer.outcome) {
+    let Ok((_, response)) = call.await else { return EndReason::Lost };
+    match parse_response(&response, DEPTH_MAX).map(|response| response.outcome) {
         Ok(Outcome::Result(_)) => {}
-        Ok(Outcome::Error { raw, .. }) => return Ended::Refused(answer.slice_ref(raw)),
-        Err(_) => return Ended::Lost,
+        Ok(Outcome::Error { raw, .. }) => return EndReason::Refused(response.slice_ref(raw)),
+        Err(_) => return EndReason::Lost,
     }
     *opened = true;
-    source.stream.stand(Standing::Open);
-    tracing::debug!(upstream = &*own.config.name, method = order.method, "an upstream tells");
-    let mut look = tokio::time::interval(LOOK_EVERY);
+    source.stream.set_open_state(OpenState::Open);
+    tracing::debug!(upstream = &*own.config.name, method = request.method, "an upstream tells");
+    let mut check = tokio::time::interval(CHECK_INTERVAL);
     loop {
         tokio::select! {
-            _ = &mut driving => return Ended::Lost,
-            () = source.stream.left() => return Ended::Left,
-            _ = look.tick() => {
+            _ = &mut driving => return EndReason::Lost,
+            () = source.stream.left() => return EndReason::Left,
+            _ = check.tick() => {
                 // A reload can add or remove upstreams.
-                let present = Arc::clone(&source.subscriptions.thread.context().snapshot);
-                let Some(upstream) = present.upstreams.iter().position(|one| one.is(own)) else {
-                    return Ended::Lost;
+                let current = Arc::clone(&source.subscriptions.thread.context().snapshot);
+                let Some(upstream) = current.upstreams.iter().position(|one| one.is(own)) else {
+                    return EndReason::Lost;
                 };
-                let own = &present.upstreams[upstream];
+                let own = &current.upstreams[upstream];
                 let view = source.chain.view.load();
-                let lost_sight = own.seen(&view).is_some_and(|seen| !seen.at_head);
-                let fit = order.upstreams(&present, own.config.chain);
-                if (lost_sight || !fit.contains(&upstream)) && !fit.is_empty() {
-                    return Ended::Lost;
+                let is_behind = own.seen(&view).is_some_and(|seen| !seen.at_head);
+                let usable = request.upstreams(&current, own.config.chain);
+                if (is_behind || !usable.contains(&upstream)) && !usable.is_empty() {
+                    return EndReason::Lost;
                 }
             }
         }
@@ -195,20 +195,20 @@ async fn relay(
 
 /// Returns the callback for notifications. Each connection carries one subscription, so all
 /// notifications belong to it.
-fn notice(stream: &Arc<Stream>) -> Notice {
+fn notification_callback(stream: &Arc<Stream>) -> Notice {
     let stream = Arc::clone(stream);
     Rc::new(move |message| {
         let result = walk::member(message, "params").and_then(|own| walk::member(own, "result"));
         if let Some(result) = result {
-            stream.tell(Turn::All(Bytes::copy_from_slice(result)));
+            stream.send(Event::All(Bytes::copy_from_slice(result)));
         }
     })
 }
 
 /// Closes a connection when it is dropped.
-struct Retired<'a>(&'a Rc<Trunk>);
+struct CloseOnDrop<'a>(&'a Rc<Trunk>);
 
-impl Drop for Retired<'_> {
+impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
         self.0.retire();
     }

@@ -9,11 +9,11 @@ use tokio::sync::{Notify, broadcast, watch};
 use super::blocks::Logs;
 
 /// Maximum events that a thread may be behind; beyond it, its subscribers have missed events.
-const TURNS_MAX: usize = 256;
+const EVENTS_MAX: usize = 256;
 
 /// An event of a stream.
 #[derive(Debug, Clone)]
-pub(crate) enum Turn {
+pub(crate) enum Event {
     /// The same for all subscribers: a header, or an upstream's notification.
     All(Bytes),
     /// The logs of one block, in order.
@@ -24,7 +24,7 @@ pub(crate) enum Turn {
 
 /// Why a relayed subscription was refused.
 #[derive(Debug, Clone)]
-pub(crate) enum Refused {
+pub(crate) enum RelayRefusal {
     /// The upstream's error object.
     ByUpstream(Bytes),
     /// No upstream supports it.
@@ -33,24 +33,24 @@ pub(crate) enum Refused {
 
 /// The state of a stream.
 #[derive(Debug, Clone)]
-pub(crate) enum Standing {
+pub(crate) enum OpenState {
     Opening,
     Open,
-    Refused(Refused),
+    Refused(RelayRefusal),
 }
 
 /// A stream of events.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    turns: broadcast::Sender<Turn>,
-    state: Mutex<State>,
-    standing: watch::Sender<Standing>,
+    events: broadcast::Sender<Event>,
+    state: Mutex<Followers>,
+    open_state: watch::Sender<OpenState>,
     /// Notified when the last follower has left.
     left: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Followers {
     followers: usize,
     /// True if a source is running.
     has_source: bool,
@@ -59,9 +59,9 @@ struct State {
 impl Default for Stream {
     fn default() -> Stream {
         Stream {
-            turns: broadcast::Sender::new(TURNS_MAX),
+            events: broadcast::Sender::new(EVENTS_MAX),
             state: Mutex::default(),
-            standing: watch::Sender::new(Standing::Opening),
+            open_state: watch::Sender::new(OpenState::Opening),
             left: Notify::new(),
         }
     }
@@ -70,14 +70,14 @@ impl Default for Stream {
 impl Stream {
     /// Starts to follow the stream. If the second value is true, the caller must start the source
     /// at once.
-    pub(super) fn follow(&self) -> (broadcast::Receiver<Turn>, bool) {
+    pub(super) fn follow(&self) -> (broadcast::Receiver<Event>, bool) {
         let mut state = self.state.lock();
         state.followers += 1;
         let starts = !std::mem::replace(&mut state.has_source, true);
         if starts {
-            self.standing.send_replace(Standing::Opening);
+            self.open_state.send_replace(OpenState::Opening);
         }
-        (self.turns.subscribe(), starts)
+        (self.events.subscribe(), starts)
     }
 
     /// Removes a follower.
@@ -107,23 +107,24 @@ impl Stream {
         self.left.notified().await;
     }
 
-    pub(super) fn tell(&self, turn: Turn) {
+    pub(super) fn send(&self, event: Event) {
         // Without followers, sending fails harmlessly.
-        let _ = self.turns.send(turn);
+        let _ = self.events.send(event);
     }
 
-    pub(super) fn stand(&self, standing: Standing) {
-        self.standing.send_replace(standing);
+    pub(super) fn set_open_state(&self, open_state: OpenState) {
+        self.open_state.send_replace(open_state);
     }
 
     /// Waits until the stream is open or refused.
-    pub(super) async fn opened(&self) -> Result<(), Refused> {
-        let mut standing = self.standing.subscribe();
-        let known = standing.wait_for(|standing| !matches!(standing, Standing::Opening)).await;
+    pub(super) async fn opened(&self) -> Result<(), RelayRefusal> {
+        let mut open_state = self.open_state.subscribe();
+        let known =
+            open_state.wait_for(|open_state| !matches!(open_state, OpenState::Opening)).await;
         match known.as_deref() {
-            Ok(Standing::Refused(refused)) => Err(refused.clone()),
-            Ok(Standing::Open | Standing::Opening) => Ok(()),
-            Err(_) => Err(Refused::NoUpstream),
+            Ok(OpenState::Refused(refused)) => Err(refused.clone()),
+            Ok(OpenState::Open | OpenState::Opening) => Ok(()),
+            Err(_) => Err(RelayRefusal::NoUpstream),
         }
     }
 }
@@ -143,8 +144,8 @@ mod tests {
         assert!(!starts, "somebody does");
         stream.leave();
         assert!(!stream.end_if_left());
-        stream.tell(Turn::Broken);
-        assert!(matches!(first.try_recv(), Ok(Turn::Broken)));
+        stream.send(Event::Broken);
+        assert!(matches!(first.try_recv(), Ok(Event::Broken)));
         stream.leave();
         assert!(stream.end_if_left());
         assert!(stream.follow().1, "the next one starts another");
