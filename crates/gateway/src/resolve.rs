@@ -20,7 +20,7 @@ use wire::method::Method;
 use wire::quantity;
 
 use crate::access::caller::Caller;
-use crate::cache::coalesce::{Boarding, Flight};
+use crate::cache::coalesce::{Coalescing, InFlightCall};
 use crate::cache::index;
 use crate::cache::index::Found;
 use crate::cache::memory::Entry;
@@ -82,7 +82,7 @@ pub(crate) async fn resolve(
 ) -> (UpstreamResponse, CacheStatus) {
     let view = cx.snapshot.chains[route.chain].view.load();
     let call = route.call;
-    let mut ask = request_of(cx, route, &view, now);
+    let mut request = request_of(cx, route, &view, now);
     let cache = &cx.snapshot.config.cache;
     let on = Switches { cache: cache.enabled, coalesce: cache.coalesce };
     let lookup = match plan(route.method(), &call.params, &view, on) {
@@ -90,36 +90,36 @@ pub(crate) async fn resolve(
         Plan::Head(number) => return (head_value(&call.method, number), CacheStatus::Hit),
         Plan::Logs(method) => {
             drop(view);
-            ask.flow = flow(route);
-            return Box::pin(logs::answer(cx, ask, call, method)).await;
+            request.flow = flow(route);
+            return Box::pin(logs::resolve(cx, request, call, method)).await;
         }
         Plan::Forward => {
             drop(view);
-            ask.flow = flow(route);
-            return (Box::pin(place_and_fetch(cx, &ask, None)).await, CacheStatus::Bypass);
+            request.flow = flow(route);
+            return (Box::pin(fetch_with_permit(cx, &request, None)).await, CacheStatus::Bypass);
         }
     };
     let Lookup { method, caching, block, coalesce } = lookup;
-    let mut ask = UpstreamRequest { caching, join: coalesce, ..ask };
+    let mut request = UpstreamRequest { caching, join: coalesce, ..request };
     let mut key = cx.upstream.buffers.take();
-    let resolved = ask.caching.resolved.map(ResolvedBlock::Number);
-    let keyed = write_call_key(cx, &mut key, &ask, method, &call.params, resolved);
-    if keyed && let Some(fetched) = kept(cx, &key, &view) {
+    let resolved = request.caching.resolved.map(ResolvedBlock::Number);
+    let keyed = write_call_key(cx, &mut key, &request, method, &call.params, resolved);
+    if keyed && let Some(fetched) = cached_response(cx, &key, &view) {
         cx.upstream.buffers.give(key);
         return (fetched, CacheStatus::Hit);
     }
     drop(view);
     if let (Some(number), Ok(Some((_, span))), Some(at)) =
-        (ask.caching.resolved, block, method.block)
+        (request.caching.resolved, block, method.block)
     {
         let mut params = Vec::new();
         write_params_at(&mut params, &call.params, span, at.format, number);
-        ask.params = Some(Cow::Owned(params));
+        request.params = Some(Cow::Owned(params));
     }
-    ask.flow = flow(route);
-    let answered = answer_ask(cx, ask, keyed.then_some(&key[..])).await;
+    request.flow = flow(route);
+    let resolved_call = resolve_uncached(cx, request, keyed.then_some(&key[..])).await;
     cx.upstream.buffers.give(key);
-    answered
+    resolved_call
 }
 
 /// Returns the response to a call for the head's number. Harmony's `hmyv2` namespace encodes a
@@ -207,25 +207,25 @@ fn balance_key(route: &Route<'_>, key: &HashKey) -> u64 {
 fn write_call_key(
     cx: &ThreadContext,
     key: &mut Vec<u8>,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     method: &Method,
     params: &Params<'_>,
     block: Option<ResolvedBlock>,
 ) -> bool {
-    if ask.caching.rule == CacheRule::Never && !ask.join {
+    if request.caching.rule == CacheRule::Never && !request.join {
         return false;
     }
-    let chain = &cx.snapshot.chains[ask.chain].key;
+    let chain = &cx.snapshot.chains[request.chain].key;
     write_key(key, &KeyParts { chain, method, params, block }).is_ok()
 }
 
 /// Returns a valid cached response.
-fn kept(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResponse> {
+fn cached_response(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResponse> {
     let cache = cx.snapshot.cache.as_ref()?;
     let entry = cache.get(key)?;
-    let in_time = entry.until.is_none_or(|until| cx.now() < until);
+    let is_fresh = entry.until.is_none_or(|until| cx.now() < until);
     let usable = usable(&entry.kept, view);
-    if in_time && usable {
+    if is_fresh && usable {
         let upstream = cx.snapshot.upstream_of_number(entry.upstream);
         Some(UpstreamResponse { upstream, ..UpstreamResponse::of(entry.payload()) })
     } else {
@@ -240,73 +240,78 @@ fn kept(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResp
 /// Resolves a call behind memory: coalesces it, fetches it, and stores a cacheable response.
 ///
 /// The future is boxed, so that the connection's own future stays small.
-fn answer_ask<'a>(
+fn resolve_uncached<'a>(
     cx: &'a Rc<ThreadContext>,
-    ask: UpstreamRequest<'a>,
+    request: UpstreamRequest<'a>,
     key: Option<&'a [u8]>,
 ) -> Pin<Box<dyn Future<Output = (UpstreamResponse, CacheStatus)> + 'a>> {
     Box::pin(async move {
-        let mark = if ask.caching.rule == CacheRule::Never {
+        let status = if request.caching.rule == CacheRule::Never {
             CacheStatus::Bypass
         } else {
             CacheStatus::Miss
         };
-        while let Some((flight, joined)) = key.and_then(|key| board(cx, &ask, key)) {
-            let crowded = overload::is_crowded(&cx.upstream, &ask);
-            let leaving = ask.waiting.filter(|_| crowded).map(MayLeave::begin);
-            let fetched = flight.wait(ask.deadline).await;
-            drop(leaving);
+        while let Some((in_flight, was_in_flight)) =
+            key.and_then(|key| join_or_lead(cx, &request, key))
+        {
+            let crowded = overload::is_crowded(&cx.upstream, &request);
+            let queued = request.waiting.filter(|_| crowded).map(QueuedCall::begin);
+            let fetched = in_flight.wait(request.deadline).await;
+            drop(queued);
             let fetched =
                 fetched.unwrap_or_else(|| UpstreamResponse::failed(Failure::ours(Kind::Deadline)));
-            if joined && let Payload::Failed(failure) = &fetched.payload {
+            if was_in_flight && let Payload::Failed(failure) = &fetched.payload {
                 let now = cx.tick();
                 let outclassed = matches!(failure.kind, Kind::Overloaded { .. })
-                    && flight.is_worse_than(ask.class);
-                if (flight.is_out_of_time(now) || outclassed) && now < ask.deadline {
+                    && in_flight.is_worse_than(request.class);
+                if (in_flight.is_out_of_time(now) || outclassed) && now < request.deadline {
                     continue;
                 }
             }
-            return marked(fetched, if joined { CacheStatus::Coalesced } else { mark });
+            return with_status(
+                fetched,
+                if was_in_flight { CacheStatus::Coalesced } else { status },
+            );
         }
-        marked(obtain(cx, &ask, key, None).await, mark)
+        with_status(fetch_and_store(cx, &request, key, None).await, status)
     })
 }
 
 /// Sets the cache status. A response of a cache tier is a hit, except for coalesced calls.
-fn marked(fetched: UpstreamResponse, mark: CacheStatus) -> (UpstreamResponse, CacheStatus) {
-    let hit = fetched.tier.is_some() && mark != CacheStatus::Coalesced;
-    (fetched, if hit { CacheStatus::Hit } else { mark })
+fn with_status(fetched: UpstreamResponse, status: CacheStatus) -> (UpstreamResponse, CacheStatus) {
+    let hit = fetched.tier.is_some() && status != CacheStatus::Coalesced;
+    (fetched, if hit { CacheStatus::Hit } else { status })
 }
 
 /// Looks a call up in Redis and the index, or fetches it from an upstream. Stores a cacheable
 /// response.
-async fn obtain(
+async fn fetch_and_store(
     cx: &Rc<ThreadContext>,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     key: Option<&[u8]>,
-    flight: Option<&Flight>,
+    in_flight: Option<&InFlightCall>,
 ) -> UpstreamResponse {
     if let (Some(redis), Some(key)) = (&cx.redis, key)
-        && let Some(fetched) = Box::pin(redis.recall(&cx.upstream, ask, key)).await
+        && let Some(fetched) = Box::pin(redis.lookup(&cx.upstream, request, key)).await
     {
         return fetched;
     }
     // The index was already queried for the whole range of logs.
-    let once = !matches!(ask.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
-    let found = match &ask.params {
+    let once = !matches!(request.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
+    let found = match &request.params {
         Some(params) if once => {
-            index::recall(cx.snapshot.process.index(), &cx.upstream, ask, params).await
+            index::lookup(cx.snapshot.process.index(), &cx.upstream, request, params).await
         }
         _ => None,
     };
     let fetched = match found {
         Some(Found::Whole(result)) => index::fetched(result),
         Some(Found::Part { to, listed, .. }) => {
-            Box::pin(complete(cx, ask, flight, to, &listed)).await
+            Box::pin(complete(cx, request, in_flight, to, &listed)).await
         }
-        Some(Found::Nothing) | None => place_and_fetch(cx, ask, flight).await,
+        Some(Found::Nothing) | None => fetch_with_permit(cx, request, in_flight).await,
     };
-    fill(cx, ask, key, &fetched);
+    fill(cx, request, key, &fetched);
     fetched
 }
 
@@ -314,64 +319,65 @@ async fn obtain(
 /// follow, the upstream is on another branch, and all blocks are fetched from it.
 async fn complete(
     cx: &Rc<ThreadContext>,
-    ask: &UpstreamRequest<'_>,
-    flight: Option<&Flight>,
+    request: &UpstreamRequest<'_>,
+    in_flight: Option<&InFlightCall>,
     to: u64,
-    held: &[u8],
+    indexed: &[u8],
 ) -> UpstreamResponse {
-    if let Some(params) = ask.params.as_deref().and_then(|params| blocks::rest(params, to + 1)) {
-        let rest = UpstreamRequest { params: Some(Cow::Owned(params)), ..ask.clone() };
-        let fetched = place_and_fetch(cx, &rest, flight).await;
+    if let Some(params) = request.params.as_deref().and_then(|params| blocks::rest(params, to + 1))
+    {
+        let rest = UpstreamRequest { params: Some(Cow::Owned(params)), ..request.clone() };
+        let fetched = fetch_with_permit(cx, &rest, in_flight).await;
         let Payload::Result(after) = &fetched.payload else { return fetched };
-        if let Some(whole) = blocks::join(held, after) {
+        if let Some(whole) = blocks::join(indexed, after) {
             let payload = Payload::Result(whole.into());
             return UpstreamResponse { payload, judgement: None, ..fetched };
         }
     }
-    place_and_fetch(cx, ask, flight).await
+    fetch_with_permit(cx, request, in_flight).await
 }
 
 /// Fetches a call from an upstream after acquiring a concurrency permit.
-async fn place_and_fetch(
+async fn fetch_with_permit(
     cx: &Rc<ThreadContext>,
-    ask: &UpstreamRequest<'_>,
-    flight: Option<&Flight>,
+    request: &UpstreamRequest<'_>,
+    in_flight: Option<&InFlightCall>,
 ) -> UpstreamResponse {
-    let place = match overload::place(&cx.upstream, ask) {
-        Some(place) => Ok(place),
-        None => Box::pin(wait_for_place(cx, ask, flight)).await,
+    let permit = match overload::place(&cx.upstream, request) {
+        Some(permit) => Ok(permit),
+        None => Box::pin(wait_for_permit(cx, request, in_flight)).await,
     };
-    match place {
-        Ok(_place) => fetch(&cx.upstream, ask).await,
+    match permit {
+        Ok(_permit) => fetch(&cx.upstream, request).await,
         Err(failure) => UpstreamResponse::failed(failure),
     }
 }
 
 /// Waits for a permit, unless all waiters leave.
-async fn wait_for_place<'a>(
+async fn wait_for_permit<'a>(
     cx: &'a ThreadContext,
-    ask: &UpstreamRequest<'_>,
-    flight: Option<&Flight>,
+    request: &UpstreamRequest<'_>,
+    in_flight: Option<&InFlightCall>,
 ) -> Result<overload::Place<'a>, Failure> {
-    let _leaving = ask.waiting.map(MayLeave::begin);
-    let Some(flight) = flight else { return overload::wait(&cx.upstream, ask).await };
+    let _queued = request.waiting.map(QueuedCall::begin);
+    let Some(in_flight) = in_flight else { return overload::wait(&cx.upstream, request).await };
     tokio::select! {
-        place = overload::wait(&cx.upstream, ask) => place,
-        () = flight.abandoned() => Err(Failure::ours(Kind::Stopping)),
+        permit = overload::wait(&cx.upstream, request) => permit,
+        () = in_flight.abandoned() => Err(Failure::ours(Kind::Stopping)),
     }
 }
 
 /// Marks a call as queued until it is dropped, so that its connection watches for a disconnect.
-struct MayLeave<'a>(&'a Cell<usize>);
+struct QueuedCall<'a>(&'a Cell<usize>);
 
-impl<'a> MayLeave<'a> {
-    fn begin(waiting: &'a Cell<usize>) -> MayLeave<'a> {
+impl<'a> QueuedCall<'a> {
+    fn begin(waiting: &'a Cell<usize>) -> QueuedCall<'a> {
         waiting.set(waiting.get() + 1);
-        MayLeave(waiting)
+        QueuedCall(waiting)
     }
 }
 
-impl Drop for MayLeave<'_> {
+impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
@@ -379,35 +385,35 @@ impl Drop for MayLeave<'_> {
 
 /// Joins or starts the shared call of a key. Returns the call, and true if it was in flight before.
 /// Returns `None` if the call cannot be shared.
-fn board(
+fn join_or_lead(
     cx: &Rc<ThreadContext>,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     key: &[u8],
-) -> Option<(Rc<Flight>, bool)> {
-    if !ask.join {
+) -> Option<(Rc<InFlightCall>, bool)> {
+    if !request.join {
         return None;
     }
     // Only calls that started under the same view share a response.
-    let mut flight_key = Vec::with_capacity(key.len() + 24);
-    flight_key.extend_from_slice(key);
-    flight_key.extend_from_slice(&ask.caching.stamp.generation.to_le_bytes());
-    flight_key.extend_from_slice(&ask.caching.stamp.head_seq.to_le_bytes());
+    let mut call_key = Vec::with_capacity(key.len() + 24);
+    call_key.extend_from_slice(key);
+    call_key.extend_from_slice(&request.caching.stamp.generation.to_le_bytes());
+    call_key.extend_from_slice(&request.caching.stamp.head_seq.to_le_bytes());
     // Groups do not share responses: a call that one group's upstreams refuse can succeed on
     // another's.
-    flight_key.extend_from_slice(&ask.group.to_le_bytes());
-    match cx.flights.board(&flight_key, ask.deadline, ask.class) {
-        Boarding::Alone => None,
-        Boarding::Join(flight) => Some((flight, true)),
-        Boarding::Lead(landing) => {
-            let flight = landing.flight();
-            let (leader, ask) = (Rc::clone(cx), ask.clone().into_owned());
+    call_key.extend_from_slice(&request.group.to_le_bytes());
+    match cx.in_flight_calls.join_or_lead(&call_key, request.deadline, request.class) {
+        Coalescing::Alone => None,
+        Coalescing::Wait(in_flight) => Some((in_flight, true)),
+        Coalescing::Lead(guard) => {
+            let in_flight = guard.call();
+            let (leader, request) = (Rc::clone(cx), request.clone().into_owned());
             let key_bytes = key.len();
             tokio::task::spawn_local(async move {
-                let (key, flight) = (&landing.key()[..key_bytes], landing.flight());
-                let fetched = obtain(&leader, &ask, Some(key), Some(&flight)).await;
-                landing.land(fetched);
+                let (key, in_flight) = (&guard.key()[..key_bytes], guard.call());
+                let fetched = fetch_and_store(&leader, &request, Some(key), Some(&in_flight)).await;
+                guard.complete(fetched);
             });
-            Some((flight, false))
+            Some((in_flight, false))
         }
     }
 }
@@ -415,20 +421,20 @@ fn board(
 /// Stores a cacheable response, unless the chain has changed since the decision.
 fn fill(
     cx: &ThreadContext,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     key: Option<&[u8]>,
     fetched: &UpstreamResponse,
 ) {
     let (Some(cache), Some(key)) = (&cx.snapshot.cache, key) else { return };
     let (Payload::Result(bytes) | Payload::Error(bytes)) = &fetched.payload else { return };
-    if ask.caching.rule == CacheRule::Never {
+    if request.caching.rule == CacheRule::Never {
         return;
     }
-    let view = cx.snapshot.chains[ask.chain].view.load();
+    let view = cx.snapshot.chains[request.chain].view.load();
     // Responses of the index have no decision yet.
     let judged = fetched.judgement;
     let Judgement { facts, admit } =
-        judged.unwrap_or_else(|| Judgement::of(ask, &fetched.payload, false, &view));
+        judged.unwrap_or_else(|| Judgement::of(request, &fetched.payload, false, &view));
     let same = |entry: &Entry| entry.bytes == *bytes && usable(&entry.kept, &view);
     let same_since = match fetched.trust {
         Trust::Unopposed => cache.get(key).filter(same).and_then(|entry| entry.doubted_since),
@@ -449,7 +455,7 @@ fn fill(
                 && doubted_since.is_none()
                 && fetched.tier.is_none()
             {
-                redis.keep(ask, key, fetched, kept, &facts, &view);
+                redis.store_when_proved(request, key, fetched, kept, &facts, &view);
             }
             let bytes = bytes.clone();
             cache.put(key, Entry { bytes, is_error, upstream, kept, until, doubted_since })

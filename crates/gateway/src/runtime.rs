@@ -27,7 +27,7 @@ use crate::access_log::write::Writer;
 use crate::admin;
 use crate::admin::Phase;
 use crate::cache::index::Index;
-use crate::cache::redis::news::News;
+use crate::cache::redis::news::InvalidationBus;
 use crate::config::Config;
 use crate::downstream::thread::{ListenAddress, Thread};
 use crate::io::random::random_seed;
@@ -335,7 +335,7 @@ impl WatchTask {
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
         watch.follow(&snapshot.topology, &snapshot.on_event());
         // Ends with this function, and is replaced with each configuration.
-        let mut _news = News::start(&snapshot.topology, snapshot.redis.as_ref());
+        let mut _bus = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
         let mut keeper = Keeper::start(&snapshot);
         let (tell, told) = watch::channel(snapshot);
         let mut admin = self.admin.take().and_then(|socket| {
@@ -356,7 +356,7 @@ impl WatchTask {
                     }
                     let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
                     watch.follow(&snapshot.topology, &snapshot.on_event());
-                    _news = News::start(&snapshot.topology, snapshot.redis.as_ref());
+                    _bus = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
                     keeper = Keeper::start(&snapshot);
                     tell.send_replace(snapshot);
                 }

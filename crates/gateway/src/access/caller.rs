@@ -119,13 +119,13 @@ pub(crate) struct Extra {
     pub(crate) host: Box<str>,
     /// Values by index in `WantedExtra::kept_headers`.
     pub(crate) headers: Box<[Option<Box<[u8]>>]>,
-    credential: Found,
+    credential: HeaderCredential,
     query: Option<Credential>,
 }
 
 /// The credential in a head's headers.
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Found {
+enum HeaderCredential {
     #[default]
     None,
     One(Credential),
@@ -155,34 +155,34 @@ impl Extra {
     }
 
     /// Parses a header.
-    pub(crate) fn note(&mut self, name: &str, value: &[u8], wanted: &WantedExtra) {
+    pub(crate) fn add_header(&mut self, name: &str, value: &[u8], wanted: &WantedExtra) {
         if let Some(places) = &wanted.places {
             let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
             if places.bearer && is("authorization") {
                 if let Some(token) = bearer(value) {
-                    self.give(Credential::new(token, wanted.tokens));
+                    self.add_credential(Credential::new(token, wanted.tokens));
                 }
             } else if places.header.as_deref().is_some_and(is) {
-                self.give(Credential::new(value.trim_ascii(), false));
+                self.add_credential(Credential::new(value.trim_ascii(), false));
             }
         }
-        for (kept, slot) in wanted.kept_headers.iter().zip(&mut self.headers) {
-            if slot.is_none() && name.eq_ignore_ascii_case(kept) {
+        for (wanted_name, slot) in wanted.kept_headers.iter().zip(&mut self.headers) {
+            if slot.is_none() && name.eq_ignore_ascii_case(wanted_name) {
                 *slot = Some(value.into());
             }
         }
     }
 
-    fn give(&mut self, given: Credential) {
+    fn add_credential(&mut self, given: Credential) {
         self.credential = match &self.credential {
-            Found::None => Found::One(given),
-            Found::One(known) if known.hash == given.hash => return,
-            Found::One(_) | Found::Several => Found::Several,
+            HeaderCredential::None => HeaderCredential::One(given),
+            HeaderCredential::One(known) if known.hash == given.hash => return,
+            HeaderCredential::One(_) | HeaderCredential::Several => HeaderCredential::Several,
         };
     }
 
     /// Parses the host and the target of the request.
-    pub(crate) fn note_target(&mut self, host: &str, target: &str, wanted: &WantedExtra) {
+    pub(crate) fn set_target(&mut self, host: &str, target: &str, wanted: &WantedExtra) {
         // The port follows the last colon, except a colon inside the brackets of an address.
         let name = host.rfind(':').filter(|at| !host[*at..].contains(']'));
         self.host = host[..name.unwrap_or(host.len())].into();
@@ -227,10 +227,10 @@ impl Gate {
     pub(crate) fn of(config: &Config) -> Option<Gate> {
         let access = &config.access;
         let mut gate = Gate { keys: HashMap::default(), certificates: HashMap::default() };
-        for (place, key) in access.keys.iter().enumerate() {
+        for (index, key) in access.keys.iter().enumerate() {
             match &key.proof {
-                Proof::Hash(hash) => _ = gate.keys.insert(*hash, place),
-                Proof::Certificate(name) => _ = gate.certificates.insert(name.clone(), place),
+                Proof::Hash(hash) => _ = gate.keys.insert(*hash, index),
+                Proof::Certificate(name) => _ = gate.certificates.insert(name.clone(), index),
             }
         }
         access.is_on().then_some(gate)
@@ -238,7 +238,7 @@ impl Gate {
 
     /// Returns the index of the key that a certificate identifies. If it has several names, the
     /// lowest index wins.
-    fn shown(&self, certificate: Option<&ClientCertificate>) -> Option<usize> {
+    fn key_of_certificate(&self, certificate: Option<&ClientCertificate>) -> Option<usize> {
         if self.certificates.is_empty() {
             return None;
         }
@@ -249,7 +249,7 @@ impl Gate {
 
 /// The credentials of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Presented<'a> {
+pub(crate) struct RequestIdentity<'a> {
     pub(crate) client: IpAddr,
     /// The path of the target.
     pub(crate) path: &'a str,
@@ -261,7 +261,7 @@ pub(crate) struct Presented<'a> {
 
 /// An authenticated request.
 #[derive(Debug)]
-pub(crate) struct Admitted<'a> {
+pub(crate) struct Authenticated<'a> {
     pub(crate) caller: Caller,
     /// The path without the key.
     pub(crate) path: &'a str,
@@ -271,67 +271,67 @@ pub(crate) struct Admitted<'a> {
 ///
 /// # Errors
 /// The reason for denying it.
-pub(crate) fn admit<'a>(
+pub(crate) fn authenticate<'a>(
     config: &Config,
     gate: &Gate,
     tokens: Option<&RefCell<Tokens>>,
-    presented: &Presented<'a>,
-) -> Result<Admitted<'a>, Denial> {
-    let (access, client) = (&config.access, presented.client);
+    identity: &RequestIdentity<'a>,
+) -> Result<Authenticated<'a>, Denial> {
+    let (access, client) = (&config.access, identity.client);
     if !access.clients.admit(client) {
         return Err(Denial::Address);
     }
-    let (given, path) = given(gate, presented.path, presented.extra, &access.places)?;
-    if !presented.needs_key {
-        return Ok(Admitted { caller: Caller::at(client), path });
+    let (given, path) = find_key(gate, identity.path, identity.extra, &access.places)?;
+    if !identity.needs_key {
+        return Ok(Authenticated { caller: Caller::at(client), path });
     }
-    let place = match &given {
+    let index = match &given {
         Some(given) => gate.keys.get(&given.hash()).copied(),
-        None => gate.shown(presented.certificate),
+        None => gate.key_of_certificate(identity.certificate),
     };
-    let grant = match (place, given) {
-        (Some(place), _) => Arc::clone(&access.keys[place].grant),
-        (None, Some(given)) => verified(config, tokens, &given)?,
+    let grant = match (index, given) {
+        (Some(index), _) => Arc::clone(&access.keys[index].grant),
+        (None, Some(given)) => token_grant(config, tokens, &given)?,
         (None, None) if access.required => return Err(Denial::NoKey),
-        (None, None) => return Ok(Admitted { caller: Caller::at(client), path }),
+        (None, None) => return Ok(Authenticated { caller: Caller::at(client), path }),
     };
     may_use(&grant, client, unix_seconds)?;
-    Ok(Admitted { caller: Caller { address: client, grant: Some(grant) }, path })
+    Ok(Authenticated { caller: Caller { address: client, grant: Some(grant) }, path })
 }
 
 /// A credential of a request.
-enum Given<'a> {
-    InHead(&'a Credential),
-    InPath([u8; 32]),
+enum PresentedKey<'a> {
+    Header(&'a Credential),
+    Path([u8; 32]),
 }
 
-impl Given<'_> {
+impl PresentedKey<'_> {
     fn hash(&self) -> [u8; 32] {
         match self {
-            Given::InHead(credential) => credential.hash,
-            Given::InPath(hash) => *hash,
+            PresentedKey::Header(credential) => credential.hash,
+            PresentedKey::Path(hash) => *hash,
         }
     }
 }
 
 /// Returns the credential with the highest precedence, and the path without a key.
-fn given<'a>(
+fn find_key<'a>(
     gate: &Gate,
     whole: &'a str,
     extra: Option<&'a Extra>,
     places: &KeyPlaces,
-) -> Result<(Option<Given<'a>>, &'a str), Denial> {
+) -> Result<(Option<PresentedKey<'a>>, &'a str), Denial> {
     // A key is removed from the path even if another credential takes precedence.
     let in_path = if places.path { key_in_path(gate, whole) } else { None };
     let path = in_path.as_ref().map_or(whole, |(_, path)| path);
     let credential = match extra.map(|extra| &extra.credential) {
-        Some(Found::Several) => return Err(Denial::TwoKeys),
-        Some(Found::One(credential)) => Some(Given::InHead(credential)),
-        Some(Found::None) | None => None,
+        Some(HeaderCredential::Several) => return Err(Denial::TwoKeys),
+        Some(HeaderCredential::One(credential)) => Some(PresentedKey::Header(credential)),
+        Some(HeaderCredential::None) | None => None,
     };
     let given = credential
-        .or(in_path.as_ref().map(|(hash, _)| Given::InPath(*hash)))
-        .or(extra.and_then(|extra| extra.query.as_ref()).map(Given::InHead));
+        .or(in_path.as_ref().map(|(hash, _)| PresentedKey::Path(*hash)))
+        .or(extra.and_then(|extra| extra.query.as_ref()).map(PresentedKey::Header));
     Ok((given, path))
 }
 
@@ -350,12 +350,12 @@ fn key_in_path<'a>(gate: &Gate, path: &'a str) -> Option<([u8; 32], &'a str)> {
 }
 
 /// Returns the grant of a token, from the cache if it was verified before.
-fn verified(
+fn token_grant(
     config: &Config,
     tokens: Option<&RefCell<Tokens>>,
-    given: &Given<'_>,
+    given: &PresentedKey<'_>,
 ) -> Result<Arc<Grant>, Denial> {
-    let Given::InHead(Credential { hash, token: Some(token) }) = given else {
+    let PresentedKey::Header(Credential { hash, token: Some(token) }) = given else {
         return Err(Denial::BadKey);
     };
     let Some(tokens) = tokens else { return Err(Denial::BadKey) };

@@ -18,21 +18,21 @@ use crate::policy::access::{Denial, Grant, MethodRules, MethodSet, Networks};
 mod tests;
 
 /// Maximum tokens in the cache of one thread; each takes about half a kilobyte.
-const REMEMBERED: usize = 4096;
+const TOKENS_MAX: usize = 4096;
 /// Maximum characters of a subject that become part of a caller's name.
 const SUBJECT_CHARS_MAX: usize = 64;
 /// Maximum methods or chains that a token may list, because each call is compared with them.
-const LISTED_MAX: usize = 256;
+const LIST_ITEMS_MAX: usize = 256;
 
 /// The token cache of one thread.
 pub(crate) struct Tokens {
-    known: quick_cache::unsync::Cache<[u8; 32], Arc<Grant>>,
+    verified: quick_cache::unsync::Cache<[u8; 32], Arc<Grant>>,
 }
 
 impl Tokens {
     /// Creates an empty cache.
     pub(crate) fn new() -> Tokens {
-        Tokens { known: quick_cache::unsync::Cache::new(REMEMBERED) }
+        Tokens { verified: quick_cache::unsync::Cache::new(TOKENS_MAX) }
     }
 
     /// Returns the grant of a token. The caller checks the expiry.
@@ -45,11 +45,11 @@ impl Tokens {
         token: &str,
         config: &Config,
     ) -> Result<Arc<Grant>, Denial> {
-        if let Some(grant) = self.known.get(hash) {
+        if let Some(grant) = self.verified.get(hash) {
             return Ok(Arc::clone(grant));
         }
         let grant = Arc::new(verify(token, &config.access.issuers, &config.chains)?);
-        self.known.insert(*hash, Arc::clone(&grant));
+        self.verified.insert(*hash, Arc::clone(&grant));
         Ok(grant)
     }
 }
@@ -60,7 +60,7 @@ impl Tokens {
 /// [`Denial::Expired`] if the token is valid except for its expiry, otherwise [`Denial::BadKey`].
 pub(crate) fn verify(token: &str, issuers: &[Issuer], chains: &[Chain]) -> Result<Grant, Denial> {
     let header = decode_header(token).map_err(|_| Denial::BadKey)?;
-    let mut worst = Denial::BadKey;
+    let mut denial = Denial::BadKey;
     for issuer in issuers {
         let fits = |key: &&VerifyKey| {
             let named = header.kid.as_deref().zip(key.id.as_deref());
@@ -70,13 +70,13 @@ pub(crate) fn verify(token: &str, issuers: &[Issuer], chains: &[Chain]) -> Resul
             match decode::<Map<String, Value>>(token, &key.key, &validation(issuer, key)) {
                 Ok(data) => return grant(issuer, &data.claims, chains),
                 Err(error) if *error.kind() == ErrorKind::ExpiredSignature => {
-                    worst = Denial::Expired;
+                    denial = Denial::Expired;
                 }
                 Err(_) => {}
             }
         }
     }
-    Err(worst)
+    Err(denial)
 }
 
 fn validation(issuer: &Issuer, key: &VerifyKey) -> Validation {
@@ -113,8 +113,8 @@ fn grant(issuer: &Issuer, claims: &Map<String, Value>, chains: &[Chain]) -> Resu
     let methods = listed(&issuer.claims.methods)?;
     let own_chains = listed(&issuer.claims.chains)?.map(|names| {
         let named = |chain: &Chain| names.contains(&&*chain.name);
-        let places = chains.iter().enumerate().filter(|(_, chain)| named(chain));
-        places.map(|(place, _)| place).collect()
+        let indices = chains.iter().enumerate().filter(|(_, chain)| named(chain));
+        indices.map(|(index, _)| index).collect()
     });
     // An empty list allows nothing, while a missing list allows everything.
     let allow = match &methods {
@@ -145,5 +145,5 @@ fn list(value: &Value) -> Result<Vec<&str>, Denial> {
         Value::Array(values) => values.iter().map(Value::as_str).collect(),
         _ => None,
     };
-    texts.filter(|texts| texts.len() <= LISTED_MAX).ok_or(Denial::BadKey)
+    texts.filter(|texts| texts.len() <= LIST_ITEMS_MAX).ok_or(Denial::BadKey)
 }

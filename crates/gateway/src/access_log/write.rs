@@ -41,7 +41,7 @@ pub(crate) struct Queues {
     kept_headers: Vec<Box<str>>,
     /// One queue per serving thread. The lock is for the writer, which holds it for one swap.
     queues: Vec<Mutex<Vec<Record>>>,
-    each_max: usize,
+    queue_max: usize,
     /// Lines that could not be written to the file.
     unwritten: AtomicU64,
 }
@@ -50,7 +50,7 @@ impl Queues {
     /// Returns empty queues for a number of serving threads.
     pub(crate) fn new(config: AccessLog, kept_headers: &[Box<str>], threads: usize) -> Queues {
         Queues {
-            each_max: config.queue_lines.div_ceil(threads.max(1)),
+            queue_max: config.queue_lines.div_ceil(threads.max(1)),
             queues: (0..threads).map(|_| Mutex::new(Vec::new())).collect(),
             kept_headers: kept_headers.to_vec(),
             config,
@@ -70,9 +70,9 @@ impl Queues {
         let AccessLog { per_call, errors_always, sample, .. } = self.config;
         for record in pending.finish(status, bytes_out, per_call) {
             // The upper 53 bits are a number below one.
-            let drawn = || (random() >> 11) as f64 / (1_u64 << 53) as f64;
+            let sample_value = || (random() >> 11) as f64 / (1_u64 << 53) as f64;
             let always = errors_always && record.is_error();
-            if !always && sample < 1.0 && drawn() >= sample {
+            if !always && sample < 1.0 && sample_value() >= sample {
                 continue;
             }
             match self.put(thread, record) {
@@ -85,11 +85,11 @@ impl Queues {
     /// Puts a record into the queue of a serving thread. Returns false if the queue is full.
     fn put(&self, thread: usize, record: Record) -> bool {
         let mut queue = self.queues[thread].lock();
-        let room = queue.len() < self.each_max;
-        if room {
+        let fits = queue.len() < self.queue_max;
+        if fits {
             queue.push(record);
         }
-        room
+        fits
     }
 
     /// Returns true if the queues have this configuration.
@@ -151,8 +151,8 @@ impl Writer {
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        let give_up = Instant::now() + STOP_TIMEOUT;
-        while !self.thread.is_finished() && Instant::now() < give_up {
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while !self.thread.is_finished() && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(1));
         }
         if !self.thread.is_finished() {
@@ -164,14 +164,14 @@ impl Writer {
 fn run(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
     let mut batch = Vec::new();
     let mut text = String::with_capacity(WRITE_BYTES * 2);
-    let mut looked = Instant::now();
+    let mut checked = Instant::now();
     let mut failing = false;
     loop {
         // The flag is read before the queues, so that all lines from before the stop are written.
         // After a reload and the last request, nothing else holds the queues.
         let stopping = stop.load(Ordering::Acquire) || Arc::strong_count(queues) == 1;
-        if looked.elapsed() >= REOPEN_INTERVAL {
-            looked = Instant::now();
+        if checked.elapsed() >= REOPEN_INTERVAL {
+            checked = Instant::now();
             out.follow(&queues.config.to);
         }
         let mut lines = 0_u64;

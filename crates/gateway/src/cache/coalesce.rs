@@ -22,25 +22,25 @@ use crate::policy::overload::Class;
 
 /// Maximum calls in the table of one thread. Calls beyond it are not coalesced. Because connections
 /// and batches are limited, only a flood of distinct calls reaches this limit.
-const FLIGHTS_MAX: usize = 65_536;
+const CALLS_MAX: usize = 65_536;
 
 /// The calls in flight on one thread.
 #[derive(Debug, Default)]
-pub(crate) struct Flights {
-    under_way: Rc<Table>,
+pub(crate) struct InFlightCalls {
+    table: Rc<Table>,
 }
 
-type Table = RefCell<HashMap<Rc<[u8]>, Rc<Flight>, foldhash::fast::RandomState>>;
+type Table = RefCell<HashMap<Rc<[u8]>, Rc<InFlightCall>, foldhash::fast::RandomState>>;
 
 /// One shared call.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct InFlightCall {
     /// The leader's deadline.
     deadline: Instant,
     /// The priority class in which the call waits for a permit.
     class: Class,
-    outcome: RefCell<Option<UpstreamResponse>>,
-    landed: Notify,
+    response: RefCell<Option<UpstreamResponse>>,
+    completed: Notify,
     /// The number of waiters.
     waiters: Cell<usize>,
     /// Notified when the last waiter leaves.
@@ -50,17 +50,17 @@ pub(crate) struct Flight {
 /// The leader's completion guard. If it is dropped without a response, the waiters receive a
 /// failure; the entry is removed in any case.
 #[derive(Debug)]
-pub(crate) struct Landing {
+pub(crate) struct LeaderGuard {
     table: Rc<Table>,
     key: Rc<[u8]>,
-    flight: Rc<Flight>,
-    outcome: Option<UpstreamResponse>,
+    call: Rc<InFlightCall>,
+    response: Option<UpstreamResponse>,
 }
 
-impl Landing {
+impl LeaderGuard {
     /// Returns the call, so that the leader's client can wait for it too.
-    pub(crate) fn flight(&self) -> Rc<Flight> {
-        Rc::clone(&self.flight)
+    pub(crate) fn call(&self) -> Rc<InFlightCall> {
+        Rc::clone(&self.call)
     }
 
     /// Returns the key of the call.
@@ -69,61 +69,61 @@ impl Landing {
     }
 
     /// Completes the call with its response.
-    pub(crate) fn land(mut self, outcome: UpstreamResponse) {
-        self.outcome = Some(outcome);
+    pub(crate) fn complete(mut self, response: UpstreamResponse) {
+        self.response = Some(response);
     }
 }
 
-impl Drop for Landing {
+impl Drop for LeaderGuard {
     fn drop(&mut self) {
-        let outcome = self.outcome.take();
-        let outcome =
-            outcome.unwrap_or_else(|| UpstreamResponse::failed(Failure::ours(Kind::Stopping)));
+        let response = self.response.take();
+        let response =
+            response.unwrap_or_else(|| UpstreamResponse::failed(Failure::ours(Kind::Stopping)));
         self.table.borrow_mut().remove(&self.key);
-        *self.flight.outcome.borrow_mut() = Some(outcome);
-        self.flight.landed.notify_waiters();
+        *self.call.response.borrow_mut() = Some(response);
+        self.call.completed.notify_waiters();
     }
 }
 
 /// How a call is coalesced.
 #[derive(Debug)]
-pub(crate) enum Boarding {
+pub(crate) enum Coalescing {
     /// An equal call is in flight: wait for it.
-    Join(Rc<Flight>),
+    Wait(Rc<InFlightCall>),
     /// No equal call is in flight: run it, then complete the guard.
-    Lead(Landing),
+    Lead(LeaderGuard),
     /// The table is full: run the call alone.
     Alone,
 }
 
-impl Flights {
+impl InFlightCalls {
     /// Joins the call of `key` in flight, or starts one with this deadline and class.
-    pub(crate) fn board(&self, key: &[u8], deadline: Instant, class: Class) -> Boarding {
-        let mut under_way = self.under_way.borrow_mut();
-        if let Some(flight) = under_way.get(key) {
-            return Boarding::Join(Rc::clone(flight));
+    pub(crate) fn join_or_lead(&self, key: &[u8], deadline: Instant, class: Class) -> Coalescing {
+        let mut table = self.table.borrow_mut();
+        if let Some(call) = table.get(key) {
+            return Coalescing::Wait(Rc::clone(call));
         }
-        if under_way.len() >= FLIGHTS_MAX {
-            return Boarding::Alone;
+        if table.len() >= CALLS_MAX {
+            return Coalescing::Alone;
         }
-        let (outcome, landed) = Default::default();
+        let (response, completed) = Default::default();
         let (waiters, left) = Default::default();
-        let flight = Flight { deadline, class, outcome, landed, waiters, left };
-        let flight = Rc::new(flight);
+        let call = InFlightCall { deadline, class, response, completed, waiters, left };
+        let call = Rc::new(call);
         let key: Rc<[u8]> = key.into();
-        under_way.insert(Rc::clone(&key), Rc::clone(&flight));
-        drop(under_way);
-        let table = Rc::clone(&self.under_way);
-        Boarding::Lead(Landing { table, key, flight, outcome: None })
+        table.insert(Rc::clone(&key), Rc::clone(&call));
+        drop(table);
+        let table = Rc::clone(&self.table);
+        Coalescing::Lead(LeaderGuard { table, key, call, response: None })
     }
 
     /// The number of calls in flight that can be joined.
     pub(crate) fn len(&self) -> usize {
-        self.under_way.borrow().len()
+        self.table.borrow().len()
     }
 }
 
-impl Flight {
+impl InFlightCall {
     /// Returns true if the leader's deadline has passed, so that a waiter with time left should
     /// retry.
     pub(crate) fn is_out_of_time(&self, now: Instant) -> bool {
@@ -148,22 +148,22 @@ impl Flight {
     /// Waits for the response. Returns `None` if `deadline` passes first.
     pub(crate) async fn wait(&self, deadline: Instant) -> Option<UpstreamResponse> {
         let _waiter = Waiter::of(self);
-        let landed = self.landed.notified();
-        if let Some(outcome) = self.outcome.borrow().as_ref() {
-            return Some(outcome.clone());
+        let completed = self.completed.notified();
+        if let Some(response) = self.response.borrow().as_ref() {
+            return Some(response.clone());
         }
-        tokio::time::timeout_at(deadline, landed).await.ok()?;
-        self.outcome.borrow().clone()
+        tokio::time::timeout_at(deadline, completed).await.ok()?;
+        self.response.borrow().clone()
     }
 }
 
 /// Counts a waiter until it is dropped.
-struct Waiter<'a>(&'a Flight);
+struct Waiter<'a>(&'a InFlightCall);
 
 impl Waiter<'_> {
-    fn of(flight: &Flight) -> Waiter<'_> {
-        flight.waiters.update(|waiters| waiters + 1);
-        Waiter(flight)
+    fn of(call: &InFlightCall) -> Waiter<'_> {
+        call.waiters.update(|waiters| waiters + 1);
+        Waiter(call)
     }
 }
 

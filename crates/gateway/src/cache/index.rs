@@ -71,15 +71,15 @@ pub trait Index: Send + Sync {
 }
 
 /// Looks up a call in the index. Returns `None` if there is no index or it has no data.
-pub(crate) async fn recall(
+pub(crate) async fn lookup(
     index: Option<&Arc<dyn Index>>,
     cx: &UpstreamContext,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     params: &[u8],
 ) -> Option<Found> {
     let index = index?;
-    let chain = &cx.topology.chains[ask.chain];
-    if *index.chain() != *chain.name || !index.serves(&ask.name) {
+    let chain = &cx.topology.chains[request.chain];
+    if *index.chain() != *chain.name || !index.serves(&request.name) {
         return None;
     }
     // The index cannot be verified before an upstream has reported its chain id.
@@ -87,7 +87,7 @@ pub(crate) async fn recall(
         return None;
     }
     let question = Question {
-        method: Box::from(&*ask.name),
+        method: Box::from(&*request.name),
         params: Box::from(params),
         view: chain.view.load_full(),
     };
@@ -95,7 +95,7 @@ pub(crate) async fn recall(
     index.ask(question, sender);
     // If the index does not respond, half of the time is left for upstreams.
     let now = tokio::time::Instant::now();
-    let until = now + ask.deadline.saturating_duration_since(now) / 2;
+    let until = now + request.deadline.saturating_duration_since(now) / 2;
     let found = tokio::time::timeout_at(until, receiver).await;
     cx.tick();
     let outcome = match &found {

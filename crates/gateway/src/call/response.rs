@@ -71,8 +71,8 @@ impl Judgement {
     }
 }
 
-fn facts(ask: &UpstreamRequest<'_>, payload: &Payload, deterministic: bool) -> AnswerFacts {
-    let answer_block = ask.method.map_or(ResponseBlock::None, |method| method.response_block);
+fn facts(request: &UpstreamRequest<'_>, payload: &Payload, deterministic: bool) -> AnswerFacts {
+    let answer_block = request.method.map_or(ResponseBlock::None, |method| method.response_block);
     let (kind, named) = match payload {
         Payload::Result(result) if &**result == b"null" => (AnswerKind::Null, None),
         Payload::Result(result) => (AnswerKind::Value, response_blocks(answer_block, result)),

@@ -71,9 +71,9 @@ pub(crate) async fn respond(
             if let Some(message) = denied_too_often(cx, client) {
                 break 'served message;
             }
-            let presented = head.presented(client, peer.certificate.as_deref());
-            match caller::admit(&snapshot.config, gate, cx.tokens.as_ref(), &presented) {
-                Ok(admitted) => (caller, path) = (admitted.caller, admitted.path),
+            let identity = head.identity(client, peer.certificate.as_deref());
+            match caller::authenticate(&snapshot.config, gate, cx.tokens.as_ref(), &identity) {
+                Ok(authenticated) => (caller, path) = (authenticated.caller, authenticated.path),
                 Err(denial) => {
                     if let Some(limits) = &snapshot.limits {
                         limits.failed(client, cx.now_ms(), &cx.counters);

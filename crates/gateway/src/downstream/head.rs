@@ -190,9 +190,9 @@ pub(crate) fn read_head(
             if header.name.eq_ignore_ascii_case("host") {
                 host = std::str::from_utf8(header.value).unwrap_or("");
             }
-            extra.note(header.name, header.value, wanted);
+            extra.add_header(header.name, header.value, wanted);
         }
-        extra.note_target(authority(target).unwrap_or(host), target, wanted);
+        extra.set_target(authority(target).unwrap_or(host), target, wanted);
         builder.extra = Some(Arc::new(extra));
     }
     let mut head = builder.build(verb(parsed.method.unwrap_or("")), path(target), bytes)?;

@@ -256,13 +256,13 @@ fn head_of(
     let extra = wanted.extra.as_ref().map(|wanted| {
         let mut extra = Extra::new(wanted);
         for (name, value) in &parts.headers {
-            extra.note(name.as_str(), value.as_bytes(), wanted);
+            extra.add_header(name.as_str(), value.as_bytes(), wanted);
         }
         // The `:authority` pseudo-header replaces `host` (RFC 9113, section 8.3.1).
         let named = || parts.headers.get("host").and_then(|host| host.to_str().ok());
         let host = parts.uri.authority().map(http::uri::Authority::as_str).or_else(named);
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-        extra.note_target(host.unwrap_or(""), target, wanted);
+        extra.set_target(host.unwrap_or(""), target, wanted);
         Arc::new(extra)
     });
     let value = |name: &str| parts.headers.get(name).map(http::HeaderValue::as_bytes);

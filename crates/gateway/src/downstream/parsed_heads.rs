@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 
 use super::head::{Head, HeadFault, Verb, read_head};
 use super::peer::ForwardedHeader;
-use crate::access::caller::Presented;
+use crate::access::caller::RequestIdentity;
 use crate::config::tls::client::ClientCertificate;
 use crate::io::head_cache::HeadCache;
 use crate::state::context::ThreadContext;
@@ -56,12 +56,12 @@ impl ParsedHeads {
 
 impl Head {
     /// Returns the credentials in this head, for a client at this address.
-    pub(crate) fn presented<'a>(
+    pub(crate) fn identity<'a>(
         &'a self,
         client: IpAddr,
         certificate: Option<&'a ClientCertificate>,
-    ) -> Presented<'a> {
-        Presented {
+    ) -> RequestIdentity<'a> {
+        RequestIdentity {
             client,
             path: self.path.as_str(),
             extra: self.extra.as_deref(),

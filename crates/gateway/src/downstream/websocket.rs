@@ -399,10 +399,10 @@ where
             Some(gate) => {
                 let client = self.peer.client(&self.head, &cx.snapshot.config.downstream);
                 let certificate = self.peer.certificate.as_deref();
-                let presented = self.head.presented(client, certificate);
+                let identity = self.head.identity(client, certificate);
                 let config = &cx.snapshot.config;
-                match caller::admit(config, gate, cx.tokens.as_ref(), &presented) {
-                    Ok(admitted) => admitted.caller.grant,
+                match caller::authenticate(config, gate, cx.tokens.as_ref(), &identity) {
+                    Ok(authenticated) => authenticated.caller.grant,
                     Err(_) => return false,
                 }
             }

@@ -40,7 +40,7 @@ pub(super) async fn limit<'a>(
     let caller = counted(cx, request, name, method);
     let mut charge = limits.charge(&caller, cx.now_ms(), &cx.counters);
     if let Charge::Ask(question) = charge {
-        charge = Box::pin(judged(cx, limits, &question, &caller)).await;
+        charge = Box::pin(charge_shared(cx, limits, &question, &caller)).await;
         *now = cx.tick();
     }
     match charge {
@@ -83,14 +83,14 @@ pub(super) fn counted<'a>(
 }
 
 /// Charges a call in the zones that gateways share.
-async fn judged(
+async fn charge_shared(
     cx: &ThreadContext,
     limits: &Limits,
     question: &Question,
     caller: &Counted<'_>,
 ) -> Charge {
-    let verdict = match &cx.judge {
-        Some(judge) => judge.ask(question).await,
+    let verdict = match &cx.shared_limits {
+        Some(client) => client.ask(question).await,
         None => None,
     };
     cx.tick();

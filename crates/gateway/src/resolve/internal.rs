@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use wire::call::{Call, Id, Params, Version};
 
-use super::{answer_ask, logs};
+use super::{logs, resolve_uncached};
 use crate::access::caller::Caller;
 use crate::call::request::UpstreamRequest;
 use crate::call::response::Payload;
@@ -55,17 +55,17 @@ pub(crate) async fn resolve_internal(
         hash_header: None,
         waiting: &waiting,
     };
-    let ask = request_of(cx, &route, &view, now);
-    let caching = Caching { rule: CacheRule::AtHash, min_head: internal.height, ..ask.caching };
-    let ask = UpstreamRequest {
+    let request = request_of(cx, &route, &view, now);
+    let caching = Caching { rule: CacheRule::AtHash, min_head: internal.height, ..request.caching };
+    let request = UpstreamRequest {
         caching: without_cache_unless(cx.snapshot.cache.is_some(), caching),
-        ..ask
+        ..request
     };
     let fetched = match row {
         Some((_, method)) if !internal.bypass_cache => {
-            logs::one(cx, ask, &call.params, method, None, &view).await.0
+            logs::resolve_part(cx, request, &call.params, method, None, &view).await.0
         }
-        _ => answer_ask(cx, ask, None).await.0,
+        _ => resolve_uncached(cx, request, None).await.0,
     };
     fetched.payload
 }

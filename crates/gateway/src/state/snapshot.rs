@@ -37,7 +37,7 @@ pub(crate) struct Snapshot {
     pub(crate) topology: Arc<Topology>,
     pub(crate) cache: Option<Arc<Cache>>,
     /// The tier of the cache in Redis, where it is on.
-    pub(crate) redis: Option<Arc<redis::Common>>,
+    pub(crate) redis: Option<Arc<redis::SharedState>>,
     /// One per serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
     /// What is read of each request's head.
@@ -144,7 +144,7 @@ impl Snapshot {
         Rc::new(move |chain, event| match event {
             ChainEvent::Reorg { fork } => {
                 if let Some(redis) = &redis {
-                    redis.tell_reorg(&chain.name, fork);
+                    redis.announce_reorg(&chain.name, fork);
                 }
             }
             ChainEvent::FinalizedFell => {
@@ -152,7 +152,7 @@ impl Snapshot {
                     cache.clear();
                 }
                 if let Some(redis) = &redis {
-                    redis.void(chain);
+                    redis.invalidate(chain);
                 }
             }
         })

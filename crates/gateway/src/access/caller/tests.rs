@@ -30,7 +30,7 @@ fn gate() -> Gate {
 fn found(places: KeyPlaces, target: &str, lines: &str) -> Result<(bool, String), Denial> {
     let head = head(places.clone(), target, lines);
     assert!(!format!("{head:?}").contains("wk_") || target.contains("/wk_"), "{head:?}");
-    let (given, path) = given(&gate(), head.path.as_str(), head.extra.as_deref(), &places)?;
+    let (given, path) = find_key(&gate(), head.path.as_str(), head.extra.as_deref(), &places)?;
     let is_key = given.is_some_and(|given| given.hash() == sha256(KEY.as_bytes()));
     Ok((is_key, path.to_owned()))
 }
@@ -104,10 +104,10 @@ fn host_and_kept_headers_are_taken() {
     assert_eq!(&*extra.host, "rpc.example");
     assert_eq!(extra.headers[0].as_deref(), Some(&b"a"[..]));
     assert_eq!(extra.headers[1], None);
-    for (host, due) in [("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a", "a"), ("", "")] {
+    for (host, expected) in [("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a", "a"), ("", "")] {
         let wanted = WantedExtra { places: None, tokens: false, kept_headers: Vec::new() };
         let mut extra = Extra::new(&wanted);
-        extra.note_target(host, "/", &wanted);
-        assert_eq!(&*extra.host, due);
+        extra.set_target(host, "/", &wanted);
+        assert_eq!(&*extra.host, expected);
     }
 }

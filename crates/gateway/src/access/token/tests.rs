@@ -156,7 +156,7 @@ fn times_issuer_and_audience_are_held() {
     };
     assert_eq!(changed("aud", json!(["other", "x"])), Ok(()));
     assert_eq!(changed("nbf", json!(BEFORE)), Ok(()));
-    for (name, value, due) in [
+    for (name, value, expected) in [
         ("exp", json!(BEFORE), Denial::Expired),
         ("exp", Value::Null, Denial::BadKey),
         ("exp", json!("soon"), Denial::BadKey),
@@ -166,7 +166,7 @@ fn times_issuer_and_audience_are_held() {
         ("aud", json!("others"), Denial::BadKey),
         ("aud", Value::Null, Denial::BadKey),
     ] {
-        assert_eq!(changed(name, value.clone()), Err(due), "{name} {value}");
+        assert_eq!(changed(name, value.clone()), Err(expected), "{name} {value}");
     }
 }
 
@@ -205,7 +205,7 @@ fn a_set_of_keys_is_chosen_from_by_id() {
     std::fs::write(folder.path().join("set.json"), set.to_string()).unwrap();
     let config = config(folder.path(), "jwks = \"set.json\"");
     assert_eq!(config.access.issuers[0].keys.len(), 2);
-    for (token, due) in [
+    for (token, expected) in [
         (one.sign(Some("e")), true),
         (two.sign(Some("r")), true),
         (one.sign(None), true),
@@ -213,7 +213,7 @@ fn a_set_of_keys_is_chosen_from_by_id() {
         (one.sign(Some("unknown")), false),
         (elliptic(Algorithm::ES256).sign(Some("e")), false),
     ] {
-        assert_eq!(check(&config, &token).is_ok(), due, "{token}");
+        assert_eq!(check(&config, &token).is_ok(), expected, "{token}");
     }
 }
 
@@ -229,10 +229,10 @@ fn a_token_is_verified_once_and_memory_is_bounded() {
     // The other configuration could not verify the token, so this is a cache hit.
     assert!(tokens.grant(&hash, &token, &other).is_ok());
     assert_eq!(tokens.grant(&[0; 32], &token, &other).unwrap_err(), Denial::BadKey);
-    for number in 0..2 * REMEMBERED as u64 {
+    for number in 0..2 * TOKENS_MAX as u64 {
         let mut hash = [0; 32];
         hash[..8].copy_from_slice(&number.to_le_bytes());
         let _ = tokens.grant(&hash, &token, &known);
     }
-    assert!(tokens.known.len() <= REMEMBERED);
+    assert!(tokens.verified.len() <= TOKENS_MAX);
 }

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::message::{Message, News};
+use super::message::{ChainEvent, Message};
 use super::value::Value;
 use super::{message, value};
 use crate::policy::portable::Bond;
@@ -20,25 +20,25 @@ pub(crate) fn redis(bytes: &[u8]) {
     try_value(bytes);
     // Random bytes rarely have a valid checksum. With one, the decoder reaches the fields behind
     // it.
-    try_value(&summed(bytes));
-    if let Some(heard) = message::read(bytes) {
-        assert_eq!(message::read(heard.to_string().as_bytes()), Some(heard));
+    try_value(&with_checksum(bytes));
+    if let Some(message) = message::read(bytes) {
+        assert_eq!(message::read(message.to_string().as_bytes()), Some(message));
     }
 }
 
-fn summed(bytes: &[u8]) -> Vec<u8> {
-    let mut summed = bytes[..bytes.len().saturating_sub(4)].to_vec();
+fn with_checksum(bytes: &[u8]) -> Vec<u8> {
+    let mut with_checksum = bytes[..bytes.len().saturating_sub(4)].to_vec();
     let mut crc = flate2::Crc::new();
-    crc.update(&summed);
-    summed.extend_from_slice(&crc.sum().to_le_bytes());
-    summed
+    crc.update(&with_checksum);
+    with_checksum.extend_from_slice(&crc.sum().to_le_bytes());
+    with_checksum
 }
 
 fn try_value(bytes: &[u8]) {
     let Ok(read) = value::decode(bytes, BODY_BYTES_MAX) else { return };
     assert!(read.body.len() <= BODY_BYTES_MAX, "{} bytes passed", read.body.len());
-    for pack_bytes_min in [0, usize::MAX] {
-        let again = read.encode(pack_bytes_min);
+    for compress_bytes_min in [0, usize::MAX] {
+        let again = read.encode(compress_bytes_min);
         assert_eq!(value::decode(&again, BODY_BYTES_MAX).as_ref(), Ok(&read));
     }
 }
@@ -59,8 +59,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         let value = Value { material, body, is_error: false, bond, written_ms: 1_800_000_000_000 };
         [value.encode(0), value.encode(usize::MAX)]
     });
-    let news = [News::Reorg { fork: number }, News::Generation];
-    let messages = news.map(|news| Message { sender: 7, chain: "eth", news }.to_string().into());
+    let event = [ChainEvent::Reorg { fork: number }, ChainEvent::Generation];
+    let messages = event.map(|event| Message { sender: 7, chain: "eth", event }.to_string().into());
     values.chain(messages).collect()
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 #[cfg(test)]
 mod tests;
 
-const MARK: &str = "weir1";
+const MAGIC: &str = "weir1";
 /// Maximum bytes of a message: more than one with the longest chain name.
 const BYTES_MAX: usize = 256;
 
@@ -20,12 +20,12 @@ pub(super) struct Message<'a> {
     /// The chain's name.
     pub(super) chain: &'a str,
     /// What happened to the chain.
-    pub(super) news: News,
+    pub(super) event: ChainEvent,
 }
 
 /// What happened to a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum ChainEvent {
     /// Blocks above `fork` were dropped from the served chain.
     Reorg {
         /// The highest block that remains.
@@ -37,10 +37,12 @@ pub(super) enum News {
 
 impl fmt::Display for Message<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Message { sender, chain, news } = self;
-        match news {
-            News::Reorg { fork } => write!(formatter, "{MARK} {sender:016x} {chain} reorg {fork}"),
-            News::Generation => write!(formatter, "{MARK} {sender:016x} {chain} generation"),
+        let Message { sender, chain, event } = self;
+        match event {
+            ChainEvent::Reorg { fork } => {
+                write!(formatter, "{MAGIC} {sender:016x} {chain} reorg {fork}")
+            }
+            ChainEvent::Generation => write!(formatter, "{MAGIC} {sender:016x} {chain} generation"),
         }
     }
 }
@@ -51,16 +53,16 @@ pub(super) fn read(bytes: &[u8]) -> Option<Message<'_>> {
         return None;
     }
     let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
-    if words.next()? != MARK {
+    if words.next()? != MAGIC {
         return None;
     }
     let sender = words.next().filter(|word| word.len() == 16)?;
     let sender = u64::from_str_radix(sender, 16).ok()?;
     let chain = words.next().filter(|chain| !chain.is_empty())?;
-    let news = match words.next()? {
-        "reorg" => News::Reorg { fork: words.next()?.parse().ok()? },
-        "generation" => News::Generation,
+    let event = match words.next()? {
+        "reorg" => ChainEvent::Reorg { fork: words.next()?.parse().ok()? },
+        "generation" => ChainEvent::Generation,
         _ => return None,
     };
-    words.next().is_none().then_some(Message { sender, chain, news })
+    words.next().is_none().then_some(Message { sender, chain, event })
 }

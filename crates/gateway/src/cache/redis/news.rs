@@ -18,163 +18,167 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::cache::redis::line::{Line, Role, builder};
+use crate::cache::redis::client::{RedisClient, Role, builder};
 use crate::cache::redis::message::{Message, read};
-use crate::cache::redis::{Common, Outgoing, message};
+use crate::cache::redis::{Outgoing, SharedState, message};
 use crate::config;
 use crate::io::random::random_seed;
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::Topology;
 
 /// How often generations are read.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of a read or a publication.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before the subscriber reconnects.
 const SUBSCRIBE_PAUSE: Duration = Duration::from_millis(500);
 
 /// The tasks of the bus under one configuration. Dropping it ends them.
-pub(crate) struct News {
+pub(crate) struct InvalidationBus {
     tasks: Vec<AbortHandle>,
 }
 
-impl News {
+impl InvalidationBus {
     /// Starts the bus. Returns `None` without Redis.
-    pub(crate) fn start(topology: &Arc<Topology>, common: Option<&Arc<Common>>) -> Option<News> {
+    pub(crate) fn start(
+        topology: &Arc<Topology>,
+        common: Option<&Arc<SharedState>>,
+    ) -> Option<InvalidationBus> {
         let (config, common) = (topology.config.redis.clone()?, Arc::clone(common?));
         let (sender, tell_reorgs) = (random_seed(), config.tell_reorgs);
-        let speaker = Speaker {
-            line: Line::new(&config, Role::Primary),
+        let publisher = Publisher {
+            redis: RedisClient::new(&config, Role::Primary),
             topology: Arc::clone(topology),
             config: config.clone(),
             common: Arc::clone(&common),
             sender,
         };
-        let mut tasks = vec![tokio::task::spawn_local(speaker.run()).abort_handle()];
+        let mut tasks = vec![tokio::task::spawn_local(publisher.run()).abort_handle()];
         if tell_reorgs {
-            let hear = hear(Arc::clone(topology), common, config, sender);
-            tasks.push(tokio::task::spawn_local(hear).abort_handle());
+            let receive = receive(Arc::clone(topology), common, config, sender);
+            tasks.push(tokio::task::spawn_local(receive).abort_handle());
         }
-        Some(News { tasks })
+        Some(InvalidationBus { tasks })
     }
 }
 
-impl Drop for News {
+impl Drop for InvalidationBus {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
 
-struct Speaker {
+struct Publisher {
     topology: Arc<Topology>,
     config: config::redis::Redis,
-    common: Arc<Common>,
-    line: Line,
+    common: Arc<SharedState>,
+    redis: RedisClient,
     sender: u64,
 }
 
-impl Speaker {
+impl Publisher {
     async fn run(self) {
-        let mut look_at = Instant::now();
+        let mut refresh_at = Instant::now();
         loop {
-            if self.line.probe_due(self.topology.now()) {
-                let well = self.line.probe().await;
-                self.line.probed(well, self.topology.now());
-                if well {
-                    look_at = Instant::now();
+            if self.redis.probe_due(self.topology.now()) {
+                let healthy = self.redis.probe().await;
+                self.redis.probed(healthy, self.topology.now());
+                if healthy {
+                    refresh_at = Instant::now();
                 }
             }
-            let told = self.common.outbox.lock().pop_front();
-            if let Some(told) = told {
-                self.send(&told).await;
+            let outgoing = self.common.outbox.lock().pop_front();
+            if let Some(outgoing) = outgoing {
+                self.send(&outgoing).await;
                 continue;
             }
             let probe_at = Instant::now() + self.config.backoff;
-            let wake_at = if self.line.is_closed() { look_at } else { probe_at };
+            let wake_at = if self.redis.is_closed() { refresh_at } else { probe_at };
             let woken = tokio::select! {
-                () = self.common.look.notified() => true,
+                () = self.common.wakeup.notified() => true,
                 () = tokio::time::sleep_until(wake_at) => false,
             };
-            if woken || Instant::now() >= look_at {
-                look_at = Instant::now() + LOOK_INTERVAL;
-                self.look().await;
+            if woken || Instant::now() >= refresh_at {
+                refresh_at = Instant::now() + REFRESH_INTERVAL;
+                self.refresh().await;
             }
         }
     }
 
     /// Refreshes the generations of all chains.
-    async fn look(&self) {
-        if !self.line.is_closed() {
+    async fn refresh(&self) {
+        if !self.redis.is_closed() {
             return;
         }
         for chain in &self.topology.chains {
-            let looked = tokio::time::timeout(PATIENCE, self.look_at(chain)).await;
-            match looked {
-                Ok(Ok(())) => self.line.succeeded(),
+            let refreshed = tokio::time::timeout(TIMEOUT, self.refresh_chain(chain)).await;
+            match refreshed {
+                Ok(Ok(())) => self.redis.succeeded(),
                 Ok(Err(_)) | Err(_) => {
-                    self.line.failed(self.topology.now());
+                    self.redis.failed(self.topology.now());
                     return;
                 }
             }
         }
     }
 
-    async fn look_at(&self, chain: &ChainState) -> Result<(), Error> {
-        let client = self.line.client()?;
-        let mark = &self.common.mark(chain);
+    async fn refresh_chain(&self, chain: &ChainState) -> Result<(), Error> {
+        let client = self.redis.client()?;
+        let generation = &self.common.generation_of(chain);
         let name = format!("{}:{}:generation", self.config.prefix, chain.name);
-        if mark.voided.load(Ordering::Acquire) {
-            let _: () = client.set(&name, shown(new_generation()), None, None, false).await?;
-            mark.voided.store(false, Ordering::Release);
-            self.common.tell(&chain.name, message::News::Generation);
+        if generation.invalidated.load(Ordering::Acquire) {
+            let _: () = client.set(&name, to_hex(new_generation()), None, None, false).await?;
+            generation.invalidated.store(false, Ordering::Release);
+            self.common.announce(&chain.name, message::ChainEvent::Generation);
         } else {
             // The first gateway creates the generation, as does the first one after a flush.
-            let known = mark.generation.load(Ordering::Acquire);
+            let known = generation.number.load(Ordering::Acquire);
             let first = if known == 0 { new_generation() } else { known };
             let _: Value =
-                client.set(&name, shown(first), None, Some(SetOptions::NX), false).await?;
+                client.set(&name, to_hex(first), None, Some(SetOptions::NX), false).await?;
         }
         let stored: Option<String> = client.get(&name).await?;
         let read = stored.and_then(|text| u64::from_str_radix(&text, 16).ok());
-        if mark.voided.load(Ordering::Acquire) {
+        if generation.invalidated.load(Ordering::Acquire) {
             return Ok(());
         }
         match read.filter(|read| *read != 0) {
-            Some(read) => mark.generation.store(read, Ordering::Release),
+            Some(read) => generation.number.store(read, Ordering::Release),
             // The key was overwritten by something else, so all entries are invalidated.
-            None => self.common.void(chain),
+            None => self.common.invalidate(chain),
         }
         Ok(())
     }
 
-    async fn send(&self, told: &Outgoing) {
-        if !self.config.tell_reorgs || !self.line.is_closed() {
+    async fn send(&self, outgoing: &Outgoing) {
+        if !self.config.tell_reorgs || !self.redis.is_closed() {
             return;
         }
-        let Ok(client) = self.line.client() else { return };
-        let text = Message { sender: self.sender, chain: &told.chain, news: told.news }.to_string();
+        let Ok(client) = self.redis.client() else { return };
+        let text = Message { sender: self.sender, chain: &outgoing.chain, event: outgoing.event }
+            .to_string();
         let sent = client.publish::<Value, _, _>(channel(&self.config), text);
-        if let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, sent).await {
+        if let Ok(Ok(_)) = tokio::time::timeout(TIMEOUT, sent).await {
             self.common.messages_sent.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
 /// Receives messages and reconnects after each failure.
-async fn hear(
+async fn receive(
     topology: Arc<Topology>,
-    common: Arc<Common>,
+    common: Arc<SharedState>,
     config: config::redis::Redis,
     sender: u64,
 ) {
     loop {
         if let Ok(client) = builder(&config).build_subscriber_client() {
-            let task = Connected(client.connect());
+            let task = AbortOnDrop(client.connect());
             let subscribe = async {
                 client.wait_for_connect().await?;
                 client.subscribe(channel(&config)).await
             };
-            if let Ok(Ok(())) = tokio::time::timeout(PATIENCE, subscribe).await {
+            if let Ok(Ok(())) = tokio::time::timeout(TIMEOUT, subscribe).await {
                 listen(&topology, &common, &client, &task.0, sender).await;
             }
         }
@@ -183,9 +187,9 @@ async fn hear(
 }
 
 /// Aborts the client's task when it is dropped.
-struct Connected(ConnectHandle);
+struct AbortOnDrop(ConnectHandle);
 
-impl Drop for Connected {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -194,17 +198,17 @@ impl Drop for Connected {
 /// Receives messages until the connection is lost.
 async fn listen(
     topology: &Topology,
-    common: &Common,
+    common: &SharedState,
     client: &SubscriberClient,
     task: &ConnectHandle,
     sender: u64,
 ) {
     let mut messages = client.message_rx();
     let mut lost = client.error_rx();
-    let mut look = tokio::time::interval(LOOK_INTERVAL);
+    let mut check = tokio::time::interval(REFRESH_INTERVAL);
     loop {
         tokio::select! {
-            heard = messages.recv() => match heard {
+            received = messages.recv() => match received {
                 Ok(message) => {
                     if let Some(bytes) = message.value.as_bytes() {
                         on_message(topology, common, bytes, sender);
@@ -215,24 +219,24 @@ async fn listen(
             },
             // After any error, a new connection subscribes again.
             _ = lost.recv() => return,
-            _ = look.tick() => if task.is_finished() { return },
+            _ = check.tick() => if task.is_finished() { return },
         }
     }
 }
 
-fn on_message(topology: &Topology, common: &Common, bytes: &[u8], own: u64) {
+fn on_message(topology: &Topology, common: &SharedState, bytes: &[u8], own: u64) {
     let Some(message) = read(bytes).filter(|message| message.sender != own) else { return };
     common.messages_heard.fetch_add(1, Ordering::Relaxed);
     let found = topology.chains.iter().position(|chain| &*chain.name == message.chain);
     let Some(chain) = found else { return };
-    match message.news {
-        message::News::Reorg { fork } => {
+    match message.event {
+        message::ChainEvent::Reorg { fork } => {
             tracing::debug!(chain = message.chain, fork, "another gateway saw a reorg");
             for upstream in &topology.config.chains[chain].upstreams {
                 topology.upstreams[*upstream].suspected.notify_one();
             }
         }
-        message::News::Generation => common.look.notify_one(),
+        message::ChainEvent::Generation => common.wakeup.notify_one(),
     }
 }
 
@@ -240,7 +244,7 @@ fn channel(config: &config::redis::Redis) -> String {
     format!("{}:news", config.prefix)
 }
 
-fn shown(generation: u64) -> String {
+fn to_hex(generation: u64) -> String {
     format!("{generation:016x}")
 }
 

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use fred::prelude::*;
 
-use crate::cache::redis::line::Line;
+use crate::cache::redis::client::RedisClient;
 
 /// A Lua script.
 #[derive(Debug)]
@@ -22,22 +22,22 @@ impl Script {
     /// Runs the script with these keys and arguments.
     pub(super) async fn run(
         &self,
-        line: &Line,
+        redis: &RedisClient,
         names: Vec<String>,
         arguments: Vec<i64>,
     ) -> Result<Value, Error> {
-        let client = line.client()?;
-        let asked = async {
-            let known = client.evalsha(self.sha1(), names.clone(), arguments.clone()).await;
-            match known {
+        let client = redis.client()?;
+        let evaluation = async {
+            let reply = client.evalsha(self.sha1(), names.clone(), arguments.clone()).await;
+            match reply {
                 // The library does not classify this Redis error, so its text is compared.
                 Err(error) if error.details().starts_with("NOSCRIPT") => {
                     client.eval(self.text, names, arguments).await
                 }
-                known => known,
+                reply => reply,
             }
         };
-        line.while_connected(asked).await
+        redis.while_connected(evaluation).await
     }
 
     fn sha1(&self) -> &str {
@@ -55,8 +55,8 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// Returns the integers of a script's reply.
-pub(super) fn numbers(said: &Value) -> Option<Vec<i64>> {
-    let Value::Array(numbers) = said else { return None };
+pub(super) fn numbers(reply: &Value) -> Option<Vec<i64>> {
+    let Value::Array(numbers) = reply else { return None };
     numbers.iter().map(Value::as_i64).collect()
 }
 

@@ -26,9 +26,9 @@ const VERSION: u8 = 2;
 const HEAD_BYTES: usize = 61;
 const CRC_BYTES: usize = 4;
 const FLAG_ERROR: u8 = 1;
-const FLAG_PACKED: u8 = 2;
+const FLAG_COMPRESSED: u8 = 2;
 /// zstd's default level: responses shrink to a third or less, at some hundred MB/s.
-const PACK_LEVEL: i32 = 3;
+const COMPRESSION_LEVEL: i32 = 3;
 
 /// A response, with the fields that another gateway needs to validate it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(super) struct Value<'a> {
 
 /// Why bytes are not a valid value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum ValueFault {
     /// Too short, of another format or version, or damaged.
     Malformed,
     /// The response is larger than allowed.
@@ -55,14 +55,14 @@ pub(super) enum Refused {
 }
 
 impl Value<'_> {
-    /// Encodes the value. Bodies of at least `pack_bytes_min` bytes are compressed if that makes
+    /// Encodes the value. Bodies of at least `compress_bytes_min` bytes are compressed if that makes
     /// them smaller.
-    pub(super) fn encode(&self, pack_bytes_min: usize) -> Vec<u8> {
-        let packed = (self.body.len() >= pack_bytes_min)
-            .then(|| zstd::bulk::compress(&self.body, PACK_LEVEL).ok())
+    pub(super) fn encode(&self, compress_bytes_min: usize) -> Vec<u8> {
+        let compressed = (self.body.len() >= compress_bytes_min)
+            .then(|| zstd::bulk::compress(&self.body, COMPRESSION_LEVEL).ok())
             .flatten()
-            .filter(|packed| packed.len() < self.body.len());
-        let body: &[u8] = packed.as_deref().unwrap_or(&self.body);
+            .filter(|compressed| compressed.len() < self.body.len());
+        let body: &[u8] = compressed.as_deref().unwrap_or(&self.body);
         let (tag, number, hash) = match self.bond {
             Bond::Free => (0, 0, [0; 32]),
             Bond::Final { number, hash: None } => (1, number, [0; 32]),
@@ -71,11 +71,11 @@ impl Value<'_> {
             Bond::Head { number, hash } => (4, number, hash),
         };
         let error = if self.is_error { FLAG_ERROR } else { 0 };
-        let pack = if packed.is_some() { FLAG_PACKED } else { 0 };
+        let compression = if compressed.is_some() { FLAG_COMPRESSED } else { 0 };
         let mut bytes =
             Vec::with_capacity(HEAD_BYTES + self.material.len() + body.len() + CRC_BYTES);
         bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&[VERSION, error | pack, tag]);
+        bytes.extend_from_slice(&[VERSION, error | compression, tag]);
         bytes.extend_from_slice(&number.to_le_bytes());
         bytes.extend_from_slice(&hash);
         bytes.extend_from_slice(&self.written_ms.to_le_bytes());
@@ -92,13 +92,13 @@ impl Value<'_> {
 /// Decodes a stored value with a body of at most `body_bytes_max` bytes.
 ///
 /// # Errors
-/// [`Refused`] if the bytes are not what [`Value::encode`] writes.
-pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, Refused> {
-    let checked = bytes.len().checked_sub(CRC_BYTES).ok_or(Refused::Malformed)?;
+/// [`ValueFault`] if the bytes are not what [`Value::encode`] writes.
+pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, ValueFault> {
+    let checked = bytes.len().checked_sub(CRC_BYTES).ok_or(ValueFault::Malformed)?;
     let (content, sum) = bytes.split_at(checked);
-    let (head, rest) = content.split_at_checked(HEAD_BYTES).ok_or(Refused::Malformed)?;
-    if head[..2] != MAGIC || head[2] != VERSION || head[3] & !(FLAG_ERROR | FLAG_PACKED) != 0 {
-        return Err(Refused::Malformed);
+    let (head, rest) = content.split_at_checked(HEAD_BYTES).ok_or(ValueFault::Malformed)?;
+    if head[..2] != MAGIC || head[2] != VERSION || head[3] & !(FLAG_ERROR | FLAG_COMPRESSED) != 0 {
+        return Err(ValueFault::Malformed);
     }
     let number = u64::from_le_bytes(array(&head[5..13]));
     let hash: [u8; 32] = array(&head[13..45]);
@@ -106,11 +106,11 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, R
     let material_bytes = u32::from_le_bytes(array(&head[53..57])) as usize;
     let body_bytes = u32::from_le_bytes(array(&head[57..61])) as usize;
     if body_bytes > body_bytes_max {
-        return Err(Refused::TooLarge);
+        return Err(ValueFault::TooLarge);
     }
-    let (material, body) = rest.split_at_checked(material_bytes).ok_or(Refused::Malformed)?;
+    let (material, body) = rest.split_at_checked(material_bytes).ok_or(ValueFault::Malformed)?;
     if crc(content) != u32::from_le_bytes(array(sum)) {
-        return Err(Refused::Malformed);
+        return Err(ValueFault::Malformed);
     }
     let bond = match head[4] {
         0 => Bond::Free,
@@ -118,16 +118,16 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, R
         2 => Bond::Final { number, hash: Some(hash) },
         3 => Bond::Block { number, hash },
         4 => Bond::Head { number, hash },
-        _ => return Err(Refused::Malformed),
+        _ => return Err(ValueFault::Malformed),
     };
-    let body = if head[3] & FLAG_PACKED == 0 {
+    let body = if head[3] & FLAG_COMPRESSED == 0 {
         Cow::Borrowed(body)
     } else {
         // The capacity limits the decompressed size, whatever the compressed data claims.
-        Cow::Owned(zstd::bulk::decompress(body, body_bytes).map_err(|_| Refused::Malformed)?)
+        Cow::Owned(zstd::bulk::decompress(body, body_bytes).map_err(|_| ValueFault::Malformed)?)
     };
     if body.len() != body_bytes || body.is_empty() {
-        return Err(Refused::Malformed);
+        return Err(ValueFault::Malformed);
     }
     Ok(Value { material, body, is_error: head[3] & FLAG_ERROR != 0, bond, written_ms })
 }

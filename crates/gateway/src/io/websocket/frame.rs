@@ -19,7 +19,7 @@ pub(crate) const CONTROL_BYTES_MAX: usize = 125;
 /// Maximum bytes of a header: two bytes, a length of eight, a key of four.
 const HEADER_BYTES_MAX: usize = 14;
 /// How many bytes of an oversized message are kept, to find the call that it belongs to.
-const HEAD_BYTES_MAX: usize = 64;
+const OVERSIZED_HEAD_BYTES: usize = 64;
 /// The header bit of a compressed message's first frame (RSV1).
 const COMPRESSED: u8 = 0x40;
 /// Maximum bytes that a frame header makes the decoder preallocate.
@@ -351,7 +351,7 @@ impl Decoder {
             let whole = (message.body.len() as u64).saturating_add(frame.left);
             if message.too_large || whole > self.message_bytes_max as u64 {
                 message.too_large = true;
-                message.body.truncate(HEAD_BYTES_MAX);
+                message.body.truncate(OVERSIZED_HEAD_BYTES);
             } else {
                 // A response of some megabytes grows to its size in a few steps.
                 message.body.reserve((frame.left as usize).min(PREALLOCATED_BYTES_MAX));
@@ -372,7 +372,7 @@ impl Decoder {
         }
         let Some(message) = &mut self.message else { return };
         let kept = if message.too_large {
-            bytes.len().min(HEAD_BYTES_MAX.saturating_sub(message.body.len()))
+            bytes.len().min(OVERSIZED_HEAD_BYTES.saturating_sub(message.body.len()))
         } else {
             bytes.len()
         };

@@ -100,7 +100,7 @@ fn lengths_at_their_edges() {
 #[test]
 fn what_is_too_long_is_passed_over() {
     let long = [b"{\"id\":7,", &[b' '; MAX][..]].concat();
-    let head = OwnedEvent::TooLarge(long[..HEAD_BYTES_MAX].to_vec());
+    let head = OwnedEvent::TooLarge(long[..OVERSIZED_HEAD_BYTES].to_vec());
     let mut bytes = frame(0x81, &long);
     bytes.extend(frame(0x81, b"next"));
     check(Role::Client, &bytes, &[head.clone(), message(b"next")], None);

@@ -30,7 +30,7 @@ const COMMANDS_MAX: usize = 8192;
 const RECONNECTS_MAX: u32 = 3;
 const RECONNECT_PAUSE_MS: u32 = 100;
 /// How long a probe waits for a connection.
-pub(super) const PROBE_PATIENCE: Duration = Duration::from_millis(1500);
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// What a client is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,35 +38,35 @@ pub(super) enum Role {
     Primary,
     Replicas,
     /// The primary, for the scripts of shared limits and quotas.
-    Judge,
+    Scripts,
 }
 
-pub(super) struct Line {
+pub(super) struct RedisClient {
     pub(super) config: config::redis::Redis,
     role: Role,
     client: RefCell<Option<(Client, ConnectHandle)>>,
     breaker: RefCell<Breaker>,
     /// The client is not used before this time, even with a closed breaker.
-    until: Cell<Duration>,
-    loss: Rc<Loss>,
+    usable_from: Cell<Duration>,
+    loss: Rc<ConnectionLoss>,
 }
 
 /// Loss of the connection since the last probe.
 #[derive(Default)]
-struct Loss {
-    has_come: Cell<bool>,
-    told: Notify,
+struct ConnectionLoss {
+    is_lost: Cell<bool>,
+    lost: Notify,
 }
 
-impl Line {
+impl RedisClient {
     /// Creates a client that connects at its first probe.
-    pub(super) fn new(config: &config::redis::Redis, role: Role) -> Line {
-        Line {
+    pub(super) fn new(config: &config::redis::Redis, role: Role) -> RedisClient {
+        RedisClient {
             breaker: RefCell::new(Breaker::new(config.failures_max, config.backoff)),
             config: config.clone(),
             role,
             client: RefCell::new(None),
-            until: Cell::new(Duration::ZERO),
+            usable_from: Cell::new(Duration::ZERO),
             loss: Rc::default(),
         }
     }
@@ -75,14 +75,14 @@ impl Line {
         self.breaker.borrow().is_closed()
     }
 
-    /// Returns true if the breaker is closed and the time of `wait_until` has passed.
+    /// Returns true if the breaker is closed and the time of `pause_until` has passed.
     pub(super) fn is_usable(&self, now: Duration) -> bool {
-        self.is_closed() && now >= self.until.get()
+        self.is_closed() && now >= self.usable_from.get()
     }
 
     /// Does not use the client before `until`.
-    pub(super) fn wait_until(&self, until: Duration) {
-        self.until.set(until);
+    pub(super) fn pause_until(&self, until: Duration) {
+        self.usable_from.set(until);
     }
 
     pub(super) fn succeeded(&self) {
@@ -102,9 +102,9 @@ impl Line {
         self.breaker.borrow_mut().probe_due(now)
     }
 
-    pub(super) fn probed(&self, well: bool, now: Duration) {
-        self.breaker.borrow_mut().probed(well, now);
-        if well {
+    pub(super) fn probed(&self, healthy: bool, now: Duration) {
+        self.breaker.borrow_mut().probed(healthy, now);
+        if healthy {
             tracing::info!(redis = %self.config.url, role = ?self.role, "redis is used");
         }
     }
@@ -116,12 +116,12 @@ impl Line {
             self.connect();
         }
         // The first response can include connecting; only the second is timed.
-        let warm = tokio::time::timeout(PROBE_PATIENCE, self.get(vec![key()])).await;
+        let warm = tokio::time::timeout(PROBE_TIMEOUT, self.get(vec![key()])).await;
         if !matches!(warm, Ok(Ok(_))) {
             self.close();
             return false;
         }
-        self.loss.has_come.set(false);
+        self.loss.is_lost.set(false);
         let timed = tokio::time::timeout(self.config.timeout, self.get(vec![key()])).await;
         matches!(timed, Ok(Ok(_)))
     }
@@ -131,14 +131,14 @@ impl Line {
         let client = self.client()?;
         let values: Vec<Value> = match (self.role, self.config.url.is_cluster()) {
             // The client sends all ready commands in one write, each key to its own node.
-            (Role::Primary | Role::Judge, true) => {
+            (Role::Primary | Role::Scripts, true) => {
                 try_join_all(names.into_iter().map(|name| client.get(name))).await?
             }
             (Role::Replicas, true) => {
                 let replicas = client.replicas();
                 try_join_all(names.into_iter().map(|name| replicas.get(name))).await?
             }
-            (Role::Primary | Role::Judge, false) => client.mget(names).await?,
+            (Role::Primary | Role::Scripts, false) => client.mget(names).await?,
             (Role::Replicas, false) => {
                 // Without a cluster, the client addresses replicas through their primary.
                 let replicas = client.replicas();
@@ -171,20 +171,20 @@ impl Line {
         client.ok_or_else(|| Error::new(ErrorKind::IO, "not connected"))
     }
 
-    /// Runs `asked`. Fails at once if the connection is down; a reconnect takes too long. In a
+    /// Runs `command`. Fails at once if the connection is down; a reconnect takes too long. In a
     /// cluster, losing one connection counts as losing all.
     pub(super) async fn while_connected<T>(
         &self,
-        asked: impl Future<Output = Result<T, Error>>,
+        command: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let lost = || Err(Error::new(ErrorKind::IO, "the connection was lost"));
-        if self.loss.has_come.get() {
+        if self.loss.is_lost.get() {
             return lost();
         }
         tokio::select! {
             biased;
-            given = asked => given,
-            () = self.loss.told.notified() => lost(),
+            result = command => result,
+            () = self.loss.lost.notified() => lost(),
         }
     }
 
@@ -207,18 +207,18 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for RedisClient {
     fn drop(&mut self) {
         self.close();
     }
 }
 
 /// Records each connection loss that the client reports, until either is dropped.
-async fn listen(mut told: Receiver<(Error, Option<Server>)>, loss: Weak<Loss>) {
-    while !matches!(told.recv().await, Err(RecvError::Closed)) {
+async fn listen(mut errors: Receiver<(Error, Option<Server>)>, loss: Weak<ConnectionLoss>) {
+    while !matches!(errors.recv().await, Err(RecvError::Closed)) {
         let Some(loss) = loss.upgrade() else { return };
-        loss.has_come.set(true);
-        loss.told.notify_waiters();
+        loss.is_lost.set(true);
+        loss.lost.notify_waiters();
     }
 }
 
