@@ -127,7 +127,7 @@ impl Writer {
     /// Errors of starting the thread.
     pub(crate) fn start_anyway(queues: Arc<Queues>) -> io::Result<Writer> {
         let out = Out::open(&queues.config.to).unwrap_or_else(|error| {
-            tracing::error!(%error, "the access log cannot be opened; it is tried again");
+            tracing::error!(%error, "the access log cannot be opened; retrying");
             Out::Nowhere
         });
         Writer::run(queues, out)
@@ -156,7 +156,7 @@ impl Writer {
             std::thread::park_timeout(Duration::from_millis(1));
         }
         if !self.thread.is_finished() {
-            tracing::warn!("the access log was not taken to its end");
+            tracing::warn!("the last lines of the access log were not written");
         }
     }
 }
@@ -236,7 +236,7 @@ impl Out {
         }
         match append_to(path) {
             Ok(new) => *self = Out::File(new),
-            Err(error) => tracing::error!(%error, "the access log cannot be opened anew"),
+            Err(error) => tracing::error!(%error, "the access log cannot be reopened"),
         }
     }
 

@@ -136,17 +136,15 @@ pub(crate) fn describe(kind: Kind, config: &Config) -> (ErrorCode, &str) {
         Kind::Forbidden => (ErrorCode::INVALID_REQUEST, FORBIDDEN),
         Kind::NoChain => (ErrorCode::INVALID_REQUEST, "no chain is served at this path"),
         Kind::Rule(place) => (ErrorCode::INVALID_REQUEST, ruled(place, config).1),
-        Kind::NoUpstream => (ErrorCode::INTERNAL, "no upstream can be used now"),
+        Kind::NoUpstream => (ErrorCode::INTERNAL, "no upstream is available"),
         Kind::Stopping => (ErrorCode::INTERNAL, "gateway is stopping"),
         Kind::Memory => (ErrorCode::LIMIT_EXCEEDED, OUT_OF_MEMORY),
-        Kind::Deadline => (ErrorCode::RESOURCE_UNAVAILABLE, "no upstream answered in time"),
+        Kind::Deadline => (ErrorCode::RESOURCE_UNAVAILABLE, "no upstream responded in time"),
         Kind::Connect => (ErrorCode::INTERNAL, "no upstream could be reached"),
-        Kind::Closed => (ErrorCode::INTERNAL, "upstream closed the connection before it answered"),
-        Kind::Malformed => {
-            (ErrorCode::INTERNAL, "upstream sent something that is no answer to this call")
-        }
+        Kind::Closed => (ErrorCode::INTERNAL, "upstream closed the connection before it responded"),
+        Kind::Malformed => (ErrorCode::INTERNAL, "upstream sent an invalid response"),
         Kind::Status(_) => (ErrorCode::INTERNAL, "upstream refused the request"),
-        Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "every upstream is limiting its rate now"),
+        Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "all upstreams are rate limiting"),
         Kind::OverRate { .. } => (ErrorCode::LIMIT_EXCEEDED, "request rate limit exceeded"),
         Kind::OverQuota => {
             (ErrorCode::LIMIT_EXCEEDED, "the quota of this API key is used up for this month")
@@ -156,14 +154,13 @@ pub(crate) fn describe(kind: Kind, config: &Config) -> (ErrorCode, &str) {
             (ErrorCode::LIMIT_EXCEEDED, "upstreams are overloaded, retry later")
         }
         Kind::TooLarge => {
-            (ErrorCode::TRANSACTION_REJECTED, "upstream's answer is over the allowed size")
+            (ErrorCode::TRANSACTION_REJECTED, "upstream's response exceeds the size limit")
         }
-        Kind::CallTooLarge => (
-            ErrorCode::INVALID_REQUEST,
-            "the call is longer than what an upstream takes over WebSocket",
-        ),
+        Kind::CallTooLarge => {
+            (ErrorCode::INVALID_REQUEST, "the call is too long for an upstream over WebSocket")
+        }
         Kind::BatchTooLarge => {
-            (ErrorCode::TRANSACTION_REJECTED, "answers of this batch are over the allowed size")
+            (ErrorCode::TRANSACTION_REJECTED, "responses of this batch exceed the size limit")
         }
     }
 }
@@ -176,28 +173,27 @@ pub(crate) fn refusal_of(why: SubscribeRefusal) -> (ErrorCode, &'static str) {
         }
         SubscribeRefusal::NoUpstream => (
             ErrorCode::METHOD_NOT_FOUND,
-            "no upstream that could tell of this is reached by WebSocket or IPC",
+            "no upstream supports this subscription over WebSocket or IPC",
         ),
         SubscribeRefusal::ClientLimit => {
-            (ErrorCode::LIMIT_EXCEEDED, "this connection has as many subscriptions as it may")
+            (ErrorCode::LIMIT_EXCEEDED, "too many subscriptions on this connection")
         }
         SubscribeRefusal::GatewayLimit => {
-            (ErrorCode::LIMIT_EXCEEDED, "the gateway has as many of these as it may")
+            (ErrorCode::LIMIT_EXCEEDED, "too many subscriptions or filters on this gateway")
         }
         SubscribeRefusal::Params => {
             (ErrorCode::INVALID_PARAMS, "params must name a subscription or its id")
         }
-        SubscribeRefusal::TooLong => (
-            ErrorCode::INVALID_PARAMS,
-            "params of a subscription that upstreams tell are at most 64 KiB",
-        ),
+        SubscribeRefusal::TooLong => {
+            (ErrorCode::INVALID_PARAMS, "params of a relayed subscription exceed 64 KiB")
+        }
         SubscribeRefusal::Filter(why) => (ErrorCode::INVALID_PARAMS, why.as_str()),
         SubscribeRefusal::Range => (
             ErrorCode::INVALID_PARAMS,
-            "blocks of a subscription are numbers or latest, in order, and no hash",
+            "fromBlock and toBlock must be numbers or latest, in order, without blockHash",
         ),
         SubscribeRefusal::TooManyFilters => {
-            (ErrorCode::LIMIT_EXCEEDED, "this client has as many filters as it may")
+            (ErrorCode::LIMIT_EXCEEDED, "too many filters for this client")
         }
         SubscribeRefusal::UnknownFilter => (ErrorCode::INVALID_INPUT, "filter not found"),
         SubscribeRefusal::UnknownSubscription => {
@@ -232,7 +228,6 @@ pub(crate) fn status_of(kind: Kind, config: &Config) -> u16 {
     }
 }
 
-pub(crate) const OUT_OF_MEMORY: &str =
-    "the gateway has no memory left for this request, retry later";
+pub(crate) const OUT_OF_MEMORY: &str = "gateway memory limit reached, retry later";
 
-pub(crate) const FORBIDDEN: &str = "the API key or token does not lead to this chain";
+pub(crate) const FORBIDDEN: &str = "the API key or token does not allow this chain";

@@ -116,7 +116,7 @@ impl Message {
             Denial::NoKey => Message::refuse(401, "an API key or token is required"),
             Denial::BadKey => Message::refuse(401, "the API key or token is not valid"),
             Denial::Expired => Message::refuse(401, "the API key or token has expired"),
-            Denial::TwoKeys => Message::refuse(401, "more than one API key was given"),
+            Denial::TwoKeys => Message::refuse(401, "request contains more than one API key"),
             Denial::Address => Message::refuse(403, "this client address is not allowed"),
             Denial::Chain => Message::refuse(403, FORBIDDEN),
             // These denials apply to single calls, which have their own responses.
@@ -132,7 +132,7 @@ impl Message {
             Kind::OverRate { status } => status,
             _ => 429,
         };
-        let text = "too many requests of this client were refused";
+        let text = "too many denied requests from this client";
         let mut body = Vec::with_capacity(128);
         write_error(&mut body, b"null", i64::from(ErrorCode::LIMIT_EXCEEDED.0), text, None);
         let message = Message::plain(status, Body::whole(body));
@@ -166,7 +166,7 @@ impl Message {
 
     /// Refuses a body over `bytes_max`.
     pub(crate) fn refuse_size(bytes_max: usize) -> Message {
-        Message::refuse(413, &format!("body is over {bytes_max} bytes, the most that is allowed"))
+        Message::refuse(413, &format!("body exceeds the limit of {bytes_max} bytes"))
     }
 
     /// Builds the message for the calls of one request.

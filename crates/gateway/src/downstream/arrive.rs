@@ -52,7 +52,7 @@ pub(crate) async fn serve_tls(
     cx.counters.tls_handshakes[version][handshake].add(1);
     if let Some([own, ..]) = session.peer_certificates() {
         let certificate = ClientCertificate::read(own);
-        tracing::debug!(%from, ?certificate, "client has shown a certificate");
+        tracing::debug!(%from, ?certificate, "client certificate received");
         peer.certificate = Some(Rc::new(certificate));
     }
     drop(cx);
@@ -92,7 +92,7 @@ async fn identify(cx: &ThreadContext, tcp: &mut TcpStream, from: IpAddr) -> Opti
         match tokio::time::timeout_at(deadline, Box::pin(read_proxy_header(tcp))).await {
             Ok(Ok(source)) => return Some(Peer::new(source.unwrap_or(from))),
             Ok(Err(error)) => {
-                tracing::debug!(%from, %error, "no PROXY header can be read");
+                tracing::debug!(%from, %error, "invalid PROXY header");
                 ProxyRefusal::Malformed
             }
             Err(_) => ProxyRefusal::Timeout,

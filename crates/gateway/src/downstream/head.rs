@@ -130,13 +130,13 @@ pub(crate) enum HeadFault {
     BareLineFeed,
     #[error("more than 64 header lines")]
     TooManyHeaders,
-    #[error("request head is over the allowed size")]
+    #[error("request head exceeds the size limit")]
     TooLarge,
     #[error("HTTP version is not supported; use 1.0, 1.1 or 2")]
     Version,
     #[error("exactly one Host header is required")]
     Host,
-    #[error("Host must be a name or an address, with a port or without")]
+    #[error("Host must be a name or an address, optionally with a port")]
     BadHost,
     #[error("both Content-Length and Transfer-Encoding are given")]
     TwoLengths,

@@ -323,7 +323,7 @@ where
         self.undecoded = Vec::new();
         self.input_broken = true;
         self.out.drop_unsent();
-        self.close(AGAIN_LATER, "the gateway has no memory left: connect anew");
+        self.close(AGAIN_LATER, "gateway memory limit reached: reconnect later");
         true
     }
 
@@ -361,10 +361,10 @@ where
             match self.subscriber.poll_notification(cx) {
                 Ok(None) => break,
                 Ok(Some(body)) if self.is_still_permitted() => self.queue_notification(body),
-                Ok(Some(_)) => self.close(POLICY, "what let you subscribe holds no more"),
+                Ok(Some(_)) => self.close(POLICY, "subscription is not permitted any more"),
                 Err(CloseReason::QueueFull) => self.close_slow(),
                 Err(CloseReason::EventsMissed) => {
-                    self.close(AGAIN_LATER, "blocks were missed: subscribe anew")
+                    self.close(AGAIN_LATER, "blocks were missed: subscribe again")
                 }
             }
             any = true;
@@ -477,10 +477,7 @@ where
             }
             _ if self.is_closing() => {}
             Input::Message(_) if !self.has_current_fields() => {
-                self.close(
-                    AGAIN_LATER,
-                    "the configuration looks at other headers now: connect anew",
-                );
+                self.close(AGAIN_LATER, "configuration changed: reconnect");
             }
             Input::Message(body) => {
                 let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
@@ -559,7 +556,7 @@ where
 
     fn close_slow(&mut self) {
         self.out.drop_unsent();
-        self.close(POLICY, "what is sent is not read");
+        self.close(POLICY, "client does not read");
         if let Phase::Closing { until, .. } = &mut self.phase {
             *until = Some(Instant::now() + CLOSE_TIMEOUT);
         }

@@ -18,7 +18,7 @@ pub(crate) enum ChunkFault {
     End,
     #[error("trailer section is over 8 KiB or malformed")]
     Trailer,
-    #[error("body is over the allowed size")]
+    #[error("body exceeds the size limit")]
     TooLarge,
 }
 

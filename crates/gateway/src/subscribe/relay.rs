@@ -169,7 +169,11 @@ async fn relay(
     }
     *opened = true;
     source.stream.set_open_state(OpenState::Open);
-    tracing::debug!(upstream = &*own.config.name, method = request.method, "an upstream tells");
+    tracing::debug!(
+        upstream = &*own.config.name,
+        method = request.method,
+        "relaying a subscription"
+    );
     let mut check = tokio::time::interval(CHECK_INTERVAL);
     loop {
         tokio::select! {

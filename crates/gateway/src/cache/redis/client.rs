@@ -93,7 +93,7 @@ impl RedisClient {
     pub(super) fn failed(&self, now: Duration) -> bool {
         let opened = self.breaker.borrow_mut().failed(now);
         if opened {
-            tracing::warn!(redis = %self.config.url, role = ?self.role, "redis is left alone");
+            tracing::warn!(redis = %self.config.url, role = ?self.role, "redis circuit breaker opened");
         }
         opened
     }
@@ -105,7 +105,7 @@ impl RedisClient {
     pub(super) fn probed(&self, healthy: bool, now: Duration) {
         self.breaker.borrow_mut().probed(healthy, now);
         if healthy {
-            tracing::info!(redis = %self.config.url, role = ?self.role, "redis is used");
+            tracing::info!(redis = %self.config.url, role = ?self.role, "redis circuit breaker closed");
         }
     }
 

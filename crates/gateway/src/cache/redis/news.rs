@@ -231,7 +231,7 @@ fn on_message(topology: &Topology, common: &SharedState, bytes: &[u8], own: u64)
     let Some(chain) = found else { return };
     match message.event {
         message::ChainEvent::Reorg { fork } => {
-            tracing::debug!(chain = message.chain, fork, "another gateway saw a reorg");
+            tracing::debug!(chain = message.chain, fork, "another gateway reported a reorg");
             for upstream in &topology.config.chains[chain].upstreams {
                 topology.upstreams[*upstream].suspected.notify_one();
             }

@@ -100,7 +100,7 @@ impl SharedLimitClient {
                 counts.failures[RedisFailure::Error].add(1);
             }
             Ok(Err(error)) => {
-                tracing::debug!(kind = ?error.kind(), "redis did not judge a call");
+                tracing::debug!(kind = ?error.kind(), "redis limit check failed");
                 counts.failures[RedisFailure::Error].add(1);
             }
             Err(_) => counts.failures[RedisFailure::Timeout].add(1),

@@ -159,15 +159,15 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Fault::Reserved => "reserved bit in a frame",
-            Fault::Opcode => "unknown kind of frame",
-            Fault::Masking => "masking on the wrong side",
-            Fault::Length => "bad length of a frame",
-            Fault::Control => "control frame too long or in fragments",
-            Fault::Fragment => "fragment out of place",
-            Fault::Close => "bad reason for closing",
-            Fault::Utf8 => "text is not utf-8",
-            Fault::Compression => "message does not unpack",
+            Fault::Reserved => "reserved bit is set",
+            Fault::Opcode => "unknown opcode",
+            Fault::Masking => "invalid frame masking",
+            Fault::Length => "invalid frame length",
+            Fault::Control => "control frame is too long or fragmented",
+            Fault::Fragment => "unexpected fragment",
+            Fault::Close => "invalid close code",
+            Fault::Utf8 => "text is not UTF-8",
+            Fault::Compression => "message cannot be decompressed",
         })
     }
 }

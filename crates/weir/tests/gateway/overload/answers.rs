@@ -68,7 +68,7 @@ fn who_waited_long_enough_or_finds_no_room_is_told_so() {
     // The oldest gives way at once, the newest is told when its time is up.
     for client in [&mut first, &mut second] {
         let answer = client.answer().unwrap();
-        let due = (503, -32_005, "nodes are overloaded, retry later".to_owned());
+        let due = (503, -32_005, "upstreams are overloaded, retry later".to_owned());
         assert_eq!(error(&answer), due);
         let retry: u64 = answer.header("retry-after").unwrap().parse().unwrap();
         assert!((1..=3).contains(&retry), "{retry}");

@@ -180,6 +180,6 @@ fn a_node_of_another_chain_gets_no_calls() {
     // It is not even the last resort.
     native.down();
     let answer = ask(&mut client, READ, &account(99, "0x10"));
-    assert_eq!(error(&answer), (502, -32603, "no node could be reached".to_owned()));
+    assert_eq!(error(&answer), (502, -32603, "no upstream could be reached".to_owned()));
     assert_eq!(stranger.calls(), asked);
 }

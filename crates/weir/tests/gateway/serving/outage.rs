@@ -87,7 +87,7 @@ fn readiness_follows_the_nodes() {
     wait_until("both reasons are told", || {
         let reasons = served.look("/readyz");
         let told = |reason: &str| reasons.text().contains(reason);
-        told("chain sim: no node can be used") && told("chain sim: no head was seen")
+        told("chain sim: no upstream can be used") && told("chain sim: no head was seen")
     });
     // It lives all the same.
     assert_eq!(served.look("/healthz").status, 200);

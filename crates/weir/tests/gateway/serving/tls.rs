@@ -140,7 +140,7 @@ fn refused(sealed: &Sealed, more: &str) -> String {
         Weir::serve().config(&format!("[chain.sim]\npoll_interval = \"50ms\"\n{node}")).start();
     let mut client = Client::connect(&gateway.address);
     let answer = ask(&mut client, READ, &account(1, "0x10"));
-    assert_eq!(error(&answer), (502, -32603, "no node could be reached".to_owned()));
+    assert_eq!(error(&answer), (502, -32603, "no upstream could be reached".to_owned()));
     wait_until("the node is taken out", || gateway.said().contains("node is taken out"));
     gateway.assert_sound();
     assert_eq!(sealed.handshakes(), 0);
