@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 use wire::call::{Body, Call, Params, Rejection, decode};
 
-use crate::access::caller::{Caller, Extra, KeyHeader};
+use crate::access::caller::{Caller, ExtraValues, HeaderValue};
 use crate::access_log::pending::CallRecords;
 use crate::call::cache_status::CacheStatus;
 use crate::call::failure::{Failure, Kind};
@@ -53,13 +53,13 @@ pub(crate) struct Request<'a> {
     /// The path, without a key.
     pub(crate) path: &'a str,
     /// The parts of the head that rules use; `None` if no rule needs them.
-    pub(crate) extra: Option<&'a Extra>,
+    pub(crate) extra: Option<&'a ExtraValues>,
     /// The access-log records of its calls; `None` while the log is off.
     pub(crate) calls: Option<&'a CallRecords>,
     /// Value of the header that a group hashes for load balancing, if any.
     pub(crate) hash_header: Option<&'a [u8]>,
     /// Values of the headers that rate-limit keys use.
-    pub(crate) limit_headers: &'a [KeyHeader],
+    pub(crate) limit_headers: &'a [HeaderValue],
     /// The prefetched key of the first limit, if it is the same for all calls.
     pub(crate) ahead: Option<Ahead>,
     /// How many calls of the request a limit delays.
@@ -91,17 +91,17 @@ async fn serve_batch<'a>(
     let left = Cell::new(cx.snapshot.config.downstream.batch_response_bytes_max);
     // Reserves memory for responses that wait for the rest of the batch.
     let reservation = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
-    let gathered = RefCell::new((reservation, 0));
-    let answers: Vec<_> = futures_util::stream::iter(items)
+    let unsent = RefCell::new((reservation, 0));
+    let replies: Vec<_> = futures_util::stream::iter(items)
         .map(async |item| {
-            let mut answered = serve_call(cx, request, item).await?;
+            let mut reply = serve_call(cx, request, item).await?;
             // A response over the limit is dropped at once, not when the batch is complete.
-            let bytes = answered.payload.bytes();
+            let bytes = reply.payload.bytes();
             let counted = match left.get().checked_sub(bytes) {
                 None => Err(Kind::BatchTooLarge),
                 Some(rest) => {
                     left.set(rest);
-                    let (reservation, sum) = &mut *gathered.borrow_mut();
+                    let (reservation, sum) = &mut *unsent.borrow_mut();
                     reservation
                         .set(*sum + bytes)
                         .map(|()| *sum += bytes)
@@ -109,15 +109,15 @@ async fn serve_batch<'a>(
                 }
             };
             if let Err(kind) = counted {
-                answered.payload = Content::Payload(Payload::Failed(Failure::ours(kind)));
+                reply.payload = Content::Payload(Payload::Failed(Failure::ours(kind)));
             }
-            Some(answered)
+            Some(reply)
         })
         .buffered(BATCH_CONCURRENCY)
         .filter_map(std::future::ready)
         .collect()
         .await;
-    if answers.is_empty() { Reply::Nothing } else { Reply::Batch(answers) }
+    if replies.is_empty() { Reply::Nothing } else { Reply::Batch(replies) }
 }
 
 /// Serves one call of a body; returns `None` for a notification.
@@ -164,26 +164,26 @@ async fn steps<'a>(
 async fn subscribe_or_resolve(
     cx: &Rc<ThreadContext>,
     request: &Request<'_>,
-    way: &Route<'_>,
+    call_route: &Route<'_>,
     now: Instant,
 ) -> (UpstreamResponse, CacheStatus) {
-    match subscribe::answer(cx, request.subscribe_context, way).await {
+    match subscribe::serve(cx, request.subscribe_context, call_route).await {
         Outcome::Payload(payload) => (UpstreamResponse::of(payload), CacheStatus::Bypass),
         Outcome::Logs(filter) => {
             let params = [b"[", &*filter, b"]"].concat();
             let method = Cow::Borrowed("eth_getLogs");
-            let call = Call { method, params: Params::Array(&params), ..way.call.clone() };
+            let call = Call { method, params: Params::Array(&params), ..call_route.call.clone() };
             // The call named only the filter's id, so the rules have not seen the log call yet.
-            let directed = route(cx, &Request { chain: way.chain, ..*request }, &call);
-            let directed = directed.and_then(|directed| {
-                let same = directed.chain == way.chain;
-                if same { Ok(directed) } else { Err(Failure::ours(Kind::Forbidden)) }
+            let log_route = route(cx, &Request { chain: call_route.chain, ..*request }, &call);
+            let log_route = log_route.and_then(|log_route| {
+                let same = log_route.chain == call_route.chain;
+                if same { Ok(log_route) } else { Err(Failure::ours(Kind::Forbidden)) }
             });
-            match directed {
-                Ok(directed) => resolve(cx, &directed, now).await,
+            match log_route {
+                Ok(log_route) => resolve(cx, &log_route, now).await,
                 Err(failure) => (UpstreamResponse::failed(failure), CacheStatus::Bypass),
             }
         }
-        Outcome::Upstream => resolve(cx, way, now).await,
+        Outcome::Upstream => resolve(cx, call_route, now).await,
     }
 }

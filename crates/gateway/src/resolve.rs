@@ -100,7 +100,7 @@ pub(crate) async fn resolve(
         }
     };
     let Lookup { method, caching, block, coalesce } = lookup;
-    let mut request = UpstreamRequest { caching, join: coalesce, ..request };
+    let mut request = UpstreamRequest { caching, coalesce, ..request };
     let mut key = cx.upstream.buffers.take();
     let resolved = request.caching.resolved.map(ResolvedBlock::Number);
     let keyed = write_call_key(cx, &mut key, &request, method, &call.params, resolved);
@@ -144,7 +144,7 @@ fn request_of<'a>(
     now: Instant,
 ) -> UpstreamRequest<'a> {
     let (snapshot, call) = (&cx.snapshot, route.call);
-    let (place, method) = route.row.unzip();
+    let (row, method) = route.row.unzip();
     let group = route.group(cx);
     let config = &snapshot.config.groups[group];
     let sticky = method.is_some_and(|method| method.sticky);
@@ -158,7 +158,7 @@ fn request_of<'a>(
         group,
         name: Cow::Borrowed(&*call.method),
         method,
-        place,
+        row,
         class: class(cx, route),
         // Computed only if the call needs an upstream.
         flow: Flow::default(),
@@ -171,7 +171,7 @@ fn request_of<'a>(
             from_view: false,
             stamp: Stamp::of(view),
         },
-        join: method.is_some_and(|method| method.coalesce) && snapshot.config.cache.coalesce,
+        coalesce: method.is_some_and(|method| method.coalesce) && snapshot.config.cache.coalesce,
         balance_key,
         deadline: now + config.deadline,
         waiting: Some(route.waiting),
@@ -212,7 +212,7 @@ fn write_call_key(
     params: &Params<'_>,
     block: Option<ResolvedBlock>,
 ) -> bool {
-    if request.caching.rule == CacheRule::Never && !request.join {
+    if request.caching.rule == CacheRule::Never && !request.coalesce {
         return false;
     }
     let chain = &cx.snapshot.chains[request.chain].key;
@@ -305,7 +305,7 @@ async fn fetch_and_store(
         _ => None,
     };
     let fetched = match found {
-        Some(Found::Whole(result)) => index::fetched(result),
+        Some(Found::Whole(result)) => index::response(result),
         Some(Found::Part { to, listed, .. }) => {
             Box::pin(complete(cx, request, in_flight, to, &listed)).await
         }
@@ -390,7 +390,7 @@ fn join_or_lead(
     request: &UpstreamRequest<'_>,
     key: &[u8],
 ) -> Option<(Rc<InFlightCall>, bool)> {
-    if !request.join {
+    if !request.coalesce {
         return None;
     }
     // Only calls that started under the same view share a response.

@@ -44,7 +44,7 @@ mod source;
 mod stream;
 pub(crate) mod subscriber;
 
-use fan::{Fans, Selection};
+use fan::{FanOuts, Selection};
 use feeds::Feeds;
 use relay::RelayRequest;
 use source::Origin;
@@ -56,13 +56,13 @@ use subscriber::MessageGuard;
 pub(crate) struct Subscriptions {
     thread: Rc<ThreadState>,
     feeds: Arc<Feeds>,
-    fans: Fans,
+    fans: FanOuts,
 }
 
 impl Subscriptions {
     pub(crate) fn new(thread: &Rc<ThreadState>, feeds: &Arc<Feeds>) -> Rc<Subscriptions> {
         let (thread, feeds) = (Rc::clone(thread), Arc::clone(feeds));
-        Rc::new(Subscriptions { thread, feeds, fans: Fans::default() })
+        Rc::new(Subscriptions { thread, feeds, fans: FanOuts::default() })
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) enum Outcome {
 }
 
 /// Serves a call about subscriptions or filters.
-pub(crate) async fn answer(
+pub(crate) async fn serve(
     cx: &Rc<ThreadContext>,
     subscribe_context: SubscribeContext<'_>,
     route: &Route<'_>,
@@ -99,7 +99,7 @@ pub(crate) async fn answer(
             Some(guard) => subscribe(cx, route, guard).await,
         }
     } else if is_own_filter(chain.family.family(), &call.method) {
-        filters::answer(cx, &subscriptions.feeds.of(chain), route).await
+        filters::serve(cx, &subscriptions.feeds.of(chain), route).await
     } else {
         Ok(Outcome::Upstream)
     };

@@ -69,55 +69,55 @@ impl Caller {
 
 /// The optional fields to parse from a head.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct HeadFields {
     /// Lower-case name of the header that a group hashes for load balancing, if any.
     pub(crate) hash_header: Option<String>,
     /// The headers that rate-limit keys use.
     pub(crate) limits: Vec<http::HeaderName>,
     /// The fields for access control, rules and the access log, if any of them is on.
-    pub(crate) extra: Option<WantedExtra>,
+    pub(crate) extra: Option<ExtraFields>,
 }
 
 /// The fields that access control, rules and the access log need.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct WantedExtra {
+pub(crate) struct ExtraFields {
     places: Option<KeyPlaces>,
     tokens: bool,
     /// Names in lower case.
     kept_headers: Vec<Box<str>>,
 }
 
-impl Wanted {
+impl HeadFields {
     /// Returns the fields that a configuration needs.
     pub(crate) fn of(
         config: &Config,
         hash_header: Option<String>,
         limits: Vec<http::HeaderName>,
-    ) -> Wanted {
+    ) -> HeadFields {
         let keys = config.access.is_on();
         let any = keys || !config.rules.is_empty() || config.access_log.is_some();
-        let extra = any.then(|| WantedExtra {
+        let extra = any.then(|| ExtraFields {
             places: keys.then(|| config.access.places.clone()),
             tokens: !config.access.issuers.is_empty(),
             kept_headers: config.kept_headers.clone(),
         });
-        Wanted { hash_header, limits, extra }
+        HeadFields { hash_header, limits, extra }
     }
 }
 
 /// The value of a header that rate-limit keys use, if present. Client names and addresses fit
 /// without an allocation.
-pub(crate) type KeyHeader = Option<SmallVec<[u8; 24]>>;
+pub(crate) type HeaderValue = Option<SmallVec<[u8; 24]>>;
 
 /// Values of the configured headers, by index. Usually there is one or none.
-pub(crate) type KeptHeaders = SmallVec<[KeyHeader; 1]>;
+pub(crate) type HeaderValues = SmallVec<[HeaderValue; 1]>;
 
 /// The optional fields of a head.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extra {
+pub(crate) struct ExtraValues {
     /// The host without its port.
     pub(crate) host: Box<str>,
-    /// Values by index in `WantedExtra::kept_headers`.
+    /// Values by index in `ExtraFields::kept_headers`.
     pub(crate) headers: Box<[Option<Box<[u8]>>]>,
     credential: HeaderCredential,
     query: Option<Credential>,
@@ -148,14 +148,17 @@ impl fmt::Debug for Credential {
     }
 }
 
-impl Extra {
+impl ExtraValues {
     /// Creates empty fields.
-    pub(crate) fn new(wanted: &WantedExtra) -> Extra {
-        Extra { headers: vec![None; wanted.kept_headers.len()].into(), ..Extra::default() }
+    pub(crate) fn new(wanted: &ExtraFields) -> ExtraValues {
+        ExtraValues {
+            headers: vec![None; wanted.kept_headers.len()].into(),
+            ..ExtraValues::default()
+        }
     }
 
     /// Parses a header.
-    pub(crate) fn add_header(&mut self, name: &str, value: &[u8], wanted: &WantedExtra) {
+    pub(crate) fn add_header(&mut self, name: &str, value: &[u8], wanted: &ExtraFields) {
         if let Some(places) = &wanted.places {
             let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
             if places.bearer && is("authorization") {
@@ -182,7 +185,7 @@ impl Extra {
     }
 
     /// Parses the host and the target of the request.
-    pub(crate) fn set_target(&mut self, host: &str, target: &str, wanted: &WantedExtra) {
+    pub(crate) fn set_target(&mut self, host: &str, target: &str, wanted: &ExtraFields) {
         // The port follows the last colon, except a colon inside the brackets of an address.
         let name = host.rfind(':').filter(|at| !host[*at..].contains(']'));
         self.host = host[..name.unwrap_or(host.len())].into();
@@ -215,25 +218,25 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 
 /// The credentials of a configuration; shared by all threads.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct KeyIndex {
     /// Index of each key, by its hash.
     keys: HashMap<[u8; 32], usize, RandomState>,
     /// Index of each key that certificates identify, by the name in the certificate.
     certificates: HashMap<Box<str>, usize, RandomState>,
 }
 
-impl Gate {
+impl KeyIndex {
     /// Returns `None` if access control is off.
-    pub(crate) fn of(config: &Config) -> Option<Gate> {
+    pub(crate) fn of(config: &Config) -> Option<KeyIndex> {
         let access = &config.access;
-        let mut gate = Gate { keys: HashMap::default(), certificates: HashMap::default() };
+        let mut key_index = KeyIndex { keys: HashMap::default(), certificates: HashMap::default() };
         for (index, key) in access.keys.iter().enumerate() {
             match &key.proof {
-                Proof::Hash(hash) => _ = gate.keys.insert(*hash, index),
-                Proof::Certificate(name) => _ = gate.certificates.insert(name.clone(), index),
+                Proof::Hash(hash) => _ = key_index.keys.insert(*hash, index),
+                Proof::Certificate(name) => _ = key_index.certificates.insert(name.clone(), index),
             }
         }
-        access.is_on().then_some(gate)
+        access.is_on().then_some(key_index)
     }
 
     /// Returns the index of the key that a certificate identifies. If it has several names, the
@@ -253,7 +256,7 @@ pub(crate) struct RequestIdentity<'a> {
     pub(crate) client: IpAddr,
     /// The path of the target.
     pub(crate) path: &'a str,
-    pub(crate) extra: Option<&'a Extra>,
+    pub(crate) extra: Option<&'a ExtraValues>,
     /// False for health checks, and for requests that a browser sends by itself; they carry no key.
     pub(crate) needs_key: bool,
     pub(crate) certificate: Option<&'a ClientCertificate>,
@@ -273,7 +276,7 @@ pub(crate) struct Authenticated<'a> {
 /// The reason for denying it.
 pub(crate) fn authenticate<'a>(
     config: &Config,
-    gate: &Gate,
+    key_index: &KeyIndex,
     tokens: Option<&RefCell<Tokens>>,
     identity: &RequestIdentity<'a>,
 ) -> Result<Authenticated<'a>, Denial> {
@@ -281,13 +284,13 @@ pub(crate) fn authenticate<'a>(
     if !access.clients.admit(client) {
         return Err(Denial::Address);
     }
-    let (given, path) = find_key(gate, identity.path, identity.extra, &access.places)?;
+    let (given, path) = find_key(key_index, identity.path, identity.extra, &access.places)?;
     if !identity.needs_key {
         return Ok(Authenticated { caller: Caller::at(client), path });
     }
     let index = match &given {
-        Some(given) => gate.keys.get(&given.hash()).copied(),
-        None => gate.key_of_certificate(identity.certificate),
+        Some(given) => key_index.keys.get(&given.hash()).copied(),
+        None => key_index.key_of_certificate(identity.certificate),
     };
     let grant = match (index, given) {
         (Some(index), _) => Arc::clone(&access.keys[index].grant),
@@ -316,13 +319,13 @@ impl PresentedKey<'_> {
 
 /// Returns the credential with the highest precedence, and the path without a key.
 fn find_key<'a>(
-    gate: &Gate,
+    key_index: &KeyIndex,
     whole: &'a str,
-    extra: Option<&'a Extra>,
+    extra: Option<&'a ExtraValues>,
     places: &KeyPlaces,
 ) -> Result<(Option<PresentedKey<'a>>, &'a str), Denial> {
     // A key is removed from the path even if another credential takes precedence.
-    let in_path = if places.path { key_in_path(gate, whole) } else { None };
+    let in_path = if places.path { key_in_path(key_index, whole) } else { None };
     let path = in_path.as_ref().map_or(whole, |(_, path)| path);
     let credential = match extra.map(|extra| &extra.credential) {
         Some(HeaderCredential::Several) => return Err(Denial::TwoKeys),
@@ -337,7 +340,7 @@ fn find_key<'a>(
 
 /// Finds a key in the last or the first segment of a path, and returns its hash and the remaining
 /// path. Only known keys count, because other segments can be chain names.
-fn key_in_path<'a>(gate: &Gate, path: &'a str) -> Option<([u8; 32], &'a str)> {
+fn key_in_path<'a>(key_index: &KeyIndex, path: &'a str) -> Option<([u8; 32], &'a str)> {
     let path = path.trim_end_matches('/');
     let (before, last) = path.rsplit_once('/')?;
     let first = path.strip_prefix('/').and_then(|path| path.split_once('/'));
@@ -345,7 +348,7 @@ fn key_in_path<'a>(gate: &Gate, path: &'a str) -> Option<([u8; 32], &'a str)> {
     let last = (last, if before.is_empty() { "/" } else { before });
     [Some(last), first].into_iter().flatten().find_map(|(segment, rest)| {
         let hash = (segment.len() >= KEY_BYTES_MIN).then(|| sha256(segment.as_bytes()))?;
-        gate.keys.contains_key(&hash).then_some((hash, rest))
+        key_index.keys.contains_key(&hash).then_some((hash, rest))
     })
 }
 

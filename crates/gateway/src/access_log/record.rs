@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
-use crate::access::caller::Extra;
+use crate::access::caller::ExtraValues;
 use crate::call::cache_status::CacheStatus;
 
 #[cfg(test)]
@@ -43,7 +43,7 @@ pub(crate) struct Record {
     pub(crate) calls: usize,
     pub(crate) call: Option<CallRecord>,
     /// The host and the headers of the request.
-    pub(crate) extra: Option<Arc<Extra>>,
+    pub(crate) extra: Option<Arc<ExtraValues>>,
 }
 
 /// Facts about one call, or about all calls of a batch together.

@@ -42,7 +42,7 @@ fn full() -> Arc<Snapshot> {
     assert!(snapshot.cache.as_ref().unwrap().put(b"key", entry));
     let redis = snapshot.redis.as_ref().unwrap();
     redis.messages_sent.store(11, Ordering::Relaxed);
-    redis.messages_heard.store(12, Ordering::Relaxed);
+    redis.messages_received.store(12, Ordering::Relaxed);
     let quotas = snapshot.quotas.as_ref().unwrap();
     let grant = &snapshot.config.access.keys[0].grant;
     (0..13).for_each(|_| quotas.charge(grant, None, crate::quota::unix_seconds()).unwrap());

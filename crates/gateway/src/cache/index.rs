@@ -109,6 +109,6 @@ pub(crate) async fn lookup(
 }
 
 /// Converts a result of the index to a response.
-pub(crate) fn fetched(result: Bytes) -> UpstreamResponse {
+pub(crate) fn response(result: Bytes) -> UpstreamResponse {
     UpstreamResponse { tier: Some(Tier::Index), ..UpstreamResponse::of(Payload::Result(result)) }
 }

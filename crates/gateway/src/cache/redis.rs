@@ -80,7 +80,7 @@ pub(crate) struct SharedState {
     /// Generations by chain key, for each chain that has used the tier.
     generations: Mutex<HashMap<Arc<str>, Arc<ChainGeneration>>>,
     pub(crate) messages_sent: AtomicU64,
-    pub(crate) messages_heard: AtomicU64,
+    pub(crate) messages_received: AtomicU64,
 }
 
 /// The generation of a chain's entries; it survives reloads.
@@ -181,7 +181,7 @@ struct RedisKey {
 impl RedisTier {
     /// Starts the tier of one thread on its runtime. It connects in the background and retries.
     pub(crate) fn start(
-        common: &SharedState,
+        shared: &SharedState,
         topology: &Arc<Topology>,
         cache: Option<&Arc<Cache>>,
         counters: &Arc<Counters>,
@@ -191,7 +191,7 @@ impl RedisTier {
         let roles = replicas.into_iter().chain([Role::Primary]);
         let tier = Rc::new(RedisTier {
             clients: roles.map(|role| Rc::new(RedisClient::new(&config, role))).collect(),
-            generations: topology.chains.iter().map(|chain| common.generation_of(chain)).collect(),
+            generations: topology.chains.iter().map(|chain| shared.generation_of(chain)).collect(),
             topology: Arc::clone(topology),
             cache: cache.cloned(),
             counters: Arc::clone(counters),
@@ -295,7 +295,7 @@ impl RedisTier {
     }
 
     /// Stores the responses that polls have proved since.
-    fn prove(self: &Rc<Self>) {
+    fn store_proved(self: &Rc<Self>) {
         let now = self.topology.now();
         let mut proved = Vec::new();
         self.unproved.borrow_mut().retain_mut(|waiting| {
@@ -326,7 +326,7 @@ impl RedisTier {
         };
         let Some(name) = self.name(stored.chain, &stored.key, head) else { return };
         let primary = self.clients.last().expect("the primary is always there");
-        if !primary.is_closed() || self.stores.get() >= STORES_MAX {
+        if !primary.is_available() || self.stores.get() >= STORES_MAX {
             self.counts().stores[RedisStore::Dropped].add(1);
             return;
         }
@@ -359,7 +359,7 @@ impl RedisTier {
     /// Returns the value of a key. Returns `None` too if the breaker is open, or Redis is slow or
     /// down.
     async fn get(self: &Rc<Self>, name: String) -> Option<Bytes> {
-        let Some(client) = self.clients.iter().position(|client| client.is_closed()) else {
+        let Some(client) = self.clients.iter().position(|client| client.is_available()) else {
             self.counts().lookups[RedisLookup::Skipped].add(1);
             return None;
         };
@@ -437,10 +437,10 @@ impl RedisTier {
                 });
             }
         }
-        let open = self.clients.iter().filter(|client| !client.is_closed()).count();
+        let open = self.clients.iter().filter(|client| !client.is_available()).count();
         self.counts().breakers_open.set(open as u64);
         if !self.unproved.borrow().is_empty() {
-            self.prove();
+            self.store_proved();
         }
         self.counts().unproved.set(self.unproved.borrow().len() as u64);
     }

@@ -19,7 +19,7 @@ pub(crate) struct UpstreamRequest<'a> {
     /// The method's row in the method table; `None` for unknown methods.
     pub(crate) method: Option<&'static Method>,
     /// The row's index in the table.
-    pub(crate) place: Option<usize>,
+    pub(crate) row: Option<usize>,
     /// The priority class for overloaded upstreams.
     pub(crate) class: Class,
     /// The flow for fair queueing at overloaded upstreams.
@@ -30,7 +30,7 @@ pub(crate) struct UpstreamRequest<'a> {
     /// have.
     pub(crate) caching: Caching,
     /// True if equal calls in flight share one response.
-    pub(crate) join: bool,
+    pub(crate) coalesce: bool,
     pub(crate) balance_key: u64,
     pub(crate) deadline: Instant,
     /// How many calls of the request are delayed or queued. While any are, the connection watches
@@ -46,11 +46,11 @@ impl UpstreamRequest<'_> {
             chain: self.chain,
             group: self.group,
             method: self.method,
-            place: self.place,
+            row: self.row,
             class: self.class,
             flow: self.flow,
             caching: self.caching,
-            join: self.join,
+            coalesce: self.coalesce,
             balance_key: self.balance_key,
             deadline: self.deadline,
             // The waiters of a coalesced call do this themselves.

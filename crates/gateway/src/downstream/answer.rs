@@ -173,42 +173,42 @@ impl Message {
     pub(crate) fn reply(reply: Reply<'_>, snapshot: &Snapshot) -> Message {
         match reply {
             Reply::Nothing => Message::plain(200, Body::whole(Vec::new())),
-            Reply::One(answered) => one(answered, snapshot),
+            Reply::One(reply) => one(reply, snapshot),
             Reply::Batch(items) => batch(&items, snapshot),
         }
     }
 }
 
-fn one(answered: CallReply<'_>, snapshot: &Snapshot) -> Message {
-    let status = match &answered.payload {
+fn one(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
+    let status = match &reply.payload {
         Content::Payload(Payload::Failed(failure)) => status_of(failure.kind, &snapshot.config),
         _ => 200,
     };
-    let retry_after = match &answered.payload {
+    let retry_after = match &reply.payload {
         Content::Payload(Payload::Failed(failure)) => failure.retry_after,
         _ => None,
     };
     let mut message = Message::plain(status, Body::default());
     message.retry_after = retry_after;
     if snapshot.config.downstream.answer_headers {
-        message.cache = answered.cache_status.map(|cache_status| {
-            let tier = answered.tier.filter(|_| cache_status == CacheStatus::Hit);
+        message.cache = reply.cache_status.map(|cache_status| {
+            let tier = reply.tier.filter(|_| cache_status == CacheStatus::Hit);
             Cow::Borrowed(tier.map_or_else(|| cache_status.as_str(), Tier::hit))
         });
         message.upstream =
-            answered.upstream.map(|upstream| Arc::clone(&snapshot.upstreams[upstream].config.name));
+            reply.upstream.map(|upstream| Arc::clone(&snapshot.upstreams[upstream].config.name));
     }
-    message.body = match answered.payload {
+    message.body = match reply.payload {
         Content::Payload(Payload::Result(result)) => {
-            let mut start = Vec::with_capacity(40 + answered.id.len());
-            write_result(&mut start, answered.id, b"");
+            let mut start = Vec::with_capacity(40 + reply.id.len());
+            write_result(&mut start, reply.id, b"");
             // The closing brace is written after the payload, which is not copied here.
             start.pop();
             Body { start, middle: result, end: b"}" }
         }
         payload => {
             let mut start = Vec::with_capacity(256);
-            write_content(&mut start, answered.id, &payload, snapshot);
+            write_content(&mut start, reply.id, &payload, snapshot);
             Body::whole(start)
         }
     };

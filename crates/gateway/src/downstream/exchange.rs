@@ -67,12 +67,12 @@ pub(crate) async fn respond(
     let mut caller = Caller::at(client);
     let mut path = head.path.as_str();
     let mut message = 'served: {
-        if let Some(gate) = &snapshot.gate {
+        if let Some(key_index) = &snapshot.key_index {
             if let Some(message) = denied_too_often(cx, client) {
                 break 'served message;
             }
             let identity = head.identity(client, peer.certificate.as_deref());
-            match caller::authenticate(&snapshot.config, gate, cx.tokens.as_ref(), &identity) {
+            match caller::authenticate(&snapshot.config, key_index, cx.tokens.as_ref(), &identity) {
                 Ok(authenticated) => (caller, path) = (authenticated.caller, authenticated.path),
                 Err(denial) => {
                     if let Some(limits) = &snapshot.limits {

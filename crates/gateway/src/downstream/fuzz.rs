@@ -4,7 +4,7 @@
 //! check. They are not part of the crate's interface.
 
 use super::head::{HeadFault, Length, read_head};
-use crate::access::caller::Wanted;
+use crate::access::caller::HeadFields;
 use crate::io::chunked::Chunked;
 
 /// Small limits, so that inputs reach them.
@@ -41,7 +41,7 @@ pub(crate) fn http1(bytes: &[u8]) {
 fn converse(bytes: &[u8], step: usize) -> Conversation {
     let mut read = Conversation { requests: Vec::new(), refused: false };
     let mut buf = Vec::new();
-    let mut open: Option<Open> = None;
+    let mut open: Option<PartialRequest> = None;
     for piece in bytes.chunks(step.min(bytes.len().max(1))) {
         buf.extend_from_slice(piece);
         loop {
@@ -59,17 +59,20 @@ fn converse(bytes: &[u8], step: usize) -> Conversation {
 }
 
 /// A request with a parsed head.
-struct Open {
+struct PartialRequest {
     head: Vec<u8>,
     length: Length,
     chunked: Chunked,
 }
 
 /// Parses the next request, or returns `None` if it is incomplete.
-fn next_request(buf: &mut Vec<u8>, open: &mut Option<Open>) -> Result<Option<Request>, ()> {
+fn next_request(
+    buf: &mut Vec<u8>,
+    open: &mut Option<PartialRequest>,
+) -> Result<Option<Request>, ()> {
     let Some(request) = open else {
         let Some(head) =
-            read_head(buf, HEAD_BYTES_MAX, &Wanted::default(), None).map_err(check_fault)?
+            read_head(buf, HEAD_BYTES_MAX, &HeadFields::default(), None).map_err(check_fault)?
         else {
             return Ok(None);
         };
@@ -79,7 +82,7 @@ fn next_request(buf: &mut Vec<u8>, open: &mut Option<Open>) -> Result<Option<Req
         }
         let chunked = Chunked::new(BODY_BYTES_MAX);
         let length = head.length;
-        *open = Some(Open { head: buf.drain(..head.bytes).collect(), length, chunked });
+        *open = Some(PartialRequest { head: buf.drain(..head.bytes).collect(), length, chunked });
         return next_request(buf, open);
     };
     let body = match request.length {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::peer::ForwardedHeader;
-use crate::access::caller::{Extra, KeptHeaders, Wanted};
+use crate::access::caller::{ExtraValues, HeadFields, HeaderValues};
 
 /// Maximum number of header lines in a request; nginx and hyper allow about as many.
 const HEADERS_MAX: usize = 64;
@@ -83,10 +83,10 @@ pub(crate) struct Head {
     /// The client address that proxy headers report. It is valid only if the peer is a trusted
     /// proxy.
     pub(crate) forwarded: Option<IpAddr>,
-    /// Values of the headers that rate-limit keys use, in the order of [`Wanted::limits`].
-    pub(crate) limit_headers: KeptHeaders,
+    /// Values of the headers that rate-limit keys use, in the order of [`HeadFields::limits`].
+    pub(crate) limit_headers: HeaderValues,
     /// The fields for access control, rules and the access log; `None` while all three are off.
-    pub(crate) extra: Option<Arc<Extra>>,
+    pub(crate) extra: Option<Arc<ExtraValues>>,
     /// The WebSocket upgrade, if requested.
     pub(crate) upgrade: Option<Upgrade>,
     /// Length of the head in bytes, including the empty line.
@@ -159,7 +159,7 @@ pub(crate) enum HeadFault {
 pub(crate) fn read_head(
     buf: &[u8],
     bytes_max: usize,
-    wanted: &Wanted,
+    wanted: &HeadFields,
     forwarded_header: Option<ForwardedHeader<'_>>,
 ) -> Result<Option<Head>, HeadFault> {
     let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
@@ -184,7 +184,7 @@ pub(crate) fn read_head(
     }
     let target = parsed.path.unwrap_or("/");
     if let Some(wanted) = &wanted.extra {
-        let mut extra = Extra::new(wanted);
+        let mut extra = ExtraValues::new(wanted);
         let mut host = "";
         for header in parsed.headers.iter() {
             if header.name.eq_ignore_ascii_case("host") {
@@ -220,8 +220,8 @@ struct HeadBuilder {
     coding: Coding,
     origin: Option<Box<str>>,
     hash_header: Option<Box<[u8]>>,
-    limit_headers: KeptHeaders,
-    extra: Option<Arc<Extra>>,
+    limit_headers: HeaderValues,
+    extra: Option<Arc<ExtraValues>>,
     /// True if `Connection: upgrade` and `Upgrade: websocket` were found, in this order.
     upgrade: (bool, bool),
     websocket: Upgrade,
@@ -249,7 +249,7 @@ impl HeadBuilder {
         }
     }
 
-    fn add(&mut self, header: &httparse::Header<'_>, wanted: &Wanted) -> Result<(), HeadFault> {
+    fn add(&mut self, header: &httparse::Header<'_>, wanted: &HeadFields) -> Result<(), HeadFault> {
         let (name, value) = (header.name, header.value);
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
         // Comparing lengths first rejects most names before any byte is compared.

@@ -265,7 +265,7 @@ where
             (self.buf.split_off(head.bytes), websocket::Settings::of(downstream, compresses));
         // Each message uses the configuration of its own time.
         drop(cx);
-        let opened = websocket::Upgraded {
+        let opened = websocket::UpgradedConnection {
             thread: self.thread,
             stream: self.stream,
             watchdog: self.watchdog,
@@ -394,7 +394,7 @@ where
         }
         let budget = &cx.snapshot.registry.memory;
         if let Length::Fixed(length) = head.length
-            && !budget.has_room(Purpose::Request, length as usize)
+            && !budget.fits(Purpose::Request, length as usize)
         {
             budget.count_refusal(Purpose::Request);
             return Err(refuse(Message::refuse_memory()));

@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::access::caller::{Extra, Wanted};
+use crate::access::caller::{ExtraValues, HeadFields};
 use crate::access_log::pending::PendingRecord;
 use crate::config::downstream::Downstream;
 use crate::downstream::answer::{HeadOptions, Message};
@@ -169,7 +169,7 @@ async fn respond(
 ) -> http::Response<ResponseBody> {
     let downstream = &cx.snapshot.config.downstream;
     let (parts, body) = request.into_parts();
-    let head = head_of(&parts, &cx.snapshot.wanted, ForwardedHeader::of(downstream));
+    let head = head_of(&parts, &cx.snapshot.head_fields, ForwardedHeader::of(downstream));
     let client = peer.client(&head, downstream);
     let body_bytes_max = downstream.body_bytes_max;
     let waiting = Cell::new(0);
@@ -250,11 +250,11 @@ fn response(
 
 fn head_of(
     parts: &http::request::Parts,
-    wanted: &Wanted,
+    wanted: &HeadFields,
     forwarded_header: Option<ForwardedHeader<'_>>,
 ) -> Head {
     let extra = wanted.extra.as_ref().map(|wanted| {
-        let mut extra = Extra::new(wanted);
+        let mut extra = ExtraValues::new(wanted);
         for (name, value) in &parts.headers {
             extra.add_header(name.as_str(), value.as_bytes(), wanted);
         }

@@ -41,7 +41,7 @@ impl ParsedHeads {
         let downstream = &cx.snapshot.config.downstream;
         let bytes_max = downstream.header_bytes_max;
         let Some(head) =
-            read_head(buf, bytes_max, &cx.snapshot.wanted, ForwardedHeader::of(downstream))?
+            read_head(buf, bytes_max, &cx.snapshot.head_fields, ForwardedHeader::of(downstream))?
         else {
             return Ok(None);
         };

@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
 use crate::access::caller;
-use crate::access::caller::Wanted;
+use crate::access::caller::HeadFields;
 use crate::call::reply::Body;
 use crate::config::downstream::Downstream;
 use crate::downstream::answer::Message;
@@ -48,7 +48,7 @@ mod out;
 #[cfg(test)]
 mod tests;
 
-use out::Out;
+use out::OutputQueue;
 
 const PROTOCOL: &str = "WebSocket";
 /// While more bytes than this wait to be written, nothing is read.
@@ -91,7 +91,7 @@ pub(crate) fn may_open(downstream: &Downstream, origin: Option<&str>) -> bool {
 }
 
 /// A connection that was just upgraded to a WebSocket.
-pub(crate) struct Upgraded<S> {
+pub(crate) struct UpgradedConnection<S> {
     pub(crate) thread: Rc<Thread>,
     pub(crate) stream: S,
     pub(crate) watchdog: Watchdog,
@@ -102,7 +102,11 @@ pub(crate) struct Upgraded<S> {
 }
 
 /// Serves the WebSocket until it closes.
-pub(crate) async fn serve<S>(opened: Upgraded<S>, settings: Settings, head: &Head) -> io::Result<()>
+pub(crate) async fn serve<S>(
+    opened: UpgradedConnection<S>,
+    settings: Settings,
+    head: &Head,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -187,7 +191,7 @@ struct Socket<S> {
     /// The head for each message, as if it had arrived by POST.
     head: Rc<Head>,
     /// The fields that were parsed from the upgrade request.
-    wanted: Arc<Wanted>,
+    head_fields: Arc<HeadFields>,
     settings: Settings,
     phase: Phase,
     decoder: Decoder,
@@ -204,7 +208,7 @@ struct Socket<S> {
     reservation: Reservation,
     /// When the subscriber's credentials are next re-checked.
     permitted_until: Instant,
-    out: Out,
+    out: OutputQueue,
     /// When the connection counts as silent.
     ping_at: Instant,
     /// True if a ping was sent since the last input.
@@ -221,8 +225,8 @@ impl<S> Socket<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    fn new(opened: Upgraded<S>, settings: Settings, head: &Head) -> Socket<S> {
-        let Upgraded { thread, stream, watchdog, rest, peer, state } = opened;
+    fn new(opened: UpgradedConnection<S>, settings: Settings, head: &Head) -> Socket<S> {
+        let UpgradedConnection { thread, stream, watchdog, rest, peer, state } = opened;
         let Settings { subscriptions_max, queue_bytes_max, .. } = settings;
         let subscriber = Subscriber::new(&thread.subscriptions, subscriptions_max, queue_bytes_max);
         let head = Head {
@@ -232,7 +236,7 @@ where
             upgrade: None,
             ..head.clone()
         };
-        let wanted = Arc::clone(&thread.context().snapshot.wanted);
+        let head_fields = Arc::clone(&thread.context().snapshot.head_fields);
         let budget = Arc::clone(&thread.context().snapshot.registry.memory);
         let reservation = Reservation::of(&budget, Purpose::Response, &state.account);
         Socket {
@@ -242,7 +246,7 @@ where
             peer: Rc::new(peer),
             state,
             head: Rc::new(head),
-            wanted,
+            head_fields,
             settings,
             phase: Phase::Open,
             decoder: match settings.compress_bytes_min {
@@ -256,7 +260,7 @@ where
             subscriber,
             reservation,
             permitted_until: Instant::now() + PERMIT_CHECK_INTERVAL,
-            out: Out::default(),
+            out: OutputQueue::default(),
             ping_at: Instant::now() + settings.ping,
             pinged: false,
         }
@@ -394,14 +398,14 @@ where
         }
         self.permitted_until = now + PERMIT_CHECK_INTERVAL;
         let cx = self.thread.context();
-        let grant = match &cx.snapshot.gate {
+        let grant = match &cx.snapshot.key_index {
             None => None,
-            Some(gate) => {
+            Some(key_index) => {
                 let client = self.peer.client(&self.head, &cx.snapshot.config.downstream);
                 let certificate = self.peer.certificate.as_deref();
                 let identity = self.head.identity(client, certificate);
                 let config = &cx.snapshot.config;
-                match caller::authenticate(config, gate, cx.tokens.as_ref(), &identity) {
+                match caller::authenticate(config, key_index, cx.tokens.as_ref(), &identity) {
                     Ok(authenticated) => authenticated.caller.grant,
                     Err(_) => return false,
                 }
@@ -414,13 +418,13 @@ where
     /// needs.
     fn has_current_fields(&mut self) -> bool {
         let cx = self.thread.context();
-        let wanted = &cx.snapshot.wanted;
-        if Arc::ptr_eq(wanted, &self.wanted) {
+        let current = &cx.snapshot.head_fields;
+        if Arc::ptr_eq(current, &self.head_fields) {
             return true;
         }
-        let same = **wanted == *self.wanted;
+        let same = **current == *self.head_fields;
         if same {
-            self.wanted = Arc::clone(wanted);
+            self.head_fields = Arc::clone(current);
         }
         same
     }
@@ -543,7 +547,7 @@ where
         }
     }
 
-    fn enqueue(&mut self, put: impl FnOnce(&mut Out)) {
+    fn enqueue(&mut self, put: impl FnOnce(&mut OutputQueue)) {
         if self.is_closing() {
             return;
         }

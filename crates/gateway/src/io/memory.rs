@@ -72,7 +72,7 @@ impl Budget {
     }
 
     /// Returns true if the budget has `bytes` left for this purpose.
-    pub(crate) fn has_room(&self, purpose: Purpose, bytes: usize) -> bool {
+    pub(crate) fn fits(&self, purpose: Purpose, bytes: usize) -> bool {
         let mut held = self.held();
         held[purpose.index()] += bytes;
         bytes <= FREE_BYTES || memory::is_within(&held, purpose, self.max())

@@ -90,7 +90,7 @@ async fn charge_shared(
     caller: &Counted<'_>,
 ) -> Charge {
     let verdict = match &cx.shared_limits {
-        Some(client) => client.ask(question).await,
+        Some(client) => client.check(question).await,
         None => None,
     };
     cx.tick();

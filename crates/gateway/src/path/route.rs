@@ -26,7 +26,7 @@ pub(super) fn route<'a>(
     call: &'a Call<'a>,
 ) -> Result<Route<'a>, Failure> {
     let snapshot = &cx.snapshot;
-    let way = |chain: usize, group: Option<usize>| Route {
+    let build = |chain: usize, group: Option<usize>| Route {
         call,
         row: snapshot.chains[chain].family.find(&call.method),
         chain,
@@ -36,7 +36,7 @@ pub(super) fn route<'a>(
         waiting: request.waiting,
     };
     if snapshot.config.rules.is_empty() {
-        return Ok(way(request.chain, None));
+        return Ok(build(request.chain, None));
     }
     let params = call.params.raw().unwrap_or(b"");
     let facts = facts(request, Some(CallFacts { method: &call.method, params }));
@@ -52,8 +52,8 @@ pub(super) fn route<'a>(
         return Err(Failure::ours(Kind::Forbidden));
     }
     match directed.end {
-        End::Free => Ok(way(chain, None)),
-        End::Group(group) => Ok(way(chain, Some(group))),
+        End::Free => Ok(build(chain, None)),
+        End::Group(group) => Ok(build(chain, Some(group))),
         End::Deny(place) => {
             cx.counters.denied[Denial::Rule].add(1);
             Err(Failure::ours(Kind::Rule(place as u16)))

@@ -110,9 +110,9 @@ async fn from_index(
     let mut params = Vec::new();
     filter.write_params(&mut params, from, to);
     match index::lookup(cx.snapshot.process.index(), &cx.upstream, request, &params).await? {
-        Found::Whole(logs) => Some((Part { from, to, finalized: true }, index::fetched(logs))),
+        Found::Whole(logs) => Some((Part { from, to, finalized: true }, index::response(logs))),
         Found::Part { from, to, listed } => {
-            Some((Part { from, to, finalized: true }, index::fetched(listed)))
+            Some((Part { from, to, finalized: true }, index::response(listed)))
         }
         Found::Nothing => None,
     }

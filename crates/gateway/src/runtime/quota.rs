@@ -114,7 +114,7 @@ impl Task {
             .filter(|(_, entry)| entry.touched.swap(false, Ordering::Relaxed) || all);
         let tells = entries.map(|(name, entry)| async move {
             let told = entry.account.lock().telling();
-            match exchange.tell(&name, told, now).await {
+            match exchange.report(&name, told, now).await {
                 Some(used) => {
                     entry.account.lock().heard(told, used);
                     true

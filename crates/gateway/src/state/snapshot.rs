@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::access::caller::{Gate, Wanted};
+use crate::access::caller::{HeadFields, KeyIndex};
 use crate::access_log::write::Queues;
 use crate::cache::memory::Cache;
 use crate::cache::redis;
@@ -41,9 +41,9 @@ pub(crate) struct Snapshot {
     /// One per serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
     /// What is read of each request's head.
-    pub(crate) wanted: Arc<Wanted>,
+    pub(crate) head_fields: Arc<HeadFields>,
     /// Who may send requests; `None` where everybody may and nobody is known.
-    pub(crate) gate: Option<Gate>,
+    pub(crate) key_index: Option<KeyIndex>,
     /// True if some list of methods is not empty, so that read calls have to be authorized.
     pub(crate) has_method_lists: bool,
     /// The queues of the access log; `None` while it is off.
@@ -119,8 +119,12 @@ impl Snapshot {
             cache,
             redis,
             counters,
-            wanted: Arc::new(Wanted::of(&config, hash_header(&config), key_headers(&config))),
-            gate: Gate::of(&config),
+            head_fields: Arc::new(HeadFields::of(
+                &config,
+                hash_header(&config),
+                key_headers(&config),
+            )),
+            key_index: KeyIndex::of(&config),
             has_method_lists: has_method_lists(&config),
             access_log: access_log(&config, before.and_then(|before| before.access_log.clone())),
             limits: Limits::after(before.and_then(Snapshot::zones), &config),

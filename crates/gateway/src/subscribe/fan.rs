@@ -22,11 +22,11 @@ use crate::upstream::chain::ChainState;
 
 /// The fans of one thread.
 #[derive(Debug, Default)]
-pub(crate) struct Fans(RefCell<Vec<Rc<Fan>>>);
+pub(crate) struct FanOuts(RefCell<Vec<Rc<FanOut>>>);
 
 /// Delivers the events of one stream to the subscribers of one thread, while there are any.
 #[derive(Debug)]
-pub(crate) struct Fan {
+pub(crate) struct FanOut {
     chain: Arc<ChainState>,
     stream: Arc<Stream>,
     /// True if the stream is relayed from an upstream, so that some events can be missed.
@@ -60,7 +60,7 @@ pub(super) fn of(
     chain: &Arc<ChainState>,
     stream: Arc<Stream>,
     origin: Origin,
-) -> Rc<Fan> {
+) -> Rc<FanOut> {
     let known =
         subscriptions.fans.0.borrow().iter().find(|fan| Arc::ptr_eq(&fan.stream, &stream)).cloned();
     if let Some(fan) = known {
@@ -71,7 +71,7 @@ pub(super) fn of(
     if starts {
         source::start(subscriptions, chain, &stream, origin);
     }
-    let fan = Rc::new(Fan {
+    let fan = Rc::new(FanOut {
         chain: Arc::clone(chain),
         stream,
         relayed,
@@ -86,8 +86,8 @@ pub(super) fn of(
     fan
 }
 
-impl Fan {
-    async fn run(self: Rc<Fan>, mut events: broadcast::Receiver<Event>) {
+impl FanOut {
+    async fn run(self: Rc<FanOut>, mut events: broadcast::Receiver<Event>) {
         loop {
             match events.recv().await {
                 Ok(Event::All(result)) => self.send_to_all(&result),

@@ -81,7 +81,7 @@ enum FilterKind {
 }
 
 /// Serves a call about a filter of this chain.
-pub(super) async fn answer(
+pub(super) async fn serve(
     cx: &Rc<ThreadContext>,
     feed: &Feed,
     route: &Route<'_>,

@@ -9,7 +9,7 @@ use aws_lc_rs::rand;
 use bytes::Bytes;
 
 use super::Subscriptions;
-use super::fan::{Fan, Selection};
+use super::fan::{FanOut, Selection};
 use crate::call::reply::Body;
 use crate::policy::access::Grant;
 use crate::state::context::ThreadContext;
@@ -40,7 +40,7 @@ pub(crate) enum CloseReason {
 #[derive(Debug)]
 struct Subscription {
     id: Rc<str>,
-    fan: Rc<Fan>,
+    fan: Rc<FanOut>,
     /// The subscriber's number in the fan.
     number: u64,
 }
@@ -83,7 +83,7 @@ impl Subscriber {
     /// randomness.
     pub(super) fn join(
         self: &Rc<Subscriber>,
-        fan: &Rc<Fan>,
+        fan: &Rc<FanOut>,
         namespace: &str,
         selection: Selection,
     ) -> Option<Rc<str>> {

@@ -47,7 +47,7 @@ pub(crate) async fn find(cx: &Rc<UpstreamContext>, ask: &UpstreamRequest<'_>) ->
     let look_up = UpstreamRequest {
         name: Cow::Owned(name),
         method: found.map(|(_, method)| method),
-        place: found.map(|(place, _)| place),
+        row: found.map(|(place, _)| place),
         params: Some(Cow::Owned(params)),
         ..ask.clone()
     };

@@ -171,14 +171,14 @@ impl Multiplex {
         }
         let mut large = self.large.borrow_mut();
         let unknown = large.len() - 1;
-        let known = &mut large[ask.place.unwrap_or(unknown)];
+        let known = &mut large[ask.row.unwrap_or(unknown)];
         *known = if bytes >= LARGE_BYTES { LARGE_REMEMBERED } else { known.saturating_sub(1) };
     }
 
     /// Whether a call's answer is expected to be large.
     fn is_large(&self, ask: &UpstreamRequest<'_>) -> bool {
         let large = self.large.borrow();
-        large[ask.place.unwrap_or(large.len() - 1)] > 0
+        large[ask.row.unwrap_or(large.len() - 1)] > 0
             || ask.method.is_some_and(|method| method.weight >= LARGE_WEIGHT)
     }
 
@@ -364,7 +364,7 @@ pub(crate) async fn open(dial: &Dial, upstream: &Upstream) -> io::Result<Opened>
             if stream.read_buf(&mut read).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            match opening.answered(&read) {
+            match opening.check_response(&read) {
                 Ok(None) => {}
                 Ok(Some(head_bytes)) => {
                     read.drain(..head_bytes);

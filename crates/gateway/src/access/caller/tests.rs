@@ -11,26 +11,26 @@ fn places() -> KeyPlaces {
 }
 
 fn head(places: KeyPlaces, target: &str, lines: &str) -> Head {
-    let extra = WantedExtra {
+    let extra = ExtraFields {
         places: Some(places),
         tokens: true,
         kept_headers: vec!["user-agent".into(), "x-team".into()],
     };
-    let wanted = Wanted { hash_header: None, limits: Vec::new(), extra: Some(extra) };
+    let wanted = HeadFields { hash_header: None, limits: Vec::new(), extra: Some(extra) };
     let text = format!("POST {target} HTTP/1.1\r\nHost: rpc.example:8645\r\n{lines}\r\n");
     read_head(text.as_bytes(), 1 << 14, &wanted, None).unwrap().unwrap()
 }
 
-fn gate() -> Gate {
+fn key_index() -> KeyIndex {
     let keys = [(sha256(KEY.as_bytes()), 0)].into_iter().collect();
-    Gate { keys, certificates: HashMap::default() }
+    KeyIndex { keys, certificates: HashMap::default() }
 }
 
 /// Returns true if the key is found, and the remaining path.
 fn found(places: KeyPlaces, target: &str, lines: &str) -> Result<(bool, String), Denial> {
     let head = head(places.clone(), target, lines);
     assert!(!format!("{head:?}").contains("wk_") || target.contains("/wk_"), "{head:?}");
-    let (given, path) = find_key(&gate(), head.path.as_str(), head.extra.as_deref(), &places)?;
+    let (given, path) = find_key(&key_index(), head.path.as_str(), head.extra.as_deref(), &places)?;
     let is_key = given.is_some_and(|given| given.hash() == sha256(KEY.as_bytes()));
     Ok((is_key, path.to_owned()))
 }
@@ -105,8 +105,8 @@ fn host_and_kept_headers_are_taken() {
     assert_eq!(extra.headers[0].as_deref(), Some(&b"a"[..]));
     assert_eq!(extra.headers[1], None);
     for (host, expected) in [("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a", "a"), ("", "")] {
-        let wanted = WantedExtra { places: None, tokens: false, kept_headers: Vec::new() };
-        let mut extra = Extra::new(&wanted);
+        let wanted = ExtraFields { places: None, tokens: false, kept_headers: Vec::new() };
+        let mut extra = ExtraValues::new(&wanted);
         extra.set_target(host, "/", &wanted);
         assert_eq!(&*extra.host, expected);
     }

@@ -31,8 +31,8 @@ fn record() -> Record {
     }
 }
 
-fn extra(host: &str, header: &str) -> Arc<Extra> {
-    let mut extra = Extra::default();
+fn extra(host: &str, header: &str) -> Arc<ExtraValues> {
+    let mut extra = ExtraValues::default();
     extra.host = host.into();
     extra.headers = Box::new([Some(header.as_bytes().into())]);
     Arc::new(extra)

@@ -71,13 +71,13 @@ impl RedisClient {
         }
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(super) fn is_available(&self) -> bool {
         self.breaker.borrow().is_closed()
     }
 
     /// Returns true if the breaker is closed and the time of `pause_until` has passed.
     pub(super) fn is_usable(&self, now: Duration) -> bool {
-        self.is_closed() && now >= self.usable_from.get()
+        self.is_available() && now >= self.usable_from.get()
     }
 
     /// Does not use the client before `until`.

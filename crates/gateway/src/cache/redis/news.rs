@@ -42,20 +42,20 @@ impl InvalidationBus {
     /// Starts the bus. Returns `None` without Redis.
     pub(crate) fn start(
         topology: &Arc<Topology>,
-        common: Option<&Arc<SharedState>>,
+        shared: Option<&Arc<SharedState>>,
     ) -> Option<InvalidationBus> {
-        let (config, common) = (topology.config.redis.clone()?, Arc::clone(common?));
+        let (config, shared) = (topology.config.redis.clone()?, Arc::clone(shared?));
         let (sender, tell_reorgs) = (random_seed(), config.tell_reorgs);
         let publisher = Publisher {
             redis: RedisClient::new(&config, Role::Primary),
             topology: Arc::clone(topology),
             config: config.clone(),
-            common: Arc::clone(&common),
+            shared: Arc::clone(&shared),
             sender,
         };
         let mut tasks = vec![tokio::task::spawn_local(publisher.run()).abort_handle()];
         if tell_reorgs {
-            let receive = receive(Arc::clone(topology), common, config, sender);
+            let receive = receive(Arc::clone(topology), shared, config, sender);
             tasks.push(tokio::task::spawn_local(receive).abort_handle());
         }
         Some(InvalidationBus { tasks })
@@ -71,7 +71,7 @@ impl Drop for InvalidationBus {
 struct Publisher {
     topology: Arc<Topology>,
     config: config::redis::Redis,
-    common: Arc<SharedState>,
+    shared: Arc<SharedState>,
     redis: RedisClient,
     sender: u64,
 }
@@ -87,15 +87,15 @@ impl Publisher {
                     refresh_at = Instant::now();
                 }
             }
-            let outgoing = self.common.outbox.lock().pop_front();
+            let outgoing = self.shared.outbox.lock().pop_front();
             if let Some(outgoing) = outgoing {
                 self.send(&outgoing).await;
                 continue;
             }
             let probe_at = Instant::now() + self.config.backoff;
-            let wake_at = if self.redis.is_closed() { refresh_at } else { probe_at };
+            let wake_at = if self.redis.is_available() { refresh_at } else { probe_at };
             let woken = tokio::select! {
-                () = self.common.wakeup.notified() => true,
+                () = self.shared.wakeup.notified() => true,
                 () = tokio::time::sleep_until(wake_at) => false,
             };
             if woken || Instant::now() >= refresh_at {
@@ -107,7 +107,7 @@ impl Publisher {
 
     /// Refreshes the generations of all chains.
     async fn refresh(&self) {
-        if !self.redis.is_closed() {
+        if !self.redis.is_available() {
             return;
         }
         for chain in &self.topology.chains {
@@ -124,12 +124,12 @@ impl Publisher {
 
     async fn refresh_chain(&self, chain: &ChainState) -> Result<(), Error> {
         let client = self.redis.client()?;
-        let generation = &self.common.generation_of(chain);
+        let generation = &self.shared.generation_of(chain);
         let name = format!("{}:{}:generation", self.config.prefix, chain.name);
         if generation.invalidated.load(Ordering::Acquire) {
             let _: () = client.set(&name, to_hex(new_generation()), None, None, false).await?;
             generation.invalidated.store(false, Ordering::Release);
-            self.common.announce(&chain.name, message::ChainEvent::Generation);
+            self.shared.announce(&chain.name, message::ChainEvent::Generation);
         } else {
             // The first gateway creates the generation, as does the first one after a flush.
             let known = generation.number.load(Ordering::Acquire);
@@ -145,13 +145,13 @@ impl Publisher {
         match read.filter(|read| *read != 0) {
             Some(read) => generation.number.store(read, Ordering::Release),
             // The key was overwritten by something else, so all entries are invalidated.
-            None => self.common.invalidate(chain),
+            None => self.shared.invalidate(chain),
         }
         Ok(())
     }
 
     async fn send(&self, outgoing: &Outgoing) {
-        if !self.config.tell_reorgs || !self.redis.is_closed() {
+        if !self.config.tell_reorgs || !self.redis.is_available() {
             return;
         }
         let Ok(client) = self.redis.client() else { return };
@@ -159,7 +159,7 @@ impl Publisher {
             .to_string();
         let sent = client.publish::<Value, _, _>(channel(&self.config), text);
         if let Ok(Ok(_)) = tokio::time::timeout(TIMEOUT, sent).await {
-            self.common.messages_sent.fetch_add(1, Ordering::Relaxed);
+            self.shared.messages_sent.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -167,7 +167,7 @@ impl Publisher {
 /// Receives messages and reconnects after each failure.
 async fn receive(
     topology: Arc<Topology>,
-    common: Arc<SharedState>,
+    shared: Arc<SharedState>,
     config: config::redis::Redis,
     sender: u64,
 ) {
@@ -179,7 +179,7 @@ async fn receive(
                 client.subscribe(channel(&config)).await
             };
             if let Ok(Ok(())) = tokio::time::timeout(TIMEOUT, subscribe).await {
-                listen(&topology, &common, &client, &task.0, sender).await;
+                listen(&topology, &shared, &client, &task.0, sender).await;
             }
         }
         tokio::time::sleep(SUBSCRIBE_PAUSE).await;
@@ -198,7 +198,7 @@ impl Drop for AbortOnDrop {
 /// Receives messages until the connection is lost.
 async fn listen(
     topology: &Topology,
-    common: &SharedState,
+    shared: &SharedState,
     client: &SubscriberClient,
     task: &ConnectHandle,
     sender: u64,
@@ -211,7 +211,7 @@ async fn listen(
             received = messages.recv() => match received {
                 Ok(message) => {
                     if let Some(bytes) = message.value.as_bytes() {
-                        on_message(topology, common, bytes, sender);
+                        on_message(topology, shared, bytes, sender);
                     }
                 }
                 Err(RecvError::Lagged(_)) => {}
@@ -224,9 +224,9 @@ async fn listen(
     }
 }
 
-fn on_message(topology: &Topology, common: &SharedState, bytes: &[u8], own: u64) {
+fn on_message(topology: &Topology, shared: &SharedState, bytes: &[u8], own: u64) {
     let Some(message) = read(bytes).filter(|message| message.sender != own) else { return };
-    common.messages_heard.fetch_add(1, Ordering::Relaxed);
+    shared.messages_received.fetch_add(1, Ordering::Relaxed);
     let found = topology.chains.iter().position(|chain| &*chain.name == message.chain);
     let Some(chain) = found else { return };
     match message.event {
@@ -236,7 +236,7 @@ fn on_message(topology: &Topology, common: &SharedState, bytes: &[u8], own: u64)
                 topology.upstreams[*upstream].suspected.notify_one();
             }
         }
-        message::ChainEvent::Generation => common.wakeup.notify_one(),
+        message::ChainEvent::Generation => shared.wakeup.notify_one(),
     }
 }
 

@@ -34,13 +34,13 @@ impl Exchange {
             let healthy = self.redis.probe().await;
             self.redis.probed(healthy, now);
         }
-        self.redis.is_closed()
+        self.redis.is_available()
     }
 
     /// Reports the usage of a key and returns the total of all gateways, or `None` if Redis did not
     /// respond. After a timeout the report can have arrived nevertheless; its units then count
     /// twice.
-    pub(crate) async fn tell(&self, key: &str, told: Told, now: Duration) -> Option<u64> {
+    pub(crate) async fn report(&self, key: &str, told: Told, now: Duration) -> Option<u64> {
         let name = format!("{}:quota:{}:{key}", self.prefix, told.month);
         let expires_at = told.month.end().saturating_add(EXPIRY_SECONDS);
         let arguments = [told.since, told.least, expires_at];

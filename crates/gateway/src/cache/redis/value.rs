@@ -55,8 +55,8 @@ pub(super) enum ValueFault {
 }
 
 impl Value<'_> {
-    /// Encodes the value. Bodies of at least `compress_bytes_min` bytes are compressed if that makes
-    /// them smaller.
+    /// Encodes the value. Bodies of at least `compress_bytes_min` bytes are compressed if that
+    /// makes them smaller.
     pub(super) fn encode(&self, compress_bytes_min: usize) -> Vec<u8> {
         let compressed = (self.body.len() >= compress_bytes_min)
             .then(|| zstd::bulk::compress(&self.body, COMPRESSION_LEVEL).ok())

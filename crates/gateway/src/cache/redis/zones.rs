@@ -1,7 +1,7 @@
 //! Request-limit zones that gateways share: a Redis script checks and charges each call.
 //!
-//! Each serving thread has one [`SharedLimitClient`] with its own connection, so that cache lookups do not
-//! delay it. `limits/shared.rs` builds the queries and applies the results. The script,
+//! Each serving thread has one [`SharedLimitClient`] with its own connection, so that cache lookups
+//! do not delay it. `limits/shared.rs` builds the queries and applies the results. The script,
 //! `cache/redis/zones.lua`, implements the same algorithm as `policy/limit.rs`.
 //!
 //! While Redis is down, each gateway enforces its local share. No call waits longer than the
@@ -80,7 +80,7 @@ impl SharedLimitClient {
 
     /// Checks and charges a call in Redis. Returns `None` if the breaker is open, or Redis is slow
     /// or down. A call that timed out can be charged nevertheless.
-    pub(crate) async fn ask(&self, question: &Question) -> Option<Verdict> {
+    pub(crate) async fn check(&self, question: &Question) -> Option<Verdict> {
         if !self.redis.is_usable(self.topology.now()) {
             return None;
         }

@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn wanted() -> Wanted {
+fn wanted() -> HeadFields {
     let limits = ["x-key", "x-other"].map(http::HeaderName::from_static).to_vec();
-    Wanted { hash_header: Some("x-user".to_owned()), limits, extra: None }
+    HeadFields { hash_header: Some("x-user".to_owned()), limits, extra: None }
 }
 
 fn read(text: &str) -> Result<Option<Head>, HeadFault> {

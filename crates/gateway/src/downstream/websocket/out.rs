@@ -22,7 +22,7 @@ const FRAMES_AT_ONCE: usize = 5;
 
 /// Frames that wait to be written.
 #[derive(Debug, Default)]
-pub(super) struct Out {
+pub(super) struct OutputQueue {
     /// Each frame has up to three parts, so that a large payload is not copied.
     frames: VecDeque<[Bytes; 3]>,
     /// Bytes of the first frame that were written.
@@ -35,7 +35,7 @@ pub(super) struct Out {
     pub(super) blocked_since: Option<Instant>,
 }
 
-impl Out {
+impl OutputQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty() && !self.unflushed
     }

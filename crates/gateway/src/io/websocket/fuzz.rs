@@ -91,13 +91,13 @@ fn converse(role: Role, bytes: &[u8], step: usize) -> Conversation {
 /// Seed inputs.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut calls = Vec::new();
-    let mut answers = Vec::new();
-    let answer = br#"{"jsonrpc":"2.0","id":281474976710656,"result":"0x10"}"#;
-    write(&mut answers, Op::Text, answer, None);
-    write(&mut answers, Op::Ping, b"are you there", None);
-    write(&mut answers, Op::Binary, &[b'x'; 300], None);
-    write(&mut answers, Op::Binary, &[b'x'; 500], None);
-    write(&mut answers, Op::Close, &1001_u16.to_be_bytes(), None);
+    let mut responses = Vec::new();
+    let response = br#"{"jsonrpc":"2.0","id":281474976710656,"result":"0x10"}"#;
+    write(&mut responses, Op::Text, response, None);
+    write(&mut responses, Op::Ping, b"are you there", None);
+    write(&mut responses, Op::Binary, &[b'x'; 300], None);
+    write(&mut responses, Op::Binary, &[b'x'; 500], None);
+    write(&mut responses, Op::Close, &1001_u16.to_be_bytes(), None);
     let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
     write(&mut calls, Op::Text, call, Some([1, 2, 3, 4]));
     write(&mut calls, Op::Pong, b"", Some([5, 6, 7, 8]));
@@ -105,7 +105,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let fragments = b"\x01\x03Hel\x89\x01?\x00\x00\x80\x02lo\x82\x7e\x00\x7e".to_vec();
     // "Hello", compressed (RFC 7692, section 7.2.3.1).
     let compressed = b"\xc1\x87\0\0\0\0\xf2\x48\xcd\xc9\xc9\x07\0\xc9\x80\0\0\0\0".to_vec();
-    vec![calls, answers, fragments, compressed]
+    vec![calls, responses, fragments, compressed]
 }
 
 /// Mutates the seeds while `go_on` returns true. Returns the number of inputs.

@@ -52,33 +52,34 @@ impl UpgradeRequest {
     ///
     /// # Errors
     /// Why the connection is not open.
-    pub(crate) fn answered(&self, bytes: &[u8]) -> Result<Option<usize>, Refusal> {
+    pub(crate) fn check_response(&self, bytes: &[u8]) -> Result<Option<usize>, Refusal> {
         let mut slots = [httparse::EMPTY_HEADER; HEADERS_MAX];
-        let mut answer = httparse::Response::new(&mut slots);
-        let head_bytes = match answer.parse(bytes) {
+        let mut response = httparse::Response::new(&mut slots);
+        let head_bytes = match response.parse(bytes) {
             Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
             Ok(httparse::Status::Partial) if bytes.len() <= HEAD_BYTES_MAX => return Ok(None),
             Ok(httparse::Status::Partial) | Err(_) => return Err(Refusal::Malformed),
         };
         let value = |wanted: &str| {
-            let mut own = answer.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(wanted));
+            let mut own =
+                response.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(wanted));
             let first = own.next().map(|own| own.value.trim_ascii());
             // A repeated header is ambiguous, so it is ignored.
             first.filter(|_| own.next().is_none())
         };
-        let status = answer.code.unwrap_or(0);
+        let status = response.code.unwrap_or(0);
         if status != 101 {
             let seconds = value("retry-after").and_then(|text| std::str::from_utf8(text).ok());
             let retry_after = seconds.and_then(|text| text.parse().ok()).map(Duration::from_secs);
             return Err(Refusal::Status { status, retry_after });
         }
         let has_token = |name: &str, wanted: &str| {
-            let lists = answer.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(name));
+            let lists = response.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(name));
             let mut parts = lists.flat_map(|own| own.value.split(|byte| *byte == b','));
             parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
         };
         let has_header = |name: &str| {
-            let mut headers = answer.headers.iter();
+            let mut headers = response.headers.iter();
             headers.any(|own| own.name.eq_ignore_ascii_case(name))
         };
         let opens = has_token("upgrade", "websocket")
@@ -103,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn answer(request: &UpgradeRequest, lines: &str) -> String {
+    fn response(request: &UpgradeRequest, lines: &str) -> String {
         let lines = lines.replace("ACCEPT", &accept(request.key.as_bytes()));
         format!("HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n\r\n")
     }
@@ -120,12 +121,12 @@ mod tests {
     #[test]
     fn only_a_fitting_answer_opens() {
         let request = UpgradeRequest::new().unwrap();
-        let right = answer(&request, RIGHT);
-        assert_eq!(request.answered(right.as_bytes()), Ok(Some(right.len())));
+        let right = response(&request, RIGHT);
+        assert_eq!(request.check_response(right.as_bytes()), Ok(Some(right.len())));
         let more = format!("{right}\u{1}");
-        assert_eq!(request.answered(more.as_bytes()), Ok(Some(right.len())));
+        assert_eq!(request.check_response(more.as_bytes()), Ok(Some(right.len())));
         for cut in 0..right.len() {
-            assert_eq!(request.answered(&right.as_bytes()[..cut]), Ok(None), "{cut} bytes");
+            assert_eq!(request.check_response(&right.as_bytes()[..cut]), Ok(None), "{cut} bytes");
         }
         let wrong = [
             RIGHT.replace("WebSocket\r\n", "h2c\r\n"),
@@ -137,7 +138,7 @@ mod tests {
             format!("{RIGHT}\r\nSec-WebSocket-Protocol: chat"),
         ];
         for lines in wrong {
-            let answered = request.answered(answer(&request, &lines).as_bytes());
+            let answered = request.check_response(response(&request, &lines).as_bytes());
             assert_eq!(answered, Err(Refusal::Malformed), "{lines}");
         }
     }
@@ -145,14 +146,14 @@ mod tests {
     #[test]
     fn a_refusal_tells_its_status() {
         let request = UpgradeRequest::new().unwrap();
-        let answer = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\n\r\n";
+        let response = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\n\r\n";
         let retry_after = Some(Duration::from_secs(7));
         let refusal = Refusal::Status { status: 429, retry_after };
-        assert_eq!(request.answered(answer), Err(refusal));
-        assert_eq!(request.answered(b"SSH-2.0-x\r\n"), Err(Refusal::Malformed));
+        assert_eq!(request.check_response(response), Err(refusal));
+        assert_eq!(request.check_response(b"SSH-2.0-x\r\n"), Err(Refusal::Malformed));
         let endless = vec![b'a'; HEAD_BYTES_MAX + 1];
         let head = [b"HTTP/1.1 101 ok\r\nX: ", &endless[..]].concat();
-        assert_eq!(request.answered(&head), Err(Refusal::Malformed));
+        assert_eq!(request.check_response(&head), Err(Refusal::Malformed));
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn ask(name: &'static str) -> UpstreamRequest<'static> {
         group: 0,
         name: Cow::Borrowed(name),
         method: Some(method),
-        place: Some(place),
+        row: Some(place),
         class: Class::Normal,
         flow: Flow::default(),
         params: Some(Cow::Borrowed(b"[]")),
@@ -91,7 +91,7 @@ fn ask(name: &'static str) -> UpstreamRequest<'static> {
             from_view: false,
             stamp: Stamp::of(&ChainView::default()),
         },
-        join: false,
+        coalesce: false,
         balance_key: 0,
         deadline: Instant::now() + DEADLINE,
         waiting: None,
@@ -193,7 +193,7 @@ fn large_answers_keep_to_themselves() {
             scene.multiplex.answered(&light(), 10);
         }
         assert!(Rc::ptr_eq(&lane(), &small), "it was one large answer among many small ones");
-        let unknown = UpstreamRequest { method: None, place: None, ..light() };
+        let unknown = UpstreamRequest { method: None, row: None, ..light() };
         scene.multiplex.answered(&unknown, LARGE_BYTES);
         assert!(Rc::ptr_eq(&scene.trunk(&unknown).unwrap(), &large));
         assert!(Rc::ptr_eq(&lane(), &small), "what no table knows speaks for itself");

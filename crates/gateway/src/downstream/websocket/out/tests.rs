@@ -76,7 +76,7 @@ proptest! {
         takes in prop::collection::vec(1usize..40_000, 0..40),
         drops in any::<bool>(),
     ) {
-        let mut out = Out::default();
+        let mut out = OutputQueue::default();
         lengths.iter().for_each(|length| out.text(body(*length)));
         let mut stream = Narrow { takes: takes.into(), taken: Vec::new() };
         let mut cx = Context::from_waker(Waker::noop());
