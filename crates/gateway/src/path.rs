@@ -88,20 +88,20 @@ async fn serve_batch<'a>(
     items: Vec<Result<Call<'a>, Rejection<'a>>>,
 ) -> Reply<'a> {
     cx.counters.batches.add(1);
-    let left = Cell::new(cx.snapshot.config.downstream.batch_response_bytes_max);
+    let bytes_left = Cell::new(cx.snapshot.config.downstream.batch_response_bytes_max);
     // Reserves memory for responses that wait for the rest of the batch.
     let reservation = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
-    let unsent = RefCell::new((reservation, 0));
+    let reserved = RefCell::new((reservation, 0));
     let replies: Vec<_> = futures_util::stream::iter(items)
         .map(async |item| {
             let mut reply = serve_call(cx, request, item).await?;
             // A response over the limit is dropped at once, not when the batch is complete.
             let bytes = reply.payload.bytes();
-            let counted = match left.get().checked_sub(bytes) {
+            let counted = match bytes_left.get().checked_sub(bytes) {
                 None => Err(Kind::BatchTooLarge),
                 Some(rest) => {
-                    left.set(rest);
-                    let (reservation, sum) = &mut *unsent.borrow_mut();
+                    bytes_left.set(rest);
+                    let (reservation, sum) = &mut *reserved.borrow_mut();
                     reservation
                         .set(*sum + bytes)
                         .map(|()| *sum += bytes)

@@ -112,7 +112,7 @@ pub(crate) type HeaderValue = Option<SmallVec<[u8; 24]>>;
 /// Values of the configured headers, by index. Usually there is one or none.
 pub(crate) type HeaderValues = SmallVec<[HeaderValue; 1]>;
 
-/// The optional fields of a head.
+/// The values of a head's extra fields.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ExtraValues {
     /// The host without its port.
@@ -176,10 +176,10 @@ impl ExtraValues {
         }
     }
 
-    fn add_credential(&mut self, given: Credential) {
+    fn add_credential(&mut self, key: Credential) {
         self.credential = match &self.credential {
-            HeaderCredential::None => HeaderCredential::One(given),
-            HeaderCredential::One(known) if known.hash == given.hash => return,
+            HeaderCredential::None => HeaderCredential::One(key),
+            HeaderCredential::One(known) if known.hash == key.hash => return,
             HeaderCredential::One(_) | HeaderCredential::Several => HeaderCredential::Several,
         };
     }
@@ -201,19 +201,19 @@ impl ExtraValues {
 }
 
 impl Credential {
-    fn new(given: &[u8], tokens: bool) -> Credential {
-        let is_token = tokens && given.iter().filter(|byte| **byte == b'.').count() == 2;
-        let token = is_token.then(|| std::str::from_utf8(given).ok()).flatten();
-        Credential { hash: sha256(given), token: token.map(Box::from) }
+    fn new(key: &[u8], tokens: bool) -> Credential {
+        let is_token = tokens && key.iter().filter(|byte| **byte == b'.').count() == 2;
+        let token = is_token.then(|| std::str::from_utf8(key).ok()).flatten();
+        Credential { hash: sha256(key), token: token.map(Box::from) }
     }
 }
 
 /// Returns the token after `Bearer` (RFC 6750, section 2.1).
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = value.trim_ascii().split_at_checked(6)?;
-    let given = rest.trim_ascii();
-    let is = scheme.eq_ignore_ascii_case(b"bearer") && rest.starts_with(b" ") && !given.is_empty();
-    is.then_some(given)
+    let key = rest.trim_ascii();
+    let is = scheme.eq_ignore_ascii_case(b"bearer") && rest.starts_with(b" ") && !key.is_empty();
+    is.then_some(key)
 }
 
 /// The credentials of a configuration; shared by all threads.
@@ -284,17 +284,17 @@ pub(crate) fn authenticate<'a>(
     if !access.clients.admit(client) {
         return Err(Denial::Address);
     }
-    let (given, path) = find_key(key_index, identity.path, identity.extra, &access.places)?;
+    let (key, path) = find_key(key_index, identity.path, identity.extra, &access.places)?;
     if !identity.needs_key {
         return Ok(Authenticated { caller: Caller::at(client), path });
     }
-    let index = match &given {
-        Some(given) => key_index.keys.get(&given.hash()).copied(),
+    let index = match &key {
+        Some(key) => key_index.keys.get(&key.hash()).copied(),
         None => key_index.key_of_certificate(identity.certificate),
     };
-    let grant = match (index, given) {
+    let grant = match (index, key) {
         (Some(index), _) => Arc::clone(&access.keys[index].grant),
-        (None, Some(given)) => token_grant(config, tokens, &given)?,
+        (None, Some(key)) => token_grant(config, tokens, &key)?,
         (None, None) if access.required => return Err(Denial::NoKey),
         (None, None) => return Ok(Authenticated { caller: Caller::at(client), path }),
     };
@@ -332,10 +332,10 @@ fn find_key<'a>(
         Some(HeaderCredential::One(credential)) => Some(PresentedKey::Header(credential)),
         Some(HeaderCredential::None) | None => None,
     };
-    let given = credential
+    let key = credential
         .or(in_path.as_ref().map(|(hash, _)| PresentedKey::Path(*hash)))
         .or(extra.and_then(|extra| extra.query.as_ref()).map(PresentedKey::Header));
-    Ok((given, path))
+    Ok((key, path))
 }
 
 /// Finds a key in the last or the first segment of a path, and returns its hash and the remaining
@@ -356,9 +356,9 @@ fn key_in_path<'a>(key_index: &KeyIndex, path: &'a str) -> Option<([u8; 32], &'a
 fn token_grant(
     config: &Config,
     tokens: Option<&RefCell<Tokens>>,
-    given: &PresentedKey<'_>,
+    key: &PresentedKey<'_>,
 ) -> Result<Arc<Grant>, Denial> {
-    let PresentedKey::Header(Credential { hash, token: Some(token) }) = given else {
+    let PresentedKey::Header(Credential { hash, token: Some(token) }) = key else {
         return Err(Denial::BadKey);
     };
     let Some(tokens) = tokens else { return Err(Denial::BadKey) };

@@ -163,7 +163,7 @@ impl Thread {
                 open.map(|state| Rc::clone(&state.account)).collect()
             };
             memory::close_slowest(&budget, &accounts, budget.excess().div_ceil(threads));
-            tokio::time::sleep(memory::RELIEF_EVERY).await;
+            tokio::time::sleep(memory::RELIEF_INTERVAL).await;
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A connection is not closed before it has waited for its client for this long.
 const AGE_MIN: Duration = Duration::from_millis(100);
 /// How often connections are closed while the budget is exceeded.
-pub(crate) const RELIEF_EVERY: Duration = Duration::from_millis(20);
+pub(crate) const RELIEF_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The memory budget of the process.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ pub(crate) struct Budget {
 
 /// The memory budget is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the budget of memory is used up")]
+#[error("memory budget is used up")]
 pub(crate) struct Full;
 
 impl Budget {
@@ -124,18 +124,18 @@ pub(crate) struct Reservation {
     purpose: Purpose,
     bytes: usize,
     /// The account of the client connection, and the reservation's entry in it.
-    place: Option<(Rc<Account>, Option<usize>)>,
+    account_entry: Option<(Rc<Account>, Option<usize>)>,
 }
 
 impl Reservation {
     /// Creates an empty reservation without a client connection.
     pub(crate) fn new(budget: &Arc<Budget>, purpose: Purpose) -> Reservation {
-        Reservation { budget: Arc::clone(budget), purpose, bytes: 0, place: None }
+        Reservation { budget: Arc::clone(budget), purpose, bytes: 0, account_entry: None }
     }
 
     /// Creates a reservation in a separate, unlimited budget, for memory that a constant limits
     /// already.
-    pub(crate) fn apart() -> Reservation {
+    pub(crate) fn unlimited() -> Reservation {
         let budget = Arc::<Budget>::default();
         budget.set_max(usize::MAX);
         Reservation::new(&budget, Purpose::Response)
@@ -145,7 +145,7 @@ impl Reservation {
     /// bytes wait for its client.
     pub(crate) fn of(budget: &Arc<Budget>, purpose: Purpose, account: &Rc<Account>) -> Reservation {
         let mut reservation = Reservation::new(budget, purpose);
-        reservation.place = Some((Rc::clone(account), None));
+        reservation.account_entry = Some((Rc::clone(account), None));
         reservation
     }
 
@@ -160,7 +160,7 @@ impl Reservation {
         }
         if bytes > self.bytes {
             let more = bytes - self.bytes;
-            if let Some((account, _)) = &self.place {
+            if let Some((account, _)) = &self.account_entry {
                 let held = account.bytes();
                 // A single buffer may exceed the limit per connection, so that the largest response
                 // can be sent.
@@ -175,7 +175,7 @@ impl Reservation {
             self.budget.release(self.purpose, self.bytes - bytes);
         }
         self.bytes = bytes;
-        if let Some((account, entry)) = &mut self.place {
+        if let Some((account, entry)) = &mut self.account_entry {
             account.set(entry, bytes);
         }
         Ok(())
@@ -184,7 +184,7 @@ impl Reservation {
     /// Sets whether these bytes wait for the client. Only such bytes make a connection eligible for
     /// closing.
     pub(crate) fn set_waiting(&self, waiting: bool) {
-        if let Some((account, Some(entry))) = &self.place {
+        if let Some((account, Some(entry))) = &self.account_entry {
             account.set_waiting(*entry, waiting);
         }
     }
@@ -222,12 +222,12 @@ impl Account {
         self.entries.borrow().iter().flatten().map(|entry| entry.bytes).sum()
     }
 
-    fn set(&self, place: &mut Option<usize>, bytes: usize) {
+    fn set(&self, entry: &mut Option<usize>, bytes: usize) {
         let mut entries = self.entries.borrow_mut();
-        match *place {
+        match *entry {
             Some(at) if bytes == 0 => {
                 entries[at] = None;
-                *place = None;
+                *entry = None;
                 if entries.iter().all(Option::is_none) {
                     *entries = Vec::new();
                 }
@@ -244,7 +244,7 @@ impl Account {
                     entries.len() - 1
                 });
                 entries[at] = Some(Entry { bytes, waiting: Some(Instant::now()) });
-                *place = Some(at);
+                *entry = Some(at);
             }
         }
     }

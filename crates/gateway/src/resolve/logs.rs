@@ -53,7 +53,7 @@ pub(super) async fn resolve(
         }
         LogsPlan::Parts(parts) => parts,
     };
-    let indexed = from_index(cx, &request, &filter, &parts).await;
+    let indexed = lookup_index(cx, &request, &filter, &parts).await;
     let parts = match &indexed {
         Some((part, fetched)) if covers(*part, &parts) => {
             return (fetched.clone(), CacheStatus::Hit);
@@ -61,9 +61,9 @@ pub(super) async fn resolve(
         Some((part, _)) => around(*part, &parts),
         None => parts,
     };
-    let left = Cell::new(cx.snapshot.config.groups[request.group].response_bytes_max);
+    let bytes_left = Cell::new(cx.snapshot.config.groups[request.group].response_bytes_max);
     let reservation = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
-    let joined = RefCell::new((reservation, 0));
+    let reserved = RefCell::new((reservation, 0));
     let requests = parts.iter().map(|part| {
         let mut params = Vec::new();
         filter.write_params(&mut params, part.from, part.to);
@@ -72,8 +72,9 @@ pub(super) async fn resolve(
         let range = ResolvedBlock::Range { from: part.from, to: part.to };
         let indexed =
             indexed.as_ref().filter(|(indexed, _)| indexed == part).map(|(_, fetched)| fetched);
-        let (indexed, call, view, left) = (indexed.cloned(), &call.params, &view, &left);
-        let joined = &joined;
+        let (indexed, call, view, bytes_left) =
+            (indexed.cloned(), &call.params, &view, &bytes_left);
+        let reserved = &reserved;
         async move {
             let (fetched, status) = match indexed {
                 Some(fetched) => (fetched, CacheStatus::Hit),
@@ -81,11 +82,11 @@ pub(super) async fn resolve(
             };
             // All parts together must respect the limit of one response.
             let Payload::Result(logs) = &fetched.payload else { return (fetched, status) };
-            let Some(rest) = left.get().checked_sub(logs.len()) else {
+            let Some(rest) = bytes_left.get().checked_sub(logs.len()) else {
                 return (UpstreamResponse::failed(Failure::ours(Kind::TooLarge)), status);
             };
-            left.set(rest);
-            let (reservation, sum) = &mut *joined.borrow_mut();
+            bytes_left.set(rest);
+            let (reservation, sum) = &mut *reserved.borrow_mut();
             *sum += logs.len();
             match reservation.set(*sum) {
                 Ok(()) => (fetched, status),
@@ -99,7 +100,7 @@ pub(super) async fn resolve(
 }
 
 /// Returns the index's logs for a range, if it has a contiguous part of it.
-async fn from_index(
+async fn lookup_index(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
     filter: &LogFilter<'_>,

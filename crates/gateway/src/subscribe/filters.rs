@@ -45,13 +45,13 @@ pub(super) struct Filters(Mutex<FilterTable>);
 struct FilterTable {
     by_id: HashMap<u128, Arc<Filter>>,
     /// When expired filters were last removed.
-    swept: Duration,
+    swept_at: Duration,
 }
 
 impl FilterTable {
-    fn sweep(&mut self, now: Duration, timeout: Duration) {
+    fn remove_expired(&mut self, now: Duration, timeout: Duration) {
         self.by_id.retain(|_, filter| now.saturating_sub(*filter.polled_at.lock()) <= timeout);
-        self.swept = now;
+        self.swept_at = now;
     }
 
     fn count_of(&self, owner: u64) -> usize {
@@ -90,7 +90,7 @@ pub(super) async fn serve(
     match &*call.method {
         "eth_newBlockFilter" => create(cx, feed, route, FilterKind::Blocks),
         "eth_newFilter" => {
-            let raw = first(&call.params).ok_or_else(|| refusal(SubscribeRefusal::Params))?;
+            let raw = first_param(&call.params).ok_or_else(|| refusal(SubscribeRefusal::Params))?;
             let (logs, raw) = LogSelection::read(raw).map_err(refusal)?;
             create(cx, feed, route, FilterKind::Logs { logs, raw: raw.into() })
         }
@@ -98,14 +98,14 @@ pub(super) async fn serve(
             Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(raw_result(b"true")),
             _ => Ok(Outcome::Upstream),
         },
-        "eth_getFilterLogs" => match find(cx, feed, call) {
+        "eth_getFilterLogs" => match find_polled(cx, feed, call) {
             None => Ok(Outcome::Upstream),
             Some(filter) => match &filter.kind {
                 FilterKind::Logs { raw, .. } => Ok(Outcome::Logs(raw.clone())),
                 FilterKind::Blocks => Err(refusal(SubscribeRefusal::UnknownFilter)),
             },
         },
-        "eth_getFilterChanges" => match find(cx, feed, call) {
+        "eth_getFilterChanges" => match find_polled(cx, feed, call) {
             None => Ok(Outcome::Upstream),
             Some(filter) => changes(cx, feed, route.chain, &filter).await,
         },
@@ -113,19 +113,19 @@ pub(super) async fn serve(
     }
 }
 
-fn first<'a>(params: &Params<'a>) -> Option<&'a [u8]> {
+fn first_param<'a>(params: &Params<'a>) -> Option<&'a [u8]> {
     let Params::Array(params) = *params else { return None };
     walk::elements(params).next()
 }
 
 fn id_of(params: &Params<'_>) -> Option<u128> {
-    let id = JsonString::from_value(first(params)?)?;
+    let id = JsonString::from_value(first_param(params)?)?;
     let id = id.to_str()?;
     u128::from_str_radix(id.strip_prefix("0x")?, 16).ok()
 }
 
 /// Finds the filter that a call names and records the poll.
-fn find(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<Filter>> {
+fn find_polled(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<Filter>> {
     let id = id_of(&call.params)?;
     let filters = feed.filters.0.lock();
     let filter = filters.by_id.get(&id)?;
@@ -157,10 +157,10 @@ fn create(
     let mut filters = feed.filters.0.lock();
     let full = filters.by_id.len() >= bounds.filters_max;
     if full
-        || now.saturating_sub(filters.swept) > bounds.filter_timeout
+        || now.saturating_sub(filters.swept_at) > bounds.filter_timeout
         || filters.count_of(owner) >= bounds.filters_per_client_max
     {
-        filters.sweep(now, bounds.filter_timeout);
+        filters.remove_expired(now, bounds.filter_timeout);
     }
     if filters.count_of(owner) >= bounds.filters_per_client_max {
         return Err(refusal(SubscribeRefusal::TooManyFilters));
@@ -187,8 +187,8 @@ async fn changes(
     // The cursor is a copy, so that a disconnect during the poll loses no changes.
     let mut cursor = saved.clone();
     cursor.learn(&view);
-    // The cursor is too far behind, so the client must create a new filter; the error is that of an
-    // unknown filter.
+    // If the cursor is too far behind, the client must create a new filter, so it receives the
+    // error of an unknown filter.
     let mut changes =
         cursor.changes(&view).map_err(|Apart| refusal(SubscribeRefusal::UnknownFilter))?;
     changes.truncate(CHANGES_MAX);

@@ -30,8 +30,8 @@ fn key_index() -> KeyIndex {
 fn found(places: KeyPlaces, target: &str, lines: &str) -> Result<(bool, String), Denial> {
     let head = head(places.clone(), target, lines);
     assert!(!format!("{head:?}").contains("wk_") || target.contains("/wk_"), "{head:?}");
-    let (given, path) = find_key(&key_index(), head.path.as_str(), head.extra.as_deref(), &places)?;
-    let is_key = given.is_some_and(|given| given.hash() == sha256(KEY.as_bytes()));
+    let (key, path) = find_key(&key_index(), head.path.as_str(), head.extra.as_deref(), &places)?;
+    let is_key = key.is_some_and(|key| key.hash() == sha256(KEY.as_bytes()));
     Ok((is_key, path.to_owned()))
 }
 

@@ -260,7 +260,7 @@ impl Line {
         request.extend_from_slice(format!("{}\r\n\r\n", body.len()).as_bytes());
         request.extend_from_slice(&body);
         let answer = connection
-            .exchange(&request, deadline, POLL_ANSWER_BYTES_MAX, &mut Reservation::apart())
+            .exchange(&request, deadline, POLL_ANSWER_BYTES_MAX, &mut Reservation::unlimited())
             .await
             .map_err(|_| Refused::Missed(Missed::Silent))?;
         if answer.reusable && upstream.config.keep_alive {
