@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_kept_without_what_means_nothing() {
+    fn a_filter_is_reduced_to_known_members() {
         let long = "x".repeat(1 << 20);
         let raw = format!(
             r#"{{ "x": "{long}", "address": ["0x01", "0x02"],"topics" :[null,["0x03"]], "fromBlock":"0x1" }}"#

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packed_requests_are_unpacked_within_bounds() {
+    fn requests_are_decompressed_within_limits() {
         let body = b"{\"method\":\"eth_blockNumber\"}".repeat(50);
         for zstd in [false, true] {
             let coding = if zstd { Coding::Zstd } else { Coding::Gzip };
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_are_unpacked_at_a_time_than_there_are_processors() {
+    async fn concurrent_decompressions_are_limited_to_the_processors() {
         use std::sync::mpsc::sync_channel;
         use std::time::Duration;
 

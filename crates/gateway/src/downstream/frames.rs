@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_make_no_difference() {
+    fn read_boundaries_make_no_difference() {
         let frames = [frame(4, 6), frame(1, 300), frame(0, 70_000), frame(6, 8), frame(0, 0)];
         let all = [&[b'P'; PREFACE_BYTES][..], &frames.concat()].concat();
         for step in [1, 7, 9, 4096, all.len()] {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_carries_nothing_is_a_flood() {
+    fn only_useless_frames_are_a_flood() {
         let server = FrameCounter::default();
         let mut pings = FrameCounter::of_client();
         let ping = frame(6, 8).repeat(1 << 16);

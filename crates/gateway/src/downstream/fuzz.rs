@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_length_is_seen() {
+    fn a_duplicate_length_is_detected() {
         let hidden =
             b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\ncontent-length: 1\r\n\r\n";
         assert!(std::panic::catch_unwind(|| assert_plain(hidden)).is_err());

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_parsed_once_and_its_context_is_not_kept() {
+    fn a_head_is_parsed_once_and_does_not_keep_its_context_alive() {
         let (heads, first, second) = (ParsedHeads::default(), context(), context());
         let read = |cx| heads.read(cx, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap().unwrap();
         let head = read(&first);

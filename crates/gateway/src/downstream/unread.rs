@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_waits_is_seen_beside_one_that_moves_on() {
+    async fn a_stalled_response_is_detected_beside_a_progressing_one() {
         let timeout = Duration::from_secs(30);
         let unfinished = Rc::new(UnfinishedResponses::default());
         assert!(!unfinished.is_stalled(timeout) && unfinished.is_empty());

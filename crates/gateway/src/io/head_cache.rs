@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_head_is_recalled_and_no_other() {
+    fn only_an_equal_head_is_found() {
         let mut cache = HeadCache::new(4);
         assert_eq!(cache.find(b"A: 1\r\n\r\nbody"), None);
         cache.keep(b"A: 1\r\n\r\nbody", 8, 'a');
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_cache_is_bounded() {
         let mut cache = HeadCache::new(1);
         let long = [b'a'; HEAD_BYTES_MAX + 1];
         cache.keep(&long, long.len(), ());

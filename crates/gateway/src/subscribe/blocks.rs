@@ -255,13 +255,13 @@ mod tests {
     }
 
     #[test]
-    fn many_who_ask_at_once_do_not_make_an_empty_block_true() {
+    fn concurrent_requests_do_not_confirm_an_empty_block() {
         let mut doubts = Doubts::default();
         assert!((0..1000).all(|_| doubts.is_doubted([1; 32], Duration::ZERO)));
     }
 
     #[test]
-    fn more_doubts_than_are_remembered_end_too() {
+    fn forgotten_doubts_end_too() {
         let mut doubts = Doubts::default();
         let all = |doubts: &mut Doubts, seconds: u64| {
             let asked = Duration::from_secs(seconds);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_are_kept_within_bounds() {
+    fn recent_logs_are_bounded() {
         let blocks = Blocks::default();
         for byte in 0..100 {
             let keys =

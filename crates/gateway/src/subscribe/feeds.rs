@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_client_leaves_room_for_others() {
+    fn one_client_cannot_use_all_relays() {
         let feed = Feed::default();
         let mut held: Vec<_> = (0..RELAYS_PER_CLIENT_MAX)
             .map(|number| feed.relay(format!("call {number}").into(), 1).unwrap())

@@ -85,7 +85,7 @@ enum EndReason {
     /// The upstream is unreachable, disconnected, or not usable any more.
     Lost,
     /// The stream has no followers.
-    Left,
+    Unfollowed,
 }
 
 /// Relays from one upstream after another until the stream has no followers.
@@ -94,7 +94,7 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
     let mut attempt: usize = 0;
     let mut opened = false;
     let mut lost = 0;
-    while !source.stream.end_if_left() {
+    while !source.stream.end_if_unfollowed() {
         let Some(chain) = source.chain_index() else {
             source.stream.send(Event::Broken);
             return source.stream.end();
@@ -106,7 +106,7 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
             Some(&upstream) => {
                 let started = Instant::now();
                 match relay(&source, &request, &snapshot, upstream, &mut opened).await {
-                    EndReason::Left => continue,
+                    EndReason::Unfollowed => continue,
                     EndReason::Refused(error) => Some(RelayRefusal::ByUpstream(error)),
                     EndReason::Lost => {
                         if started.elapsed() > RETRY_PAUSE_MAX {
@@ -128,7 +128,7 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
         }
         tokio::select! {
             () = tokio::time::sleep(retry_pause) => {}
-            () = source.stream.left() => {}
+            () = source.stream.unfollowed() => {}
         }
         retry_pause = (retry_pause * 2).min(RETRY_PAUSE_MAX);
     }
@@ -178,7 +178,7 @@ async fn relay(
     loop {
         tokio::select! {
             _ = &mut driving => return EndReason::Lost,
-            () = source.stream.left() => return EndReason::Left,
+            () = source.stream.unfollowed() => return EndReason::Unfollowed,
             _ = check.tick() => {
                 // A reload can add or remove upstreams.
                 let current = Arc::clone(&source.subscriptions.thread.context().snapshot);

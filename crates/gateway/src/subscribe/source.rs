@@ -85,7 +85,7 @@ impl Source {
     async fn follow(self, mut cursor: Option<Trail>, content: Content) {
         let mut view_changes = self.chain.turned();
         let mut retry_pause = RETRY_PAUSE_MIN;
-        while !self.stream.end_if_left() {
+        while !self.stream.end_if_unfollowed() {
             view_changes.borrow_and_update();
             let cx = self.subscriptions.thread.context();
             let Some(chain) = cx.snapshot.place_of(&self.chain) else {
@@ -113,7 +113,7 @@ impl Source {
             };
             tokio::select! {
                 changed = view_changes.changed() => if changed.is_err() { return },
-                () = self.stream.left() => {}
+                () = self.stream.unfollowed() => {}
                 () = wait => {}
             }
         }

@@ -46,7 +46,7 @@ pub(crate) struct Stream {
     state: Mutex<Followers>,
     open_state: watch::Sender<OpenState>,
     /// Notified when the last follower has left.
-    left: Notify,
+    unfollowed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ impl Default for Stream {
             events: broadcast::Sender::new(EVENTS_MAX),
             state: Mutex::default(),
             open_state: watch::Sender::new(OpenState::Opening),
-            left: Notify::new(),
+            unfollowed: Notify::new(),
         }
     }
 }
@@ -85,12 +85,12 @@ impl Stream {
         let mut state = self.state.lock();
         state.followers -= 1;
         if state.followers == 0 {
-            self.left.notify_one();
+            self.unfollowed.notify_one();
         }
     }
 
     /// Returns true if there are no followers; the source must then end.
-    pub(super) fn end_if_left(&self) -> bool {
+    pub(super) fn end_if_unfollowed(&self) -> bool {
         let mut state = self.state.lock();
         let left = state.followers == 0;
         state.has_source &= !left;
@@ -103,8 +103,8 @@ impl Stream {
     }
 
     /// Waits until there are no followers; can return early.
-    pub(super) async fn left(&self) {
-        self.left.notified().await;
+    pub(super) async fn unfollowed(&self) {
+        self.unfollowed.notified().await;
     }
 
     pub(super) fn send(&self, event: Event) {
@@ -143,11 +143,11 @@ mod tests {
         let (_second, starts) = stream.follow();
         assert!(!starts, "somebody does");
         stream.leave();
-        assert!(!stream.end_if_left());
+        assert!(!stream.end_if_unfollowed());
         stream.send(Event::Broken);
         assert!(matches!(first.try_recv(), Ok(Event::Broken)));
         stream.leave();
-        assert!(stream.end_if_left());
+        assert!(stream.end_if_unfollowed());
         assert!(stream.follow().1, "the next one starts another");
         // A source that has ended is replaced, even while there are followers.
         stream.end();

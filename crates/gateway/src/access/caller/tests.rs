@@ -62,7 +62,7 @@ fn a_key_is_found_in_each_place() {
 }
 
 #[test]
-fn what_is_no_key_is_none() {
+fn other_texts_are_not_keys() {
     for (target, lines, path) in [
         ("/", String::new(), "/"),
         ("/eth?key=", String::new(), "/eth"),
@@ -90,7 +90,7 @@ fn two_keys_are_refused() {
 }
 
 #[test]
-fn places_that_are_off_are_not_looked_at() {
+fn disabled_places_are_ignored() {
     let off = KeyPlaces { header: None, bearer: false, path: false, query: false };
     let target = format!("/{KEY}?key={KEY}");
     let lines = format!("x-api-key: {KEY}\r\nauthorization: Bearer {KEY}\r\n");
@@ -98,7 +98,7 @@ fn places_that_are_off_are_not_looked_at() {
 }
 
 #[test]
-fn host_and_kept_headers_are_taken() {
+fn host_and_configured_headers_are_parsed() {
     let head = head(places(), "/", "User-Agent: a\r\nuser-agent: b\r\nCookie: c\r\n");
     let extra = head.extra.as_deref().unwrap();
     assert_eq!(&*extra.host, "rpc.example");

@@ -171,7 +171,7 @@ fn times_issuer_and_audience_are_held() {
 }
 
 #[test]
-fn claims_say_what_a_token_may_do() {
+fn claims_limit_what_a_token_allows() {
     let folder = tempfile::tempdir().unwrap();
     let lines =
         format!("secret = \"{SECRET}\"\ntier = \"free\"\nmethods_claim = \"https://x/m\"\n");

@@ -34,7 +34,7 @@ fn wait_for(path: &Path, due: &str) {
 }
 
 #[test]
-fn a_full_queue_drops_and_says_so() {
+fn a_full_queue_drops_records() {
     let queues = Queues::new(config(LogTarget::Stdout, 4), &[], 2);
     let kept = (0..10).filter(|_| queues.put(1, record("m"))).count();
     assert_eq!(kept, 2);

@@ -10,7 +10,7 @@ fn budget(max: usize) -> Arc<Budget> {
 }
 
 #[test]
-fn bytes_are_counted_and_given_back() {
+fn reservations_are_released() {
     let budget = budget(1 << 20);
     let mut reservation = Reservation::new(&budget, Purpose::Upstream);
     reservation.set(FREE_BYTES).unwrap();

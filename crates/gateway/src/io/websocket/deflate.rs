@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_be_kept_is_promised() {
+    fn only_supported_offers_are_accepted() {
         for offer in [
             "permessage-deflate",
             "permessage-deflate; client_max_window_bits",
@@ -182,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_comes_back(
+        fn compression_round_trips(
             pieces in proptest::collection::vec((any::<u8>(), 0usize..3000), 0..40)
         ) {
             let message: Vec<u8> =

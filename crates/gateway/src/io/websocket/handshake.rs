@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_fitting_answer_opens() {
+    fn only_a_matching_response_opens() {
         let request = UpgradeRequest::new().unwrap();
         let right = response(&request, RIGHT);
         assert_eq!(request.check_response(right.as_bytes()), Ok(Some(right.len())));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_tells_its_status() {
+    fn a_refusal_reports_its_status() {
         let request = UpgradeRequest::new().unwrap();
         let response = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\n\r\n";
         let retry_after = Some(Duration::from_secs(7));

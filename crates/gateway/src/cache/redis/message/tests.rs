@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn messages_come_back() {
+fn messages_round_trip() {
     for event in [ChainEvent::Reorg { fork: 17 }, ChainEvent::Generation] {
         let message = Message { sender: 0xfeed, chain: "eth-main.1", event };
         let text = message.to_string();

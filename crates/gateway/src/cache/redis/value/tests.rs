@@ -24,7 +24,7 @@ fn bonds() -> [Bond; 5] {
 }
 
 #[test]
-fn values_come_back_as_they_were() {
+fn values_round_trip() {
     let long = b"0123456789".repeat(1_000);
     for bond in bonds() {
         for (is_error, compress_min) in [(false, 0), (true, usize::MAX), (false, 1)] {
@@ -77,7 +77,7 @@ proptest! {
 }
 
 #[test]
-fn a_second_of_edits_finds_nothing() {
+fn mutated_values_keep_the_invariants() {
     let tried = crate::cache::redis::fuzz::mutate(7, &mut |tried| tried < 20_000);
     assert_eq!(tried, 20_000);
 }

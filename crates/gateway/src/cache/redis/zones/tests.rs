@@ -7,7 +7,7 @@ fn reply(numbers: &[i64]) -> Value {
 }
 
 #[test]
-fn an_answer_is_read_whole_or_not_at_all() {
+fn a_reply_is_parsed_completely_or_refused() {
     let passed = read(&reply(&[1000, 0, 500, 990]), 1).unwrap();
     assert_eq!((passed.now, passed.refused), (1000, None));
     assert_eq!(passed.states[..], [Some(State { excess: 500, last: 990 })]);

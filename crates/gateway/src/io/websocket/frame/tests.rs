@@ -98,7 +98,7 @@ fn lengths_at_their_edges() {
 }
 
 #[test]
-fn what_is_too_long_is_passed_over() {
+fn oversized_messages_are_skipped() {
     let long = [b"{\"id\":7,", &[b' '; MAX][..]].concat();
     let head = OwnedEvent::TooLarge(long[..OVERSIZED_HEAD_BYTES].to_vec());
     let mut bytes = frame(0x81, &long);
@@ -130,7 +130,7 @@ fn control_frames_between_fragments() {
 }
 
 #[test]
-fn what_is_against_the_protocol() {
+fn protocol_violations_are_refused() {
     let cases: &[(&[u8], Fault)] = &[
         (b"\xc1\x00", Fault::Reserved),
         (b"\xa1\x00", Fault::Reserved),
@@ -170,7 +170,7 @@ fn what_is_against_the_protocol() {
 }
 
 #[test]
-fn packed_messages_are_known_by_their_first_frame() {
+fn the_first_frame_marks_a_compressed_message() {
     let key = [0; 4];
     let masked = |first: u8, payload: &[u8]| {
         [&[first, 0x80 | payload.len() as u8][..], &key, payload].concat()
