@@ -34,7 +34,7 @@ mod charge;
 mod respond;
 mod route;
 
-use charge::{charge_quota, counted, limit};
+use charge::{caller_facts, charge_quota, limit};
 use respond::{Progress, Stop, respond};
 pub(crate) use route::rewritten;
 use route::{authorize, route};
@@ -72,7 +72,7 @@ pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> 
     cx.counters.requests.add(1);
     // The limits' memory is prefetched while the body is decoded.
     let limits = cx.snapshot.limits.as_ref();
-    let ahead = limits.and_then(|limits| limits.look_ahead(&counted(cx, request, "", None)));
+    let ahead = limits.and_then(|limits| limits.look_ahead(&caller_facts(cx, request, "", None)));
     let request = &Request { ahead, ..*request };
     let reply = |response: Option<CallReply<'a>>| response.map_or(Reply::Nothing, Reply::One);
     match decode(request.body, &cx.snapshot.config.call_limits) {

@@ -118,7 +118,7 @@ fn unsubscribe(guard: &MessageGuard, params: &Params<'_>) -> Result<Outcome, Fai
     let Params::Array(params) = *params else { return Err(refusal(SubscribeRefusal::Params)) };
     let id = walk::elements(params).next().and_then(JsonString::from_value);
     let id = id.ok_or(refusal(SubscribeRefusal::Params))?.decode();
-    if guard.subscriber.leave(&id) {
+    if guard.subscriber.unsubscribe(&id) {
         return Ok(raw_result(b"true"));
     }
     Err(refusal(SubscribeRefusal::UnknownSubscription))
@@ -157,7 +157,7 @@ async fn subscribe(
         }
     };
     let fan = fan::of(subscriber.subscriptions(), chain, stream, origin);
-    let Some(id) = subscriber.join(&fan, namespace, selection) else {
+    let Some(id) = subscriber.subscribe(&fan, namespace, selection) else {
         fan.end_if_empty();
         return Err(Failure::ours(Kind::Stopping));
     };
@@ -169,7 +169,7 @@ async fn subscribe(
     match opened.unwrap_or(Err(RelayRefusal::NoUpstream)) {
         Ok(()) => Ok(Outcome::Payload(Payload::Result(format!("\"{id}\"").into()))),
         Err(refused) => {
-            subscriber.leave(id.as_bytes());
+            subscriber.unsubscribe(id.as_bytes());
             match refused {
                 RelayRefusal::ByUpstream(error) => Ok(Outcome::Payload(Payload::Error(error))),
                 RelayRefusal::NoUpstream => Err(refusal(SubscribeRefusal::NoUpstream)),

@@ -22,7 +22,7 @@ fn name_of<'a>(item: &'a Result<Call<'_>, Rejection<'_>>) -> &'a str {
 
 /// Returns the row whose weight is charged. Upstreams may accept the method in another case, so
 /// case is ignored if the exact name is unknown.
-fn weighed(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'static Method> {
+fn charged_method(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'static Method> {
     let family = cx.snapshot.chains[chain].family;
     family.find(name).map(|(_, method)| method).or_else(|| family.method_ignoring_case(name))
 }
@@ -36,8 +36,8 @@ pub(super) async fn limit<'a>(
 ) -> Result<Option<Box<Entered<'a>>>, Failure> {
     let Some(limits) = &cx.snapshot.limits else { return Ok(None) };
     let name = name_of(item);
-    let method = weighed(cx, request.chain, name);
-    let caller = counted(cx, request, name, method);
+    let method = charged_method(cx, request.chain, name);
+    let caller = caller_facts(cx, request, name, method);
     let mut charge = limits.charge(&caller, cx.now_ms(), &cx.counters);
     if let Charge::Ask(question) = charge {
         charge = Box::pin(charge_shared(cx, limits, &question, &caller)).await;
@@ -60,11 +60,11 @@ pub(super) fn charge_quota(cx: &ThreadContext, route: &Route<'_>) -> Result<(), 
     let (Some(quotas), Some(grant)) = (&cx.snapshot.quotas, &route.caller.grant) else {
         return Ok(());
     };
-    quotas.charge(grant, weighed(cx, route.chain, &route.call.method), unix_seconds())
+    quotas.charge(grant, charged_method(cx, route.chain, &route.call.method), unix_seconds())
 }
 
 /// Returns what limits need of a call.
-pub(super) fn counted<'a>(
+pub(super) fn caller_facts<'a>(
     cx: &'a ThreadContext,
     request: &Request<'a>,
     name: &'a str,

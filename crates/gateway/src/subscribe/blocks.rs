@@ -23,7 +23,7 @@ use crate::resolve::internal::InternalCall;
 use crate::state::context::ThreadContext;
 
 /// Maximum blocks fetched concurrently.
-pub(super) const FETCHES: usize = 8;
+pub(super) const FETCHES_MAX: usize = 8;
 /// How long upstreams must report that a block has no logs, although its header's bloom filter has
 /// bits set, before the gateway accepts that.
 const EMPTY_CONFIRMED_AFTER: Duration = Duration::from_secs(6);
@@ -72,7 +72,7 @@ impl Doubts {
         let enough =
             if self.was_empty { EMPTY_CONFIRMED_AGAIN_AFTER } else { EMPTY_CONFIRMED_AFTER };
         let known = self.since.iter().position(|(own, _)| *own == hash);
-        let since = known.map_or(asked, |place| self.since[place].1);
+        let since = known.map_or(asked, |index| self.since[index].1);
         if asked.saturating_sub(since) >= enough {
             self.was_empty = true;
             self.since.retain(|(own, _)| *own != hash);

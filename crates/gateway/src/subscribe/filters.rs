@@ -20,7 +20,7 @@ use wire::call::{Call, Params};
 use wire::json::string::JsonString;
 use wire::json::walk;
 
-use super::blocks::FETCHES;
+use super::blocks::FETCHES_MAX;
 use super::feeds::Feed;
 use super::{LogSelection, Outcome, raw_result, refusal};
 use crate::call::failure::{Failure, Kind, SubscribeRefusal};
@@ -214,7 +214,7 @@ async fn changes(
                 let logs = feed.blocks.logs(cx, chain, change).await;
                 (change, logs)
             });
-            let mut found = std::pin::pin!(futures_util::stream::iter(found).buffered(FETCHES));
+            let mut found = std::pin::pin!(futures_util::stream::iter(found).buffered(FETCHES_MAX));
             while let Some((change, Ok(logs))) = found.next().await {
                 let logs = logs.iter().filter(|(keys, _)| wanted.selects(keys));
                 let bytes: usize = logs.clone().map(|(_, raw)| raw.len() + 1).sum();

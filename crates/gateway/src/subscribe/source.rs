@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use wire::block::header_from_block;
 
-use super::blocks::{FETCHES, Unavailable};
+use super::blocks::{FETCHES_MAX, Unavailable};
 use super::relay::RelayRequest;
 use super::stream::{Event, OpenState, Stream};
 use super::{Subscriptions, blocks, relay};
@@ -147,7 +147,7 @@ impl Source {
             let event = self.event(cx, chain, change, content).await;
             (change, event)
         });
-        let mut events = std::pin::pin!(futures_util::stream::iter(events).buffered(FETCHES));
+        let mut events = std::pin::pin!(futures_util::stream::iter(events).buffered(FETCHES_MAX));
         while let Some((change, event)) = events.next().await {
             let event = event?;
             known.follow(change);

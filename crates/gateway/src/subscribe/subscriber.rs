@@ -81,7 +81,7 @@ impl Subscriber {
 
     /// Starts a subscription and returns its unpredictable id. Returns `None` if the system has no
     /// randomness.
-    pub(super) fn join(
+    pub(super) fn subscribe(
         self: &Rc<Subscriber>,
         fan: &Rc<FanOut>,
         namespace: &str,
@@ -97,7 +97,7 @@ impl Subscriber {
     }
 
     /// Ends a subscription. Returns false if it does not exist.
-    pub(super) fn leave(&self, id: &[u8]) -> bool {
+    pub(super) fn unsubscribe(&self, id: &[u8]) -> bool {
         let mut subscriptions = self.active.borrow_mut();
         let Some(at) = subscriptions.iter().position(|own| own.id.as_bytes() == id) else {
             return false;
