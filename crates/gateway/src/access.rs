@@ -1,4 +1,4 @@
-//! Who calls, and what it may call: addresses, keys, tokens, permissions.
+//! Authentication and authorization: addresses, keys, tokens, permissions.
 
 pub(crate) mod caller;
 pub(crate) mod permit;

@@ -1,4 +1,4 @@
-//! What saves asking upstreams: memory, calls in flight, Redis, the index.
+//! Ways to respond without an upstream call: memory cache, call coalescing, Redis, index.
 
 pub(crate) mod coalesce;
 pub mod index;

@@ -1,4 +1,4 @@
-//! A call on its way through the gateway: what is asked, what came back, and why it failed.
+//! The types of a call: request, response, and failure.
 
 pub(crate) mod cache_status;
 pub(crate) mod failure;

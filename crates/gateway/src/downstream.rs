@@ -1,17 +1,19 @@
-//! Connections of clients: TLS, HTTP/1.1, HTTP/2, WebSocket, and the form of every response.
+//! Client connections: TLS, HTTP/1.1, HTTP/2, WebSocket, and the format of every response.
 //!
 //! `path.rs` serves the calls of a request. In reading order:
 //!
 //! | module | what |
 //! |---|---|
 //! | `thread` | the client connections of one serving thread |
-//! | `arrive`, `tls`, `peer` | PROXY header and TLS handshake; the address and certificate at the other end |
+//! | `arrive`, `tls`, `peer` | PROXY header and TLS handshake; the client's address and certificate
+//! |
 //! | `http1` | one HTTP/1.1 connection |
-//! | `head`, `parsed_heads` | HTTP heads: parsing, and those that the thread has parsed before |
-//! | `exchange` | one exchange, the same over every protocol: sender, path, refusals |
+//! | `head`, `parsed_heads` | HTTP heads: the parser, and a cache of parsed heads per thread |
+//! | `exchange` | one request and its response over any protocol: authentication, calls, refusals |
 //! | `answer` | HTTP and JSON-RPC form of a response |
 //! | `compress` | content codings |
-//! | `http2`, `frames`, `unread` | one HTTP/2 connection; clients that send only control frames or do not read |
+//! | `http2`, `frames`, `unread` | one HTTP/2 connection; detection of clients that send only
+//! control frames or do not read |
 //! | `websocket` | one WebSocket |
 //! | `log` | access-log records of requests |
 

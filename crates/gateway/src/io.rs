@@ -1,4 +1,4 @@
-//! Bytes between the gateway and its peers: what both sides of it need.
+//! I/O between the gateway and its peers, for both the client and the upstream side.
 
 pub(crate) mod buffers;
 pub(crate) mod chunked;

@@ -17,7 +17,7 @@
 //! | `resolve` | resolves a call from the cache or an upstream |
 //! | `subscribe` | subscriptions and filters |
 //! | `path` | the order of all steps of a call |
-//! | `downstream`, `admin` | connections of clients; status and metrics |
+//! | `downstream`, `admin` | client connections; status and metrics |
 //! | `runtime` | threads, reload, stop |
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

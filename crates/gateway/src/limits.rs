@@ -15,7 +15,7 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use wire::method::Method;
 
-use crate::access::caller::KeyHeader;
+use crate::access::caller::HeaderValue;
 use crate::call::failure::{Failure, Kind};
 use crate::config;
 use crate::config::Config;
@@ -55,7 +55,7 @@ pub(crate) struct Counted<'a> {
     /// The method's row, if a table knows it.
     pub(crate) method: Option<&'static Method>,
     /// Values of the headers that keys are made of, by place in [`key_headers`].
-    pub(crate) headers: &'a [KeyHeader],
+    pub(crate) headers: &'a [HeaderValue],
     /// What its API key or token grants.
     pub(crate) grant: Option<&'a Grant>,
     /// What [`Limits::look_ahead`] gave for its request.

@@ -1,12 +1,12 @@
-//! The order of all steps of a call. This file alone knows it.
+//! The order of all steps of a call; no other file defines it.
 //!
 //! ```text
 //! decode → limit → route → authorize → charge quota → subscribe → resolve → respond
 //! ```
 //!
-//! Each step lives elsewhere: decoding in `wire`, decisions in `policy`, limits in `limits`, what
-//! is read of caches and upstreams in `resolve`. A step that fails ends the call; one place turns
-//! its failure into the response, the counters and the line of the access log.
+//! Other modules implement the steps: `wire` decodes, `policy` decides, `limits` enforces limits,
+//! and `resolve` uses caches and upstreams. A failed step ends the call. `respond` turns the
+//! outcome into the response, the counters and the access-log record.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -16,65 +16,65 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 use wire::call::{Body, Call, Params, Rejection, decode};
 
-use crate::access::caller::{Caller, Extra, KeyHeader};
+use crate::access::caller::{Caller, ExtraValues, HeaderValue};
 use crate::access_log::pending::CallRecords;
 use crate::call::cache_status::CacheStatus;
 use crate::call::failure::{Failure, Kind};
-use crate::call::reply::{Answered, Content, Reply};
+use crate::call::reply::{CallReply, Content, Reply};
 use crate::call::response::{Payload, UpstreamResponse};
-use crate::io::memory::{Full, Hold};
+use crate::io::memory::{Full, Reservation};
 use crate::limits::Ahead;
 use crate::policy::access::is_subscription;
 use crate::policy::memory::Purpose;
 use crate::resolve::{Route, resolve};
 use crate::state::context::ThreadContext;
-use crate::subscribe::{self, Outcome, Subscribing};
+use crate::subscribe::{self, Outcome, SubscribeContext};
 
 mod charge;
 mod respond;
 mod route;
 
-use charge::{charge_quota, counted, limit};
+use charge::{caller_facts, charge_quota, limit};
 use respond::{Progress, Stop, respond};
 pub(crate) use route::rewritten;
 use route::{authorize, route};
 
-/// Calls of one batch that are in flight at a time. More would let one client take all connections
-/// to the upstreams; fewer would make large batches slow.
+/// Maximum calls of one batch in flight. A higher limit would let one client use all upstream
+/// connections; a lower one would make large batches slow.
 const BATCH_CONCURRENCY: usize = 64;
 
-/// One HTTP request or one WebSocket message, whole.
+/// One complete HTTP request or WebSocket message.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
-    /// Index of the chain that its path leads to.
+    /// Index of the chain that the path selects.
     pub(crate) chain: usize,
     pub(crate) body: &'a [u8],
     pub(crate) caller: &'a Caller,
-    /// Its path, without a key.
+    /// The path, without a key.
     pub(crate) path: &'a str,
-    /// What rules read of its head; `None` while no rule reads it.
-    pub(crate) extra: Option<&'a Extra>,
-    /// The records of its calls for the access log; `None` while the log is off.
+    /// The parts of the head that rules use; `None` if no rule needs them.
+    pub(crate) extra: Option<&'a ExtraValues>,
+    /// The access-log records of its calls; `None` while the log is off.
     pub(crate) calls: Option<&'a CallRecords>,
-    /// Value of the header that a group balances by, if one does.
+    /// Value of the header that a group hashes for load balancing, if any.
     pub(crate) hash_header: Option<&'a [u8]>,
-    /// Values of the headers that keys of limits are made of.
-    pub(crate) limit_headers: &'a [KeyHeader],
-    /// Its key in the first of its limits, where that is the same for all its calls.
+    /// Values of the headers that rate-limit keys use.
+    pub(crate) limit_headers: &'a [HeaderValue],
+    /// The prefetched key of the first limit, if it is the same for all calls.
     pub(crate) ahead: Option<Ahead>,
-    /// How many of its calls wait for their turn by a limit.
+    /// How many calls of the request a limit delays.
     pub(crate) waiting: &'a Cell<usize>,
-    pub(crate) subscribing: Subscribing<'a>,
+    pub(crate) subscribe_context: SubscribeContext<'a>,
 }
 
 /// Serves one request.
 pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> Reply<'a> {
     cx.counters.requests.add(1);
-    // The limits' memory is fetched while the body is decoded.
+    // The limits' memory is prefetched while the body is decoded.
     let limits = cx.snapshot.limits.as_ref();
-    let ahead = limits.and_then(|limits| limits.look_ahead(&counted(cx, request, "", None)));
+    let ahead = limits.and_then(|limits| limits.look_ahead(&caller_facts(cx, request, "", None)));
     let request = &Request { ahead, ..*request };
-    let reply = |response: Option<Answered<'a>>| response.map_or(Reply::Nothing, Reply::One);
+    let reply = |response: Option<CallReply<'a>>| response.map_or(Reply::Nothing, Reply::One);
     match decode(request.body, &cx.snapshot.config.call_limits) {
         Err(refusal) => reply(serve_call(cx, request, Err(refusal)).await),
         Ok(Body::Single(item)) => reply(serve_call(cx, request, item).await),
@@ -88,33 +88,36 @@ async fn serve_batch<'a>(
     items: Vec<Result<Call<'a>, Rejection<'a>>>,
 ) -> Reply<'a> {
     cx.counters.batches.add(1);
-    let left = Cell::new(cx.snapshot.config.downstream.batch_response_bytes_max);
-    // What waits for the other calls of the batch.
-    let hold = Hold::new(&cx.snapshot.registry.memory, Purpose::Response);
-    let gathered = RefCell::new((hold, 0));
-    let answers: Vec<_> = futures_util::stream::iter(items)
+    let bytes_left = Cell::new(cx.snapshot.config.downstream.batch_response_bytes_max);
+    // Reserves memory for responses that wait for the rest of the batch.
+    let reservation = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
+    let reserved = RefCell::new((reservation, 0));
+    let replies: Vec<_> = futures_util::stream::iter(items)
         .map(async |item| {
-            let mut answered = serve_call(cx, request, item).await?;
-            // What has no room is not kept until all are there.
-            let bytes = answered.payload.bytes();
-            let counted = match left.get().checked_sub(bytes) {
+            let mut reply = serve_call(cx, request, item).await?;
+            // A response over the limit is dropped at once, not when the batch is complete.
+            let bytes = reply.payload.bytes();
+            let counted = match bytes_left.get().checked_sub(bytes) {
                 None => Err(Kind::BatchTooLarge),
                 Some(rest) => {
-                    left.set(rest);
-                    let (hold, sum) = &mut *gathered.borrow_mut();
-                    hold.set(*sum + bytes).map(|()| *sum += bytes).map_err(|Full| Kind::Memory)
+                    bytes_left.set(rest);
+                    let (reservation, sum) = &mut *reserved.borrow_mut();
+                    reservation
+                        .set(*sum + bytes)
+                        .map(|()| *sum += bytes)
+                        .map_err(|Full| Kind::Memory)
                 }
             };
             if let Err(kind) = counted {
-                answered.payload = Content::Payload(Payload::Failed(Failure::ours(kind)));
+                reply.payload = Content::Payload(Payload::Failed(Failure::ours(kind)));
             }
-            Some(answered)
+            Some(reply)
         })
         .buffered(BATCH_CONCURRENCY)
         .filter_map(std::future::ready)
         .collect()
         .await;
-    if answers.is_empty() { Reply::Nothing } else { Reply::Batch(answers) }
+    if replies.is_empty() { Reply::Nothing } else { Reply::Batch(replies) }
 }
 
 /// Serves one call of a body; returns `None` for a notification.
@@ -122,13 +125,13 @@ async fn serve_call<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
     item: Result<Call<'a>, Rejection<'a>>,
-) -> Option<Answered<'a>> {
+) -> Option<CallReply<'a>> {
     let mut progress = Progress::default();
     let served = steps(cx, request, &item, &mut progress).await;
     respond(cx, request, item, &progress, served)
 }
 
-/// The steps, in order.
+/// Runs the steps in order.
 async fn steps<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
@@ -156,31 +159,31 @@ async fn steps<'a>(
     Ok((fetched, status))
 }
 
-/// Serves a call about subscriptions or filters, which is the gateway's own unless only an upstream
-/// can answer it.
+/// Serves a call about subscriptions or filters. The gateway handles it unless only an upstream
+/// can.
 async fn subscribe_or_resolve(
     cx: &Rc<ThreadContext>,
     request: &Request<'_>,
-    way: &Route<'_>,
+    call_route: &Route<'_>,
     now: Instant,
 ) -> (UpstreamResponse, CacheStatus) {
-    match subscribe::answer(cx, request.subscribing, way).await {
+    match subscribe::serve(cx, request.subscribe_context, call_route).await {
         Outcome::Payload(payload) => (UpstreamResponse::of(payload), CacheStatus::Bypass),
         Outcome::Logs(filter) => {
             let params = [b"[", &*filter, b"]"].concat();
             let method = Cow::Borrowed("eth_getLogs");
-            let call = Call { method, params: Params::Array(&params), ..way.call.clone() };
-            // The rules have seen only the filter's id.
-            let directed = route(cx, &Request { chain: way.chain, ..*request }, &call);
-            let directed = directed.and_then(|directed| {
-                let same = directed.chain == way.chain;
-                if same { Ok(directed) } else { Err(Failure::ours(Kind::Forbidden)) }
+            let call = Call { method, params: Params::Array(&params), ..call_route.call.clone() };
+            // The call named only the filter's id, so the rules have not seen the log call yet.
+            let log_route = route(cx, &Request { chain: call_route.chain, ..*request }, &call);
+            let log_route = log_route.and_then(|log_route| {
+                let same = log_route.chain == call_route.chain;
+                if same { Ok(log_route) } else { Err(Failure::ours(Kind::Forbidden)) }
             });
-            match directed {
-                Ok(directed) => resolve(cx, &directed, now).await,
+            match log_route {
+                Ok(log_route) => resolve(cx, &log_route, now).await,
                 Err(failure) => (UpstreamResponse::failed(failure), CacheStatus::Bypass),
             }
         }
-        Outcome::Upstream => resolve(cx, way, now).await,
+        Outcome::Upstream => resolve(cx, call_route, now).await,
     }
 }

@@ -1,11 +1,10 @@
-//! Resolves a call: from the cache, from an equal call in flight, from Redis, from the index, or
-//! from an upstream, whose response is then cached if it may be.
+//! Resolves a call from the cache, an equal call in flight, Redis, the index, or an upstream. A
+//! cacheable response is then stored.
 //!
 //! ```text
-//! plan → cache → coalesce → redis → index → permit → fetch (choose → send ⟲ retry) → fill
+//! plan → cache → coalesce → redis → index → permit → fetch (balance → send ⟲ retry) → fill
 //! ```
-//!
-//! A range of logs goes through these steps once per part: `resolve/logs.rs`.
+//! A range of logs passes these steps once per part: `resolve/logs.rs`.
 
 use crate::policy::overload::shares::Flow;
 use std::borrow::Cow;
@@ -21,7 +20,7 @@ use wire::method::Method;
 use wire::quantity;
 
 use crate::access::caller::Caller;
-use crate::cache::coalesce::{Boarding, Flight};
+use crate::cache::coalesce::{Coalescing, InFlightCall};
 use crate::cache::index;
 use crate::cache::index::Found;
 use crate::cache::memory::Entry;
@@ -45,30 +44,30 @@ use crate::upstream::topology::NO_UPSTREAM;
 pub(crate) mod internal;
 mod logs;
 
-/// A call and its way: where it goes, and what of its request decides how it is resolved.
+/// A routed call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route<'a> {
     pub(crate) call: &'a Call<'a>,
-    /// The method's row and its index in the table; `None` for methods that no table knows.
+    /// The index of the method's row and the row itself; `None` for unknown methods.
     pub(crate) row: Option<(usize, &'static Method)>,
     /// Index of the chain.
     pub(crate) chain: usize,
-    /// The group that a rule has chosen, if one has.
+    /// The group that a rule selected, if any.
     pub(crate) group: Option<usize>,
     pub(crate) caller: &'a Caller,
-    /// Value of the header that a group balances by, if one does.
+    /// Value of the header that a group hashes for load balancing, if any.
     pub(crate) hash_header: Option<&'a [u8]>,
-    /// How many calls of the request wait for something that is no upstream.
+    /// How many calls of the request are delayed or queued.
     pub(crate) waiting: &'a Cell<usize>,
 }
 
 impl<'a> Route<'a> {
-    /// The method's row.
+    /// Returns the method's row.
     pub(crate) fn method(&self) -> Option<&'static Method> {
         self.row.map(|(_, method)| method)
     }
 
-    /// Index of the group.
+    /// Returns the index of the group.
     pub(crate) fn group(&self, cx: &ThreadContext) -> usize {
         let router = &cx.snapshot.router;
         self.group.unwrap_or_else(|| router.group(self.chain, &self.call.method))
@@ -83,7 +82,7 @@ pub(crate) async fn resolve(
 ) -> (UpstreamResponse, CacheStatus) {
     let view = cx.snapshot.chains[route.chain].view.load();
     let call = route.call;
-    let mut ask = request_of(cx, route, &view, now);
+    let mut request = request_of(cx, route, &view, now);
     let cache = &cx.snapshot.config.cache;
     let on = Switches { cache: cache.enabled, coalesce: cache.coalesce };
     let lookup = match plan(route.method(), &call.params, &view, on) {
@@ -91,40 +90,40 @@ pub(crate) async fn resolve(
         Plan::Head(number) => return (head_value(&call.method, number), CacheStatus::Hit),
         Plan::Logs(method) => {
             drop(view);
-            ask.flow = flow(route);
-            return Box::pin(logs::answer(cx, ask, call, method)).await;
+            request.flow = flow(route);
+            return Box::pin(logs::resolve(cx, request, call, method)).await;
         }
         Plan::Forward => {
             drop(view);
-            ask.flow = flow(route);
-            return (Box::pin(place_and_fetch(cx, &ask, None)).await, CacheStatus::Bypass);
+            request.flow = flow(route);
+            return (Box::pin(fetch_with_permit(cx, &request, None)).await, CacheStatus::Bypass);
         }
     };
     let Lookup { method, caching, block, coalesce } = lookup;
-    let mut ask = UpstreamRequest { caching, join: coalesce, ..ask };
+    let mut request = UpstreamRequest { caching, coalesce, ..request };
     let mut key = cx.upstream.buffers.take();
-    let resolved = ask.caching.resolved.map(ResolvedBlock::Number);
-    let keyed = write_call_key(cx, &mut key, &ask, method, &call.params, resolved);
-    if keyed && let Some(fetched) = kept(cx, &key, &view) {
+    let resolved = request.caching.resolved.map(ResolvedBlock::Number);
+    let keyed = write_call_key(cx, &mut key, &request, method, &call.params, resolved);
+    if keyed && let Some(fetched) = cached_response(cx, &key, &view) {
         cx.upstream.buffers.give(key);
         return (fetched, CacheStatus::Hit);
     }
     drop(view);
     if let (Some(number), Ok(Some((_, span))), Some(at)) =
-        (ask.caching.resolved, block, method.block)
+        (request.caching.resolved, block, method.block)
     {
         let mut params = Vec::new();
         write_params_at(&mut params, &call.params, span, at.format, number);
-        ask.params = Some(Cow::Owned(params));
+        request.params = Some(Cow::Owned(params));
     }
-    ask.flow = flow(route);
-    let answered = answer_ask(cx, ask, keyed.then_some(&key[..])).await;
+    request.flow = flow(route);
+    let resolved_call = resolve_uncached(cx, request, keyed.then_some(&key[..])).await;
     cx.upstream.buffers.give(key);
-    answered
+    resolved_call
 }
 
-/// The answer to a call for the head's number, in the form of the method's namespace: harmony's
-/// second version writes numbers, all others quantities.
+/// Returns the response to a call for the head's number. Harmony's `hmyv2` namespace encodes a
+/// number, the other namespaces a hex quantity.
 fn head_value(method: &str, number: u64) -> UpstreamResponse {
     let mut result = Vec::with_capacity(20);
     if method.starts_with("eth_") || method.starts_with("hmy_") {
@@ -137,7 +136,7 @@ fn head_value(method: &str, number: u64) -> UpstreamResponse {
     UpstreamResponse::of(Payload::Result(result.into()))
 }
 
-/// The request to an upstream: with the group, the deadline and what the group balances by.
+/// Builds the upstream request, with its group, deadline and load-balancing key.
 fn request_of<'a>(
     cx: &ThreadContext,
     route: &Route<'a>,
@@ -145,7 +144,7 @@ fn request_of<'a>(
     now: Instant,
 ) -> UpstreamRequest<'a> {
     let (snapshot, call) = (&cx.snapshot, route.call);
-    let (place, method) = route.row.unzip();
+    let (row, method) = route.row.unzip();
     let group = route.group(cx);
     let config = &snapshot.config.groups[group];
     let sticky = method.is_some_and(|method| method.sticky);
@@ -159,9 +158,9 @@ fn request_of<'a>(
         group,
         name: Cow::Borrowed(&*call.method),
         method,
-        place,
+        row,
         class: class(cx, route),
-        // Worked out once the call is known to need an upstream.
+        // Computed only if the call needs an upstream.
         flow: Flow::default(),
         params: call.params.raw().map(Cow::Borrowed),
         caching: Caching {
@@ -172,14 +171,14 @@ fn request_of<'a>(
             from_view: false,
             stamp: Stamp::of(view),
         },
-        join: method.is_some_and(|method| method.coalesce) && snapshot.config.cache.coalesce,
+        coalesce: method.is_some_and(|method| method.coalesce) && snapshot.config.cache.coalesce,
         balance_key,
         deadline: now + config.deadline,
         waiting: Some(route.waiting),
     }
 }
 
-/// Who goes first where upstreams have no room for all.
+/// Returns the priority class for overloaded upstreams.
 fn class(cx: &ThreadContext, route: &Route<'_>) -> Class {
     let weight = route.method().map_or(1, |method| method.weight);
     let overload = cx.snapshot.config.overload.as_ref();
@@ -187,7 +186,7 @@ fn class(cx: &ThreadContext, route: &Route<'_>) -> Class {
     class.unwrap_or(Class::Normal)
 }
 
-/// With whose calls a call shares places at upstreams.
+/// Returns the flow for fair queueing at overloaded upstreams.
 fn flow(route: &Route<'_>) -> Flow {
     Flow::of(route.caller.hash(), route.method().map_or(1, |method| method.weight))
 }
@@ -204,33 +203,33 @@ fn balance_key(route: &Route<'_>, key: &HashKey) -> u64 {
     }
 }
 
-/// Writes the key of a call that may be kept or joined; whether it has one.
+/// Writes the key of a call. Returns false if the call is neither cacheable nor coalesced.
 fn write_call_key(
     cx: &ThreadContext,
     key: &mut Vec<u8>,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     method: &Method,
     params: &Params<'_>,
     block: Option<ResolvedBlock>,
 ) -> bool {
-    if ask.caching.rule == CacheRule::Never && !ask.join {
+    if request.caching.rule == CacheRule::Never && !request.coalesce {
         return false;
     }
-    let chain = &cx.snapshot.chains[ask.chain].key;
+    let chain = &cx.snapshot.chains[request.chain].key;
     write_key(key, &KeyParts { chain, method, params, block }).is_ok()
 }
 
-/// A kept answer that still holds.
-fn kept(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResponse> {
+/// Returns a valid cached response.
+fn cached_response(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResponse> {
     let cache = cx.snapshot.cache.as_ref()?;
     let entry = cache.get(key)?;
-    let in_time = entry.until.is_none_or(|until| cx.now() < until);
+    let is_fresh = entry.until.is_none_or(|until| cx.now() < until);
     let usable = usable(&entry.kept, view);
-    if in_time && usable {
+    if is_fresh && usable {
         let upstream = cx.snapshot.upstream_of_number(entry.upstream);
         Some(UpstreamResponse { upstream, ..UpstreamResponse::of(entry.payload()) })
     } else {
-        // What is kept briefly is compared with what upstreams say next.
+        // An entry with a doubt is kept, because it is compared with the next upstream response.
         if !usable || entry.doubted_since.is_none() {
             cache.drop_stale(key);
         }
@@ -238,196 +237,204 @@ fn kept(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResp
     }
 }
 
-/// Asks the upstreams, together with whoever asks the same, and keeps what may be kept.
+/// Resolves a call behind memory: coalesces it, fetches it, and stores a cacheable response.
 ///
-/// Apart from the connection's own state, which would otherwise carry room for it while it waits.
-fn answer_ask<'a>(
+/// The future is boxed, so that the connection's own future stays small.
+fn resolve_uncached<'a>(
     cx: &'a Rc<ThreadContext>,
-    ask: UpstreamRequest<'a>,
+    request: UpstreamRequest<'a>,
     key: Option<&'a [u8]>,
 ) -> Pin<Box<dyn Future<Output = (UpstreamResponse, CacheStatus)> + 'a>> {
     Box::pin(async move {
-        let mark = if ask.caching.rule == CacheRule::Never {
+        let status = if request.caching.rule == CacheRule::Never {
             CacheStatus::Bypass
         } else {
             CacheStatus::Miss
         };
-        while let Some((flight, joined)) = key.and_then(|key| board(cx, &ask, key)) {
-            let crowded = overload::is_crowded(&cx.upstream, &ask);
-            let leaving = ask.waiting.filter(|_| crowded).map(MayLeave::begin);
-            let fetched = flight.wait(ask.deadline).await;
-            drop(leaving);
+        while let Some((in_flight, was_in_flight)) =
+            key.and_then(|key| join_or_lead(cx, &request, key))
+        {
+            let crowded = overload::is_crowded(&cx.upstream, &request);
+            let queued = request.waiting.filter(|_| crowded).map(QueuedCall::begin);
+            let fetched = in_flight.wait(request.deadline).await;
+            drop(queued);
             let fetched =
                 fetched.unwrap_or_else(|| UpstreamResponse::failed(Failure::ours(Kind::Deadline)));
-            if joined && let Payload::Failed(failure) = &fetched.payload {
+            if was_in_flight && let Payload::Failed(failure) = &fetched.payload {
                 let now = cx.tick();
                 let outclassed = matches!(failure.kind, Kind::Overloaded { .. })
-                    && flight.is_worse_than(ask.class);
-                if (flight.is_out_of_time(now) || outclassed) && now < ask.deadline {
+                    && in_flight.is_worse_than(request.class);
+                if (in_flight.is_out_of_time(now) || outclassed) && now < request.deadline {
                     continue;
                 }
             }
-            return marked(fetched, if joined { CacheStatus::Coalesced } else { mark });
+            return with_status(
+                fetched,
+                if was_in_flight { CacheStatus::Coalesced } else { status },
+            );
         }
-        marked(obtain(cx, &ask, key, None).await, mark)
+        with_status(fetch_and_store(cx, &request, key, None).await, status)
     })
 }
 
-/// A call that a tier has answered is a hit, but for who joined another's.
-fn marked(fetched: UpstreamResponse, mark: CacheStatus) -> (UpstreamResponse, CacheStatus) {
-    let hit = fetched.tier.is_some() && mark != CacheStatus::Coalesced;
-    (fetched, if hit { CacheStatus::Hit } else { mark })
+/// Sets the cache status. A response of a cache tier is a hit, except for coalesced calls.
+fn with_status(fetched: UpstreamResponse, status: CacheStatus) -> (UpstreamResponse, CacheStatus) {
+    let hit = fetched.tier.is_some() && status != CacheStatus::Coalesced;
+    (fetched, if hit { CacheStatus::Hit } else { status })
 }
 
-/// What Redis or the index has, where they are on, or else what an upstream says, which is kept.
-async fn obtain(
+/// Looks a call up in Redis and the index, or fetches it from an upstream. Stores a cacheable
+/// response.
+async fn fetch_and_store(
     cx: &Rc<ThreadContext>,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     key: Option<&[u8]>,
-    flight: Option<&Flight>,
+    in_flight: Option<&InFlightCall>,
 ) -> UpstreamResponse {
     if let (Some(redis), Some(key)) = (&cx.redis, key)
-        && let Some(fetched) = Box::pin(redis.recall(&cx.upstream, ask, key)).await
+        && let Some(fetched) = Box::pin(redis.lookup(&cx.upstream, request, key)).await
     {
         return fetched;
     }
-    // Ranges of logs have been asked for whole.
-    let once = !matches!(ask.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
-    let found = match &ask.params {
+    // The index was already queried for the whole range of logs.
+    let once = !matches!(request.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
+    let found = match &request.params {
         Some(params) if once => {
-            index::recall(cx.snapshot.process.index(), &cx.upstream, ask, params).await
+            index::lookup(cx.snapshot.process.index(), &cx.upstream, request, params).await
         }
         _ => None,
     };
     let fetched = match found {
-        Some(Found::Whole(result)) => index::fetched(result),
+        Some(Found::Whole(result)) => index::response(result),
         Some(Found::Part { to, listed, .. }) => {
-            Box::pin(complete(cx, ask, flight, to, &listed)).await
+            Box::pin(complete(cx, request, in_flight, to, &listed)).await
         }
-        Some(Found::Nothing) | None => place_and_fetch(cx, ask, flight).await,
+        Some(Found::Nothing) | None => fetch_with_permit(cx, request, in_flight).await,
     };
-    fill(cx, ask, key, &fetched);
+    fill(cx, request, key, &fetched);
     fetched
 }
 
-/// The blocks up to `to` that the index has, and those after it that an upstream has. Where these
-/// do not follow, the upstream has another branch: the whole is its then.
+/// Completes the index's blocks up to `to` with later blocks of an upstream. If these do not
+/// follow, the upstream is on another branch, and all blocks are fetched from it.
 async fn complete(
     cx: &Rc<ThreadContext>,
-    ask: &UpstreamRequest<'_>,
-    flight: Option<&Flight>,
+    request: &UpstreamRequest<'_>,
+    in_flight: Option<&InFlightCall>,
     to: u64,
-    held: &[u8],
+    indexed: &[u8],
 ) -> UpstreamResponse {
-    if let Some(params) = ask.params.as_deref().and_then(|params| blocks::rest(params, to + 1)) {
-        let rest = UpstreamRequest { params: Some(Cow::Owned(params)), ..ask.clone() };
-        let fetched = place_and_fetch(cx, &rest, flight).await;
+    if let Some(params) = request.params.as_deref().and_then(|params| blocks::rest(params, to + 1))
+    {
+        let rest = UpstreamRequest { params: Some(Cow::Owned(params)), ..request.clone() };
+        let fetched = fetch_with_permit(cx, &rest, in_flight).await;
         let Payload::Result(after) = &fetched.payload else { return fetched };
-        if let Some(whole) = blocks::join(held, after) {
+        if let Some(whole) = blocks::join(indexed, after) {
             let payload = Payload::Result(whole.into());
             return UpstreamResponse { payload, judgement: None, ..fetched };
         }
     }
-    place_and_fetch(cx, ask, flight).await
+    fetch_with_permit(cx, request, in_flight).await
 }
 
-/// What an upstream says, once there is room for the call at the upstreams.
-async fn place_and_fetch(
+/// Fetches a call from an upstream after acquiring a concurrency permit.
+async fn fetch_with_permit(
     cx: &Rc<ThreadContext>,
-    ask: &UpstreamRequest<'_>,
-    flight: Option<&Flight>,
+    request: &UpstreamRequest<'_>,
+    in_flight: Option<&InFlightCall>,
 ) -> UpstreamResponse {
-    let place = match overload::try_acquire(&cx.upstream, ask) {
-        Some(place) => Ok(place),
-        None => Box::pin(wait_for_place(cx, ask, flight)).await,
+    let permit = match overload::try_acquire(&cx.upstream, request) {
+        Some(permit) => Ok(permit),
+        None => Box::pin(wait_for_permit(cx, request, in_flight)).await,
     };
-    match place {
-        Ok(_place) => fetch(&cx.upstream, ask).await,
+    match permit {
+        Ok(_permit) => fetch(&cx.upstream, request).await,
         Err(failure) => UpstreamResponse::failed(failure),
     }
 }
 
-/// A place, unless nobody wants it any more.
-async fn wait_for_place<'a>(
+/// Waits for a permit, unless all waiters leave.
+async fn wait_for_permit<'a>(
     cx: &'a ThreadContext,
-    ask: &UpstreamRequest<'_>,
-    flight: Option<&Flight>,
+    request: &UpstreamRequest<'_>,
+    in_flight: Option<&InFlightCall>,
 ) -> Result<overload::Permit<'a>, Failure> {
-    let _leaving = ask.waiting.map(MayLeave::begin);
-    let Some(flight) = flight else { return overload::acquire(&cx.upstream, ask).await };
+    let _queued = request.waiting.map(QueuedCall::begin);
+    let Some(in_flight) = in_flight else { return overload::acquire(&cx.upstream, request).await };
     tokio::select! {
-        place = overload::acquire(&cx.upstream, ask) => place,
-        () = flight.abandoned() => Err(Failure::ours(Kind::Stopping)),
+        permit = overload::acquire(&cx.upstream, request) => permit,
+        () = in_flight.abandoned() => Err(Failure::ours(Kind::Stopping)),
     }
 }
 
-/// A call whose client may leave meanwhile, until this is dropped.
-struct MayLeave<'a>(&'a Cell<usize>);
+/// Marks a call as queued until it is dropped, so that its connection watches for a disconnect.
+struct QueuedCall<'a>(&'a Cell<usize>);
 
-impl<'a> MayLeave<'a> {
-    fn begin(waiting: &'a Cell<usize>) -> MayLeave<'a> {
+impl<'a> QueuedCall<'a> {
+    fn begin(waiting: &'a Cell<usize>) -> QueuedCall<'a> {
         waiting.set(waiting.get() + 1);
-        MayLeave(waiting)
+        QueuedCall(waiting)
     }
 }
 
-impl Drop for MayLeave<'_> {
+impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
 }
 
-/// The flight of everyone who asks the same, and whether it was under way before; none where a call
-/// is not to be shared.
-fn board(
+/// Joins or starts the shared call of a key. Returns the call, and true if it was in flight before.
+/// Returns `None` if the call cannot be shared.
+fn join_or_lead(
     cx: &Rc<ThreadContext>,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     key: &[u8],
-) -> Option<(Rc<Flight>, bool)> {
-    if !ask.join {
+) -> Option<(Rc<InFlightCall>, bool)> {
+    if !request.coalesce {
         return None;
     }
-    // Only calls that began under the same view may share an answer.
-    let mut flight_key = Vec::with_capacity(key.len() + 24);
-    flight_key.extend_from_slice(key);
-    flight_key.extend_from_slice(&ask.caching.stamp.generation.to_le_bytes());
-    flight_key.extend_from_slice(&ask.caching.stamp.head_seq.to_le_bytes());
-    // Nor what other upstreams said: what they refuse, ours may have.
-    flight_key.extend_from_slice(&ask.group.to_le_bytes());
-    match cx.flights.board(&flight_key, ask.deadline, ask.class) {
-        Boarding::Alone => None,
-        Boarding::Join(flight) => Some((flight, true)),
-        Boarding::Lead(landing) => {
-            let flight = landing.flight();
-            let (leader, ask) = (Rc::clone(cx), ask.clone().into_owned());
+    // Only calls that started under the same view share a response.
+    let mut call_key = Vec::with_capacity(key.len() + 24);
+    call_key.extend_from_slice(key);
+    call_key.extend_from_slice(&request.caching.stamp.generation.to_le_bytes());
+    call_key.extend_from_slice(&request.caching.stamp.head_seq.to_le_bytes());
+    // Groups do not share responses: a call that one group's upstreams refuse can succeed on
+    // another's.
+    call_key.extend_from_slice(&request.group.to_le_bytes());
+    match cx.in_flight_calls.join_or_lead(&call_key, request.deadline, request.class) {
+        Coalescing::Alone => None,
+        Coalescing::Wait(in_flight) => Some((in_flight, true)),
+        Coalescing::Lead(guard) => {
+            let in_flight = guard.call();
+            let (leader, request) = (Rc::clone(cx), request.clone().into_owned());
             let key_bytes = key.len();
             tokio::task::spawn_local(async move {
-                let (key, flight) = (&landing.key()[..key_bytes], landing.flight());
-                let fetched = obtain(&leader, &ask, Some(key), Some(&flight)).await;
-                landing.land(fetched);
+                let (key, in_flight) = (&guard.key()[..key_bytes], guard.call());
+                let fetched = fetch_and_store(&leader, &request, Some(key), Some(&in_flight)).await;
+                guard.complete(fetched);
             });
-            Some((flight, false))
+            Some((in_flight, false))
         }
     }
 }
 
-/// Caches a response that may be cached, unless the chain has changed since that was judged.
+/// Stores a cacheable response, unless the chain has changed since the decision.
 fn fill(
     cx: &ThreadContext,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     key: Option<&[u8]>,
     fetched: &UpstreamResponse,
 ) {
     let (Some(cache), Some(key)) = (&cx.snapshot.cache, key) else { return };
     let (Payload::Result(bytes) | Payload::Error(bytes)) = &fetched.payload else { return };
-    if ask.caching.rule == CacheRule::Never {
+    if request.caching.rule == CacheRule::Never {
         return;
     }
-    let view = cx.snapshot.chains[ask.chain].view.load();
-    // What the index had was not judged yet.
+    let view = cx.snapshot.chains[request.chain].view.load();
+    // Responses of the index have no decision yet.
     let judged = fetched.judgement;
     let Judgement { facts, admit } =
-        judged.unwrap_or_else(|| Judgement::of(ask, &fetched.payload, false, &view));
+        judged.unwrap_or_else(|| Judgement::of(request, &fetched.payload, false, &view));
     let same = |entry: &Entry| entry.bytes == *bytes && usable(&entry.kept, &view);
     let same_since = match fetched.trust {
         Trust::Unopposed => cache.get(key).filter(same).and_then(|entry| entry.doubted_since),
@@ -449,7 +456,7 @@ fn fill(
                 && doubted_since.is_none()
                 && fetched.tier.is_none()
             {
-                redis.keep(ask, key, fetched, kept, &facts, &view);
+                redis.store_when_proved(request, key, fetched, kept, &facts, &view);
             }
             let bytes = bytes.clone();
             cache.put(key, Entry { bytes, is_error, upstream, kept, until, doubted_since })

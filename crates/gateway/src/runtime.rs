@@ -27,9 +27,9 @@ use crate::access_log::write::Writer;
 use crate::admin;
 use crate::admin::Phase;
 use crate::cache::index::Index;
-use crate::cache::redis::news::News;
+use crate::cache::redis::news::InvalidationBus;
 use crate::config::Config;
-use crate::downstream::thread::{Door, Thread};
+use crate::downstream::thread::{ListenAddress, Thread};
 use crate::io::random::random_seed;
 use crate::runtime::error::Error;
 use crate::runtime::quota::QuotaSync;
@@ -152,7 +152,7 @@ impl Gateway {
             spawn_thread("weir-watch", move |runtime| runtime.block_on(task.run()))?
         };
         wait_for_heads(&snapshot);
-        let start = |(index, sockets): (usize, Vec<(Door, Socket)>)| {
+        let start = |(index, sockets): (usize, Vec<(ListenAddress, Socket)>)| {
             let task = ServeTask {
                 snapshots: served.subscribe(),
                 adopted: Arc::clone(&adopted),
@@ -335,7 +335,7 @@ impl WatchTask {
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
         watch.follow(&snapshot.topology, &snapshot.on_event());
         // It ends with this function, and each configuration replaces it.
-        let mut _news = News::start(&snapshot.topology, snapshot.redis.as_ref());
+        let mut _news = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
         let mut quota_sync = QuotaSync::start(&snapshot);
         let (publish, published) = watch::channel(snapshot);
         let mut admin = self.admin.take().and_then(|socket| {
@@ -356,7 +356,7 @@ impl WatchTask {
                     }
                     let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
                     watch.follow(&snapshot.topology, &snapshot.on_event());
-                    _news = News::start(&snapshot.topology, snapshot.redis.as_ref());
+                    _news = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
                     quota_sync = QuotaSync::start(&snapshot);
                     publish.send_replace(snapshot);
                 }
@@ -387,7 +387,7 @@ struct ServeTask {
     seed: u64,
     feeds: Arc<Feeds>,
     /// One for each address, or more if the process has inherited more sockets than it has threads.
-    sockets: Vec<(Door, Socket)>,
+    sockets: Vec<(ListenAddress, Socket)>,
 }
 
 impl ServeTask {
@@ -395,7 +395,7 @@ impl ServeTask {
         let listeners = self.sockets.drain(..).map(|(door, socket)| {
             TcpListener::from_std(socket.into()).map(|listener| (door, listener))
         });
-        let listeners: Vec<(Door, TcpListener)> = match listeners.collect() {
+        let listeners: Vec<(ListenAddress, TcpListener)> = match listeners.collect() {
             Ok(listeners) => listeners,
             Err(error) => {
                 tracing::error!(%error, "cannot serve clients");
@@ -469,9 +469,9 @@ type Accepted = io::Result<(TcpStream, SocketAddr)>;
 /// Accepts the next connection. The listeners take turns, so that a flood at one does not block the
 /// others.
 async fn next_connection(
-    listeners: &[(Door, TcpListener)],
+    listeners: &[(ListenAddress, TcpListener)],
     turn: &Cell<usize>,
-) -> (Door, Accepted) {
+) -> (ListenAddress, Accepted) {
     std::future::poll_fn(|cx| {
         for step in 0..listeners.len() {
             let at = (turn.get() + step) % listeners.len();
@@ -487,7 +487,7 @@ async fn next_connection(
 }
 
 /// Accepts the connections in the backlogs, because closing the sockets would reset them.
-async fn accept_rest(thread: &Rc<Thread>, listeners: &[(Door, TcpListener)]) {
+async fn accept_rest(thread: &Rc<Thread>, listeners: &[(ListenAddress, TcpListener)]) {
     for (door, listener) in listeners {
         while let Some(accepted @ Ok(_)) = listener.accept().now_or_never() {
             accept(thread, accepted, *door).await;
@@ -495,7 +495,7 @@ async fn accept_rest(thread: &Rc<Thread>, listeners: &[(Door, TcpListener)]) {
     }
 }
 
-async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: Door) {
+async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: ListenAddress) {
     match accepted {
         Ok((stream, peer)) => {
             let cx = thread.context();

@@ -1,22 +1,21 @@
-//! Clients that are told of what is to come: `eth_subscribe` and its kin, and filters.
+//! Subscriptions (`eth_subscribe` and similar methods) and filters.
 //!
-//! What clients hear of blocks and logs is not what some upstream says of them, but what the
-//! gateway believes of the chain (`policy/heads.rs`): with every change of the served head, the
-//! blocks in between (`policy/trail.rs`) are fetched by hash, once for everybody, through the same
-//! path as calls. So a upstream's death, silence or lag loses nobody a block and nobody hears of
-//! one twice, and nothing is told that `eth_blockNumber` would deny. All else that upstreams tell,
-//! such as pending transactions, is passed on from one of them.
+//! Block and log notifications follow the gateway's own view of the chain (`policy/heads.rs`), not
+//! one upstream. When the served head changes, the blocks in between (`policy/trail.rs`) are
+//! fetched by hash, once for all clients, on the same path as calls. So no subscriber misses a
+//! block or receives it twice if an upstream dies, hangs or lags, and notifications never
+//! contradict `eth_blockNumber`. Other subscriptions, such as pending transactions, are relayed
+//! from one upstream.
 //!
 //! ```text
-//! view of the chain ─▶ source (one per chain and kind) ─▶ stream ─▶ fan (one per thread) ─▶
-//! subscriber
-//! or an upstream source.rs, relay.rs stream.rs fan.rs subscriber.rs
+//! view of the chain ─▶ source (per chain, kind) ─▶ stream ─▶ fan (per thread) ─▶ subscriber
+//! or an upstream  ─▶ source.rs, relay.rs          stream.rs  fan.rs             subscriber.rs
 //! ```
 //!
-//! `feeds.rs` holds the streams of each chain, which outlive reloads. This file reads a call to
-//! subscribe; `filters.rs` serves clients that poll.
+//! `feeds.rs` holds each chain's streams, which survive reloads. This file parses subscription
+//! calls; `filters.rs` serves clients that poll.
 
-use crate::call::failure::Unable;
+use crate::call::failure::SubscribeRefusal;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -45,179 +44,189 @@ mod source;
 mod stream;
 pub(crate) mod subscriber;
 
-use fan::{Fans, Wanted};
+use fan::{FanOuts, Selection};
 use feeds::Feeds;
-use relay::Order;
+use relay::RelayRequest;
 use source::Origin;
-use stream::Refused;
-use subscriber::Asking;
+use stream::RelayRefusal;
+use subscriber::MessageGuard;
 
-/// What a thread needs to serve subscriptions and filters.
+/// The subscriptions and filters of one thread.
 #[derive(Debug)]
 pub(crate) struct Subscriptions {
     thread: Rc<ThreadState>,
     feeds: Arc<Feeds>,
-    fans: Fans,
+    fans: FanOuts,
 }
 
 impl Subscriptions {
     pub(crate) fn new(thread: &Rc<ThreadState>, feeds: &Arc<Feeds>) -> Rc<Subscriptions> {
         let (thread, feeds) = (Rc::clone(thread), Arc::clone(feeds));
-        Rc::new(Subscriptions { thread, feeds, fans: Fans::default() })
+        Rc::new(Subscriptions { thread, feeds, fans: FanOuts::default() })
     }
 }
 
-/// What a request may subscribe to, and for whom.
+/// The subscription context of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Subscribing<'a> {
+pub(crate) struct SubscribeContext<'a> {
     pub(crate) subscriptions: &'a Subscriptions,
-    /// The connection that is notified; `None` where it can carry only responses.
-    pub(crate) asking: Option<&'a Asking>,
+    /// The connection that receives notifications; `None` if it can carry only responses.
+    pub(crate) guard: Option<&'a MessageGuard>,
 }
 
-/// What becomes of a call about subscriptions or filters.
+/// The outcome of a call about subscriptions or filters.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Payload(Payload),
-    /// It asks for the logs of this filter.
+    /// Resolve `eth_getLogs` with this filter.
     Logs(Bytes),
-    /// It is an upstream's to answer.
+    /// An upstream must respond.
     Upstream,
 }
 
-/// Answers a call about subscriptions or filters.
-pub(crate) async fn answer(
+/// Serves a call about subscriptions or filters.
+pub(crate) async fn serve(
     cx: &Rc<ThreadContext>,
-    subscribing: Subscribing<'_>,
+    subscribe_context: SubscribeContext<'_>,
     route: &Route<'_>,
 ) -> Outcome {
-    let (subscriptions, call) = (subscribing.subscriptions, route.call);
+    let (subscriptions, call) = (subscribe_context.subscriptions, route.call);
     let chain = &cx.snapshot.chains[route.chain];
     let answered = if is_subscription(&call.method) {
-        match subscribing.asking {
-            None => Err(unable(Unable::NotHere)),
-            Some(asking) if is_unsubscription(&call.method) => unsubscribe(asking, &call.params),
-            Some(asking) => subscribe(cx, route, asking).await,
+        match subscribe_context.guard {
+            None => Err(refusal(SubscribeRefusal::NoNotifications)),
+            Some(guard) if is_unsubscription(&call.method) => unsubscribe(guard, &call.params),
+            Some(guard) => subscribe(cx, route, guard).await,
         }
     } else if is_own_filter(chain.family.family(), &call.method) {
-        filters::answer(cx, &subscriptions.feeds.of(chain), route).await
+        filters::serve(cx, &subscriptions.feeds.of(chain), route).await
     } else {
         Ok(Outcome::Upstream)
     };
     answered.unwrap_or_else(|failure| Outcome::Payload(Payload::Failed(failure)))
 }
 
-fn unable(why: Unable) -> Failure {
-    Failure::ours(Kind::Unable(why))
+fn refusal(why: SubscribeRefusal) -> Failure {
+    Failure::ours(Kind::NotSubscribed(why))
 }
 
-fn said(raw: &'static [u8]) -> Outcome {
+fn raw_result(raw: &'static [u8]) -> Outcome {
     Outcome::Payload(Payload::Result(Bytes::from_static(raw)))
 }
 
-fn unsubscribe(asking: &Asking, params: &Params<'_>) -> Result<Outcome, Failure> {
-    let Params::Array(params) = *params else { return Err(unable(Unable::Params)) };
+fn unsubscribe(guard: &MessageGuard, params: &Params<'_>) -> Result<Outcome, Failure> {
+    let Params::Array(params) = *params else { return Err(refusal(SubscribeRefusal::Params)) };
     let id = walk::elements(params).next().and_then(JsonString::from_value);
-    let id = id.ok_or(unable(Unable::Params))?.decode();
-    if asking.subscriber.leave(&id) {
-        return Ok(said(b"true"));
+    let id = id.ok_or(refusal(SubscribeRefusal::Params))?.decode();
+    if guard.subscriber.unsubscribe(&id) {
+        return Ok(raw_result(b"true"));
     }
-    Err(unable(Unable::Unknown))
+    Err(refusal(SubscribeRefusal::UnknownSubscription))
 }
 
 async fn subscribe(
     cx: &Rc<ThreadContext>,
     route: &Route<'_>,
-    asking: &Asking,
+    guard: &MessageGuard,
 ) -> Result<Outcome, Failure> {
-    let (subscriber, call) = (&asking.subscriber, route.call);
+    let (subscriber, call) = (&guard.subscriber, route.call);
     if call.id.raw().is_none() {
-        // Nobody would know what it is told of, nor how to end it.
-        return Err(unable(Unable::Params));
+        // Without an id the client could not learn the subscription's id.
+        return Err(refusal(SubscribeRefusal::Params));
     }
-    if !subscriber.has_room() {
-        return Err(unable(Unable::TooMany));
+    if !subscriber.can_subscribe() {
+        return Err(refusal(SubscribeRefusal::ClientLimit));
     }
-    // Notifications name the namespace as upstreams write it.
+    // Notifications use the namespace in lower case, as upstreams do.
     let namespace = call.method.rsplit_once('_').map_or("", |(namespace, _)| namespace);
     let namespace = &*namespace.to_ascii_lowercase();
     let chain = &cx.snapshot.chains[route.chain];
-    let asked = Asked::read(chain.family.family(), namespace, &call.params).map_err(unable)?;
+    let kind =
+        SubscriptionKind::read(chain.family.family(), namespace, &call.params).map_err(refusal)?;
     let feed = subscriber.subscriptions().feeds.of(chain);
-    let (stream, origin, wanted) = match asked {
-        Asked::Heads => (Arc::clone(&feed.heads), Origin::Heads, Wanted::All),
-        Asked::Logs(wanted) => (Arc::clone(&feed.logs), Origin::Logs, Wanted::Logs(wanted)),
-        Asked::Other => {
-            let order = Order::of(cx, route);
-            let key = order.key(&call.params).map_err(|_| unable(Unable::TooLong))?;
-            let stream = feed.relay(key, route.caller.hash()).map_err(unable)?;
-            (stream, Origin::Upstream(order), Wanted::All)
+    let (stream, origin, selection) = match kind {
+        SubscriptionKind::Heads => (Arc::clone(&feed.heads), Origin::Heads, Selection::All),
+        SubscriptionKind::Logs(selection) => {
+            (Arc::clone(&feed.logs), Origin::Logs, Selection::Logs(selection))
+        }
+        SubscriptionKind::Other => {
+            let request = RelayRequest::of(cx, route);
+            let key = request.key(&call.params).map_err(|_| refusal(SubscribeRefusal::TooLong))?;
+            let stream = feed.relay(key, route.caller.hash()).map_err(refusal)?;
+            (stream, Origin::Upstream(request), Selection::All)
         }
     };
     let fan = fan::of(subscriber.subscriptions(), chain, stream, origin);
-    let Some(id) = subscriber.join(&fan, namespace, wanted) else {
+    let Some(id) = subscriber.subscribe(&fan, namespace, selection) else {
         fan.end_if_empty();
         return Err(Failure::ours(Kind::Stopping));
     };
-    asking.joined();
+    guard.count_subscription();
     let group = route.group(cx);
-    // Until it is answered, nothing else is told on this connection.
+    // Until the response is sent, the connection sends no notifications.
     let deadline = cx.recent() + cx.snapshot.config.groups[group].deadline;
     let opened = tokio::time::timeout_at(deadline, fan.opened()).await;
-    match opened.unwrap_or(Err(Refused::NoUpstream)) {
+    match opened.unwrap_or(Err(RelayRefusal::NoUpstream)) {
         Ok(()) => Ok(Outcome::Payload(Payload::Result(format!("\"{id}\"").into()))),
         Err(refused) => {
-            subscriber.leave(id.as_bytes());
+            subscriber.unsubscribe(id.as_bytes());
             match refused {
-                Refused::ByUpstream(error) => Ok(Outcome::Payload(Payload::Error(error))),
-                Refused::NoUpstream => Err(unable(Unable::NoUpstream)),
+                RelayRefusal::ByUpstream(error) => Ok(Outcome::Payload(Payload::Error(error))),
+                RelayRefusal::NoUpstream => Err(refusal(SubscribeRefusal::NoUpstream)),
             }
         }
     }
 }
 
-/// What somebody wants to be told of.
-enum Asked {
+/// The kind of a subscription.
+enum SubscriptionKind {
     Heads,
-    Logs(LogsWanted),
-    /// Something that only an upstream can tell.
+    Logs(LogSelection),
+    /// A subscription that only an upstream supports.
     Other,
 }
 
-impl Asked {
-    /// Reads the parameters, as go-ethereum does (`eth/filters/api.go`). Only of chains whose
-    /// blocks and logs have the forms of Ethereum's the gateway tells what upstreams would.
-    fn read(family: Family, namespace: &str, params: &Params<'_>) -> Result<Asked, Unable> {
-        let Params::Array(params) = *params else { return Err(Unable::Params) };
+impl SubscriptionKind {
+    /// Parses the parameters like go-ethereum (`eth/filters/api.go`). The gateway serves only
+    /// chains whose blocks and logs have Ethereum's format; the others are relayed.
+    fn read(
+        family: Family,
+        namespace: &str,
+        params: &Params<'_>,
+    ) -> Result<SubscriptionKind, SubscribeRefusal> {
+        let Params::Array(params) = *params else { return Err(SubscribeRefusal::Params) };
         let mut params = walk::elements(params);
-        let name = params.next().and_then(JsonString::from_value).ok_or(Unable::Params)?.decode();
+        let name = params
+            .next()
+            .and_then(JsonString::from_value)
+            .ok_or(SubscribeRefusal::Params)?
+            .decode();
         if family != Family::Ethereum || namespace != "eth" {
-            return Ok(Asked::Other);
+            return Ok(SubscriptionKind::Other);
         }
         match &*name {
-            b"newHeads" => Ok(Asked::Heads),
+            b"newHeads" => Ok(SubscriptionKind::Heads),
             b"logs" => {
-                let (wanted, _) = LogsWanted::read(params.next().unwrap_or(b"{}"))?;
-                Ok(Asked::Logs(wanted))
+                let (selection, _) = LogSelection::read(params.next().unwrap_or(b"{}"))?;
+                Ok(SubscriptionKind::Logs(selection))
             }
-            _ => Ok(Asked::Other),
+            _ => Ok(SubscriptionKind::Other),
         }
     }
 }
 
-/// Which logs a subscriber wants.
+/// The logs that a subscriber selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LogsWanted {
-    selection: LogMatcher,
+pub(crate) struct LogSelection {
+    matcher: LogMatcher,
     /// First and last block, inclusive.
     blocks: (u64, u64),
 }
 
-/// Members of a filter that upstreams look at; geth takes them in any case.
+/// The members of a filter that upstreams read. geth accepts them in any case.
 const MEMBERS: [&str; 5] = ["fromBlock", "toBlock", "blockHash", "address", "topics"];
 
-/// A filter with the members that upstreams look at, as they write them. Whatever else stands in it
-/// is not kept.
+/// Returns a filter reduced to the known members, in their standard spelling.
 fn known_members(raw: &[u8]) -> Vec<u8> {
     let mut out = vec![b'{'];
     for (name, value) in walk::members(raw) {
@@ -237,64 +246,64 @@ fn known_members(raw: &[u8]) -> Vec<u8> {
     out
 }
 
-impl LogsWanted {
-    /// What a filter selects, and the filter as upstreams write it.
-    fn read(raw: &[u8]) -> Result<(LogsWanted, Vec<u8>), Unable> {
+impl LogSelection {
+    /// Parses a filter. Returns the selection, and the filter in its standard form.
+    fn read(raw: &[u8]) -> Result<(LogSelection, Vec<u8>), SubscribeRefusal> {
         if raw.first() != Some(&b'{') {
-            return Err(Unable::Filter(MatcherError::NotObject));
+            return Err(SubscribeRefusal::Filter(MatcherError::NotObject));
         }
         let raw = known_members(raw);
-        let selection = LogMatcher::parse(&raw).map_err(Unable::Filter)?;
-        let filter = LogFilter::parse(&raw).map_err(|_| Unable::Range)?;
+        let matcher = LogMatcher::parse(&raw).map_err(SubscribeRefusal::Filter)?;
+        let filter = LogFilter::parse(&raw).map_err(|_| SubscribeRefusal::Range)?;
         if filter.block_hash.is_some() {
-            return Err(Unable::Range);
+            return Err(SubscribeRefusal::Range);
         }
         let bound = |bound, open| match bound {
             None | Some(BlockRef::Tag(BlockTag::Latest)) => Ok(open),
             Some(BlockRef::Number(number)) => Ok(number),
-            Some(_) => Err(Unable::Range),
+            Some(_) => Err(SubscribeRefusal::Range),
         };
-        // Of what is still to come, the earliest is as good as none.
+        // For future blocks, `earliest` is equivalent to no lower bound.
         let from = filter.from.filter(|from| *from != BlockRef::Tag(BlockTag::Earliest));
         let blocks = (bound(from, 0)?, bound(filter.to, u64::MAX)?);
         if blocks.0 > blocks.1 {
-            return Err(Unable::Range);
+            return Err(SubscribeRefusal::Range);
         }
-        Ok((LogsWanted { selection, blocks }, raw))
+        Ok((LogSelection { matcher, blocks }, raw))
     }
 
-    fn has(&self, log: &LogFields) -> bool {
-        (self.blocks.0..=self.blocks.1).contains(&log.number) && self.selection.matches(log)
+    fn selects(&self, log: &LogFields) -> bool {
+        (self.blocks.0..=self.blocks.1).contains(&log.number) && self.matcher.matches(log)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: filters are read as geth reads them.
+    //! Goal: filters are parsed as geth parses them.
 
     use super::*;
 
     #[test]
-    fn a_filter_is_kept_without_what_means_nothing() {
+    fn a_filter_is_reduced_to_known_members() {
         let long = "x".repeat(1 << 20);
         let raw = format!(
             r#"{{ "x": "{long}", "address": ["0x01", "0x02"],"topics" :[null,["0x03"]], "fromBlock":"0x1" }}"#
         );
-        let due = r#"{"address":["0x01", "0x02"],"topics":[null,["0x03"]],"fromBlock":"0x1"}"#;
-        assert_eq!(String::from_utf8(known_members(raw.as_bytes())).unwrap(), due);
+        let expected = r#"{"address":["0x01", "0x02"],"topics":[null,["0x03"]],"fromBlock":"0x1"}"#;
+        assert_eq!(String::from_utf8(known_members(raw.as_bytes())).unwrap(), expected);
         assert_eq!(known_members(b"{}"), b"{}");
     }
 
     #[test]
     fn member_names_are_read_in_any_case() {
-        let due = LogsWanted::read(br#"{"toBlock":"0x2","fromBlock":"0x1"}"#).unwrap();
-        assert_eq!(due.0.blocks, (1, 2));
-        assert_eq!(LogsWanted::read(br#"{"toblock":"0x2","FROMBLOCK":"0x1"}"#), Ok(due));
+        let expected = LogSelection::read(br#"{"toBlock":"0x2","fromBlock":"0x1"}"#).unwrap();
+        assert_eq!(expected.0.blocks, (1, 2));
+        assert_eq!(LogSelection::read(br#"{"toblock":"0x2","FROMBLOCK":"0x1"}"#), Ok(expected));
         let hash = format!(r#"{{"BLOCKHASH":"0x{}"}}"#, "0".repeat(64));
-        assert_eq!(LogsWanted::read(hash.as_bytes()), Err(Unable::Range));
+        assert_eq!(LogSelection::read(hash.as_bytes()), Err(SubscribeRefusal::Range));
         assert_eq!(
-            LogsWanted::read(br#"{"ADDRESS":1}"#),
-            Err(Unable::Filter(MatcherError::Address))
+            LogSelection::read(br#"{"ADDRESS":1}"#),
+            Err(SubscribeRefusal::Filter(MatcherError::Address))
         );
     }
 }

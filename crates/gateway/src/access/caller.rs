@@ -1,8 +1,9 @@
-//! Who calls: the client's address, and the key or token that it gave.
+//! Authenticates a request: finds the client's address, and the grant of its key, token or
+//! certificate.
 //!
-//! The [`Caller`] found here goes with each call: limits, rules, logs and metrics depend on it. A
-//! key is hashed while the head is read, and never stored. Looking it up by its hash reveals
-//! nothing about how near a guess was. Without a key, the client's certificate can stand for one.
+//! Each call carries the resulting [`Caller`]; limits, rules, logs and metrics depend on it. A key
+//! is hashed while the head is parsed and never stored. Looking it up by its hash reveals nothing
+//! about how near a guess was. Without a key, the client's certificate can identify it.
 //! `policy/access.rs` decides what a grant allows; `token.rs` verifies tokens.
 
 use crate::config::access::sha256;
@@ -25,22 +26,22 @@ use crate::policy::direct::caller_hash;
 #[cfg(test)]
 mod tests;
 
-/// Shortest key that is looked for in a path: what is shorter is a name.
+/// Minimum length of a key in a path. Shorter segments are names.
 pub(crate) const KEY_BYTES_MIN: usize = 16;
 
-/// The parameter of the query that holds a key.
+/// The query parameter that holds a key.
 const QUERY_NAME: &str = "key";
 
-/// Who calls.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) address: IpAddr,
-    /// What its key or token grants; none without one.
+    /// The grant of its key or token; `None` without one.
     pub(crate) grant: Option<Arc<Grant>>,
 }
 
 impl Caller {
-    /// Whoever calls from an address, without a key.
+    /// A caller without a key.
     pub(crate) fn at(address: IpAddr) -> Caller {
         Caller { address, grant: None }
     }
@@ -60,84 +61,84 @@ impl Caller {
         caller_hash(None, self.address)
     }
 
-    /// A hash of its key, or else of its address.
+    /// A hash of its key, or of its address if it has none.
     pub(crate) fn hash(&self) -> u64 {
         caller_hash(self.key(), self.address)
     }
 }
 
-/// What later steps want of a head beyond what HTTP needs.
+/// The optional fields to parse from a head.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// Lower-case name of the header that some group balances by.
+pub(crate) struct HeadFields {
+    /// Lower-case name of the header that a group hashes for load balancing, if any.
     pub(crate) hash_header: Option<String>,
-    /// The headers that keys of request limits are made of.
+    /// The headers that rate-limit keys use.
     pub(crate) limits: Vec<http::HeaderName>,
-    /// Whether more than that is wanted.
-    pub(crate) extra: Option<WantedExtra>,
+    /// The fields for access control, rules and the access log, if any of them is on.
+    pub(crate) extra: Option<ExtraFields>,
 }
 
-/// What access control, rules and the access log want of a head.
+/// The fields that access control, rules and the access log need.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct WantedExtra {
+pub(crate) struct ExtraFields {
     places: Option<KeyPlaces>,
     tokens: bool,
-    /// Lower case.
+    /// Names in lower case.
     kept_headers: Vec<Box<str>>,
 }
 
-impl Wanted {
-    /// What a configuration needs.
+impl HeadFields {
+    /// Returns the fields that a configuration needs.
     pub(crate) fn of(
         config: &Config,
         hash_header: Option<String>,
         limits: Vec<http::HeaderName>,
-    ) -> Wanted {
+    ) -> HeadFields {
         let keys = config.access.is_on();
         let any = keys || !config.rules.is_empty() || config.access_log.is_some();
-        let extra = any.then(|| WantedExtra {
+        let extra = any.then(|| ExtraFields {
             places: keys.then(|| config.access.places.clone()),
             tokens: !config.access.issuers.is_empty(),
             kept_headers: config.kept_headers.clone(),
         });
-        Wanted { hash_header, limits, extra }
+        HeadFields { hash_header, limits, extra }
     }
 }
 
-/// The value of a header that keys of request limits are made of, if a request has it; names of
-/// clients and addresses fit without an allocation.
-pub(crate) type KeyHeader = Option<SmallVec<[u8; 24]>>;
+/// The value of a header that rate-limit keys use, if present. Client names and addresses fit
+/// without an allocation.
+pub(crate) type HeaderValue = Option<SmallVec<[u8; 24]>>;
 
-/// Values of headers by their place among those that are kept; mostly there is one or none.
-pub(crate) type KeptHeaders = SmallVec<[KeyHeader; 1]>;
+/// Values of the configured headers, by index. Usually there is one or none.
+pub(crate) type HeaderValues = SmallVec<[HeaderValue; 1]>;
 
-/// What a head says beyond what HTTP needs.
+/// The values of a head's extra fields.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extra {
-    /// Without its port.
+pub(crate) struct ExtraValues {
+    /// The host without its port.
     pub(crate) host: Box<str>,
-    /// By place among those that are kept.
+    /// Values by index in `ExtraFields::kept_headers`.
     pub(crate) headers: Box<[Option<Box<[u8]>>]>,
-    credential: Found,
+    credential: HeaderCredential,
     query: Option<Credential>,
 }
 
-/// The keys of a head's headers.
+/// The credential in a head's headers.
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Found {
+enum HeaderCredential {
     #[default]
     None,
     One(Credential),
-    /// Which one counts is anybody's guess.
+    /// Several different credentials, which are ambiguous.
     Several,
 }
 
-/// A key or token that was given, as its hash.
+/// A key or token, as its hash.
 #[derive(PartialEq, Eq)]
 struct Credential {
     hash: [u8; 32],
-    /// The token itself, where tokens are taken and it looks like one: its signature has to be
-    /// seen.
+    /// The token itself, if tokens are configured and it looks like one; its signature must be
+    /// verified.
     token: Option<Box<str>>,
 }
 
@@ -147,42 +148,45 @@ impl fmt::Debug for Credential {
     }
 }
 
-impl Extra {
-    /// Nothing yet.
-    pub(crate) fn new(wanted: &WantedExtra) -> Extra {
-        Extra { headers: vec![None; wanted.kept_headers.len()].into(), ..Extra::default() }
+impl ExtraValues {
+    /// Creates empty fields.
+    pub(crate) fn new(wanted: &ExtraFields) -> ExtraValues {
+        ExtraValues {
+            headers: vec![None; wanted.kept_headers.len()].into(),
+            ..ExtraValues::default()
+        }
     }
 
-    /// Takes in a header.
-    pub(crate) fn note(&mut self, name: &str, value: &[u8], wanted: &WantedExtra) {
+    /// Parses a header.
+    pub(crate) fn add_header(&mut self, name: &str, value: &[u8], wanted: &ExtraFields) {
         if let Some(places) = &wanted.places {
             let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
             if places.bearer && is("authorization") {
                 if let Some(token) = bearer(value) {
-                    self.give(Credential::new(token, wanted.tokens));
+                    self.add_credential(Credential::new(token, wanted.tokens));
                 }
             } else if places.header.as_deref().is_some_and(is) {
-                self.give(Credential::new(value.trim_ascii(), false));
+                self.add_credential(Credential::new(value.trim_ascii(), false));
             }
         }
-        for (kept, slot) in wanted.kept_headers.iter().zip(&mut self.headers) {
-            if slot.is_none() && name.eq_ignore_ascii_case(kept) {
+        for (wanted_name, slot) in wanted.kept_headers.iter().zip(&mut self.headers) {
+            if slot.is_none() && name.eq_ignore_ascii_case(wanted_name) {
                 *slot = Some(value.into());
             }
         }
     }
 
-    fn give(&mut self, given: Credential) {
+    fn add_credential(&mut self, key: Credential) {
         self.credential = match &self.credential {
-            Found::None => Found::One(given),
-            Found::One(known) if known.hash == given.hash => return,
-            Found::One(_) | Found::Several => Found::Several,
+            HeaderCredential::None => HeaderCredential::One(key),
+            HeaderCredential::One(known) if known.hash == key.hash => return,
+            HeaderCredential::One(_) | HeaderCredential::Several => HeaderCredential::Several,
         };
     }
 
-    /// Takes in the host and the target of the request.
-    pub(crate) fn note_target(&mut self, host: &str, target: &str, wanted: &WantedExtra) {
-        // A port follows the last colon, but not one within the brackets of an address.
+    /// Parses the host and the target of the request.
+    pub(crate) fn set_target(&mut self, host: &str, target: &str, wanted: &ExtraFields) {
+        // The port follows the last colon, except a colon inside the brackets of an address.
         let name = host.rfind(':').filter(|at| !host[*at..].contains(']'));
         self.host = host[..name.unwrap_or(host.len())].into();
         let in_query = wanted.places.as_ref().is_some_and(|places| places.query);
@@ -197,46 +201,47 @@ impl Extra {
 }
 
 impl Credential {
-    fn new(given: &[u8], tokens: bool) -> Credential {
-        let is_token = tokens && given.iter().filter(|byte| **byte == b'.').count() == 2;
-        let token = is_token.then(|| std::str::from_utf8(given).ok()).flatten();
-        Credential { hash: sha256(given), token: token.map(Box::from) }
+    fn new(key: &[u8], tokens: bool) -> Credential {
+        let is_token = tokens && key.iter().filter(|byte| **byte == b'.').count() == 2;
+        let token = is_token.then(|| std::str::from_utf8(key).ok()).flatten();
+        Credential { hash: sha256(key), token: token.map(Box::from) }
     }
 }
 
-/// What follows `Bearer` (RFC 6750, section 2.1).
+/// Returns the token after `Bearer` (RFC 6750, section 2.1).
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = value.trim_ascii().split_at_checked(6)?;
-    let given = rest.trim_ascii();
-    let is = scheme.eq_ignore_ascii_case(b"bearer") && rest.starts_with(b" ") && !given.is_empty();
-    is.then_some(given)
+    let key = rest.trim_ascii();
+    let is = scheme.eq_ignore_ascii_case(b"bearer") && rest.starts_with(b" ") && !key.is_empty();
+    is.then_some(key)
 }
 
-/// What decides who may send requests; one for all threads.
+/// The credentials of a configuration; shared by all threads.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    /// Place of each key, by its hash.
+pub(crate) struct KeyIndex {
+    /// Index of each key, by its hash.
     keys: HashMap<[u8; 32], usize, RandomState>,
-    /// And of those for which certificates stand, by the name in them.
+    /// Index of each key that certificates identify, by the name in the certificate.
     certificates: HashMap<Box<str>, usize, RandomState>,
 }
 
-impl Gate {
-    /// None where everybody may and nobody is known.
-    pub(crate) fn of(config: &Config) -> Option<Gate> {
+impl KeyIndex {
+    /// Returns `None` if access control is off.
+    pub(crate) fn of(config: &Config) -> Option<KeyIndex> {
         let access = &config.access;
-        let mut gate = Gate { keys: HashMap::default(), certificates: HashMap::default() };
-        for (place, key) in access.keys.iter().enumerate() {
+        let mut key_index = KeyIndex { keys: HashMap::default(), certificates: HashMap::default() };
+        for (index, key) in access.keys.iter().enumerate() {
             match &key.proof {
-                Proof::Hash(hash) => _ = gate.keys.insert(*hash, place),
-                Proof::Certificate(name) => _ = gate.certificates.insert(name.clone(), place),
+                Proof::Hash(hash) => _ = key_index.keys.insert(*hash, index),
+                Proof::Certificate(name) => _ = key_index.certificates.insert(name.clone(), index),
             }
         }
-        access.is_on().then_some(gate)
+        access.is_on().then_some(key_index)
     }
 
-    /// The place of the key that a certificate stands for: of several, the first.
-    fn shown(&self, certificate: Option<&ClientCertificate>) -> Option<usize> {
+    /// Returns the index of the key that a certificate identifies. If it has several names, the
+    /// lowest index wins.
+    fn key_of_certificate(&self, certificate: Option<&ClientCertificate>) -> Option<usize> {
         if self.certificates.is_empty() {
             return None;
         }
@@ -245,98 +250,97 @@ impl Gate {
     }
 }
 
-/// What a request presents of its sender.
+/// The credentials of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Presented<'a> {
+pub(crate) struct RequestIdentity<'a> {
     pub(crate) client: IpAddr,
-    /// The path of its target.
+    /// The path of the target.
     pub(crate) path: &'a str,
-    pub(crate) extra: Option<&'a Extra>,
-    /// False for requests that only ask whether the gateway is there, and for those that a browser
-    /// sends by itself: they carry no key.
+    pub(crate) extra: Option<&'a ExtraValues>,
+    /// False for health checks, and for requests that a browser sends by itself; they carry no key.
     pub(crate) needs_key: bool,
     pub(crate) certificate: Option<&'a ClientCertificate>,
 }
 
-/// A request that may be served.
+/// An authenticated request.
 #[derive(Debug)]
-pub(crate) struct Admitted<'a> {
+pub(crate) struct Authenticated<'a> {
     pub(crate) caller: Caller,
     /// The path without the key.
     pub(crate) path: &'a str,
 }
 
-/// Who sends a request, and whether it is served at all.
+/// Authenticates a request.
 ///
 /// # Errors
-/// Why not.
-pub(crate) fn admit<'a>(
+/// The reason for denying it.
+pub(crate) fn authenticate<'a>(
     config: &Config,
-    gate: &Gate,
+    key_index: &KeyIndex,
     tokens: Option<&RefCell<Tokens>>,
-    presented: &Presented<'a>,
-) -> Result<Admitted<'a>, Denial> {
-    let (access, client) = (&config.access, presented.client);
+    identity: &RequestIdentity<'a>,
+) -> Result<Authenticated<'a>, Denial> {
+    let (access, client) = (&config.access, identity.client);
     if !access.clients.admit(client) {
         return Err(Denial::Address);
     }
-    let (given, path) = given(gate, presented.path, presented.extra, &access.places)?;
-    if !presented.needs_key {
-        return Ok(Admitted { caller: Caller::at(client), path });
+    let (key, path) = find_key(key_index, identity.path, identity.extra, &access.places)?;
+    if !identity.needs_key {
+        return Ok(Authenticated { caller: Caller::at(client), path });
     }
-    let place = match &given {
-        Some(given) => gate.keys.get(&given.hash()).copied(),
-        None => gate.shown(presented.certificate),
+    let index = match &key {
+        Some(key) => key_index.keys.get(&key.hash()).copied(),
+        None => key_index.key_of_certificate(identity.certificate),
     };
-    let grant = match (place, given) {
-        (Some(place), _) => Arc::clone(&access.keys[place].grant),
-        (None, Some(given)) => verified(config, tokens, &given)?,
+    let grant = match (index, key) {
+        (Some(index), _) => Arc::clone(&access.keys[index].grant),
+        (None, Some(key)) => token_grant(config, tokens, &key)?,
         (None, None) if access.required => return Err(Denial::NoKey),
-        (None, None) => return Ok(Admitted { caller: Caller::at(client), path }),
+        (None, None) => return Ok(Authenticated { caller: Caller::at(client), path }),
     };
     may_use(&grant, client, unix_seconds)?;
-    Ok(Admitted { caller: Caller { address: client, grant: Some(grant) }, path })
+    Ok(Authenticated { caller: Caller { address: client, grant: Some(grant) }, path })
 }
 
-/// What was given as a key.
-enum Given<'a> {
-    InHead(&'a Credential),
-    InPath([u8; 32]),
+/// A credential of a request.
+enum PresentedKey<'a> {
+    Header(&'a Credential),
+    Path([u8; 32]),
 }
 
-impl Given<'_> {
+impl PresentedKey<'_> {
     fn hash(&self) -> [u8; 32] {
         match self {
-            Given::InHead(credential) => credential.hash,
-            Given::InPath(hash) => *hash,
+            PresentedKey::Header(credential) => credential.hash,
+            PresentedKey::Path(hash) => *hash,
         }
     }
 }
 
-/// The key of a request, from the first place that has one, and the path without it.
-fn given<'a>(
-    gate: &Gate,
+/// Returns the credential with the highest precedence, and the path without a key.
+fn find_key<'a>(
+    key_index: &KeyIndex,
     whole: &'a str,
-    extra: Option<&'a Extra>,
+    extra: Option<&'a ExtraValues>,
     places: &KeyPlaces,
-) -> Result<(Option<Given<'a>>, &'a str), Denial> {
-    // A path that holds a key is taken for what it is without it, wherever the key that counts is.
-    let in_path = if places.path { key_in_path(gate, whole) } else { None };
+) -> Result<(Option<PresentedKey<'a>>, &'a str), Denial> {
+    // A key is removed from the path even if another credential takes precedence.
+    let in_path = if places.path { key_in_path(key_index, whole) } else { None };
     let path = in_path.as_ref().map_or(whole, |(_, path)| path);
     let credential = match extra.map(|extra| &extra.credential) {
-        Some(Found::Several) => return Err(Denial::TwoKeys),
-        Some(Found::One(credential)) => Some(Given::InHead(credential)),
-        Some(Found::None) | None => None,
+        Some(HeaderCredential::Several) => return Err(Denial::TwoKeys),
+        Some(HeaderCredential::One(credential)) => Some(PresentedKey::Header(credential)),
+        Some(HeaderCredential::None) | None => None,
     };
-    let given = credential
-        .or(in_path.as_ref().map(|(hash, _)| Given::InPath(*hash)))
-        .or(extra.and_then(|extra| extra.query.as_ref()).map(Given::InHead));
-    Ok((given, path))
+    let key = credential
+        .or(in_path.as_ref().map(|(hash, _)| PresentedKey::Path(*hash)))
+        .or(extra.and_then(|extra| extra.query.as_ref()).map(PresentedKey::Header));
+    Ok((key, path))
 }
 
-/// The key in the last or the first segment of a path, and the path without it. Only a key that is
-/// known is one: anything else may be the name of a chain.
-fn key_in_path<'a>(gate: &Gate, path: &'a str) -> Option<([u8; 32], &'a str)> {
+/// Finds a key in the last or the first segment of a path, and returns its hash and the remaining
+/// path. Only known keys count, because other segments can be chain names.
+fn key_in_path<'a>(key_index: &KeyIndex, path: &'a str) -> Option<([u8; 32], &'a str)> {
     let path = path.trim_end_matches('/');
     let (before, last) = path.rsplit_once('/')?;
     let first = path.strip_prefix('/').and_then(|path| path.split_once('/'));
@@ -344,29 +348,29 @@ fn key_in_path<'a>(gate: &Gate, path: &'a str) -> Option<([u8; 32], &'a str)> {
     let last = (last, if before.is_empty() { "/" } else { before });
     [Some(last), first].into_iter().flatten().find_map(|(segment, rest)| {
         let hash = (segment.len() >= KEY_BYTES_MIN).then(|| sha256(segment.as_bytes()))?;
-        gate.keys.contains_key(&hash).then_some((hash, rest))
+        key_index.keys.contains_key(&hash).then_some((hash, rest))
     })
 }
 
-/// What a token grants, from memory where it was seen before.
-fn verified(
+/// Returns the grant of a token, from the cache if it was verified before.
+fn token_grant(
     config: &Config,
     tokens: Option<&RefCell<Tokens>>,
-    given: &Given<'_>,
+    key: &PresentedKey<'_>,
 ) -> Result<Arc<Grant>, Denial> {
-    let Given::InHead(Credential { hash, token: Some(token) }) = given else {
+    let PresentedKey::Header(Credential { hash, token: Some(token) }) = key else {
         return Err(Denial::BadKey);
     };
     let Some(tokens) = tokens else { return Err(Denial::BadKey) };
     tokens.borrow_mut().grant(hash, token, config)
 }
 
-/// What each thread remembers of tokens; none where no tokens are taken.
+/// Creates a thread's token cache, if tokens are configured.
 pub(crate) fn tokens(config: &Config) -> Option<Tokens> {
     (!config.access.issuers.is_empty()).then(Tokens::new)
 }
 
-/// The wall clock: what keys and tokens end by.
+/// Returns Unix time in seconds, for the expiry of keys and tokens.
 fn unix_seconds() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())

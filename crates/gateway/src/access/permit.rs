@@ -1,4 +1,4 @@
-//! What a caller may call.
+//! Authorizes calls: checks that a caller may call a method.
 
 use wire::effect::{Effect, effect_of};
 use wire::method::{Method, MethodTable, equivalent_log_method};
@@ -6,8 +6,9 @@ use wire::method::{Method, MethodTable, equivalent_log_method};
 use crate::config::Config;
 use crate::policy::access::{Denial, Grant, MethodCase, MethodSet, may_call};
 
-/// Returns true if a caller with this grant, which was allowed to call this method, still is. What
-/// the call's group denies was checked then: a rule may have chosen the group.
+/// Returns true if a caller with this grant may still call a method that it was allowed to call
+/// before. The methods that the group denies are not checked again, because a rule can have
+/// selected the group.
 pub(crate) fn still_permitted(
     config: &Config,
     family: &MethodTable,
@@ -26,16 +27,16 @@ pub(crate) fn still_permitted(
     grant.is_none_or(|grant| grant.leads_to(chain)) && may_call(&case).is_ok()
 }
 
-/// The effect of a method.
+/// Returns the effect of a method.
 pub(crate) fn effect(family: &MethodTable, row: Option<&'static Method>, method: &str) -> Effect {
     row.map_or_else(|| effect_of(family.family(), method), |row| row.effect)
 }
 
-/// Checks that a caller may call a method, and what the method stands for; `group` gives the group
-/// that serves a method.
+/// Checks that a caller may call a method, and the log method that it is equivalent to, if any.
+/// `group` returns the group that serves a method.
 ///
 /// # Errors
-/// Why it may not.
+/// The reason for denying it.
 pub(crate) fn permit(
     config: &Config,
     chain: usize,

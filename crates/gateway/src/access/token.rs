@@ -1,7 +1,7 @@
-//! Tokens: JSON web tokens (RFC 7519) whose signature and claims are checked, and remembered until
-//! they end, so that the cost of a signature is paid once for each token and thread.
+//! Verifies JSON web tokens (RFC 7519): signature and claims.
 //!
-//! The algorithms follow from the configured key (`config/jwt.rs`), never from the token.
+//! Verified tokens are cached until they expire, so each thread verifies a signature once. The
+//! allowed algorithms follow from the configured key (`config/jwt.rs`), never from the token.
 
 use std::sync::Arc;
 
@@ -17,50 +17,50 @@ use crate::policy::access::{Denial, Grant, MethodRules, MethodSet, Networks};
 #[cfg(test)]
 mod tests;
 
-/// Tokens that one thread remembers; one takes about half a kilobyte.
-const REMEMBERED: usize = 4096;
-/// Longest subject that becomes a part of a name.
+/// Maximum tokens in the cache of one thread; each takes about half a kilobyte.
+const TOKENS_MAX: usize = 4096;
+/// Maximum characters of a subject that become part of a caller's name.
 const SUBJECT_CHARS_MAX: usize = 64;
-/// Most methods or chains that one token lists: each call is compared with them.
-const LISTED_MAX: usize = 256;
+/// Maximum methods or chains that a token may list, because each call is compared with them.
+const LIST_ITEMS_MAX: usize = 256;
 
-/// What one thread remembers of tokens.
+/// The token cache of one thread.
 pub(crate) struct Tokens {
-    known: quick_cache::unsync::Cache<[u8; 32], Arc<Grant>>,
+    verified: quick_cache::unsync::Cache<[u8; 32], Arc<Grant>>,
 }
 
 impl Tokens {
-    /// Nothing yet.
+    /// Creates an empty cache.
     pub(crate) fn new() -> Tokens {
-        Tokens { known: quick_cache::unsync::Cache::new(REMEMBERED) }
+        Tokens { verified: quick_cache::unsync::Cache::new(TOKENS_MAX) }
     }
 
-    /// What a token grants; whether it has ended since is for who asks.
+    /// Returns the grant of a token. The caller checks the expiry.
     ///
     /// # Errors
-    /// [`Denial::Expired`], [`Denial::BadKey`].
+    /// [`Denial::Expired`] or [`Denial::BadKey`].
     pub(crate) fn grant(
         &mut self,
         hash: &[u8; 32],
         token: &str,
         config: &Config,
     ) -> Result<Arc<Grant>, Denial> {
-        if let Some(grant) = self.known.get(hash) {
+        if let Some(grant) = self.verified.get(hash) {
             return Ok(Arc::clone(grant));
         }
         let grant = Arc::new(verify(token, &config.access.issuers, &config.chains)?);
-        self.known.insert(*hash, Arc::clone(&grant));
+        self.verified.insert(*hash, Arc::clone(&grant));
         Ok(grant)
     }
 }
 
-/// What a token grants, if one of the issuers has signed it.
+/// Verifies a token and returns its grant.
 ///
 /// # Errors
-/// [`Denial::Expired`] where only time speaks against it, [`Denial::BadKey`].
+/// [`Denial::Expired`] if the token is valid except for its expiry, otherwise [`Denial::BadKey`].
 pub(crate) fn verify(token: &str, issuers: &[Issuer], chains: &[Chain]) -> Result<Grant, Denial> {
     let header = decode_header(token).map_err(|_| Denial::BadKey)?;
-    let mut worst = Denial::BadKey;
+    let mut denial = Denial::BadKey;
     for issuer in issuers {
         let fits = |key: &&VerifyKey| {
             let named = header.kid.as_deref().zip(key.id.as_deref());
@@ -70,13 +70,13 @@ pub(crate) fn verify(token: &str, issuers: &[Issuer], chains: &[Chain]) -> Resul
             match decode::<Map<String, Value>>(token, &key.key, &validation(issuer, key)) {
                 Ok(data) => return grant(issuer, &data.claims, chains),
                 Err(error) if *error.kind() == ErrorKind::ExpiredSignature => {
-                    worst = Denial::Expired;
+                    denial = Denial::Expired;
                 }
                 Err(_) => {}
             }
         }
     }
-    Err(worst)
+    Err(denial)
 }
 
 fn validation(issuer: &Issuer, key: &VerifyKey) -> Validation {
@@ -113,10 +113,10 @@ fn grant(issuer: &Issuer, claims: &Map<String, Value>, chains: &[Chain]) -> Resu
     let methods = listed(&issuer.claims.methods)?;
     let own_chains = listed(&issuer.claims.chains)?.map(|names| {
         let named = |chain: &Chain| names.contains(&&*chain.name);
-        let places = chains.iter().enumerate().filter(|(_, chain)| named(chain));
-        places.map(|(place, _)| place).collect()
+        let indices = chains.iter().enumerate().filter(|(_, chain)| named(chain));
+        indices.map(|(index, _)| index).collect()
     });
-    // An empty list allows nothing, and not everything as a list does that nobody wrote.
+    // An empty list allows nothing, while a missing list allows everything.
     let allow = match &methods {
         Some(names) if names.is_empty() => MethodSet::new([""]),
         Some(names) => MethodSet::new(names.iter().copied()),
@@ -138,12 +138,12 @@ fn grant(issuer: &Issuer, claims: &Map<String, Value>, chains: &[Chain]) -> Resu
     })
 }
 
-/// A list of texts, or one text with spaces in between.
+/// Parses a list of strings, or one string separated by spaces.
 fn list(value: &Value) -> Result<Vec<&str>, Denial> {
     let texts: Option<Vec<&str>> = match value {
         Value::String(text) => Some(text.split_whitespace().collect()),
         Value::Array(values) => values.iter().map(Value::as_str).collect(),
         _ => None,
     };
-    texts.filter(|texts| texts.len() <= LISTED_MAX).ok_or(Denial::BadKey)
+    texts.filter(|texts| texts.len() <= LIST_ITEMS_MAX).ok_or(Denial::BadKey)
 }

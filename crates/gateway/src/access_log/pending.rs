@@ -1,5 +1,5 @@
 //! A request's record until its response is written: calls are added one by one, then the status
-//! and the bytes of the response.
+//! and the size of the response.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::record::{CallRecord, Record};
 
-/// Records kept of one batch; the line states how many calls there were.
+/// Maximum records kept of one batch; the line states the number of calls.
 const CALLS_MAX: usize = 1000;
 
 /// Records of a request's calls, in the order of the calls.
@@ -21,12 +21,12 @@ pub(crate) struct CallRecords {
 }
 
 impl CallRecords {
-    /// Starts for a request that was just read whole.
+    /// Starts the records of a request that was just read completely.
     pub(crate) fn new() -> CallRecords {
         CallRecords { began: Instant::now(), records: RefCell::default(), count: Cell::new(0) }
     }
 
-    /// Reserves the place of the next call.
+    /// Reserves the index of the next call.
     pub(crate) fn begin(&self) -> usize {
         let place = self.count.get();
         self.count.set(place + 1);
@@ -36,7 +36,7 @@ impl CallRecords {
         place
     }
 
-    /// Records the call at a place.
+    /// Records the call at an index.
     pub(crate) fn finish(&self, place: usize, record: impl FnOnce() -> CallRecord) {
         if let Some(slot) = self.records.borrow_mut().get_mut(place) {
             *slot = Some(record());

@@ -1,7 +1,7 @@
-//! The record of a request, and how it becomes a line.
+//! The record of a request, and its formatting as a line.
 //!
-//! Texts of clients are escaped, so that no client can write a line or move a cursor. No record
-//! holds a key: a path is masked before, and headers that carry secrets are not kept.
+//! Client texts are escaped, so that no client can forge a line or move a cursor. No record
+//! contains a key: paths are masked before, and headers with secrets are not recorded.
 
 use crate::config::access_log::format::Format;
 use crate::config::access_log::format::Part;
@@ -15,13 +15,13 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
-use crate::access::caller::Extra;
+use crate::access::caller::ExtraValues;
 use crate::call::cache_status::CacheStatus;
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a client's text that are written; the rest is cut.
+/// Maximum bytes of a client's text in a line; the rest is cut.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// Facts about a request, or about one call of it.
@@ -42,8 +42,8 @@ pub(crate) struct Record {
     /// Number of calls.
     pub(crate) calls: usize,
     pub(crate) call: Option<CallRecord>,
-    /// Texts of the head.
-    pub(crate) extra: Option<Arc<Extra>>,
+    /// The host and the headers of the request.
+    pub(crate) extra: Option<Arc<ExtraValues>>,
 }
 
 /// Facts about one call, or about all calls of a batch together.
@@ -63,7 +63,7 @@ pub(crate) struct CallRecord {
 }
 
 impl Record {
-    /// Returns the record of a request of which nothing else is known.
+    /// Creates the record of a request whose head could not be parsed.
     pub(crate) fn bare(client: IpAddr, protocol: &'static str) -> Record {
         Record {
             time: SystemTime::now(),
@@ -221,7 +221,7 @@ fn escape_json(out: &mut String, value: &[u8]) {
         match letter {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            // Some readers take line separators for the end of a line.
+            // Some readers treat line separators as line ends.
             _ if letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}') => {
                 let _ = write!(out, "\\u{:04x}", u32::from(letter));
             }

@@ -1,8 +1,9 @@
-//! From the serving threads to the file: a bounded queue for each thread, and one writer thread.
+//! Moves records from the serving threads to the file: one bounded queue per thread, and one writer
+//! thread.
 //!
-//! A serving thread never waits for the file. It puts a record into its own queue, under a lock
-//! that only the writer takes besides, to swap the queue for an empty one. A full queue drops the
-//! record, which is counted. The writer polls the queues, since a wakeup costs a system call per
+//! A serving thread never waits for the file. It adds a record to its own queue, under a lock that
+//! only the writer also takes, to swap the queue for an empty one. A full queue drops the record
+//! and counts it. The writer polls the queues, because a wakeup would cost a system call per
 //! record.
 
 use std::fs::{File, OpenOptions};
@@ -28,7 +29,7 @@ mod tests;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which the writer checks if the file was moved.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
-/// Time that a stop waits for the last lines: the reader of a pipe may have stopped.
+/// Maximum wait of a stop for the last lines, because the reader of a pipe may have stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of one write.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -40,7 +41,7 @@ pub(crate) struct Queues {
     kept_headers: Vec<Box<str>>,
     /// One queue per serving thread. The lock is for the writer, which holds it for one swap.
     queues: Vec<Mutex<Vec<Record>>>,
-    each_max: usize,
+    queue_max: usize,
     /// Lines that could not be written to the file.
     unwritten: AtomicU64,
 }
@@ -49,7 +50,7 @@ impl Queues {
     /// Returns empty queues for a number of serving threads.
     pub(crate) fn new(config: AccessLog, kept_headers: &[Box<str>], threads: usize) -> Queues {
         Queues {
-            each_max: config.queue_lines.div_ceil(threads.max(1)),
+            queue_max: config.queue_lines.div_ceil(threads.max(1)),
             queues: (0..threads).map(|_| Mutex::new(Vec::new())).collect(),
             kept_headers: kept_headers.to_vec(),
             config,
@@ -69,9 +70,9 @@ impl Queues {
         let AccessLog { per_call, errors_always, sample, .. } = self.config;
         for record in pending.finish(status, bytes_out, per_call) {
             // The upper 53 bits are a number below one.
-            let drawn = || (random() >> 11) as f64 / (1_u64 << 53) as f64;
+            let sample_value = || (random() >> 11) as f64 / (1_u64 << 53) as f64;
             let always = errors_always && record.is_error();
-            if !always && sample < 1.0 && drawn() >= sample {
+            if !always && sample < 1.0 && sample_value() >= sample {
                 continue;
             }
             match self.put(thread, record) {
@@ -84,11 +85,11 @@ impl Queues {
     /// Puts a record into the queue of a serving thread. Returns false if the queue is full.
     fn put(&self, thread: usize, record: Record) -> bool {
         let mut queue = self.queues[thread].lock();
-        let room = queue.len() < self.each_max;
-        if room {
+        let fits = queue.len() < self.queue_max;
+        if fits {
             queue.push(record);
         }
-        room
+        fits
     }
 
     /// Returns true if the queues have this configuration.
@@ -102,7 +103,7 @@ impl Queues {
     }
 }
 
-/// The writing thread.
+/// The writer thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     stop: Arc<AtomicBool>,
@@ -113,20 +114,20 @@ impl Writer {
     /// Opens the file and starts to write.
     ///
     /// # Errors
-    /// Those of opening the file, and of starting a thread.
+    /// Errors of opening the file or starting the thread.
     pub(crate) fn start(queues: Arc<Queues>) -> io::Result<Writer> {
         let out = Out::open(&queues.config.to)?;
         Writer::run(queues, out)
     }
 
-    /// Starts to write in any case: a file that cannot be opened is retried, and lines are lost
+    /// Starts to write even if the file cannot be opened. Opening is retried, and lines are lost
     /// meanwhile.
     ///
     /// # Errors
-    /// Those of starting a thread.
+    /// Errors of starting the thread.
     pub(crate) fn start_anyway(queues: Arc<Queues>) -> io::Result<Writer> {
         let out = Out::open(&queues.config.to).unwrap_or_else(|error| {
-            tracing::error!(%error, "the access log cannot be opened; it is tried again");
+            tracing::error!(%error, "the access log cannot be opened; retrying");
             Out::Nowhere
         });
         Writer::run(queues, out)
@@ -150,12 +151,12 @@ impl Writer {
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        let give_up = Instant::now() + STOP_TIMEOUT;
-        while !self.thread.is_finished() && Instant::now() < give_up {
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while !self.thread.is_finished() && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(1));
         }
         if !self.thread.is_finished() {
-            tracing::warn!("the access log was not taken to its end");
+            tracing::warn!("the last lines of the access log were not written");
         }
     }
 }
@@ -163,14 +164,14 @@ impl Writer {
 fn run(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
     let mut batch = Vec::new();
     let mut text = String::with_capacity(WRITE_BYTES * 2);
-    let mut looked = Instant::now();
+    let mut checked = Instant::now();
     let mut failing = false;
     loop {
-        // This is read before the queues, so that all lines from before the stop are written. No
-        // one else holds the queues once a reload has replaced them and the last request is done.
+        // The flag is read before the queues, so that all lines from before the stop are written.
+        // After a reload and the last request, nothing else holds the queues.
         let stopping = stop.load(Ordering::Acquire) || Arc::strong_count(queues) == 1;
-        if looked.elapsed() >= REOPEN_INTERVAL {
-            looked = Instant::now();
+        if checked.elapsed() >= REOPEN_INTERVAL {
+            checked = Instant::now();
             out.follow(&queues.config.to);
         }
         let mut lines = 0_u64;
@@ -221,7 +222,7 @@ impl Out {
         }
     }
 
-    /// Reopens the file if another one has its name, as after a rotation.
+    /// Reopens the file if its name refers to another file, as after a rotation.
     fn follow(&mut self, to: &LogTarget) {
         let LogTarget::File(path) = to else { return };
         let place = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());
@@ -235,7 +236,7 @@ impl Out {
         }
         match append_to(path) {
             Ok(new) => *self = Out::File(new),
-            Err(error) => tracing::error!(%error, "the access log cannot be opened anew"),
+            Err(error) => tracing::error!(%error, "the access log cannot be reopened"),
         }
     }
 

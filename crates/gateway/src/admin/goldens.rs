@@ -14,7 +14,7 @@ use super::status::Status;
 use super::status::tests::{fresh, populated};
 use super::{metrics, page};
 use crate::cache::memory::Entry;
-use crate::io::memory::Hold;
+use crate::io::memory::Reservation;
 use crate::limits::{Charge, Counted};
 use crate::metrics::thread::{Counters, Labels};
 use crate::policy::cacheable::{Binding, Kept};
@@ -32,7 +32,7 @@ fn full() -> Arc<Snapshot> {
     let memory = &snapshot.registry.memory;
     memory.set_max(64 << 20);
     for (bytes, purpose) in [1 << 20, 2 << 20, 3 << 20].into_iter().zip(Purpose::ALL) {
-        let mut hold = Hold::new(memory, purpose);
+        let mut hold = Reservation::new(memory, purpose);
         hold.set(bytes).unwrap();
         std::mem::forget(hold);
         (0..bytes >> 20).for_each(|_| memory.count_refusal(purpose));
@@ -44,7 +44,7 @@ fn full() -> Arc<Snapshot> {
     assert!(snapshot.cache.as_ref().unwrap().put(b"key", entry));
     let redis = snapshot.redis.as_ref().unwrap();
     redis.messages_sent.store(11, Ordering::Relaxed);
-    redis.messages_heard.store(12, Ordering::Relaxed);
+    redis.messages_received.store(12, Ordering::Relaxed);
     let quotas = snapshot.quotas.as_ref().unwrap();
     let grant = &snapshot.config.access.keys[0].grant;
     (0..13).for_each(|_| quotas.charge(grant, None, crate::quota::unix_seconds()).unwrap());

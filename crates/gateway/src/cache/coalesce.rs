@@ -1,11 +1,13 @@
-//! Equal calls that are under way at the same time share one call to an upstream.
+//! Coalesces equal calls: calls in flight at the same time share one upstream call.
 //!
-//! The shared call runs as a task of its own, so that the client that caused it may leave without
-//! harm to those who joined. Everyone waits with their own deadline: who joined late and has time
-//! left when the one who began has none asks again. An outcome is shared only with those who were
-//! waiting when it came: afterwards the entry is gone. A call that is shed takes those with it that
-//! joined it, but for those of a better class: they ask again.
-//! One table per thread: a call may run once per thread, which costs less than a lock for each.
+//! The shared call runs in its own task, so the client that started it (the leader) can disconnect
+//! without affecting the waiters. Each waiter has its own deadline: one that outlives the leader's
+//! deadline retries. A response is shared only with the waiters at its arrival; then the entry is
+//! removed. If the shared call is shed, its waiters fail too, except those of a better priority
+//! class, which retry.
+//!
+//! Each thread has its own table. A call can run once per thread, which costs less than a lock on
+//! every call.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -18,121 +20,122 @@ use crate::call::failure::{Failure, Kind};
 use crate::call::response::UpstreamResponse;
 use crate::policy::overload::Class;
 
-/// Calls under way that can be joined, per thread. Beyond it calls run alone; with the bounds on
-/// connections and batches this is reached only by a flood of distinct calls.
-const FLIGHTS_MAX: usize = 65_536;
+/// Maximum calls in the table of one thread. Calls beyond it are not coalesced. Because connections
+/// and batches are limited, only a flood of distinct calls reaches this limit.
+const CALLS_MAX: usize = 65_536;
 
-/// The calls of one thread that others may join.
+/// The calls in flight on one thread.
 #[derive(Debug, Default)]
-pub(crate) struct Flights {
-    under_way: Rc<Table>,
+pub(crate) struct InFlightCalls {
+    table: Rc<Table>,
 }
 
-type Table = RefCell<HashMap<Rc<[u8]>, Rc<Flight>, foldhash::fast::RandomState>>;
+type Table = RefCell<HashMap<Rc<[u8]>, Rc<InFlightCall>, foldhash::fast::RandomState>>;
 
 /// One shared call.
 #[derive(Debug)]
-pub(crate) struct Flight {
-    /// When the one who began it gives up.
+pub(crate) struct InFlightCall {
+    /// The leader's deadline.
     deadline: Instant,
-    /// As what it waits for a place.
+    /// The priority class in which the call waits for a permit.
     class: Class,
-    outcome: RefCell<Option<UpstreamResponse>>,
-    landed: Notify,
-    /// Those who wait for it, and who is told when the last one leaves.
+    response: RefCell<Option<UpstreamResponse>>,
+    completed: Notify,
+    /// The number of waiters.
     waiters: Cell<usize>,
+    /// Notified when the last waiter leaves.
     left: Notify,
 }
 
-/// The duty to end a flight. Should its holder end without an outcome, those who wait are told that
-/// the call failed, and the entry is removed all the same.
+/// The leader's completion guard. If it is dropped without a response, the waiters receive a
+/// failure; the entry is removed in any case.
 #[derive(Debug)]
-pub(crate) struct Landing {
+pub(crate) struct LeaderGuard {
     table: Rc<Table>,
     key: Rc<[u8]>,
-    flight: Rc<Flight>,
-    outcome: Option<UpstreamResponse>,
+    call: Rc<InFlightCall>,
+    response: Option<UpstreamResponse>,
 }
 
-impl Landing {
-    /// The flight, to wait for like everyone else.
-    pub(crate) fn flight(&self) -> Rc<Flight> {
-        Rc::clone(&self.flight)
+impl LeaderGuard {
+    /// Returns the call, so that the leader's client can wait for it too.
+    pub(crate) fn call(&self) -> Rc<InFlightCall> {
+        Rc::clone(&self.call)
     }
 
-    /// The key it was begun with.
+    /// Returns the key of the call.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// Ends the flight with what came out.
-    pub(crate) fn land(mut self, outcome: UpstreamResponse) {
-        self.outcome = Some(outcome);
+    /// Completes the call with its response.
+    pub(crate) fn complete(mut self, response: UpstreamResponse) {
+        self.response = Some(response);
     }
 }
 
-impl Drop for Landing {
+impl Drop for LeaderGuard {
     fn drop(&mut self) {
-        let outcome = self.outcome.take();
-        let outcome =
-            outcome.unwrap_or_else(|| UpstreamResponse::failed(Failure::ours(Kind::Stopping)));
+        let response = self.response.take();
+        let response =
+            response.unwrap_or_else(|| UpstreamResponse::failed(Failure::ours(Kind::Stopping)));
         self.table.borrow_mut().remove(&self.key);
-        *self.flight.outcome.borrow_mut() = Some(outcome);
-        self.flight.landed.notify_waiters();
+        *self.call.response.borrow_mut() = Some(response);
+        self.call.completed.notify_waiters();
     }
 }
 
-/// What to do with a call.
+/// How a call is coalesced.
 #[derive(Debug)]
-pub(crate) enum Boarding {
-    /// Somebody is asking the same already.
-    Join(Rc<Flight>),
-    /// Nobody is: ask, then [`Landing::land`].
-    Lead(Landing),
-    /// The table is full: ask alone.
+pub(crate) enum Coalescing {
+    /// An equal call is in flight: wait for it.
+    Wait(Rc<InFlightCall>),
+    /// No equal call is in flight: run it, then complete the guard.
+    Lead(LeaderGuard),
+    /// The table is full: run the call alone.
     Alone,
 }
 
-impl Flights {
-    /// Joins the flight of `key`, or begins it as one of a class, to be ended by `deadline`.
-    pub(crate) fn board(&self, key: &[u8], deadline: Instant, class: Class) -> Boarding {
-        let mut under_way = self.under_way.borrow_mut();
-        if let Some(flight) = under_way.get(key) {
-            return Boarding::Join(Rc::clone(flight));
+impl InFlightCalls {
+    /// Joins the call of `key` in flight, or starts one with this deadline and class.
+    pub(crate) fn join_or_lead(&self, key: &[u8], deadline: Instant, class: Class) -> Coalescing {
+        let mut table = self.table.borrow_mut();
+        if let Some(call) = table.get(key) {
+            return Coalescing::Wait(Rc::clone(call));
         }
-        if under_way.len() >= FLIGHTS_MAX {
-            return Boarding::Alone;
+        if table.len() >= CALLS_MAX {
+            return Coalescing::Alone;
         }
-        let (outcome, landed) = Default::default();
+        let (response, completed) = Default::default();
         let (waiters, left) = Default::default();
-        let flight = Flight { deadline, class, outcome, landed, waiters, left };
-        let flight = Rc::new(flight);
+        let call = InFlightCall { deadline, class, response, completed, waiters, left };
+        let call = Rc::new(call);
         let key: Rc<[u8]> = key.into();
-        under_way.insert(Rc::clone(&key), Rc::clone(&flight));
-        drop(under_way);
-        let table = Rc::clone(&self.under_way);
-        Boarding::Lead(Landing { table, key, flight, outcome: None })
+        table.insert(Rc::clone(&key), Rc::clone(&call));
+        drop(table);
+        let table = Rc::clone(&self.table);
+        Coalescing::Lead(LeaderGuard { table, key, call, response: None })
     }
 
-    /// Calls under way that can be joined.
+    /// The number of calls in flight that can be joined.
     pub(crate) fn len(&self) -> usize {
-        self.under_way.borrow().len()
+        self.table.borrow().len()
     }
 }
 
-impl Flight {
-    /// Whether it can have failed for want of time alone, so that a caller with time left should
-    /// ask again.
+impl InFlightCall {
+    /// Returns true if the leader's deadline has passed, so that a waiter with time left should
+    /// retry.
     pub(crate) fn is_out_of_time(&self, now: Instant) -> bool {
         now >= self.deadline
     }
 
-    /// Whether it waited for a place as one of a worse class than this.
+    /// Returns true if the call waited for a permit in a worse class than `class`.
     pub(crate) fn is_worse_than(&self, class: Class) -> bool {
         self.class > class
     }
 
-    /// Ends when nobody waits for it any more.
+    /// Completes when no waiter is left.
     pub(crate) async fn abandoned(&self) {
         loop {
             self.left.notified().await;
@@ -142,25 +145,25 @@ impl Flight {
         }
     }
 
-    /// Waits for the outcome; `None` when `deadline` passes first.
+    /// Waits for the response. Returns `None` if `deadline` passes first.
     pub(crate) async fn wait(&self, deadline: Instant) -> Option<UpstreamResponse> {
         let _waiter = Waiter::of(self);
-        let landed = self.landed.notified();
-        if let Some(outcome) = self.outcome.borrow().as_ref() {
-            return Some(outcome.clone());
+        let completed = self.completed.notified();
+        if let Some(response) = self.response.borrow().as_ref() {
+            return Some(response.clone());
         }
-        tokio::time::timeout_at(deadline, landed).await.ok()?;
-        self.outcome.borrow().clone()
+        tokio::time::timeout_at(deadline, completed).await.ok()?;
+        self.response.borrow().clone()
     }
 }
 
-/// One who waits for a flight, until this is dropped.
-struct Waiter<'a>(&'a Flight);
+/// Counts a waiter until it is dropped.
+struct Waiter<'a>(&'a InFlightCall);
 
 impl Waiter<'_> {
-    fn of(flight: &Flight) -> Waiter<'_> {
-        flight.waiters.update(|waiters| waiters + 1);
-        Waiter(flight)
+    fn of(call: &InFlightCall) -> Waiter<'_> {
+        call.waiters.update(|waiters| waiters + 1);
+        Waiter(call)
     }
 }
 

@@ -1,10 +1,8 @@
-//! The tier of the cache that holds a chain's past: a file or a database that somebody else keeps
-//! and reads.
+//! The cache tier for chain history: an external file or database that the gateway reads.
 //!
-//! What it says is believed as it is, so it is told what may be said: a question carries the view
-//! of the chain, and blocks above the final one count only if they are on the chain as we believe.
-//! Asked last, after memory and Redis, and before upstreams; for a range of logs first, since one
-//! question answers what memory would have to put together from many parts.
+//! The gateway trusts its results, so each query carries the chain view: blocks above the finalized
+//! one count only if they are canonical in that view. The order is memory, Redis, index, upstreams.
+//! For a range of logs the index comes first, because one query replaces many parts in memory.
 
 use std::sync::Arc;
 
@@ -18,34 +16,35 @@ use crate::metrics::label::IndexLookup;
 use crate::policy::heads::ChainView;
 use crate::upstream::thread::UpstreamContext;
 
-/// A call for the index.
+/// A query to the index.
 pub struct Question {
-    /// The method.
+    /// The method's name.
     pub method: Box<str>,
-    /// The raw array of its parameters, with numbers in place of tags where that is exact.
+    /// The raw array of parameters. Block tags are replaced by numbers where that is exact.
     pub params: Box<[u8]>,
     view: Arc<ChainView>,
 }
 
 impl Question {
-    /// The last block that no reorg may drop; none if that is not known.
+    /// Returns the number of the last block that no reorg may drop, or `None` if it is unknown.
     pub fn finalized(&self) -> Option<u64> {
         self.view.finalized
     }
 
-    /// Whether a block is on the chain as the gateway believes, as far back as it remembers.
+    /// Returns true if the block is canonical in the gateway's view, which covers only recent
+    /// blocks.
     pub fn is_canonical(&self, number: u64, hash: &[u8; 32]) -> bool {
         self.view.canonical(number) == Some(*hash)
     }
 }
 
-/// What the index has for a call.
+/// The result of an index query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// The raw result.
     Whole(Bytes),
-    /// The array of the logs of blocks `from` to `to`, or of these blocks themselves, which are a
-    /// part of those asked for; of blocks it is the first.
+    /// An array for blocks `from` to `to`, a part of the requested range: the logs of these blocks,
+    /// or the blocks themselves. A part of a range of blocks starts at its first block.
     Part {
         /// The first block.
         from: u64,
@@ -54,49 +53,49 @@ pub enum Found {
         /// The raw array.
         listed: Bytes,
     },
-    /// Nothing.
+    /// The index has no data for the query.
     Nothing,
 }
 
-/// Who reads the index. It answers from threads of its own: a serving thread never waits for a
+/// An index backend. It responds from its own threads, so that a serving thread never waits for a
 /// disk.
 pub trait Index: Send + Sync {
-    /// Name of the chain that it is of.
+    /// The name of the indexed chain.
     fn chain(&self) -> &str;
-    /// Whether it is of the chain with this id, which its upstreams have shown.
+    /// Returns true if the index belongs to the chain with this id, which the upstreams reported.
     fn is_of(&self, id: u64) -> bool;
-    /// Whether it may have answers to a method.
+    /// Returns true if the index can have results for a method.
     fn serves(&self, method: &str) -> bool;
-    /// Asks it. A sender that is dropped says that there is nothing.
+    /// Runs a query. A dropped sender means that the query failed.
     fn ask(&self, question: Question, answer: oneshot::Sender<Found>);
 }
 
-/// What the index has for a call; none where there is no index, or it has nothing.
-pub(crate) async fn recall(
+/// Looks up a call in the index. Returns `None` if there is no index or it has no data.
+pub(crate) async fn lookup(
     index: Option<&Arc<dyn Index>>,
     cx: &UpstreamContext,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     params: &[u8],
 ) -> Option<Found> {
     let index = index?;
-    let chain = &cx.topology.chains[ask.chain];
-    if *index.chain() != *chain.name || !index.serves(&ask.name) {
+    let chain = &cx.topology.chains[request.chain];
+    if *index.chain() != *chain.name || !index.serves(&request.name) {
         return None;
     }
-    // Before an upstream has shown its chain there is nothing to hold the index against.
+    // The index cannot be verified before an upstream has reported its chain id.
     if !chain.reported_id()?.is_none_or(|id| index.is_of(id)) {
         return None;
     }
     let question = Question {
-        method: Box::from(&*ask.name),
+        method: Box::from(&*request.name),
         params: Box::from(params),
         view: chain.view.load_full(),
     };
     let (sender, receiver) = oneshot::channel();
     index.ask(question, sender);
-    // Half of the time is for upstreams, should nothing be heard.
+    // If the index does not respond, half of the time is left for upstreams.
     let now = tokio::time::Instant::now();
-    let until = now + ask.deadline.saturating_duration_since(now) / 2;
+    let until = now + request.deadline.saturating_duration_since(now) / 2;
     let found = tokio::time::timeout_at(until, receiver).await;
     cx.tick();
     let outcome = match &found {
@@ -109,7 +108,7 @@ pub(crate) async fn recall(
     found.ok()?.ok().filter(|found| *found != Found::Nothing)
 }
 
-/// A result of the index as an answer.
-pub(crate) fn fetched(result: Bytes) -> UpstreamResponse {
+/// Converts a result of the index to a response.
+pub(crate) fn response(result: Bytes) -> UpstreamResponse {
     UpstreamResponse { tier: Some(Tier::Index), ..UpstreamResponse::of(Payload::Result(result)) }
 }

@@ -1,8 +1,8 @@
-//! The memory tier: answers by call key, bounded in bytes.
+//! The memory tier: responses by call key, limited in bytes.
 //!
-//! The whole key is kept and compared, so that two calls never share an entry by a hash alone.
-//! What may be stored and whether an entry still holds is decided in `policy/cacheable.rs`: an
-//! entry is never trusted for being there, each hit is judged by the chain's present view.
+//! The full key is stored and compared, so that a hash collision never mixes two calls.
+//! `policy/cacheable.rs` decides what is stored and whether an entry is valid: each hit is checked
+//! against the current view of the chain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,32 +15,32 @@ use crate::call::response::Payload;
 use crate::config;
 use crate::policy::cacheable::{Binding, Kept};
 
-/// What the map, its slots and the allocations cost for each entry besides its bytes; measured
-/// as the growth of the process over a million small entries.
+/// Overhead of an entry in bytes, for the map, its slots and the allocations. Measured as the
+/// growth of the process over a million small entries.
 const ENTRY_OVERHEAD_BYTES: u64 = 200;
-/// Bytes of a typical entry, to size the map at the start; it grows when entries are smaller.
+/// Bytes of a typical entry, for the initial size of the map. The map grows if entries are smaller.
 const ENTRY_BYTES_TYPICAL: usize = 2048;
 
-/// One kept answer.
+/// A cached response.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     /// The raw result or error object.
     pub(crate) bytes: Bytes,
-    /// Whether it is an error object.
+    /// True if `bytes` is an error object.
     pub(crate) is_error: bool,
-    /// The upstream that sent it, by the number that it keeps through reloads
-    /// (`UpstreamState::number`).
+    /// The upstream that sent it, by its `UpstreamState::number`, which reloads do not change.
     pub(crate) upstream: u16,
-    /// What it stays true with.
+    /// The condition under which the entry is valid.
     pub(crate) kept: Kept,
-    /// When it is dropped whatever the chain says.
+    /// When the entry expires, whatever the chain's state.
     pub(crate) until: Option<Duration>,
-    /// Since when the same response was given, if it may lack something: then it is kept briefly.
+    /// When an unconfirmed, possibly incomplete response was first received; such an entry is kept
+    /// briefly.
     pub(crate) doubted_since: Option<Duration>,
 }
 
 impl Entry {
-    /// The payload to answer with.
+    /// Returns the payload of the response.
     pub(crate) fn payload(self) -> Payload {
         if self.is_error { Payload::Error(self.bytes) } else { Payload::Result(self.bytes) }
     }
@@ -59,8 +59,8 @@ type Table = Entries<Box<[u8]>, Entry, ByBytes, Hasher, Lifecycle>;
 type Hasher = foldhash::fast::RandomState;
 type Lifecycle = DefaultLifecycle<Box<[u8]>, Entry>;
 
-/// The entries, shared by all threads; sharded inside. A reload changes the settings and keeps the
-/// entries.
+/// The entries, shared by all threads and sharded internally. A reload changes the settings and
+/// keeps the entries.
 pub(crate) struct Cache {
     entries: Arc<Table>,
     entry_bytes_max: usize,
@@ -81,7 +81,7 @@ impl Cache {
         Cache::with(Arc::new(entries), config)
     }
 
-    /// The same entries under other settings; what is over a smaller size is dropped.
+    /// Returns the same entries with other settings. A smaller capacity evicts entries.
     pub(crate) fn under(&self, config: &config::cache::Cache) -> Cache {
         if self.entries.capacity() != config.bytes_max as u64 {
             self.entries.set_capacity(config.bytes_max as u64);
@@ -99,13 +99,13 @@ impl Cache {
         }
     }
 
-    /// The entry of this key, unjudged.
+    /// Returns the entry of this key, without a validity check.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Entry> {
         self.entries.get(key)
     }
 
-    /// Keeps an answer unless it is too large. The bytes are copied, so that an entry does not keep
-    /// the whole of the upstream's answer alive.
+    /// Stores a response unless it is too large. The bytes are copied, so that the entry does not
+    /// keep the whole upstream response in memory.
     pub(crate) fn put(&self, key: &[u8], entry: Entry) -> bool {
         if key.len() + entry.bytes.len() > self.entry_bytes_max {
             return false;
@@ -115,7 +115,7 @@ impl Cache {
         true
     }
 
-    /// How old an answer may become whatever the chain says.
+    /// Returns the maximum age of a response, if it has one.
     pub(crate) fn age_max(&self, is_error: bool, kept: &Kept) -> Option<Duration> {
         match kept.binding {
             _ if is_error => Some(self.error_age_max),
@@ -125,22 +125,22 @@ impl Cache {
         }
     }
 
-    /// Drops an entry that does not hold any more.
+    /// Removes an entry that is not valid any more.
     pub(crate) fn drop_stale(&self, key: &[u8]) {
         self.entries.remove(key);
     }
 
-    /// Drops everything.
+    /// Removes all entries.
     pub(crate) fn clear(&self) {
         self.entries.clear();
     }
 
-    /// Entries held now.
+    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Bytes held now, with the overhead of each entry.
+    /// Bytes of all entries, with the overhead of each.
     pub(crate) fn bytes(&self) -> u64 {
         self.entries.weight()
     }

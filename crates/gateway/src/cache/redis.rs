@@ -1,16 +1,17 @@
-//! The tier of the cache in Redis: shared by gateways, and still there after a restart.
+//! The Redis tier of the cache: shared by gateways, and persistent through restarts.
 //!
 //! ```text
-//! resolve ── recall ─► name ─► line (MGET) ─► value ─► policy/portable (adopt) ─► memory, response
-//!         └─ keep ───► policy/portable (proof) ─► unproved … next poll ─► value ─► line (SET)
+//! resolve ── lookup ─► name ─► client (MGET) ─► value ─► policy/portable (adopt) ─► memory, response
+//!         └─ store ─► policy/portable (proof) ─► unproved … next poll ─► value ─► client (SET)
 //! ```
-//! One [`Tier`] per serving thread, with its own connections, so that nothing is handed between
-//! threads. All lookups of one turn of the event loop go out as one MGET (in a cluster as GETs in
-//! one write per upstream). Nothing that Redis says is believed: a value carries its key material
-//! and the block hash that it depends on, and `policy/portable.rs` judges it by the view of this
-//! process. `cache/redis/news.rs` speaks with the other gateways from the watch thread. Request
-//! limits that gateways share are judged in Redis too, and quotas told, apart from all this:
-//! `cache/redis/zones.rs`, `cache/redis/quotas.rs`.
+//! Each serving thread has its own [`RedisTier`] and connections, so threads exchange nothing. All
+//! lookups of one event-loop iteration are sent as one MGET (in a cluster as GETs, in one write per
+//! node). Values are not trusted: each carries its key material and the block hash that it depends
+//! on, and `policy/portable.rs` checks it against this process's view.
+//!
+//! `cache/redis/news.rs` runs the invalidation bus on the watch thread. Shared request limits
+//! (`cache/redis/zones.rs`) and quotas (`cache/redis/quotas.rs`) use Redis independently of the
+//! cache.
 
 use crate::upstream::thread::UpstreamContext;
 use std::cell::{Cell, RefCell};
@@ -38,9 +39,9 @@ use crate::policy::portable::{Bond, Proof, adopt, bond, proof};
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::{NO_UPSTREAM, Topology};
 
+mod client;
 #[cfg(test)]
 mod fuzz;
-mod line;
 mod message;
 pub(crate) mod news;
 pub(crate) mod quotas;
@@ -48,118 +49,120 @@ mod script;
 mod value;
 pub(crate) mod zones;
 
-use line::{Line, Role};
+use client::{RedisClient, Role};
 use value::Value;
 
-/// Keys of one MGET: enough for a batch, few enough that one reply does not hold up the next.
+/// Maximum keys of an MGET: enough for a batch, and few enough that one reply does not delay the
+/// next.
 const KEYS_MAX: usize = 64;
-/// Stores under way per thread; what is beyond is not stored. Redis takes some hundred thousand a
-/// second, so this is reached only while it hangs.
+/// Maximum SETs in flight per thread; more responses are not stored. Redis executes some hundred
+/// thousand per second, so only a hung Redis reaches this limit.
 const STORES_MAX: usize = 256;
-/// A store that takes longer has failed; no call waits for it.
+/// Timeout of a SET. No call waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Answers of one thread that wait for their upstream's next poll, and their bytes.
+/// Maximum responses of one thread that wait for their upstream's next poll, and their bytes.
 const UNPROVED_MAX: usize = 4096;
 const UNPROVED_BYTES_MAX: usize = 16 << 20;
-/// An answer that was not proved by then never is: its upstream is out, or rarely polled.
+/// How long a response waits for proof; then its upstream is down or rarely polled.
 const UNPROVED_AGE_MAX: Duration = Duration::from_secs(60);
-/// How often breakers and unproved answers are looked at.
-const TEND_INTERVAL: Duration = Duration::from_millis(20);
-/// Messages to other gateways that wait to be sent; what is beyond is lost, as any message may be.
+/// How often breakers and unproved responses are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum queued messages to other gateways. More messages are lost, which the protocol allows.
 const OUTBOX_MAX: usize = 64;
 
-/// What all threads know of the tier; it goes on through reloads.
+/// State of the tier that all threads share and that survives reloads.
 #[derive(Default)]
-pub(crate) struct Common {
-    /// Told when there is something to send, or to look at.
-    look: Notify,
-    /// Locked for the time of a push.
+pub(crate) struct SharedState {
+    /// Notified when a message is queued or a generation must be checked.
+    wakeup: Notify,
+    /// Locked only for a push or a pop.
     outbox: Mutex<VecDeque<Outgoing>>,
-    /// By key of the chain; one per chain that the tier was ever used for.
-    marks: Mutex<HashMap<Arc<str>, Arc<ChainMark>>>,
+    /// Generations by chain key, for each chain that has used the tier.
+    generations: Mutex<HashMap<Arc<str>, Arc<ChainGeneration>>>,
     pub(crate) messages_sent: AtomicU64,
-    pub(crate) messages_heard: AtomicU64,
+    pub(crate) messages_received: AtomicU64,
 }
 
-/// What the tier knows of a chain; it goes on through reloads.
+/// The generation of a chain's entries; it survives reloads.
 #[derive(Debug, Default)]
-struct ChainMark {
-    /// A random number that is part of every key; zero until it is known. Replacing it voids all
-    /// entries of the chain at once.
-    generation: AtomicU64,
-    /// The generation is to be replaced.
-    voided: AtomicBool,
+struct ChainGeneration {
+    /// A random number in every key of the chain; zero while it is unknown. Replacing it
+    /// invalidates all entries of the chain at once.
+    number: AtomicU64,
+    /// True if the generation must be replaced.
+    invalidated: AtomicBool,
 }
 
 /// A message to other gateways.
 #[derive(Debug)]
 struct Outgoing {
     chain: Arc<str>,
-    news: message::News,
+    event: message::ChainEvent,
 }
 
-impl Common {
-    /// What the tier knows of a chain.
-    fn mark(&self, chain: &ChainState) -> Arc<ChainMark> {
-        Arc::clone(self.marks.lock().entry(Arc::clone(&chain.key)).or_default())
+impl SharedState {
+    /// Returns the generation of a chain.
+    fn generation_of(&self, chain: &ChainState) -> Arc<ChainGeneration> {
+        Arc::clone(self.generations.lock().entry(Arc::clone(&chain.key)).or_default())
     }
 
-    /// Voids everything that is stored for a chain. Until there is a new generation, the tier is
-    /// not used for the chain.
-    pub(crate) fn void(&self, chain: &ChainState) {
-        let mark = self.mark(chain);
-        mark.voided.store(true, Ordering::Release);
-        mark.generation.store(0, Ordering::Release);
-        self.look.notify_one();
+    /// Invalidates all entries of a chain. The tier is not used for the chain until it has a new
+    /// generation.
+    pub(crate) fn invalidate(&self, chain: &ChainState) {
+        let generation = self.generation_of(chain);
+        generation.invalidated.store(true, Ordering::Release);
+        generation.number.store(0, Ordering::Release);
+        self.wakeup.notify_one();
     }
 
-    /// Tells other gateways that blocks above `fork` were dropped.
-    pub(crate) fn tell_reorg(&self, chain: &Arc<str>, fork: u64) {
-        self.tell(chain, message::News::Reorg { fork });
+    /// Announces to other gateways that blocks above `fork` were dropped.
+    pub(crate) fn announce_reorg(&self, chain: &Arc<str>, fork: u64) {
+        self.announce(chain, message::ChainEvent::Reorg { fork });
     }
 
-    fn tell(&self, chain: &Arc<str>, news: message::News) {
+    fn announce(&self, chain: &Arc<str>, event: message::ChainEvent) {
         let mut outbox = self.outbox.lock();
-        // Full means that Redis is away: others will see it by themselves.
+        // A full queue means that Redis is down. Other gateways detect the change by polling.
         if outbox.len() < OUTBOX_MAX {
-            outbox.push_back(Outgoing { chain: Arc::clone(chain), news });
+            outbox.push_back(Outgoing { chain: Arc::clone(chain), event });
         }
-        self.look.notify_one();
+        self.wakeup.notify_one();
     }
 }
 
-/// One thread's part of the tier.
-pub(crate) struct Tier {
+/// The Redis tier of one thread.
+pub(crate) struct RedisTier {
     topology: Arc<Topology>,
     cache: Option<Arc<Cache>>,
-    /// By chain.
-    marks: Vec<Arc<ChainMark>>,
+    /// Generations by chain index.
+    generations: Vec<Arc<ChainGeneration>>,
     counters: Arc<Counters>,
     config: config::redis::Redis,
-    /// Replicas first where they are read from; the primary last.
-    lines: Vec<Rc<Line>>,
-    wanted: RefCell<Vec<Wanted>>,
-    unproved: RefCell<VecDeque<Unproved>>,
+    /// The clients: replicas first, if they are used for reads, and the primary last.
+    clients: Vec<Rc<RedisClient>>,
+    /// Lookups of the current event-loop iteration.
+    pending: RefCell<Vec<PendingLookup>>,
+    unproved: RefCell<VecDeque<UnprovedResponse>>,
     unproved_bytes: Cell<usize>,
     stores: Cell<usize>,
 }
 
-/// A lookup of the present turn.
-struct Wanted {
+/// A lookup of the current event-loop iteration.
+struct PendingLookup {
     name: String,
-    tell: oneshot::Sender<Option<Bytes>>,
+    sender: oneshot::Sender<Option<Bytes>>,
 }
 
-/// An answer whose upstream has not been polled since.
-struct Unproved {
-    /// When it came, as the rules count time.
-    came: Duration,
+/// A response that waits for the next poll of its upstream.
+struct UnprovedResponse {
+    /// When the response arrived, in policy time.
+    arrived: Duration,
     upstream: usize,
-    stored: Stored,
+    stored: StoreRequest,
 }
 
-/// An answer to store.
-struct Stored {
+/// A response to store.
+struct StoreRequest {
     chain: usize,
     key: Box<[u8]>,
     bytes: Bytes,
@@ -168,37 +171,37 @@ struct Stored {
     age_max: Option<Duration>,
 }
 
-/// A key in Redis, and the key material that a value under it must carry.
-struct Name {
+/// The Redis key of a call, and the key material that its value must contain.
+struct RedisKey {
     generation: u64,
     name: String,
     material: Vec<u8>,
 }
 
-impl Tier {
-    /// The tier of one thread, on its runtime; it connects by itself and goes on trying.
+impl RedisTier {
+    /// Starts the tier of one thread on its runtime. It connects in the background and retries.
     pub(crate) fn start(
-        common: &Common,
+        shared: &SharedState,
         topology: &Arc<Topology>,
         cache: Option<&Arc<Cache>>,
         counters: &Arc<Counters>,
-    ) -> Option<Rc<Tier>> {
+    ) -> Option<Rc<RedisTier>> {
         let config = topology.config.redis.clone().filter(|redis| redis.responses)?;
         let replicas = config.read_replicas.then_some(Role::Replicas);
         let roles = replicas.into_iter().chain([Role::Primary]);
-        let tier = Rc::new(Tier {
-            lines: roles.map(|role| Rc::new(Line::new(&config, role))).collect(),
-            marks: topology.chains.iter().map(|chain| common.mark(chain)).collect(),
+        let tier = Rc::new(RedisTier {
+            clients: roles.map(|role| Rc::new(RedisClient::new(&config, role))).collect(),
+            generations: topology.chains.iter().map(|chain| shared.generation_of(chain)).collect(),
             topology: Arc::clone(topology),
             cache: cache.cloned(),
             counters: Arc::clone(counters),
             config,
-            wanted: RefCell::default(),
+            pending: RefCell::default(),
             unproved: RefCell::default(),
             unproved_bytes: Cell::new(0),
             stores: Cell::new(0),
         });
-        tokio::task::spawn_local(Tier::tend(Rc::downgrade(&tier)));
+        tokio::task::spawn_local(RedisTier::run_checks(Rc::downgrade(&tier)));
         Some(tier)
     }
 
@@ -206,32 +209,32 @@ impl Tier {
         &self.counters.redis
     }
 
-    /// The answer to a call from Redis, if it has one that holds here; kept in memory then.
-    pub(crate) async fn recall(
+    /// Looks up a call in Redis. A valid response is also stored in memory.
+    pub(crate) async fn lookup(
         self: &Rc<Self>,
         cx: &UpstreamContext,
-        ask: &UpstreamRequest<'_>,
+        request: &UpstreamRequest<'_>,
         key: &[u8],
     ) -> Option<UpstreamResponse> {
         let cache = self.cache.as_ref()?;
-        let chain = &self.topology.chains[ask.chain];
-        let rule = ask.caching.rule;
+        let chain = &self.topology.chains[request.chain];
+        let rule = request.caching.rule;
         let head = match rule {
             CacheRule::Never | CacheRule::Logs => return None,
             CacheRule::AtHead => Some(chain.view.load().head?.hash),
             _ => None,
         };
-        let name = self.name(ask.chain, key, head)?;
-        let found = self.find(name.name).await?;
+        let name = self.name(request.chain, key, head)?;
+        let found = self.get(name.name).await?;
         cx.tick();
         let value = value::decode(&found, self.config.entry_bytes_max).ok();
         let Some(value) = value.filter(|value| value.material == name.material) else {
             self.counts().lookups[RedisLookup::Refused].add(1);
             return None;
         };
-        // Judged by the view that is served now, not by the one of the call's start.
+        // The value is checked against the current view, not the view at the start of the call.
         let view = chain.view.load();
-        let same = self.generation(ask.chain) == Some(name.generation);
+        let same = self.generation(request.chain) == Some(name.generation);
         let kept = adopt(&value.bond, rule, &view).filter(|_| same);
         let age = Duration::from_millis(unix_ms().saturating_sub(value.written_ms));
         let until = |kept: &Kept| match cache.age_max(value.is_error, kept) {
@@ -254,10 +257,10 @@ impl Tier {
         })
     }
 
-    /// Stores an answer that was admitted to the cache, now or once it is proved.
-    pub(crate) fn keep(
+    /// Stores a cacheable response, now or after it is proved.
+    pub(crate) fn store_when_proved(
         self: &Rc<Self>,
-        ask: &UpstreamRequest<'_>,
+        request: &UpstreamRequest<'_>,
         key: &[u8],
         fetched: &UpstreamResponse,
         kept: Kept,
@@ -266,14 +269,14 @@ impl Tier {
     ) {
         let (Payload::Result(bytes) | Payload::Error(bytes)) = &fetched.payload else { return };
         let (Some(cache), Some(upstream)) = (&self.cache, fetched.upstream) else { return };
-        let proof = proof(ask.caching.rule, &kept, facts, view);
+        let proof = proof(request.caching.rule, &kept, facts, view);
         if proof == Proof::None || bytes.len() > self.config.entry_bytes_max {
             return;
         }
         let is_error = matches!(fetched.payload, Payload::Error(_));
         let age_max = cache.age_max(is_error, &kept);
         let (bytes, key) = (Bytes::copy_from_slice(bytes), key.into());
-        let stored = Stored { chain: ask.chain, key, bytes, is_error, kept, age_max };
+        let stored = StoreRequest { chain: request.chain, key, bytes, is_error, kept, age_max };
         if proof == Proof::Given {
             self.store(&stored, view);
             return;
@@ -286,17 +289,18 @@ impl Tier {
             return;
         }
         self.unproved_bytes.set(bytes);
-        // The clock, not the last tick: a poll that began before the answer came proves nothing.
-        unproved.push_back(Unproved { came: self.topology.now(), upstream, stored });
+        // This reads the clock, because a poll that started before the response arrived proves
+        // nothing.
+        unproved.push_back(UnprovedResponse { arrived: self.topology.now(), upstream, stored });
     }
 
-    /// Stores what the polls since then have proved.
-    fn prove(self: &Rc<Self>) {
+    /// Stores the responses that polls have proved since.
+    fn store_proved(self: &Rc<Self>) {
         let now = self.topology.now();
         let mut proved = Vec::new();
         self.unproved.borrow_mut().retain_mut(|waiting| {
-            let polled = self.topology.upstreams[waiting.upstream].confirmed_at() > waiting.came;
-            if !polled && now < waiting.came + UNPROVED_AGE_MAX {
+            let polled = self.topology.upstreams[waiting.upstream].confirmed_at() > waiting.arrived;
+            if !polled && now < waiting.arrived + UNPROVED_AGE_MAX {
                 return true;
             }
             self.unproved_bytes.set(self.unproved_bytes.get() - waiting.stored.size());
@@ -313,16 +317,16 @@ impl Tier {
         }
     }
 
-    /// Sends an answer to Redis, if it still holds. Nobody waits for it.
-    fn store(self: &Rc<Self>, stored: &Stored, view: &ChainView) {
+    /// Sends a response to Redis, if it is still valid. No call waits for it.
+    fn store(self: &Rc<Self>, stored: &StoreRequest, view: &ChainView) {
         let Some(bond) = bond(&stored.kept, view) else { return };
         let head = match bond {
             Bond::Head { hash, .. } => Some(hash),
             _ => None,
         };
         let Some(name) = self.name(stored.chain, &stored.key, head) else { return };
-        let primary = self.lines.last().expect("the primary is always there");
-        if !primary.is_closed() || self.stores.get() >= STORES_MAX {
+        let primary = self.clients.last().expect("the primary is always there");
+        if !primary.is_available() || self.stores.get() >= STORES_MAX {
             self.counts().stores[RedisStore::Dropped].add(1);
             return;
         }
@@ -352,103 +356,106 @@ impl Tier {
         });
     }
 
-    /// What is stored under a key; none too if Redis is left alone, slow or away.
-    async fn find(self: &Rc<Self>, name: String) -> Option<Bytes> {
-        let Some(line) = self.lines.iter().position(|line| line.is_closed()) else {
+    /// Returns the value of a key. Returns `None` too if the breaker is open, or Redis is slow or
+    /// down.
+    async fn get(self: &Rc<Self>, name: String) -> Option<Bytes> {
+        let Some(client) = self.clients.iter().position(|client| client.is_available()) else {
             self.counts().lookups[RedisLookup::Skipped].add(1);
             return None;
         };
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let first = {
-            let mut wanted = self.wanted.borrow_mut();
-            wanted.push(Wanted { name, tell });
-            wanted.len() == 1
+            let mut pending = self.pending.borrow_mut();
+            pending.push(PendingLookup { name, sender });
+            pending.len() == 1
         };
         if first {
-            // Behind whatever else is ready in this turn, so that its lookups go out together.
+            // The task runs after all tasks that are ready now, so that their lookups are sent
+            // together.
             let tier = Rc::clone(self);
-            tokio::task::spawn_local(async move { tier.send_wanted(line) });
+            tokio::task::spawn_local(async move { tier.send_pending(client) });
         }
-        // Told within the timeout in any case, by the task that sends it.
-        told.await.ok()?
+        // The sending task responds within the timeout in any case.
+        receiver.await.ok()?
     }
 
-    fn send_wanted(self: &Rc<Self>, line: usize) {
-        let mut wanted = self.wanted.take();
-        while !wanted.is_empty() {
-            let rest = wanted.split_off(wanted.len().min(KEYS_MAX));
-            let (tier, some) = (Rc::clone(self), std::mem::replace(&mut wanted, rest));
-            tokio::task::spawn_local(async move { tier.ask(line, some).await });
+    fn send_pending(self: &Rc<Self>, client: usize) {
+        let mut pending = self.pending.take();
+        while !pending.is_empty() {
+            let rest = pending.split_off(pending.len().min(KEYS_MAX));
+            let (tier, some) = (Rc::clone(self), std::mem::replace(&mut pending, rest));
+            tokio::task::spawn_local(async move { tier.fetch(client, some).await });
         }
     }
 
-    async fn ask(&self, line: usize, wanted: Vec<Wanted>) {
-        let line = &self.lines[line];
-        let (names, tells): (Vec<_>, Vec<_>) =
-            wanted.into_iter().map(|wanted| (wanted.name, wanted.tell)).unzip();
+    async fn fetch(&self, client: usize, pending: Vec<PendingLookup>) {
+        let client = &self.clients[client];
+        let (names, senders): (Vec<_>, Vec<_>) =
+            pending.into_iter().map(|pending| (pending.name, pending.sender)).unzip();
         let counts = self.counts();
-        let began = self.topology.now();
-        let asked = tokio::time::timeout(self.config.timeout, line.get(names)).await;
+        let started = self.topology.now();
+        let response = tokio::time::timeout(self.config.timeout, client.get(names)).await;
         let now = self.topology.now();
-        counts.latency.observe(now.saturating_sub(began));
-        let keys = tells.len() as u64;
-        match asked {
+        counts.latency.observe(now.saturating_sub(started));
+        let keys = senders.len() as u64;
+        match response {
             Ok(Ok(values)) => {
-                line.succeeded();
+                client.succeeded();
                 counts.lookups[RedisLookup::Miss]
                     .add(values.iter().filter(|value| value.is_none()).count() as u64);
-                for (tell, value) in tells.into_iter().zip(values) {
-                    // Who does not wait any more has no use for it.
-                    let _ = tell.send(value);
+                for (sender, value) in senders.into_iter().zip(values) {
+                    // A receiver that was dropped does not need the value.
+                    let _ = sender.send(value);
                 }
                 return;
             }
             Ok(Err(_)) => counts.lookups[RedisLookup::Error].add(keys),
             Err(_) => counts.lookups[RedisLookup::Timeout].add(keys),
         }
-        if line.failed(now) {
+        if client.failed(now) {
             counts.breakers_opened.add(1);
         }
     }
 
-    /// Probes what is left alone and stores what was proved, until a reload has replaced the tier.
-    async fn tend(tier: Weak<Tier>) {
-        while let Some(own) = tier.upgrade() {
-            own.look();
-            drop(own);
-            tokio::time::sleep(TEND_INTERVAL).await;
+    /// Probes clients with an open breaker and stores proved responses, until a reload replaces the
+    /// tier.
+    async fn run_checks(tier: Weak<RedisTier>) {
+        while let Some(tier) = tier.upgrade() {
+            tier.check();
+            drop(tier);
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
-    fn look(self: &Rc<Self>) {
-        for line in &self.lines {
-            if line.probe_due(self.topology.now()) {
-                let (tier, line) = (Rc::clone(self), Rc::clone(line));
+    fn check(self: &Rc<Self>) {
+        for client in &self.clients {
+            if client.probe_due(self.topology.now()) {
+                let (tier, client) = (Rc::clone(self), Rc::clone(client));
                 tokio::task::spawn_local(async move {
-                    let well = line.probe().await;
-                    line.probed(well, tier.topology.now());
+                    let healthy = client.probe().await;
+                    client.probed(healthy, tier.topology.now());
                 });
             }
         }
-        let open = self.lines.iter().filter(|line| !line.is_closed()).count();
+        let open = self.clients.iter().filter(|client| !client.is_available()).count();
         self.counts().breakers_open.set(open as u64);
         if !self.unproved.borrow().is_empty() {
-            self.prove();
+            self.store_proved();
         }
         self.counts().unproved.set(self.unproved.borrow().len() as u64);
     }
 
     fn generation(&self, chain: usize) -> Option<u64> {
-        let generation = self.marks[chain].generation.load(Ordering::Acquire);
+        let generation = self.generations[chain].number.load(Ordering::Acquire);
         (generation != 0).then_some(generation)
     }
 
-    /// The key in Redis; none while the chain's generation or its id is unknown.
-    fn name(&self, chain: usize, key: &[u8], head: Option<Hash>) -> Option<Name> {
+    /// Returns the Redis key, or `None` while the chain's generation or id is unknown.
+    fn name(&self, chain: usize, key: &[u8], head: Option<Hash>) -> Option<RedisKey> {
         let generation = self.generation(chain)?;
         let chain = &self.topology.chains[chain];
         let id = chain.id_key()?;
-        // Two chains of one name are told apart by their ids, and heads by their hashes.
+        // The id distinguishes chains with equal names, and the hash distinguishes heads.
         let mut material = Vec::with_capacity(key.len() + 40);
         material.extend_from_slice(key);
         material.extend_from_slice(&id.to_le_bytes());
@@ -457,18 +464,18 @@ impl Tier {
         let digest = u128::from_be_bytes(digest.as_ref()[..16].try_into().expect("it has 32"));
         let (prefix, chain) = (&self.config.prefix, &chain.name);
         let name = format!("{prefix}:{chain}:{generation:016x}:{digest:032x}");
-        Some(Name { generation, name, material })
+        Some(RedisKey { generation, name, material })
     }
 }
 
-impl Stored {
+impl StoreRequest {
     fn size(&self) -> usize {
         self.key.len() + self.bytes.len()
     }
 
-    fn take(&mut self) -> Stored {
+    fn take(&mut self) -> StoreRequest {
         let (key, bytes) = (std::mem::take(&mut self.key), std::mem::take(&mut self.bytes));
-        Stored { key, bytes, ..*self }
+        StoreRequest { key, bytes, ..*self }
     }
 }
 

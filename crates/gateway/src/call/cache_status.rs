@@ -1,8 +1,8 @@
-//! How the cache took part in a response.
+//! How the cache contributed to a response.
 
 use crate::policy::closed_set::closed_set;
 
-/// A tier of the cache behind memory.
+/// A cache tier behind memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
     Redis,
@@ -10,7 +10,7 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
-    /// What the header of a hit says.
+    /// The value of the `x-weir-cache` header for a hit in this tier.
     pub(crate) fn hit(self) -> &'static str {
         match self {
             Tier::Redis => "hit; tier=redis",
@@ -20,9 +20,9 @@ impl Tier {
 }
 
 closed_set! {
-    /// How the cache took part in a response.
+    /// How the cache contributed to a response.
     pub(crate) enum CacheStatus {
-        /// The response comes from a cache, or is known without an upstream.
+        /// The response comes from a cache, or needs no upstream.
         Hit = "hit",
         /// The response comes from an upstream and may be cached.
         Miss = "miss",

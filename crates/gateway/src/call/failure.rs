@@ -1,7 +1,7 @@
-//! The error of a call without a response of an upstream, and the one table from such errors to
-//! HTTP statuses, JSON-RPC codes and messages.
+//! Failures of calls that have no upstream response, and the table that maps them to HTTP statuses,
+//! JSON-RPC codes and messages.
 //!
-//! Decisions read the fields, never the text.
+//! Decisions depend on the fields, never on the text.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::policy::direct::Action;
 pub(crate) use crate::policy::retry::Sent;
 
-/// Who is at fault. A client's own faults are refusals and never come this far.
+/// The origin of a failure. Client errors become refusals earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     Us,
@@ -21,54 +21,54 @@ pub(crate) enum Origin {
     Upstream(usize),
 }
 
-/// What went wrong with a call.
+/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// No upstream of the group can be used now.
+    /// No upstream of the group is usable.
     NoUpstream,
     /// The call's deadline passed.
     Deadline,
     /// Connecting failed: refused, unreachable, TLS, or no connection was free in time.
     Connect,
-    /// The connection ended before the answer was complete.
+    /// The connection ended before the response was complete.
     Closed,
-    /// The upstream's answer is not a JSON-RPC answer to the call that was asked.
+    /// The upstream sent something other than a JSON-RPC response to this call.
     Malformed,
-    /// The upstream's answer is over the allowed size.
+    /// The upstream's response exceeds the size limit.
     TooLarge,
-    /// The call is longer than what the upstream takes.
+    /// The call is longer than the upstream accepts.
     CallTooLarge,
-    /// Every upstream that was asked is rate limiting us.
+    /// Every attempted upstream rate-limits the gateway.
     RateLimited,
-    /// An upstream refused with an HTTP status.
+    /// An upstream refused the request with an HTTP status.
     Status(u16),
-    /// All answers of the batch together are over the allowed size.
+    /// The responses of the batch exceed the size limit together.
     BatchTooLarge,
     /// The gateway is stopping.
     Stopping,
-    /// The budget of memory has no room for the response.
+    /// The memory budget is used up.
     Memory,
-    /// The method is not served, or not to this caller.
+    /// The method is not allowed, at all or for this caller.
     MethodOff,
-    /// It asks to be told of something from now on, which is not possible.
-    Unable(Unable),
-    /// The caller's key does not lead to the chain that a rule sent the call to.
+    /// The subscription or filter is not possible.
+    NotSubscribed(SubscribeRefusal),
+    /// The caller's key does not allow the chain that a rule routed the call to.
     Forbidden,
-    /// A rule sent the call to a path that leads to no chain.
+    /// A rule routed the call to a path without a chain.
     NoChain,
-    /// The rule at this place of the configuration refuses the call.
+    /// The rule with this index denies the call.
     Rule(u16),
-    /// The client is over the rate of a limit, which answers with this HTTP status.
+    /// The client exceeds a rate limit that responds with this HTTP status.
     OverRate { status: u16 },
-    /// The caller's key has used up what it may in this month.
+    /// The caller's key has used up its monthly quota.
     OverQuota,
-    /// The client has as many calls in flight as a limit allows, which answers with this status.
+    /// The client exceeds a limit of concurrent calls that responds with this HTTP status.
     OverConcurrency { status: u16 },
-    /// The upstreams have no room for the call; it is answered with this status.
+    /// The upstreams are overloaded; the response has this HTTP status.
     Overloaded { status: u16 },
 }
 
-/// A call that has no answer of an upstream to give.
+/// The failure of a call without an upstream response.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
@@ -78,12 +78,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure before anything was sent to an upstream, which is our own.
+    /// Creates a failure of the gateway itself, before anything was sent to an upstream.
     pub(crate) fn ours(kind: Kind) -> Failure {
         Failure { kind, origin: Origin::Us, sent: Sent::No, retry_after: None }
     }
 
-    /// A failure of the upstream with this index.
+    /// Creates a failure of the upstream with this index.
     pub(crate) fn of_upstream(upstream: usize, kind: Kind, sent: Sent) -> Failure {
         Failure { kind, origin: Origin::Upstream(upstream), sent, retry_after: None }
     }
@@ -97,57 +97,54 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Why nobody can be told of what was asked for.
+/// Why a subscription or filter is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unable {
-    /// The connection cannot carry anything but answers.
-    NotHere,
-    /// The client has as many subscriptions as one connection may.
-    TooMany,
-    /// Others have asked for so many different things that no more can be taken.
-    Crowded,
-    /// The parameters name nothing that one can subscribe to.
+pub(crate) enum SubscribeRefusal {
+    /// The connection cannot carry notifications.
+    NoNotifications,
+    /// The client has reached its limit of subscriptions.
+    ClientLimit,
+    /// The gateway has reached its limit of distinct subscriptions or of filters.
+    GatewayLimit,
+    /// The parameters name no subscription.
     Params,
-    /// The parameters are longer than what is kept of them.
+    /// The parameters are too long.
     TooLong,
-    /// The filter is none.
+    /// The filter is invalid.
     Filter(MatcherError),
-    /// The filter's blocks are not those to come.
+    /// The filter's range is not one of future blocks.
     Range,
-    /// No upstream of the chain can tell.
+    /// No upstream of the chain supports subscriptions.
     NoUpstream,
-    /// The client has no subscription of this id.
-    Unknown,
-    /// The client has as many filters as it may.
+    /// The client has no subscription with this id.
+    UnknownSubscription,
+    /// The client has reached its limit of filters.
     TooManyFilters,
-    /// There is no such filter, or none that can tell what has happened since.
-    NoFilter,
+    /// The filter does not exist, or its changes cannot be determined any more.
+    UnknownFilter,
 }
 
-/// The JSON-RPC error of a call that failed. Codes -32002 and -32003 are geth's for a timeout and
-/// for an answer over its size (`rpc/errors.go`); -32005 is EIP-1474's "limit exceeded". A method
-/// that is not served has geth's code and words for one that it does not have, and a subscription
-/// those for a connection that cannot carry any.
+/// Returns the JSON-RPC error of a failed call. geth defines -32002 (timeout) and -32003 (response
+/// too large) in `rpc/errors.go`, and EIP-1474 defines -32005 (limit exceeded). Disallowed methods
+/// and unsupported notifications use geth's codes and texts.
 pub(crate) fn describe(kind: Kind, config: &Config) -> (ErrorCode, &str) {
     match kind {
         Kind::MethodOff => {
             (ErrorCode::METHOD_NOT_FOUND, "the method does not exist/is not available")
         }
-        Kind::Unable(why) => unable(why),
+        Kind::NotSubscribed(why) => refusal_of(why),
         Kind::Forbidden => (ErrorCode::INVALID_REQUEST, FORBIDDEN),
         Kind::NoChain => (ErrorCode::INVALID_REQUEST, "no chain is served at this path"),
         Kind::Rule(place) => (ErrorCode::INVALID_REQUEST, ruled(place, config).1),
-        Kind::NoUpstream => (ErrorCode::INTERNAL, "no upstream can be used now"),
+        Kind::NoUpstream => (ErrorCode::INTERNAL, "no upstream is available"),
         Kind::Stopping => (ErrorCode::INTERNAL, "gateway is stopping"),
         Kind::Memory => (ErrorCode::LIMIT_EXCEEDED, OUT_OF_MEMORY),
-        Kind::Deadline => (ErrorCode::RESOURCE_UNAVAILABLE, "no upstream answered in time"),
+        Kind::Deadline => (ErrorCode::RESOURCE_UNAVAILABLE, "no upstream responded in time"),
         Kind::Connect => (ErrorCode::INTERNAL, "no upstream could be reached"),
-        Kind::Closed => (ErrorCode::INTERNAL, "upstream closed the connection before it answered"),
-        Kind::Malformed => {
-            (ErrorCode::INTERNAL, "upstream sent something that is no answer to this call")
-        }
+        Kind::Closed => (ErrorCode::INTERNAL, "upstream closed the connection before it responded"),
+        Kind::Malformed => (ErrorCode::INTERNAL, "upstream sent an invalid response"),
         Kind::Status(_) => (ErrorCode::INTERNAL, "upstream refused the request"),
-        Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "every upstream is limiting its rate now"),
+        Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "all upstreams are rate limiting"),
         Kind::OverRate { .. } => (ErrorCode::LIMIT_EXCEEDED, "request rate limit exceeded"),
         Kind::OverQuota => {
             (ErrorCode::LIMIT_EXCEEDED, "the quota of this API key is used up for this month")
@@ -157,51 +154,55 @@ pub(crate) fn describe(kind: Kind, config: &Config) -> (ErrorCode, &str) {
             (ErrorCode::LIMIT_EXCEEDED, "upstreams are overloaded, retry later")
         }
         Kind::TooLarge => {
-            (ErrorCode::TRANSACTION_REJECTED, "upstream's answer is over the allowed size")
+            (ErrorCode::TRANSACTION_REJECTED, "upstream's response exceeds the size limit")
         }
-        Kind::CallTooLarge => (
-            ErrorCode::INVALID_REQUEST,
-            "the call is longer than what an upstream takes over WebSocket",
-        ),
+        Kind::CallTooLarge => {
+            (ErrorCode::INVALID_REQUEST, "the call is too long for an upstream over WebSocket")
+        }
         Kind::BatchTooLarge => {
-            (ErrorCode::TRANSACTION_REJECTED, "answers of this batch are over the allowed size")
+            (ErrorCode::TRANSACTION_REJECTED, "responses of this batch exceed the size limit")
         }
     }
 }
 
-/// The error of a call to subscribe.
-pub(crate) fn unable(why: Unable) -> (ErrorCode, &'static str) {
+/// Returns the error of a call about a subscription or filter.
+pub(crate) fn refusal_of(why: SubscribeRefusal) -> (ErrorCode, &'static str) {
     match why {
-        Unable::NotHere => (ErrorCode::METHOD_NOT_FOUND, "notifications not supported"),
-        Unable::NoUpstream => (
+        SubscribeRefusal::NoNotifications => {
+            (ErrorCode::METHOD_NOT_FOUND, "notifications not supported")
+        }
+        SubscribeRefusal::NoUpstream => (
             ErrorCode::METHOD_NOT_FOUND,
-            "no upstream that could tell of this is reached by WebSocket or IPC",
+            "no upstream supports this subscription over WebSocket or IPC",
         ),
-        Unable::TooMany => {
-            (ErrorCode::LIMIT_EXCEEDED, "this connection has as many subscriptions as it may")
+        SubscribeRefusal::ClientLimit => {
+            (ErrorCode::LIMIT_EXCEEDED, "too many subscriptions on this connection")
         }
-        Unable::Crowded => {
-            (ErrorCode::LIMIT_EXCEEDED, "the gateway has as many of these as it may")
+        SubscribeRefusal::GatewayLimit => {
+            (ErrorCode::LIMIT_EXCEEDED, "too many subscriptions or filters on this gateway")
         }
-        Unable::Params => (ErrorCode::INVALID_PARAMS, "params must name a subscription or its id"),
-        Unable::TooLong => (
+        SubscribeRefusal::Params => {
+            (ErrorCode::INVALID_PARAMS, "params must name a subscription or its id")
+        }
+        SubscribeRefusal::TooLong => {
+            (ErrorCode::INVALID_PARAMS, "params of a relayed subscription exceed 64 KiB")
+        }
+        SubscribeRefusal::Filter(why) => (ErrorCode::INVALID_PARAMS, why.as_str()),
+        SubscribeRefusal::Range => (
             ErrorCode::INVALID_PARAMS,
-            "params of a subscription that upstreams tell are at most 64 KiB",
+            "fromBlock and toBlock must be numbers or latest, in order, without blockHash",
         ),
-        Unable::Filter(why) => (ErrorCode::INVALID_PARAMS, why.as_str()),
-        Unable::Range => (
-            ErrorCode::INVALID_PARAMS,
-            "blocks of a subscription are numbers or latest, in order, and no hash",
-        ),
-        Unable::TooManyFilters => {
-            (ErrorCode::LIMIT_EXCEEDED, "this client has as many filters as it may")
+        SubscribeRefusal::TooManyFilters => {
+            (ErrorCode::LIMIT_EXCEEDED, "too many filters for this client")
         }
-        Unable::NoFilter => (ErrorCode::INVALID_INPUT, "filter not found"),
-        Unable::Unknown => (ErrorCode::INVALID_INPUT, "subscription not found"),
+        SubscribeRefusal::UnknownFilter => (ErrorCode::INVALID_INPUT, "filter not found"),
+        SubscribeRefusal::UnknownSubscription => {
+            (ErrorCode::INVALID_INPUT, "subscription not found")
+        }
     }
 }
 
-/// Status and message of the rule at this place.
+/// Returns the status and the message of the rule with this index.
 pub(crate) fn ruled(place: u16, config: &Config) -> (u16, &str) {
     match config.rules.get(usize::from(place)).map(|rule| &rule.action) {
         Some(Action::Deny { status, message }) => (*status, message),
@@ -209,7 +210,7 @@ pub(crate) fn ruled(place: u16, config: &Config) -> (u16, &str) {
     }
 }
 
-/// The HTTP status of a single call that failed. In a batch it is always 200.
+/// Returns the HTTP status of a single failed call. In a batch it is always 200.
 pub(crate) fn status_of(kind: Kind, config: &Config) -> u16 {
     match kind {
         Kind::NoUpstream | Kind::Stopping | Kind::Memory => 503,
@@ -219,7 +220,7 @@ pub(crate) fn status_of(kind: Kind, config: &Config) -> u16 {
         | Kind::Overloaded { status } => status,
         Kind::RateLimited | Kind::OverQuota => 429,
         Kind::Connect | Kind::Closed | Kind::Malformed | Kind::TooLarge | Kind::Status(_) => 502,
-        Kind::BatchTooLarge | Kind::MethodOff | Kind::Unable(_) => 200,
+        Kind::BatchTooLarge | Kind::MethodOff | Kind::NotSubscribed(_) => 200,
         Kind::Forbidden => 403,
         Kind::CallTooLarge => 413,
         Kind::NoChain => 404,
@@ -227,7 +228,6 @@ pub(crate) fn status_of(kind: Kind, config: &Config) -> u16 {
     }
 }
 
-pub(crate) const OUT_OF_MEMORY: &str =
-    "the gateway has no memory left for this request, retry later";
+pub(crate) const OUT_OF_MEMORY: &str = "gateway memory limit reached, retry later";
 
-pub(crate) const FORBIDDEN: &str = "the API key or token does not lead to this chain";
+pub(crate) const FORBIDDEN: &str = "the API key or token does not allow this chain";

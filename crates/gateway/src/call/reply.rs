@@ -1,4 +1,4 @@
-//! The response to a request of a client.
+//! The response to a client's request.
 
 use bytes::Bytes;
 use wire::call::Rejection;
@@ -8,20 +8,20 @@ use crate::call::failure::describe;
 use crate::call::response::Payload;
 use crate::config::Config;
 
-/// The answer to one call.
+/// The response to one call.
 #[derive(Debug)]
-pub(crate) struct Answered<'a> {
-    /// The id's bytes as they came; `null` where none could be read.
+pub(crate) struct CallReply<'a> {
+    /// The raw bytes of the id; `null` if it could not be parsed.
     pub(crate) id: &'a [u8],
     pub(crate) payload: Content<'a>,
-    pub(crate) mark: Option<CacheStatus>,
-    /// The tier behind memory that a hit comes from, if it comes from one.
+    pub(crate) cache_status: Option<CacheStatus>,
+    /// The tier behind memory that the hit comes from, if any.
     pub(crate) tier: Option<Tier>,
-    /// The upstream that gave the answer, now or when it was kept.
+    /// The upstream that sent the response, now or when it was cached.
     pub(crate) upstream: Option<usize>,
 }
 
-/// A payload, or the refusal of a call that no upstream is asked for.
+/// A payload, or the refusal of a call that needs no upstream.
 #[derive(Debug)]
 pub(crate) enum Content<'a> {
     Payload(Payload),
@@ -29,7 +29,7 @@ pub(crate) enum Content<'a> {
 }
 
 impl Content<'_> {
-    /// Bytes of the result or error as an upstream wrote it.
+    /// Returns the size of the upstream's result or error.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Content::Payload(Payload::Result(bytes) | Payload::Error(bytes)) => bytes.len(),
@@ -38,13 +38,13 @@ impl Content<'_> {
     }
 }
 
-/// The answer to one HTTP request.
+/// The response to one HTTP request.
 #[derive(Debug)]
 pub(crate) enum Reply<'a> {
-    /// Only notifications came: an empty body.
+    /// The request held only notifications; the response body is empty.
     Nothing,
-    One(Answered<'a>),
-    Batch(Vec<Answered<'a>>),
+    One(CallReply<'a>),
+    Batch(Vec<CallReply<'a>>),
 }
 
 /// A body in up to three parts, so that a large payload is not copied.
@@ -64,7 +64,7 @@ impl Body {
         self.start.len() + self.middle.len() + self.end.len()
     }
 
-    /// All parts in one.
+    /// Joins all parts.
     pub(crate) fn join(self) -> Vec<u8> {
         let mut whole = self.start;
         whole.extend_from_slice(&self.middle);
@@ -73,14 +73,14 @@ impl Body {
     }
 }
 
-/// The code of a call's error, if it has one.
+/// Returns the error code of a response, if it is an error.
 pub(crate) fn code_of(content: &Content<'_>, config: &Config) -> Option<i64> {
     match content {
         Content::Payload(Payload::Result(_)) => None,
         Content::Payload(Payload::Error(error)) => {
             let code = wire::json::walk::member(error, "code");
             let code = code.and_then(|raw| std::str::from_utf8(raw).ok()?.parse().ok());
-            // An error without a code is one all the same.
+            // An error without a code still counts as an error.
             Some(code.unwrap_or(0))
         }
         Content::Payload(Payload::Failed(failure)) => {

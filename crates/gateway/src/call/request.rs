@@ -1,4 +1,4 @@
-//! A call on its way to an upstream.
+//! A call for an upstream.
 
 use crate::policy::overload::shares::Flow;
 use std::borrow::Cow;
@@ -10,30 +10,31 @@ use wire::method::Method;
 use crate::policy::cacheable::Caching;
 use crate::policy::overload::Class;
 
-/// One call on its way to an upstream.
+/// A call for an upstream.
 #[derive(Debug, Clone)]
 pub(crate) struct UpstreamRequest<'a> {
     pub(crate) chain: usize,
     pub(crate) group: usize,
     pub(crate) name: Cow<'a, str>,
-    /// The method's row; none for methods that no table knows.
+    /// The method's row in the method table; `None` for unknown methods.
     pub(crate) method: Option<&'static Method>,
-    /// And its place in the table.
-    pub(crate) place: Option<usize>,
-    /// Who goes first where upstreams have no room for all.
+    /// The row's index in the table.
+    pub(crate) row: Option<usize>,
+    /// The priority class for overloaded upstreams.
     pub(crate) class: Class,
-    /// With whose calls it shares places there.
+    /// The flow for fair queueing at overloaded upstreams.
     pub(crate) flow: Flow,
-    /// The raw parameters, with a tag resolved to a number where that is exact.
+    /// The raw parameters. A block tag is replaced by a number where that is exact.
     pub(crate) params: Option<Cow<'a, [u8]>>,
-    /// What its answer would be bound to, and the height that an upstream must have reached.
+    /// The condition under which the response is valid, and the block height that the upstream must
+    /// have.
     pub(crate) caching: Caching,
-    /// Whether equal calls under way may share one answer.
-    pub(crate) join: bool,
+    /// True if equal calls in flight share one response.
+    pub(crate) coalesce: bool,
     pub(crate) balance_key: u64,
     pub(crate) deadline: Instant,
-    /// How many calls of its request wait for something that is no upstream: whether its client is
-    /// still there is looked at meanwhile.
+    /// How many calls of the request are delayed or queued. While any are, the connection watches
+    /// for a disconnect of its client.
     pub(crate) waiting: Option<&'a Cell<usize>>,
 }
 
@@ -45,14 +46,14 @@ impl UpstreamRequest<'_> {
             chain: self.chain,
             group: self.group,
             method: self.method,
-            place: self.place,
+            row: self.row,
             class: self.class,
             flow: self.flow,
             caching: self.caching,
-            join: self.join,
+            coalesce: self.coalesce,
             balance_key: self.balance_key,
             deadline: self.deadline,
-            // Its clients wait for the flight.
+            // The waiters of a coalesced call do this themselves.
             waiting: None,
         }
     }

@@ -1,4 +1,4 @@
-//! What came of a call: the response of an upstream, of a cache, or none.
+//! The outcome of a call: a response of an upstream or a cache, or a failure.
 
 use bytes::Bytes;
 use wire::block::ResponseBlock;
@@ -11,33 +11,33 @@ use crate::policy::cacheable::{Admit, AnswerFacts, AnswerKind, admit};
 use crate::policy::complete::Trust;
 use crate::policy::heads::ChainView;
 
-/// What one call is answered with.
+/// The payload of a response.
 #[derive(Debug, Clone)]
 pub(crate) enum Payload {
     /// A `result`, as the upstream wrote it.
     Result(Bytes),
     /// An `error` object, as the upstream wrote it.
     Error(Bytes),
-    /// No upstream gave an answer.
+    /// No response was received.
     Failed(Failure),
 }
 
-/// What came of asking; shared by everyone who asked the same.
+/// The response to a call; coalesced calls share it.
 #[derive(Debug, Clone)]
 pub(crate) struct UpstreamResponse {
     pub(crate) payload: Payload,
-    /// Index of the upstream that answered.
+    /// Index of the upstream that sent it.
     pub(crate) upstream: Option<usize>,
-    /// Whether it may be cached, if that was judged when it came.
+    /// The caching decision, if it was made when the response arrived.
     pub(crate) judgement: Option<Judgement>,
-    /// The tier of the cache behind memory that it comes from, if it comes from one.
+    /// The cache tier behind memory that it comes from, if any.
     pub(crate) tier: Option<Tier>,
-    /// How much it is trusted to lack nothing.
+    /// How certain it is that the response is complete.
     pub(crate) trust: Trust,
 }
 
 impl UpstreamResponse {
-    /// A response that no upstream gave.
+    /// Creates a response that comes from no upstream.
     pub(crate) fn of(payload: Payload) -> UpstreamResponse {
         let (judgement, tier, trust) = (None, None, Trust::Whole);
         UpstreamResponse { payload, upstream: None, judgement, tier, trust }
@@ -48,18 +48,18 @@ impl UpstreamResponse {
     }
 }
 
-/// What the caching rules say of a response.
+/// The caching decision for a response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Judgement {
-    /// What they looked at.
+    /// The properties that the decision is based on.
     pub(crate) facts: AnswerFacts,
-    /// Whether the response may be cached, and if not, why.
+    /// True or false with a reason: whether the response may be cached.
     pub(crate) admit: Admit,
 }
 
 impl Judgement {
-    /// Judges a response. `deterministic` says of an error that every upstream would repeat it for
-    /// the same block.
+    /// Decides whether a response may be cached. `deterministic` is true if every upstream would
+    /// return this error for the same block.
     pub(crate) fn of(
         request: &UpstreamRequest<'_>,
         payload: &Payload,
@@ -71,8 +71,8 @@ impl Judgement {
     }
 }
 
-fn facts(ask: &UpstreamRequest<'_>, payload: &Payload, deterministic: bool) -> AnswerFacts {
-    let answer_block = ask.method.map_or(ResponseBlock::None, |method| method.response_block);
+fn facts(request: &UpstreamRequest<'_>, payload: &Payload, deterministic: bool) -> AnswerFacts {
+    let answer_block = request.method.map_or(ResponseBlock::None, |method| method.response_block);
     let (kind, named) = match payload {
         Payload::Result(result) if &**result == b"null" => (AnswerKind::Null, None),
         Payload::Result(result) => (AnswerKind::Value, response_blocks(answer_block, result)),

@@ -1,10 +1,10 @@
-//! Everything that a client is sent: HTTP heads, JSON-RPC envelopes, and every error.
+//! Builds every HTTP response: heads, JSON-RPC envelopes, and errors.
 //!
-//! This is the one table from failures and refusals to statuses, codes and messages; nobody else
-//! builds an error answer. Results and error objects of upstreams pass as the bytes that they are.
+//! This module is the only place that maps failures and refusals to statuses, codes and messages.
+//! Results and error objects of upstreams are passed on unchanged.
 
 use crate::call::failure::{FORBIDDEN, OUT_OF_MEMORY, describe, status_of};
-use crate::call::reply::{Answered, Body, Content, Reply};
+use crate::call::reply::{Body, CallReply, Content, Reply};
 use crate::call::response::Payload;
 use crate::config::Config;
 use std::borrow::Cow;
@@ -23,24 +23,24 @@ use crate::config::downstream::Cors;
 use crate::downstream::head::HeadFault;
 use crate::io::chunked::ChunkFault;
 use crate::io::memory;
-use crate::io::memory::{Account, Budget, Hold};
+use crate::io::memory::{Account, Budget, Reservation};
 use crate::policy::access::Denial;
 use crate::policy::memory::Purpose;
 use crate::state::snapshot::Snapshot;
 
-/// What of the request shapes the HTTP answer.
+/// The settings and request properties that the HTTP head of a response depends on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape<'a> {
+pub(crate) struct HeadOptions<'a> {
     pub(crate) config: &'a Config,
     pub(crate) origin: Option<&'a str>,
     pub(crate) keep_alive: bool,
-    /// Whether a client that asked to keep the connection has to be told that it is kept.
-    pub(crate) tell_keep_alive: bool,
-    /// An HTTP date, made once per second.
+    /// True if the response must confirm `Connection: keep-alive`, as HTTP/1.0 clients expect.
+    pub(crate) confirm_keep_alive: bool,
+    /// The current date in HTTP format, refreshed once per second.
     pub(crate) date: &'a [u8],
 }
 
-/// A body with what its HTTP head must say.
+/// A response body, and the fields of its HTTP head.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) status: u16,
@@ -51,8 +51,8 @@ pub(crate) struct Message {
     pub(crate) encoding: Option<&'static str>,
     /// The access-log record; `None` while the log is off.
     pub(crate) record: Option<Box<PendingRecord>>,
-    /// The bytes of its body, while it waits for its client.
-    pub(crate) hold: Option<Hold>,
+    /// The memory reservation for the body until it is written.
+    pub(crate) reservation: Option<Reservation>,
 }
 
 impl Message {
@@ -65,40 +65,44 @@ impl Message {
             retry_after: None,
             encoding: None,
             record: None,
-            hold: None,
+            reservation: None,
         }
     }
 
-    /// Refuses a request for want of memory.
+    /// Refuses a request because the memory budget is used up.
     pub(crate) fn refuse_memory() -> Message {
         let message = Message::refuse(503, OUT_OF_MEMORY);
         Message { retry_after: Some(memory::RETRY_AFTER), ..message }
     }
 
-    /// Counts the body's bytes until it is written. Where there is no room for them, the client is
-    /// told to come back.
-    pub(crate) fn held(mut self, budget: &Arc<Budget>, account: &Rc<Account>) -> Message {
+    /// Reserves memory for the body until it is written. If the budget is used up, the client
+    /// receives a refusal with `Retry-After` instead.
+    pub(crate) fn with_reservation(
+        mut self,
+        budget: &Arc<Budget>,
+        account: &Rc<Account>,
+    ) -> Message {
         if self.body.len() > memory::FREE_BYTES {
-            let mut hold = Hold::of(budget, Purpose::Response, account);
-            if hold.set(self.body.len()).is_err() {
+            let mut reservation = Reservation::of(budget, Purpose::Response, account);
+            if reservation.set(self.body.len()).is_err() {
                 return Message { record: self.record, ..Message::refuse_memory() };
             }
-            self.hold = Some(hold);
+            self.reservation = Some(reservation);
         }
         self
     }
 
-    /// The answer to GET and HEAD on a chain's path: that the gateway is there.
+    /// The response to GET and HEAD on a chain's path: a health check.
     pub(crate) fn alive() -> Message {
         Message::plain(200, Body::whole(Vec::new()))
     }
 
-    /// The answer to OPTIONS.
+    /// The response to OPTIONS.
     pub(crate) fn options() -> Message {
         Message::plain(204, Body::whole(Vec::new()))
     }
 
-    /// Refuses a whole HTTP request, with a JSON-RPC body so that a client library shows the text.
+    /// Refuses a whole HTTP request. The JSON-RPC body lets a client library display the text.
     pub(crate) fn refuse(status: u16, message: &str) -> Message {
         let code = if status >= 500 { ErrorCode::INTERNAL } else { ErrorCode::INVALID_REQUEST };
         let mut body = Vec::with_capacity(64 + message.len());
@@ -106,36 +110,36 @@ impl Message {
         Message::plain(status, Body::whole(body))
     }
 
-    /// Refuses a request for who sends it.
+    /// Refuses a request that access control denies.
     pub(crate) fn denied(denial: Denial) -> Message {
         match denial {
             Denial::NoKey => Message::refuse(401, "an API key or token is required"),
             Denial::BadKey => Message::refuse(401, "the API key or token is not valid"),
             Denial::Expired => Message::refuse(401, "the API key or token has expired"),
-            Denial::TwoKeys => Message::refuse(401, "more than one API key was given"),
+            Denial::TwoKeys => Message::refuse(401, "request contains more than one API key"),
             Denial::Address => Message::refuse(403, "this client address is not allowed"),
             Denial::Chain => Message::refuse(403, FORBIDDEN),
-            // Judged call by call, and answered there.
+            // These denials apply to single calls, which have their own responses.
             Denial::NodeMethod | Denial::Transaction | Denial::Method | Denial::Rule => {
                 Message::refuse(403, "request is not allowed here")
             }
         }
     }
 
-    /// Refuses a request of a client that was refused too often.
-    pub(crate) fn refused_often(failure: &Failure) -> Message {
+    /// Refuses a request of a client that was denied too often.
+    pub(crate) fn denied_too_often(failure: &Failure) -> Message {
         let status = match failure.kind {
             Kind::OverRate { status } => status,
             _ => 429,
         };
-        let text = "too many requests of this client were refused";
+        let text = "too many denied requests from this client";
         let mut body = Vec::with_capacity(128);
         write_error(&mut body, b"null", i64::from(ErrorCode::LIMIT_EXCEEDED.0), text, None);
         let message = Message::plain(status, Body::whole(body));
         Message { retry_after: failure.retry_after, ..message }
     }
 
-    /// Refuses a head.
+    /// Refuses a malformed head.
     pub(crate) fn refuse_head(fault: HeadFault) -> Message {
         let status = match fault {
             HeadFault::TooManyHeaders | HeadFault::TooLarge => 431,
@@ -152,7 +156,7 @@ impl Message {
         Message::refuse(status, &fault.to_string())
     }
 
-    /// Refuses a chunked body that is no such, or is over `bytes_max`.
+    /// Refuses a chunked body that is malformed or over `bytes_max`.
     pub(crate) fn refuse_chunks(fault: ChunkFault, bytes_max: usize) -> Message {
         match fault {
             ChunkFault::TooLarge => Message::refuse_size(bytes_max),
@@ -162,56 +166,56 @@ impl Message {
 
     /// Refuses a body over `bytes_max`.
     pub(crate) fn refuse_size(bytes_max: usize) -> Message {
-        Message::refuse(413, &format!("body is over {bytes_max} bytes, the most that is allowed"))
+        Message::refuse(413, &format!("body exceeds the limit of {bytes_max} bytes"))
     }
 
-    /// The message for what the path answered.
+    /// Builds the message for the calls of one request.
     pub(crate) fn reply(reply: Reply<'_>, snapshot: &Snapshot) -> Message {
         match reply {
             Reply::Nothing => Message::plain(200, Body::whole(Vec::new())),
-            Reply::One(answered) => one(answered, snapshot),
+            Reply::One(reply) => one(reply, snapshot),
             Reply::Batch(items) => batch(&items, snapshot),
         }
     }
 }
 
-fn one(answered: Answered<'_>, snapshot: &Snapshot) -> Message {
-    let status = match &answered.payload {
+fn one(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
+    let status = match &reply.payload {
         Content::Payload(Payload::Failed(failure)) => status_of(failure.kind, &snapshot.config),
         _ => 200,
     };
-    let retry_after = match &answered.payload {
+    let retry_after = match &reply.payload {
         Content::Payload(Payload::Failed(failure)) => failure.retry_after,
         _ => None,
     };
     let mut message = Message::plain(status, Body::default());
     message.retry_after = retry_after;
     if snapshot.config.downstream.answer_headers {
-        message.cache = answered.mark.map(|mark| {
-            let tier = answered.tier.filter(|_| mark == CacheStatus::Hit);
-            Cow::Borrowed(tier.map_or_else(|| mark.as_str(), Tier::hit))
+        message.cache = reply.cache_status.map(|cache_status| {
+            let tier = reply.tier.filter(|_| cache_status == CacheStatus::Hit);
+            Cow::Borrowed(tier.map_or_else(|| cache_status.as_str(), Tier::hit))
         });
         message.upstream =
-            answered.upstream.map(|upstream| Arc::clone(&snapshot.upstreams[upstream].config.name));
+            reply.upstream.map(|upstream| Arc::clone(&snapshot.upstreams[upstream].config.name));
     }
-    message.body = match answered.payload {
+    message.body = match reply.payload {
         Content::Payload(Payload::Result(result)) => {
-            let mut start = Vec::with_capacity(40 + answered.id.len());
-            write_result(&mut start, answered.id, b"");
-            // The envelope is closed behind the payload, which is not copied here.
+            let mut start = Vec::with_capacity(40 + reply.id.len());
+            write_result(&mut start, reply.id, b"");
+            // The closing brace is written after the payload, which is not copied here.
             start.pop();
             Body { start, middle: result, end: b"}" }
         }
         payload => {
             let mut start = Vec::with_capacity(256);
-            write_content(&mut start, answered.id, &payload, snapshot);
+            write_content(&mut start, reply.id, &payload, snapshot);
             Body::whole(start)
         }
     };
     message
 }
 
-fn batch(items: &[Answered<'_>], snapshot: &Snapshot) -> Message {
+fn batch(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
     let downstream = &snapshot.config.downstream;
     let mut body = Vec::with_capacity(256 * items.len());
     let mut counts = [0usize; CacheStatus::ALL.len()];
@@ -227,8 +231,8 @@ fn batch(items: &[Answered<'_>], snapshot: &Snapshot) -> Message {
             let failed = Payload::Failed(Failure::ours(Kind::BatchTooLarge));
             write_content(&mut body, item.id, &Content::Payload(failed), snapshot);
         }
-        if let Some(mark) = item.mark {
-            counts[mark.index()] += 1;
+        if let Some(cache_status) = item.cache_status {
+            counts[cache_status.index()] += 1;
         }
     }
     body.push(b']');
@@ -236,20 +240,22 @@ fn batch(items: &[Answered<'_>], snapshot: &Snapshot) -> Message {
     let mut message = Message::plain(status, Body::whole(body));
     message.retry_after = retry_after;
     if downstream.answer_headers {
-        let said: Vec<String> = CacheStatus::ALL
+        let counted: Vec<String> = CacheStatus::ALL
             .iter()
-            .filter(|mark| counts[mark.index()] > 0)
-            .map(|mark| format!("{}={}", mark.as_str(), counts[mark.index()]))
+            .filter(|cache_status| counts[cache_status.index()] > 0)
+            .map(|cache_status| {
+                format!("{}={}", cache_status.as_str(), counts[cache_status.index()])
+            })
             .collect();
-        message.cache = (!said.is_empty()).then(|| Cow::Owned(said.join(", ")));
+        message.cache = (!counted.is_empty()).then(|| Cow::Owned(counted.join(", ")));
     }
     message
 }
 
-/// A batch has the status 200, unless a limit or an overload refused all of it: then the first
-/// one's status, and the time until the first one may come again.
-fn batch_status(items: &[Answered<'_>]) -> (u16, Option<Duration>) {
-    let limited = |item: &Answered<'_>| match &item.payload {
+/// Returns the status of a batch, and its `Retry-After`. The status is 200 unless a limit or an
+/// overload refused every call; then it is the first call's status, with the shortest wait.
+fn batch_status(items: &[CallReply<'_>]) -> (u16, Option<Duration>) {
+    let limited = |item: &CallReply<'_>| match &item.payload {
         Content::Payload(Payload::Failed(Failure {
             kind: Kind::OverQuota, retry_after, ..
         })) => Some((429, *retry_after)),
@@ -287,7 +293,7 @@ fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>, snapshot: 
 }
 
 /// Writes the HTTP/1.1 head of `message`.
-pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, shape: Shape<'_>) {
+pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, options: HeadOptions<'_>) {
     if message.status == 200 {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     } else {
@@ -297,7 +303,7 @@ pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, shape: Shape<'_>)
         out.extend_from_slice(reason(message.status).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    each_header(message, shape, |name, value| {
+    each_header(message, options, |name, value| {
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b": ");
         out.extend_from_slice(value);
@@ -308,17 +314,22 @@ pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, shape: Shape<'_>)
         write_decimal(out, message.body.len() as u64);
         out.extend_from_slice(b"\r\n");
     }
-    if !shape.keep_alive {
+    if !options.keep_alive {
         out.extend_from_slice(b"connection: close\r\n");
-    } else if shape.tell_keep_alive {
+    } else if options.confirm_keep_alive {
         out.extend_from_slice(b"connection: keep-alive\r\n");
     }
     out.extend_from_slice(b"\r\n");
 }
 
-/// Names every header of `message` but its length and connection handling, which HTTP/2 frames.
-pub(crate) fn each_header(message: &Message, shape: Shape<'_>, mut each: impl FnMut(&str, &[u8])) {
-    each("date", shape.date);
+/// Calls `each` with every header except the length and the connection headers, which HTTP/2
+/// replaces by framing.
+pub(crate) fn each_header(
+    message: &Message,
+    options: HeadOptions<'_>,
+    mut each: impl FnMut(&str, &[u8]),
+) {
+    each("date", options.date);
     if message.body.len() > 0 {
         each("content-type", b"application/json");
     }
@@ -342,8 +353,8 @@ pub(crate) fn each_header(message: &Message, shape: Shape<'_>, mut each: impl Fn
     if message.status == 405 {
         each("allow", b"GET, HEAD, OPTIONS, POST");
     }
-    if let Some(origin) = shape.origin {
-        cors(message, shape.config, origin, each);
+    if let Some(origin) = options.origin {
+        cors(message, options.config, origin, each);
     }
 }
 
@@ -366,7 +377,7 @@ fn cors(message: &Message, config: &Config, origin: &str, mut each: impl FnMut(&
             "access-control-allow-headers",
             format!("{own}, {}", config.access.key_header).as_bytes(),
         );
-        // A day; browsers cap it lower by themselves.
+        // One day; browsers cap it lower.
         each("access-control-max-age", b"86400");
     } else {
         each("access-control-expose-headers", b"x-weir-cache, x-weir-upstream, retry-after");

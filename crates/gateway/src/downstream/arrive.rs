@@ -1,6 +1,8 @@
-//! A client connection before its first request, where there is something before it: the PROXY
-//! header, the TLS handshake, and with it the choice of HTTP. What follows is `http1.rs` and
-//! `http2.rs`; connections in clear text without a PROXY header go there directly.
+//! Prepares a client connection before its first request: reads the PROXY header, runs the TLS
+//! handshake and selects the HTTP version.
+//!
+//! `http1.rs` and `http2.rs` serve the requests. Connections in clear text without a PROXY header
+//! go there directly.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::config::listen_tls::ListenTls;
 use crate::config::tls::client::ClientCertificate;
-use crate::downstream::http1::Standing;
+use crate::downstream::http1::ConnectionState;
 use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
 use crate::downstream::{http1, http2, tls};
@@ -29,14 +31,14 @@ pub(crate) async fn serve_tls(
     mut tcp: TcpStream,
     from: IpAddr,
     listen: Arc<ListenTls>,
-    standing: Rc<Standing>,
+    state: Rc<ConnectionState>,
 ) {
-    // Not beyond the handshake: a connection outlives configurations.
+    // The context is dropped after the handshake, because a connection outlives configurations.
     let cx = thread.context();
-    let Some(mut peer) = peer(&cx, &mut tcp, from).await else { return };
-    let shaken = Box::pin(tls::handshake(&listen.server, tcp, listen.handshake_timeout)).await;
+    let Some(mut peer) = identify(&cx, &mut tcp, from).await else { return };
+    let handshake = Box::pin(tls::handshake(&listen.server, tcp, listen.handshake_timeout)).await;
     drop(listen);
-    let stream = match shaken {
+    let stream = match handshake {
         Ok(stream) => stream,
         Err(fault) => {
             cx.counters.tls_handshakes_failed[fault.class()].add(1);
@@ -50,19 +52,19 @@ pub(crate) async fn serve_tls(
     cx.counters.tls_handshakes[version][handshake].add(1);
     if let Some([own, ..]) = session.peer_certificates() {
         let certificate = ClientCertificate::read(own);
-        tracing::debug!(%from, ?certificate, "client has shown a certificate");
+        tracing::debug!(%from, ?certificate, "client certificate received");
         peer.certificate = Some(Rc::new(certificate));
     }
     drop(cx);
     if session.alpn_protocol() == Some(b"h2") {
-        // It ends its streams by itself when a stop begins.
-        let account = Rc::clone(&standing.account);
+        // An HTTP/2 connection closes its own streams when a stop begins.
+        let account = Rc::clone(&state.account);
         let served = Box::pin(http2::serve(thread, stream, Vec::new(), peer, account)).await;
         if let Err(error) = served {
             tracing::trace!(%from, %error, "client connection ended");
         }
     } else {
-        http1::serve(thread, stream, peer, standing).await;
+        http1::serve(thread, stream, peer, state).await;
     }
 }
 
@@ -71,26 +73,26 @@ pub(crate) async fn serve_proxied(
     thread: Rc<Thread>,
     mut tcp: TcpStream,
     from: IpAddr,
-    standing: Rc<Standing>,
+    state: Rc<ConnectionState>,
 ) {
     let cx = thread.context();
-    let Some(peer) = peer(&cx, &mut tcp, from).await else { return };
+    let Some(peer) = identify(&cx, &mut tcp, from).await else { return };
     drop(cx);
-    http1::serve(thread, tcp, peer, standing).await;
+    http1::serve(thread, tcp, peer, state).await;
 }
 
-/// Who is at the other end; `None` where the connection is to be closed.
-async fn peer(cx: &ThreadContext, tcp: &mut TcpStream, from: IpAddr) -> Option<Peer> {
+/// Identifies the client. Returns `None` if the connection must be closed.
+async fn identify(cx: &ThreadContext, tcp: &mut TcpStream, from: IpAddr) -> Option<Peer> {
     let downstream = &cx.snapshot.config.downstream;
     if downstream.client_address != AddressSource::ProxyProtocol {
         return Some(Peer::new(from));
     }
     let refusal = if downstream.trusted_proxies.contains(from) {
         let deadline = Instant::now() + downstream.header_timeout;
-        match tokio::time::timeout_at(deadline, Box::pin(read_proxied(tcp))).await {
+        match tokio::time::timeout_at(deadline, Box::pin(read_proxy_header(tcp))).await {
             Ok(Ok(source)) => return Some(Peer::new(source.unwrap_or(from))),
             Ok(Err(error)) => {
-                tracing::debug!(%from, %error, "no PROXY header can be read");
+                tracing::debug!(%from, %error, "invalid PROXY header");
                 ProxyRefusal::Malformed
             }
             Err(_) => ProxyRefusal::Timeout,
@@ -102,21 +104,21 @@ async fn peer(cx: &ThreadContext, tcp: &mut TcpStream, from: IpAddr) -> Option<P
     None
 }
 
-/// Reads exactly the PROXY header, so that the next byte is the client's own.
-async fn read_proxied(tcp: &mut TcpStream) -> io::Result<Option<IpAddr>> {
+/// Reads exactly the PROXY header and leaves the client's next byte in the socket.
+async fn read_proxy_header(tcp: &mut TcpStream) -> io::Result<Option<IpAddr>> {
     let mut header = Vec::new();
-    let mut seen = [0; HEADER_BYTES_MAX];
+    let mut peeked = [0; HEADER_BYTES_MAX];
     loop {
-        let bytes = tcp.peek(&mut seen[..HEADER_BYTES_MAX - header.len()]).await?;
+        let bytes = tcp.peek(&mut peeked[..HEADER_BYTES_MAX - header.len()]).await?;
         if bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let before = header.len();
-        header.extend_from_slice(&seen[..bytes]);
+        header.extend_from_slice(&peeked[..bytes]);
         let read = proxy::read(&header).map_err(io::Error::other)?;
         let own = read.map_or(header.len(), |proxied| proxied.bytes) - before;
-        // What was looked at is there, so that this does not wait.
-        tcp.read_exact(&mut seen[..own]).await?;
+        // This read does not wait, because the bytes were peeked before.
+        tcp.read_exact(&mut peeked[..own]).await?;
         if let Some(proxied) = read {
             return Ok(proxied.source);
         }

@@ -1,6 +1,5 @@
-//! One exchange with a client, the same over HTTP/1.1, HTTP/2 and WebSocket: the sender is known,
-//! the request is served by the path, what is refused is counted. Each protocol keeps only its
-//! framing.
+//! Serves one request over any protocol: authenticates the client, runs the calls of the request,
+//! and counts refusals. Each protocol adds only its framing.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -17,19 +16,19 @@ use crate::io::memory::Account;
 use crate::path::{self, Request, rewritten};
 use crate::policy::access::Denial;
 use crate::state::context::ThreadContext;
-use crate::subscribe::subscriber::Asking;
-use crate::subscribe::{Subscribing, Subscriptions};
+use crate::subscribe::subscriber::MessageGuard;
+use crate::subscribe::{SubscribeContext, Subscriptions};
 
-/// The connection that a request came over.
+/// The connection that a request arrived on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestOrigin<'a> {
     peer: &'a Peer,
     protocol: &'static str,
-    /// How many of its calls wait for their turn by a limit.
+    /// The number of the request's calls that a limit delays.
     waiting: &'a Cell<usize>,
-    /// Counts the response.
+    /// The connection's account in the memory budget.
     account: &'a Rc<Account>,
-    subscribing: Subscribing<'a>,
+    subscribe_context: SubscribeContext<'a>,
 }
 
 impl<'a> RequestOrigin<'a> {
@@ -40,38 +39,41 @@ impl<'a> RequestOrigin<'a> {
         account: &'a Rc<Account>,
         subscriptions: &'a Subscriptions,
     ) -> RequestOrigin<'a> {
-        let subscribing = Subscribing { subscriptions, asking: None };
-        RequestOrigin { peer, protocol, waiting, account, subscribing }
+        let subscribe_context = SubscribeContext { subscriptions, guard: None };
+        RequestOrigin { peer, protocol, waiting, account, subscribe_context }
     }
 
-    /// The origin of a request whose client can be notified.
-    pub(crate) fn with_notifications(self, asking: &'a Asking) -> RequestOrigin<'a> {
-        let subscriptions = self.subscribing.subscriptions;
-        RequestOrigin { subscribing: Subscribing { subscriptions, asking: Some(asking) }, ..self }
+    /// Adds the client's notification channel, for subscriptions.
+    pub(crate) fn with_notifications(self, guard: &'a MessageGuard) -> RequestOrigin<'a> {
+        let subscriptions = self.subscribe_context.subscriptions;
+        RequestOrigin {
+            subscribe_context: SubscribeContext { subscriptions, guard: Some(guard) },
+            ..self
+        }
     }
 }
 
-/// Serves one request whose body is whole.
+/// Serves one request with a complete body.
 pub(crate) async fn respond(
     cx: &Rc<ThreadContext>,
     head: &Head,
     body: &[u8],
     origin: &RequestOrigin<'_>,
 ) -> Message {
-    let RequestOrigin { peer, protocol, waiting, account, subscribing } = *origin;
+    let RequestOrigin { peer, protocol, waiting, account, subscribe_context } = *origin;
     let snapshot = &cx.snapshot;
     let client = peer.client(head, &snapshot.config.downstream);
     let calls = snapshot.access_log.is_some().then(CallRecords::new);
     let mut caller = Caller::at(client);
     let mut path = head.path.as_str();
     let mut message = 'served: {
-        if let Some(gate) = &snapshot.gate {
-            if let Some(message) = refused_often(cx, client) {
+        if let Some(key_index) = &snapshot.key_index {
+            if let Some(message) = denied_too_often(cx, client) {
                 break 'served message;
             }
-            let presented = head.presented(client, peer.certificate.as_deref());
-            match caller::admit(&snapshot.config, gate, cx.tokens.as_ref(), &presented) {
-                Ok(admitted) => (caller, path) = (admitted.caller, admitted.path),
+            let identity = head.identity(client, peer.certificate.as_deref());
+            match caller::authenticate(&snapshot.config, key_index, cx.tokens.as_ref(), &identity) {
+                Ok(authenticated) => (caller, path) = (authenticated.caller, authenticated.path),
                 Err(denial) => {
                     if let Some(limits) = &snapshot.limits {
                         limits.failed(client, cx.now_ms(), &cx.counters);
@@ -91,7 +93,7 @@ pub(crate) async fn respond(
             waiting,
             extra: head.extra.as_deref(),
             calls: calls.as_ref(),
-            subscribing,
+            subscribe_context,
         };
         let chain = snapshot.router.chain(path).or_else(|| rewritten(cx, &request));
         let Some(chain) = chain else {
@@ -123,15 +125,15 @@ pub(crate) async fn respond(
     if let Some(calls) = calls {
         message.record = Some(log::pending(head, caller, path, body.len(), protocol, calls));
     }
-    message.held(&snapshot.registry.memory, account)
+    message.with_reservation(&snapshot.registry.memory, account)
 }
 
-/// What a client gets that was refused for who it is more often than a limit allows.
-fn refused_often(cx: &ThreadContext, client: IpAddr) -> Option<Message> {
+/// Returns a refusal if the client was denied more often than a limit allows.
+fn denied_too_often(cx: &ThreadContext, client: IpAddr) -> Option<Message> {
     let limits = cx.snapshot.limits.as_ref()?;
     cx.tick();
     let failure = limits.may_try(client, cx.now_ms(), &cx.counters).err()?;
-    Some(refuse(cx, Message::refused_often(&failure)))
+    Some(refuse(cx, Message::denied_too_often(&failure)))
 }
 
 fn denied(cx: &ThreadContext, denial: Denial) -> Message {
@@ -145,7 +147,7 @@ pub(crate) fn refuse(cx: &ThreadContext, message: Message) -> Message {
     message
 }
 
-/// The body of a request without its content coding.
+/// Returns the request body without its content coding.
 ///
 /// # Errors
 /// The refusal, not counted yet.
@@ -166,9 +168,9 @@ pub(crate) async fn decoded(
     }
 }
 
-/// The message in a coding that the client accepts, where that is worth it.
+/// Compresses the message if the client accepts a coding and the body is large enough.
 pub(crate) async fn compressed(cx: &ThreadContext, head: &Head, message: Message) -> Message {
-    if compress::is_wanted(&message, head.accept, &cx.snapshot.config.downstream) {
+    if compress::should_compress(&message, head.accept, &cx.snapshot.config.downstream) {
         return Box::pin(compress::encode(message, head.accept)).await;
     }
     message

@@ -1,35 +1,35 @@
-//! Counts what the frames of an HTTP/2 connection carry, to end one that carries next to nothing.
+//! Counts the useful bytes of an HTTP/2 connection, to close a connection that carries almost none.
 //!
-//! SETTINGS, PING, PRIORITY and empty frames cost their sender nothing, and each costs the gateway
-//! work or a response. nginx's rule ends such a connection (`ngx_http_v2_state_head`): of all bytes
-//! an eighth must be headers or bodies, but for the first of them.
+//! SETTINGS, PING, PRIORITY and empty frames are free for their sender, but each costs the gateway
+//! work or a response. The rule is nginx's (`ngx_http_v2_state_head`): an eighth of all bytes must
+//! belong to headers or bodies. An initial allowance is exempt.
 
-/// Bytes of a frame's header (RFC 9113, section 4.1).
+/// Bytes of a frame header (RFC 9113, section 4.1).
 const HEADER_BYTES: usize = 9;
-/// Bytes of the preface of a client, which is no frame (RFC 9113, section 3.4).
+/// Bytes of the client preface, which is not a frame (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
-/// So many bytes, eight times over, may come without headers or bodies.
+/// The allowance: eight times this many bytes may pass without headers or bodies.
 const ALLOWED_BYTES: u64 = 1 << 20;
 
-/// Frames of one direction.
+/// Byte counts of the frames in one direction.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(super) struct FrameCounter {
     header: [u8; HEADER_BYTES],
     header_bytes: usize,
-    /// Bytes of the present frame that are still to come.
+    /// Bytes of the current frame that are still to come.
     left: usize,
     all: u64,
-    /// Bytes of headers and bodies.
+    /// Bytes of header and body frames.
     useful: u64,
 }
 
-impl Frames {
-    /// Those that a client sends.
-    pub(super) fn of_client() -> Frames {
-        Frames { left: PREFACE_BYTES, ..Frames::default() }
+impl FrameCounter {
+    /// Counts the frames of a client, which start with the preface.
+    pub(super) fn of_client() -> FrameCounter {
+        FrameCounter { left: PREFACE_BYTES, ..FrameCounter::default() }
     }
 
-    /// Takes the next bytes of the direction.
+    /// Counts the next bytes of this direction.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) {
         self.all += bytes.len() as u64;
         while !bytes.is_empty() {
@@ -54,14 +54,14 @@ impl Frames {
     }
 }
 
-/// Returns true if hardly any of the bytes of both directions are headers or bodies.
-pub(super) fn is_flood(client: &Frames, own: &Frames) -> bool {
-    (client.all + own.all) / 8 > client.useful + own.useful + ALLOWED_BYTES
+/// Returns true if almost none of the bytes in both directions belong to headers or bodies.
+pub(super) fn is_flood(client: &FrameCounter, server: &FrameCounter) -> bool {
+    (client.all + server.all) / 8 > client.useful + server.useful + ALLOWED_BYTES
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: frames are told apart however their bytes are cut, and only floods are called so.
+    //! Goal: frames are recognized at any read boundary, and only floods are reported.
 
     use super::*;
 
@@ -73,27 +73,27 @@ mod tests {
     }
 
     #[test]
-    fn cuts_make_no_difference() {
+    fn read_boundaries_make_no_difference() {
         let frames = [frame(4, 6), frame(1, 300), frame(0, 70_000), frame(6, 8), frame(0, 0)];
         let all = [&[b'P'; PREFACE_BYTES][..], &frames.concat()].concat();
         for step in [1, 7, 9, 4096, all.len()] {
-            let mut client = Frames::of_client();
+            let mut client = FrameCounter::of_client();
             all.chunks(step).for_each(|part| client.feed(part));
             assert_eq!((client.all, client.useful), (all.len() as u64, 70_300), "{step}");
         }
     }
 
     #[test]
-    fn only_what_carries_nothing_is_a_flood() {
-        let own = Frames::default();
-        let mut pings = Frames::of_client();
+    fn only_useless_frames_are_a_flood() {
+        let server = FrameCounter::default();
+        let mut pings = FrameCounter::of_client();
         let ping = frame(6, 8).repeat(1 << 16);
-        while !is_flood(&pings, &own) {
+        while !is_flood(&pings, &server) {
             assert!(pings.all < 16 << 20, "a flood is not seen");
             pings.feed(&ping);
         }
-        let mut updates = Frames::of_client();
-        let mut download = Frames::default();
+        let mut updates = FrameCounter::of_client();
+        let mut download = FrameCounter::default();
         for _ in 0..2000 {
             download.feed(&frame(0, 16 << 10));
             updates.feed(&frame(8, 4).repeat(2));

@@ -1,32 +1,32 @@
-//! What must hold for any bytes at all that a client of HTTP/1.1 sends, as functions for fuzzers.
+//! Invariants of the HTTP/1.1 parser for arbitrary client bytes, as functions for fuzzers.
 //!
-//! Called by `fuzz/src/http1.rs` for as long as one likes, and by the test below for a second in
-//! every check. Not part of the crate's interface.
+//! `fuzz/src/http1.rs` calls them without a time limit; the test below runs for one second in every
+//! check. They are not part of the crate's interface.
 
 use super::head::{HeadFault, Length, read_head};
-use crate::access::caller::Wanted;
+use crate::access::caller::HeadFields;
 use crate::io::chunked::Chunked;
 
-/// Small, so that inputs reach them.
+/// Small limits, so that inputs reach them.
 const HEAD_BYTES_MAX: usize = 600;
 const BODY_BYTES_MAX: usize = 400;
 
-/// The bytes of its head, and its body.
+/// The bytes of a request's head, and its body.
 type Request = (Vec<u8>, Vec<u8>);
 
-/// What was read of a connection, and how it ended.
+/// The parsed requests of one connection, and how it ended.
 #[derive(Debug, PartialEq, Eq)]
 struct Conversation {
     requests: Vec<Request>,
-    /// What comes next cannot be read: it is refused, and the connection closed.
+    /// True if the rest was refused, which closes the connection.
     refused: bool,
 }
 
-/// Tries bytes as those of one connection: whatever the cuts between reads, the same requests are
-/// read and the same is refused; and what is taken has one meaning only.
+/// Parses bytes as one connection. Read boundaries must not change the requests or the refusal, and
+/// each accepted head must have only one meaning.
 ///
 /// # Panics
-/// When that does not hold.
+/// If an invariant is violated.
 pub(crate) fn http1(bytes: &[u8]) {
     let whole = converse(bytes, usize::MAX);
     for step in [1, 2, 7, 64] {
@@ -37,15 +37,15 @@ pub(crate) fn http1(bytes: &[u8]) {
     }
 }
 
-/// Reads as a connection does, from pieces of so many bytes.
+/// Parses as a connection does, from reads of `step` bytes.
 fn converse(bytes: &[u8], step: usize) -> Conversation {
     let mut read = Conversation { requests: Vec::new(), refused: false };
     let mut buf = Vec::new();
-    let mut open: Option<Open> = None;
+    let mut open: Option<PartialRequest> = None;
     for piece in bytes.chunks(step.min(bytes.len().max(1))) {
         buf.extend_from_slice(piece);
         loop {
-            match go_on(&mut buf, &mut open) {
+            match next_request(&mut buf, &mut open) {
                 Ok(Some(request)) => read.requests.push(request),
                 Ok(None) => break,
                 Err(()) => {
@@ -58,17 +58,21 @@ fn converse(bytes: &[u8], step: usize) -> Conversation {
     read
 }
 
-/// A request whose head was read.
-struct Open {
+/// A request with a parsed head.
+struct PartialRequest {
     head: Vec<u8>,
     length: Length,
     chunked: Chunked,
 }
 
-/// One step: a whole request, or none yet.
-fn go_on(buf: &mut Vec<u8>, open: &mut Option<Open>) -> Result<Option<Request>, ()> {
+/// Parses the next request, or returns `None` if it is incomplete.
+fn next_request(
+    buf: &mut Vec<u8>,
+    open: &mut Option<PartialRequest>,
+) -> Result<Option<Request>, ()> {
     let Some(request) = open else {
-        let Some(head) = read_head(buf, HEAD_BYTES_MAX, &Wanted::default(), None).map_err(told)?
+        let Some(head) =
+            read_head(buf, HEAD_BYTES_MAX, &HeadFields::default(), None).map_err(check_fault)?
         else {
             return Ok(None);
         };
@@ -78,8 +82,8 @@ fn go_on(buf: &mut Vec<u8>, open: &mut Option<Open>) -> Result<Option<Request>, 
         }
         let chunked = Chunked::new(BODY_BYTES_MAX);
         let length = head.length;
-        *open = Some(Open { head: buf.drain(..head.bytes).collect(), length, chunked });
-        return go_on(buf, open);
+        *open = Some(PartialRequest { head: buf.drain(..head.bytes).collect(), length, chunked });
+        return next_request(buf, open);
     };
     let body = match request.length {
         Length::None => Vec::new(),
@@ -100,12 +104,13 @@ fn go_on(buf: &mut Vec<u8>, open: &mut Option<Open>) -> Result<Option<Request>, 
     Ok(Some((head, body)))
 }
 
-/// Which fault it is may depend on the cuts: a head that is both too long and wrong.
-fn told(fault: HeadFault) {
+/// Checks the text of a fault. The kind of the fault can depend on read boundaries: a head can be
+/// both too long and malformed.
+fn check_fault(fault: HeadFault) {
     assert!(!fault.to_string().is_empty(), "a fault says nothing");
 }
 
-/// A second reader's view of a head that was taken: line by line, without a parser.
+/// Checks an accepted head by a second, line-based reading.
 fn assert_plain(head: &[u8]) {
     let start = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(head.len());
     let text = head[start..].strip_suffix(b"\r\n\r\n").expect("a head ends in an empty line");
@@ -127,7 +132,7 @@ fn assert_plain(head: &[u8]) {
     assert!(hosts <= 1, "two hosts were taken: {}", head.escape_ascii());
 }
 
-/// The lines between CR LF.
+/// Splits a text at CR LF.
 fn split(text: &[u8]) -> Vec<&[u8]> {
     let mut lines = Vec::new();
     let mut rest = text;
@@ -139,7 +144,7 @@ fn split(text: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
-/// Connections to start from.
+/// Seed inputs.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let texts: [&[u8]; 10] = [
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{\"method\":\"x\"}",
@@ -156,14 +161,14 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     texts.map(<[u8]>::to_vec).into()
 }
 
-/// Mutates the seeds for as long as `go_on` says; returns how many inputs were tried.
+/// Mutates the seeds while `go_on` returns true. Returns the number of inputs.
 pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
     wire::fuzz::mutate_all(&seeds(), http1, seed, go_on)
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a second of fuzzing in every check, and two readers that are seen to disagree.
+    //! Goal: every check fuzzes for one second, and the second reading detects known ambiguities.
 
     use std::time::{Duration, Instant};
 
@@ -186,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_length_is_seen() {
+    fn a_duplicate_length_is_detected() {
         let hidden =
             b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\ncontent-length: 1\r\n\r\n";
         assert!(std::panic::catch_unwind(|| assert_plain(hidden)).is_err());

@@ -1,10 +1,9 @@
-//! The head of an HTTP/1.1 request, read strictly.
+//! A strict parser for the head of an HTTP/1.1 request.
 //!
-//! Anything that two readers could take apart differently is refused here (RFC 9112 section 6:
-//! both lengths, repeated or odd lengths, transfer codings other than a last `chunked`, bare line
-//! feeds), so that no request can hide in another one's body. Bodies and the
-//! connection loop are `http1.rs`. The head of the request ahead of TLS or HTTP/2 is not looked at
-//! here.
+//! The parser refuses every head that two parsers could read differently, so that no request can
+//! hide in another one's body (RFC 9112, section 6). Examples: both lengths, repeated or malformed
+//! lengths, transfer codings other than a single `chunked`, bare line feeds. `http1.rs` reads
+//! bodies and runs the connection loop; `arrive.rs` and `http2.rs` handle TLS and HTTP/2.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -12,16 +11,16 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::peer::Said;
-use crate::access::caller::{Extra, KeptHeaders, Wanted};
+use super::peer::ForwardedHeader;
+use crate::access::caller::{ExtraValues, HeadFields, HeaderValues};
 
-/// Most header lines read from one request; nginx and hyper allow about as many.
+/// Maximum number of header lines in a request; nginx and hyper allow about as many.
 const HEADERS_MAX: usize = 64;
 
-/// How the body is delimited.
+/// How the request body is delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// Neither length was given: there is no body.
+    /// Neither length header is present, so there is no body.
     None,
     /// `Content-Length` bytes.
     Fixed(u64),
@@ -29,7 +28,7 @@ pub(crate) enum Length {
     Chunked,
 }
 
-/// The request methods that the gateway tells apart.
+/// The request methods that the gateway distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Post,
@@ -39,24 +38,24 @@ pub(crate) enum Verb {
     Other,
 }
 
-/// What the client says of the body's media type.
+/// The media type of the request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Media {
-    /// No `Content-Type` at all.
+    /// The request has no `Content-Type`.
     Absent,
-    /// One of the three types that JSON-RPC over HTTP uses.
+    /// One of the three JSON-RPC media types.
     Json,
     Other,
 }
 
-/// What `Accept-Encoding` allows, with a quality above zero.
+/// The codings that `Accept-Encoding` allows with a quality above zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Accept {
     pub(crate) gzip: bool,
     pub(crate) zstd: bool,
 }
 
-/// Content coding of the request's body.
+/// Content coding of the request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Identity,
@@ -65,48 +64,49 @@ pub(crate) enum Coding {
     Other,
 }
 
-/// The facts of a head that later steps need; nothing borrows from the connection's buffer.
+/// The parsed head. It borrows nothing from the connection's buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) verb: Verb,
     pub(crate) path: Path,
     pub(crate) length: Length,
     pub(crate) keep_alive: bool,
-    /// Whether the client has to be told that the connection stays: HTTP/1.0 ends it by default.
-    pub(crate) tell_keep_alive: bool,
+    /// True if the response must confirm `Connection: keep-alive`: HTTP/1.0 closes by default.
+    pub(crate) confirm_keep_alive: bool,
     pub(crate) expect_continue: bool,
     pub(crate) media: Media,
     pub(crate) accept: Accept,
     pub(crate) coding: Coding,
     pub(crate) origin: Option<Box<str>>,
-    /// Value of the header that the configuration hashes for balancing, if it does.
+    /// Value of the header that consistent hashing uses, if configured.
     pub(crate) hash_header: Option<Box<[u8]>>,
-    /// The client's address by what proxies say; it counts only where the peer is trusted.
+    /// The client address that proxy headers report. It is valid only if the peer is a trusted
+    /// proxy.
     pub(crate) forwarded: Option<IpAddr>,
-    /// Values of the headers that keys of request limits are made of, by [`Wanted::limits`].
-    pub(crate) limit_headers: KeptHeaders,
-    /// What access control, rules and the access log want of it; none while all are off.
-    pub(crate) extra: Option<Arc<Extra>>,
-    /// How it asks to go on as a WebSocket, if it does.
+    /// Values of the headers that rate-limit keys use, in the order of [`HeadFields::limits`].
+    pub(crate) limit_headers: HeaderValues,
+    /// The fields for access control, rules and the access log; `None` while all three are off.
+    pub(crate) extra: Option<Arc<ExtraValues>>,
+    /// The WebSocket upgrade, if requested.
     pub(crate) upgrade: Option<Upgrade>,
-    /// Length of the head in bytes, the empty line included.
+    /// Length of the head in bytes, including the empty line.
     pub(crate) bytes: usize,
 }
 
-/// A request to go on as a WebSocket (RFC 6455, 4.1).
+/// A request to upgrade to a WebSocket (RFC 6455, section 4.1).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Upgrade {
-    /// Whether it is the version that there is, 13.
+    /// True if the version is 13, the only one in use.
     pub(crate) version_known: bool,
     pub(crate) key: Option<Box<str>>,
-    /// The extensions that it offers, separated by commas.
+    /// The offered extensions, separated by commas.
     pub(crate) extensions: String,
 }
 
-/// The target's path without its query.
+/// The path of the request target, without its query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// `/`, by far the most frequent, without an allocation.
+    /// `/`, the most frequent path; it needs no allocation.
     Root,
     Named(Box<str>),
 }
@@ -121,7 +121,7 @@ impl Path {
     }
 }
 
-/// Why a head is refused; `downstream/answer.rs` turns it into a status and a message.
+/// Why a head is refused. `downstream/answer.rs` maps it to a status and a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeadFault {
     #[error("request line or header is not valid HTTP/1.1")]
@@ -130,13 +130,13 @@ pub(crate) enum HeadFault {
     BareLineFeed,
     #[error("more than 64 header lines")]
     TooManyHeaders,
-    #[error("request head is over the allowed size")]
+    #[error("request head exceeds the size limit")]
     TooLarge,
     #[error("HTTP version is not supported; use 1.0, 1.1 or 2")]
     Version,
     #[error("exactly one Host header is required")]
     Host,
-    #[error("Host must be a name or an address, with a port or without")]
+    #[error("Host must be a name or an address, optionally with a port")]
     BadHost,
     #[error("both Content-Length and Transfer-Encoding are given")]
     TwoLengths,
@@ -148,19 +148,19 @@ pub(crate) enum HeadFault {
     Expectation,
 }
 
-/// Reads a head from the start of `buf`: `Ok(None)` when it is not complete yet.
+/// Parses a head at the start of `buf`. Returns `Ok(None)` while the head is incomplete.
 ///
-/// `wanted` says what is kept of it beyond what HTTP needs: of the header for balancing the last,
-/// of those for limits the first, as nginx's `$http_NAME` has it. `said` is which one says whose
-/// request it is.
+/// `wanted` selects the optional fields to keep. A repeated hash header keeps its last value, a
+/// repeated rate-limit header its first, as nginx's `$http_NAME`. `forwarded` names the header with
+/// the client's address.
 ///
 /// # Errors
-/// A [`HeadFault`]: the client's, always; the connection cannot be used further.
+/// A [`HeadFault`], always caused by the client. The connection cannot be reused.
 pub(crate) fn read_head(
     buf: &[u8],
     bytes_max: usize,
-    wanted: &Wanted,
-    said: Option<Said<'_>>,
+    wanted: &HeadFields,
+    forwarded_header: Option<ForwardedHeader<'_>>,
 ) -> Result<Option<Head>, HeadFault> {
     let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut []);
@@ -178,33 +178,36 @@ pub(crate) fn read_head(
     }
     refuse_bare_line_feeds(&buf[..bytes])?;
     let version = parsed.version.unwrap_or(0);
-    let mut facts = Facts::new(version, wanted.limits.len());
+    let mut builder = HeadBuilder::new(version, wanted.limits.len());
     for header in parsed.headers.iter() {
-        facts.note(header, wanted)?;
+        builder.add(header, wanted)?;
     }
     let target = parsed.path.unwrap_or("/");
     if let Some(wanted) = &wanted.extra {
-        let mut extra = Extra::new(wanted);
+        let mut extra = ExtraValues::new(wanted);
         let mut host = "";
         for header in parsed.headers.iter() {
             if header.name.eq_ignore_ascii_case("host") {
                 host = std::str::from_utf8(header.value).unwrap_or("");
             }
-            extra.note(header.name, header.value, wanted);
+            extra.add_header(header.name, header.value, wanted);
         }
-        extra.note_target(authority(target).unwrap_or(host), target, wanted);
-        facts.extra = Some(Arc::new(extra));
+        extra.set_target(authority(target).unwrap_or(host), target, wanted);
+        builder.extra = Some(Arc::new(extra));
     }
-    let mut head = facts.head(verb(parsed.method.unwrap_or("")), path(target), bytes)?;
-    if let Some(said) = said {
-        let own = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case(said.header());
-        head.forwarded = said.client(parsed.headers.iter().filter(own).map(|header| header.value));
+    let mut head = builder.build(verb(parsed.method.unwrap_or("")), path(target), bytes)?;
+    if let Some(forwarded_header) = forwarded_header {
+        let own = |header: &&httparse::Header<'_>| {
+            header.name.eq_ignore_ascii_case(forwarded_header.header())
+        };
+        head.forwarded =
+            forwarded_header.client(parsed.headers.iter().filter(own).map(|header| header.value));
     }
     Ok(Some(head))
 }
 
-/// What the header lines have said so far.
-struct Facts {
+/// The fields collected from the header lines so far.
+struct HeadBuilder {
     version: u8,
     hosts: usize,
     fixed: Option<u64>,
@@ -217,16 +220,16 @@ struct Facts {
     coding: Coding,
     origin: Option<Box<str>>,
     hash_header: Option<Box<[u8]>>,
-    limit_headers: KeptHeaders,
-    extra: Option<Arc<Extra>>,
-    /// `Connection: upgrade` and `Upgrade: websocket`.
+    limit_headers: HeaderValues,
+    extra: Option<Arc<ExtraValues>>,
+    /// True if `Connection: upgrade` and `Upgrade: websocket` were found, in this order.
     upgrade: (bool, bool),
     websocket: Upgrade,
 }
 
-impl Facts {
-    fn new(version: u8, limit_headers: usize) -> Facts {
-        Facts {
+impl HeadBuilder {
+    fn new(version: u8, limit_headers: usize) -> HeadBuilder {
+        HeadBuilder {
             version,
             hosts: 0,
             fixed: None,
@@ -246,10 +249,10 @@ impl Facts {
         }
     }
 
-    fn note(&mut self, header: &httparse::Header<'_>, wanted: &Wanted) -> Result<(), HeadFault> {
+    fn add(&mut self, header: &httparse::Header<'_>, wanted: &HeadFields) -> Result<(), HeadFault> {
         let (name, value) = (header.name, header.value);
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
-        // The length of a name tells most headers apart before any byte is compared.
+        // Comparing lengths first rejects most names before any byte is compared.
         match name.len() {
             4 if is("host") => {
                 if !is_host(value) {
@@ -265,9 +268,9 @@ impl Facts {
             }
             6 if is("origin") => self.origin = std::str::from_utf8(value).ok().map(Box::from),
             7 if is("upgrade") => self.upgrade.1 |= has_token(value, b"websocket"),
-            10 if is("connection") => self.note_connection(value),
+            10 if is("connection") => self.add_connection(value),
             12 if is("content-type") => self.media = media(value),
-            14 if is("content-length") => self.note_length(value)?,
+            14 if is("content-length") => self.add_length(value)?,
             15 if is("accept-encoding") => self.accept = accept(value),
             16 if is("content-encoding") => self.coding = coding(value),
             17 if is("transfer-encoding") => {
@@ -292,22 +295,22 @@ impl Facts {
         if wanted.hash_header.as_deref().is_some_and(is) {
             self.hash_header = Some(value.into());
         }
-        for (known, kept) in wanted.limits.iter().zip(&mut self.limit_headers) {
-            if kept.is_none() && is(known.as_str()) {
-                *kept = Some(SmallVec::from_slice(value));
+        for (known, slot) in wanted.limits.iter().zip(&mut self.limit_headers) {
+            if slot.is_none() && is(known.as_str()) {
+                *slot = Some(SmallVec::from_slice(value));
             }
         }
         Ok(())
     }
 
-    fn note_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
+    fn add_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         match self.fixed.replace(content_length(value)?) {
             None => Ok(()),
             Some(_) => Err(HeadFault::BadLength),
         }
     }
 
-    fn note_connection(&mut self, value: &[u8]) {
+    fn add_connection(&mut self, value: &[u8]) {
         for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
             self.close |= token.eq_ignore_ascii_case(b"close");
             self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
@@ -315,7 +318,7 @@ impl Facts {
         }
     }
 
-    fn head(self, verb: Verb, path: Path, bytes: usize) -> Result<Head, HeadFault> {
+    fn build(self, verb: Verb, path: Path, bytes: usize) -> Result<Head, HeadFault> {
         if self.hosts > 1 || (self.version == 1 && self.hosts == 0) {
             return Err(HeadFault::Host);
         }
@@ -330,7 +333,7 @@ impl Facts {
             path,
             length,
             keep_alive: !self.close && (self.version == 1 || self.keep_alive),
-            tell_keep_alive: self.version == 0,
+            confirm_keep_alive: self.version == 0,
             expect_continue: self.expect_continue && self.version == 1,
             media: self.media,
             accept: self.accept,
@@ -366,7 +369,7 @@ fn verb(name: &str) -> Verb {
     }
 }
 
-/// The host and port of an absolute-form target, which hold in place of the `Host` header (RFC
+/// Returns the host and port of an absolute-form target, which override the `Host` header (RFC
 /// 9112, section 3.2.2).
 fn authority(target: &str) -> Option<&str> {
     let (_, rest) = target.split_once("://").filter(|_| !target.starts_with('/'))?;
@@ -374,7 +377,7 @@ fn authority(target: &str) -> Option<&str> {
     Some(authority.rsplit_once('@').map_or(authority, |(_, host)| host))
 }
 
-/// The path of an origin-form (`/a?b`) or absolute-form (`http://host/a?b`) target.
+/// Returns the path of an origin-form (`/a?b`) or absolute-form (`http://host/a?b`) target.
 pub(crate) fn path(target: &str) -> Path {
     if target == "/" {
         return Path::Root;
@@ -392,8 +395,8 @@ pub(crate) fn path(target: &str) -> Path {
     }
 }
 
-/// Whether a value is `uri-host [ ":" port ]` (RFC 9112, section 3.2: another one must be refused);
-/// the host may be empty, as where a target has none.
+/// Returns true if a value is `uri-host [ ":" port ]`, as RFC 9112, section 3.2, requires. The host
+/// can be empty, because a target can lack one.
 fn is_host(value: &[u8]) -> bool {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte);
     let (named, port) = match value.strip_prefix(b"[") {
@@ -422,7 +425,8 @@ fn content_length(value: &[u8]) -> Result<u64, HeadFault> {
     }
 }
 
-/// The types that geth serves: `accepted content types` in its `rpc/http.go`.
+/// Parses `Content-Type`. The JSON types are those that geth accepts (`accepted content types` in
+/// its `rpc/http.go`).
 pub(crate) fn media(value: &[u8]) -> Media {
     let essence = value.split(|byte| *byte == b';').next().unwrap_or(b"").trim_ascii();
     let json: [&[u8]; 3] =
@@ -434,7 +438,7 @@ pub(crate) fn media(value: &[u8]) -> Media {
     }
 }
 
-/// Reads `Accept-Encoding` (RFC 9110, 12.5.3): a coding with `q=0` is not acceptable.
+/// Parses `Accept-Encoding` (RFC 9110, section 12.5.3). A coding with `q=0` is not acceptable.
 pub(crate) fn accept(value: &[u8]) -> Accept {
     let mut accept = Accept::default();
     for entry in value.split(|byte| *byte == b',') {
@@ -450,7 +454,7 @@ pub(crate) fn accept(value: &[u8]) -> Accept {
     accept
 }
 
-/// Reads `Content-Encoding`.
+/// Parses `Content-Encoding`.
 pub(crate) fn coding(value: &[u8]) -> Coding {
     match value.trim_ascii() {
         b"" => Coding::Identity,

@@ -1,9 +1,9 @@
 //! One HTTP/1.1 client connection, from its first byte to its close.
 //!
-//! It reads requests one after the other, passes each body to `path.rs`, and writes the responses
-//! in the same order. An idle connection holds no buffer. `head.rs` parses heads, `io/chunked.rs`
-//! chunked bodies; `answer.rs` forms responses. A connection may go on as HTTP/2 (`http2.rs`) or as
-//! a WebSocket (`websocket.rs`).
+//! The connection reads requests in sequence, passes each body to `path.rs`, and writes the
+//! responses in the same order. An idle connection holds no buffer. `head.rs` parses heads,
+//! `io/chunked.rs` parses chunked bodies, and `answer.rs` formats responses. A connection can
+//! switch to HTTP/2 (`http2.rs`) or to a WebSocket (`websocket.rs`).
 
 use crate::downstream::exchange;
 use crate::downstream::exchange::RequestOrigin;
@@ -20,13 +20,13 @@ use tokio::time::Instant;
 
 use crate::access_log::pending::PendingRecord;
 use crate::config::downstream::Downstream;
-use crate::downstream::answer::{Message, Shape};
+use crate::downstream::answer::{HeadOptions, Message};
 use crate::downstream::head::{Coding, Head, Length, Verb};
 use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
 use crate::downstream::{answer, http2, log, websocket};
 use crate::io::chunked::Chunked;
-use crate::io::memory::{Account, Full, Hold};
+use crate::io::memory::{Account, Full, Reservation};
 use crate::io::wait;
 use crate::io::wait::{Filled, Watchdog};
 use crate::io::websocket::deflate;
@@ -34,39 +34,40 @@ use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
 use crate::upstream::overload;
 
-/// After a refusal in mid-body the rest is read and dropped for at most this long, so that the
-/// client sees the refusal instead of a reset (as nginx's `lingering_timeout`).
+/// How long the rest of a refused request is read and dropped, so that the client receives the
+/// refusal instead of a reset (nginx's `lingering_timeout`).
 const LINGER: Duration = Duration::from_secs(2);
-/// And at most this much of it.
+/// Maximum bytes that are read and dropped after a refusal.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
-/// A payload from this size on is sent from where it lies instead of being copied behind the head.
+/// A larger payload is sent from its own buffer instead of being copied behind the head.
 pub(super) const COPY_BYTES_MAX: usize = 32 * 1024;
-/// A buffer larger than this is given back between requests.
-const BUFFER_BYTES_KEPT: usize = 1024;
-/// At most this much is read ahead while a request waits for its turn; beyond it the client is not
-/// listened to until it has its answer.
-const EARLY_BYTES_MAX: usize = 64 * 1024;
-/// What an HTTP/2 client with prior knowledge says first (RFC 9113, section 3.4).
+/// A larger buffer is freed between requests.
+const IDLE_BUFFER_BYTES_MAX: usize = 1024;
+/// Maximum bytes that are read ahead while a limit delays a request. Beyond it the socket is not
+/// read until the response is written.
+const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
+/// The preface of an HTTP/2 client with prior knowledge (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const PROTOCOL: &str = "HTTP/1.1";
 
-/// What the thread knows of a connection, to end it in a graceful stop.
+/// The state of a connection that a graceful stop needs.
 #[derive(Debug, Default)]
-pub(crate) struct Standing {
-    /// Whether a request has begun that is not answered yet.
+pub(crate) struct ConnectionState {
+    /// True while a request waits for its response.
     busy: Cell<bool>,
-    leaving: Cell<bool>,
-    /// Of the connection's task while it waits for a request.
+    /// True if a graceful stop has begun.
+    closing: Cell<bool>,
+    /// Wakes the connection's task while it waits for a request.
     waker: RefCell<Option<Waker>>,
-    /// The bytes that it holds.
+    /// The connection's account in the memory budget.
     pub(crate) account: Rc<Account>,
 }
 
-impl Standing {
-    /// Ends the connection if it waits for a request and none has come by now.
-    pub(crate) fn leave_if_idle(&self) {
-        self.leaving.set(true);
+impl ConnectionState {
+    /// Closes the connection unless a request has begun.
+    pub(crate) fn close_if_idle(&self) {
+        self.closing.set(true);
         if !self.busy.get()
             && let Some(waker) = self.waker.borrow_mut().take()
         {
@@ -74,23 +75,24 @@ impl Standing {
         }
     }
 
-    /// Whether something has begun that is not answered yet.
+    /// Sets whether a request waits for its response.
     pub(super) fn set_busy(&self, busy: bool) {
         self.busy.set(busy);
     }
 
-    /// Whether to end instead of waiting on; asked whenever there is nothing to read.
-    pub(super) fn is_leaving(&self, cx: &Context<'_>) -> bool {
+    /// Returns true if the connection must close instead of waiting for input. Registers the task
+    /// for the wakeup.
+    pub(super) fn must_close(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.borrow_mut();
         if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
         }
-        self.leaving.get()
+        self.closing.get()
     }
 }
 
-/// Serves one client until it leaves, misbehaves, or the thread drains.
-pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, peer: Peer, standing: Rc<Standing>)
+/// Serves one client until it disconnects, violates the protocol, or the thread drains.
+pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, peer: Peer, state: Rc<ConnectionState>)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -98,15 +100,15 @@ where
     let budget = Arc::clone(&thread.context().snapshot.registry.memory);
     let connection = Connection {
         stream,
-        hold: Hold::of(&budget, Purpose::Request, &standing.account),
+        reservation: Reservation::of(&budget, Purpose::Request, &state.account),
         watchdog: Watchdog::default(),
         buf: Vec::new(),
-        early: Vec::new(),
+        read_ahead: Vec::new(),
         peer,
-        standing,
+        state,
         thread,
     };
-    // A client that goes away is no event for anyone.
+    // A disconnect is normal, so it is only traced.
     if let Err(error) = connection.run().await {
         let client = from.address;
         tracing::trace!(%client, subject = from.subject(), %error, "client connection ended");
@@ -116,21 +118,21 @@ where
 struct Connection<S> {
     stream: S,
     watchdog: Watchdog,
-    /// Counts the bytes of requests.
-    hold: Hold,
+    /// The memory reservation for request bytes.
+    reservation: Reservation,
     buf: Vec<u8>,
-    /// What came while a request waited for its turn; follows `buf`.
-    early: Vec<u8>,
+    /// Bytes that were read while a limit delayed a request; they follow `buf`.
+    read_ahead: Vec<u8>,
     peer: Peer,
-    standing: Rc<Standing>,
+    state: Rc<ConnectionState>,
     thread: Rc<Thread>,
 }
 
-/// How reading a request ended short of a request.
+/// Why no request could be read.
 enum Stop {
-    /// Nothing more to say: close.
+    /// Close the connection without a response.
     Close,
-    /// Say this, then close; more of the request may be on its way.
+    /// Send this response, then close. More of the request can be in transit.
     Refuse(Box<Message>),
 }
 
@@ -155,16 +157,16 @@ where
             if self.buf.is_empty() && !self.wait_for_request(first).await? {
                 return Ok(());
             }
-            self.standing.busy.set(true);
-            // One and the same configuration up to the answer, whatever is reloaded meanwhile.
+            self.state.busy.set(true);
+            // One configuration applies to the whole request, even if a reload happens meanwhile.
             let cx = self.thread.context();
-            let head = match self.next_head(&cx, first).await {
+            let head = match self.read_next_head(&cx, first).await {
                 Ok(Some(head)) => head,
                 Ok(None) => {
-                    // It ends its streams by itself when a stop begins.
+                    // An HTTP/2 connection closes its own streams when a stop begins.
                     drop(cx);
                     let rest = std::mem::take(&mut self.buf);
-                    let account = Rc::clone(&self.standing.account);
+                    let account = Rc::clone(&self.state.account);
                     let served = http2::serve(self.thread, self.stream, rest, self.peer, account);
                     return Box::pin(served).await;
                 }
@@ -181,7 +183,7 @@ where
             let downstream = &cx.snapshot.config.downstream;
             let delays = cx.snapshot.limits.as_ref().is_some_and(|limits| limits.delays);
             let mut message = if delays || overload::is_any_crowded(&cx.upstream) {
-                match Box::pin(self.respond_or_leave(&cx, &head, &body)).await {
+                match Box::pin(self.respond_while_connected(&cx, &head, &body)).await {
                     Some(message) => message,
                     None => return Ok(()),
                 }
@@ -191,13 +193,13 @@ where
                     &self.peer,
                     PROTOCOL,
                     &waiting,
-                    &self.standing.account,
+                    &self.state.account,
                     &self.thread.subscriptions,
                 );
                 exchange::respond(&cx, &head, bytes, &origin).await
             };
             message = exchange::compressed(&cx, &head, message).await;
-            // A stop may have begun meanwhile.
+            // A stop can have begun during the request.
             requests += 1;
             let more =
                 requests < downstream.keep_alive_requests_max && !self.thread.state.draining();
@@ -210,17 +212,17 @@ where
             if !keep_alive {
                 return self.stream.shutdown().await;
             }
-            self.forget(body.end(&head));
+            self.drop_request(body.end(&head));
             drop((body, message));
-            // It shrinks, unless requests were sent ahead, and these are bounded.
-            let _counted = self.hold.set(self.buf.capacity() + self.early.capacity());
-            if !self.early.is_empty() {
-                self.buf.append(&mut self.early);
+            // The reservation shrinks unless the client pipelines requests, and those are bounded.
+            let _counted = self.reservation.set(self.buf.capacity() + self.read_ahead.capacity());
+            if !self.read_ahead.is_empty() {
+                self.buf.append(&mut self.read_ahead);
             }
         }
     }
 
-    /// Goes on as a WebSocket, unless who asks may not.
+    /// Switches to a WebSocket if the client is allowed to open one.
     async fn upgrade(mut self, cx: Rc<ThreadContext>, head: Rc<Head>) -> io::Result<()> {
         let upgrade = head.upgrade.clone().unwrap_or_default();
         let downstream = &cx.snapshot.config.downstream;
@@ -230,16 +232,17 @@ where
             wait::write(&mut self.stream, &mut self.watchdog, patience, parts).await?;
             return self.stream.shutdown().await;
         }
-        let packing = downstream.websocket_compression && deflate::is_offered(&upgrade.extensions);
-        let opening = websocket::accepted(&upgrade, packing);
+        let compresses =
+            downstream.websocket_compression && deflate::is_offered(&upgrade.extensions);
+        let opening = websocket::accept_response(&upgrade, compresses);
         let opening = opening.filter(|_| head.length == Length::None);
-        // It may be opened by whoever a GET would be answered to.
+        // The access rules are those of a GET request.
         let waiting = Cell::new(0);
         let origin = RequestOrigin::of(
             &self.peer,
             PROTOCOL,
             &waiting,
-            &self.standing.account,
+            &self.state.account,
             &self.thread.subscriptions,
         );
         let mut message = exchange::respond(&cx, &head, b"", &origin).await;
@@ -258,24 +261,24 @@ where
         if let Some(record) = message.record.take() {
             log::log(&cx, *record, &message);
         }
-        let (rest, bounds) =
-            (self.buf.split_off(head.bytes), websocket::Bounds::of(downstream, packing));
-        // Messages begin under the configuration of their time.
+        let (rest, settings) =
+            (self.buf.split_off(head.bytes), websocket::Settings::of(downstream, compresses));
+        // Each message uses the configuration of its own time.
         drop(cx);
-        let opened = websocket::Opened {
+        let opened = websocket::UpgradedConnection {
             thread: self.thread,
             stream: self.stream,
             watchdog: self.watchdog,
             rest,
             peer: self.peer,
-            standing: self.standing,
+            state: self.state,
         };
-        websocket::serve(opened, bounds, &head).await
+        websocket::serve(opened, settings, &head).await
     }
 
-    /// Answers a request, unless the client leaves while a call of it waits for its turn: then the
-    /// wait ends, as in nginx. `None` if it left.
-    async fn respond_or_leave(
+    /// Serves a request. Returns `None` if the client disconnects while a limit delays the request;
+    /// the delay then ends, as in nginx.
+    async fn respond_while_connected(
         &mut self,
         cx: &Rc<ThreadContext>,
         head: &Head,
@@ -287,7 +290,7 @@ where
             &self.peer,
             PROTOCOL,
             &waiting,
-            &self.standing.account,
+            &self.state.account,
             &self.thread.subscriptions,
         );
         let held = self.buf.capacity();
@@ -296,12 +299,14 @@ where
             if let Poll::Ready(message) = responding.as_mut().poll(cx) {
                 return Poll::Ready(Some(message));
             }
-            // Whoever sends the next requests meanwhile is there; what came of them is kept.
-            while waiting.get() > 0 && self.early.len() < EARLY_BYTES_MAX {
-                let early = &mut self.early;
-                match wait::poll_read(&mut self.stream, cx, |read| early.extend_from_slice(read)) {
+            // Pipelined requests prove that the client is connected; their bytes are kept.
+            while waiting.get() > 0 && self.read_ahead.len() < READ_AHEAD_BYTES_MAX {
+                let read_ahead = &mut self.read_ahead;
+                match wait::poll_read(&mut self.stream, cx, |read| {
+                    read_ahead.extend_from_slice(read)
+                }) {
                     Poll::Ready(Ok(bytes)) if bytes > 0 => {
-                        if self.hold.set(held + self.early.capacity()).is_err() {
+                        if self.reservation.set(held + self.read_ahead.capacity()).is_err() {
                             return Poll::Ready(None);
                         }
                     }
@@ -314,33 +319,34 @@ where
         .await
     }
 
-    /// Waits, without holding on to any configuration, until a request begins; whether one has.
+    /// Waits for the first bytes of a request without holding a configuration. Returns false if the
+    /// connection must close.
     async fn wait_for_request(&mut self, first: bool) -> io::Result<bool> {
-        self.standing.busy.set(false);
+        self.state.busy.set(false);
         let deadline = {
             let cx = self.thread.context();
             let downstream = &cx.snapshot.config.downstream;
-            // The first head has the header timeout from the start: whoever connects has something
-            // to say. Between requests the idle timeout holds until the next one begins.
+            // The header timeout covers the first head from the connect on. Between requests the
+            // idle timeout applies until the next request begins.
             if first {
                 cx.tick() + downstream.header_timeout
             } else {
                 cx.recent() + downstream.idle_timeout
             }
         };
-        let Connection { stream, watchdog, buf, standing, .. } = self;
+        let Connection { stream, watchdog, buf, state, .. } = self;
         let mut fill = pin!(wait::fill(stream, watchdog, deadline, |bytes| {
             buf.extend_from_slice(bytes);
         }));
         let filled = std::future::poll_fn(|cx| match fill.as_mut().poll(cx) {
-            Poll::Pending if standing.is_leaving(cx) => Poll::Ready(Ok(Filled::Late)),
+            Poll::Pending if state.must_close(cx) => Poll::Ready(Ok(Filled::Late)),
             filled => filled,
         });
         Ok(matches!(filled.await?, Filled::Bytes(())))
     }
 
-    /// Reads until the head that has begun is complete; `None` when the client speaks HTTP/2.
-    async fn next_head(
+    /// Reads until the current head is complete. Returns `None` if the client speaks HTTP/2.
+    async fn read_next_head(
         &mut self,
         cx: &Rc<ThreadContext>,
         first: bool,
@@ -388,7 +394,7 @@ where
         }
         let budget = &cx.snapshot.registry.memory;
         if let Length::Fixed(length) = head.length
-            && !budget.has_room(Purpose::Request, length as usize)
+            && !budget.fits(Purpose::Request, length as usize)
         {
             budget.count_refusal(Purpose::Request);
             return Err(refuse(Message::refuse_memory()));
@@ -410,12 +416,12 @@ where
             }
             Length::Chunked => self.read_chunks(head.bytes, downstream).await?,
         };
-        self.hold.set_waiting(false);
+        self.reservation.set_waiting(false);
         if head.coding == Coding::Identity {
             return Ok(read);
         }
-        let (end, packed) = (read.end(head), read.into_bytes(&self.buf));
-        let body = exchange::decoded(head, packed, body_bytes_max).await.map_err(refuse)?;
+        let (end, encoded) = (read.end(head), read.into_bytes(&self.buf));
+        let body = exchange::decoded(head, encoded, body_bytes_max).await.map_err(refuse)?;
         self.count(body.capacity())?;
         Ok(ReadBody::Decoded { body, end })
     }
@@ -449,7 +455,7 @@ where
             let used = chunked
                 .feed(&self.buf[start..])
                 .map_err(|fault| refuse(Message::refuse_chunks(fault, body_bytes_max)))?;
-            // What was decoded is dropped at once, so that a body is held only once.
+            // Decoded bytes are dropped at once, so that a body is held only once.
             self.buf.drain(start..start + used);
             self.count(chunked.bytes_held())?;
             if chunked.is_done() {
@@ -459,9 +465,9 @@ where
         }
     }
 
-    /// Counts the bytes of a request, with those of a body that lies apart.
+    /// Reserves memory for the request, plus `apart` bytes of a separate body.
     fn count(&mut self, apart: usize) -> Result<(), Stop> {
-        let counted = self.hold.set(self.buf.capacity() + apart);
+        let counted = self.reservation.set(self.buf.capacity() + apart);
         counted.map_err(|Full| refuse(Message::refuse_memory()))
     }
 
@@ -484,17 +490,17 @@ where
         let downstream = &config.downstream;
         let mut out = cx.upstream.buffers.take();
         let date = cx.date();
-        let shape = Shape {
+        let options = HeadOptions {
             config,
             origin: head.origin.as_deref(),
             keep_alive,
-            tell_keep_alive: head.tell_keep_alive,
+            confirm_keep_alive: head.confirm_keep_alive,
             date: &date,
         };
-        answer::write_head(&mut out, message, shape);
+        answer::write_head(&mut out, message, options);
         let body = &message.body;
-        // Head and start are one buffer, and a small payload joins them: one copy is cheaper than a
-        // gathered write.
+        // The head and a small payload share one buffer, because one copy is cheaper than a
+        // vectored write.
         let parts = if head.verb == Verb::Head {
             [&out[..], b"", b""]
         } else if body.middle.len() <= COPY_BYTES_MAX {
@@ -514,11 +520,11 @@ where
         done
     }
 
-    /// Drops the request that was answered from the buffer.
-    fn forget(&mut self, end: usize) {
+    /// Drops the served request from the buffer.
+    fn drop_request(&mut self, end: usize) {
         if end < self.buf.len() {
             self.buf.drain(..end);
-        } else if self.buf.capacity() > BUFFER_BYTES_KEPT {
+        } else if self.buf.capacity() > IDLE_BUFFER_BYTES_MAX {
             self.buf = Vec::new();
         } else {
             self.buf.clear();
@@ -528,7 +534,7 @@ where
     async fn stop(mut self, cx: &ThreadContext, stop: Stop) -> io::Result<()> {
         let Stop::Refuse(message) = stop else { return Ok(()) };
         self.buf = Vec::new();
-        let _freed = self.hold.set(0);
+        let _freed = self.reservation.set(0);
         cx.counters.refused(message.status);
         if cx.snapshot.access_log.is_some() {
             log::log(cx, PendingRecord::bare(self.peer.address, PROTOCOL), &message);
@@ -537,9 +543,14 @@ where
         let date = cx.date();
         let config = &cx.snapshot.config;
         let downstream = &config.downstream;
-        let shape =
-            Shape { config, origin: None, keep_alive: false, tell_keep_alive: false, date: &date };
-        answer::write_head(&mut out, &message, shape);
+        let options = HeadOptions {
+            config,
+            origin: None,
+            keep_alive: false,
+            confirm_keep_alive: false,
+            date: &date,
+        };
+        answer::write_head(&mut out, &message, options);
         let parts = [&out[..], &message.body.start[..], &[]];
         let done =
             wait::write(&mut self.stream, &mut self.watchdog, downstream.write_timeout, parts)
@@ -561,13 +572,13 @@ where
     }
 }
 
-/// Where a request's body lies once it is whole.
+/// Where a complete request body is stored.
 enum ReadBody {
     InPlace {
         start: usize,
         end: usize,
     },
-    /// Decoded apart; the request ends at `end` in the buffer.
+    /// Decoded into its own buffer; the request ends at `end` in the connection's buffer.
     Decoded {
         body: Vec<u8>,
         end: usize,

@@ -1,9 +1,8 @@
-//! One HTTP/2 client connection: over TLS, or in clear text with prior knowledge (RFC 9113,
-//! sections
+//! One HTTP/2 client connection, over TLS or in clear text with prior knowledge (RFC 9113, sections
 //! 3.2 and 3.3).
 //!
-//! hyper speaks the protocol; a request's facts are put into the same [`Head`] that HTTP/1.1 gives,
-//! and answered by the same function.
+//! hyper implements the protocol. This module converts each request to the same [`Head`] as
+//! HTTP/1.1 and serves it by the same function.
 
 use crate::state::context::ThreadContext;
 use crate::subscribe::Subscriptions;
@@ -24,29 +23,29 @@ use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::access::caller::{Extra, Wanted};
+use crate::access::caller::{ExtraValues, HeadFields};
 use crate::access_log::pending::PendingRecord;
 use crate::config::downstream::Downstream;
-use crate::downstream::answer::{Message, Shape};
+use crate::downstream::answer::{HeadOptions, Message};
 use crate::downstream::exchange::{self, RequestOrigin};
-use crate::downstream::frames::Frames;
+use crate::downstream::frames::FrameCounter;
 use crate::downstream::head::{Accept, Coding, Head, Length, Media, Verb};
-use crate::downstream::peer::{Peer, Said};
+use crate::downstream::peer::{ForwardedHeader, Peer};
 use crate::downstream::thread::Thread;
-use crate::downstream::unread::{Answer, Unread};
+use crate::downstream::unread::{ResponseBody, UnfinishedResponses};
 use crate::downstream::{answer, frames, head, log};
-use crate::io::memory::{Account, Full, Hold};
+use crate::io::memory::{Account, Full, Reservation};
 use crate::policy::memory::Purpose;
 
-/// Streams that one connection may have open at a time; nginx's `http2_max_concurrent_streams`.
+/// Maximum concurrent streams of a connection, as nginx's `http2_max_concurrent_streams`.
 const STREAMS_MAX: u32 = 128;
 
 const PROTOCOL: &str = "HTTP/2.0";
 
-/// Serves a connection whose first bytes were read already.
+/// Serves a connection whose first bytes, `read`, were read already.
 ///
-/// Each request is answered under the configuration that it begins with; the connection's own
-/// bounds are those that it began with.
+/// Each request uses the configuration at its own start. The connection keeps the limits of the
+/// configuration at its start.
 pub(crate) async fn serve<S>(
     thread: Rc<Thread>,
     stream: S,
@@ -58,33 +57,35 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let blocked = Rc::new(Cell::new(None));
-    let mut client = Frames::of_client();
+    let mut client = FrameCounter::of_client();
     client.feed(&read);
-    let own = Frames::default();
-    let rewound = Rewound { read, at: 0, stream, blocked: Rc::clone(&blocked), client, own };
-    let unread = Rc::new(Unread::default());
-    let asked = Asked::new();
+    let server = FrameCounter::default();
+    let monitored =
+        MonitoredStream { read, at: 0, stream, blocked: Rc::clone(&blocked), client, server };
+    let unfinished = Rc::new(UnfinishedResponses::default());
+    let active = ActiveStreams::new();
     let service = hyper::service::service_fn(|request| {
-        let (cx, unread, peer) = (thread.context(), Rc::clone(&unread), peer.clone());
+        let (cx, unfinished, peer) = (thread.context(), Rc::clone(&unfinished), peer.clone());
         let (account, subscriptions) = (Rc::clone(&account), Rc::clone(&thread.subscriptions));
-        let under_way = asked.begin();
+        let active_stream = active.begin();
         async move {
-            let response = respond(&cx, &unread, request, &peer, &account, &subscriptions).await;
-            drop(under_way);
+            let response =
+                respond(&cx, &unfinished, request, &peer, &account, &subscriptions).await;
+            drop(active_stream);
             Ok::<_, Infallible>(response)
         }
     });
-    let (patience, idle_timeout) = {
+    let (write_timeout, idle_timeout) = {
         let downstream = &thread.context().snapshot.config.downstream;
         (downstream.write_timeout, downstream.idle_timeout)
     };
     let connection = builder(&thread.context().snapshot.config.downstream)
-        .serve_connection(TokioIo::new(rewound), service);
+        .serve_connection(TokioIo::new(monitored), service);
     tokio::pin!(connection);
-    let mut looks = tokio::time::interval(patience.min(idle_timeout) / 2);
+    let mut checks = tokio::time::interval(write_timeout.min(idle_timeout) / 2);
     let mut draining = false;
-    // Since when the client is told to leave, having asked nothing for long.
-    let mut leaving: Option<Instant> = None;
+    // When the client was sent GOAWAY because it was idle.
+    let mut goaway_at: Option<Instant> = None;
     loop {
         tokio::select! {
             done = connection.as_mut() => return done.map_err(io::Error::other),
@@ -92,19 +93,19 @@ where
                 draining = true;
                 connection.as_mut().graceful_shutdown();
             }
-            _ = looks.tick() => {
+            _ = checks.tick() => {
                 let since: Option<Instant> = blocked.get();
-                let is_blocked = since.is_some_and(|since| since.elapsed() > patience);
-                if is_blocked || unread.is_stuck(patience) {
+                let is_blocked = since.is_some_and(|since| since.elapsed() > write_timeout);
+                if is_blocked || unfinished.is_stalled(write_timeout) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                let is_idle = unread.is_empty() && asked.is_idle_for(idle_timeout);
-                match leaving {
+                let is_idle = unfinished.is_empty() && active.is_idle_for(idle_timeout);
+                match goaway_at {
                     None if is_idle && !draining => {
-                        leaving = Some(Instant::now());
+                        goaway_at = Some(Instant::now());
                         connection.as_mut().graceful_shutdown();
                     }
-                    Some(since) if is_idle && since.elapsed() > patience => {
+                    Some(since) if is_idle && since.elapsed() > write_timeout => {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     _ => {}
@@ -114,35 +115,35 @@ where
     }
 }
 
-/// Requests of one connection. What else comes over it, pings and settings, does not keep it open
-/// beyond the idle timeout.
-struct Asked {
-    under_way: Cell<usize>,
-    /// When the last one ended, or the connection began.
+/// Counts the active requests of one connection. PING and SETTINGS frames do not extend the idle
+/// timeout.
+struct ActiveStreams {
+    count: Cell<usize>,
+    /// When the last request ended, or the connection started.
     last: Cell<Instant>,
 }
 
-impl Asked {
-    fn new() -> Rc<Asked> {
-        Rc::new(Asked { under_way: Cell::new(0), last: Cell::new(Instant::now()) })
+impl ActiveStreams {
+    fn new() -> Rc<ActiveStreams> {
+        Rc::new(ActiveStreams { count: Cell::new(0), last: Cell::new(Instant::now()) })
     }
 
-    /// A request, which ends with what is returned, also if its stream is reset.
-    fn begin(self: &Rc<Asked>) -> UnderWay {
-        self.under_way.set(self.under_way.get() + 1);
-        UnderWay(Rc::clone(self))
+    /// Counts a request until the guard is dropped, also if its stream is reset.
+    fn begin(self: &Rc<ActiveStreams>) -> ActiveStream {
+        self.count.set(self.count.get() + 1);
+        ActiveStream(Rc::clone(self))
     }
 
     fn is_idle_for(&self, time: Duration) -> bool {
-        self.under_way.get() == 0 && self.last.get().elapsed() > time
+        self.count.get() == 0 && self.last.get().elapsed() > time
     }
 }
 
-struct UnderWay(Rc<Asked>);
+struct ActiveStream(Rc<ActiveStreams>);
 
-impl Drop for UnderWay {
+impl Drop for ActiveStream {
     fn drop(&mut self) {
-        self.0.under_way.set(self.0.under_way.get() - 1);
+        self.0.count.set(self.0.count.get() - 1);
         self.0.last.set(Instant::now());
     }
 }
@@ -160,27 +161,28 @@ fn builder(downstream: &Downstream) -> hyper::server::conn::http2::Builder<Local
 
 async fn respond(
     cx: &Rc<ThreadContext>,
-    unread: &Rc<Unread>,
+    unfinished: &Rc<UnfinishedResponses>,
     request: http::Request<Incoming>,
     peer: &Peer,
     account: &Rc<Account>,
     subscriptions: &Subscriptions,
-) -> http::Response<Answer> {
+) -> http::Response<ResponseBody> {
     let downstream = &cx.snapshot.config.downstream;
     let (parts, body) = request.into_parts();
-    let head = head_of(&parts, &cx.snapshot.wanted, Said::by(downstream));
+    let head = head_of(&parts, &cx.snapshot.head_fields, ForwardedHeader::of(downstream));
     let client = peer.client(&head, downstream);
     let body_bytes_max = downstream.body_bytes_max;
     let waiting = Cell::new(0);
     let origin = RequestOrigin::of(peer, PROTOCOL, &waiting, account, subscriptions);
     let budget = &cx.snapshot.registry.memory;
-    let mut hold = Hold::of(budget, Purpose::Request, account);
-    let read = tokio::time::timeout(downstream.body_timeout, read(body, body_bytes_max, &mut hold));
+    let mut reservation = Reservation::of(budget, Purpose::Request, account);
+    let read =
+        tokio::time::timeout(downstream.body_timeout, read(body, body_bytes_max, &mut reservation));
     let body = match read.await {
         Err(_) => Err(Message::refuse(408, "request body took too long")),
         Ok(Err(message)) => Err(message),
         Ok(Ok(body)) => {
-            hold.set_waiting(false);
+            reservation.set_waiting(false);
             exchange::decoded(&head, body, body_bytes_max).await
         }
     };
@@ -188,18 +190,22 @@ async fn respond(
         Ok(body) => exchange::respond(cx, &head, &body, &origin).await,
         Err(message) => exchange::refuse(cx, message),
     };
-    drop(hold);
+    drop(reservation);
     let mut message = exchange::compressed(cx, &head, message).await;
     if cx.snapshot.access_log.is_some() {
         let record = message.record.take();
         let record = record.unwrap_or_else(|| Box::new(PendingRecord::bare(client, PROTOCOL)));
         log::log(cx, *record, &message);
     }
-    response(cx, unread, &head, message)
+    response(cx, unfinished, &head, message)
 }
 
-/// Reads a request's body, whose bytes are counted as they come.
-async fn read(mut body: Incoming, bytes_max: usize, hold: &mut Hold) -> Result<Vec<u8>, Message> {
+/// Reads a request body and reserves memory for it.
+async fn read(
+    mut body: Incoming,
+    bytes_max: usize,
+    reservation: &mut Reservation,
+) -> Result<Vec<u8>, Message> {
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
@@ -210,49 +216,53 @@ async fn read(mut body: Incoming, bytes_max: usize, hold: &mut Hold) -> Result<V
             return Err(Message::refuse_size(bytes_max));
         }
         whole.extend_from_slice(&piece);
-        hold.set(whole.capacity()).map_err(|Full| Message::refuse_memory())?;
+        reservation.set(whole.capacity()).map_err(|Full| Message::refuse_memory())?;
     }
     Ok(whole)
 }
 
 fn response(
     cx: &ThreadContext,
-    unread: &Rc<Unread>,
+    unfinished: &Rc<UnfinishedResponses>,
     head: &Head,
     message: Message,
-) -> http::Response<Answer> {
+) -> http::Response<ResponseBody> {
     let date = cx.date();
-    let shape = Shape {
+    let options = HeadOptions {
         config: &cx.snapshot.config,
         origin: head.origin.as_deref(),
         keep_alive: true,
-        tell_keep_alive: false,
+        confirm_keep_alive: false,
         date: &date,
     };
     let mut response = http::Response::new(());
     *response.status_mut() = http::StatusCode::from_u16(message.status)
         .unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-    answer::each_header(&message, shape, |name, value| {
+    answer::each_header(&message, options, |name, value| {
         let name = http::HeaderName::from_bytes(name.as_bytes());
         if let (Ok(name), Ok(value)) = (name, http::HeaderValue::from_bytes(value)) {
             response.headers_mut().append(name, value);
         }
     });
     let body = if head.verb == Verb::Head { Bytes::new() } else { message.body.join().into() };
-    response.map(|()| unread.answer(body, message.hold))
+    response.map(|()| unfinished.track(body, message.reservation))
 }
 
-fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>) -> Head {
+fn head_of(
+    parts: &http::request::Parts,
+    wanted: &HeadFields,
+    forwarded_header: Option<ForwardedHeader<'_>>,
+) -> Head {
     let extra = wanted.extra.as_ref().map(|wanted| {
-        let mut extra = Extra::new(wanted);
+        let mut extra = ExtraValues::new(wanted);
         for (name, value) in &parts.headers {
-            extra.note(name.as_str(), value.as_bytes(), wanted);
+            extra.add_header(name.as_str(), value.as_bytes(), wanted);
         }
-        // The pseudo-header takes the place of `host` (RFC 9113, section 8.3.1).
+        // The `:authority` pseudo-header replaces `host` (RFC 9113, section 8.3.1).
         let named = || parts.headers.get("host").and_then(|host| host.to_str().ok());
         let host = parts.uri.authority().map(http::uri::Authority::as_str).or_else(named);
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-        extra.note_target(host.unwrap_or(""), target, wanted);
+        extra.set_target(host.unwrap_or(""), target, wanted);
         Arc::new(extra)
     });
     let value = |name: &str| parts.headers.get(name).map(http::HeaderValue::as_bytes);
@@ -267,7 +277,7 @@ fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>
         path: head::path(parts.uri.path()),
         length: Length::None,
         keep_alive: true,
-        tell_keep_alive: false,
+        confirm_keep_alive: false,
         expect_continue: false,
         media: value("content-type").map_or(Media::Absent, head::media),
         accept: value("accept-encoding").map_or(Accept::default(), head::accept),
@@ -279,9 +289,9 @@ fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>
             .iter()
             .map(|name| value(name.as_str()).map(SmallVec::from_slice))
             .collect(),
-        forwarded: said.and_then(|said| {
-            let values = parts.headers.get_all(said.header());
-            said.client(values.iter().map(http::HeaderValue::as_bytes))
+        forwarded: forwarded_header.and_then(|forwarded_header| {
+            let values = parts.headers.get_all(forwarded_header.header());
+            forwarded_header.client(values.iter().map(http::HeaderValue::as_bytes))
         }),
         extra,
         upgrade: None,
@@ -289,7 +299,7 @@ fn head_of(parts: &http::request::Parts, wanted: &Wanted, said: Option<Said<'_>>
     }
 }
 
-/// Runs hyper's tasks on this thread's runtime.
+/// Runs hyper's tasks on the current thread's runtime.
 #[derive(Clone, Copy)]
 struct LocalExecutor;
 
@@ -304,20 +314,20 @@ where
     }
 }
 
-/// A stream whose first bytes were read before and are read again, and that tells since when its
-/// client takes nothing: who floods with pings or settings and reads none of what they are answered
-/// with would otherwise hold its connection for ever.
-struct Rewound<S> {
+/// A stream that replays bytes read earlier and detects two abuses: floods of frames without
+/// requests, and clients that do not read. A client that floods PING or SETTINGS frames and never
+/// reads the responses would otherwise keep its connection forever.
+struct MonitoredStream<S> {
     read: Vec<u8>,
     at: usize,
     stream: S,
     blocked: Rc<Cell<Option<Instant>>>,
-    client: Frames,
-    own: Frames,
+    client: FrameCounter,
+    server: FrameCounter,
 }
 
-impl<S> Rewound<S> {
-    fn note<T>(&self, polled: Poll<T>) -> Poll<T> {
+impl<S> MonitoredStream<S> {
+    fn track<T>(&self, polled: Poll<T>) -> Poll<T> {
         let since = match &polled {
             Poll::Ready(_) => None,
             Poll::Pending => Some(self.blocked.get().unwrap_or_else(Instant::now)),
@@ -327,7 +337,7 @@ impl<S> Rewound<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -347,14 +357,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
         let before = buf.filled().len();
         std::task::ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
         this.client.feed(&buf.filled()[before..]);
-        if frames::is_flood(&this.client, &this.own) {
+        if frames::is_flood(&this.client, &this.server) {
             return Poll::Ready(Err(io::Error::other("a flood of frames without requests")));
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MonitoredStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -363,15 +373,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
         if let Poll::Ready(Ok(bytes)) = polled {
-            this.own.feed(&buf[..bytes]);
+            this.server.feed(&buf[..bytes]);
         }
-        this.note(polled)
+        this.track(polled)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_flush(cx);
-        this.note(polled)
+        this.track(polled)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,5 +1,5 @@
-//! Access-log records of requests: facts of the head when the response is ready, facts of the
-//! response once it is written.
+//! Builds access-log records. The fields of the request are set when the response is ready, those
+//! of the response after it is written.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::downstream::answer::Message;
 use crate::downstream::head::{Head, Verb};
 use crate::state::context::ThreadContext;
 
-/// Starts the record of a request whose response is ready.
+/// Starts the record of a request when its response is ready.
 pub(crate) fn pending(
     head: &Head,
     caller: Caller,
@@ -38,7 +38,7 @@ pub(crate) fn pending(
     Box::new(PendingRecord::new(record, calls))
 }
 
-/// Logs a request whose response is written.
+/// Logs a request after its response is written.
 pub(crate) fn log(cx: &ThreadContext, pending: PendingRecord, message: &Message) {
     if let Some(queues) = &cx.snapshot.access_log {
         let response = (message.status, message.body.len());

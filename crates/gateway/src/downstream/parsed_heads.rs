@@ -1,50 +1,52 @@
-//! The heads of requests that a thread has parsed, and what they present of their senders.
+//! A cache of parsed request heads per thread, and the credentials that a head contains.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
 use super::head::{Head, HeadFault, Verb, read_head};
-use super::peer::Said;
-use crate::access::caller::Presented;
+use super::peer::ForwardedHeader;
+use crate::access::caller::RequestIdentity;
 use crate::config::tls::client::ClientCertificate;
 use crate::io::head_cache::HeadCache;
 use crate::state::context::ThreadContext;
 
-/// Heads known to one thread: one for each usual length, of few kinds of clients.
-const HEADS_KNOWN: usize = 64;
+/// Maximum cached heads per thread: a few kinds of clients, with one head for each usual body
+/// length.
+const HEADS_MAX: usize = 64;
 
 type Heads = HeadCache<Rc<Head>>;
 
-/// The heads that one thread parsed under its present configuration, which decides what is read of
-/// them. A client sends the same head with every request, so most heads are parsed once. A context
-/// that a reload has replaced is not kept alive for its heads.
+/// The heads that one thread parsed under its current configuration, which selects the parsed
+/// fields. A client sends the same head with every request, so most heads are parsed once. The
+/// cache does not keep a replaced configuration alive.
 #[derive(Default)]
 pub(super) struct ParsedHeads(RefCell<Option<(Weak<ThreadContext>, Heads)>>);
 
 impl ParsedHeads {
-    /// Reads the head at the start of `buf`; `None` while it is incomplete.
+    /// Parses the head at the start of `buf`. Returns `None` while the head is incomplete.
     pub(super) fn read(
         &self,
         cx: &Rc<ThreadContext>,
         buf: &[u8],
     ) -> Result<Option<Rc<Head>>, HeadFault> {
-        let mut known = self.0.borrow_mut();
-        if !known.as_ref().is_some_and(|(of, _)| std::ptr::eq(of.as_ptr(), &**cx)) {
-            *known = Some((Rc::downgrade(cx), Heads::new(HEADS_KNOWN)));
+        let mut cached = self.0.borrow_mut();
+        if !cached.as_ref().is_some_and(|(of, _)| std::ptr::eq(of.as_ptr(), &**cx)) {
+            *cached = Some((Rc::downgrade(cx), Heads::new(HEADS_MAX)));
         }
-        let Some((_, heads)) = &mut *known else { return Ok(None) };
+        let Some((_, heads)) = &mut *cached else { return Ok(None) };
         if let Some((_, head)) = heads.find(buf) {
             return Ok(Some(Rc::clone(head)));
         }
         let downstream = &cx.snapshot.config.downstream;
         let bytes_max = downstream.header_bytes_max;
-        let Some(head) = read_head(buf, bytes_max, &cx.snapshot.wanted, Said::by(downstream))?
+        let Some(head) =
+            read_head(buf, bytes_max, &cx.snapshot.head_fields, ForwardedHeader::of(downstream))?
         else {
             return Ok(None);
         };
         let head = Rc::new(head);
-        // No two heads that upgrade to a WebSocket are the same.
+        // Each WebSocket upgrade has a unique key, so its head is not cached.
         if head.upgrade.is_none() {
             heads.keep(buf, head.bytes, Rc::clone(&head));
         }
@@ -53,13 +55,13 @@ impl ParsedHeads {
 }
 
 impl Head {
-    /// What it presents of its sender, a client with this address.
-    pub(crate) fn presented<'a>(
+    /// Returns the credentials in this head, for a client at this address.
+    pub(crate) fn identity<'a>(
         &'a self,
         client: IpAddr,
         certificate: Option<&'a ClientCertificate>,
-    ) -> Presented<'a> {
-        Presented {
+    ) -> RequestIdentity<'a> {
+        RequestIdentity {
             client,
             path: self.path.as_str(),
             extra: self.extra.as_deref(),
@@ -71,7 +73,8 @@ impl Head {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a head is parsed once under one context, and the context ends with its last request.
+    //! Goal: a head is parsed once per configuration, and the cache does not keep a configuration
+    //! alive.
 
     use std::path::Path;
 
@@ -87,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_parsed_once_and_its_context_is_not_kept() {
+    fn a_head_is_parsed_once_and_does_not_keep_its_context_alive() {
         let (heads, first, second) = (ParsedHeads::default(), context(), context());
         let read = |cx| heads.read(cx, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap().unwrap();
         let head = read(&first);

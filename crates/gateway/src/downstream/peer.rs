@@ -1,4 +1,4 @@
-//! The other end of a client connection: whose it is, as far as the connection itself tells.
+//! The client of a connection: its address and its TLS certificate.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -8,22 +8,23 @@ use crate::config::tls::client::ClientCertificate;
 use crate::downstream::head::Head;
 use crate::policy::client::Trusted;
 
-/// Who is at the other end.
+/// The remote end of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
-    /// By the connection, or by the PROXY header that it began with.
+    /// The address of the connection, or the one in its PROXY header.
     pub(crate) address: IpAddr,
-    /// What it showed in a TLS handshake, verified.
+    /// The verified certificate of the TLS handshake.
     pub(crate) certificate: Option<Rc<ClientCertificate>>,
 }
 
 impl Peer {
-    /// One that has shown no certificate.
+    /// A client without a certificate.
     pub(crate) fn new(address: IpAddr) -> Peer {
         Peer { address, certificate: None }
     }
 
-    /// The client's address for one request: what its head says counts only from a trusted proxy.
+    /// Returns the client's address for one request. Forwarding headers are used only from a
+    /// trusted proxy.
     pub(crate) fn client(&self, head: &Head, downstream: &Downstream) -> IpAddr {
         match head.forwarded {
             Some(client) if downstream.trusted_proxies.contains(self.address) => client,
@@ -31,24 +32,24 @@ impl Peer {
         }
     }
 
-    /// The subject of its certificate, for logs.
+    /// The subject of the certificate, for logs.
     pub(crate) fn subject(&self) -> Option<&str> {
         self.certificate.as_ref().map(|certificate| &*certificate.subject)
     }
 }
 
-/// Which header of a request says whose it is, and who may say it.
+/// The configured header that holds the client's address, and the proxies that may set it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Said<'a> {
+pub(crate) struct ForwardedHeader<'a> {
     downstream: &'a Downstream,
-    /// Its lower-case name.
+    /// The lower-case header name.
     header: &'static str,
 }
 
-impl<'a> Said<'a> {
-    /// `None` where no header counts.
-    pub(crate) fn by(downstream: &'a Downstream) -> Option<Said<'a>> {
-        downstream.client_address.header().map(|header| Said { downstream, header })
+impl<'a> ForwardedHeader<'a> {
+    /// Returns `None` if no header is configured.
+    pub(crate) fn of(downstream: &'a Downstream) -> Option<ForwardedHeader<'a>> {
+        downstream.client_address.header().map(|header| ForwardedHeader { downstream, header })
     }
 
     /// The header's lower-case name.
@@ -56,7 +57,8 @@ impl<'a> Said<'a> {
         self.header
     }
 
-    /// The client's address by the header's values, should the peer be trusted.
+    /// Returns the client's address from the header's values; it is valid only if the peer is
+    /// trusted.
     pub(crate) fn client<'v>(
         &self,
         values: impl DoubleEndedIterator<Item = &'v [u8]>,

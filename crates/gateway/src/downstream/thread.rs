@@ -1,4 +1,4 @@
-//! The client connections of one serving thread. They stay open through reloads.
+//! The client connections of one serving thread. Connections stay open through reloads.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::downstream::http1::Standing;
+use crate::downstream::http1::ConnectionState;
 use crate::downstream::parsed_heads::ParsedHeads;
 use crate::downstream::peer::Peer;
 use crate::downstream::{arrive, http1};
@@ -22,9 +22,9 @@ use crate::state::thread::ThreadState;
 use crate::subscribe::Subscriptions;
 use crate::subscribe::feeds::Feeds;
 
-/// Which of the addresses a client has connected to.
+/// The listening address that a client connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum ListenAddress {
     /// `server.listen`.
     Clear,
     /// `server.listen_tls`.
@@ -35,15 +35,15 @@ pub(crate) enum Door {
 pub(crate) struct Thread {
     pub(crate) state: Rc<ThreadState>,
     connections: RefCell<Connections>,
-    /// The subscriptions and filters of its clients.
+    /// The subscriptions and filters of this thread's clients.
     pub(crate) subscriptions: Rc<Subscriptions>,
-    /// The heads of requests that were parsed under the present configuration.
+    /// The cache of parsed heads.
     pub(super) heads: ParsedHeads,
 }
 
 #[derive(Default)]
 struct Connections {
-    open: Vec<Option<Rc<Standing>>>,
+    open: Vec<Option<Rc<ConnectionState>>>,
     free: Vec<usize>,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Debug for Thread {
 }
 
 impl Thread {
-    /// The thread with this index of `config.server.threads`.
+    /// Creates the thread with this index, below `config.server.threads`.
     pub(crate) fn new(
         snapshot: Arc<Snapshot>,
         index: usize,
@@ -70,52 +70,57 @@ impl Thread {
         })
     }
 
-    /// The context of a request that begins now.
+    /// Returns the context for a request that starts now.
     pub(crate) fn context(&self) -> Rc<ThreadContext> {
         self.state.context()
     }
 
-    /// From here on requests begin with this configuration.
+    /// Sets the configuration for new requests.
     pub(crate) fn reload(&self, snapshot: Arc<Snapshot>) {
         self.state.reload(snapshot);
     }
 
-    /// Serves a client in a task of its own.
+    /// Serves a client in its own task.
     pub(crate) fn accept<S>(self: &Rc<Thread>, stream: S, client: IpAddr)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let peer = Peer::new(client);
-        self.begin(client, |standing| http1::serve(Rc::clone(self), stream, peer, standing));
+        self.spawn(client, |state| http1::serve(Rc::clone(self), stream, peer, state));
     }
 
-    /// Serves a client that has connected to one of the addresses.
-    pub(crate) fn accept_tcp(self: &Rc<Thread>, tcp: TcpStream, client: IpAddr, door: Door) {
+    /// Serves a client that connected to a listening address.
+    pub(crate) fn accept_tcp(
+        self: &Rc<Thread>,
+        tcp: TcpStream,
+        client: IpAddr,
+        address: ListenAddress,
+    ) {
         let cx = self.context();
         let config = &cx.snapshot.config;
-        match (door, &config.listen_tls) {
-            (Door::Clear, _)
+        match (address, &config.listen_tls) {
+            (ListenAddress::Clear, _)
                 if config.downstream.client_address == AddressSource::ProxyProtocol =>
             {
-                self.begin(client, |standing| {
-                    arrive::serve_proxied(Rc::clone(self), tcp, client, standing)
+                self.spawn(client, |state| {
+                    arrive::serve_proxied(Rc::clone(self), tcp, client, state)
                 });
             }
-            (Door::Clear, _) => self.accept(tcp, client),
-            (Door::Tls, Some(listen)) => {
+            (ListenAddress::Clear, _) => self.accept(tcp, client),
+            (ListenAddress::Tls, Some(listen)) => {
                 let listen = Arc::clone(listen);
-                self.begin(client, |standing| {
-                    arrive::serve_tls(Rc::clone(self), tcp, client, listen, standing)
+                self.spawn(client, |state| {
+                    arrive::serve_tls(Rc::clone(self), tcp, client, listen, state)
                 });
             }
-            // There is no such address without its settings: a reload leaves both or neither.
-            (Door::Tls, None) => {}
+            // The TLS address cannot be without settings, because a reload keeps both or neither.
+            (ListenAddress::Tls, None) => {}
         }
     }
 
-    /// Runs what serves one connection in a task of its own, unless its client has as many as it
-    /// may. Those of a trusted proxy are of many clients, and are not counted.
-    fn begin<F>(self: &Rc<Thread>, client: IpAddr, serve: impl FnOnce(Rc<Standing>) -> F)
+    /// Serves a connection in its own task, unless its client has reached the connection limit.
+    /// Connections from trusted proxies carry many clients and are not limited.
+    fn spawn<F>(self: &Rc<Thread>, client: IpAddr, serve: impl FnOnce(Rc<ConnectionState>) -> F)
     where
         F: Future<Output = ()> + 'static,
     {
@@ -123,28 +128,28 @@ impl Thread {
         let trusted = cx.snapshot.config.downstream.trusted_proxies.contains(client);
         let seat = match &cx.snapshot.clients {
             Some(clients) if !trusted => match clients.seat(client) {
-                // Closing at once tells a client more than an answer that never comes.
+                // Closing at once informs the client better than a connection that never responds.
                 None => return cx.counters.connections_refused.add(1),
                 seat => seat,
             },
             _ => None,
         };
         drop(cx);
-        let standing = Rc::new(Standing::default());
+        let state = Rc::new(ConnectionState::default());
         let slot = self.connections.borrow_mut().reserve();
         let thread = Rc::clone(self);
-        let account = Rc::clone(&standing.account);
-        let served = serve(Rc::clone(&standing));
+        let account = Rc::clone(&state.account);
+        let served = serve(Rc::clone(&state));
         self.context().counters.connection_opened();
-        self.connections.borrow_mut().open[slot] = Some(standing);
+        self.connections.borrow_mut().open[slot] = Some(state);
         let task = tokio::task::spawn_local(async move {
-            let _closed = Closed { thread, slot, _seat: seat };
+            let _closed = CloseGuard { thread, slot, _seat: seat };
             served.await;
         });
         account.serve_by(task.abort_handle());
     }
 
-    /// Closes the connections of the slowest clients whenever too many bytes are held, without end.
+    /// Runs forever: closes the slowest clients' connections while the memory budget is exceeded.
     pub(crate) async fn relieve(self: Rc<Thread>) {
         let (budget, threads) = {
             let snapshot = &self.context().snapshot;
@@ -155,28 +160,28 @@ impl Thread {
             let accounts: Vec<_> = {
                 let connections = self.connections.borrow();
                 let open = connections.open.iter().flatten();
-                open.map(|standing| Rc::clone(&standing.account)).collect()
+                open.map(|state| Rc::clone(&state.account)).collect()
             };
             memory::close_slowest(&budget, &accounts, budget.excess().div_ceil(threads));
-            tokio::time::sleep(memory::RELIEF_EVERY).await;
+            tokio::time::sleep(memory::RELIEF_INTERVAL).await;
         }
     }
 
-    /// Open client connections.
+    /// Number of open client connections.
     pub(crate) fn connection_count(&self) -> usize {
         let connections = self.connections.borrow();
         connections.open.len() - connections.free.len()
     }
 
-    /// Begins a graceful stop: connections close after the response to their next request.
+    /// Begins a graceful stop: each connection closes after its next response.
     pub(crate) fn begin_drain(&self) {
         self.state.begin_drain();
     }
 
-    /// Closes the connections that wait for a request, unless one has just come.
+    /// Closes the connections that wait for a request, unless one has just begun.
     pub(crate) fn close_idle(&self) {
         for open in self.connections.borrow().open.iter().flatten() {
-            open.leave_if_idle();
+            open.close_if_idle();
         }
     }
 }
@@ -190,14 +195,14 @@ impl Connections {
     }
 }
 
-struct Closed {
+struct CloseGuard {
     thread: Rc<Thread>,
     slot: usize,
-    /// Among the connections of its client, where these are limited.
+    /// The connection's slot in its client's connection limit, if there is one.
     _seat: Option<Seat>,
 }
 
-impl Drop for Closed {
+impl Drop for CloseGuard {
     fn drop(&mut self) {
         let mut connections = self.thread.connections.borrow_mut();
         connections.open[self.slot] = None;

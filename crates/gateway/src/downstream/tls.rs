@@ -1,9 +1,9 @@
-//! TLS on one client connection: the handshake, and the stream of bytes after it.
+//! TLS on one client connection: the handshake, and the byte stream after it.
 //!
-//! rustls speaks the protocol; this moves its records between it and the socket with as few system
-//! calls as there can be. What ends a handshake from our side (session tickets) is sent together
-//! with the first answer, or when there is nothing to read; an answer is one write, whatever the
-//! number of its parts. Settings are made in `crate::config::tls`.
+//! rustls implements the protocol; this module moves its records to and from the socket with few
+//! system calls. Session tickets are sent together with the first response, or when there is
+//! nothing to read. A response is one write, no matter how many parts it has. `crate::config::tls`
+//! builds the settings.
 
 use std::io::{BufRead, IoSlice, Read, Write};
 use std::pin::Pin;
@@ -20,19 +20,19 @@ use tokio::time::Instant;
 use crate::io::wait::Watchdog;
 use crate::metrics::label::HandshakeFailure;
 
-/// Why a handshake came to no end.
+/// Why a handshake failed.
 #[derive(Debug)]
 pub(crate) enum HandshakeFault {
-    /// It took too long.
+    /// The handshake took too long.
     Late,
-    /// The client has gone, or the socket failed.
+    /// The client disconnected, or the socket failed.
     Closed,
-    /// What rustls says, sent to the client as an alert.
+    /// rustls reports an error, which is sent to the client as an alert.
     Tls(rustls::Error),
 }
 
 impl HandshakeFault {
-    /// Returns the class that is counted.
+    /// Returns the class of the failure for metrics.
     pub(crate) fn class(&self) -> HandshakeFailure {
         match self {
             HandshakeFault::Late => HandshakeFailure::Timeout,
@@ -59,17 +59,17 @@ impl fmt::Display for HandshakeFault {
     }
 }
 
-/// Shakes hands with a client.
+/// Runs the TLS handshake with a client.
 ///
 /// # Errors
-/// A [`HandshakeFault`]; the connection must then be dropped.
+/// A [`HandshakeFault`]; the connection must be dropped.
 pub(crate) async fn handshake(
     server: &Arc<ServerConfig>,
     tcp: TcpStream,
     timeout: Duration,
 ) -> Result<TlsStream, HandshakeFault> {
     let session = ServerConnection::new(Arc::clone(server)).map_err(HandshakeFault::Tls)?;
-    let mut stream = TlsStream { tcp, session: Box::new(session), ended: false };
+    let mut stream = TlsStream { tcp, session: Box::new(session), is_at_end: false };
     let deadline = Instant::now() + timeout;
     let mut watchdog = Watchdog::default();
     std::future::poll_fn(|cx| match stream.poll_handshake(cx) {
@@ -82,72 +82,73 @@ pub(crate) async fn handshake(
     Ok(stream)
 }
 
-/// A connection whose handshake is done.
+/// A connection after its handshake.
 pub(crate) struct TlsStream {
     tcp: TcpStream,
     session: Box<ServerConnection>,
-    /// Whether the client's side of the socket is at its end.
-    ended: bool,
+    /// True if the client has closed its side of the socket.
+    is_at_end: bool,
 }
 
-/// How records could not be read.
-enum PullFault {
+/// Why records could not be read.
+enum RecordFault {
     Io(io::Error),
     Tls(rustls::Error),
 }
 
-impl From<PullFault> for HandshakeFault {
-    fn from(fault: PullFault) -> HandshakeFault {
+impl From<RecordFault> for HandshakeFault {
+    fn from(fault: RecordFault) -> HandshakeFault {
         match fault {
-            PullFault::Io(_) => HandshakeFault::Closed,
-            PullFault::Tls(error) => HandshakeFault::Tls(error),
+            RecordFault::Io(_) => HandshakeFault::Closed,
+            RecordFault::Tls(error) => HandshakeFault::Tls(error),
         }
     }
 }
 
-impl From<PullFault> for io::Error {
-    fn from(fault: PullFault) -> io::Error {
+impl From<RecordFault> for io::Error {
+    fn from(fault: RecordFault) -> io::Error {
         match fault {
-            PullFault::Io(error) => error,
-            PullFault::Tls(error) => io::Error::new(io::ErrorKind::InvalidData, error),
+            RecordFault::Io(error) => error,
+            RecordFault::Tls(error) => io::Error::new(io::ErrorKind::InvalidData, error),
         }
     }
 }
 
 impl TlsStream {
-    /// What the handshake has agreed on.
+    /// The session that the handshake negotiated.
     pub(crate) fn session(&self) -> &ServerConnection {
         &self.session
     }
 
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HandshakeFault>> {
         while self.session.is_handshaking() {
-            ready!(self.poll_push(cx)).map_err(|_| HandshakeFault::Closed)?;
-            if ready!(self.poll_pull(cx))? == 0 {
+            ready!(self.poll_write_records(cx)).map_err(|_| HandshakeFault::Closed)?;
+            if ready!(self.poll_read_records(cx))? == 0 {
                 return Poll::Ready(Err(HandshakeFault::Closed));
             }
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Reads from the socket once and hands the bytes to rustls; 0 at the end.
-    fn poll_pull(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, PullFault>> {
+    /// Reads from the socket once and passes the bytes to rustls. Returns 0 at the end of the
+    /// stream.
+    fn poll_read_records(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, RecordFault>> {
         let read = self.session.read_tls(&mut Ciphertext { tcp: &mut self.tcp, cx });
         let bytes = match read {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
-            Err(error) => return Poll::Ready(Err(PullFault::Io(error))),
+            Err(error) => return Poll::Ready(Err(RecordFault::Io(error))),
         };
         if let Err(error) = self.session.process_new_packets() {
-            // An alert tells the client why; that it cannot be sent is no further fault.
-            let _ = self.poll_push(cx);
-            return Poll::Ready(Err(PullFault::Tls(error)));
+            // The alert informs the client. A failure to send it is ignored.
+            let _ = self.poll_write_records(cx);
+            return Poll::Ready(Err(RecordFault::Tls(error)));
         }
         Poll::Ready(Ok(bytes))
     }
 
-    /// Writes all records that wait.
-    fn poll_push(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Writes all pending records.
+    fn poll_write_records(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut Ciphertext { tcp: &mut self.tcp, cx }) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -159,8 +160,8 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Encrypts what rustls takes, which holds at most 64 KiB of records that wait; when it takes
-    /// nothing, they go out first.
+    /// Encrypts as much as rustls accepts. rustls buffers at most 64 KiB of records; if it accepts
+    /// nothing, the buffered records are written first.
     fn poll_encrypt(
         &mut self,
         cx: &mut Context<'_>,
@@ -170,7 +171,7 @@ impl TlsStream {
         if taken > 0 {
             return Poll::Ready(Ok(taken));
         }
-        ready!(self.poll_push(cx))?;
+        ready!(self.poll_write_records(cx))?;
         Poll::Ready(encrypt(&mut self.session.writer()))
     }
 }
@@ -192,20 +193,22 @@ impl AsyncRead for TlsStream {
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Cut without a farewell: lengths within HTTP tell what is whole.
+                // The client closed without `close_notify`. HTTP detects truncation by its own
+                // lengths.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) => return Poll::Ready(Err(error)),
             }
-            if this.ended {
+            if this.is_at_end {
                 return Poll::Ready(Ok(()));
             }
-            match this.poll_pull(cx) {
-                Poll::Ready(bytes) => this.ended = bytes? == 0,
+            match this.poll_read_records(cx) {
+                Poll::Ready(bytes) => this.is_at_end = bytes? == 0,
                 Poll::Pending => {
-                    // Whatever still waits has no answer to travel with.
-                    if let Poll::Ready(pushed) = this.poll_push(cx) {
+                    // There is no response to combine pending records with, so they are written
+                    // now.
+                    if let Poll::Ready(pushed) = this.poll_write_records(cx) {
                         pushed?;
                     }
                     return Poll::Pending;
@@ -237,18 +240,18 @@ impl AsyncWrite for TlsStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().poll_push(cx)
+        self.get_mut().poll_write_records(cx)
     }
 
-    /// Says farewell. The socket stays open until it is dropped: TLS needs no further end of it.
+    /// Sends `close_notify`. The socket stays open until it is dropped.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.session.send_close_notify();
-        this.poll_push(cx)
+        this.poll_write_records(cx)
     }
 }
 
-/// The socket as rustls wants it: `WouldBlock` where one would wait.
+/// Adapts the socket to rustls: returns `WouldBlock` instead of waiting.
 struct Ciphertext<'a, 'c> {
     tcp: &'a mut TcpStream,
     cx: &'a mut Context<'c>,
@@ -276,7 +279,7 @@ impl Write for Ciphertext<'_, '_> {
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         match bufs {
-            // A plain write is a cheaper system call than a gathered one.
+            // A plain write is a cheaper system call than a vectored one.
             [one] => self.write(one),
             several => now(Pin::new(&mut *self.tcp).poll_write_vectored(self.cx, several)),
         }

@@ -1,9 +1,9 @@
-//! Answers over HTTP/2 that their clients have not taken yet.
+//! Detects clients that do not read their HTTP/2 responses.
 //!
-//! A client that asks for much and lets no answer through costs it nothing and us the answers: over
-//! HTTP/1.1 a write that stands still tells, over HTTP/2 the connection is well and its streams'
-//! windows are shut. So an answer is given out in pieces, and its connection ends when one of them
-//! waits for too long.
+//! Such a client makes the gateway hold many responses at no cost to itself. Over HTTP/1.1 a
+//! stalled write reveals it. Over HTTP/2 the connection stays writable while the streams'
+//! flow-control windows are closed. So a response is handed to hyper in pieces, and the connection
+//! is closed if a piece waits too long.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -16,60 +16,65 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
-use crate::io::memory::Hold;
+use crate::io::memory::Reservation;
 
-/// Bytes of a piece: the least that HTTP/2 lets a frame hold (RFC 9113, section 4.2). What was
-/// given out is not seen to be stuck, so this times the open streams is what one client can hold.
+/// Bytes of a piece: the smallest maximum frame size of HTTP/2 (RFC 9113, section 4.2). A stall
+/// inside a piece is not detected, so one client can hold this many bytes per open stream.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// The answers of one connection that are not given out whole.
+/// The unfinished responses of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Unread {
-    /// Since when each has been waiting. As many slots as streams were ever open at a time.
+pub(crate) struct UnfinishedResponses {
+    /// When each response last made progress. There are as many slots as streams were ever open at
+    /// once.
     since: RefCell<Vec<Option<Instant>>>,
 }
 
-impl Unread {
-    /// An answer, which waits from now on.
-    pub(crate) fn answer(self: &Rc<Unread>, bytes: Bytes, hold: Option<Hold>) -> Answer {
+impl UnfinishedResponses {
+    /// Starts to track a response.
+    pub(crate) fn track(
+        self: &Rc<UnfinishedResponses>,
+        bytes: Bytes,
+        reservation: Option<Reservation>,
+    ) -> ResponseBody {
         let mut since = self.since.borrow_mut();
         let slot = since.iter().position(Option::is_none).unwrap_or_else(|| {
             since.push(None);
             since.len() - 1
         });
         since[slot] = Some(Instant::now());
-        Answer { bytes, unread: Rc::clone(self), slot, _hold: hold }
+        ResponseBody { bytes, unfinished: Rc::clone(self), slot, _reservation: reservation }
     }
 
-    /// Whether there is none.
+    /// Returns true if no response is unfinished.
     pub(crate) fn is_empty(&self) -> bool {
         self.since.borrow().iter().all(Option::is_none)
     }
 
-    /// Whether an answer has been waiting for longer than this.
-    pub(crate) fn is_stuck(&self, patience: Duration) -> bool {
+    /// Returns true if a response has made no progress for longer than `timeout`.
+    pub(crate) fn is_stalled(&self, timeout: Duration) -> bool {
         let oldest = self.since.borrow().iter().flatten().min().copied();
-        oldest.is_some_and(|oldest| oldest.elapsed() > patience)
+        oldest.is_some_and(|oldest| oldest.elapsed() > timeout)
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ResponseBody {
     bytes: Bytes,
-    unread: Rc<Unread>,
+    unfinished: Rc<UnfinishedResponses>,
     slot: usize,
-    /// Counts the bytes until the last of them is given out.
-    _hold: Option<Hold>,
+    /// The memory reservation, until the last piece is handed over.
+    _reservation: Option<Reservation>,
 }
 
-impl Drop for Answer {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
-        self.unread.since.borrow_mut()[self.slot] = None;
+        self.unfinished.since.borrow_mut()[self.slot] = None;
     }
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -80,8 +85,8 @@ impl Body for Answer {
         if self.bytes.is_empty() {
             return Poll::Ready(None);
         }
-        // Asked for because there is room: it moves on.
-        self.unread.since.borrow_mut()[self.slot] = Some(Instant::now());
+        // hyper requests a piece only when the window has capacity, so the response makes progress.
+        self.unfinished.since.borrow_mut()[self.slot] = Some(Instant::now());
         let length = self.bytes.len().min(PIECE_BYTES);
         Poll::Ready(Some(Ok(Frame::data(self.bytes.split_to(length)))))
     }
@@ -97,14 +102,14 @@ impl Body for Answer {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: an answer is given out whole, and one that waits is seen among others that do not.
+    //! Goal: pieces add up to the response, and a stalled response is detected among others.
 
     use std::task::Waker;
 
     use super::*;
 
-    fn next(answer: &mut Answer) -> Option<Bytes> {
-        let polled = Pin::new(answer).poll_frame(&mut Context::from_waker(Waker::noop()));
+    fn next(body: &mut ResponseBody) -> Option<Bytes> {
+        let polled = Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()));
         match polled {
             Poll::Ready(frame) => frame.map(|frame| frame.unwrap().into_data().unwrap()),
             Poll::Pending => panic!("its bytes are at hand"),
@@ -115,39 +120,39 @@ mod tests {
     fn pieces_make_the_whole() {
         for length in [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES] {
             let whole: Vec<u8> = (0..length).map(|at| at as u8).collect();
-            let unread = Rc::new(Unread::default());
-            let mut answer = unread.answer(whole.clone().into(), None);
-            assert_eq!(answer.size_hint().exact(), Some(length as u64));
+            let unfinished = Rc::new(UnfinishedResponses::default());
+            let mut body = unfinished.track(whole.clone().into(), None);
+            assert_eq!(body.size_hint().exact(), Some(length as u64));
             let mut given = Vec::new();
-            while let Some(piece) = next(&mut answer) {
+            while let Some(piece) = next(&mut body) {
                 assert!(piece.len() <= PIECE_BYTES);
                 given.extend_from_slice(&piece);
             }
-            assert!(answer.is_end_stream());
+            assert!(body.is_end_stream());
             assert_eq!(given, whole);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_waits_is_seen_beside_one_that_moves_on() {
-        let patience = Duration::from_secs(30);
-        let unread = Rc::new(Unread::default());
-        assert!(!unread.is_stuck(patience) && unread.is_empty());
+    async fn a_stalled_response_is_detected_beside_a_progressing_one() {
+        let timeout = Duration::from_secs(30);
+        let unfinished = Rc::new(UnfinishedResponses::default());
+        assert!(!unfinished.is_stalled(timeout) && unfinished.is_empty());
         let whole = Bytes::from(vec![0; 100 * PIECE_BYTES]);
-        let waiting = unread.answer(whole.clone(), None);
-        let mut moving = unread.answer(whole.clone(), None);
+        let waiting = unfinished.track(whole.clone(), None);
+        let mut moving = unfinished.track(whole.clone(), None);
         for _ in 0..4 {
             tokio::time::advance(Duration::from_secs(10)).await;
             next(&mut moving);
         }
-        assert!(unread.is_stuck(patience));
+        assert!(unfinished.is_stalled(timeout));
         drop(waiting);
-        assert!(!unread.is_stuck(patience));
+        assert!(!unfinished.is_stalled(timeout));
         tokio::time::advance(Duration::from_secs(31)).await;
-        assert!(unread.is_stuck(patience));
+        assert!(unfinished.is_stalled(timeout));
         drop(moving);
-        assert!(!unread.is_stuck(patience) && unread.is_empty());
-        let _third = unread.answer(whole, None);
-        assert_eq!(unread.since.borrow().len(), 2, "slots are used again");
+        assert!(!unfinished.is_stalled(timeout) && unfinished.is_empty());
+        let _third = unfinished.track(whole, None);
+        assert_eq!(unfinished.since.borrow().len(), 2, "slots are used again");
     }
 }

@@ -1,10 +1,10 @@
-//! A client's WebSocket, from the request that opens it to its close (RFC 6455).
+//! A client's WebSocket, from the upgrade request to its close (RFC 6455).
 //!
-//! Each message is a request of its own and takes the same path as one over HTTP, under what the
-//! opening request said of its sender: key, limits and rules are looked at anew for each, so that a
-//! key that was taken away is of no use on an open connection either. Answers go out as they are
-//! done, in any order. Who does not read is not read from; should what waits for such a client grow
-//! beyond its bound all the same, it is told to go.
+//! Each message is a separate request and is processed like one over HTTP, with the credentials of
+//! the upgrade request. Keys, limits and rules are checked for each message, so a revoked key stops
+//! working on an open connection. Responses are sent as they complete, in any order. The socket is
+//! not read while its client does not read; if its queue exceeds the limit anyway, the connection
+//! is closed.
 
 use std::cell::Cell;
 use std::io;
@@ -22,53 +22,55 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
 use crate::access::caller;
-use crate::access::caller::Wanted;
+use crate::access::caller::HeadFields;
 use crate::call::reply::Body;
 use crate::config::downstream::Downstream;
 use crate::downstream::answer::Message;
-use crate::downstream::compress::{DECODE_INLINE_BYTES_MAX, INLINE_BYTES_MAX, unpack_apart};
+use crate::downstream::compress::{
+    DECODE_INLINE_BYTES_MAX, INLINE_BYTES_MAX, decompress_off_thread,
+};
 use crate::downstream::exchange::{RequestOrigin, respond};
 use crate::downstream::head::{Coding, Head, Media, Upgrade, Verb};
-use crate::downstream::http1::Standing;
+use crate::downstream::http1::ConnectionState;
 use crate::downstream::log;
 use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
-use crate::io::memory::Hold;
+use crate::io::memory::Reservation;
 use crate::io::wait;
 use crate::io::wait::Watchdog;
 use crate::io::websocket::frame::{Decoder, Event, Fault, Op, Role};
 use crate::io::websocket::{deflate, handshake};
 use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
-use crate::subscribe::subscriber::{Asking, Parting, Subscriber};
+use crate::subscribe::subscriber::{CloseReason, MessageGuard, Subscriber};
 
 mod out;
 #[cfg(test)]
 mod tests;
 
-use out::Out;
+use out::OutputQueue;
 
 const PROTOCOL: &str = "WebSocket";
-/// While more than this waits to be written, nothing is read.
+/// While more bytes than this wait to be written, nothing is read.
 const OUT_BYTES_PAUSE: usize = 1 << 20;
-/// Nor while messages of more than this are under way.
-const RUNNING_BYTES_PAUSE: usize = 4 << 20;
-/// How long a client has to take a closing frame, and to answer it.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+/// While messages of more bytes than this are in flight, nothing is read.
+const TASK_BYTES_PAUSE: usize = 4 << 20;
+/// How long a client may take to receive a close frame and to answer it.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reasons for closing (RFC 6455, 7.4.1).
+/// Close codes (RFC 6455, section 7.4.1).
 const GOING_AWAY: u16 = 1001;
 const POLICY: u16 = 1008;
 const AGAIN_LATER: u16 = 1013;
-/// How long it holds, for what a client has subscribed to, that it may be there.
-const ADMITTED_FOR: Duration = Duration::from_secs(1);
+/// How long an access check remains valid for notifications.
+const PERMIT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is sent to a request that cannot go on as a WebSocket.
+/// The response to an upgrade request with an unsupported version.
 pub(crate) const OTHER_VERSION: &[u8] = b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\n\
     Connection: close, Upgrade\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n";
 
-/// The answer that opens a WebSocket; none if the request's key is not one.
-pub(crate) fn accepted(upgrade: &Upgrade, packing: bool) -> Option<Vec<u8>> {
+/// Builds the response that accepts the upgrade. Returns `None` if the request's key is invalid.
+pub(crate) fn accept_response(upgrade: &Upgrade, compress_bytes_min: bool) -> Option<Vec<u8>> {
     let key = upgrade.key.as_deref()?;
     STANDARD.decode(key).ok().filter(|key| key.len() == 16)?;
     let accept = handshake::accept(key.as_bytes());
@@ -76,35 +78,39 @@ pub(crate) fn accepted(upgrade: &Upgrade, packing: bool) -> Option<Vec<u8>> {
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {accept}\r\n"
     );
-    if packing {
+    if compress_bytes_min {
         head.push_str(&format!("Sec-WebSocket-Extensions: {}\r\n", deflate::ACCEPTED));
     }
     head.push_str("\r\n");
     Some(head.into_bytes())
 }
 
-/// Whether a web page of this origin may open one: browsers ask nobody else.
+/// Returns true if a web page of this origin may open a WebSocket. Only browsers send an origin.
 pub(crate) fn may_open(downstream: &Downstream, origin: Option<&str>) -> bool {
     origin.is_none_or(|origin| downstream.cors_origins.admits(origin))
 }
 
-/// A connection that has just become a WebSocket.
-pub(crate) struct Opened<S> {
+/// A connection that was just upgraded to a WebSocket.
+pub(crate) struct UpgradedConnection<S> {
     pub(crate) thread: Rc<Thread>,
     pub(crate) stream: S,
     pub(crate) watchdog: Watchdog,
-    /// What came behind the request.
+    /// Bytes that were read behind the upgrade request.
     pub(crate) rest: Vec<u8>,
     pub(crate) peer: Peer,
-    pub(crate) standing: Rc<Standing>,
+    pub(crate) state: Rc<ConnectionState>,
 }
 
-/// Serves it to its end.
-pub(crate) async fn serve<S>(opened: Opened<S>, bounds: Bounds, head: &Head) -> io::Result<()>
+/// Serves the WebSocket until it closes.
+pub(crate) async fn serve<S>(
+    opened: UpgradedConnection<S>,
+    settings: Settings,
+    head: &Head,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut socket = Socket::new(opened, bounds, head);
+    let mut socket = Socket::new(opened, settings, head);
     let thread = Rc::clone(&socket.thread);
     thread.context().counters.websocket_opened();
     let ended = std::future::poll_fn(|cx| socket.poll(cx)).await;
@@ -113,12 +119,12 @@ where
     socket.stream.shutdown().await
 }
 
-/// What it was opened with; a reload changes it for those that are opened later.
+/// The settings at the upgrade. A reload applies to later connections only.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct Settings {
     message_bytes_max: usize,
-    /// From how many bytes on messages are packed; none where nothing of the kind was agreed on.
-    packing: Option<usize>,
+    /// The minimum size of a compressed message; `None` if compression was not negotiated.
+    compress_bytes_min: Option<usize>,
     calls_max: usize,
     queue_bytes_max: usize,
     subscriptions_max: usize,
@@ -126,10 +132,10 @@ pub(crate) struct Bounds {
     write_timeout: Duration,
 }
 
-impl Bounds {
-    pub(crate) fn of(downstream: &Downstream, packing: bool) -> Bounds {
-        Bounds {
-            packing: packing.then_some(downstream.compression_bytes_min),
+impl Settings {
+    pub(crate) fn of(downstream: &Downstream, compress_bytes_min: bool) -> Settings {
+        Settings {
+            compress_bytes_min: compress_bytes_min.then_some(downstream.compression_bytes_min),
             message_bytes_max: downstream.body_bytes_max,
             calls_max: downstream.websocket_messages_max,
             queue_bytes_max: downstream.websocket_queue_bytes_max,
@@ -140,39 +146,40 @@ impl Bounds {
     }
 }
 
-/// How far it has come.
+/// The state of the close handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// A closing frame is on its way, or sent.
+    /// A close frame is queued or sent.
     Closing {
-        /// None while what comes before that frame is still being written.
+        /// When the connection is dropped; `None` while frames before the close frame are being
+        /// written.
         until: Option<Instant>,
-        /// The other side has sent one too.
-        heard: bool,
+        /// True if the client has sent a close frame too.
+        peer_closed: bool,
     },
 }
 
-/// A message that is answered; its bytes come along, and what has begun with it.
-type Running = LocalBoxFuture<'static, Done>;
+/// A task for one message. It owns the message's bytes and its new subscriptions.
+type MessageTask = LocalBoxFuture<'static, TaskOutput>;
 
-/// What is done of what a client sent.
-enum Done {
-    Answered(Answered),
-    /// A long message was unpacked, which took so many bytes.
-    Unpacked {
-        said: Said,
+/// The output of a task.
+enum TaskOutput {
+    Finished(FinishedMessage),
+    /// A large message was decompressed; it took `bytes` in compressed form.
+    Decompressed {
+        input: Input,
         bytes: usize,
     },
 }
 
-struct Answered {
+struct FinishedMessage {
     cx: Rc<ThreadContext>,
     message: Message,
-    /// Its body in place of that of the message, where it is packed.
-    packed: Option<Vec<u8>>,
+    /// The compressed body, which replaces that of the message.
+    compressed: Option<Vec<u8>>,
     bytes: usize,
-    _asking: Asking,
+    _guard: MessageGuard,
 }
 
 struct Socket<S> {
@@ -180,30 +187,31 @@ struct Socket<S> {
     stream: S,
     watchdog: Watchdog,
     peer: Rc<Peer>,
-    standing: Rc<Standing>,
-    /// That of each message, as if it had come by POST.
+    state: Rc<ConnectionState>,
+    /// The head for each message, as if it had arrived by POST.
     head: Rc<Head>,
-    /// What was read of it.
-    wanted: Arc<Wanted>,
-    bounds: Bounds,
+    /// The fields that were parsed from the upgrade request.
+    head_fields: Arc<HeadFields>,
+    settings: Settings,
     phase: Phase,
     decoder: Decoder,
-    /// The other side has broken the protocol: what it says cannot be read any more.
-    deaf: bool,
-    /// What was read and is not taken apart yet, for want of room.
-    unread: Vec<u8>,
-    running: FuturesUnordered<Running>,
-    /// Bytes of their messages.
-    running_bytes: usize,
+    /// True if the client violated the protocol, so its input cannot be parsed any more.
+    input_broken: bool,
+    /// Bytes that were read but not decoded yet, because a limit was reached.
+    undecoded: Vec<u8>,
+    /// The tasks for the messages in flight.
+    tasks: FuturesUnordered<MessageTask>,
+    /// Total bytes of the messages in flight.
+    task_bytes: usize,
     subscriber: Rc<Subscriber>,
-    /// Counts all bytes that it holds.
-    hold: Hold,
-    /// Until when who has subscribed is not asked again who it is.
-    admitted_until: Instant,
-    out: Out,
-    /// When silence is noticed next.
-    silent_at: Instant,
-    /// Whether it has been asked for a sign of life since it was last heard.
+    /// The memory reservation for all buffers.
+    reservation: Reservation,
+    /// When the subscriber's credentials are next re-checked.
+    permitted_until: Instant,
+    out: OutputQueue,
+    /// When the connection counts as silent.
+    ping_at: Instant,
+    /// True if a ping was sent since the last input.
     pinged: bool,
 }
 
@@ -217,9 +225,9 @@ impl<S> Socket<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    fn new(opened: Opened<S>, bounds: Bounds, head: &Head) -> Socket<S> {
-        let Opened { thread, stream, watchdog, rest, peer, standing } = opened;
-        let Bounds { subscriptions_max, queue_bytes_max, .. } = bounds;
+    fn new(opened: UpgradedConnection<S>, settings: Settings, head: &Head) -> Socket<S> {
+        let UpgradedConnection { thread, stream, watchdog, rest, peer, state } = opened;
+        let Settings { subscriptions_max, queue_bytes_max, .. } = settings;
         let subscriber = Subscriber::new(&thread.subscriptions, subscriptions_max, queue_bytes_max);
         let head = Head {
             verb: Verb::Post,
@@ -228,137 +236,139 @@ where
             upgrade: None,
             ..head.clone()
         };
-        let wanted = Arc::clone(&thread.context().snapshot.wanted);
+        let head_fields = Arc::clone(&thread.context().snapshot.head_fields);
         let budget = Arc::clone(&thread.context().snapshot.registry.memory);
-        let hold = Hold::of(&budget, Purpose::Response, &standing.account);
+        let reservation = Reservation::of(&budget, Purpose::Response, &state.account);
         Socket {
             thread,
             stream,
             watchdog,
             peer: Rc::new(peer),
-            standing,
+            state,
             head: Rc::new(head),
-            wanted,
-            bounds,
+            head_fields,
+            settings,
             phase: Phase::Open,
-            decoder: match bounds.packing {
-                Some(_) => Decoder::unpacking(Role::Server, bounds.message_bytes_max),
-                None => Decoder::new(Role::Server, bounds.message_bytes_max),
+            decoder: match settings.compress_bytes_min {
+                Some(_) => Decoder::with_compression(Role::Server, settings.message_bytes_max),
+                None => Decoder::new(Role::Server, settings.message_bytes_max),
             },
-            deaf: false,
-            unread: rest,
-            running: FuturesUnordered::new(),
-            running_bytes: 0,
+            input_broken: false,
+            undecoded: rest,
+            tasks: FuturesUnordered::new(),
+            task_bytes: 0,
             subscriber,
-            hold,
-            admitted_until: Instant::now() + ADMITTED_FOR,
-            out: Out::default(),
-            silent_at: Instant::now() + bounds.ping,
+            reservation,
+            permitted_until: Instant::now() + PERMIT_CHECK_INTERVAL,
+            out: OutputQueue::default(),
+            ping_at: Instant::now() + settings.ping,
             pinged: false,
         }
     }
 
-    /// Goes on as far as it can; ready at the end of the connection.
+    /// Makes all possible progress. Ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            let mut moved = self.poll_answers(cx);
-            moved |= self.take_notices(cx);
-            moved |= self.take();
-            let leaving = self.standing.is_leaving(cx) || self.thread.state.draining();
-            match self.poll_read(cx, leaving) {
+            let mut progress = self.queue_responses(cx);
+            progress |= self.queue_notifications(cx);
+            progress |= self.decode_input();
+            let closing = self.state.must_close(cx) || self.thread.state.draining();
+            match self.poll_read(cx, closing) {
                 Poll::Ready(Ok(0)) if !self.is_closing() => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(0)) => {
-                    self.end_hearing();
-                    moved = true;
+                    self.end_input();
+                    progress = true;
                 }
-                Poll::Ready(Ok(_)) => moved = true,
+                Poll::Ready(Ok(_)) => progress = true,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {}
             }
-            self.standing.set_busy(!self.running.is_empty());
-            if leaving && self.phase == Phase::Open && self.running.is_empty() {
+            self.state.set_busy(!self.tasks.is_empty());
+            if closing && self.phase == Phase::Open && self.tasks.is_empty() {
                 self.close(GOING_AWAY, "the gateway is stopping");
-                moved = true;
+                progress = true;
             }
-            match self.out.poll(&mut self.stream, cx) {
-                Poll::Ready(Ok(wrote)) => moved |= wrote,
+            match self.out.poll_write(&mut self.stream, cx) {
+                Poll::Ready(Ok(wrote)) => progress |= wrote,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {}
             }
             match &mut self.phase {
-                Phase::Closing { heard: true, .. } if self.out.is_empty() => {
+                Phase::Closing { peer_closed: true, .. } if self.out.is_empty() => {
                     return Poll::Ready(Ok(()));
                 }
                 Phase::Closing { until: until @ None, .. } if self.out.is_empty() => {
-                    *until = Some(Instant::now() + CLOSE_PATIENCE);
+                    *until = Some(Instant::now() + CLOSE_TIMEOUT);
                 }
                 Phase::Closing { .. } | Phase::Open => {}
             }
-            moved |= self.count();
-            if moved {
+            progress |= self.count();
+            if progress {
                 continue;
             }
             std::task::ready!(self.watchdog.poll_passed(cx, self.deadline()));
-            if self.is_over() {
+            if self.on_deadline() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
     }
 
-    /// Counts the bytes that it holds; whether it has begun to close for want of room.
+    /// Updates the memory reservation. Returns true if the connection begins to close because the
+    /// budget is used up.
     fn count(&mut self) -> bool {
-        let incoming = self.unread.capacity() + self.decoder.bytes_held();
+        let incoming = self.undecoded.capacity() + self.decoder.bytes_held();
         let outgoing = self.out.bytes + self.subscriber.queued_bytes();
-        let counted = self.hold.set(incoming + outgoing + self.running_bytes);
-        self.hold.set_waiting(self.out.stuck.is_some() || self.decoder.bytes_held() > 0);
+        let counted = self.reservation.set(incoming + outgoing + self.task_bytes);
+        self.reservation
+            .set_waiting(self.out.blocked_since.is_some() || self.decoder.bytes_held() > 0);
         if counted.is_ok() || self.is_closing() {
             return false;
         }
-        self.unread = Vec::new();
-        self.deaf = true;
-        self.out.forget();
-        self.close(AGAIN_LATER, "the gateway has no memory left: connect anew");
+        self.undecoded = Vec::new();
+        self.input_broken = true;
+        self.out.drop_unsent();
+        self.close(AGAIN_LATER, "gateway memory limit reached: reconnect later");
         true
     }
 
-    /// Takes the answers that are done.
-    fn poll_answers(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Queues the responses of finished tasks.
+    fn queue_responses(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
-        while let Poll::Ready(Some(answered)) = self.running.poll_next_unpin(cx) {
-            // Once the answer is on its way, the client understands what it is told: until the end
-            // of this turn it holds that back.
+        while let Poll::Ready(Some(finished)) = self.tasks.poll_next_unpin(cx) {
+            // The guard in `_guard` holds back notifications until the end of this iteration,
+            // after the response that announces the subscription.
             any = true;
-            let Answered { cx, mut message, packed, bytes, _asking } = match answered {
-                Done::Answered(answered) => answered,
-                Done::Unpacked { said, bytes } => {
-                    self.running_bytes -= bytes;
-                    self.hear(said);
+            let FinishedMessage { cx, mut message, compressed, bytes, _guard } = match finished {
+                TaskOutput::Finished(finished) => finished,
+                TaskOutput::Decompressed { input, bytes } => {
+                    self.task_bytes -= bytes;
+                    self.handle(input);
                     continue;
                 }
             };
-            self.running_bytes -= bytes;
+            self.task_bytes -= bytes;
             if let Some(record) = message.record.take() {
                 log::log(&cx, *record, &message);
             }
-            match packed {
-                Some(packed) => self.put(|out| out.packed(packed)),
-                None => self.say(message.body),
+            match compressed {
+                Some(compressed) => self.enqueue(|out| out.compressed(compressed)),
+                None => self.queue_text(message.body),
             }
         }
         any
     }
 
-    /// Takes what the client has subscribed to, behind the answers that told it so.
-    fn take_notices(&mut self, cx: &Context<'_>) -> bool {
+    /// Queues notifications, behind the responses that announced their subscriptions.
+    fn queue_notifications(&mut self, cx: &Context<'_>) -> bool {
         let mut any = false;
         while self.phase == Phase::Open {
-            match self.subscriber.take(cx) {
+            match self.subscriber.poll_notification(cx) {
                 Ok(None) => break,
-                Ok(Some(body)) if self.may_hear() => self.tell(body),
-                Ok(Some(_)) => self.close(POLICY, "what let you subscribe holds no more"),
-                Err(Parting::Unread) => self.close_unread(),
-                Err(Parting::Missed) => {
-                    self.close(AGAIN_LATER, "blocks were missed: subscribe anew")
+                Ok(Some(body)) if self.is_still_permitted() => self.queue_notification(body),
+                Ok(Some(_)) => self.close(POLICY, "subscription is not permitted any more"),
+                Err(CloseReason::QueueFull) => self.close_slow(),
+                Err(CloseReason::EventsMissed) => {
+                    self.close(AGAIN_LATER, "blocks were missed: subscribe again")
                 }
             }
             any = true;
@@ -366,258 +376,273 @@ where
         any
     }
 
-    /// Says what the client has subscribed to: short enough to be packed here.
-    fn tell(&mut self, mut body: Body) {
-        let wanted = self.bounds.packing.is_some_and(|min| body.len() >= min);
+    /// Queues a notification, compressed on this thread if it is short enough.
+    fn queue_notification(&mut self, mut body: Body) {
+        let wanted = self.settings.compress_bytes_min.is_some_and(|min| body.len() >= min);
         if wanted && body.len() <= INLINE_BYTES_MAX {
             let whole = std::mem::take(&mut body).join();
-            match deflate::pack(&whole) {
-                Some(packed) => return self.put(|out| out.packed(packed)),
+            match deflate::compress(&whole) {
+                Some(compressed) => return self.enqueue(|out| out.compressed(compressed)),
                 None => body = Body::whole(whole),
             }
         }
-        self.say(body);
+        self.queue_text(body);
     }
 
-    /// Whether who has subscribed may still do so; looked at now and then.
-    fn may_hear(&mut self) -> bool {
+    /// Returns true if the subscriber is still authorized; the check is repeated once per
+    /// [`PERMIT_CHECK_INTERVAL`].
+    fn is_still_permitted(&mut self) -> bool {
         let now = Instant::now();
-        if now < self.admitted_until {
+        if now < self.permitted_until {
             return true;
         }
-        self.admitted_until = now + ADMITTED_FOR;
+        self.permitted_until = now + PERMIT_CHECK_INTERVAL;
         let cx = self.thread.context();
-        let grant = match &cx.snapshot.gate {
+        let grant = match &cx.snapshot.key_index {
             None => None,
-            Some(gate) => {
+            Some(key_index) => {
                 let client = self.peer.client(&self.head, &cx.snapshot.config.downstream);
                 let certificate = self.peer.certificate.as_deref();
-                let presented = self.head.presented(client, certificate);
+                let identity = self.head.identity(client, certificate);
                 let config = &cx.snapshot.config;
-                match caller::admit(config, gate, cx.tokens.as_ref(), &presented) {
-                    Ok(admitted) => admitted.caller.grant,
+                match caller::authenticate(config, key_index, cx.tokens.as_ref(), &identity) {
+                    Ok(authenticated) => authenticated.caller.grant,
                     Err(_) => return false,
                 }
             }
         };
-        self.subscriber.may_hear(&cx, grant.as_deref())
+        self.subscriber.is_permitted(&cx, grant.as_deref())
     }
 
-    /// Whether the head holds what the present configuration wants of one.
-    fn knows_its_head(&mut self) -> bool {
+    /// Returns true if the upgrade request's head has the fields that the current configuration
+    /// needs.
+    fn has_current_fields(&mut self) -> bool {
         let cx = self.thread.context();
-        let wanted = &cx.snapshot.wanted;
-        if Arc::ptr_eq(wanted, &self.wanted) {
+        let current = &cx.snapshot.head_fields;
+        if Arc::ptr_eq(current, &self.head_fields) {
             return true;
         }
-        let same = **wanted == *self.wanted;
+        let same = **current == *self.head_fields;
         if same {
-            self.wanted = Arc::clone(wanted);
+            self.head_fields = Arc::clone(current);
         }
         same
     }
 
-    /// Whether another message may be taken up.
-    fn has_room(&self) -> bool {
+    /// Returns true if no limit prevents another message.
+    fn accepts_messages(&self) -> bool {
         self.phase == Phase::Open
-            && self.running.len() < self.bounds.calls_max
-            && self.running_bytes < RUNNING_BYTES_PAUSE
+            && self.tasks.len() < self.settings.calls_max
+            && self.task_bytes < TASK_BYTES_PAUSE
             && self.out.bytes < OUT_BYTES_PAUSE
     }
 
-    /// Takes apart what was read, as far as there is room; whether it took anything.
-    fn take(&mut self) -> bool {
+    /// Decodes the bytes that were read, until a limit is reached. Returns true if any were
+    /// decoded.
+    fn decode_input(&mut self) -> bool {
         let mut at = 0;
-        while at < self.unread.len() && !self.deaf && (self.has_room() || self.is_closing()) {
-            let (used, said) = match self.decoder.next(&self.unread[at..]) {
-                Ok((used, event)) => (used, event.map(Said::of)),
+        while at < self.undecoded.len()
+            && !self.input_broken
+            && (self.accepts_messages() || self.is_closing())
+        {
+            let (used, input) = match self.decoder.next(&self.undecoded[at..]) {
+                Ok((used, event)) => (used, event.map(Input::of)),
                 Err(fault) => {
-                    self.deaf = true;
+                    self.input_broken = true;
                     self.close(fault.code(), &fault.to_string());
                     break;
                 }
             };
             at += used;
-            if let Some(said) = said {
-                self.hear(said);
+            if let Some(input) = input {
+                self.handle(input);
             }
         }
-        if self.deaf || at == self.unread.len() {
-            at = self.unread.len();
-            self.unread = Vec::new();
+        if self.input_broken || at == self.undecoded.len() {
+            at = self.undecoded.len();
+            self.undecoded = Vec::new();
         } else {
-            self.unread.drain(..at);
+            self.undecoded.drain(..at);
         }
         at > 0
     }
 
-    fn hear(&mut self, said: Said) {
-        match said {
-            Said::Close(code) => {
+    fn handle(&mut self, input: Input) {
+        match input {
+            Input::Close(code) => {
                 let echo = code.map(u16::to_be_bytes);
                 if self.phase == Phase::Open {
                     self.out.control(Op::Close, echo.as_ref().map_or(&[], |code| &code[..]));
                 }
-                // Nobody is there any more who would read an answer.
-                self.running.clear();
+                // The client has closed, so it reads no response.
+                self.tasks.clear();
                 self.subscriber.end();
-                self.end_hearing();
+                self.end_input();
             }
             _ if self.is_closing() => {}
-            Said::Message(_) if !self.knows_its_head() => {
-                self.close(
-                    AGAIN_LATER,
-                    "the configuration looks at other headers now: connect anew",
-                );
+            Input::Message(_) if !self.has_current_fields() => {
+                self.close(AGAIN_LATER, "configuration changed: reconnect");
             }
-            Said::Message(body) => {
+            Input::Message(body) => {
                 let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
-                let (peer, asking) = (Rc::clone(&self.peer), Asking::of(&self.subscriber));
-                let account = Rc::clone(&self.standing.account);
-                let packing = self.bounds.packing;
-                self.running_bytes += body.len();
-                self.running.push(Box::pin(async move {
+                let (peer, guard) = (Rc::clone(&self.peer), MessageGuard::of(&self.subscriber));
+                let account = Rc::clone(&self.state.account);
+                let compress_bytes_min = self.settings.compress_bytes_min;
+                self.task_bytes += body.len();
+                self.tasks.push(Box::pin(async move {
                     let (cx, waiting) = (thread.context(), Cell::new(0));
                     let subscriptions = &thread.subscriptions;
                     let origin =
                         RequestOrigin::of(&peer, PROTOCOL, &waiting, &account, subscriptions);
-                    let origin = origin.with_notifications(&asking);
+                    let origin = origin.with_notifications(&guard);
                     let mut message = respond(&cx, &head, &body, &origin).await;
-                    let packed = packed(&mut message.body, packing).await;
+                    let compressed = compressed(&mut message.body, compress_bytes_min).await;
                     let bytes = body.len();
-                    Done::Answered(Answered { cx, message, packed, bytes, _asking: asking })
+                    TaskOutput::Finished(FinishedMessage {
+                        cx,
+                        message,
+                        compressed,
+                        bytes,
+                        _guard: guard,
+                    })
                 }));
             }
-            Said::Packed { payload, text } => {
-                let bytes_max = self.bounds.message_bytes_max;
+            Input::Compressed { payload, text } => {
+                let bytes_max = self.settings.message_bytes_max;
                 if payload.len() <= DECODE_INLINE_BYTES_MAX {
-                    match unpack(&payload, text, bytes_max.min(INLINE_BYTES_MAX)) {
-                        Said::TooLarge if bytes_max > INLINE_BYTES_MAX => {}
-                        said => return self.hear(said),
+                    match decompress(&payload, text, bytes_max.min(INLINE_BYTES_MAX)) {
+                        Input::TooLarge if bytes_max > INLINE_BYTES_MAX => {}
+                        input => return self.handle(input),
                     }
                 }
                 let bytes = payload.len();
-                self.running_bytes += bytes;
-                self.running.push(Box::pin(async move {
-                    let said = unpack_apart(move || unpack(&payload, text, bytes_max)).await;
-                    Done::Unpacked { said: said.unwrap_or(Said::Fault(Fault::Packing)), bytes }
+                self.task_bytes += bytes;
+                self.tasks.push(Box::pin(async move {
+                    let input =
+                        decompress_off_thread(move || decompress(&payload, text, bytes_max)).await;
+                    TaskOutput::Decompressed {
+                        input: input.unwrap_or(Input::Fault(Fault::Compression)),
+                        bytes,
+                    }
                 }));
             }
-            Said::Fault(fault) => {
-                self.deaf = true;
+            Input::Fault(fault) => {
+                self.input_broken = true;
                 self.close(fault.code(), &fault.to_string());
             }
-            Said::TooLarge => {
-                let message = Message::refuse_size(self.bounds.message_bytes_max);
+            Input::TooLarge => {
+                let message = Message::refuse_size(self.settings.message_bytes_max);
                 self.thread.context().counters.refused(message.status);
-                self.say(message.body);
+                self.queue_text(message.body);
             }
-            Said::Ping(payload) => self.out.control(Op::Pong, &payload),
-            Said::Pong => {}
+            Input::Ping(payload) => self.out.control(Op::Pong, &payload),
+            Input::Pong => {}
         }
     }
 
-    /// Puts a message in the queue; nothing is said where nothing was asked.
-    fn say(&mut self, body: Body) {
+    /// Queues a text message. An empty body, the response to a JSON-RPC notification, is not sent.
+    fn queue_text(&mut self, body: Body) {
         if body.len() > 0 {
-            self.put(|out| out.text(body));
+            self.enqueue(|out| out.text(body));
         }
     }
 
-    fn put(&mut self, put: impl FnOnce(&mut Out)) {
+    fn enqueue(&mut self, put: impl FnOnce(&mut OutputQueue)) {
         if self.is_closing() {
             return;
         }
-        if self.out.bytes > self.bounds.queue_bytes_max {
-            self.close_unread();
+        if self.out.bytes > self.settings.queue_bytes_max {
+            self.close_slow();
             return;
         }
         put(&mut self.out);
     }
 
-    fn close_unread(&mut self) {
-        self.out.forget();
-        self.close(POLICY, "what is sent is not read");
+    fn close_slow(&mut self) {
+        self.out.drop_unsent();
+        self.close(POLICY, "client does not read");
         if let Phase::Closing { until, .. } = &mut self.phase {
-            *until = Some(Instant::now() + CLOSE_PATIENCE);
+            *until = Some(Instant::now() + CLOSE_TIMEOUT);
         }
     }
 
-    /// The other side will say nothing more.
-    fn end_hearing(&mut self) {
-        self.phase = Phase::Closing { until: Some(Instant::now() + CLOSE_PATIENCE), heard: true };
+    /// The client sends nothing more.
+    fn end_input(&mut self) {
+        self.phase =
+            Phase::Closing { until: Some(Instant::now() + CLOSE_TIMEOUT), peer_closed: true };
     }
 
     fn is_closing(&self) -> bool {
         self.phase != Phase::Open
     }
 
-    /// Says goodbye, once.
+    /// Starts the close handshake, once.
     fn close(&mut self, code: u16, reason: &str) {
         if self.is_closing() {
             return;
         }
-        self.running.clear();
+        self.tasks.clear();
         self.subscriber.end();
         let payload = [&code.to_be_bytes()[..], reason.as_bytes()].concat();
         self.out.control(Op::Close, &payload);
-        self.phase = Phase::Closing { until: None, heard: false };
+        self.phase = Phase::Closing { until: None, peer_closed: false };
     }
 
-    /// Reads, where somebody listens: how many bytes, 0 at the end.
-    fn poll_read(&mut self, cx: &mut Context<'_>, leaving: bool) -> Poll<io::Result<usize>> {
-        let listens = match self.phase {
-            Phase::Open => !leaving && self.has_room(),
-            Phase::Closing { heard, .. } => !heard,
+    /// Reads if the state and the limits allow it. Returns the number of bytes, 0 at the end.
+    fn poll_read(&mut self, cx: &mut Context<'_>, closing: bool) -> Poll<io::Result<usize>> {
+        let reads = match self.phase {
+            Phase::Open => !closing && self.accepts_messages(),
+            Phase::Closing { peer_closed, .. } => !peer_closed,
         };
-        if !listens {
+        if !reads {
             return Poll::Pending;
         }
-        let unread = &mut self.unread;
-        let read = wait::poll_read(&mut self.stream, cx, |bytes| unread.extend_from_slice(bytes));
+        let undecoded = &mut self.undecoded;
+        let read =
+            wait::poll_read(&mut self.stream, cx, |bytes| undecoded.extend_from_slice(bytes));
         if let Poll::Ready(Ok(_)) = read {
-            self.silent_at = Instant::now() + self.bounds.ping;
+            self.ping_at = Instant::now() + self.settings.ping;
             self.pinged = false;
         }
         read
     }
 
-    /// When something is due although nothing moves.
+    /// When the next timeout is due if nothing else happens.
     fn deadline(&self) -> Instant {
-        let stuck = self.out.stuck.map(|since| since + self.bounds.write_timeout);
+        let blocked_since = self.out.blocked_since.map(|since| since + self.settings.write_timeout);
         let due = match self.phase {
             Phase::Closing { until, .. } => until,
-            // Who is not listened to cannot give a sign of life.
-            Phase::Open => self.has_room().then_some(self.silent_at),
+            // A client that is not read from cannot answer a ping.
+            Phase::Open => self.accepts_messages().then_some(self.ping_at),
         };
-        let far = Instant::now() + self.bounds.write_timeout.max(self.bounds.ping);
-        [stuck, due].into_iter().flatten().min().unwrap_or(far)
+        let far = Instant::now() + self.settings.write_timeout.max(self.settings.ping);
+        [blocked_since, due].into_iter().flatten().min().unwrap_or(far)
     }
 
-    /// What becomes of it when a deadline has passed: whether it is over.
-    fn is_over(&mut self) -> bool {
+    /// Handles a passed deadline. Returns true if the connection must be dropped.
+    fn on_deadline(&mut self) -> bool {
         let now = Instant::now();
-        if self.out.stuck.is_some_and(|since| now >= since + self.bounds.write_timeout) {
+        if self.out.blocked_since.is_some_and(|since| now >= since + self.settings.write_timeout) {
             return true;
         }
         match self.phase {
             Phase::Closing { until, .. } => until.is_some_and(|until| now >= until),
-            Phase::Open if !self.has_room() || now < self.silent_at => false,
+            Phase::Open if !self.accepts_messages() || now < self.ping_at => false,
             Phase::Open if self.pinged => true,
             Phase::Open => {
                 self.out.control(Op::Ping, b"");
                 self.pinged = true;
-                self.silent_at = now + self.bounds.ping;
+                self.ping_at = now + self.settings.ping;
                 false
             }
         }
     }
 }
 
-/// What was said, apart from the bytes that it was read from.
-enum Said {
+/// A decoded event that owns its bytes.
+enum Input {
     Message(Bytes),
-    Packed { payload: Bytes, text: bool },
+    Compressed { payload: Bytes, text: bool },
     Fault(Fault),
     TooLarge,
     Ping(Vec<u8>),
@@ -625,41 +650,42 @@ enum Said {
     Close(Option<u16>),
 }
 
-impl Said {
-    fn of(event: Event<'_>) -> Said {
+impl Input {
+    fn of(event: Event<'_>) -> Input {
         match event {
-            Event::Message(payload) => Said::Message(payload.into_bytes()),
-            Event::Packed { payload, text } => Said::Packed { payload, text },
-            Event::TooLarge(_) => Said::TooLarge,
-            Event::Ping(payload) => Said::Ping(payload.to_vec()),
-            Event::Pong => Said::Pong,
-            Event::Close(code) => Said::Close(code),
+            Event::Message(payload) => Input::Message(payload.into_bytes()),
+            Event::Compressed { payload, text } => Input::Compressed { payload, text },
+            Event::TooLarge(_) => Input::TooLarge,
+            Event::Ping(payload) => Input::Ping(payload.to_vec()),
+            Event::Pong => Input::Pong,
+            Event::Close(code) => Input::Close(code),
         }
     }
 }
 
-/// What a packed message says.
-fn unpack(payload: &[u8], text: bool, bytes_max: usize) -> Said {
-    match deflate::unpack(payload, bytes_max) {
-        Ok(message) if text && std::str::from_utf8(&message).is_err() => Said::Fault(Fault::Utf8),
-        Ok(message) => Said::Message(message.into()),
-        Err(deflate::Fault::TooLarge) => Said::TooLarge,
-        Err(deflate::Fault::Invalid) => Said::Fault(Fault::Packing),
+/// Decompresses a message.
+fn decompress(payload: &[u8], text: bool, bytes_max: usize) -> Input {
+    match deflate::decompress(payload, bytes_max) {
+        Ok(message) if text && std::str::from_utf8(&message).is_err() => Input::Fault(Fault::Utf8),
+        Ok(message) => Input::Message(message.into()),
+        Err(deflate::Fault::TooLarge) => Input::TooLarge,
+        Err(deflate::Fault::Invalid) => Input::Fault(Fault::Compression),
     }
 }
 
-/// Packs an answer that is worth it, on another thread if it is long; the body is taken then.
-async fn packed(body: &mut Body, packing: Option<usize>) -> Option<Vec<u8>> {
-    packing.filter(|min| body.len() >= *min)?;
+/// Compresses a response if it is large enough, on another thread if it is long. A compressed body
+/// is taken from `body`.
+async fn compressed(body: &mut Body, compress_bytes_min: Option<usize>) -> Option<Vec<u8>> {
+    compress_bytes_min.filter(|min| body.len() >= *min)?;
     let whole = Arc::new(std::mem::take(body).join());
-    let packed = if whole.len() <= INLINE_BYTES_MAX {
-        deflate::pack(&whole)
+    let compressed = if whole.len() <= INLINE_BYTES_MAX {
+        deflate::compress(&whole)
     } else {
-        let theirs = Arc::clone(&whole);
-        tokio::task::spawn_blocking(move || deflate::pack(&theirs)).await.ok().flatten()
+        let shared = Arc::clone(&whole);
+        tokio::task::spawn_blocking(move || deflate::compress(&shared)).await.ok().flatten()
     };
-    if packed.is_none() {
+    if compressed.is_none() {
         *body = Body::whole(Arc::unwrap_or_clone(whole));
     }
-    packed
+    compressed
 }

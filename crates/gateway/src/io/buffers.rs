@@ -1,10 +1,10 @@
-//! Buffers that one thread uses again and again.
+//! A pool of reusable buffers, one per thread.
 
 use std::cell::RefCell;
 
-/// Spare buffers kept per thread; more are in use at once only in a burst.
+/// Maximum spare buffers per thread; only bursts use more at once.
 const SPARES_MAX: usize = 64;
-/// A spare buffer larger than this is not kept.
+/// A larger buffer is not returned to the pool.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
 
 /// Empty buffers for requests and responses.

@@ -1,15 +1,15 @@
-//! The chunked transfer coding of HTTP/1.1 bodies (RFC 9112, section 7.1), read strictly.
+//! A strict decoder for the chunked transfer coding of HTTP/1.1 (RFC 9112, section 7.1).
 //!
-//! Used for requests of clients and for answers of upstreams. It only reads: Weir itself always
+//! It decodes client requests and upstream responses. There is no encoder, because Weir always
 //! sends a `Content-Length`.
 
-/// A chunk-size line longer than this is refused; sizes are at most 8 digits, the rest would be
-/// chunk extensions, which nobody uses.
+/// Maximum bytes of a chunk-size line. Sizes have at most 8 digits; the rest is for chunk
+/// extensions, which are rare.
 const SIZE_LINE_BYTES_MAX: usize = 256;
-/// All trailer lines together; they are read and dropped.
+/// Maximum bytes of all trailer lines together. Trailers are read and dropped.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
-/// A body that is no valid chunked coding, or too large.
+/// Why a chunked body is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ChunkFault {
     #[error("chunk size must be 1 to 8 hexadecimal digits followed by CR LF")]
@@ -18,7 +18,7 @@ pub(crate) enum ChunkFault {
     End,
     #[error("trailer section is over 8 KiB or malformed")]
     Trailer,
-    #[error("body is over the allowed size")]
+    #[error("body exceeds the size limit")]
     TooLarge,
 }
 
@@ -31,7 +31,7 @@ enum State {
     Done,
 }
 
-/// Decoder of one chunked body; feed it with what came, in order, until [`Chunked::is_done`].
+/// Decoder of one chunked body. Feed it the input in order until [`Chunked::is_done`].
 #[derive(Debug)]
 pub(crate) struct Chunked {
     state: State,
@@ -40,31 +40,31 @@ pub(crate) struct Chunked {
 }
 
 impl Chunked {
-    /// A decoder that refuses bodies over `body_bytes_max`.
+    /// Creates a decoder that refuses bodies over `body_bytes_max`.
     pub(crate) fn new(body_bytes_max: usize) -> Chunked {
         Chunked { state: State::Size, body: Vec::new(), body_bytes_max }
     }
 
-    /// Whether the last chunk and its trailers were read.
+    /// Returns true if the last chunk and its trailers were read.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.state, State::Done)
     }
 
-    /// Bytes of memory that the decoded body takes.
+    /// Bytes of memory that the decoded body occupies.
     pub(crate) fn bytes_held(&self) -> usize {
         self.body.capacity()
     }
 
-    /// The decoded body.
+    /// Returns the decoded body.
     pub(crate) fn into_body(self) -> Vec<u8> {
         self.body
     }
 
-    /// Takes as much of `input` as it can use and returns how many bytes that was; bytes behind
-    /// the end of the body are left alone.
+    /// Decodes `input` and returns how many bytes it used. Bytes after the end of the body are not
+    /// used.
     ///
     /// # Errors
-    /// A [`ChunkFault`]; where the next message begins is then unknown.
+    /// A [`ChunkFault`]; the start of the next message is then unknown.
     pub(crate) fn feed(&mut self, input: &[u8]) -> Result<usize, ChunkFault> {
         let mut used = 0;
         loop {
@@ -137,8 +137,9 @@ impl Chunked {
     }
 }
 
-/// What stands before the extensions of a chunk-size line, which are skipped. They begin with a
-/// semicolon, and hold no control character that another reader could take for the line's end.
+/// Returns the size digits of a chunk-size line and skips the extensions. Extensions begin with a
+/// semicolon and must not contain control characters, which another parser could read as a line
+/// end.
 fn size_digits(line: &[u8]) -> Option<&[u8]> {
     let end = memchr::memchr(b';', line).unwrap_or(line.len());
     let (digits, extensions) = line.split_at(end);
@@ -147,7 +148,7 @@ fn size_digits(line: &[u8]) -> Option<&[u8]> {
     clean.then(|| &digits[..digits.len() - spaces])
 }
 
-/// The line at the start of `rest` without its CR LF, once it is complete.
+/// Returns the line at the start of `rest` without its CR LF, or `None` while it is incomplete.
 fn line(rest: &[u8], bytes_max: usize, fault: ChunkFault) -> Result<Option<&[u8]>, ChunkFault> {
     match memchr::memchr(b'\n', rest) {
         Some(at) if at > bytes_max || at == 0 || rest[at - 1] != b'\r' => Err(fault),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time of the last reading on this thread: the present, for all that happens between two
-/// waits. Reading the clock costs as much as a lookup in the cache, so it is read seldom.
+/// Caches the time of the last clock reading on this thread. Reading the clock costs as much as a
+/// cache lookup, so code reads it once after each wait and uses the cached time until the next.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: Instant,
@@ -15,15 +15,14 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that counts from `started`.
+    /// Creates a clock that counts from `started`.
     pub(crate) fn new(started: Instant) -> Clock {
         let clock = Clock { started, recent: Cell::new(started), now: Cell::default() };
         clock.tick();
         clock
     }
 
-    /// Reads the clock. To be called where time has passed: when a connection or a call begins, and
-    /// after each wait.
+    /// Reads the clock. Call this when a connection or a call begins, and after each wait.
     pub(crate) fn tick(&self) -> Instant {
         let now = Instant::now();
         self.recent.set(now);
@@ -31,12 +30,12 @@ impl Clock {
         now
     }
 
-    /// The time of the last tick.
+    /// Returns the time of the last tick.
     pub(crate) fn recent(&self) -> Instant {
         self.recent.get()
     }
 
-    /// The time of the last tick, counted from the start, as the policies use it.
+    /// Returns the time of the last tick since `started`, as the policies use it.
     pub(crate) fn now(&self) -> Duration {
         self.now.get()
     }

@@ -1,8 +1,8 @@
-//! The budget of memory for all connections together: who holds how many bytes, and the connections
-//! that are closed when too many are held.
+//! The memory budget of all connections: reservations per connection, and the choice of connections
+//! to close when the budget is exceeded.
 //!
-//! A buffer of at most [`FREE_BYTES`] is not counted, so that small calls cost nothing. How the
-//! budget is shared is decided in `policy/memory.rs`.
+//! Buffers of at most [`FREE_BYTES`] are not counted, so that small calls cost nothing.
+//! `policy/memory.rs` divides the budget.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,35 +20,35 @@ use crate::policy::memory::{Held, Purpose, Slow};
 #[cfg(test)]
 mod tests;
 
-/// Buffers of at most this size are not counted.
+/// Buffers of at most this many bytes are not counted.
 pub(crate) const FREE_BYTES: usize = 4 * 1024;
-/// The budget on the smallest machine where none is configured.
-const USUAL_MAX_MIN: usize = 16 << 20;
-/// When a client that was refused for want of memory may come again.
+/// The smallest default budget, for small machines.
+const DEFAULT_MAX_MIN: usize = 16 << 20;
+/// `Retry-After` of a refusal because the budget is used up.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// A connection that holds bytes for less than this is not closed.
+/// A connection is not closed before it has waited for its client for this long.
 const AGE_MIN: Duration = Duration::from_millis(100);
-/// How often connections are closed while too many bytes are held.
-pub(crate) const RELIEF_EVERY: Duration = Duration::from_millis(20);
+/// How often connections are closed while the budget is exceeded.
+pub(crate) const RELIEF_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The budget of one process.
+/// The memory budget of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     max: AtomicUsize,
     held: [AtomicUsize; Purpose::ALL.len()],
     refused: [AtomicU64; Purpose::ALL.len()],
     closed: AtomicU64,
-    /// Notified when closing connections has to begin.
+    /// Notified when connections must be closed.
     exceeded: Notify,
 }
 
-/// There is no room for more bytes.
+/// The memory budget is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the budget of memory is used up")]
+#[error("memory budget is used up")]
 pub(crate) struct Full;
 
 impl Budget {
-    /// Sets the most bytes that may be held from here on.
+    /// Sets the budget in bytes.
     pub(crate) fn set_max(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
@@ -61,18 +61,18 @@ impl Budget {
         std::array::from_fn(|at| self.held[at].load(Ordering::Relaxed))
     }
 
-    /// Refusals for want of memory since the start.
+    /// Number of refusals because the budget was used up, since the start.
     pub(crate) fn refused(&self, purpose: Purpose) -> u64 {
         self.refused[purpose.index()].load(Ordering::Relaxed)
     }
 
-    /// Connections that were closed for want of memory since the start.
+    /// Number of connections closed because the budget was exceeded, since the start.
     pub(crate) fn closed(&self) -> u64 {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Returns true if so many more bytes can be held now.
-    pub(crate) fn has_room(&self, purpose: Purpose, bytes: usize) -> bool {
+    /// Returns true if the budget has `bytes` left for this purpose.
+    pub(crate) fn fits(&self, purpose: Purpose, bytes: usize) -> bool {
         let mut held = self.held();
         held[purpose.index()] += bytes;
         bytes <= FREE_BYTES || memory::is_within(&held, purpose, self.max())
@@ -83,12 +83,12 @@ impl Budget {
         self.exceeded.notify_waiters();
     }
 
-    /// Bytes to free now.
+    /// Returns the bytes over the budget.
     pub(crate) fn excess(&self) -> usize {
         memory::excess(&self.held(), self.max())
     }
 
-    /// Waits until bytes have to be freed.
+    /// Waits until the budget is exceeded.
     pub(crate) async fn exceeded(&self) {
         loop {
             let exceeded = self.exceeded.notified();
@@ -99,10 +99,10 @@ impl Budget {
         }
     }
 
-    fn take(&self, purpose: Purpose, bytes: usize) -> Result<(), Full> {
+    fn reserve(&self, purpose: Purpose, bytes: usize) -> Result<(), Full> {
         self.held[purpose.index()].fetch_add(bytes, Ordering::Relaxed);
         if !memory::is_within(&self.held(), purpose, self.max()) {
-            self.give(purpose, bytes);
+            self.release(purpose, bytes);
             self.count_refusal(purpose);
             return Err(Full);
         }
@@ -112,46 +112,47 @@ impl Budget {
         Ok(())
     }
 
-    fn give(&self, purpose: Purpose, bytes: usize) {
+    fn release(&self, purpose: Purpose, bytes: usize) {
         self.held[purpose.index()].fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
-/// Counted bytes of one buffer or queue; dropped with it.
+/// A reservation for one buffer or queue; dropping it releases the bytes.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct Reservation {
     budget: Arc<Budget>,
     purpose: Purpose,
     bytes: usize,
-    /// The client connection that holds them, and the entry in its list.
-    place: Option<(Rc<Account>, Option<usize>)>,
+    /// The account of the client connection, and the reservation's entry in it.
+    account_entry: Option<(Rc<Account>, Option<usize>)>,
 }
 
-impl Hold {
-    /// Counts nothing yet, for no client connection.
-    pub(crate) fn new(budget: &Arc<Budget>, purpose: Purpose) -> Hold {
-        Hold { budget: Arc::clone(budget), purpose, bytes: 0, place: None }
+impl Reservation {
+    /// Creates an empty reservation without a client connection.
+    pub(crate) fn new(budget: &Arc<Budget>, purpose: Purpose) -> Reservation {
+        Reservation { budget: Arc::clone(budget), purpose, bytes: 0, account_entry: None }
     }
 
-    /// Counts by a budget of its own, for what a constant bounds already.
-    pub(crate) fn apart() -> Hold {
+    /// Creates a reservation in a separate, unlimited budget, for memory that a constant limits
+    /// already.
+    pub(crate) fn unlimited() -> Reservation {
         let budget = Arc::<Budget>::default();
         budget.set_max(usize::MAX);
-        Hold::new(&budget, Purpose::Response)
+        Reservation::new(&budget, Purpose::Response)
     }
 
-    /// Counts nothing yet, for a client connection, which may be closed while it waits for its
-    /// client.
-    pub(crate) fn of(budget: &Arc<Budget>, purpose: Purpose, account: &Rc<Account>) -> Hold {
-        let mut hold = Hold::new(budget, purpose);
-        hold.place = Some((Rc::clone(account), None));
-        hold
+    /// Creates an empty reservation for a client connection. The connection can be closed while the
+    /// bytes wait for its client.
+    pub(crate) fn of(budget: &Arc<Budget>, purpose: Purpose, account: &Rc<Account>) -> Reservation {
+        let mut reservation = Reservation::new(budget, purpose);
+        reservation.account_entry = Some((Rc::clone(account), None));
+        reservation
     }
 
-    /// Counts so many bytes in place of those before.
+    /// Changes the size of the reservation.
     ///
     /// # Errors
-    /// There is no room; what was counted before still is.
+    /// The budget is used up; the reservation is unchanged.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<(), Full> {
         let bytes = if bytes <= FREE_BYTES { 0 } else { bytes };
         if bytes == self.bytes {
@@ -159,42 +160,44 @@ impl Hold {
         }
         if bytes > self.bytes {
             let more = bytes - self.bytes;
-            if let Some((account, _)) = &self.place {
+            if let Some((account, _)) = &self.account_entry {
                 let held = account.bytes();
-                // One buffer may be larger, so that the largest response can be sent.
+                // A single buffer may exceed the limit per connection, so that the largest response
+                // can be sent.
                 let others = held - self.bytes;
                 if others > 0 && held + more > memory::connection_max(self.budget.max()) {
                     self.budget.count_refusal(self.purpose);
                     return Err(Full);
                 }
             }
-            self.budget.take(self.purpose, more)?;
+            self.budget.reserve(self.purpose, more)?;
         } else {
-            self.budget.give(self.purpose, self.bytes - bytes);
+            self.budget.release(self.purpose, self.bytes - bytes);
         }
         self.bytes = bytes;
-        if let Some((account, entry)) = &mut self.place {
+        if let Some((account, entry)) = &mut self.account_entry {
             account.set(entry, bytes);
         }
         Ok(())
     }
 
-    /// Says whether these bytes wait for the client. The connection is closed only for such bytes.
+    /// Sets whether these bytes wait for the client. Only such bytes make a connection eligible for
+    /// closing.
     pub(crate) fn set_waiting(&self, waiting: bool) {
-        if let Some((account, Some(entry))) = &self.place {
+        if let Some((account, Some(entry))) = &self.account_entry {
             account.set_waiting(*entry, waiting);
         }
     }
 }
 
-impl Drop for Hold {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        // Nothing counted is within any budget.
+        // Zero bytes fit into any budget.
         let _freed = self.set(0);
     }
 }
 
-/// What one client connection holds.
+/// The reservations of one client connection.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     entries: RefCell<Vec<Option<Entry>>>,
@@ -205,12 +208,12 @@ pub(crate) struct Account {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     bytes: usize,
-    /// Since when the bytes wait for the client; none while they wait for the gateway.
+    /// When the bytes began to wait for the client; `None` while they wait for the gateway.
     waiting: Option<Instant>,
 }
 
 impl Account {
-    /// Names the task that serves the connection.
+    /// Sets the task to abort when the connection must be closed.
     pub(crate) fn serve_by(&self, task: AbortHandle) {
         self.task.replace(Some(task));
     }
@@ -219,12 +222,12 @@ impl Account {
         self.entries.borrow().iter().flatten().map(|entry| entry.bytes).sum()
     }
 
-    fn set(&self, place: &mut Option<usize>, bytes: usize) {
+    fn set(&self, entry: &mut Option<usize>, bytes: usize) {
         let mut entries = self.entries.borrow_mut();
-        match *place {
+        match *entry {
             Some(at) if bytes == 0 => {
                 entries[at] = None;
-                *place = None;
+                *entry = None;
                 if entries.iter().all(Option::is_none) {
                     *entries = Vec::new();
                 }
@@ -241,7 +244,7 @@ impl Account {
                     entries.len() - 1
                 });
                 entries[at] = Some(Entry { bytes, waiting: Some(Instant::now()) });
-                *place = Some(at);
+                *entry = Some(at);
             }
         }
     }
@@ -252,7 +255,8 @@ impl Account {
         }
     }
 
-    /// The connection as one to close, if any of its bytes wait for its client.
+    /// Returns the connection's entry for [`memory::to_close`], if any of its bytes wait for the
+    /// client.
     fn slow(&self, place: usize, now: Instant) -> Option<Slow> {
         let entries = self.entries.borrow();
         let oldest = entries.iter().flatten().filter_map(|entry| entry.waiting).min()?;
@@ -261,13 +265,14 @@ impl Account {
     }
 }
 
-/// Closes the slowest of these connections, until `excess` bytes are freed.
+/// Closes the slowest of these connections, until `excess` bytes are released.
 pub(crate) fn close_slowest(budget: &Budget, accounts: &[Rc<Account>], excess: usize) {
     let now = Instant::now();
     let slow = accounts.iter().enumerate();
     let slow = slow.filter_map(|(place, account)| account.slow(place, now)).collect();
     for place in memory::to_close(slow, excess, AGE_MIN) {
-        // The bytes are freed when the task is dropped; it must not be counted twice meanwhile.
+        // The bytes are released when the task is dropped. Taking the handle prevents a second
+        // count.
         if let Some(task) = accounts[place].task.take() {
             task.abort();
             budget.closed.fetch_add(1, Ordering::Relaxed);
@@ -275,12 +280,12 @@ pub(crate) fn close_slowest(budget: &Budget, accounts: &[Rc<Account>], excess: u
     }
 }
 
-/// The budget where none is configured: a quarter of the memory.
-pub(crate) fn usual_max() -> usize {
-    usize::try_from(available() / 4).unwrap_or(usize::MAX).max(USUAL_MAX_MIN)
+/// Returns the default budget: a quarter of the memory.
+pub(crate) fn default_max() -> usize {
+    usize::try_from(available() / 4).unwrap_or(usize::MAX).max(DEFAULT_MAX_MIN)
 }
 
-/// Bytes of memory that this process may use by the machine and by its control group.
+/// Returns the memory that the machine and the control group allow this process, in bytes.
 fn available() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let machine = read("/proc/meminfo").and_then(|text| {

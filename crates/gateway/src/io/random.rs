@@ -1,21 +1,21 @@
-//! Randomness without secrets.
+//! Pseudo-random numbers, not for secrets.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
 
-/// A number that differs between processes. Nothing secret may depend on it.
+/// Returns a number that differs between processes. It is not suitable for secrets.
 pub(crate) fn random_seed() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
-/// Pseudo-random numbers of one thread: xorshift64* (Vigna 2016), good enough to spread calls.
+/// Pseudo-random numbers of one thread: xorshift64* (Vigna 2016), sufficient for load balancing.
 #[derive(Debug)]
 pub(crate) struct Random(Cell<u64>);
 
 impl Random {
-    /// The numbers of the thread with this index.
+    /// Creates the generator of the thread with this index.
     pub(crate) fn new(seed: u64, index: usize) -> Random {
-        // Odd, so that the generator never starts at its fixed point, zero.
+        // An odd state is never zero, the generator's fixed point.
         Random(Cell::new(seed.wrapping_add(index as u64).wrapping_mul(2) | 1))
     }
 

@@ -1,9 +1,8 @@
-//! Deadlines and scratch space for sockets: what a connection to a client and one to an upstream
-//! share.
+//! Socket reads and writes with deadlines, for client and upstream connections.
 //!
-//! A request that is answered in time must not pay for a timer. So each connection keeps one timer
-//! that is armed once and moved only when it fires too early; a deadline is a plain value. And a
-//! connection that waits holds no buffer: reads go through one scratch buffer per thread.
+//! A request that completes in time must not pay for a timer. So each connection has one timer that
+//! is set once and moved only if it fires too early; a deadline is a plain value. An idle
+//! connection holds no buffer, because all reads use one scratch buffer per thread.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -16,8 +15,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Size of the scratch buffer; also the most that one read takes, so that one connection with much
-/// to say cannot keep the others waiting.
+/// Size of the scratch buffer, and the maximum bytes of one read. The limit keeps a busy connection
+/// from starving the others.
 const SCRATCH_BYTES: usize = 64 * 1024;
 
 thread_local! {
@@ -25,18 +24,17 @@ thread_local! {
         RefCell::new(vec![MaybeUninit::uninit(); SCRATCH_BYTES].into_boxed_slice());
 }
 
-/// A lazily moved timer.
+/// A timer that moves lazily.
 #[derive(Debug, Default)]
 pub(crate) struct Watchdog {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Watchdog {
-    /// Ready once `deadline` has passed. To be polled last, after the thing that is waited for.
+    /// Ready when `deadline` has passed. Poll it last, after the awaited operation.
     pub(crate) fn poll_passed(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        // The timer may stand at an earlier deadline of the same connection; it must never stand
-        // at a later one.
+        // The timer may fire before the deadline, but must never fire after it.
         if timer.deadline() > deadline {
             timer.as_mut().reset(deadline);
         }
@@ -50,21 +48,21 @@ impl Watchdog {
     }
 }
 
-/// How waiting for bytes ended.
+/// The outcome of a read with a deadline.
 #[derive(Debug)]
 pub(crate) enum Filled<T> {
-    /// Bytes came; what the closure made of them.
+    /// Bytes were read; holds the closure's return value.
     Bytes(T),
-    /// The other side has closed its direction.
+    /// The peer has closed its direction.
     End,
-    /// The deadline passed.
+    /// The deadline passed before any byte arrived.
     Late,
 }
 
-/// Waits for bytes from `stream` until `deadline` and hands them to `take` once.
+/// Waits for bytes from `stream` until `deadline` and passes them to `take` once.
 ///
 /// # Errors
-/// What the system says of the socket.
+/// The socket's error.
 pub(crate) async fn fill<S, T>(
     stream: &mut S,
     watchdog: &mut Watchdog,
@@ -92,10 +90,11 @@ where
     .await
 }
 
-/// Reads what is there and hands it to `take`; how many bytes that were, 0 at the end.
+/// Reads the available bytes and passes them to `take`. Returns their number, 0 at the end of the
+/// stream.
 ///
 /// # Errors
-/// What the system says of the socket.
+/// The socket's error.
 pub(crate) fn poll_read<S>(
     stream: &mut S,
     cx: &mut Context<'_>,
@@ -117,14 +116,14 @@ where
     })
 }
 
-/// Writes all `parts`, one after the other, giving up when nothing moves for `patience`.
+/// Writes all `parts` in order. Fails if no byte is accepted for `timeout`.
 ///
 /// # Errors
-/// What the system says of the socket; `TimedOut` when the other side does not read.
+/// The socket's error; `TimedOut` if the peer does not read.
 pub(crate) async fn write<S>(
     stream: &mut S,
     watchdog: &mut Watchdog,
-    patience: Duration,
+    timeout: Duration,
     parts: [&[u8]; 3],
 ) -> io::Result<()>
 where
@@ -142,30 +141,30 @@ where
                     deadline = None;
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return poll_patience(watchdog, cx, &mut deadline, patience),
+                Poll::Pending => return poll_timeout(watchdog, cx, &mut deadline, timeout),
             }
         }
-        // A stream that encrypts has taken the bytes, and may still hold them.
+        // A stream that encrypts can have accepted the bytes without sending them.
         match Pin::new(&mut *stream).poll_flush(cx) {
-            Poll::Pending => poll_patience(watchdog, cx, &mut deadline, patience),
+            Poll::Pending => poll_timeout(watchdog, cx, &mut deadline, timeout),
             done => done,
         }
     })
     .await
 }
 
-/// Waits on, until the other side has taken nothing for `patience`.
-fn poll_patience(
+/// Fails when the peer has accepted nothing for `timeout`.
+fn poll_timeout(
     watchdog: &mut Watchdog,
     cx: &mut Context<'_>,
     deadline: &mut Option<Instant>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Poll<io::Result<()>> {
-    let deadline = *deadline.get_or_insert_with(|| Instant::now() + patience);
+    let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
     watchdog.poll_passed(cx, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Writes what it can of `parts` behind their first `written` bytes.
+/// Writes as much as possible of `parts`, from offset `written` on.
 fn poll_write_from<S: AsyncWrite>(
     stream: Pin<&mut S>,
     cx: &mut Context<'_>,
@@ -183,7 +182,7 @@ fn poll_write_from<S: AsyncWrite>(
         }
     }
     match &slices[..count] {
-        // A plain write is a cheaper system call than a gathered one.
+        // A plain write is a cheaper system call than a vectored one.
         [one] => stream.poll_write(cx, one),
         several => stream.poll_write_vectored(cx, several),
     }

@@ -1,11 +1,9 @@
-//! WebSocket (RFC 6455) as bytes in and bytes out, for either side of a connection.
+//! WebSocket framing and handshake (RFC 6455), for both sides of a connection.
 //!
-//! `frame` takes frames apart and writes them, `mask` applies masking
-//! keys and `keys` makes them, `handshake` is
-//! the HTTP request that opens a connection and the answer to it. Nothing here reads a socket,
-//! knows a clock or understands JSON: the connections to upstreams are
-//! `upstream/multiplexed_connection.rs`. `deflate` packs messages, on clients' connections alone
-//! and where both sides want it.
+//! `frame` encodes and decodes frames, `mask` applies masking keys, `keys` generates them, and
+//! `handshake` builds and checks the opening HTTP messages. `deflate` compresses messages; only
+//! client connections use it, if both sides agree. These modules use no socket and no clock, and do
+//! not parse JSON. `upstream/trunk.rs` holds the connections to upstreams.
 
 pub(crate) mod deflate;
 pub(crate) mod frame;

@@ -1,4 +1,4 @@
-//! What a call is charged: request limits and the quota of its key.
+//! Charges a call: request limits, and the quota of its key.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,18 +15,19 @@ use crate::quota::unix_seconds;
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
-/// The method's name; empty where there is no call.
+/// Returns the method's name, or an empty string for an unreadable call.
 fn name_of<'a>(item: &'a Result<Call<'_>, Rejection<'_>>) -> &'a str {
     item.as_ref().map_or("", |call| &*call.method)
 }
 
-/// The row that a call is weighed by: a method in another case is what it may be to an upstream.
-fn weighed(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'static Method> {
+/// Returns the row whose weight is charged. Upstreams may accept the method in another case, so
+/// case is ignored if the exact name is unknown.
+fn charged_method(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'static Method> {
     let family = cx.snapshot.chains[chain].family;
     family.find(name).map(|(_, method)| method).or_else(|| family.method_ignoring_case(name))
 }
 
-/// Charges the limits of the chain in the URL and waits for the call's turn.
+/// Charges the limits of the chain in the URL, and waits if a limit delays the call.
 pub(super) async fn limit<'a>(
     cx: &'a ThreadContext,
     request: &Request<'_>,
@@ -35,15 +36,15 @@ pub(super) async fn limit<'a>(
 ) -> Result<Option<Box<Entered<'a>>>, Failure> {
     let Some(limits) = &cx.snapshot.limits else { return Ok(None) };
     let name = name_of(item);
-    let method = weighed(cx, request.chain, name);
-    let caller = counted(cx, request, name, method);
+    let method = charged_method(cx, request.chain, name);
+    let caller = caller_facts(cx, request, name, method);
     let mut charge = limits.charge(&caller, cx.now_ms(), &cx.counters);
     if let Charge::Ask(question) = charge {
-        charge = Box::pin(judged(cx, limits, &question, &caller)).await;
+        charge = Box::pin(charge_shared(cx, limits, &question, &caller)).await;
         *now = cx.tick();
     }
     match charge {
-        // Nothing more is asked once that was.
+        // A settled charge asks Redis only once.
         Charge::Pass | Charge::Ask(_) => {}
         Charge::Wait(wait) => {
             Box::pin(wait_turn(cx, request, wait)).await;
@@ -59,11 +60,11 @@ pub(super) fn charge_quota(cx: &ThreadContext, route: &Route<'_>) -> Result<(), 
     let (Some(quotas), Some(grant)) = (&cx.snapshot.quotas, &route.caller.grant) else {
         return Ok(());
     };
-    quotas.charge(grant, weighed(cx, route.chain, &route.call.method), unix_seconds())
+    quotas.charge(grant, charged_method(cx, route.chain, &route.call.method), unix_seconds())
 }
 
-/// What limits need to know of a call.
-pub(super) fn counted<'a>(
+/// Returns what limits need of a call.
+pub(super) fn caller_facts<'a>(
     cx: &'a ThreadContext,
     request: &Request<'a>,
     name: &'a str,
@@ -81,28 +82,28 @@ pub(super) fn counted<'a>(
     }
 }
 
-/// What becomes of a call in zones that gateways share.
-async fn judged(
+/// Charges a call in the zones that gateways share.
+async fn charge_shared(
     cx: &ThreadContext,
     limits: &Limits,
     question: &Question,
     caller: &Counted<'_>,
 ) -> Charge {
-    let verdict = match &cx.judge {
-        Some(judge) => judge.ask(question).await,
+    let verdict = match &cx.shared_limits {
+        Some(client) => client.check(question).await,
         None => None,
     };
     cx.tick();
     limits.settle(question, verdict.as_ref(), caller, cx.now_ms(), &cx.counters)
 }
 
-/// Waits until a call's turn has come, holding nothing but the request.
+/// Waits for the delay of a limit; only the request's memory is held.
 async fn wait_turn(cx: &ThreadContext, request: &Request<'_>, wait: Duration) {
     let _waiting = Waiting::begin(cx, request.waiting);
     tokio::time::sleep(wait).await;
 }
 
-/// Counts a call that waits for its turn, until it is dropped.
+/// Counts a delayed call until it is dropped.
 struct Waiting<'a> {
     cx: &'a ThreadContext,
     of_request: &'a Cell<usize>,

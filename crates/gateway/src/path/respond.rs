@@ -1,4 +1,4 @@
-//! From what came of a call to its response, the counters and the record of the access log.
+//! Turns the outcome of a call into its response, the counters and the access-log record.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,28 +10,27 @@ use super::Request;
 use crate::access_log::record::CallRecord;
 use crate::call::cache_status::CacheStatus;
 use crate::call::failure::Failure;
-use crate::call::reply::{Answered, Content, code_of};
+use crate::call::reply::{CallReply, Content, code_of};
 use crate::call::response::{Payload, UpstreamResponse};
 use crate::state::context::ThreadContext;
 
 /// Bytes of a method's name that are logged.
 const METHOD_BYTES_MAX: usize = 256;
 
-/// What is known of a call in flight, for counters and the access log.
+/// The state of a call in flight, for counters and the access log.
 #[derive(Default)]
 pub(super) struct Progress {
-    /// When its steps began after the limits; `None` for a call that a limit refused or that cannot
-    /// be read.
+    /// When the call passed the limits; `None` if a limit refused it or it cannot be parsed.
     pub(super) began: Option<Duration>,
-    /// Its place among the records of the request.
+    /// The index of its record in the request.
     pub(super) record: usize,
-    /// The chain and the method's row, once it is routed.
+    /// The chain and the index of the method's row, after routing.
     pub(super) routed: Option<(usize, Option<usize>)>,
 }
 
 /// Why a call ended before it was resolved.
 pub(super) enum Stop {
-    /// It cannot be read.
+    /// The call cannot be parsed.
     Unreadable,
     Failed(Failure),
 }
@@ -42,15 +41,15 @@ impl From<Failure> for Stop {
     }
 }
 
-/// The one place that turns what came of a call, or its failure, into the response, the counters
-/// and the record of the access log.
+/// Turns the outcome of a call into its response, the counters and the access-log record. Returns
+/// `None` for a notification.
 pub(super) fn respond<'a>(
     cx: &ThreadContext,
     request: &Request<'_>,
     item: Result<Call<'a>, Rejection<'a>>,
     progress: &Progress,
     served: Result<(UpstreamResponse, CacheStatus), Stop>,
-) -> Option<Answered<'a>> {
+) -> Option<CallReply<'a>> {
     let counters = &cx.counters;
     let took = progress.began.map_or(Duration::ZERO, |began| cx.now().saturating_sub(began));
     let (chain, row) = progress.routed.unwrap_or((request.chain, None));
@@ -84,16 +83,17 @@ pub(super) fn respond<'a>(
             (Content::Refused(refusal), None, None)
         }
     };
-    let response = Answered { id: b"null", payload: content, mark: status, tier, upstream };
+    let response =
+        CallReply { id: b"null", payload: content, cache_status: status, tier, upstream };
     record(cx, request, chain, progress, &name, &response, took);
     if progress.began.is_some() && id.is_none() {
         counters.notifications.add(1);
     }
-    // A notification that a limit refused is answered if it came alone: its HTTP status has to say
-    // so, and its response cannot be taken for another one's.
+    // A single notification that a limit refused gets a response, because its HTTP status must
+    // report the refusal. In a batch the response could be taken for another call's.
     let alone = || request.body.trim_ascii_start().first() != Some(&b'[');
     let id = id.or_else(|| (progress.began.is_none() && alone()).then_some(&b"null"[..]))?;
-    Some(Answered { id, ..response })
+    Some(CallReply { id, ..response })
 }
 
 /// Records the response to a call for the access log.
@@ -103,19 +103,19 @@ fn record(
     chain: usize,
     progress: &Progress,
     method: &str,
-    response: &Answered<'_>,
+    response: &CallReply<'_>,
     took: Duration,
 ) {
     let Some(calls) = request.calls else { return };
     let snapshot = &cx.snapshot;
     let place = if progress.began.is_some() { progress.record } else { calls.begin() };
     calls.finish(place, || {
-        let upstream_used = !matches!(response.mark, None | Some(CacheStatus::Hit));
+        let upstream_used = !matches!(response.cache_status, None | Some(CacheStatus::Hit));
         CallRecord {
             method: method[..method.floor_char_boundary(METHOD_BYTES_MAX)].into(),
             chain: Arc::clone(&snapshot.chains[chain].name),
             error: code_of(&response.payload, &snapshot.config),
-            cache: response.mark,
+            cache: response.cache_status,
             upstream: response
                 .upstream
                 .map(|upstream| Arc::clone(&snapshot.upstreams[upstream].config.name)),

@@ -1,7 +1,6 @@
-//! Where a call goes by the operator's rules, and whether its caller may make it.
+//! Routes a call by the operator's rules and authorizes it.
 //!
-//! The decisions are `policy/direct.rs` and `policy/access.rs`; this gathers what they need to
-//! know.
+//! `policy/direct.rs` and `policy/access.rs` make the decisions; this module collects their inputs.
 
 use std::borrow::Cow;
 
@@ -17,17 +16,17 @@ use crate::policy::direct::{Action, CallFacts, Directed, End, Facts};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
-/// The way of a call of this request, by the operator's rules.
+/// Returns the route of a call by the operator's rules.
 ///
 /// # Errors
-/// A rule refuses the call, its new path leads nowhere, or its caller may not reach the chain.
+/// A rule denies the call, its rewritten path has no chain, or the caller may not use the chain.
 pub(super) fn route<'a>(
     cx: &ThreadContext,
     request: &Request<'a>,
     call: &'a Call<'a>,
 ) -> Result<Route<'a>, Failure> {
     let snapshot = &cx.snapshot;
-    let way = |chain: usize, group: Option<usize>| Route {
+    let build = |chain: usize, group: Option<usize>| Route {
         call,
         row: snapshot.chains[chain].family.find(&call.method),
         chain,
@@ -37,7 +36,7 @@ pub(super) fn route<'a>(
         waiting: request.waiting,
     };
     if snapshot.config.rules.is_empty() {
-        return Ok(way(request.chain, None));
+        return Ok(build(request.chain, None));
     }
     let params = call.params.raw().unwrap_or(b"");
     let facts = facts(request, Some(CallFacts { method: &call.method, params }));
@@ -53,8 +52,8 @@ pub(super) fn route<'a>(
         return Err(Failure::ours(Kind::Forbidden));
     }
     match directed.end {
-        End::Free => Ok(way(chain, None)),
-        End::Group(group) => Ok(way(chain, Some(group))),
+        End::Free => Ok(build(chain, None)),
+        End::Group(group) => Ok(build(chain, Some(group))),
         End::Deny(place) => {
             cx.counters.denied[Denial::Rule].add(1);
             Err(Failure::ours(Kind::Rule(place as u16)))
@@ -62,7 +61,7 @@ pub(super) fn route<'a>(
     }
 }
 
-/// The chain of a path that leads to none, where a rule rewrites it.
+/// Returns the chain of a path that a rule rewrites, for a path that has no chain itself.
 pub(crate) fn rewritten(cx: &ThreadContext, request: &Request<'_>) -> Option<usize> {
     let rules = &cx.snapshot.config.rules;
     if !rules.iter().any(|rule| matches!(rule.action, Action::Rewrite(_))) {
@@ -98,10 +97,10 @@ fn may_reach(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> bool {
     may
 }
 
-/// Checks that the caller may make this call.
+/// Checks that the caller may call the method.
 ///
 /// # Errors
-/// [`Kind::MethodOff`].
+/// [`Kind::MethodOff`] if it may not.
 pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Failure> {
     let snapshot = &cx.snapshot;
     let name = &*route.call.method;

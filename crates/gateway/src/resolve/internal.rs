@@ -1,5 +1,5 @@
-//! What the gateway itself asks of its upstreams, for clients who are told of what is to come:
-//! through the same steps as a call, from the choice of its group on.
+//! Calls of the gateway itself, for subscriptions and filters. They pass the same steps as a
+//! client's call, starting with the choice of the group.
 
 use crate::resolve::{Route, request_of};
 use std::borrow::Cow;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use wire::call::{Call, Id, Params, Version};
 
-use super::{answer_ask, logs};
+use super::{logs, resolve_uncached};
 use crate::access::caller::Caller;
 use crate::call::request::UpstreamRequest;
 use crate::call::response::Payload;
@@ -17,53 +17,55 @@ use crate::policy::cacheable::{CacheRule, Caching};
 use crate::policy::plan::without_cache_unless;
 use crate::state::context::ThreadContext;
 
-/// What the gateway itself asks of a block whose hash the call names.
+/// A call of the gateway for a block that it names by its hash.
 #[derive(Debug)]
-pub(crate) struct Inquiry<'a> {
+pub(crate) struct InternalCall<'a> {
     pub(crate) chain: usize,
     pub(crate) method: &'static str,
     pub(crate) params: &'a [u8],
-    /// Height of the block.
+    /// The block's height.
     pub(crate) height: u64,
-    /// Whether an upstream has to say it anew.
-    pub(crate) fresh: bool,
+    /// True if the response must come from an upstream, not from a cache.
+    pub(crate) bypass_cache: bool,
 }
 
-/// Asks as a call would, from the choice of its group on; only upstreams that have reached the
-/// block.
-pub(crate) async fn inquire(cx: &Rc<ThreadContext>, inquiry: &Inquiry<'_>) -> Payload {
+/// Resolves an internal call like a client's, at upstreams that have reached the block.
+pub(crate) async fn resolve_internal(
+    cx: &Rc<ThreadContext>,
+    internal: &InternalCall<'_>,
+) -> Payload {
     let caller = Caller::at(Ipv4Addr::UNSPECIFIED.into());
     let call = Call {
         id: Id::Absent,
-        method: Cow::Borrowed(inquiry.method),
-        params: Params::Array(inquiry.params),
+        method: Cow::Borrowed(internal.method),
+        params: Params::Array(internal.params),
         version: Version::V2,
     };
     let now = cx.tick();
-    let chain = &cx.snapshot.chains[inquiry.chain];
+    let chain = &cx.snapshot.chains[internal.chain];
     let view = chain.view.load_full();
     let row = chain.family.find(&call.method);
     let waiting = Cell::new(0);
     let route = Route {
         call: &call,
         row,
-        chain: inquiry.chain,
+        chain: internal.chain,
         group: None,
         caller: &caller,
         hash_header: None,
         waiting: &waiting,
     };
-    let ask = request_of(cx, &route, &view, now);
-    let caching = Caching { rule: CacheRule::AtHash, min_head: inquiry.height, ..ask.caching };
-    let ask = UpstreamRequest {
+    let request = request_of(cx, &route, &view, now);
+    let caching = Caching { rule: CacheRule::AtHash, min_head: internal.height, ..request.caching };
+    let request = UpstreamRequest {
         caching: without_cache_unless(cx.snapshot.cache.is_some(), caching),
-        ..ask
+        ..request
     };
     let fetched = match row {
-        Some((_, method)) if !inquiry.fresh => {
-            logs::one(cx, ask, &call.params, method, None, &view).await.0
+        Some((_, method)) if !internal.bypass_cache => {
+            logs::resolve_part(cx, request, &call.params, method, None, &view).await.0
         }
-        _ => answer_ask(cx, ask, None).await.0,
+        _ => resolve_uncached(cx, request, None).await.0,
     };
     fetched.payload
 }

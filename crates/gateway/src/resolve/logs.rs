@@ -1,9 +1,9 @@
-//! `eth_getLogs`: a range of blocks is resolved in parts.
+//! `eth_getLogs`: resolves a range of blocks in parts.
 //!
-//! The part that no reorg may undo is cut into aligned chunks, which are kept and shared by all
-//! clients that ask for overlapping ranges; the rest is bound to the head's branch. The parts'
-//! answers are joined by copying whole log objects (`policy/logs.rs`). One part that fails fails
-//! the whole with the upstream's own error. Anything that is not a plain range passes uncut.
+//! The finalized part is split into aligned chunks, which are cached and shared by overlapping
+//! ranges. The rest is valid only on the head's branch. The parts' responses are merged by copying
+//! whole log objects (`policy/logs.rs`). If one part fails, the whole call fails with the
+//! upstream's error. A filter that is not a plain range is forwarded unchanged.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -15,92 +15,94 @@ use wire::filter::LogFilter;
 use wire::key::ResolvedBlock;
 use wire::method::Method;
 
-use super::{answer_ask, kept, write_call_key};
+use super::{cached_response, resolve_uncached, write_call_key};
 use crate::cache::index;
 use crate::cache::index::Found;
 use crate::call::cache_status::CacheStatus;
 use crate::call::failure::{Failure, Kind};
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Payload, UpstreamResponse};
-use crate::io::memory::{Full, Hold};
+use crate::io::memory::{Full, Reservation};
 use crate::policy::cacheable::{CacheRule, Caching};
 use crate::policy::heads::ChainView;
 use crate::policy::logs::{LogsPlan, Part, around, covers, merge, plan_filter};
 use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
 
-/// Parts of one range that are asked for at a time.
+/// Maximum parts of one range in flight.
 const PARTS_CONCURRENCY: usize = 8;
 
-/// Answers a call for logs.
-pub(super) async fn answer(
+/// Resolves a call for logs.
+pub(super) async fn resolve(
     cx: &Rc<ThreadContext>,
-    ask: UpstreamRequest<'_>,
+    request: UpstreamRequest<'_>,
     call: &Call<'_>,
     method: &'static Method,
 ) -> (UpstreamResponse, CacheStatus) {
     let config = &cx.snapshot.config.cache;
-    let view = cx.snapshot.chains[ask.chain].view.load_full();
+    let view = cx.snapshot.chains[request.chain].view.load_full();
     let filter = LogFilter::from_params(&call.params).ok().filter(|_| cx.snapshot.cache.is_some());
-    let Some(filter) = filter else { return answer_ask(cx, ask, None).await };
+    let Some(filter) = filter else { return resolve_uncached(cx, request, None).await };
     let (chunk, parts_max) = (config.logs_chunk_blocks, config.logs_parts_max);
     let parts = match plan_filter(&filter, &view, chunk, parts_max) {
-        LogsPlan::Forward => return answer_ask(cx, ask, None).await,
+        LogsPlan::Forward => return resolve_uncached(cx, request, None).await,
         LogsPlan::ByHash => {
-            let caching = Caching { rule: CacheRule::AtHash, ..ask.caching };
-            let ask = UpstreamRequest { caching, ..ask };
-            return one(cx, ask, &call.params, method, None, &view).await;
+            let caching = Caching { rule: CacheRule::AtHash, ..request.caching };
+            let request = UpstreamRequest { caching, ..request };
+            return resolve_part(cx, request, &call.params, method, None, &view).await;
         }
         LogsPlan::Parts(parts) => parts,
     };
-    let held = from_index(cx, &ask, &filter, &parts).await;
-    let parts = match &held {
+    let indexed = lookup_index(cx, &request, &filter, &parts).await;
+    let parts = match &indexed {
         Some((part, fetched)) if covers(*part, &parts) => {
             return (fetched.clone(), CacheStatus::Hit);
         }
         Some((part, _)) => around(*part, &parts),
         None => parts,
     };
-    let left = Cell::new(cx.snapshot.config.groups[ask.group].response_bytes_max);
-    let hold = Hold::new(&cx.snapshot.registry.memory, Purpose::Response);
-    let gathered = RefCell::new((hold, 0));
-    let asks = parts.iter().map(|part| {
+    let bytes_left = Cell::new(cx.snapshot.config.groups[request.group].response_bytes_max);
+    let reservation = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
+    let reserved = RefCell::new((reservation, 0));
+    let requests = parts.iter().map(|part| {
         let mut params = Vec::new();
         filter.write_params(&mut params, part.from, part.to);
         let params = Some(Cow::Owned(params));
-        let ask = UpstreamRequest { params, caching: part.caching(&view), ..ask.clone() };
+        let request = UpstreamRequest { params, caching: part.caching(&view), ..request.clone() };
         let range = ResolvedBlock::Range { from: part.from, to: part.to };
-        let held = held.as_ref().filter(|(held, _)| held == part).map(|(_, fetched)| fetched);
-        let (held, call, view, left) = (held.cloned(), &call.params, &view, &left);
-        let gathered = &gathered;
+        let indexed =
+            indexed.as_ref().filter(|(indexed, _)| indexed == part).map(|(_, fetched)| fetched);
+        let (indexed, call, view, bytes_left) =
+            (indexed.cloned(), &call.params, &view, &bytes_left);
+        let reserved = &reserved;
         async move {
-            let (fetched, mark) = match held {
+            let (fetched, status) = match indexed {
                 Some(fetched) => (fetched, CacheStatus::Hit),
-                None => one(cx, ask, call, method, Some(range), view).await,
+                None => resolve_part(cx, request, call, method, Some(range), view).await,
             };
-            // The parts together are an answer, and may be as long as one.
-            let Payload::Result(logs) = &fetched.payload else { return (fetched, mark) };
-            let Some(rest) = left.get().checked_sub(logs.len()) else {
-                return (UpstreamResponse::failed(Failure::ours(Kind::TooLarge)), mark);
+            // All parts together must respect the limit of one response.
+            let Payload::Result(logs) = &fetched.payload else { return (fetched, status) };
+            let Some(rest) = bytes_left.get().checked_sub(logs.len()) else {
+                return (UpstreamResponse::failed(Failure::ours(Kind::TooLarge)), status);
             };
-            left.set(rest);
-            let (hold, sum) = &mut *gathered.borrow_mut();
+            bytes_left.set(rest);
+            let (reservation, sum) = &mut *reserved.borrow_mut();
             *sum += logs.len();
-            match hold.set(*sum) {
-                Ok(()) => (fetched, mark),
-                Err(Full) => (UpstreamResponse::failed(Failure::ours(Kind::Memory)), mark),
+            match reservation.set(*sum) {
+                Ok(()) => (fetched, status),
+                Err(Full) => (UpstreamResponse::failed(Failure::ours(Kind::Memory)), status),
             }
         }
     });
-    let answered: Vec<(UpstreamResponse, CacheStatus)> =
-        futures_util::stream::iter(asks).buffered(PARTS_CONCURRENCY).collect().await;
-    join(&parts, answered)
+    let resolved: Vec<(UpstreamResponse, CacheStatus)> =
+        futures_util::stream::iter(requests).buffered(PARTS_CONCURRENCY).collect().await;
+    join(&parts, resolved)
 }
 
-/// What the index has of a range, in one piece.
-async fn from_index(
+/// Returns the index's logs for a range, if it has a contiguous part of it.
+async fn lookup_index(
     cx: &Rc<ThreadContext>,
-    ask: &UpstreamRequest<'_>,
+    request: &UpstreamRequest<'_>,
     filter: &LogFilter<'_>,
     parts: &[Part],
 ) -> Option<(Part, UpstreamResponse)> {
@@ -108,53 +110,53 @@ async fn from_index(
     let (from, to) = (parts.first()?.from, parts.last()?.to);
     let mut params = Vec::new();
     filter.write_params(&mut params, from, to);
-    match index::recall(cx.snapshot.process.index(), &cx.upstream, ask, &params).await? {
-        Found::Whole(logs) => Some((Part { from, to, finalized: true }, index::fetched(logs))),
+    match index::lookup(cx.snapshot.process.index(), &cx.upstream, request, &params).await? {
+        Found::Whole(logs) => Some((Part { from, to, finalized: true }, index::response(logs))),
         Found::Part { from, to, listed } => {
-            Some((Part { from, to, finalized: true }, index::fetched(listed)))
+            Some((Part { from, to, finalized: true }, index::response(listed)))
         }
         Found::Nothing => None,
     }
 }
 
 /// Resolves one part, or a filter by hash.
-pub(super) async fn one(
+pub(super) async fn resolve_part(
     cx: &Rc<ThreadContext>,
-    ask: UpstreamRequest<'_>,
+    request: UpstreamRequest<'_>,
     params: &Params<'_>,
     method: &'static Method,
     block: Option<ResolvedBlock>,
     view: &ChainView,
 ) -> (UpstreamResponse, CacheStatus) {
     let mut key = Vec::new();
-    let keyed = write_call_key(cx, &mut key, &ask, method, params, block);
-    if keyed && let Some(fetched) = kept(cx, &key, view) {
+    let keyed = write_call_key(cx, &mut key, &request, method, params, block);
+    if keyed && let Some(fetched) = cached_response(cx, &key, view) {
         return (fetched, CacheStatus::Hit);
     }
-    answer_ask(cx, ask, keyed.then_some(&key[..])).await
+    resolve_uncached(cx, request, keyed.then_some(&key[..])).await
 }
 
-/// Joins the parts' answers, which are in the order of their blocks.
+/// Merges the responses of the parts, which are in block order.
 fn join(
     parts: &[Part],
-    mut answered: Vec<(UpstreamResponse, CacheStatus)>,
+    mut resolved: Vec<(UpstreamResponse, CacheStatus)>,
 ) -> (UpstreamResponse, CacheStatus) {
-    let hit = answered.iter().all(|(_, mark)| *mark == CacheStatus::Hit);
-    let mark = if hit { CacheStatus::Hit } else { CacheStatus::Miss };
-    if answered.len() == 1
-        && let Some((fetched, mark)) = answered.pop()
+    let hit = resolved.iter().all(|(_, status)| *status == CacheStatus::Hit);
+    let status = if hit { CacheStatus::Hit } else { CacheStatus::Miss };
+    if resolved.len() == 1
+        && let Some((fetched, status)) = resolved.pop()
     {
-        return (fetched, mark);
+        return (fetched, status);
     }
     let failed =
-        answered.iter().position(|(fetched, _)| !matches!(fetched.payload, Payload::Result(_)));
+        resolved.iter().position(|(fetched, _)| !matches!(fetched.payload, Payload::Result(_)));
     if let Some(at) = failed {
-        return (answered.swap_remove(at).0, mark);
+        return (resolved.swap_remove(at).0, status);
     }
-    let upstream = answered.last().and_then(|(fetched, _)| fetched.upstream);
+    let upstream = resolved.last().and_then(|(fetched, _)| fetched.upstream);
     let results: Vec<(Part, &[u8])> = parts
         .iter()
-        .zip(&answered)
+        .zip(&resolved)
         .filter_map(|(part, (fetched, _))| match &fetched.payload {
             Payload::Result(result) => Some((*part, &**result)),
             _ => None,
@@ -163,9 +165,9 @@ fn join(
     match merge(&results) {
         Ok(merged) => (
             UpstreamResponse { upstream, ..UpstreamResponse::of(Payload::Result(merged.into())) },
-            mark,
+            status,
         ),
-        // An upstream answered a part with logs from elsewhere, or not with logs at all.
-        Err(_) => (UpstreamResponse::failed(Failure::ours(Kind::Malformed)), mark),
+        // An upstream returned logs from outside the part, or no logs at all.
+        Err(_) => (UpstreamResponse::failed(Failure::ours(Kind::Malformed)), status),
     }
 }

@@ -116,7 +116,7 @@ impl Task {
             .filter(|(_, entry)| entry.touched.swap(false, Ordering::Relaxed) || all);
         let exchanges = entries.map(|(name, entry)| async move {
             let sent = entry.account.lock().telling();
-            match exchange.tell(&name, sent, now).await {
+            match exchange.report(&name, sent, now).await {
                 Some(used) => {
                     entry.account.lock().heard(sent, used);
                     true

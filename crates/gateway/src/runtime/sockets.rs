@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::Config;
-use crate::downstream::thread::Door;
+use crate::downstream::thread::ListenAddress;
 use crate::runtime::error::Error;
 
 /// Backlog of a socket; Linux caps it at `net.core.somaxconn`, 4096 by default.
@@ -34,7 +34,7 @@ pub(super) struct BoundSockets {
     pub(super) listen_tls: Option<SocketAddr>,
     pub(super) admin_address: Option<SocketAddr>,
     /// By serving thread.
-    pub(super) clients: Vec<Vec<(Door, Socket)>>,
+    pub(super) clients: Vec<Vec<(ListenAddress, Socket)>>,
     pub(super) admin: Option<Socket>,
     /// Copies of all sockets.
     pub(super) copies: Sockets,
@@ -80,9 +80,11 @@ pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<BoundSockets, 
         Sockets { clients: clear.unwrap_or_default(), tls: tls.unwrap_or_default(), admin };
     let failed = |source| Error::Listen { address, source };
     let copies = sockets.try_clone().map_err(failed)?;
-    let mut clients: Vec<Vec<(Door, Socket)>> =
+    let mut clients: Vec<Vec<(ListenAddress, Socket)>> =
         (0..config.server.threads).map(|_| Vec::new()).collect();
-    for (door, sockets) in [(Door::Clear, sockets.clients), (Door::Tls, sockets.tls)] {
+    for (door, sockets) in
+        [(ListenAddress::Clear, sockets.clients), (ListenAddress::Tls, sockets.tls)]
+    {
         for (index, socket) in sockets.into_iter().enumerate() {
             clients[index % config.server.threads].push((door, socket));
         }

@@ -8,7 +8,7 @@ fn a_flood_at_one_address_does_not_shut_out_the_other() {
     runtime.block_on(async {
         let mut listeners = Vec::new();
         let mut waiting = Vec::new();
-        for door in [Door::Clear, Door::Tls] {
+        for door in [ListenAddress::Clear, ListenAddress::Tls] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             for _ in 0..4 {
                 let address = listener.local_addr().unwrap();
@@ -23,7 +23,7 @@ fn a_flood_at_one_address_does_not_shut_out_the_other() {
             accepted.unwrap();
             doors.push(door);
         }
-        let tls = doors[..4].iter().filter(|door| **door == Door::Tls).count();
+        let tls = doors[..4].iter().filter(|door| **door == ListenAddress::Tls).count();
         assert_eq!(tls, 2, "{doors:?}");
     });
 }

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use crate::access::caller;
 use crate::access::token::Tokens;
-use crate::cache::coalesce::Flights;
-use crate::cache::redis::Tier;
-use crate::cache::redis::zones::Judge;
+use crate::cache::coalesce::InFlightCalls;
+use crate::cache::redis::RedisTier;
+use crate::cache::redis::zones::SharedLimitClient;
 use crate::io::random::Random;
 use crate::metrics::thread::Counters;
 use crate::state::snapshot::Snapshot;
@@ -28,11 +28,11 @@ pub(crate) struct ThreadContext {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) upstream: Rc<UpstreamContext>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) flights: Flights,
+    pub(crate) in_flight_calls: InFlightCalls,
     /// The tier of the cache in Redis; `None` if it is off.
-    pub(crate) redis: Option<Rc<Tier>>,
+    pub(crate) redis: Option<Rc<RedisTier>>,
     /// Judges calls by shared zones; `None` if no zone is shared.
-    pub(crate) judge: Option<Rc<Judge>>,
+    pub(crate) shared_limits: Option<Rc<SharedLimitClient>>,
     /// The verified tokens; `None` if tokens are not accepted.
     pub(crate) tokens: Option<RefCell<Tokens>>,
     /// Its index among the serving threads.
@@ -58,24 +58,24 @@ impl ThreadContext {
     pub(crate) fn reload(&self, snapshot: Arc<Snapshot>) -> Rc<ThreadContext> {
         let (topology, counters) = (&snapshot.topology, &snapshot.counters[self.index]);
         let upstream = self.upstream.reload(Arc::clone(topology), Arc::clone(counters));
-        ThreadContext::build(snapshot, upstream, self.index, self.judge.as_deref())
+        ThreadContext::build(snapshot, upstream, self.index, self.shared_limits.as_deref())
     }
 
     fn build(
         snapshot: Arc<Snapshot>,
         upstream: Rc<UpstreamContext>,
         index: usize,
-        judge: Option<&Judge>,
+        shared_limits: Option<&SharedLimitClient>,
     ) -> Rc<ThreadContext> {
         let counters = Arc::clone(&snapshot.counters[index]);
         let redis = snapshot.redis.as_ref();
         Rc::new(ThreadContext {
             upstream,
-            flights: Flights::default(),
+            in_flight_calls: InFlightCalls::default(),
             redis: redis.and_then(|redis| {
-                Tier::start(redis, &snapshot.topology, snapshot.cache.as_ref(), &counters)
+                RedisTier::start(redis, &snapshot.topology, snapshot.cache.as_ref(), &counters)
             }),
-            judge: Judge::start(&snapshot.topology, &counters, judge),
+            shared_limits: SharedLimitClient::start(&snapshot.topology, &counters, shared_limits),
             // The keys of the issuers may have changed.
             tokens: caller::tokens(&snapshot.config).map(RefCell::new),
             index,
@@ -121,6 +121,6 @@ impl ThreadContext {
     /// Closes connections that have been idle for too long. Called each second.
     pub(crate) fn sweep(&self) {
         self.upstream.sweep();
-        self.counters.calls_in_flight.set(self.flights.len() as u64);
+        self.counters.calls_in_flight.set(self.in_flight_calls.len() as u64);
     }
 }

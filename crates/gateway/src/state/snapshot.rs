@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::access::caller::{Gate, Wanted};
+use crate::access::caller::{HeadFields, KeyIndex};
 use crate::access_log::write::Queues;
 use crate::cache::memory::Cache;
 use crate::cache::redis;
@@ -36,13 +36,13 @@ pub(crate) struct Snapshot {
     pub(crate) topology: Arc<Topology>,
     pub(crate) cache: Option<Arc<Cache>>,
     /// The tier of the cache in Redis; `None` if it is off.
-    pub(crate) redis: Option<Arc<redis::Common>>,
+    pub(crate) redis: Option<Arc<redis::SharedState>>,
     /// One per serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
     /// Headers that are read from each request.
-    pub(crate) wanted: Arc<Wanted>,
+    pub(crate) head_fields: Arc<HeadFields>,
     /// Authenticates callers; `None` if no authentication is configured.
-    pub(crate) gate: Option<Gate>,
+    pub(crate) key_index: Option<KeyIndex>,
     /// True if some list of methods is not empty, so that read calls have to be authorized.
     pub(crate) has_method_lists: bool,
     /// The queues of the access log; `None` while it is off.
@@ -118,8 +118,12 @@ impl Snapshot {
             cache,
             redis,
             counters,
-            wanted: Arc::new(Wanted::of(&config, hash_header(&config), key_headers(&config))),
-            gate: Gate::of(&config),
+            head_fields: Arc::new(HeadFields::of(
+                &config,
+                hash_header(&config),
+                key_headers(&config),
+            )),
+            key_index: KeyIndex::of(&config),
             has_method_lists: has_method_lists(&config),
             access_log: access_log(&config, before.and_then(|before| before.access_log.clone())),
             limits: Limits::after(before.and_then(Snapshot::zones), &config),
@@ -132,7 +136,7 @@ impl Snapshot {
             process: before.map(|before| Arc::clone(&before.process)).unwrap_or_default(),
             topology,
         });
-        let memory_max = config.server.memory_max.unwrap_or_else(memory::usual_max);
+        let memory_max = config.server.memory_max.unwrap_or_else(memory::default_max);
         snapshot.registry.memory.set_max(memory_max);
         snapshot
     }
@@ -143,7 +147,7 @@ impl Snapshot {
         Rc::new(move |chain, event| match event {
             ChainEvent::Reorg { fork } => {
                 if let Some(redis) = &redis {
-                    redis.tell_reorg(&chain.name, fork);
+                    redis.announce_reorg(&chain.name, fork);
                 }
             }
             ChainEvent::FinalizedFell => {
@@ -151,7 +155,7 @@ impl Snapshot {
                     cache.clear();
                 }
                 if let Some(redis) = &redis {
-                    redis.void(chain);
+                    redis.invalidate(chain);
                 }
             }
         })

@@ -1,7 +1,7 @@
-//! What a chain's upstreams say of its blocks by their hashes, for all who are told of them.
+//! A chain's blocks and logs by hash, for all subscribers.
 //!
-//! Logs of the newest blocks are kept, because they are told once more should the block be dropped,
-//! when upstreams may have forgotten it.
+//! The logs of recent blocks are kept. If a block is dropped, they are sent again as removed, and
+//! upstreams may have lost them by then.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -19,46 +19,47 @@ use crate::policy::contents::{Contents, Wanted};
 use crate::policy::heads::{Hash, Head};
 use crate::policy::trail::Change;
 use crate::resolve::internal;
-use crate::resolve::internal::Inquiry;
+use crate::resolve::internal::InternalCall;
 use crate::state::context::ThreadContext;
 
-/// Blocks that are fetched at a time.
-pub(super) const FETCHES: usize = 8;
-/// How long upstreams have to say that a block has no logs although its header says that it has
-/// some, before they are believed.
-const EMPTY_FOR: Duration = Duration::from_secs(6);
-/// And how long after that was true: not every chain fills its bloom filters as Ethereum does.
-const EMPTY_FOR_USUALLY: Duration = Duration::from_millis(500);
-/// Blocks that are doubted at a time.
+/// Maximum blocks fetched concurrently.
+pub(super) const FETCHES_MAX: usize = 8;
+/// How long upstreams must report that a block has no logs, although its header's bloom filter has
+/// bits set, before the gateway accepts that.
+const EMPTY_CONFIRMED_AFTER: Duration = Duration::from_secs(6);
+/// The same duration if the last such block was really empty, because some chains fill the bloom
+/// filter differently.
+const EMPTY_CONFIRMED_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// Maximum doubted blocks.
 const DOUBTED_MAX: usize = 64;
-/// For how long a doubt is remembered.
+/// How long a doubt is remembered.
 const DOUBTED_FOR: Duration = Duration::from_secs(60);
-/// Blocks whose logs are kept: what two epochs hold.
-const KEPT_BLOCKS: usize = 64;
-/// Bytes of these logs.
-const KEPT_BYTES: usize = 64 << 20;
+/// Maximum blocks whose logs are kept; two epochs.
+const RECENT_BLOCKS_MAX: usize = 64;
+/// Maximum bytes of the kept logs.
+const RECENT_BYTES_MAX: usize = 64 << 20;
 
-/// Logs with what they are selected by.
+/// Raw logs with their parsed fields.
 pub(super) type Logs = Vec<(LogFields, Bytes)>;
 
-/// Nobody could say it now.
+/// The block or its logs are not available yet.
 #[derive(Debug)]
-pub(super) struct NotYet;
+pub(super) struct Unavailable;
 
-/// What is known of one chain's blocks.
+/// The recent blocks of one chain.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    kept: Mutex<Kept>,
+    recent: Mutex<RecentLogs>,
     doubts: Mutex<Doubts>,
 }
 
-/// Whether upstreams are believed that say of a block that it has no logs.
+/// Doubts about upstreams that report no logs for a block.
 #[derive(Debug, Default)]
 struct Doubts {
-    /// Blocks that should have some, and when an upstream was first asked that said they have none.
+    /// Doubted blocks, each with the time of the first empty response.
     since: VecDeque<(Hash, Duration)>,
-    /// The last one of them had none.
-    usual: bool,
+    /// True if the last doubted block was really empty.
+    was_empty: bool,
 }
 
 impl Doubts {
@@ -66,19 +67,20 @@ impl Doubts {
         self.since.iter().any(|(own, _)| *own == hash)
     }
 
-    /// Whether an upstream is doubted that was asked at this time and said that the block has none.
-    fn doubts(&mut self, hash: Hash, asked: Duration) -> bool {
-        let enough = if self.usual { EMPTY_FOR_USUALLY } else { EMPTY_FOR };
+    /// Returns true if an empty response, requested at `asked`, is doubted.
+    fn is_doubted(&mut self, hash: Hash, asked: Duration) -> bool {
+        let enough =
+            if self.was_empty { EMPTY_CONFIRMED_AGAIN_AFTER } else { EMPTY_CONFIRMED_AFTER };
         let known = self.since.iter().position(|(own, _)| *own == hash);
-        let since = known.map_or(asked, |place| self.since[place].1);
+        let since = known.map_or(asked, |index| self.since[index].1);
         if asked.saturating_sub(since) >= enough {
-            self.usual = true;
+            self.was_empty = true;
             self.since.retain(|(own, _)| *own != hash);
             return false;
         }
         if known.is_none() {
             self.since.retain(|(_, since)| asked.saturating_sub(*since) < DOUBTED_FOR);
-            // The others are decided first.
+            // A full list keeps its entries until they are resolved.
             if self.since.len() < DOUBTED_MAX {
                 self.since.push_back((hash, asked));
             }
@@ -86,47 +88,53 @@ impl Doubts {
         true
     }
 
-    /// A block has logs after all.
-    fn were_right(&mut self, hash: Hash) {
+    /// Resolves a doubt: the block has logs.
+    fn resolve(&mut self, hash: Hash) {
         if self.has(hash) {
             self.since.retain(|(own, _)| *own != hash);
-            self.usual = false;
+            self.was_empty = false;
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    /// The newest last.
+struct RecentLogs {
+    /// The newest block is last.
     blocks: VecDeque<(Hash, Arc<Logs>)>,
     bytes: usize,
 }
 
-/// A block of the chain with this index in the context's configuration.
-pub(super) async fn block(
+/// Fetches a block of the chain with this index.
+pub(super) async fn fetch_block(
     cx: &Rc<ThreadContext>,
     chain: usize,
     head: Head,
-) -> Result<Bytes, NotYet> {
+) -> Result<Bytes, Unavailable> {
     let params = format!("[\"{}\",false]", hex(&head.hash));
-    let block = ask(cx, chain, "eth_getBlockByHash", &params, head, false).await?;
+    let block = fetch_result(cx, chain, "eth_getBlockByHash", &params, head, false).await?;
     let hash = walk::member(&block, "hash").and_then(hash_from_value);
-    if hash == Some(head.hash) { Ok(block) } else { Err(NotYet) }
+    if hash == Some(head.hash) { Ok(block) } else { Err(Unavailable) }
 }
 
-/// What the chain's upstreams say of a block, those that have it.
-async fn ask(
+/// Fetches a result for a block from an upstream that has the block.
+async fn fetch_result(
     cx: &Rc<ThreadContext>,
     chain: usize,
     method: &'static str,
     params: &str,
     head: Head,
-    fresh: bool,
-) -> Result<Bytes, NotYet> {
-    let inquiry = Inquiry { chain, method, params: params.as_bytes(), height: head.number, fresh };
-    match internal::inquire(cx, &inquiry).await {
+    bypass_cache: bool,
+) -> Result<Bytes, Unavailable> {
+    let call = InternalCall {
+        chain,
+        method,
+        params: params.as_bytes(),
+        height: head.number,
+        bypass_cache,
+    };
+    match internal::resolve_internal(cx, &call).await {
         Payload::Result(result) if &*result != b"null" => Ok(result),
-        Payload::Result(_) | Payload::Error(_) | Payload::Failed(_) => Err(NotYet),
+        Payload::Result(_) | Payload::Error(_) | Payload::Failed(_) => Err(Unavailable),
     }
 }
 
@@ -135,20 +143,20 @@ fn hex(hash: &Hash) -> alloy_primitives::B256 {
 }
 
 impl Blocks {
-    /// The logs that a change of the chain adds or, marked so, removes.
+    /// Returns the logs that a change adds, or removes and marks as removed.
     pub(super) async fn logs(
         &self,
         cx: &Rc<ThreadContext>,
         chain: usize,
         change: Change,
-    ) -> Result<Arc<Logs>, NotYet> {
+    ) -> Result<Arc<Logs>, Unavailable> {
         let (Change::Added(head) | Change::Dropped(head)) = change;
-        let known = self.kept(head.hash);
+        let known = self.recent(head.hash);
         match change {
             Change::Added(_) => match known {
                 Some(logs) => Ok(logs),
                 None => {
-                    let logs = Arc::new(self.fetch(cx, chain, head).await?);
+                    let logs = Arc::new(self.fetch_logs(cx, chain, head).await?);
                     self.keep(head.hash, &logs);
                     Ok(logs)
                 }
@@ -156,8 +164,8 @@ impl Blocks {
             Change::Dropped(_) => {
                 let logs = match known {
                     Some(logs) => logs,
-                    // From before anybody wanted to know; upstreams may have forgotten the block.
-                    None => Arc::new(self.fetch(cx, chain, head).await.unwrap_or_default()),
+                    // The block predates the subscription, and upstreams may have lost it.
+                    None => Arc::new(self.fetch_logs(cx, chain, head).await.unwrap_or_default()),
                 };
                 let marked =
                     logs.iter().map(|(keys, raw)| (keys.clone(), mark_removed(raw).into()));
@@ -166,52 +174,52 @@ impl Blocks {
         }
     }
 
-    async fn fetch(
+    async fn fetch_logs(
         &self,
         cx: &Rc<ThreadContext>,
         chain: usize,
         head: Head,
-    ) -> Result<Logs, NotYet> {
+    ) -> Result<Logs, Unavailable> {
         let asked = cx.snapshot.now();
         let params = format!("[{{\"blockHash\":\"{}\"}}]", hex(&head.hash));
-        // Not through the cache: an empty answer that is doubted here would be kept there for ever.
-        let raw = ask(cx, chain, "eth_getLogs", &params, head, true).await?;
+        // The cache is bypassed, because it would store a doubted empty response permanently.
+        let raw = fetch_result(cx, chain, "eth_getLogs", &params, head, true).await?;
         let read = |log: &[u8]| {
             let keys = LogFields::parse(log).filter(|keys| keys.block_hash == head.hash)?;
             Some((keys, raw.slice_ref(log)))
         };
         let logs: Option<Logs> = walk::elements(&raw).map(read).collect();
-        let logs = logs.filter(|_| raw.first() == Some(&b'[')).ok_or(NotYet)?;
-        // An upstream that has not indexed its newest block yet says that it has no logs.
+        let logs = logs.filter(|_| raw.first() == Some(&b'[')).ok_or(Unavailable)?;
+        // An upstream that has not indexed its newest block yet reports no logs.
         if logs.is_empty() {
-            let raw = block(cx, chain, head).await?;
+            let raw = fetch_block(cx, chain, head).await?;
             let contents = Contents::read(&raw, asked);
             let may_have = contents.and_then(|block| block.may_have(&Wanted::default()));
-            if may_have == Some(true) && self.doubts.lock().doubts(head.hash, asked) {
-                return Err(NotYet);
+            if may_have == Some(true) && self.doubts.lock().is_doubted(head.hash, asked) {
+                return Err(Unavailable);
             }
         } else {
-            self.doubts.lock().were_right(head.hash);
+            self.doubts.lock().resolve(head.hash);
         }
         Ok(logs)
     }
 
     fn keep(&self, hash: Hash, logs: &Arc<Logs>) {
-        let mut kept = self.kept.lock();
-        if kept.blocks.iter().any(|(own, _)| *own == hash) {
+        let mut recent = self.recent.lock();
+        if recent.blocks.iter().any(|(own, _)| *own == hash) {
             return;
         }
-        kept.bytes += bytes_of(logs);
-        kept.blocks.push_back((hash, Arc::clone(logs)));
-        while kept.blocks.len() > KEPT_BLOCKS || kept.bytes > KEPT_BYTES {
-            let Some((_, oldest)) = kept.blocks.pop_front() else { return };
-            kept.bytes -= bytes_of(&oldest);
+        recent.bytes += bytes_of(logs);
+        recent.blocks.push_back((hash, Arc::clone(logs)));
+        while recent.blocks.len() > RECENT_BLOCKS_MAX || recent.bytes > RECENT_BYTES_MAX {
+            let Some((_, oldest)) = recent.blocks.pop_front() else { return };
+            recent.bytes -= bytes_of(&oldest);
         }
     }
 
-    fn kept(&self, hash: Hash) -> Option<Arc<Logs>> {
-        let kept = self.kept.lock();
-        kept.blocks.iter().rfind(|(own, _)| *own == hash).map(|(_, logs)| Arc::clone(logs))
+    fn recent(&self, hash: Hash) -> Option<Arc<Logs>> {
+        let recent = self.recent.lock();
+        recent.blocks.iter().rfind(|(own, _)| *own == hash).map(|(_, logs)| Arc::clone(logs))
     }
 }
 
@@ -221,8 +229,8 @@ fn bytes_of(logs: &Logs) -> usize {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: an upstream that has not indexed a block yet is not believed, and a chain whose
-    //! headers say more than is true is not waited for again and again.
+    //! Goal: an empty response of an upstream without an index is doubted, and a chain with
+    //! misleading bloom filters is not delayed repeatedly.
 
     use super::*;
 
@@ -231,51 +239,55 @@ mod tests {
         let at = Duration::from_millis;
         let mut doubts = Doubts::default();
         let lasts = |doubts: &mut Doubts, hash: Hash, start: u64| {
-            (0..).find(|ms| !doubts.doubts(hash, at(start + ms))).map(at)
+            (0..).find(|ms| !doubts.is_doubted(hash, at(start + ms))).map(at)
         };
-        assert_eq!(lasts(&mut doubts, [1; 32], 0), Some(EMPTY_FOR));
-        assert_eq!(lasts(&mut doubts, [2; 32], 9000), Some(EMPTY_FOR_USUALLY), "as the last one");
-        assert!(doubts.doubts([3; 32], at(10_000)));
-        doubts.were_right([4; 32]);
-        assert!(doubts.usual, "nobody doubted that");
-        doubts.were_right([3; 32]);
-        assert_eq!(lasts(&mut doubts, [5; 32], 11_000), Some(EMPTY_FOR));
+        assert_eq!(lasts(&mut doubts, [1; 32], 0), Some(EMPTY_CONFIRMED_AFTER));
+        assert_eq!(
+            lasts(&mut doubts, [2; 32], 9000),
+            Some(EMPTY_CONFIRMED_AGAIN_AFTER),
+            "as the last one"
+        );
+        assert!(doubts.is_doubted([3; 32], at(10_000)));
+        doubts.resolve([4; 32]);
+        assert!(doubts.was_empty, "nobody doubted that");
+        doubts.resolve([3; 32]);
+        assert_eq!(lasts(&mut doubts, [5; 32], 11_000), Some(EMPTY_CONFIRMED_AFTER));
     }
 
     #[test]
-    fn many_who_ask_at_once_do_not_make_an_empty_block_true() {
+    fn concurrent_requests_do_not_confirm_an_empty_block() {
         let mut doubts = Doubts::default();
-        assert!((0..1000).all(|_| doubts.doubts([1; 32], Duration::ZERO)));
+        assert!((0..1000).all(|_| doubts.is_doubted([1; 32], Duration::ZERO)));
     }
 
     #[test]
-    fn more_doubts_than_are_remembered_end_too() {
+    fn forgotten_doubts_end_too() {
         let mut doubts = Doubts::default();
         let all = |doubts: &mut Doubts, seconds: u64| {
             let asked = Duration::from_secs(seconds);
-            (0..200).filter(|byte| doubts.doubts([*byte; 32], asked)).count()
+            (0..200).filter(|byte| doubts.is_doubted([*byte; 32], asked)).count()
         };
         assert_eq!(all(&mut doubts, 0), 200);
         assert_eq!(doubts.since.len(), DOUBTED_MAX);
         assert_eq!(all(&mut doubts, 7), 200 - DOUBTED_MAX);
         assert!(doubts.since.len() <= DOUBTED_MAX);
-        // Those of whom nothing more is heard make room.
-        doubts.doubts([255; 32], Duration::from_secs(100));
+        // Expired doubts make room for new ones.
+        doubts.is_doubted([255; 32], Duration::from_secs(100));
         assert_eq!(doubts.since.len(), 1);
     }
 
     #[test]
-    fn logs_are_kept_within_bounds() {
+    fn recent_logs_are_bounded() {
         let blocks = Blocks::default();
         for byte in 0..100 {
             let keys =
                 LogFields { number: 1, block_hash: [byte; 32], address: [0; 20], topics: vec![] };
-            let raw = Bytes::from(vec![b' '; KEPT_BYTES / 10]);
+            let raw = Bytes::from(vec![b' '; RECENT_BYTES_MAX / 10]);
             blocks.keep([byte; 32], &Arc::new(vec![(keys, raw)]));
             blocks.keep([byte; 32], &Arc::default());
         }
-        assert_eq!((0..100).filter(|byte| blocks.kept([*byte; 32]).is_some()).count(), 10);
-        assert!(blocks.kept([99; 32]).is_some_and(|logs| logs.len() == 1));
-        assert!(blocks.kept.lock().bytes <= KEPT_BYTES);
+        assert_eq!((0..100).filter(|byte| blocks.recent([*byte; 32]).is_some()).count(), 10);
+        assert!(blocks.recent([99; 32]).is_some_and(|logs| logs.len() == 1));
+        assert!(blocks.recent.lock().bytes <= RECENT_BYTES_MAX);
     }
 }

@@ -12,37 +12,37 @@ use tokio::task::AbortHandle;
 
 use super::blocks::Logs;
 use super::source::Origin;
-use super::stream::{Refused, Stream, Turn};
+use super::stream::{Event, RelayRefusal, Stream};
 use super::subscriber::Subscriber;
-use super::{LogsWanted, Subscriptions, source};
+use super::{LogSelection, Subscriptions, source};
 use crate::access::permit::still_permitted;
 use crate::policy::access::Grant;
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
 
-/// The streams that one thread follows, each with its subscribers.
+/// The fans of one thread.
 #[derive(Debug, Default)]
-pub(crate) struct Fans(RefCell<Vec<Rc<Fan>>>);
+pub(crate) struct FanOuts(RefCell<Vec<Rc<FanOut>>>);
 
-/// Tells each turn of a stream to the subscribers of one thread, as long as there are any.
+/// Delivers the events of one stream to the subscribers of one thread, while there are any.
 #[derive(Debug)]
-pub(crate) struct Fan {
+pub(crate) struct FanOut {
     chain: Arc<ChainState>,
     stream: Arc<Stream>,
-    /// It tells what an upstream tells, of which some may be missed.
+    /// True if the stream is relayed from an upstream, so that some events can be missed.
     relayed: bool,
     subscriptions: Rc<Subscriptions>,
     members: RefCell<BTreeMap<u64, Member>>,
     next: Cell<u64>,
-    /// What tells.
+    /// The delivering task.
     task: RefCell<Option<AbortHandle>>,
 }
 
-/// What one member wants of a stream.
+/// The events that a subscriber selects.
 #[derive(Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum Selection {
     All,
-    Logs(LogsWanted),
+    Logs(LogSelection),
 }
 
 #[derive(Debug)]
@@ -50,28 +50,28 @@ struct Member {
     subscriber: Rc<Subscriber>,
     id: Rc<str>,
     namespace: Box<str>,
-    /// The same for all who want the same.
-    logs: Option<Rc<LogsWanted>>,
+    /// The selection; shared by subscribers with equal selections.
+    logs: Option<Rc<LogSelection>>,
 }
 
-/// Returns the thread's subscribers to a stream; begins to follow it if the thread does not yet.
+/// Returns the thread's fan of a stream. Starts to follow the stream if the thread does not yet.
 pub(super) fn of(
     subscriptions: &Rc<Subscriptions>,
     chain: &Arc<ChainState>,
     stream: Arc<Stream>,
     origin: Origin,
-) -> Rc<Fan> {
+) -> Rc<FanOut> {
     let known =
         subscriptions.fans.0.borrow().iter().find(|fan| Arc::ptr_eq(&fan.stream, &stream)).cloned();
     if let Some(fan) = known {
         return fan;
     }
-    let (turns, starts) = stream.follow();
+    let (events, starts) = stream.follow();
     let relayed = matches!(origin, Origin::Upstream(_));
     if starts {
         source::start(subscriptions, chain, &stream, origin);
     }
-    let fan = Rc::new(Fan {
+    let fan = Rc::new(FanOut {
         chain: Arc::clone(chain),
         stream,
         relayed,
@@ -80,30 +80,35 @@ pub(super) fn of(
         next: Cell::new(0),
         task: RefCell::default(),
     });
-    let task = tokio::task::spawn_local(Rc::clone(&fan).run(turns));
+    let task = tokio::task::spawn_local(Rc::clone(&fan).run(events));
     fan.task.replace(Some(task.abort_handle()));
     subscriptions.fans.0.borrow_mut().push(Rc::clone(&fan));
     fan
 }
 
-impl Fan {
-    async fn run(self: Rc<Fan>, mut turns: broadcast::Receiver<Turn>) {
+impl FanOut {
+    async fn run(self: Rc<FanOut>, mut events: broadcast::Receiver<Event>) {
         loop {
-            match turns.recv().await {
-                Ok(Turn::All(said)) => self.tell_all(&said),
-                Ok(Turn::Logs(logs)) => self.tell_logs(&logs),
-                // An upstream that tells much at once is heard again from here on.
+            match events.recv().await {
+                Ok(Event::All(result)) => self.send_to_all(&result),
+                Ok(Event::Logs(logs)) => self.send_logs(&logs),
+                // A slow thread skips events of a relayed stream.
                 Err(RecvError::Lagged(_)) if self.relayed => {}
-                Ok(Turn::Broken) | Err(RecvError::Lagged(_)) => self.part(),
+                Ok(Event::Broken) | Err(RecvError::Lagged(_)) => self.close_all(),
                 Err(RecvError::Closed) => return,
             }
         }
     }
 
-    /// Whether somebody with this grant may still have begun what this member is told.
-    pub(super) fn may_tell(&self, number: u64, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
+    /// Returns true if a caller with this grant may still have this subscription.
+    pub(super) fn is_permitted(
+        &self,
+        number: u64,
+        cx: &ThreadContext,
+        grant: Option<&Grant>,
+    ) -> bool {
         let Some(chain) = cx.snapshot.chain_index(&self.chain) else {
-            // The source ends it in other words.
+            // The chain was removed; the source closes the subscription.
             return true;
         };
         let members = self.members.borrow();
@@ -117,26 +122,26 @@ impl Fan {
         })
     }
 
-    /// Waits until it is known whether there is anything to be told.
-    pub(super) async fn opened(&self) -> Result<(), Refused> {
+    /// Waits until the stream is open or refused.
+    pub(super) async fn opened(&self) -> Result<(), RelayRefusal> {
         self.stream.opened().await
     }
 
-    /// Takes a member in; its number.
-    pub(super) fn join(
+    /// Adds a subscriber and returns its number.
+    pub(super) fn add(
         &self,
         subscriber: Rc<Subscriber>,
         id: Rc<str>,
         namespace: &str,
-        wanted: Wanted,
+        selection: Selection,
     ) -> u64 {
         let mut members = self.members.borrow_mut();
-        let logs = match wanted {
-            Wanted::All => None,
-            Wanted::Logs(wanted) => {
+        let logs = match selection {
+            Selection::All => None,
+            Selection::Logs(selection) => {
                 let mut known = members.values().filter_map(|member| member.logs.as_ref());
-                let known = known.find(|known| ***known == wanted).cloned();
-                Some(known.unwrap_or_else(|| Rc::new(wanted)))
+                let known = known.find(|known| ***known == selection).cloned();
+                Some(known.unwrap_or_else(|| Rc::new(selection)))
             }
         };
         let number = self.next.replace(self.next.get() + 1);
@@ -145,15 +150,15 @@ impl Fan {
         number
     }
 
-    /// Lets a member go; after the last one nothing is followed any more.
-    pub(super) fn leave(&self, number: u64) {
+    /// Removes a subscriber. Stops to follow the stream after the last one.
+    pub(super) fn remove(&self, number: u64) {
         if self.members.borrow_mut().remove(&number).is_some() {
             self.subscriptions.thread.context().counters.subscriptions_open.subtract_one();
             self.end_if_empty();
         }
     }
 
-    /// Follows no more if nobody is there.
+    /// Stops to follow the stream if there are no subscribers.
     pub(super) fn end_if_empty(&self) {
         if !self.members.borrow().is_empty() {
             return;
@@ -166,10 +171,10 @@ impl Fan {
         }
     }
 
-    fn tell_all(&self, said: &Bytes) {
+    fn send_to_all(&self, result: &Bytes) {
         let members = self.members.borrow();
         for member in members.values() {
-            member.tell(said);
+            member.notify(result);
         }
         self.subscriptions
             .thread
@@ -179,31 +184,34 @@ impl Fan {
             .add(members.len() as u64);
     }
 
-    fn tell_logs(&self, logs: &Logs) {
-        // What equal filters select is looked for once.
-        let mut selected: HashMap<*const LogsWanted, Vec<usize>> = HashMap::new();
+    fn send_logs(&self, logs: &Logs) {
+        // Subscribers with equal selections share one search.
+        let mut selected: HashMap<*const LogSelection, Vec<usize>> = HashMap::new();
         let mut count = 0;
         for member in self.members.borrow().values() {
-            let Some(wanted) = &member.logs else { continue };
-            let places = selected.entry(Rc::as_ptr(wanted)).or_insert_with(|| {
-                let places = logs.iter().enumerate();
-                places.filter(|(_, (log, _))| wanted.has(log)).map(|(place, _)| place).collect()
+            let Some(selection) = &member.logs else { continue };
+            let indices = selected.entry(Rc::as_ptr(selection)).or_insert_with(|| {
+                let indices = logs.iter().enumerate();
+                indices
+                    .filter(|(_, (log, _))| selection.selects(log))
+                    .map(|(index, _)| index)
+                    .collect()
             });
-            places.iter().for_each(|place| member.tell(&logs[*place].1));
-            count += places.len() as u64;
+            indices.iter().for_each(|index| member.notify(&logs[*index].1));
+            count += indices.len() as u64;
         }
         self.subscriptions.thread.context().counters.subscription_notifications.add(count);
     }
 
-    /// Nobody can be told any more what comes next: they have to begin anew.
-    fn part(&self) {
+    /// Closes all subscribers, because events were missed and they must subscribe again.
+    fn close_all(&self) {
         let members = self.members.borrow();
-        members.values().for_each(|member| member.subscriber.part());
+        members.values().for_each(|member| member.subscriber.close_missed());
     }
 }
 
 impl Member {
-    fn tell(&self, said: &Bytes) {
+    fn notify(&self, result: &Bytes) {
         let start = [
             r#"{"jsonrpc":"2.0","method":""#,
             &*self.namespace,
@@ -211,6 +219,6 @@ impl Member {
             &*self.id,
             r#"","result":"#,
         ];
-        self.subscriber.tell(start.concat().into_bytes(), said.clone());
+        self.subscriber.notify(start.concat().into_bytes(), result.clone());
     }
 }

@@ -1,4 +1,4 @@
-//! What is sent of each chain, to the subscribers of all threads.
+//! The subscription streams of each chain, shared by all threads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -8,20 +8,20 @@ use parking_lot::Mutex;
 use super::blocks::Blocks;
 use super::filters::Filters;
 use super::stream::Stream;
-use crate::call::failure::Unable;
+use crate::call::failure::SubscribeRefusal;
 use crate::upstream::chain::ChainState;
 
-/// Distinct subscriptions of one chain that are passed on from upstreams; each has a connection.
+/// Maximum distinct relayed subscriptions of one chain. Each needs a connection to an upstream.
 const RELAYS_MAX: usize = 64;
-/// Those of them that one client may have been the first to ask for. Others may join any of them.
+/// Maximum relayed subscriptions that one client may start. Other clients can join them.
 const RELAYS_PER_CLIENT_MAX: usize = 16;
 
-/// The feeds of all chains of a process. They go on through reloads as their chains do.
+/// The feeds of all chains. They survive reloads as long as their chains.
 #[derive(Debug, Default)]
 pub(crate) struct Feeds(Mutex<Vec<(Weak<ChainState>, Arc<Feed>)>>);
 
 impl Feeds {
-    /// The feed of a chain.
+    /// Returns the feed of a chain.
     pub(super) fn of(&self, chain: &Arc<ChainState>) -> Arc<Feed> {
         let mut feeds = self.0.lock();
         let known = feeds.iter().find(|(of, _)| std::ptr::eq(of.as_ptr(), &**chain));
@@ -35,39 +35,39 @@ impl Feeds {
     }
 }
 
-/// What is sent of one chain.
+/// The streams, filters and recent blocks of one chain.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
     pub(super) heads: Arc<Stream>,
     pub(super) logs: Arc<Stream>,
-    /// By the call that asks an upstream for it.
+    /// Relayed streams by their subscription call.
     relays: Mutex<HashMap<Box<[u8]>, Relayed>>,
     pub(super) filters: Filters,
     pub(super) blocks: Blocks,
 }
 
-/// A subscription that is passed on from an upstream.
+/// A subscription that is relayed from an upstream.
 #[derive(Debug)]
 struct Relayed {
     stream: Arc<Stream>,
-    /// A hash of the client that was the first to ask for it.
+    /// A hash of the client that started it.
     owner: u64,
 }
 
 impl Feed {
-    /// What upstreams are asked for with this call.
-    pub(super) fn relay(&self, call: Vec<u8>, owner: u64) -> Result<Arc<Stream>, Unable> {
+    /// Returns the relayed stream of a subscription call.
+    pub(super) fn relay(&self, call: Vec<u8>, owner: u64) -> Result<Arc<Stream>, SubscribeRefusal> {
         let mut relays = self.relays.lock();
-        // Whoever is about to follow one holds it already.
+        // A thread that is about to follow a stream already holds a reference.
         relays.retain(|_, relayed| Arc::strong_count(&relayed.stream) > 1);
         if let Some(relayed) = relays.get(&*call) {
             return Ok(Arc::clone(&relayed.stream));
         }
         if relays.len() >= RELAYS_MAX {
-            return Err(Unable::Crowded);
+            return Err(SubscribeRefusal::GatewayLimit);
         }
         if relays.values().filter(|own| own.owner == owner).count() >= RELAYS_PER_CLIENT_MAX {
-            return Err(Unable::TooMany);
+            return Err(SubscribeRefusal::ClientLimit);
         }
         let stream = Arc::<Stream>::default();
         relays.insert(call.into(), Relayed { stream: Arc::clone(&stream), owner });
@@ -77,17 +77,17 @@ impl Feed {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: one client cannot take every connection that subscriptions may open to upstreams.
+    //! Goal: one client cannot use all relayed subscriptions.
 
     use super::*;
 
     #[test]
-    fn one_client_leaves_room_for_others() {
+    fn one_client_cannot_use_all_relays() {
         let feed = Feed::default();
         let mut held: Vec<_> = (0..RELAYS_PER_CLIENT_MAX)
             .map(|number| feed.relay(format!("call {number}").into(), 1).unwrap())
             .collect();
-        assert_eq!(feed.relay("one more".into(), 1).unwrap_err(), Unable::TooMany);
+        assert_eq!(feed.relay("one more".into(), 1).unwrap_err(), SubscribeRefusal::ClientLimit);
         feed.relay("call 3".into(), 1).expect("what is there may be joined");
         feed.relay("one more".into(), 2).expect("another client has room");
         held.pop();

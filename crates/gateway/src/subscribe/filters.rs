@@ -1,10 +1,10 @@
-//! Filters: clients that ask now and then what has happened since (`eth_newFilter` and its kin).
+//! Filters (`eth_newFilter` and similar methods) for clients that poll.
 //!
-//! A filter remembers nothing but how far its client was told (`policy/trail.rs`), and what has
-//! happened since is found out when the client asks, from the gateway's own view of the chain. So a
-//! filter costs nothing while nobody asks, outlives every upstream, and misses nothing however
-//! rarely it is asked for. Those for pending transactions are an upstream's own, and go to the
-//! upstream of their client.
+//! A filter stores only its client's chain cursor (`policy/trail.rs`). The changes are computed
+//! when the client polls, from the gateway's own view of the chain. So an idle filter costs
+//! nothing, survives the loss of any upstream, and misses no block, however rarely it is polled.
+//! Filters for pending transactions belong to an upstream; their calls go to the client's sticky
+//! upstream.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,96 +15,97 @@ use aws_lc_rs::rand;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use parking_lot::Mutex;
-use tokio::sync::Mutex as Turnstile;
+use tokio::sync::Mutex as AsyncMutex;
 use wire::call::{Call, Params};
 use wire::json::string::JsonString;
 use wire::json::walk;
 
-use super::blocks::FETCHES;
+use super::blocks::FETCHES_MAX;
 use super::feeds::Feed;
-use super::{LogsWanted, Outcome, said, unable};
-use crate::call::failure::{Failure, Kind, Unable};
+use super::{LogSelection, Outcome, raw_result, refusal};
+use crate::call::failure::{Failure, Kind, SubscribeRefusal};
 use crate::call::response::Payload;
 use crate::policy::trail::{Apart, Change, Trail};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
-/// Blocks that a filter remembers: reorgs as deep are understood. Two epochs.
-const TRAIL_BLOCKS: usize = 64;
-/// Most changes that one answer tells; the rest is told when the client asks again.
+/// Number of blocks in a filter's cursor, the maximum depth of a reorg that it can follow; two
+/// epochs.
+const CURSOR_BLOCKS: usize = 64;
+/// Maximum changes per response; the rest follows at the next poll.
 const CHANGES_MAX: usize = 1000;
-/// Most bytes of logs that one answer tells, but for one block, which is told whole.
+/// Maximum bytes of logs per response; a single block is always complete.
 const CHANGES_BYTES_MAX: usize = 16 << 20;
 
-/// One chain's filters, on all threads.
+/// The filters of one chain, shared by all threads.
 #[derive(Debug, Default)]
-pub(super) struct Filters(Mutex<Kept>);
+pub(super) struct Filters(Mutex<FilterTable>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct FilterTable {
     by_id: HashMap<u128, Arc<Filter>>,
-    /// When those were let go last that nobody asks for any more.
-    swept: Duration,
+    /// When expired filters were last removed.
+    swept_at: Duration,
 }
 
-impl Kept {
-    fn sweep(&mut self, now: Duration, timeout: Duration) {
-        self.by_id.retain(|_, filter| now.saturating_sub(*filter.asked.lock()) <= timeout);
-        self.swept = now;
+impl FilterTable {
+    fn remove_expired(&mut self, now: Duration, timeout: Duration) {
+        self.by_id.retain(|_, filter| now.saturating_sub(*filter.polled_at.lock()) <= timeout);
+        self.swept_at = now;
     }
 
-    fn own(&self, owner: u64) -> usize {
+    fn count_of(&self, owner: u64) -> usize {
         self.by_id.values().filter(|filter| filter.owner == owner).count()
     }
 }
 
 #[derive(Debug)]
 struct Filter {
-    wanted: Wanted,
-    /// A hash of whose it is.
+    kind: FilterKind,
+    /// A hash of the client that created it.
     owner: u64,
-    /// When it was asked for last, since the start.
-    asked: Mutex<Duration>,
-    /// How far its client was told; one question at a time moves it.
-    trail: Turnstile<Trail>,
+    /// When it was last polled, since the start.
+    polled_at: Mutex<Duration>,
+    /// The cursor of its client; one poll at a time advances it.
+    cursor: AsyncMutex<Trail>,
 }
 
 #[derive(Debug)]
-enum Wanted {
+enum FilterKind {
     Blocks,
     Logs {
-        logs: LogsWanted,
-        /// As the client wrote it, without what means nothing.
+        logs: LogSelection,
+        /// The raw filter, without unknown members.
         raw: Bytes,
     },
 }
 
-/// Answers a call about a filter of this chain.
-pub(super) async fn answer(
+/// Serves a call about a filter of this chain.
+pub(super) async fn serve(
     cx: &Rc<ThreadContext>,
     feed: &Feed,
     route: &Route<'_>,
 ) -> Result<Outcome, Failure> {
     let (call, filters) = (route.call, &feed.filters);
     match &*call.method {
-        "eth_newBlockFilter" => begin(cx, feed, route, Wanted::Blocks),
+        "eth_newBlockFilter" => create(cx, feed, route, FilterKind::Blocks),
         "eth_newFilter" => {
-            let raw = first(&call.params).ok_or_else(|| unable(Unable::Params))?;
-            let (logs, raw) = LogsWanted::read(raw).map_err(unable)?;
-            begin(cx, feed, route, Wanted::Logs { logs, raw: raw.into() })
+            let raw = first_param(&call.params).ok_or_else(|| refusal(SubscribeRefusal::Params))?;
+            let (logs, raw) = LogSelection::read(raw).map_err(refusal)?;
+            create(cx, feed, route, FilterKind::Logs { logs, raw: raw.into() })
         }
         "eth_uninstallFilter" => match id_of(&call.params) {
-            Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(said(b"true")),
+            Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(raw_result(b"true")),
             _ => Ok(Outcome::Upstream),
         },
-        "eth_getFilterLogs" => match find(cx, feed, call) {
+        "eth_getFilterLogs" => match find_polled(cx, feed, call) {
             None => Ok(Outcome::Upstream),
-            Some(filter) => match &filter.wanted {
-                Wanted::Logs { raw, .. } => Ok(Outcome::Logs(raw.clone())),
-                Wanted::Blocks => Err(unable(Unable::NoFilter)),
+            Some(filter) => match &filter.kind {
+                FilterKind::Logs { raw, .. } => Ok(Outcome::Logs(raw.clone())),
+                FilterKind::Blocks => Err(refusal(SubscribeRefusal::UnknownFilter)),
             },
         },
-        "eth_getFilterChanges" => match find(cx, feed, call) {
+        "eth_getFilterChanges" => match find_polled(cx, feed, call) {
             None => Ok(Outcome::Upstream),
             Some(filter) => changes(cx, feed, route.chain, &filter).await,
         },
@@ -112,67 +113,68 @@ pub(super) async fn answer(
     }
 }
 
-fn first<'a>(params: &Params<'a>) -> Option<&'a [u8]> {
+fn first_param<'a>(params: &Params<'a>) -> Option<&'a [u8]> {
     let Params::Array(params) = *params else { return None };
     walk::elements(params).next()
 }
 
 fn id_of(params: &Params<'_>) -> Option<u128> {
-    let id = JsonString::from_value(first(params)?)?;
+    let id = JsonString::from_value(first_param(params)?)?;
     let id = id.to_str()?;
     u128::from_str_radix(id.strip_prefix("0x")?, 16).ok()
 }
 
-/// The filter that a call names, which is asked for now.
-fn find(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<Filter>> {
+/// Finds the filter that a call names and records the poll.
+fn find_polled(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<Filter>> {
     let id = id_of(&call.params)?;
     let filters = feed.filters.0.lock();
     let filter = filters.by_id.get(&id)?;
     let now = cx.now();
     let lifetime = cx.snapshot.config.downstream.filter_timeout;
-    let mut asked = filter.asked.lock();
-    if now.saturating_sub(*asked) > lifetime {
+    let mut polled_at = filter.polled_at.lock();
+    if now.saturating_sub(*polled_at) > lifetime {
         return None;
     }
-    *asked = now;
+    *polled_at = now;
     Some(Arc::clone(filter))
 }
 
-fn begin(
+fn create(
     cx: &ThreadContext,
     feed: &Feed,
     route: &Route<'_>,
-    wanted: Wanted,
+    kind: FilterKind,
 ) -> Result<Outcome, Failure> {
     let chain = &cx.snapshot.chains[route.chain];
-    let trail = Trail::at(&chain.view.load(), TRAIL_BLOCKS);
-    let trail = trail.ok_or_else(|| Failure::ours(Kind::NoUpstream))?;
+    let cursor = Trail::at(&chain.view.load(), CURSOR_BLOCKS);
+    let cursor = cursor.ok_or_else(|| Failure::ours(Kind::NoUpstream))?;
     let bounds = &cx.snapshot.config.downstream;
     let (now, owner) = (cx.now(), route.caller.hash());
     let mut bytes = [0; 16];
-    // Nobody else can name it.
+    // The id is unpredictable, so that other clients cannot use the filter.
     rand::fill(&mut bytes).map_err(|_| Failure::ours(Kind::Stopping))?;
     let id = u128::from_be_bytes(bytes);
     let mut filters = feed.filters.0.lock();
     let full = filters.by_id.len() >= bounds.filters_max;
     if full
-        || now.saturating_sub(filters.swept) > bounds.filter_timeout
-        || filters.own(owner) >= bounds.filters_per_client_max
+        || now.saturating_sub(filters.swept_at) > bounds.filter_timeout
+        || filters.count_of(owner) >= bounds.filters_per_client_max
     {
-        filters.sweep(now, bounds.filter_timeout);
+        filters.remove_expired(now, bounds.filter_timeout);
     }
-    if filters.own(owner) >= bounds.filters_per_client_max {
-        return Err(unable(Unable::TooManyFilters));
+    if filters.count_of(owner) >= bounds.filters_per_client_max {
+        return Err(refusal(SubscribeRefusal::TooManyFilters));
     }
     if filters.by_id.len() >= bounds.filters_max {
-        return Err(unable(Unable::Crowded));
+        return Err(refusal(SubscribeRefusal::GatewayLimit));
     }
-    let filter = Filter { wanted, owner, asked: Mutex::new(now), trail: Turnstile::new(trail) };
+    let filter =
+        Filter { kind, owner, polled_at: Mutex::new(now), cursor: AsyncMutex::new(cursor) };
     filters.by_id.insert(id, Arc::new(filter));
     Ok(Outcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
 }
 
-/// What has happened since the client asked last, as far as it can be found out now.
+/// Returns the changes since the last poll, as far as they are available now.
 async fn changes(
     cx: &Rc<ThreadContext>,
     feed: &Feed,
@@ -180,14 +182,15 @@ async fn changes(
     filter: &Filter,
 ) -> Result<Outcome, Failure> {
     let state = &cx.snapshot.chains[chain];
-    let mut told = filter.trail.lock().await;
+    let mut saved = filter.cursor.lock().await;
     let view = state.view.load_full();
-    // Should the client leave meanwhile, nothing was told.
-    let mut trail = told.clone();
-    trail.learn(&view);
-    // It can only begin anew, and so is told what an upstream says of a filter that it has
-    // forgotten.
-    let mut changes = trail.changes(&view).map_err(|Apart| unable(Unable::NoFilter))?;
+    // The cursor is a copy, so that a disconnect during the poll loses no changes.
+    let mut cursor = saved.clone();
+    cursor.learn(&view);
+    // If the cursor is too far behind, the client must create a new filter, so it receives the
+    // error of an unknown filter.
+    let mut changes =
+        cursor.changes(&view).map_err(|Apart| refusal(SubscribeRefusal::UnknownFilter))?;
     changes.truncate(CHANGES_MAX);
     let mut out = vec![b'['];
     let push = |out: &mut Vec<u8>, raw: &[u8]| {
@@ -196,35 +199,35 @@ async fn changes(
         }
         out.extend_from_slice(raw);
     };
-    match &filter.wanted {
-        Wanted::Blocks => {
+    match &filter.kind {
+        FilterKind::Blocks => {
             for change in changes {
                 if let Change::Added(head) = change {
                     let hash = format!("\"{}\"", alloy_primitives::B256::new(head.hash));
                     push(&mut out, hash.as_bytes());
                 }
-                trail.follow(change);
+                cursor.follow(change);
             }
         }
-        Wanted::Logs { logs: wanted, .. } => {
+        FilterKind::Logs { logs: wanted, .. } => {
             let found = changes.into_iter().map(async |change| {
                 let logs = feed.blocks.logs(cx, chain, change).await;
                 (change, logs)
             });
-            let mut found = std::pin::pin!(futures_util::stream::iter(found).buffered(FETCHES));
+            let mut found = std::pin::pin!(futures_util::stream::iter(found).buffered(FETCHES_MAX));
             while let Some((change, Ok(logs))) = found.next().await {
-                let logs = logs.iter().filter(|(keys, _)| wanted.has(keys));
+                let logs = logs.iter().filter(|(keys, _)| wanted.selects(keys));
                 let bytes: usize = logs.clone().map(|(_, raw)| raw.len() + 1).sum();
-                // The rest comes with the next poll.
+                // The rest follows at the next poll.
                 if out.len() > 1 && out.len() + bytes > CHANGES_BYTES_MAX {
                     break;
                 }
                 logs.for_each(|(_, raw)| push(&mut out, raw));
-                trail.follow(change);
+                cursor.follow(change);
             }
         }
     }
     out.push(b']');
-    *told = trail;
+    *saved = cursor;
     Ok(Outcome::Payload(Payload::Result(out.into())))
 }

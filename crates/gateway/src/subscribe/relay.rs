@@ -1,9 +1,8 @@
-//! Passes on what an upstream tells: pending transactions, and whatever else upstreams let one
-//! subscribe to.
+//! Relays subscriptions that only upstreams support, such as pending transactions.
 //!
-//! One connection to one upstream for each distinct subscription, shared by all clients. When it is
-//! lost, or the upstream is taken out, another upstream is asked; what was told meanwhile nobody
-//! can say.
+//! Each distinct subscription has one connection to one upstream, shared by all clients. If the
+//! connection is lost or the upstream is ejected, the relay switches to another upstream. Events in
+//! between are lost.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,43 +16,44 @@ use wire::key::{KeyError, write_params};
 use wire::response::{Outcome, parse_response};
 
 use super::source::Source;
-use super::stream::{Refused, Standing, Stream, Turn};
+use super::stream::{Event, OpenState, RelayRefusal, Stream};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 use crate::state::snapshot::Snapshot;
 use crate::upstream::multiplexed_connection::{MultiplexedConnection, OnNotification, Settings};
 use crate::upstream::multiplexed_pool;
 
-/// First and longest wait before another upstream is asked.
-const AGAIN_MIN: Duration = Duration::from_millis(10);
-const AGAIN_MAX: Duration = Duration::from_secs(1);
-/// How often it is looked whether the upstream may still be used.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Nesting of an answer to a call to subscribe, which is a string or an error.
+/// First and longest pause before the next upstream is tried.
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(10);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How often the relay checks that its upstream is still usable.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum nesting of a subscription response, which is a string or an error.
 const DEPTH_MAX: usize = 32;
 
-/// What upstreams are asked for.
+/// The subscription call for upstreams.
 #[derive(Debug)]
-pub(super) struct Order {
-    /// Name of the group whose upstreams are asked: its place may change with a reload.
+pub(super) struct RelayRequest {
+    /// The group's name; its index can change with a reload.
     group: Arc<str>,
     method: String,
     params: Option<Vec<u8>>,
 }
 
-impl Order {
-    pub(super) fn of(cx: &ThreadContext, route: &Route<'_>) -> Order {
+impl RelayRequest {
+    pub(super) fn of(cx: &ThreadContext, route: &Route<'_>) -> RelayRequest {
         let call = route.call;
         let group = &cx.snapshot.config.groups[route.group(cx)];
-        Order {
+        RelayRequest {
             group: Arc::clone(&group.name),
-            // One spelling for all clients, so that equal subscriptions share one connection.
+            // The lower-case method, so that equal subscriptions share one connection.
             method: call.method.to_ascii_lowercase(),
             params: call.params.raw().map(<[u8]>::to_vec),
         }
     }
 
-    /// Equal for those who want the same of the same upstreams, however they write it.
+    /// Returns the key of the call. Equal calls to the same group have equal keys, however the
+    /// client formats them.
     pub(super) fn key(&self, params: &Params<'_>) -> Result<Vec<u8>, KeyError> {
         let mut key = Vec::new();
         for part in [self.group.as_bytes(), self.method.as_bytes()] {
@@ -64,7 +64,7 @@ impl Order {
         Ok(key)
     }
 
-    /// The upstreams to be asked that can tell, fit ones only.
+    /// Returns the usable upstreams of the group that support subscriptions.
     fn upstreams(&self, snapshot: &Snapshot, chain: usize) -> Vec<usize> {
         let groups = snapshot.config.chains[chain].groups.iter();
         let mut groups = groups.filter(|group| snapshot.config.groups[**group].name == self.group);
@@ -78,137 +78,142 @@ impl Order {
     }
 }
 
-/// Why an upstream tells nothing more.
-enum Ended {
-    /// It refused, with this error.
+/// Why a relay from one upstream ended.
+enum EndReason {
+    /// The upstream refused with this error.
     Refused(Bytes),
-    /// It could not be reached, was lost, or is not to be used any more.
+    /// The upstream is unreachable, disconnected, or not usable any more.
     Lost,
-    /// Nobody wants to hear it any more.
-    Left,
+    /// The stream has no followers.
+    Unfollowed,
 }
 
-/// Passes on what one upstream after the other tells, until nobody wants to hear it.
-pub(super) async fn run(source: Source, order: Order) {
-    let mut again = AGAIN_MIN;
-    let mut turn: usize = 0;
+/// Relays from one upstream after another until the stream has no followers.
+pub(super) async fn run(source: Source, request: RelayRequest) {
+    let mut retry_pause = RETRY_PAUSE_MIN;
+    let mut attempt: usize = 0;
     let mut opened = false;
     let mut lost = 0;
-    while !source.stream.end_if_left() {
+    while !source.stream.end_if_unfollowed() {
         let Some(chain) = source.chain_index() else {
-            source.stream.tell(Turn::Broken);
+            source.stream.send(Event::Broken);
             return source.stream.end();
         };
         let snapshot = Arc::clone(&source.subscriptions.thread.context().snapshot);
-        let upstreams = order.upstreams(&snapshot, chain);
-        let refused = match upstreams.get(turn % upstreams.len().max(1)) {
-            None => Some(Refused::NoUpstream),
+        let upstreams = request.upstreams(&snapshot, chain);
+        let refused = match upstreams.get(attempt % upstreams.len().max(1)) {
+            None => Some(RelayRefusal::NoUpstream),
             Some(&upstream) => {
-                let began = Instant::now();
-                match relay(&source, &order, &snapshot, upstream, &mut opened).await {
-                    Ended::Left => continue,
-                    Ended::Refused(error) => Some(Refused::ByUpstream(error)),
-                    Ended::Lost => {
-                        if began.elapsed() > AGAIN_MAX {
-                            again = AGAIN_MIN;
+                let started = Instant::now();
+                match relay(&source, &request, &snapshot, upstream, &mut opened).await {
+                    EndReason::Unfollowed => continue,
+                    EndReason::Refused(error) => Some(RelayRefusal::ByUpstream(error)),
+                    EndReason::Lost => {
+                        if started.elapsed() > RETRY_PAUSE_MAX {
+                            retry_pause = RETRY_PAUSE_MIN;
                         }
                         lost += 1;
-                        (lost >= upstreams.len()).then_some(Refused::NoUpstream)
+                        (lost >= upstreams.len()).then_some(RelayRefusal::NoUpstream)
                     }
                 }
             }
         };
         drop(snapshot);
-        turn = turn.wrapping_add(1);
-        // Who has just asked is told; who was told that all is well is not let down by one
-        // upstream.
+        attempt = attempt.wrapping_add(1);
+        // New subscribers receive the refusal. An open subscription waits for the next upstream
+        // instead.
         if let Some(refused) = refused.filter(|_| !opened) {
-            source.stream.stand(Standing::Refused(refused));
+            source.stream.set_open_state(OpenState::Refused(refused));
             return source.stream.end();
         }
         tokio::select! {
-            () = tokio::time::sleep(again) => {}
-            () = source.stream.left() => {}
+            () = tokio::time::sleep(retry_pause) => {}
+            () = source.stream.unfollowed() => {}
         }
-        again = (again * 2).min(AGAIN_MAX);
+        retry_pause = (retry_pause * 2).min(RETRY_PAUSE_MAX);
     }
 }
 
-/// Passes on what one upstream tells.
+/// Relays from one upstream.
 async fn relay(
     source: &Source,
-    order: &Order,
+    request: &RelayRequest,
     snapshot: &Arc<Snapshot>,
     upstream: usize,
     opened: &mut bool,
-) -> Ended {
+) -> EndReason {
     let own = &snapshot.upstreams[upstream];
     let Ok((stream, websocket, read)) = multiplexed_pool::open(&own.dial, &own.config).await else {
-        return Ended::Lost;
+        return EndReason::Lost;
     };
-    let group = snapshot.config.groups.iter().find(|group| group.name == order.group);
-    let Some(group) = group else { return Ended::Lost };
+    let group = snapshot.config.groups.iter().find(|group| group.name == request.group);
+    let Some(group) = group else { return EndReason::Lost };
     let settings = Settings {
         response_bytes_max: group.response_bytes_max,
         ping_interval: own.config.ping_interval,
-        on_notification: notice(&source.stream),
+        on_notification: notification_callback(&source.stream),
     };
     let (connection, driver) = MultiplexedConnection::new(stream, websocket, read, settings);
-    let _retired = Retired(&connection);
+    let _close = CloseOnDrop(&connection);
     let mut driving = tokio::task::spawn_local(driver);
     let now = Instant::now();
     let deadline = now + group.deadline;
-    let Some(call) = connection.call(&order.method, order.params.as_deref(), now, deadline) else {
-        return Ended::Lost;
+    let Some(call) = connection.call(&request.method, request.params.as_deref(), now, deadline)
+    else {
+        return EndReason::Lost;
     };
-    let Ok((_, answer)) = call.await else { return Ended::Lost };
-    match parse_response(&answer, DEPTH_MAX).map(|answer| answer.outcome) {
+    let Ok((_, response)) = call.await else { return EndReason::Lost };
+    match parse_response(&response, DEPTH_MAX).map(|response| response.outcome) {
         Ok(Outcome::Result(_)) => {}
-        Ok(Outcome::Error { raw, .. }) => return Ended::Refused(answer.slice_ref(raw)),
-        Err(_) => return Ended::Lost,
+        Ok(Outcome::Error { raw, .. }) => return EndReason::Refused(response.slice_ref(raw)),
+        Err(_) => return EndReason::Lost,
     }
     *opened = true;
-    source.stream.stand(Standing::Open);
-    tracing::debug!(upstream = &*own.config.name, method = order.method, "an upstream tells");
-    let mut look = tokio::time::interval(LOOK_EVERY);
+    source.stream.set_open_state(OpenState::Open);
+    tracing::debug!(
+        upstream = &*own.config.name,
+        method = request.method,
+        "relaying a subscription"
+    );
+    let mut check = tokio::time::interval(CHECK_INTERVAL);
     loop {
         tokio::select! {
-            _ = &mut driving => return Ended::Lost,
-            () = source.stream.left() => return Ended::Left,
-            _ = look.tick() => {
-                // A reload may have brought other upstreams, or taken this one away.
-                let present = Arc::clone(&source.subscriptions.thread.context().snapshot);
-                let Some(upstream) = present.upstreams.iter().position(|one| one.is_same_as(own)) else {
-                    return Ended::Lost;
+            _ = &mut driving => return EndReason::Lost,
+            () = source.stream.unfollowed() => return EndReason::Unfollowed,
+            _ = check.tick() => {
+                // A reload can add or remove upstreams.
+                let current = Arc::clone(&source.subscriptions.thread.context().snapshot);
+                let Some(upstream) = current.upstreams.iter().position(|one| one.is_same_as(own)) else {
+                    return EndReason::Lost;
                 };
-                let own = &present.upstreams[upstream];
+                let own = &current.upstreams[upstream];
                 let view = source.chain.view.load();
-                let lost_sight = own.in_view(&view).is_some_and(|seen| !seen.at_head);
-                let fit = order.upstreams(&present, own.config.chain);
-                if (lost_sight || !fit.contains(&upstream)) && !fit.is_empty() {
-                    return Ended::Lost;
+                let is_behind = own.in_view(&view).is_some_and(|seen| !seen.at_head);
+                let usable = request.upstreams(&current, own.config.chain);
+                if (is_behind || !usable.contains(&upstream)) && !usable.is_empty() {
+                    return EndReason::Lost;
                 }
             }
         }
     }
 }
 
-/// Hands on what an upstream tells. Each connection carries one subscription, so that all is of
-/// that.
-fn notice(stream: &Arc<Stream>) -> OnNotification {
+/// Returns the callback for notifications. Each connection carries one subscription, so all
+/// notifications belong to it.
+fn notification_callback(stream: &Arc<Stream>) -> OnNotification {
     let stream = Arc::clone(stream);
     Rc::new(move |message| {
         let result = walk::member(message, "params").and_then(|own| walk::member(own, "result"));
         if let Some(result) = result {
-            stream.tell(Turn::All(Bytes::copy_from_slice(result)));
+            stream.send(Event::All(Bytes::copy_from_slice(result)));
         }
     })
 }
 
 /// Closes a connection when it is dropped.
-struct Retired<'a>(&'a Rc<MultiplexedConnection>);
+struct CloseOnDrop<'a>(&'a Rc<MultiplexedConnection>);
 
-impl Drop for Retired<'_> {
+impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
         self.0.retire();
     }

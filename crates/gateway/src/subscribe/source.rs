@@ -1,9 +1,9 @@
-//! Finds out what is to be told of a chain's blocks: one task per chain and kind, on the thread of
-//! who asked first, for all threads.
+//! Produces a chain's block and log events: one task per chain and kind, on the thread of the first
+//! subscriber, for all threads.
 //!
-//! With every change of the served chain it works out what has happened since (`policy/trail.rs`)
-//! and fetches the blocks or their logs by hash (`blocks.rs`). What cannot be fetched is asked for
-//! again until it is there, or until the chain has dropped it; nothing behind it is told before.
+//! Whenever the served chain changes, the task computes the changes (`policy/trail.rs`) and fetches
+//! the blocks or their logs by hash (`blocks.rs`). It retries a failed fetch until it succeeds or
+//! the chain drops the block; later events wait.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,30 +12,31 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use wire::block::header_from_block;
 
-use super::blocks::{FETCHES, NotYet};
-use super::relay::Order;
-use super::stream::{Standing, Stream, Turn};
+use super::blocks::{FETCHES_MAX, Unavailable};
+use super::relay::RelayRequest;
+use super::stream::{Event, OpenState, Stream};
 use super::{Subscriptions, blocks, relay};
 use crate::policy::trail::{Apart, Change, Trail};
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
 
-/// Blocks that are remembered: reorgs as deep are told. As many as the chain's view remembers.
-const TRAIL_BLOCKS: usize = 256;
-/// First and longest wait before something is asked for again.
-const AGAIN_MIN: Duration = Duration::from_millis(10);
-const AGAIN_MAX: Duration = Duration::from_secs(1);
+/// Number of blocks in the cursor, the maximum depth of a reorg that it can follow; the chain's
+/// view remembers as many.
+const CURSOR_BLOCKS: usize = 256;
+/// First and longest pause before a fetch is retried.
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(10);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Where a stream comes from.
+/// The origin of a stream.
 #[derive(Debug)]
 pub(super) enum Origin {
     Heads,
     Logs,
-    /// An upstream is asked for it.
-    Upstream(Order),
+    /// Relayed from an upstream.
+    Upstream(RelayRequest),
 }
 
-/// Starts what finds out the stream's turns, from this moment on.
+/// Starts the source of a stream, at the current head.
 pub(super) fn start(
     subscriptions: &Rc<Subscriptions>,
     chain: &Arc<ChainState>,
@@ -47,27 +48,27 @@ pub(super) fn start(
         chain: Arc::clone(chain),
         stream: Arc::clone(stream),
     };
-    let tells = match origin {
-        Origin::Heads => Tells::Headers,
-        Origin::Logs => Tells::Logs,
-        Origin::Upstream(order) => {
-            tokio::task::spawn_local(relay::run(source, order));
+    let content = match origin {
+        Origin::Heads => Content::Headers,
+        Origin::Logs => Content::Logs,
+        Origin::Upstream(request) => {
+            tokio::task::spawn_local(relay::run(source, request));
             return;
         }
     };
-    let trail = Trail::at(&chain.view.load(), TRAIL_BLOCKS);
-    stream.stand(Standing::Open);
-    tokio::task::spawn_local(source.follow(trail, tells));
+    let cursor = Trail::at(&chain.view.load(), CURSOR_BLOCKS);
+    stream.set_open_state(OpenState::Open);
+    tokio::task::spawn_local(source.follow(cursor, content));
 }
 
-/// What is told of a block.
+/// What the stream sends per block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tells {
+enum Content {
     Headers,
     Logs,
 }
 
-/// What all sources have.
+/// The common part of all sources.
 pub(super) struct Source {
     pub(super) subscriptions: Rc<Subscriptions>,
     pub(super) chain: Arc<ChainState>,
@@ -75,31 +76,31 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The chain's index in the configuration that holds now; none if it is served no more.
+    /// Returns the chain's index in the current configuration, or `None` if it was removed.
     pub(super) fn chain_index(&self) -> Option<usize> {
         self.subscriptions.thread.context().snapshot.chain_index(&self.chain)
     }
 
-    /// Tells what happens to the chain until nobody wants to hear it.
-    async fn follow(self, mut trail: Option<Trail>, tells: Tells) {
-        let mut turned = self.chain.view_changes();
-        let mut again = AGAIN_MIN;
-        while !self.stream.end_if_left() {
-            turned.borrow_and_update();
+    /// Sends events until the stream has no followers.
+    async fn follow(self, mut cursor: Option<Trail>, content: Content) {
+        let mut view_changes = self.chain.view_changes();
+        let mut retry_pause = RETRY_PAUSE_MIN;
+        while !self.stream.end_if_unfollowed() {
+            view_changes.borrow_and_update();
             let cx = self.subscriptions.thread.context();
             let Some(chain) = cx.snapshot.chain_index(&self.chain) else {
-                self.stream.tell(Turn::Broken);
+                self.stream.send(Event::Broken);
                 self.stream.end();
                 return;
             };
-            let pause = match self.advance(&cx, chain, &mut trail, tells).await {
+            let pause = match self.advance(&cx, chain, &mut cursor, content).await {
                 Ok(()) => {
-                    again = AGAIN_MIN;
+                    retry_pause = RETRY_PAUSE_MIN;
                     None
                 }
-                Err(NotYet) => {
-                    let pause = again;
-                    again = (again * 2).min(AGAIN_MAX);
+                Err(Unavailable) => {
+                    let pause = retry_pause;
+                    retry_pause = (retry_pause * 2).min(RETRY_PAUSE_MAX);
                     Some(pause)
                 }
             };
@@ -111,25 +112,24 @@ impl Source {
                 }
             };
             tokio::select! {
-                changed = turned.changed() => if changed.is_err() { return },
-                () = self.stream.left() => {}
+                changed = view_changes.changed() => if changed.is_err() { return },
+                () = self.stream.unfollowed() => {}
                 () = wait => {}
             }
         }
     }
 
-    /// Tells what has happened since the end of the trail, of the chain at this place of the
-    /// context's configuration.
+    /// Sends the events since the cursor's position, for the chain with this index.
     async fn advance(
         &self,
         cx: &Rc<ThreadContext>,
         chain: usize,
-        trail: &mut Option<Trail>,
-        tells: Tells,
-    ) -> Result<(), NotYet> {
+        cursor: &mut Option<Trail>,
+        content: Content,
+    ) -> Result<(), Unavailable> {
         let view = self.chain.view.load_full();
-        let Some(known) = trail else {
-            *trail = Trail::at(&view, TRAIL_BLOCKS);
+        let Some(known) = cursor else {
+            *cursor = Trail::at(&view, CURSOR_BLOCKS);
             return Ok(());
         };
         known.learn(&view);
@@ -137,46 +137,47 @@ impl Source {
             Ok(changes) => changes,
             Err(Apart) => {
                 tracing::warn!(chain = &*self.chain.name, "subscribers have missed blocks");
-                self.stream.tell(Turn::Broken);
-                *trail = Trail::at(&view, TRAIL_BLOCKS);
+                self.stream.send(Event::Broken);
+                *cursor = Trail::at(&view, CURSOR_BLOCKS);
                 return Ok(());
             }
         };
         drop(view);
-        let turns = changes.into_iter().map(async |change| {
-            let turn = self.turn(cx, chain, change, tells).await;
-            (change, turn)
+        let events = changes.into_iter().map(async |change| {
+            let event = self.event(cx, chain, change, content).await;
+            (change, event)
         });
-        let mut turns = std::pin::pin!(futures_util::stream::iter(turns).buffered(FETCHES));
-        while let Some((change, turn)) = turns.next().await {
-            let turn = turn?;
+        let mut events = std::pin::pin!(futures_util::stream::iter(events).buffered(FETCHES_MAX));
+        while let Some((change, event)) = events.next().await {
+            let event = event?;
             known.follow(change);
-            if let Some(turn) = turn {
-                self.stream.tell(turn);
+            if let Some(event) = event {
+                self.stream.send(event);
             }
         }
         Ok(())
     }
 
-    /// What there is to be told of a change, if anything.
-    async fn turn(
+    /// Returns the event of a change, if there is one.
+    async fn event(
         &self,
         cx: &Rc<ThreadContext>,
         chain: usize,
         change: Change,
-        tells: Tells,
-    ) -> Result<Option<Turn>, NotYet> {
-        match (tells, change) {
-            (Tells::Headers, Change::Added(head)) => {
-                let block = blocks::block(cx, chain, head).await?;
-                Ok(Some(Turn::All(header_from_block(&block).into())))
+        content: Content,
+    ) -> Result<Option<Event>, Unavailable> {
+        match (content, change) {
+            (Content::Headers, Change::Added(head)) => {
+                let block = blocks::fetch_block(cx, chain, head).await?;
+                Ok(Some(Event::All(header_from_block(&block).into())))
             }
-            // That a block was dropped is told by the one in its place.
-            (Tells::Headers, Change::Dropped(_)) => Ok(None),
-            (Tells::Logs, _) => {
+            // Header subscriptions do not announce dropped blocks; the replacing header implies
+            // them.
+            (Content::Headers, Change::Dropped(_)) => Ok(None),
+            (Content::Logs, _) => {
                 let logs =
                     self.subscriptions.feeds.of(&self.chain).blocks.logs(cx, chain, change).await?;
-                Ok((!logs.is_empty()).then_some(Turn::Logs(logs)))
+                Ok((!logs.is_empty()).then_some(Event::Logs(logs)))
             }
         }
     }

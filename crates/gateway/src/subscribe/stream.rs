@@ -1,4 +1,4 @@
-//! What is told of one thing, from the one who finds out to the threads that pass it on.
+//! A stream of events, from its source to the threads that deliver them.
 
 use std::sync::Arc;
 
@@ -8,129 +8,130 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use super::blocks::Logs;
 
-/// Turns that a thread may be behind; beyond that its subscribers have missed some.
-const TURNS_MAX: usize = 256;
+/// Maximum events that a thread may be behind; beyond it, its subscribers have missed events.
+const EVENTS_MAX: usize = 256;
 
-/// What subscribers are told, or what they have to be told by closing their connections.
+/// An event of a stream.
 #[derive(Debug, Clone)]
-pub(crate) enum Turn {
-    /// The same to everybody: a header, or what an upstream has said.
+pub(crate) enum Event {
+    /// The same for all subscribers: a header, or an upstream's notification.
     All(Bytes),
-    /// Logs of one block, in their order.
+    /// The logs of one block, in order.
     Logs(Arc<Logs>),
-    /// Something was missed that nobody can tell any more.
+    /// Events were missed, so subscribers must be closed.
     Broken,
 }
 
-/// Why an upstream's stream does not begin.
+/// Why a relayed subscription was refused.
 #[derive(Debug, Clone)]
-pub(crate) enum Refused {
-    /// The upstream's own error object.
+pub(crate) enum RelayRefusal {
+    /// The upstream's error object.
     ByUpstream(Bytes),
-    /// No upstream that could tell is there.
+    /// No upstream supports it.
     NoUpstream,
 }
 
-/// How far a stream has come.
+/// The state of a stream.
 #[derive(Debug, Clone)]
-pub(crate) enum Standing {
+pub(crate) enum OpenState {
     Opening,
     Open,
-    Refused(Refused),
+    Refused(RelayRefusal),
 }
 
-/// A stream of turns.
+/// A stream of events.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    turns: broadcast::Sender<Turn>,
-    state: Mutex<State>,
-    standing: watch::Sender<Standing>,
-    /// Told when nobody follows any more.
-    left: Notify,
+    events: broadcast::Sender<Event>,
+    state: Mutex<Followers>,
+    open_state: watch::Sender<OpenState>,
+    /// Notified when the last follower has left.
+    unfollowed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Followers {
     followers: usize,
-    /// Somebody finds out what is to be told.
+    /// True if a source is running.
     has_source: bool,
 }
 
 impl Default for Stream {
     fn default() -> Stream {
         Stream {
-            turns: broadcast::Sender::new(TURNS_MAX),
+            events: broadcast::Sender::new(EVENTS_MAX),
             state: Mutex::default(),
-            standing: watch::Sender::new(Standing::Opening),
-            left: Notify::new(),
+            open_state: watch::Sender::new(OpenState::Opening),
+            unfollowed: Notify::new(),
         }
     }
 }
 
 impl Stream {
-    /// Follows the stream from here on. Who is told `true` has to find out what is told, from this
-    /// very moment on.
-    pub(super) fn follow(&self) -> (broadcast::Receiver<Turn>, bool) {
+    /// Starts to follow the stream. If the second value is true, the caller must start the source
+    /// at once.
+    pub(super) fn follow(&self) -> (broadcast::Receiver<Event>, bool) {
         let mut state = self.state.lock();
         state.followers += 1;
         let starts = !std::mem::replace(&mut state.has_source, true);
         if starts {
-            self.standing.send_replace(Standing::Opening);
+            self.open_state.send_replace(OpenState::Opening);
         }
-        (self.turns.subscribe(), starts)
+        (self.events.subscribe(), starts)
     }
 
-    /// One who followed does no more.
+    /// Removes a follower.
     pub(super) fn leave(&self) {
         let mut state = self.state.lock();
         state.followers -= 1;
         if state.followers == 0 {
-            self.left.notify_one();
+            self.unfollowed.notify_one();
         }
     }
 
-    /// Whether nobody follows: then its source has ended with this.
-    pub(super) fn end_if_left(&self) -> bool {
+    /// Returns true if there are no followers; the source must then end.
+    pub(super) fn end_if_unfollowed(&self) -> bool {
         let mut state = self.state.lock();
         let left = state.followers == 0;
         state.has_source &= !left;
         left
     }
 
-    /// The source ends although somebody may follow; who follows next starts another.
+    /// Marks the source as ended. The next follower starts another.
     pub(super) fn end(&self) {
         self.state.lock().has_source = false;
     }
 
-    /// Waits until nobody follows; may end early.
-    pub(super) async fn left(&self) {
-        self.left.notified().await;
+    /// Waits until there are no followers; can return early.
+    pub(super) async fn unfollowed(&self) {
+        self.unfollowed.notified().await;
     }
 
-    pub(super) fn tell(&self, turn: Turn) {
-        // Without followers nobody needs to hear it.
-        let _ = self.turns.send(turn);
+    pub(super) fn send(&self, event: Event) {
+        // Without followers, sending fails harmlessly.
+        let _ = self.events.send(event);
     }
 
-    pub(super) fn stand(&self, standing: Standing) {
-        self.standing.send_replace(standing);
+    pub(super) fn set_open_state(&self, open_state: OpenState) {
+        self.open_state.send_replace(open_state);
     }
 
-    /// Waits until it is known whether it begins.
-    pub(super) async fn opened(&self) -> Result<(), Refused> {
-        let mut standing = self.standing.subscribe();
-        let known = standing.wait_for(|standing| !matches!(standing, Standing::Opening)).await;
+    /// Waits until the stream is open or refused.
+    pub(super) async fn opened(&self) -> Result<(), RelayRefusal> {
+        let mut open_state = self.open_state.subscribe();
+        let known =
+            open_state.wait_for(|open_state| !matches!(open_state, OpenState::Opening)).await;
         match known.as_deref() {
-            Ok(Standing::Refused(refused)) => Err(refused.clone()),
-            Ok(Standing::Open | Standing::Opening) => Ok(()),
-            Err(_) => Err(Refused::NoUpstream),
+            Ok(OpenState::Refused(refused)) => Err(refused.clone()),
+            Ok(OpenState::Open | OpenState::Opening) => Ok(()),
+            Err(_) => Err(RelayRefusal::NoUpstream),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a stream has one source while anybody follows it, and none afterwards.
+    //! Goal: a stream has one source while it has followers, and none afterwards.
 
     use super::*;
 
@@ -142,13 +143,13 @@ mod tests {
         let (_second, starts) = stream.follow();
         assert!(!starts, "somebody does");
         stream.leave();
-        assert!(!stream.end_if_left());
-        stream.tell(Turn::Broken);
-        assert!(matches!(first.try_recv(), Ok(Turn::Broken)));
+        assert!(!stream.end_if_unfollowed());
+        stream.send(Event::Broken);
+        assert!(matches!(first.try_recv(), Ok(Event::Broken)));
         stream.leave();
-        assert!(stream.end_if_left());
+        assert!(stream.end_if_unfollowed());
         assert!(stream.follow().1, "the next one starts another");
-        // A source that gave up is replaced too, though somebody follows.
+        // A source that has ended is replaced, even while there are followers.
         stream.end();
         assert!(stream.follow().1);
     }

@@ -1,4 +1,4 @@
-//! A client's connection, as those see it who have something to tell it.
+//! The queue of notifications of one client connection, and its subscriptions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,46 +9,46 @@ use aws_lc_rs::rand;
 use bytes::Bytes;
 
 use super::Subscriptions;
-use super::fan::{Fan, Wanted};
+use super::fan::{FanOut, Selection};
 use crate::call::reply::Body;
 use crate::policy::access::Grant;
 use crate::state::context::ThreadContext;
 
-/// A connection that can be told of things.
+/// A connection that can receive notifications.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     subscriptions: Rc<Subscriptions>,
     subscriptions_max: usize,
     queue_bytes_max: usize,
-    own: RefCell<Vec<Subscription>>,
+    active: RefCell<Vec<Subscription>>,
     inbox: RefCell<Inbox>,
-    /// Subscriptions whose client has not been told their ids yet.
-    untold: Cell<usize>,
+    /// Number of subscriptions whose id was not sent to the client yet.
+    unannounced: Cell<usize>,
     waker: RefCell<Option<Waker>>,
-    parted: Cell<Option<Parting>>,
+    close_reason: Cell<Option<CloseReason>>,
 }
 
-/// Why a connection has to be closed.
+/// Why a connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Parting {
-    /// More waits for the client than may.
-    Unread,
-    /// Something was missed.
-    Missed,
+pub(crate) enum CloseReason {
+    /// The queue exceeds its limit.
+    QueueFull,
+    /// Events were missed.
+    EventsMissed,
 }
 
 #[derive(Debug)]
 struct Subscription {
     id: Rc<str>,
-    fan: Rc<Fan>,
-    /// Its number there.
+    fan: Rc<FanOut>,
+    /// The subscriber's number in the fan.
     number: u64,
 }
 
-/// What is still to be told.
+/// The queued notifications.
 #[derive(Debug, Default)]
 struct Inbox {
-    notices: VecDeque<Body>,
+    notifications: VecDeque<Body>,
     bytes: usize,
 }
 
@@ -62,11 +62,11 @@ impl Subscriber {
             subscriptions: Rc::clone(subscriptions),
             subscriptions_max,
             queue_bytes_max,
-            own: RefCell::default(),
+            active: RefCell::default(),
             inbox: RefCell::default(),
-            untold: Cell::new(0),
+            unannounced: Cell::new(0),
             waker: RefCell::new(None),
-            parted: Cell::new(None),
+            close_reason: Cell::new(None),
         })
     }
 
@@ -74,100 +74,100 @@ impl Subscriber {
         &self.subscriptions
     }
 
-    /// Whether one more subscription may begin.
-    pub(super) fn has_room(&self) -> bool {
-        self.own.borrow().len() < self.subscriptions_max
+    /// Returns true if another subscription is allowed.
+    pub(super) fn can_subscribe(&self) -> bool {
+        self.active.borrow().len() < self.subscriptions_max
     }
 
-    /// Begins a subscription and gives its id, which nobody can guess; none if the system has no
-    /// randomness, or the connection has ended.
-    pub(super) fn join(
+    /// Starts a subscription and returns its unpredictable id. Returns `None` if the system has no
+    /// randomness.
+    pub(super) fn subscribe(
         self: &Rc<Subscriber>,
-        fan: &Rc<Fan>,
+        fan: &Rc<FanOut>,
         namespace: &str,
-        wanted: Wanted,
+        selection: Selection,
     ) -> Option<Rc<str>> {
         let mut bytes = [0; 16];
         rand::fill(&mut bytes).ok()?;
         let id: Rc<str> = format!("0x{:032x}", u128::from_be_bytes(bytes)).into();
-        let number = fan.join(Rc::clone(self), Rc::clone(&id), namespace, wanted);
+        let number = fan.add(Rc::clone(self), Rc::clone(&id), namespace, selection);
         let subscription = Subscription { id: Rc::clone(&id), fan: Rc::clone(fan), number };
-        self.own.borrow_mut().push(subscription);
+        self.active.borrow_mut().push(subscription);
         Some(id)
     }
 
-    /// Ends a subscription; whether there was one.
-    pub(super) fn leave(&self, id: &[u8]) -> bool {
-        let mut subscriptions = self.own.borrow_mut();
+    /// Ends a subscription. Returns false if it does not exist.
+    pub(super) fn unsubscribe(&self, id: &[u8]) -> bool {
+        let mut subscriptions = self.active.borrow_mut();
         let Some(at) = subscriptions.iter().position(|own| own.id.as_bytes() == id) else {
             return false;
         };
         let Subscription { fan, number, .. } = subscriptions.swap_remove(at);
         drop(subscriptions);
-        fan.leave(number);
+        fan.remove(number);
         true
     }
 
-    /// Whether somebody with this grant may still have all the subscriptions.
-    pub(crate) fn may_hear(&self, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
-        let subscriptions = self.own.borrow();
+    /// Returns true if a caller with this grant may still have all the subscriptions.
+    pub(crate) fn is_permitted(&self, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
+        let subscriptions = self.active.borrow();
         let mut all = subscriptions.iter();
-        all.all(|Subscription { fan, number, .. }| fan.may_tell(*number, cx, grant))
+        all.all(|Subscription { fan, number, .. }| fan.is_permitted(*number, cx, grant))
     }
 
-    /// Bytes that wait to be taken.
+    /// Bytes of the queued notifications.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.inbox.borrow().bytes
     }
 
     /// Ends all subscriptions.
     pub(crate) fn end(&self) {
-        for Subscription { fan, number, .. } in self.own.take() {
-            fan.leave(number);
+        for Subscription { fan, number, .. } in self.active.take() {
+            fan.remove(number);
         }
     }
 
-    /// Leaves a notice for the connection.
-    pub(super) fn tell(&self, start: Vec<u8>, said: Bytes) {
-        if self.parted.get().is_some() {
+    /// Queues a notification.
+    pub(super) fn notify(&self, start: Vec<u8>, result: Bytes) {
+        if self.close_reason.get().is_some() {
             return;
         }
-        let body = Body { start, middle: said, end: b"}}" };
+        let body = Body { start, middle: result, end: b"}}" };
         let mut inbox = self.inbox.borrow_mut();
         inbox.bytes += body.len();
-        inbox.notices.push_back(body);
+        inbox.notifications.push_back(body);
         if inbox.bytes > self.queue_bytes_max {
             *inbox = Inbox::default();
-            self.parted.set(Some(Parting::Unread));
+            self.close_reason.set(Some(CloseReason::QueueFull));
         }
         drop(inbox);
         self.wake();
     }
 
-    /// Something that it would have been told was missed.
-    pub(super) fn part(&self) {
-        self.parted.set(Some(self.parted.get().unwrap_or(Parting::Missed)));
+    /// Closes the connection, because events were missed.
+    pub(super) fn close_missed(&self) {
+        self.close_reason.set(Some(self.close_reason.get().unwrap_or(CloseReason::EventsMissed)));
         self.wake();
     }
 
-    /// What is to be said next. The connection's task is woken when there is more.
-    pub(crate) fn take(&self, cx: &Context<'_>) -> Result<Option<Body>, Parting> {
+    /// Takes the next notification. The connection's task is woken when there are more.
+    pub(crate) fn poll_notification(&self, cx: &Context<'_>) -> Result<Option<Body>, CloseReason> {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|own| own.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
         }
-        if let Some(parting) = self.parted.get() {
-            return Err(parting);
+        if let Some(reason) = self.close_reason.get() {
+            return Err(reason);
         }
-        // Nobody understands a notice of a subscription whose id is not known.
-        if self.untold.get() > 0 {
+        // The client cannot assign a notification before it knows the subscription's id.
+        if self.unannounced.get() > 0 {
             return Ok(None);
         }
         let mut inbox = self.inbox.borrow_mut();
-        let Some(body) = inbox.notices.pop_front() else { return Ok(None) };
+        let Some(body) = inbox.notifications.pop_front() else { return Ok(None) };
         inbox.bytes -= body.len();
-        if inbox.notices.is_empty() {
-            inbox.notices.shrink_to(0);
+        if inbox.notifications.is_empty() {
+            inbox.notifications.shrink_to(0);
         }
         Ok(Some(body))
     }
@@ -179,28 +179,29 @@ impl Subscriber {
     }
 }
 
-/// One message of a client that may subscribe, until it is answered.
+/// One message of a client that can subscribe, until its response is queued. Notifications wait
+/// until then.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct MessageGuard {
     pub(super) subscriber: Rc<Subscriber>,
-    /// Subscriptions that have begun with it.
-    begun: Cell<usize>,
+    /// Number of subscriptions that this message started.
+    started: Cell<usize>,
 }
 
-impl Asking {
-    pub(crate) fn of(subscriber: &Rc<Subscriber>) -> Asking {
-        Asking { subscriber: Rc::clone(subscriber), begun: Cell::new(0) }
+impl MessageGuard {
+    pub(crate) fn of(subscriber: &Rc<Subscriber>) -> MessageGuard {
+        MessageGuard { subscriber: Rc::clone(subscriber), started: Cell::new(0) }
     }
 
-    /// A subscription has begun of which the client has not heard yet.
-    pub(super) fn joined(&self) {
-        self.begun.set(self.begun.get() + 1);
-        self.subscriber.untold.set(self.subscriber.untold.get() + 1);
+    /// Records a subscription whose id was not sent to the client yet.
+    pub(super) fn count_subscription(&self) {
+        self.started.set(self.started.get() + 1);
+        self.subscriber.unannounced.set(self.subscriber.unannounced.get() + 1);
     }
 }
 
-impl Drop for Asking {
+impl Drop for MessageGuard {
     fn drop(&mut self) {
-        self.subscriber.untold.set(self.subscriber.untold.get() - self.begun.get());
+        self.subscriber.unannounced.set(self.subscriber.unannounced.get() - self.started.get());
     }
 }

@@ -46,7 +46,7 @@ pub(crate) async fn find(cx: &Rc<UpstreamContext>, request: &UpstreamRequest<'_>
     let look_up = UpstreamRequest {
         name: Cow::Owned(name),
         method: found.map(|(_, method)| method),
-        place: found.map(|(place, _)| place),
+        row: found.map(|(place, _)| place),
         params: Some(Cow::Owned(params)),
         ..request.clone()
     };

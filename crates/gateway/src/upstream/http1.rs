@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::io::chunked::{ChunkFault, Chunked};
 use crate::io::head_cache::HeadCache;
-use crate::io::memory::{Full, Hold};
+use crate::io::memory::{Full, Reservation};
 use crate::io::wait;
 use crate::io::wait::{Filled, Watchdog};
 use crate::upstream::stream::Stream;
@@ -117,7 +117,7 @@ impl Connection {
         request: &[u8],
         deadline: Instant,
         body_bytes_max: usize,
-        hold: &mut Hold,
+        hold: &mut Reservation,
     ) -> Result<HttpResponse, ExchangeFault> {
         let mut progress = Progress { response_started: false };
         wait::write(&mut self.stream, &mut self.watchdog, WRITE_TIMEOUT, [request, &[], &[]])
@@ -134,7 +134,7 @@ impl Connection {
         deadline: Instant,
         body_bytes_max: usize,
         progress: &mut Progress,
-        hold: &mut Hold,
+        hold: &mut Reservation,
     ) -> Result<HttpResponse, ExchangeFaultKind> {
         let heads = Rc::clone(&self.heads);
         let mut reader = Reader::new(body_bytes_max, &heads);
@@ -169,7 +169,7 @@ impl Connection {
         body: &mut BytesMut,
         length: usize,
         deadline: Instant,
-        hold: &mut Hold,
+        hold: &mut Reservation,
     ) -> Result<(), ExchangeFaultKind> {
         let rest = async {
             while body.len() < length {

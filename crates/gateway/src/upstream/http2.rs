@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::call::failure::{Kind, Sent};
 use crate::config::Config;
 use crate::config::upstream::Upstream;
-use crate::io::memory::{Full, Hold};
+use crate::io::memory::{Full, Reservation};
 use crate::metrics::counters::UpstreamCounters;
 use crate::policy::memory::Purpose;
 use crate::upstream::dial::{AddressKind, Dial};
@@ -150,7 +150,7 @@ impl Http2 {
                 }
             };
             tries += 1;
-            let hold = Hold::new(&cx.topology.registry.memory, Purpose::Upstream);
+            let hold = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
             let exchange = self.exchange(&connection, body.clone(), response_bytes_max, hold);
             let fault = match timeout_at(deadline, exchange).await {
                 Ok(Ok(response)) => return Some(Ok(response)),
@@ -270,7 +270,7 @@ impl Http2 {
         connection: &H2Connection,
         body: Bytes,
         response_bytes_max: usize,
-        mut hold: Hold,
+        mut hold: Reservation,
     ) -> Result<HttpResponse, Fault> {
         let _guard = CallGuard::begin(self, connection);
         let unsent = |_| Fault { kind: Kind::Closed, sent: Sent::No, connection_lost: true };

@@ -261,7 +261,7 @@ impl MultiplexedConnection {
             Event::Message(message) => recipient_of(message),
             Event::TooLarge(head) => recipient_of_head(head),
             // `process` handles control frames. Compression was not negotiated with the upstream.
-            Event::Packed { .. } | Event::Ping(_) | Event::Pong | Event::Close(_) => return,
+            Event::Compressed { .. } | Event::Ping(_) | Event::Pong | Event::Close(_) => return,
         };
         let id = match owner {
             Recipient::Call(id) => Some(id),

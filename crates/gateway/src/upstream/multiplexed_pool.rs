@@ -19,7 +19,7 @@ use wire::call::call_bytes;
 use crate::call::request::UpstreamRequest;
 use crate::config::Config;
 use crate::config::upstream::Upstream;
-use crate::io::websocket::handshake::{Opening, Refusal};
+use crate::io::websocket::handshake::{Refusal, UpgradeRequest};
 use crate::metrics::counters::UpstreamCounters;
 use crate::upstream::dial::{AddressKind, Dial};
 use crate::upstream::multiplexed_connection::{
@@ -177,14 +177,14 @@ impl MultiplexedPool {
         }
         let mut large = self.large.borrow_mut();
         let unknown = large.len() - 1;
-        let known = &mut large[request.place.unwrap_or(unknown)];
+        let known = &mut large[request.row.unwrap_or(unknown)];
         *known = if bytes >= LARGE_BYTES { LARGE_DECAY } else { known.saturating_sub(1) };
     }
 
     /// Returns true if a large response is expected.
     fn is_large(&self, request: &UpstreamRequest<'_>) -> bool {
         let large = self.large.borrow();
-        large[request.place.unwrap_or(large.len() - 1)] > 0
+        large[request.row.unwrap_or(large.len() - 1)] > 0
             || request.method.is_some_and(|method| method.weight >= LARGE_WEIGHT)
     }
 
@@ -361,7 +361,7 @@ pub(crate) async fn open(dial: &Dial, upstream: &Upstream) -> io::Result<Opened>
         if !url.is_websocket() {
             return Ok((stream, false, Vec::new()));
         }
-        let opening = Opening::new().ok_or_else(|| io::Error::other("no randomness"))?;
+        let opening = UpgradeRequest::new().ok_or_else(|| io::Error::other("no randomness"))?;
         let mut head = request_head(upstream);
         opening.write(&mut head);
         stream.write_all(&head).await?;
@@ -371,7 +371,7 @@ pub(crate) async fn open(dial: &Dial, upstream: &Upstream) -> io::Result<Opened>
             if stream.read_buf(&mut read).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            match opening.answered(&read) {
+            match opening.check_response(&read) {
                 Ok(None) => {}
                 Ok(Some(head_bytes)) => {
                     read.drain(..head_bytes);

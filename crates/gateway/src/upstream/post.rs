@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use wire::quantity::write_decimal;
 
 use crate::call::failure::{Failure, Kind, Sent};
-use crate::io::memory::Hold;
+use crate::io::memory::Reservation;
 use crate::policy::memory::Purpose;
 use crate::upstream::dial::AddressKind;
 use crate::upstream::http1::{Connection, ExchangeFault, ExchangeFaultKind, HttpResponse};
@@ -83,7 +83,7 @@ pub(crate) async fn post(
     write_decimal(&mut request, body.bytes() as u64);
     request.extend_from_slice(b"\r\n\r\n");
     body.write(&mut request);
-    let mut hold = Hold::new(&cx.topology.registry.memory, Purpose::Upstream);
+    let mut hold = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
     let exchanged = connection.exchange(&request, deadline, response_bytes_max, &mut hold).await;
     cx.buffers.give(request);
     match exchanged {

@@ -87,7 +87,11 @@ fn a_key_opens_from_every_place_and_nothing_else_does() {
         ("/", "authorization: Basic YTpi\r\n".into(), "an API key or token is required"),
         ("/?key=weir_wrong", String::new(), "the API key or token is not valid"),
         ("/", key_line(OLD), "the API key or token has expired"),
-        ("/", format!("{}{}", key_line(ALICE), key_line(BOB)), "more than one API key was given"),
+        (
+            "/",
+            format!("{}{}", key_line(ALICE), key_line(BOB)),
+            "request contains more than one API key",
+        ),
     ] {
         let answer = ask(&served, path, &lines, &call("eth_getBalance"));
         assert_eq!(answer.status, 401, "{path} {lines}");

@@ -113,7 +113,7 @@ fn filters_outlive_nodes_and_are_bounded() {
     let mut own: Vec<Asked> =
         (0..3).map(|_| Asked::new(&mut client, "eth_newFilter", &filter)).collect();
     let full = error(&ask(&mut client, "eth_newBlockFilter", "[]"));
-    assert_eq!((full.1, &*full.2), (-32005, "this client has as many filters as it may"));
+    assert_eq!((full.1, &*full.2), (-32005, "too many filters for this client"));
     for node in &nodes {
         node.down();
         assert_eq!(own[0].ask(&mut client), 0, "after the death of {}", node.name);

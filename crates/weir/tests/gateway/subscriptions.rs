@@ -325,8 +325,8 @@ fn what_nobody_can_be_told_of_is_refused_in_words() {
         ("[\"logs\",{\"fromBlock\":\"0x5\",\"toBlock\":\"0x4\"}]", -32602, "in order"),
         ("[\"logs\",{\"fromBlock\":\"pending\"}]", -32602, "numbers or latest"),
         // Only a node could tell, and this one has no connection for it.
-        ("[\"newPendingTransactions\"]", -32601, "no upstream that could tell of this"),
-        ("[\"nothing\"]", -32601, "no upstream that could tell of this"),
+        ("[\"newPendingTransactions\"]", -32601, "no upstream supports this"),
+        ("[\"nothing\"]", -32601, "no upstream supports this"),
     ];
     for (params, code, words) in cases {
         let (is, said) = refused(&mut socket, "eth_subscribe", params);

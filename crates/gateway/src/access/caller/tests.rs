@@ -1,5 +1,5 @@
-//! Goal: a key is found where it may stand, and nowhere else, and is kept as a hash only. Method:
-//! raw heads through the reader, and paths by themselves.
+//! Goal: a key is found in each configured place and nowhere else, and only its hash is stored.
+//! Method: raw heads through the parser, and paths.
 
 use super::*;
 use crate::downstream::head::{Head, read_head};
@@ -11,27 +11,27 @@ fn places() -> KeyPlaces {
 }
 
 fn head(places: KeyPlaces, target: &str, lines: &str) -> Head {
-    let extra = WantedExtra {
+    let extra = ExtraFields {
         places: Some(places),
         tokens: true,
         kept_headers: vec!["user-agent".into(), "x-team".into()],
     };
-    let wanted = Wanted { hash_header: None, limits: Vec::new(), extra: Some(extra) };
+    let wanted = HeadFields { hash_header: None, limits: Vec::new(), extra: Some(extra) };
     let text = format!("POST {target} HTTP/1.1\r\nHost: rpc.example:8645\r\n{lines}\r\n");
     read_head(text.as_bytes(), 1 << 14, &wanted, None).unwrap().unwrap()
 }
 
-fn gate() -> Gate {
+fn key_index() -> KeyIndex {
     let keys = [(sha256(KEY.as_bytes()), 0)].into_iter().collect();
-    Gate { keys, certificates: HashMap::default() }
+    KeyIndex { keys, certificates: HashMap::default() }
 }
 
-/// Whether the key is found, and the path that is left.
+/// Returns true if the key is found, and the remaining path.
 fn found(places: KeyPlaces, target: &str, lines: &str) -> Result<(bool, String), Denial> {
     let head = head(places.clone(), target, lines);
     assert!(!format!("{head:?}").contains("wk_") || target.contains("/wk_"), "{head:?}");
-    let (given, path) = given(&gate(), head.path.as_str(), head.extra.as_deref(), &places)?;
-    let is_key = given.is_some_and(|given| given.hash() == sha256(KEY.as_bytes()));
+    let (key, path) = find_key(&key_index(), head.path.as_str(), head.extra.as_deref(), &places)?;
+    let is_key = key.is_some_and(|key| key.hash() == sha256(KEY.as_bytes()));
     Ok((is_key, path.to_owned()))
 }
 
@@ -48,9 +48,9 @@ fn a_key_is_found_in_each_place() {
         (&format!("/{KEY}/eth/v1"), String::new(), "/eth/v1"),
         (&format!("/eth?key={KEY}"), String::new(), "/eth"),
         (&format!("/eth?a=b&key={KEY}#x"), String::new(), "/eth"),
-        // Twice the same is one.
+        // The same key twice is not ambiguous.
         ("/", format!("x-api-key: {KEY}\r\nauthorization: Bearer {KEY}\r\n"), "/"),
-        // A key in the path is taken off, wherever the one that counts is.
+        // A key in the path is removed even if another one takes precedence.
         (&format!("/{KEY}"), format!("x-api-key: {KEY}\r\n"), "/"),
     ] {
         assert_eq!(
@@ -62,7 +62,7 @@ fn a_key_is_found_in_each_place() {
 }
 
 #[test]
-fn what_is_no_key_is_none() {
+fn other_texts_are_not_keys() {
     for (target, lines, path) in [
         ("/", String::new(), "/"),
         ("/eth?key=", String::new(), "/eth"),
@@ -90,7 +90,7 @@ fn two_keys_are_refused() {
 }
 
 #[test]
-fn places_that_are_off_are_not_looked_at() {
+fn disabled_places_are_ignored() {
     let off = KeyPlaces { header: None, bearer: false, path: false, query: false };
     let target = format!("/{KEY}?key={KEY}");
     let lines = format!("x-api-key: {KEY}\r\nauthorization: Bearer {KEY}\r\n");
@@ -98,16 +98,16 @@ fn places_that_are_off_are_not_looked_at() {
 }
 
 #[test]
-fn host_and_kept_headers_are_taken() {
+fn host_and_configured_headers_are_parsed() {
     let head = head(places(), "/", "User-Agent: a\r\nuser-agent: b\r\nCookie: c\r\n");
     let extra = head.extra.as_deref().unwrap();
     assert_eq!(&*extra.host, "rpc.example");
     assert_eq!(extra.headers[0].as_deref(), Some(&b"a"[..]));
     assert_eq!(extra.headers[1], None);
-    for (host, due) in [("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a", "a"), ("", "")] {
-        let wanted = WantedExtra { places: None, tokens: false, kept_headers: Vec::new() };
-        let mut extra = Extra::new(&wanted);
-        extra.note_target(host, "/", &wanted);
-        assert_eq!(&*extra.host, due);
+    for (host, expected) in [("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a", "a"), ("", "")] {
+        let wanted = ExtraFields { places: None, tokens: false, kept_headers: Vec::new() };
+        let mut extra = ExtraValues::new(&wanted);
+        extra.set_target(host, "/", &wanted);
+        assert_eq!(&*extra.host, expected);
     }
 }

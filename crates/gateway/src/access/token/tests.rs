@@ -1,6 +1,6 @@
-//! Goal: only a token that a configured key has signed, by an algorithm of that key, is taken, with
-//! its times and claims held. Method: keys made anew, tokens signed by the library, whole
-//! configurations read from files.
+//! Goal: a token is accepted only if a configured key has signed it with an allowed algorithm, and
+//! its times and claims are valid. Method: fresh keys, tokens signed by the library, and complete
+//! configurations.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use serde_json::json;
 use super::*;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
-/// Far ahead, and long past.
+/// One time in the far future, and one in the past.
 const LATER: u64 = 4_000_000_000;
 const BEFORE: u64 = 1_000_000_000;
 
@@ -43,7 +43,7 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der))
 }
 
-/// A private key to sign with, the public one, and its JSON form.
+/// A signing key, its public key in PEM, and its JSON form.
 struct Pair {
     signing: EncodingKey,
     public: String,
@@ -99,7 +99,7 @@ fn each_kind_of_key_verifies_its_own_algorithms_and_no_others() {
         for other in pairs.iter().filter(|other| other.algorithm != pair.algorithm) {
             assert_eq!(check(&config, &other.sign(None)), Err(Denial::BadKey));
         }
-        // The public key is known to all; as a shared secret it must prove nothing.
+        // The public key is not secret, so it must not verify as a shared secret.
         for algorithm in [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512] {
             for secret in [pair.public.as_bytes(), pair.public.trim().as_bytes()] {
                 let key = EncodingKey::from_secret(secret);
@@ -135,7 +135,7 @@ fn a_token_without_a_signature_is_none() {
     ] {
         assert_eq!(check(&config, &token), Err(Denial::BadKey), "{token}");
     }
-    // The same signature over other claims.
+    // The signature of one token with the claims of another.
     let signature = good.rsplit_once('.').unwrap().1;
     let head = good.split('.').next().unwrap();
     let other = part(json!({"exp": LATER, "tier": "gold"}));
@@ -156,7 +156,7 @@ fn times_issuer_and_audience_are_held() {
     };
     assert_eq!(changed("aud", json!(["other", "x"])), Ok(()));
     assert_eq!(changed("nbf", json!(BEFORE)), Ok(()));
-    for (name, value, due) in [
+    for (name, value, expected) in [
         ("exp", json!(BEFORE), Denial::Expired),
         ("exp", Value::Null, Denial::BadKey),
         ("exp", json!("soon"), Denial::BadKey),
@@ -166,12 +166,12 @@ fn times_issuer_and_audience_are_held() {
         ("aud", json!("others"), Denial::BadKey),
         ("aud", Value::Null, Denial::BadKey),
     ] {
-        assert_eq!(changed(name, value.clone()), Err(due), "{name} {value}");
+        assert_eq!(changed(name, value.clone()), Err(expected), "{name} {value}");
     }
 }
 
 #[test]
-fn claims_say_what_a_token_may_do() {
+fn claims_limit_what_a_token_allows() {
     let folder = tempfile::tempdir().unwrap();
     let lines =
         format!("secret = \"{SECRET}\"\ntier = \"free\"\nmethods_claim = \"https://x/m\"\n");
@@ -186,7 +186,7 @@ fn claims_say_what_a_token_may_do() {
     let all = all.unwrap();
     assert_eq!((all.tier.as_deref(), all.chains.as_deref()), (Some("gold"), Some(&[1][..])));
     assert!(all.methods.admit("debug_traceCall") && !all.methods.admit("eth_chainId"));
-    // Nothing listed allows nothing.
+    // An empty list allows nothing.
     let none = grant(json!({"exp": LATER, "chains": [], "https://x/m": []})).unwrap();
     assert!(!none.leads_to(0) && !none.methods.admit("eth_call"));
     for claims in [json!({"exp": LATER, "chains": 5}), json!({"exp": LATER, "chains": [5]})] {
@@ -205,7 +205,7 @@ fn a_set_of_keys_is_chosen_from_by_id() {
     std::fs::write(folder.path().join("set.json"), set.to_string()).unwrap();
     let config = config(folder.path(), "jwks = \"set.json\"");
     assert_eq!(config.access.issuers[0].keys.len(), 2);
-    for (token, due) in [
+    for (token, expected) in [
         (one.sign(Some("e")), true),
         (two.sign(Some("r")), true),
         (one.sign(None), true),
@@ -213,7 +213,7 @@ fn a_set_of_keys_is_chosen_from_by_id() {
         (one.sign(Some("unknown")), false),
         (elliptic(Algorithm::ES256).sign(Some("e")), false),
     ] {
-        assert_eq!(check(&config, &token).is_ok(), due, "{token}");
+        assert_eq!(check(&config, &token).is_ok(), expected, "{token}");
     }
 }
 
@@ -226,13 +226,13 @@ fn a_token_is_verified_once_and_memory_is_bounded() {
     let token = hs(&json!({"exp": LATER}));
     let hash = crate::config::access::sha256(token.as_bytes());
     tokens.grant(&hash, &token, &known).unwrap();
-    // With this key it could not be verified again.
+    // The other configuration could not verify the token, so this is a cache hit.
     assert!(tokens.grant(&hash, &token, &other).is_ok());
     assert_eq!(tokens.grant(&[0; 32], &token, &other).unwrap_err(), Denial::BadKey);
-    for number in 0..2 * REMEMBERED as u64 {
+    for number in 0..2 * TOKENS_MAX as u64 {
         let mut hash = [0; 32];
         hash[..8].copy_from_slice(&number.to_le_bytes());
         let _ = tokens.grant(&hash, &token, &known);
     }
-    assert!(tokens.known.len() <= REMEMBERED);
+    assert!(tokens.verified.len() <= TOKENS_MAX);
 }

@@ -1,5 +1,5 @@
-//! Goal: a line is one line, holds what is known, and shows no key. Method: one record, with one
-//! field of a hostile client at a time.
+//! Goal: a record is one line, contains the known fields, and contains no key. Method: one record,
+//! with one field of a hostile client at a time.
 
 use super::*;
 
@@ -31,8 +31,8 @@ fn record() -> Record {
     }
 }
 
-fn extra(host: &str, header: &str) -> Arc<Extra> {
-    let mut extra = Extra::default();
+fn extra(host: &str, header: &str) -> Arc<ExtraValues> {
+    let mut extra = ExtraValues::default();
     extra.host = host.into();
     extra.headers = Box::new([Some(header.as_bytes().into())]);
     Arc::new(extra)
@@ -47,7 +47,7 @@ fn line(format: &str, record: &Record) -> String {
 }
 
 #[test]
-fn lines_hold_what_is_known() {
+fn lines_contain_the_known_fields() {
     expect_test::expect![[r#"
         {"time":"2026-11-21T22:04:05.123000Z","client":"10.0.0.1","key":"alice","host":"rpc.example","verb":"POST","path":"/","chain":"eth","method":"eth_call","cache":"miss","upstream":"a","user_agent":"curl/8","status":200,"calls":1,"bytes_in":70,"bytes_out":40,"request_time":0.001500,"upstream_time":0.001400}
     "#]]
@@ -67,7 +67,7 @@ fn lines_hold_what_is_known() {
 }
 
 #[test]
-fn no_client_can_write_a_line() {
+fn clients_cannot_forge_lines() {
     let wicked = "a\"b\\c\nd\r\t\u{1b}[2J\u{9b}\u{2028}é\u{0}";
     let mut record = record();
     let call = record.call.as_mut().unwrap();
@@ -86,7 +86,7 @@ fn no_client_can_write_a_line() {
 }
 
 #[test]
-fn what_is_long_is_cut() {
+fn long_texts_are_truncated() {
     let mut record = record();
     record.call.as_mut().unwrap().method = "é".repeat(100_000).into();
     for format in ["json", "$rpc_method"] {

@@ -1,5 +1,5 @@
-//! Goal: serving never waits, what does not fit is told, and a moved file is followed. Method: the
-//! writer over a temporary folder; what is waited for is looked at in the file.
+//! Goal: serving never waits, dropped records are counted, and a moved file is reopened. Method: a
+//! writer with a temporary folder; the tests poll the file.
 
 use super::*;
 use crate::config::access_log::format::Format;
@@ -34,7 +34,7 @@ fn wait_for(path: &Path, due: &str) {
 }
 
 #[test]
-fn a_full_queue_drops_and_says_so() {
+fn a_full_queue_drops_records() {
     let queues = Queues::new(config(LogTarget::Stdout, 4), &[], 2);
     let kept = (0..10).filter(|_| queues.put(1, record("m"))).count();
     assert_eq!(kept, 2);

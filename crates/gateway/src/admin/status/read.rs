@@ -316,7 +316,7 @@ fn redis_status(snapshot: &Snapshot, counters: &Counters) -> Option<RedisStatus>
         misses: lookups(&[RedisLookup::Miss, RedisLookup::Stale, RedisLookup::Refused]),
         failed: lookups(&[RedisLookup::Error, RedisLookup::Timeout, RedisLookup::Skipped]),
         messages_sent: tier.messages_sent.load(Relaxed),
-        messages_received: tier.messages_heard.load(Relaxed),
+        messages_received: tier.messages_received.load(Relaxed),
     })
 }
 

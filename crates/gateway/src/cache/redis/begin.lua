@@ -1,6 +1,6 @@
--- When gateways may begin to judge by this server: all at one time, though they find out one after
--- the other that it was started. KEYS: where that is kept. ARGV: how long the last of them may take (ms).
--- Answer: how long to wait yet (ms).
+-- Returns how long (ms) gateways must wait before they use the shared limits of a restarted Redis.
+-- All gateways start at the same time, although they detect the restart at different times.
+-- KEYS: the key of the start time. ARGV: the longest time (ms) that a gateway needs to detect it.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or 'none'

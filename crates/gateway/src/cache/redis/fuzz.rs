@@ -1,49 +1,49 @@
-//! What must hold for any bytes at all that come from Redis, as functions for fuzzers.
+//! Invariants of the Redis decoders for arbitrary bytes, as functions for fuzzers.
 //!
-//! Called by `fuzz/src/redis.rs` for as long as one likes, and by the tests of `value` in every
-//! check.
+//! `fuzz/src/redis.rs` calls them without a time limit, and the tests of `value` in every check.
 
 use std::borrow::Cow;
 
-use super::message::{Message, News};
+use super::message::{ChainEvent, Message};
 use super::value::Value;
 use super::{message, value};
 use crate::policy::portable::Bond;
 
-/// Answers larger than this are refused.
+/// Larger responses are refused.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// Tries bytes as a value and as a message: they are refused, or read the same once written again.
+/// Decodes bytes as a value and as a message. Accepted input must survive encoding and decoding.
 ///
 /// # Panics
-/// When that does not hold.
+/// If an invariant is violated.
 pub(crate) fn redis(bytes: &[u8]) {
     try_value(bytes);
-    // Few made-up values have a right sum; with it the fields behind the sum are reached.
-    try_value(&summed(bytes));
-    if let Some(heard) = message::read(bytes) {
-        assert_eq!(message::read(heard.to_string().as_bytes()), Some(heard));
+    // Random bytes rarely have a valid checksum. With one, the decoder reaches the fields behind
+    // it.
+    try_value(&with_checksum(bytes));
+    if let Some(message) = message::read(bytes) {
+        assert_eq!(message::read(message.to_string().as_bytes()), Some(message));
     }
 }
 
-fn summed(bytes: &[u8]) -> Vec<u8> {
-    let mut summed = bytes[..bytes.len().saturating_sub(4)].to_vec();
+fn with_checksum(bytes: &[u8]) -> Vec<u8> {
+    let mut with_checksum = bytes[..bytes.len().saturating_sub(4)].to_vec();
     let mut crc = flate2::Crc::new();
-    crc.update(&summed);
-    summed.extend_from_slice(&crc.sum().to_le_bytes());
-    summed
+    crc.update(&with_checksum);
+    with_checksum.extend_from_slice(&crc.sum().to_le_bytes());
+    with_checksum
 }
 
 fn try_value(bytes: &[u8]) {
     let Ok(read) = value::decode(bytes, BODY_BYTES_MAX) else { return };
     assert!(read.body.len() <= BODY_BYTES_MAX, "{} bytes passed", read.body.len());
-    for pack_bytes_min in [0, usize::MAX] {
-        let again = read.encode(pack_bytes_min);
+    for compress_bytes_min in [0, usize::MAX] {
+        let again = read.encode(compress_bytes_min);
         assert_eq!(value::decode(&again, BODY_BYTES_MAX).as_ref(), Ok(&read));
     }
 }
 
-/// Values and messages as they are written.
+/// Encoded values and messages.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let (number, hash) = (22_431_084, [0xab; 32]);
     let bonds = [
@@ -59,15 +59,15 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         let value = Value { material, body, is_error: false, bond, written_ms: 1_800_000_000_000 };
         [value.encode(0), value.encode(usize::MAX)]
     });
-    let news = [News::Reorg { fork: number }, News::Generation];
-    let messages = news.map(|news| Message { sender: 7, chain: "eth", news }.to_string().into());
+    let event = [ChainEvent::Reorg { fork: number }, ChainEvent::Generation];
+    let messages = event.map(|event| Message { sender: 7, chain: "eth", event }.to_string().into());
     values.chain(messages).collect()
 }
 
-/// Tries edits of the seeds for as long as `go_on` says, and gives their number.
+/// Mutates the seeds while `go_on` returns true. Returns the number of inputs.
 ///
 /// # Panics
-/// When a promise is broken; the input is printed.
+/// If an invariant is violated; the input is printed.
 pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
     let corpus = seeds();
     let mut state = seed | 1;

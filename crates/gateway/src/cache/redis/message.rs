@@ -1,66 +1,68 @@
-//! What replicas tell each other through Redis: a line of text, so that it can be read by hand.
+//! The messages between gateways on the invalidation bus, as readable text lines.
 //!
-//! Messages only make a replica look earlier at what it would see by itself; each may be lost,
-//! come twice, or be a lie. Reading them never panics.
+//! A message only makes the receiver poll earlier. Messages can be lost, duplicated or forged, and
+//! the parser never panics.
 
 use std::fmt;
 
 #[cfg(test)]
 mod tests;
 
-const MARK: &str = "weir1";
-/// Longer than any message that we write: the longest name of a chain, and room.
+const MAGIC: &str = "weir1";
+/// Maximum bytes of a message: more than one with the longest chain name.
 const BYTES_MAX: usize = 256;
 
-/// One message.
+/// A message of the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Message<'a> {
-    /// Who sent it: a random number of the process.
+    /// The sender's random process number.
     pub(super) sender: u64,
-    /// The chain that it is about.
+    /// The chain's name.
     pub(super) chain: &'a str,
-    /// What happened to it.
-    pub(super) news: News,
+    /// What happened to the chain.
+    pub(super) event: ChainEvent,
 }
 
 /// What happened to a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum ChainEvent {
     /// Blocks above `fork` were dropped from the served chain.
     Reorg {
-        /// Highest block kept.
+        /// The highest block that remains.
         fork: u64,
     },
-    /// Everything that was stored for it is void; there is a new generation.
+    /// All stored entries are invalid; the chain has a new generation.
     Generation,
 }
 
 impl fmt::Display for Message<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Message { sender, chain, news } = self;
-        match news {
-            News::Reorg { fork } => write!(formatter, "{MARK} {sender:016x} {chain} reorg {fork}"),
-            News::Generation => write!(formatter, "{MARK} {sender:016x} {chain} generation"),
+        let Message { sender, chain, event } = self;
+        match event {
+            ChainEvent::Reorg { fork } => {
+                write!(formatter, "{MAGIC} {sender:016x} {chain} reorg {fork}")
+            }
+            ChainEvent::Generation => write!(formatter, "{MAGIC} {sender:016x} {chain} generation"),
         }
     }
 }
 
-/// Reads a message; none if these bytes are not one.
+/// Parses a message. Returns `None` for other bytes.
 pub(super) fn read(bytes: &[u8]) -> Option<Message<'_>> {
     if bytes.len() > BYTES_MAX {
         return None;
     }
     let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
-    if words.next()? != MARK {
+    if words.next()? != MAGIC {
         return None;
     }
     let sender = words.next().filter(|word| word.len() == 16)?;
     let sender = u64::from_str_radix(sender, 16).ok()?;
     let chain = words.next().filter(|chain| !chain.is_empty())?;
-    let news = match words.next()? {
-        "reorg" => News::Reorg { fork: words.next()?.parse().ok()? },
-        "generation" => News::Generation,
+    let event = match words.next()? {
+        "reorg" => ChainEvent::Reorg { fork: words.next()?.parse().ok()? },
+        "generation" => ChainEvent::Generation,
         _ => return None,
     };
-    words.next().is_none().then_some(Message { sender, chain, news })
+    words.next().is_none().then_some(Message { sender, chain, event })
 }

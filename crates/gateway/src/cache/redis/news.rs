@@ -1,10 +1,11 @@
-//! What gateways tell each other through Redis, from the watch thread: which generation each chain
-//! is in, and that blocks were dropped.
+//! The invalidation bus between gateways, on the watch thread: the generation of each chain, and
+//! reorgs.
 //!
-//! A generation is a random number under the key `PREFIX:CHAIN:generation`, a part of every other
-//! key of the chain: who replaces it voids all entries at once and scans nothing. It is read anew
-//! each second, so that a message which is lost costs a second. Reorgs need no new generation:
-//! entries name their block's hash. They are told so that others poll their upstreams at once.
+//! A generation is a random number under the key `PREFIX:CHAIN:generation` and part of every other
+//! key of the chain. Replacing it invalidates all entries at once, without a scan. Gateways read it
+//! every second, so a lost message costs at most a second. Reorgs need no new generation, because
+//! entries contain their block's hash. They are announced so that other gateways poll their
+//! upstreams at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,221 +18,225 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::cache::redis::line::{Line, Role, builder};
+use crate::cache::redis::client::{RedisClient, Role, builder};
 use crate::cache::redis::message::{Message, read};
-use crate::cache::redis::{Common, Outgoing, message};
+use crate::cache::redis::{Outgoing, SharedState, message};
 use crate::config;
 use crate::io::random::random_seed;
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::Topology;
 
 /// How often generations are read.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// A look or a message that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Pause before the subscriber connects anew.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// Timeout of a read or a publication.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause before the subscriber reconnects.
 const SUBSCRIBE_PAUSE: Duration = Duration::from_millis(500);
 
-/// The tasks that speak with other gateways under one configuration; they end when it is dropped.
-pub(crate) struct News {
+/// The tasks of the bus under one configuration. Dropping it ends them.
+pub(crate) struct InvalidationBus {
     tasks: Vec<AbortHandle>,
 }
 
-impl News {
-    /// Begins to speak and to hear; none without Redis.
-    pub(crate) fn start(topology: &Arc<Topology>, common: Option<&Arc<Common>>) -> Option<News> {
-        let (config, common) = (topology.config.redis.clone()?, Arc::clone(common?));
+impl InvalidationBus {
+    /// Starts the bus. Returns `None` without Redis.
+    pub(crate) fn start(
+        topology: &Arc<Topology>,
+        shared: Option<&Arc<SharedState>>,
+    ) -> Option<InvalidationBus> {
+        let (config, shared) = (topology.config.redis.clone()?, Arc::clone(shared?));
         let (sender, tell_reorgs) = (random_seed(), config.tell_reorgs);
-        let speaker = Speaker {
-            line: Line::new(&config, Role::Primary),
+        let publisher = Publisher {
+            redis: RedisClient::new(&config, Role::Primary),
             topology: Arc::clone(topology),
             config: config.clone(),
-            common: Arc::clone(&common),
+            shared: Arc::clone(&shared),
             sender,
         };
-        let mut tasks = vec![tokio::task::spawn_local(speaker.run()).abort_handle()];
+        let mut tasks = vec![tokio::task::spawn_local(publisher.run()).abort_handle()];
         if tell_reorgs {
-            let hear = hear(Arc::clone(topology), common, config, sender);
-            tasks.push(tokio::task::spawn_local(hear).abort_handle());
+            let receive = receive(Arc::clone(topology), shared, config, sender);
+            tasks.push(tokio::task::spawn_local(receive).abort_handle());
         }
-        Some(News { tasks })
+        Some(InvalidationBus { tasks })
     }
 }
 
-impl Drop for News {
+impl Drop for InvalidationBus {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
 
-struct Speaker {
+struct Publisher {
     topology: Arc<Topology>,
     config: config::redis::Redis,
-    common: Arc<Common>,
-    line: Line,
+    shared: Arc<SharedState>,
+    redis: RedisClient,
     sender: u64,
 }
 
-impl Speaker {
+impl Publisher {
     async fn run(self) {
-        let mut look_at = Instant::now();
+        let mut refresh_at = Instant::now();
         loop {
-            if self.line.probe_due(self.topology.now()) {
-                let well = self.line.probe().await;
-                self.line.probed(well, self.topology.now());
-                if well {
-                    look_at = Instant::now();
+            if self.redis.probe_due(self.topology.now()) {
+                let healthy = self.redis.probe().await;
+                self.redis.probed(healthy, self.topology.now());
+                if healthy {
+                    refresh_at = Instant::now();
                 }
             }
-            let told = self.common.outbox.lock().pop_front();
-            if let Some(told) = told {
-                self.send(&told).await;
+            let outgoing = self.shared.outbox.lock().pop_front();
+            if let Some(outgoing) = outgoing {
+                self.send(&outgoing).await;
                 continue;
             }
             let probe_at = Instant::now() + self.config.backoff;
-            let wake_at = if self.line.is_closed() { look_at } else { probe_at };
+            let wake_at = if self.redis.is_available() { refresh_at } else { probe_at };
             let woken = tokio::select! {
-                () = self.common.look.notified() => true,
+                () = self.shared.wakeup.notified() => true,
                 () = tokio::time::sleep_until(wake_at) => false,
             };
-            if woken || Instant::now() >= look_at {
-                look_at = Instant::now() + LOOK_INTERVAL;
-                self.look().await;
+            if woken || Instant::now() >= refresh_at {
+                refresh_at = Instant::now() + REFRESH_INTERVAL;
+                self.refresh().await;
             }
         }
     }
 
-    /// Brings the generations of all chains up to date.
-    async fn look(&self) {
-        if !self.line.is_closed() {
+    /// Refreshes the generations of all chains.
+    async fn refresh(&self) {
+        if !self.redis.is_available() {
             return;
         }
         for chain in &self.topology.chains {
-            let looked = tokio::time::timeout(PATIENCE, self.look_at(chain)).await;
-            match looked {
-                Ok(Ok(())) => self.line.succeeded(),
+            let refreshed = tokio::time::timeout(TIMEOUT, self.refresh_chain(chain)).await;
+            match refreshed {
+                Ok(Ok(())) => self.redis.succeeded(),
                 Ok(Err(_)) | Err(_) => {
-                    self.line.failed(self.topology.now());
+                    self.redis.failed(self.topology.now());
                     return;
                 }
             }
         }
     }
 
-    async fn look_at(&self, chain: &ChainState) -> Result<(), Error> {
-        let client = self.line.client()?;
-        let mark = &self.common.mark(chain);
+    async fn refresh_chain(&self, chain: &ChainState) -> Result<(), Error> {
+        let client = self.redis.client()?;
+        let generation = &self.shared.generation_of(chain);
         let name = format!("{}:{}:generation", self.config.prefix, chain.name);
-        if mark.voided.load(Ordering::Acquire) {
-            let _: () = client.set(&name, shown(new_generation()), None, None, false).await?;
-            mark.voided.store(false, Ordering::Release);
-            self.common.tell(&chain.name, message::News::Generation);
+        if generation.invalidated.load(Ordering::Acquire) {
+            let _: () = client.set(&name, to_hex(new_generation()), None, None, false).await?;
+            generation.invalidated.store(false, Ordering::Release);
+            self.shared.announce(&chain.name, message::ChainEvent::Generation);
         } else {
-            // The first gateway of all begins; and after a flush whoever looks first.
-            let known = mark.generation.load(Ordering::Acquire);
+            // The first gateway creates the generation, as does the first one after a flush.
+            let known = generation.number.load(Ordering::Acquire);
             let first = if known == 0 { new_generation() } else { known };
             let _: Value =
-                client.set(&name, shown(first), None, Some(SetOptions::NX), false).await?;
+                client.set(&name, to_hex(first), None, Some(SetOptions::NX), false).await?;
         }
         let stored: Option<String> = client.get(&name).await?;
         let read = stored.and_then(|text| u64::from_str_radix(&text, 16).ok());
-        if mark.voided.load(Ordering::Acquire) {
+        if generation.invalidated.load(Ordering::Acquire) {
             return Ok(());
         }
         match read.filter(|read| *read != 0) {
-            Some(read) => mark.generation.store(read, Ordering::Release),
-            // Somebody wrote something else there: what it may have been good for is void.
-            None => self.common.void(chain),
+            Some(read) => generation.number.store(read, Ordering::Release),
+            // The key was overwritten by something else, so all entries are invalidated.
+            None => self.shared.invalidate(chain),
         }
         Ok(())
     }
 
-    async fn send(&self, told: &Outgoing) {
-        if !self.config.tell_reorgs || !self.line.is_closed() {
+    async fn send(&self, outgoing: &Outgoing) {
+        if !self.config.tell_reorgs || !self.redis.is_available() {
             return;
         }
-        let Ok(client) = self.line.client() else { return };
-        let text = Message { sender: self.sender, chain: &told.chain, news: told.news }.to_string();
+        let Ok(client) = self.redis.client() else { return };
+        let text = Message { sender: self.sender, chain: &outgoing.chain, event: outgoing.event }
+            .to_string();
         let sent = client.publish::<Value, _, _>(channel(&self.config), text);
-        if let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, sent).await {
-            self.common.messages_sent.fetch_add(1, Ordering::Relaxed);
+        if let Ok(Ok(_)) = tokio::time::timeout(TIMEOUT, sent).await {
+            self.shared.messages_sent.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// Hears the others, connecting anew for as long as the thread runs.
-async fn hear(
+/// Receives messages and reconnects after each failure.
+async fn receive(
     topology: Arc<Topology>,
-    common: Arc<Common>,
+    shared: Arc<SharedState>,
     config: config::redis::Redis,
     sender: u64,
 ) {
     loop {
         if let Ok(client) = builder(&config).build_subscriber_client() {
-            let task = Connected(client.connect());
+            let task = AbortOnDrop(client.connect());
             let subscribe = async {
                 client.wait_for_connect().await?;
                 client.subscribe(channel(&config)).await
             };
-            if let Ok(Ok(())) = tokio::time::timeout(PATIENCE, subscribe).await {
-                listen(&topology, &common, &client, &task.0, sender).await;
+            if let Ok(Ok(())) = tokio::time::timeout(TIMEOUT, subscribe).await {
+                listen(&topology, &shared, &client, &task.0, sender).await;
             }
         }
         tokio::time::sleep(SUBSCRIBE_PAUSE).await;
     }
 }
 
-/// A client's task, which ends with this.
-struct Connected(ConnectHandle);
+/// Aborts the client's task when it is dropped.
+struct AbortOnDrop(ConnectHandle);
 
-impl Drop for Connected {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// Reads messages until the connection is lost.
+/// Receives messages until the connection is lost.
 async fn listen(
     topology: &Topology,
-    common: &Common,
+    shared: &SharedState,
     client: &SubscriberClient,
     task: &ConnectHandle,
     sender: u64,
 ) {
     let mut messages = client.message_rx();
     let mut lost = client.error_rx();
-    let mut look = tokio::time::interval(LOOK_INTERVAL);
+    let mut check = tokio::time::interval(REFRESH_INTERVAL);
     loop {
         tokio::select! {
-            heard = messages.recv() => match heard {
+            received = messages.recv() => match received {
                 Ok(message) => {
                     if let Some(bytes) = message.value.as_bytes() {
-                        on_message(topology, common, bytes, sender);
+                        on_message(topology, shared, bytes, sender);
                     }
                 }
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             },
-            // Whatever went wrong, a new connection subscribes anew.
+            // After any error, a new connection subscribes again.
             _ = lost.recv() => return,
-            _ = look.tick() => if task.is_finished() { return },
+            _ = check.tick() => if task.is_finished() { return },
         }
     }
 }
 
-fn on_message(topology: &Topology, common: &Common, bytes: &[u8], own: u64) {
+fn on_message(topology: &Topology, shared: &SharedState, bytes: &[u8], own: u64) {
     let Some(message) = read(bytes).filter(|message| message.sender != own) else { return };
-    common.messages_heard.fetch_add(1, Ordering::Relaxed);
+    shared.messages_received.fetch_add(1, Ordering::Relaxed);
     let found = topology.chains.iter().position(|chain| &*chain.name == message.chain);
     let Some(chain) = found else { return };
-    match message.news {
-        message::News::Reorg { fork } => {
-            tracing::debug!(chain = message.chain, fork, "another gateway saw a reorg");
+    match message.event {
+        message::ChainEvent::Reorg { fork } => {
+            tracing::debug!(chain = message.chain, fork, "another gateway reported a reorg");
             for upstream in &topology.config.chains[chain].upstreams {
                 topology.upstreams[*upstream].suspected.notify_one();
             }
         }
-        message::News::Generation => common.look.notify_one(),
+        message::ChainEvent::Generation => shared.wakeup.notify_one(),
     }
 }
 
@@ -239,11 +244,11 @@ fn channel(config: &config::redis::Redis) -> String {
     format!("{}:news", config.prefix)
 }
 
-fn shown(generation: u64) -> String {
+fn to_hex(generation: u64) -> String {
     format!("{generation:016x}")
 }
 
-/// Random, so that a number is not used again after Redis has forgotten it; never zero.
+/// Returns a random, nonzero number. Randomness avoids reuse after Redis has lost the old number.
 fn new_generation() -> u64 {
     random_seed() | 1
 }

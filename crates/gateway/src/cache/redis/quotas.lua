@@ -1,6 +1,5 @@
--- Takes in what a gateway says was used of a quota, and says what all have used. KEYS: that of the
--- month. ARGV: units since the gateway last told, the least that it knows of (should this server have
--- forgotten), when the key goes (seconds since 1970).
+-- Adds a gateway's usage to a quota and returns the total of all gateways. KEYS: the counter of the month.
+-- ARGV: units since the gateway's last report; the minimum total, in case this server lost data; expiry of the key (Unix seconds).
 local used = tonumber(redis.call('GET', KEYS[1]) or '0') or 0
 used = math.max(used + tonumber(ARGV[1]), tonumber(ARGV[2]))
 redis.call('SET', KEYS[1], string.format('%.0f', used))

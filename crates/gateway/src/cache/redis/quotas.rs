@@ -1,59 +1,60 @@
-//! Exchanges quotas with other gateways through Redis: each adds its units and reads the sum.
+//! Shares quotas between gateways through Redis: each gateway adds its units and reads the total.
 //!
-//! It runs on the watch thread, on a connection of its own, so no call waits for it. The arithmetic
-//! is `policy/quota.rs`; `runtime/quota.rs` decides when to exchange.
+//! It runs on the watch thread with its own connection, so no call waits for it. `policy/quota.rs`
+//! contains the arithmetic; `runtime/quota.rs` schedules the exchanges.
 
 use std::time::Duration;
 
-use crate::cache::redis::line::{Line, Role};
+use crate::cache::redis::client::{RedisClient, Role};
 use crate::cache::redis::script::{Script, numbers};
 use crate::config;
 use crate::policy::quota::Told;
 
 static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
 
-/// A sum that takes longer has failed; nobody waits for it but the next one.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the sum of a month is kept after its end: for gateways whose clocks are behind.
-const KEPT_SECONDS: u64 = 86_400;
+/// Timeout of an exchange. Only the next exchange waits for it.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the counter of a month is kept after its end, for gateways whose clocks are behind.
+const EXPIRY_SECONDS: u64 = 86_400;
 
-/// The connection.
+/// The Redis client for quotas.
 pub(crate) struct Exchange {
-    line: Line,
+    redis: RedisClient,
     prefix: Box<str>,
 }
 
 impl Exchange {
     pub(crate) fn new(config: &config::redis::Redis) -> Exchange {
-        Exchange { line: Line::new(config, Role::Judge), prefix: config.prefix.clone() }
+        Exchange { redis: RedisClient::new(config, Role::Scripts), prefix: config.prefix.clone() }
     }
 
-    /// Whether it can be asked now; probes Redis if it is time.
+    /// Returns true if Redis is available; probes it if a probe is due.
     pub(crate) async fn is_up(&self, now: Duration) -> bool {
-        if self.line.probe_due(now) {
-            let well = self.line.probe().await;
-            self.line.probed(well, now);
+        if self.redis.probe_due(now) {
+            let healthy = self.redis.probe().await;
+            self.redis.probed(healthy, now);
         }
-        self.line.is_closed()
+        self.redis.is_available()
     }
 
-    /// Tells what was used under a key, and gives what all gateways have used; none if Redis did
-    /// not answer. It may have heard nevertheless: then the units count twice.
-    pub(crate) async fn tell(&self, key: &str, told: Told, now: Duration) -> Option<u64> {
+    /// Reports the usage of a key and returns the total of all gateways, or `None` if Redis did not
+    /// respond. After a timeout the report can have arrived nevertheless; its units then count
+    /// twice.
+    pub(crate) async fn report(&self, key: &str, told: Told, now: Duration) -> Option<u64> {
         let name = format!("{}:quota:{}:{key}", self.prefix, told.month);
-        let until = told.month.end().saturating_add(KEPT_SECONDS);
-        let terms = [told.since, told.least, until];
-        let terms = terms.map(|number| i64::try_from(number).unwrap_or(i64::MAX));
-        let asked = SCRIPT.run(&self.line, vec![name], terms.to_vec());
-        let said = tokio::time::timeout(PATIENCE, asked).await;
-        let used = said.ok().and_then(Result::ok).and_then(|said| {
-            let numbers = numbers(&said)?;
+        let expires_at = told.month.end().saturating_add(EXPIRY_SECONDS);
+        let arguments = [told.since, told.least, expires_at];
+        let arguments = arguments.map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+        let reply = SCRIPT.run(&self.redis, vec![name], arguments.to_vec());
+        let reply = tokio::time::timeout(TIMEOUT, reply).await;
+        let used = reply.ok().and_then(Result::ok).and_then(|reply| {
+            let numbers = numbers(&reply)?;
             u64::try_from(*numbers.first()?).ok()
         });
         match used {
-            Some(_) => self.line.succeeded(),
+            Some(_) => self.redis.succeeded(),
             None => {
-                self.line.failed(now);
+                self.redis.failed(now);
             }
         }
         used

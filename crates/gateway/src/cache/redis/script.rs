@@ -1,16 +1,16 @@
-//! Scripts that Redis runs, sent whole only where it does not know them yet.
+//! Lua scripts that run in Redis. The text is sent only if Redis does not have it.
 
 use std::sync::OnceLock;
 
 use fred::prelude::*;
 
-use crate::cache::redis::line::Line;
+use crate::cache::redis::client::RedisClient;
 
-/// A script.
+/// A Lua script.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: &'static str,
-    /// By what Redis knows it.
+    /// The digest that identifies the script in Redis.
     sha1: OnceLock<String>,
 }
 
@@ -19,25 +19,25 @@ impl Script {
         Script { text, sha1: OnceLock::new() }
     }
 
-    /// What it answers with these keys and arguments.
+    /// Runs the script with these keys and arguments.
     pub(super) async fn run(
         &self,
-        line: &Line,
+        redis: &RedisClient,
         names: Vec<String>,
         arguments: Vec<i64>,
     ) -> Result<Value, Error> {
-        let client = line.client()?;
-        let asked = async {
-            let known = client.evalsha(self.sha1(), names.clone(), arguments.clone()).await;
-            match known {
-                // The code of Redis's error, which the client does not tell apart.
+        let client = redis.client()?;
+        let evaluation = async {
+            let reply = client.evalsha(self.sha1(), names.clone(), arguments.clone()).await;
+            match reply {
+                // The library does not classify this Redis error, so its text is compared.
                 Err(error) if error.details().starts_with("NOSCRIPT") => {
                     client.eval(self.text, names, arguments).await
                 }
-                known => known,
+                reply => reply,
             }
         };
-        line.while_connected(asked).await
+        redis.while_connected(evaluation).await
     }
 
     fn sha1(&self) -> &str {
@@ -48,21 +48,21 @@ impl Script {
     }
 }
 
-/// Bytes in hexadecimal digits.
+/// Encodes bytes in hexadecimal.
 pub(super) fn hex(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()
 }
 
-/// A list of whole numbers that a script answered.
-pub(super) fn numbers(said: &Value) -> Option<Vec<i64>> {
-    let Value::Array(numbers) = said else { return None };
+/// Returns the integers of a script's reply.
+pub(super) fn numbers(reply: &Value) -> Option<Vec<i64>> {
+    let Value::Array(numbers) = reply else { return None };
     numbers.iter().map(Value::as_i64).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a script is asked for by the name that Redis gives it.
+    //! Goal: a script's digest is the one that Redis computes.
 
     use super::*;
 

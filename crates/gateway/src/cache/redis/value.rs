@@ -1,16 +1,16 @@
-//! An answer as it lies in Redis: written here, read here, and nothing believed that is read.
+//! The encoding of a response in Redis.
 //!
-//! Every byte may come from somebody else, an older version or a broken disk: reading never
-//! panics, never allocates more than it may, and refuses what is not exactly as it was written.
-//! Whether a value that can be read still holds is for `policy/portable.rs`.
+//! Stored bytes can come from anyone, from another version or from a damaged disk. The decoder
+//! never panics, respects its memory limit, and refuses everything that the encoder does not write.
+//! `policy/portable.rs` decides whether a decoded value is valid.
 //!
 //! ```text
-//! magic 2 | version 1 | flags 1 | bond 1 | number 8 | hash 32 | written 8 | key length 4 |
-//! body length 4 | key | answer, perhaps packed with zstd | crc 4 over all before
+//! magic 2 | version 1 | flags 1 | tag 1 | number 8 | hash 32 | written 8 | key length 4 |
+//! body length 4 | key | body, optionally compressed with zstd | crc 4 of all bytes before
 //! ```
-//! Numbers are little endian; the body length is that of the answer as it was before packing. The
-//! crc finds accidents. Who can write to this Redis can answer in an upstream's place: it is as
-//! trusted as the upstreams are.
+//! Numbers are little endian. The body length is that of the uncompressed body. The CRC detects
+//! accidents only: anyone who can write to this Redis can forge responses, so it must be as trusted
+//! as the upstreams.
 
 use std::borrow::Cow;
 
@@ -20,49 +20,49 @@ use crate::policy::portable::Bond;
 mod tests;
 
 const MAGIC: [u8; 2] = *b"wv";
-/// Raised with each change of the form, or of what may be stored; other versions are not read.
-/// Version 1 held logs that nobody had compared with their blocks' headers.
+/// The version of the encoding and of the storing rules; other versions are refused. Version 1
+/// stored logs that were not checked against their blocks' headers.
 const VERSION: u8 = 2;
 const HEAD_BYTES: usize = 61;
 const CRC_BYTES: usize = 4;
 const FLAG_ERROR: u8 = 1;
-const FLAG_PACKED: u8 = 2;
-/// zstd's own default: answers shrink to a third or less at some hundred MB/s.
-const PACK_LEVEL: i32 = 3;
+const FLAG_COMPRESSED: u8 = 2;
+/// zstd's default level: responses shrink to a third or less, at some hundred MB/s.
+const COMPRESSION_LEVEL: i32 = 3;
 
-/// An answer with what is needed to judge it elsewhere.
+/// A response, with the fields that another gateway needs to validate it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Value<'a> {
-    /// The whole key material: compared on a hit, since the name in Redis is only a digest.
+    /// The full key material. It is compared on a hit, because the Redis key is only a digest.
     pub(super) material: &'a [u8],
     /// The raw result or error object.
     pub(super) body: Cow<'a, [u8]>,
-    /// Whether it is an error object.
+    /// True if `body` is an error object.
     pub(super) is_error: bool,
-    /// What it is bound to.
+    /// The condition under which the response is valid.
     pub(super) bond: Bond,
-    /// When it was written, milliseconds of Unix time on the writer's clock.
+    /// When the value was written, in Unix milliseconds of the writer's clock.
     pub(super) written_ms: u64,
 }
 
-/// Why bytes are not a value that we wrote.
+/// Why bytes are not a valid value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// Too short, of another form or version, or damaged.
+pub(super) enum ValueFault {
+    /// Too short, of another format or version, or damaged.
     Malformed,
-    /// The answer is larger than is allowed.
+    /// The response is larger than allowed.
     TooLarge,
 }
 
 impl Value<'_> {
-    /// The bytes to store; bodies from `pack_bytes_min` on are packed where that makes them
-    /// smaller.
-    pub(super) fn encode(&self, pack_bytes_min: usize) -> Vec<u8> {
-        let packed = (self.body.len() >= pack_bytes_min)
-            .then(|| zstd::bulk::compress(&self.body, PACK_LEVEL).ok())
+    /// Encodes the value. Bodies of at least `compress_bytes_min` bytes are compressed if that
+    /// makes them smaller.
+    pub(super) fn encode(&self, compress_bytes_min: usize) -> Vec<u8> {
+        let compressed = (self.body.len() >= compress_bytes_min)
+            .then(|| zstd::bulk::compress(&self.body, COMPRESSION_LEVEL).ok())
             .flatten()
-            .filter(|packed| packed.len() < self.body.len());
-        let body: &[u8] = packed.as_deref().unwrap_or(&self.body);
+            .filter(|compressed| compressed.len() < self.body.len());
+        let body: &[u8] = compressed.as_deref().unwrap_or(&self.body);
         let (tag, number, hash) = match self.bond {
             Bond::Free => (0, 0, [0; 32]),
             Bond::Final { number, hash: None } => (1, number, [0; 32]),
@@ -71,11 +71,11 @@ impl Value<'_> {
             Bond::Head { number, hash } => (4, number, hash),
         };
         let error = if self.is_error { FLAG_ERROR } else { 0 };
-        let pack = if packed.is_some() { FLAG_PACKED } else { 0 };
+        let compression = if compressed.is_some() { FLAG_COMPRESSED } else { 0 };
         let mut bytes =
             Vec::with_capacity(HEAD_BYTES + self.material.len() + body.len() + CRC_BYTES);
         bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&[VERSION, error | pack, tag]);
+        bytes.extend_from_slice(&[VERSION, error | compression, tag]);
         bytes.extend_from_slice(&number.to_le_bytes());
         bytes.extend_from_slice(&hash);
         bytes.extend_from_slice(&self.written_ms.to_le_bytes());
@@ -89,16 +89,16 @@ impl Value<'_> {
     }
 }
 
-/// Reads a stored value whose answer has at most `body_bytes_max` bytes.
+/// Decodes a stored value with a body of at most `body_bytes_max` bytes.
 ///
 /// # Errors
-/// [`Refused`], when this is not a value as [`Value::encode`] writes it.
-pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, Refused> {
-    let checked = bytes.len().checked_sub(CRC_BYTES).ok_or(Refused::Malformed)?;
+/// [`ValueFault`] if the bytes are not what [`Value::encode`] writes.
+pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, ValueFault> {
+    let checked = bytes.len().checked_sub(CRC_BYTES).ok_or(ValueFault::Malformed)?;
     let (content, sum) = bytes.split_at(checked);
-    let (head, rest) = content.split_at_checked(HEAD_BYTES).ok_or(Refused::Malformed)?;
-    if head[..2] != MAGIC || head[2] != VERSION || head[3] & !(FLAG_ERROR | FLAG_PACKED) != 0 {
-        return Err(Refused::Malformed);
+    let (head, rest) = content.split_at_checked(HEAD_BYTES).ok_or(ValueFault::Malformed)?;
+    if head[..2] != MAGIC || head[2] != VERSION || head[3] & !(FLAG_ERROR | FLAG_COMPRESSED) != 0 {
+        return Err(ValueFault::Malformed);
     }
     let number = u64::from_le_bytes(array(&head[5..13]));
     let hash: [u8; 32] = array(&head[13..45]);
@@ -106,11 +106,11 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, R
     let material_bytes = u32::from_le_bytes(array(&head[53..57])) as usize;
     let body_bytes = u32::from_le_bytes(array(&head[57..61])) as usize;
     if body_bytes > body_bytes_max {
-        return Err(Refused::TooLarge);
+        return Err(ValueFault::TooLarge);
     }
-    let (material, body) = rest.split_at_checked(material_bytes).ok_or(Refused::Malformed)?;
+    let (material, body) = rest.split_at_checked(material_bytes).ok_or(ValueFault::Malformed)?;
     if crc(content) != u32::from_le_bytes(array(sum)) {
-        return Err(Refused::Malformed);
+        return Err(ValueFault::Malformed);
     }
     let bond = match head[4] {
         0 => Bond::Free,
@@ -118,16 +118,16 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, R
         2 => Bond::Final { number, hash: Some(hash) },
         3 => Bond::Block { number, hash },
         4 => Bond::Head { number, hash },
-        _ => return Err(Refused::Malformed),
+        _ => return Err(ValueFault::Malformed),
     };
-    let body = if head[3] & FLAG_PACKED == 0 {
+    let body = if head[3] & FLAG_COMPRESSED == 0 {
         Cow::Borrowed(body)
     } else {
-        // The capacity bounds what is unpacked, whatever the packed bytes say of themselves.
-        Cow::Owned(zstd::bulk::decompress(body, body_bytes).map_err(|_| Refused::Malformed)?)
+        // The capacity limits the decompressed size, whatever the compressed data claims.
+        Cow::Owned(zstd::bulk::decompress(body, body_bytes).map_err(|_| ValueFault::Malformed)?)
     };
     if body.len() != body_bytes || body.is_empty() {
-        return Err(Refused::Malformed);
+        return Err(ValueFault::Malformed);
     }
     Ok(Value { material, body, is_error: head[3] & FLAG_ERROR != 0, bond, written_ms })
 }

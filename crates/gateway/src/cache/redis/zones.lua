@@ -1,12 +1,11 @@
--- Judges one call by every shared zone that it counts in and charges all of them, or none if one
--- refuses. The arithmetic is that of rules/limit.rs, line by line (`look`, `raised`), in whole
--- thousandths of a call and milliseconds; all of it stays below 2^53 where it matters, so that
--- doubles hold it exactly.
+-- Checks one call against its shared zones, and charges all of them, or none if one refuses.
+-- The arithmetic is the same as in policy/limit.rs (`look`, `raised`), in thousandths of a call and in milliseconds.
+-- All relevant numbers are below 2^53, so doubles represent them exactly.
 --
--- KEYS: one for each zone. ARGV: for each of them its rate (thousandths per second), its burst
--- (thousandths), the call's cost, and the excess that the key has at least (thousandths).
--- Answer: the time (ms), the place of the zone that refused or 0, and for each zone the excess and
--- the time of the last charge that are kept now, or -1 and -1.
+-- KEYS: one per zone. ARGV: per zone its rate (thousandths per second), its burst (thousandths), the call's cost,
+-- and the minimum excess of the key (thousandths).
+-- Reply: the time (ms); the number of the zone that refused, or 0; per zone the stored excess and the time of its
+-- last charge, or -1 and -1.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local refused = 0
@@ -46,7 +45,7 @@ for at, zone in ipairs(zones) do
     zone.excess, zone.last, zone.write = zone.charged, zone.charged_at, true
   end
   if zone.write then
-    -- Once all of it has drained, and a call besides, a key is as good as one that was never seen.
+    -- After the excess and one more call have drained, the key is as good as new, so it expires.
     local drained_at = zone.last + math.ceil((zone.excess + 1000) * 1000 / zone.rate)
     local value = string.format('%.0f %.0f', zone.excess, zone.last)
     redis.call('SET', KEYS[at], value, 'PX', string.format('%.0f', math.max(1, drained_at - now)))

@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn wanted() -> Wanted {
+fn wanted() -> HeadFields {
     let limits = ["x-key", "x-other"].map(http::HeaderName::from_static).to_vec();
-    Wanted { hash_header: Some("x-user".to_owned()), limits, extra: None }
+    HeadFields { hash_header: Some("x-user".to_owned()), limits, extra: None }
 }
 
 fn read(text: &str) -> Result<Option<Head>, HeadFault> {
@@ -27,7 +27,7 @@ fn an_ordinary_request_is_read_whole() {
 }
 
 #[test]
-fn headers_of_limits_are_kept_in_their_order_and_the_first_of_a_name() {
+fn limit_headers_keep_their_order_and_first_value() {
     let head = read("POST / HTTP/1.1\r\nHost: a\r\nX-KEY: one\r\nx-key: two\r\n\r\n");
     let head = head.unwrap().unwrap();
     assert_eq!(head.limit_headers[..], [Some(SmallVec::from_slice(b"one")), None]);
@@ -41,7 +41,7 @@ fn an_incomplete_head_waits_for_more() {
 }
 
 #[test]
-fn what_two_readers_could_read_differently_is_refused() {
+fn ambiguous_heads_are_refused() {
     let cases = [
         ("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", HeadFault::TwoLengths),
         ("Content-Length: 3\r\nContent-Length: 3\r\n", HeadFault::BadLength),

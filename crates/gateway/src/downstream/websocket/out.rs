@@ -1,4 +1,4 @@
-//! What goes out over a client's WebSocket, in frames.
+//! The output queue of a client's WebSocket.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,25 +17,25 @@ use crate::io::websocket::frame::Op;
 #[cfg(test)]
 mod tests;
 
-/// Most messages of one write.
+/// Maximum frames per write.
 const FRAMES_AT_ONCE: usize = 5;
 
-/// Frames on their way out.
+/// Frames that wait to be written.
 #[derive(Debug, Default)]
-pub(super) struct Out {
-    /// In up to three parts, so that a large payload is not copied.
+pub(super) struct OutputQueue {
+    /// Each frame has up to three parts, so that a large payload is not copied.
     frames: VecDeque<[Bytes; 3]>,
-    /// Of the first.
+    /// Bytes of the first frame that were written.
     written: usize,
-    /// Of all that is not written.
+    /// Bytes of all frames that are not written yet.
     pub(super) bytes: usize,
-    /// A stream that encrypts may hold some of what it has taken.
+    /// True if the stream may hold unflushed bytes, as one that encrypts does.
     unflushed: bool,
-    /// Since when nothing moves although there is something to write.
-    pub(super) stuck: Option<Instant>,
+    /// When the stream stopped to accept bytes, while frames wait.
+    pub(super) blocked_since: Option<Instant>,
 }
 
-impl Out {
+impl OutputQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty() && !self.unflushed
     }
@@ -59,10 +59,10 @@ impl Out {
         self.push([start.into(), Bytes::new(), Bytes::new()]);
     }
 
-    /// A message that is packed already.
-    pub(super) fn packed(&mut self, message: Vec<u8>) {
+    /// Queues a message that is compressed already.
+    pub(super) fn compressed(&mut self, message: Vec<u8>) {
         let mut start = Vec::with_capacity(10);
-        frame::write_packed_header(&mut start, message.len());
+        frame::write_compressed_header(&mut start, message.len());
         self.push([start.into(), message.into(), Bytes::new()]);
     }
 
@@ -71,16 +71,20 @@ impl Out {
         self.frames.push_back(frame);
     }
 
-    /// Gives up what has not begun to be written.
-    pub(super) fn forget(&mut self) {
+    /// Drops all frames except a partly written one.
+    pub(super) fn drop_unsent(&mut self) {
         self.frames.truncate(usize::from(self.written > 0));
-        let begun = self.frames.iter().flatten().map(Bytes::len).sum::<usize>();
-        self.bytes = begun - self.written;
-        self.stuck = self.stuck.filter(|_| begun > 0 || self.unflushed);
+        let partial = self.frames.iter().flatten().map(Bytes::len).sum::<usize>();
+        self.bytes = partial - self.written;
+        self.blocked_since = self.blocked_since.filter(|_| partial > 0 || self.unflushed);
     }
 
-    /// Writes what the stream takes; whether that was anything.
-    pub(super) fn poll<S>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<bool>>
+    /// Writes as much as the stream accepts. Returns true if bytes were written.
+    pub(super) fn poll_write<S>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<bool>>
     where
         S: AsyncWrite + Unpin,
     {
@@ -89,8 +93,8 @@ impl Out {
             match self.poll_once(stream, cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(bytes)) => {
-                    self.wrote(bytes);
-                    (wrote, self.unflushed, self.stuck) = (true, true, None);
+                    self.advance(bytes);
+                    (wrote, self.unflushed, self.blocked_since) = (true, true, None);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return self.pending(wrote),
@@ -98,7 +102,7 @@ impl Out {
         }
         if self.unflushed {
             match Pin::new(stream).poll_flush(cx) {
-                Poll::Ready(Ok(())) => (self.unflushed, self.stuck) = (false, None),
+                Poll::Ready(Ok(())) => (self.unflushed, self.blocked_since) = (false, None),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return self.pending(wrote),
             }
@@ -107,7 +111,7 @@ impl Out {
     }
 
     fn pending(&mut self, wrote: bool) -> Poll<io::Result<bool>> {
-        self.stuck.get_or_insert_with(Instant::now);
+        self.blocked_since.get_or_insert_with(Instant::now);
         if wrote { Poll::Ready(Ok(true)) } else { Poll::Pending }
     }
 
@@ -126,13 +130,13 @@ impl Out {
             }
         }
         match &slices[..count] {
-            // A plain write is a cheaper system call than a gathered one.
+            // A plain write is a cheaper system call than a vectored one.
             [one] => Pin::new(stream).poll_write(cx, one),
             several => Pin::new(stream).poll_write_vectored(cx, several),
         }
     }
 
-    fn wrote(&mut self, bytes: usize) {
+    fn advance(&mut self, bytes: usize) {
         self.bytes -= bytes;
         self.written += bytes;
         while let Some(first) = self.frames.front() {

@@ -1,5 +1,5 @@
-//! Goal: a chunked body ends where its coding says, whatever the cuts. Method: raw bytes fed whole
-//! and byte by byte.
+//! Goal: a chunked body ends where its coding says, at any read boundary. Method: raw bytes, fed
+//! whole and byte by byte.
 
 use super::*;
 
@@ -51,7 +51,7 @@ fn odd_chunks_are_refused() {
 #[test]
 fn a_trailer_is_bounded_to_the_byte() {
     let trailer = |bytes: usize| [b"0\r\n", "a".repeat(bytes - 2).as_bytes(), b"\r\n"].concat();
-    // The longest line that is taken fills the bound and one byte more; nothing may follow it.
+    // The longest accepted line fills the limit plus one byte; nothing may follow it.
     for (bytes, rest) in [(TRAILER_BYTES_MAX, "b"), (TRAILER_BYTES_MAX + 1, "b")] {
         let endless = [trailer(bytes), rest.repeat(100).into_bytes()].concat();
         assert_eq!(decode(&endless, endless.len()), Err(ChunkFault::Trailer), "{bytes}");

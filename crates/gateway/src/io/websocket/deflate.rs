@@ -1,31 +1,31 @@
-//! Compressed messages: permessage-deflate (RFC 7692), each message by itself.
+//! Message compression: permessage-deflate (RFC 7692), without context takeover.
 //!
-//! No context outlives a message: between two messages a connection holds nothing, and what is told
-//! to many could be packed for all alike. That costs some of the gain where messages are short.
+//! Each message is compressed by itself, so an idle connection holds no compression state. Short
+//! messages compress less well this way.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-/// What an offer that can be taken is answered with.
+/// The response to an acceptable offer.
 pub(crate) const ACCEPTED: &str =
     "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
 
-/// What every message ends with that is flushed, and what is not sent (RFC 7692, 7.2.1).
+/// The bytes that end each flushed message and are not sent (RFC 7692, section 7.2.1).
 const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
-/// JSON in hexadecimal shrinks by about the same at all levels.
+/// Compression level: hexadecimal JSON shrinks by about the same at all levels.
 const LEVEL: u32 = 1;
-/// Room that is made at a time for what is unpacked.
+/// Bytes by which the output buffer grows.
 const STEP_BYTES: usize = 16 * 1024;
-/// The most blocks of a message that say that they are the last: beginning anew after one costs far
-/// more than a byte. Compressors write one such block at most.
+/// Maximum blocks of a message that are marked as final. Each reset of the decompressor costs far
+/// more than a byte, and compressors write at most one such block.
 const LAST_BLOCKS_MAX: usize = 16;
 
-/// Whether one of the offers of a `Sec-WebSocket-Extensions` can be taken: it asks for nothing that
-/// we do not do, such as a smaller window of ours.
+/// Returns true if an offer in `Sec-WebSocket-Extensions` is acceptable. An offer that requires an
+/// unsupported feature, such as a smaller server window, is not.
 pub(crate) fn is_offered(extensions: &str) -> bool {
-    extensions.split(',').any(may_take)
+    extensions.split(',').any(is_acceptable)
 }
 
-fn may_take(offer: &str) -> bool {
+fn is_acceptable(offer: &str) -> bool {
     let mut parts = offer.split(';').map(str::trim);
     if parts.next() != Some("permessage-deflate") {
         return false;
@@ -50,42 +50,42 @@ fn may_take(offer: &str) -> bool {
     })
 }
 
-/// A message that cannot be unpacked.
+/// Why a message cannot be decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is not what deflate makes.
+    /// The bytes are not valid deflate data.
     Invalid,
-    /// It is longer than allowed when it is unpacked.
+    /// The decompressed message is longer than allowed.
     TooLarge,
 }
 
-/// Packs a message; none if that fails or makes it no shorter.
-pub(crate) fn pack(message: &[u8]) -> Option<Vec<u8>> {
-    let mut packed = Vec::with_capacity(message.len() / 2 + 64);
+/// Compresses a message. Returns `None` if that fails or does not shorten it.
+pub(crate) fn compress(message: &[u8]) -> Option<Vec<u8>> {
+    let mut compressed = Vec::with_capacity(message.len() / 2 + 64);
     let mut deflate = Compress::new(Compression::new(LEVEL), false);
     loop {
         let done = usize::try_from(deflate.total_in()).ok()?;
-        deflate.compress_vec(&message[done..], &mut packed, FlushCompress::Sync).ok()?;
+        deflate.compress_vec(&message[done..], &mut compressed, FlushCompress::Sync).ok()?;
         let all = deflate.total_in() == message.len() as u64;
-        if all && packed.len() < packed.capacity() {
+        if all && compressed.len() < compressed.capacity() {
             break;
         }
-        packed.reserve(STEP_BYTES);
+        compressed.reserve(STEP_BYTES);
     }
-    let kept = packed.strip_suffix(&TAIL)?.len();
-    packed.truncate(kept);
-    (kept < message.len()).then_some(packed)
+    let length = compressed.strip_suffix(&TAIL)?.len();
+    compressed.truncate(length);
+    (length < message.len()).then_some(compressed)
 }
 
-/// Unpacks a message of at most so many bytes.
+/// Decompresses a message of at most `bytes_max` bytes.
 ///
 /// # Errors
 /// [`Fault`].
-pub(crate) fn unpack(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+pub(crate) fn decompress(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     let mut message = Vec::new();
     let mut last_blocks = 0;
     let mut inflate = Decompress::new(false);
-    for mut piece in [packed, &TAIL] {
+    for mut piece in [compressed, &TAIL] {
         while !piece.is_empty() {
             message.reserve(STEP_BYTES.min(bytes_max + 1 - message.len()).max(1));
             let before = inflate.total_in();
@@ -98,7 +98,7 @@ pub(crate) fn unpack(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> 
                 return Err(Fault::TooLarge);
             }
             match status {
-                // What says that it is the last block need not be the last (RFC 7692, 7.2.3.5).
+                // A block that is marked as final need not be the last (RFC 7692, section 7.2.3.5).
                 Status::StreamEnd if last_blocks < LAST_BLOCKS_MAX => {
                     last_blocks += 1;
                     inflate.reset(false);
@@ -116,8 +116,8 @@ pub(crate) fn unpack(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> 
 
 #[cfg(test)]
 mod tests {
-    //! Goal: what RFC 7692 shows is read, what is packed comes back, bombs do not go off, and only
-    //! what can be kept is promised.
+    //! Goal: the RFC's examples decompress, compression is lossless, bombs are rejected, and only
+    //! supported offers are accepted.
 
     use proptest::prelude::*;
 
@@ -125,34 +125,38 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_rfc_are_read() {
-        // 7.2.3.1, one block; 7.2.3.3, a block without compression; 7.2.3.4, a last block; 7.2.3.5,
-        // two.
+        // RFC 7692: one block (7.2.3.1), an decompressed block (7.2.3.3), a final block (7.2.3.4),
+        // two blocks (7.2.3.5).
         let hello = [
             &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00][..],
             &[0x00, 0x05, 0x00, 0xfa, 0xff, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x00],
             &[0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00],
             &[0xf2, 0x48, 0x05, 0x00, 0x00, 0x00, 0xff, 0xff, 0xca, 0xc9, 0xc9, 0x07, 0x00],
         ];
-        for packed in hello {
-            assert_eq!(unpack(packed, 100).as_deref(), Ok(&b"Hello"[..]), "{packed:x?}");
+        for compressed in hello {
+            assert_eq!(
+                decompress(compressed, 100).as_deref(),
+                Ok(&b"Hello"[..]),
+                "{compressed:x?}"
+            );
         }
-        assert_eq!(unpack(&[0x00], 100).as_deref(), Ok(&b""[..]), "an empty message");
+        assert_eq!(decompress(&[0x00], 100).as_deref(), Ok(&b""[..]), "an empty message");
     }
 
     #[test]
     fn bombs_do_not_go_off() {
-        let packed = pack(&vec![b' '; 10 << 20]).unwrap();
-        assert!(packed.len() < 100_000);
-        assert_eq!(unpack(&packed, 1 << 20), Err(Fault::TooLarge));
-        assert_eq!(unpack(&packed, 10 << 20).map(|message| message.len()), Ok(10 << 20));
-        assert_eq!(unpack(b"\xff\xff\xff not packed", 100), Err(Fault::Invalid));
-        // Empty blocks, each of which says that it is the last: two bytes, and much work.
-        assert_eq!(unpack(&[0x03, 0x00].repeat(10), 100).as_deref(), Ok(&b""[..]));
-        assert_eq!(unpack(&[0x03, 0x00].repeat(1 << 20), 100), Err(Fault::Invalid));
+        let compressed = compress(&vec![b' '; 10 << 20]).unwrap();
+        assert!(compressed.len() < 100_000);
+        assert_eq!(decompress(&compressed, 1 << 20), Err(Fault::TooLarge));
+        assert_eq!(decompress(&compressed, 10 << 20).map(|message| message.len()), Ok(10 << 20));
+        assert_eq!(decompress(b"\xff\xff\xff not packed", 100), Err(Fault::Invalid));
+        // Empty blocks that are marked as final: two bytes each, but much work.
+        assert_eq!(decompress(&[0x03, 0x00].repeat(10), 100).as_deref(), Ok(&b""[..]));
+        assert_eq!(decompress(&[0x03, 0x00].repeat(1 << 20), 100), Err(Fault::Invalid));
     }
 
     #[test]
-    fn only_what_can_be_kept_is_promised() {
+    fn only_supported_offers_are_accepted() {
         for offer in [
             "permessage-deflate",
             "permessage-deflate; client_max_window_bits",
@@ -178,20 +182,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_comes_back(
+        fn compression_round_trips(
             pieces in proptest::collection::vec((any::<u8>(), 0usize..3000), 0..40)
         ) {
             let message: Vec<u8> =
                 pieces.iter().flat_map(|(byte, count)| std::iter::repeat_n(*byte, *count)).collect();
-            if let Some(packed) = pack(&message) {
-                prop_assert!(packed.len() < message.len());
-                prop_assert_eq!(unpack(&packed, message.len()), Ok(message));
+            if let Some(compressed) = compress(&message) {
+                prop_assert!(compressed.len() < message.len());
+                prop_assert_eq!(decompress(&compressed, message.len()), Ok(message));
             }
         }
 
         #[test]
         fn any_bytes_end(bytes in proptest::collection::vec(any::<u8>(), 0..500)) {
-            if let Ok(message) = unpack(&bytes, 1000) {
+            if let Ok(message) = decompress(&bytes, 1000) {
                 prop_assert!(message.len() <= 1000);
             }
         }

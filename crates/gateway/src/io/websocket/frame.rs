@@ -1,9 +1,8 @@
-//! Frames of a WebSocket: taken apart as their bytes come, and written.
+//! WebSocket frames: an incremental decoder, and an encoder.
 //!
-//! A [`Decoder`] is fed whatever a read brought and gives messages, joined from their fragments,
-//! and control frames between them. A message that came in one unmasked frame within one read is
-//! not copied. One that is longer than allowed is passed over, not kept, so that it costs its
-//! sender an answer and others nothing.
+//! A [`Decoder`] accepts the bytes of each read and returns complete messages, joined from their
+//! fragments, and the control frames between them. A message in a single unmasked frame within one
+//! read is not copied. A message over the limit is skipped without buffering it.
 
 use std::fmt;
 
@@ -15,27 +14,27 @@ use super::mask::Key;
 #[cfg(test)]
 mod tests;
 
-/// Longest payload of a control frame (RFC 6455, 5.5).
+/// Maximum payload of a control frame (RFC 6455, section 5.5).
 pub(crate) const CONTROL_BYTES_MAX: usize = 125;
-/// Longest header: two bytes, a length of eight, a key of four.
+/// Maximum bytes of a header: two bytes, a length of eight, a key of four.
 const HEADER_BYTES_MAX: usize = 14;
-/// So much of a message that is too long is kept, to tell whose it was.
-const HEAD_KEPT_BYTES: usize = 64;
-/// The bit of a frame that begins a packed message.
-const PACKED: u8 = 0x40;
-/// Room made for a message before its bytes are there; a header alone must not take much memory.
-const ROOM_BYTES_MAX: usize = 1 << 20;
+/// How many bytes of an oversized message are kept, to find the call that it belongs to.
+const OVERSIZED_HEAD_BYTES: usize = 64;
+/// The header bit of a compressed message's first frame (RSV1).
+const COMPRESSED: u8 = 0x40;
+/// Maximum bytes that a frame header makes the decoder preallocate.
+const PREALLOCATED_BYTES_MAX: usize = 1 << 20;
 
-/// Which end of the connection we are.
+/// The gateway's side of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// We opened it: what comes is not masked.
+    /// The gateway opened the connection; incoming frames are not masked.
     Client,
-    /// We accepted it: what comes is masked, and text is checked to be UTF-8.
+    /// The gateway accepted the connection; incoming frames are masked, and text must be UTF-8.
     Server,
 }
 
-/// Kinds of frames.
+/// Frame types (opcodes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Continuation,
@@ -75,36 +74,36 @@ impl Op {
     }
 }
 
-/// Something whole that came.
+/// A decoded event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event<'a> {
-    /// A message, whether text or binary.
+    /// A text or binary message.
     Message(Payload<'a>),
-    /// A message that is packed, where that was agreed on.
-    Packed {
+    /// A compressed message, if compression was negotiated.
+    Compressed {
         payload: Bytes,
-        /// Whether it is text when it is unpacked.
+        /// True if the decompressed message is text.
         text: bool,
     },
-    /// A message that was longer than allowed; its first bytes.
+    /// A message over the limit; holds its first bytes.
     TooLarge(Bytes),
     Ping(&'a [u8]),
     Pong,
-    /// The other side ends the connection, and says why. Nothing comes after it.
+    /// The peer closes the connection, with an optional code. No event follows.
     Close(Option<u16>),
 }
 
 /// The bytes of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Payload<'a> {
-    /// Where they were read.
+    /// Borrowed from the read buffer.
     Read(&'a [u8]),
-    /// Gathered.
+    /// Joined from fragments or several reads.
     Whole(Bytes),
 }
 
 impl Payload<'_> {
-    /// The bytes, copied where they stand in somebody else's buffer.
+    /// Returns the bytes, copied if they are borrowed.
     pub(crate) fn into_bytes(self) -> Bytes {
         match self {
             Payload::Read(bytes) => Bytes::copy_from_slice(bytes),
@@ -124,34 +123,34 @@ impl std::ops::Deref for Payload<'_> {
     }
 }
 
-/// What the other side did against the protocol. The connection must be failed.
+/// A protocol violation by the peer. The connection must be failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A reserved bit is set of which nothing was agreed on.
+    /// A reserved bit is set without a negotiated extension.
     Reserved,
-    /// A kind of frame that does not exist.
+    /// The opcode is unknown.
     Opcode,
-    /// Masked where it must not be, or not where it must.
+    /// A frame is masked by a server, or not masked by a client.
     Masking,
-    /// A length that is not written in the shortest way, or is none.
+    /// A length is too large or not in its shortest form.
     Length,
-    /// A control frame that is too long or in fragments.
+    /// A control frame is too long or fragmented.
     Control,
-    /// A continuation of nothing, or a new message within another.
+    /// A continuation has no message, or a message begins inside another.
     Fragment,
-    /// A reason for closing that is none.
+    /// A close frame has an invalid code.
     Close,
-    /// Text that is not UTF-8.
+    /// A text message is not UTF-8.
     Utf8,
-    /// A packed message that cannot be unpacked.
-    Packing,
+    /// A compressed message cannot be decompressed.
+    Compression,
 }
 
 impl Fault {
-    /// What to close the connection with (RFC 6455, 7.4.1).
+    /// Returns the close code to send (RFC 6455, section 7.4.1).
     pub(crate) fn code(self) -> u16 {
         match self {
-            Fault::Utf8 | Fault::Packing => 1007,
+            Fault::Utf8 | Fault::Compression => 1007,
             _ => 1002,
         }
     }
@@ -160,27 +159,27 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Fault::Reserved => "reserved bit in a frame",
-            Fault::Opcode => "unknown kind of frame",
-            Fault::Masking => "masking on the wrong side",
-            Fault::Length => "bad length of a frame",
-            Fault::Control => "control frame too long or in fragments",
-            Fault::Fragment => "fragment out of place",
-            Fault::Close => "bad reason for closing",
-            Fault::Utf8 => "text is not utf-8",
-            Fault::Packing => "message does not unpack",
+            Fault::Reserved => "reserved bit is set",
+            Fault::Opcode => "unknown opcode",
+            Fault::Masking => "invalid frame masking",
+            Fault::Length => "invalid frame length",
+            Fault::Control => "control frame is too long or fragmented",
+            Fault::Fragment => "unexpected fragment",
+            Fault::Close => "invalid close code",
+            Fault::Utf8 => "text is not UTF-8",
+            Fault::Compression => "message cannot be decompressed",
         })
     }
 }
 
-/// Takes frames apart as their bytes come.
+/// An incremental frame decoder.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     role: Role,
     message_bytes_max: usize,
-    /// Whether messages may be packed.
-    packing: bool,
-    /// The start of a header that is not whole yet.
+    /// True if messages may be compressed.
+    compression: bool,
+    /// The start of an incomplete header.
     header: [u8; HEADER_BYTES_MAX],
     header_bytes: usize,
     /// The frame whose payload is being read.
@@ -195,10 +194,10 @@ pub(crate) struct Decoder {
 struct Frame {
     last: bool,
     op: Op,
-    packed: bool,
-    /// Bytes of its payload that are still to come.
+    compressed: bool,
+    /// Payload bytes that are still to come.
     left: u64,
-    /// Bytes of it that were read.
+    /// Payload bytes that were read.
     seen: usize,
     key: Option<Key>,
 }
@@ -206,19 +205,19 @@ struct Frame {
 #[derive(Debug)]
 struct Message {
     text: bool,
-    packed: bool,
+    compressed: bool,
     body: BytesMut,
-    /// It has become longer than allowed; only its head is kept.
+    /// True if the message is over the limit; only its first bytes are kept.
     too_large: bool,
 }
 
 impl Decoder {
-    /// A decoder at the start of a connection; a message may have so many bytes.
+    /// Creates a decoder for a new connection, with a limit per message.
     pub(crate) fn new(role: Role, message_bytes_max: usize) -> Decoder {
         Decoder {
             role,
             message_bytes_max,
-            packing: false,
+            compression: false,
             header: [0; HEADER_BYTES_MAX],
             header_bytes: 0,
             frame: None,
@@ -228,17 +227,15 @@ impl Decoder {
         }
     }
 
-    /// The same where the other side may send packed messages.
-    pub(crate) fn unpacking(role: Role, message_bytes_max: usize) -> Decoder {
-        Decoder { packing: true, ..Decoder::new(role, message_bytes_max) }
+    /// Creates a decoder that accepts compressed messages.
+    pub(crate) fn with_compression(role: Role, message_bytes_max: usize) -> Decoder {
+        Decoder { compression: true, ..Decoder::new(role, message_bytes_max) }
     }
 
-    /// Takes from the start of `bytes` what makes one event: how many bytes were taken, and the
-    /// event, which is none when all were taken and more are needed. To be called again with the
-    /// rest.
-    ///
+    /// Decodes one event from the start of `bytes`. Returns the number of bytes used, and the
+    /// event, or `None` if all bytes were used and more are needed. Call it again with the rest.
     /// # Errors
-    /// What was done against the protocol; nothing more can be read then.
+    /// The protocol violation; the decoder cannot be used further.
     pub(crate) fn next<'a>(
         &'a mut self,
         bytes: &'a [u8],
@@ -253,7 +250,7 @@ impl Decoder {
                 at += used;
                 let Some(frame) = frame else { return Ok((at, None)) };
                 let rest = &bytes[at..];
-                // Nearly all messages come so.
+                // Nearly all messages take this path.
                 if self.is_whole(&frame, rest) {
                     let length = frame.left as usize;
                     return Ok((at + length, Some(Event::Message(Payload::Read(&rest[..length])))));
@@ -268,7 +265,7 @@ impl Decoder {
             frame.seen += taken;
             let (left, last) = (frame.left, frame.last);
             at += taken;
-            self.gather(op, &rest[..taken], key, seen);
+            self.append_payload(op, &rest[..taken], key, seen);
             if left > 0 {
                 return Ok((at, None));
             }
@@ -282,13 +279,13 @@ impl Decoder {
         }
     }
 
-    /// Bytes of memory that the message takes whose fragments are being read.
+    /// Bytes of memory that the fragmented message occupies.
     pub(crate) fn bytes_held(&self) -> usize {
         self.message.as_ref().map_or(0, |message| message.body.capacity())
     }
 
-    /// Where the rest of a long frame can be read to without a copy: its message, and how many
-    /// bytes are missing. What was read is told with [`Decoder::filled`].
+    /// Returns the buffer that the rest of a long frame can be read into without a copy, and the
+    /// number of missing bytes. The caller reports the bytes read with [`Decoder::filled`].
     pub(crate) fn gap(&mut self) -> Option<(&mut BytesMut, usize)> {
         let frame = self.frame.as_ref()?;
         if frame.op.is_control() || frame.key.is_some() || frame.left == 0 {
@@ -299,7 +296,7 @@ impl Decoder {
         Some((&mut message.body, left))
     }
 
-    /// So many bytes were appended to what [`Decoder::gap`] gave.
+    /// Reports that `bytes` were appended to the buffer of [`Decoder::gap`].
     pub(crate) fn filled(&mut self, bytes: usize) {
         if let Some(frame) = &mut self.frame {
             frame.left = frame.left.saturating_sub(bytes as u64);
@@ -307,10 +304,10 @@ impl Decoder {
         }
     }
 
-    /// Whether a frame is a whole message whose payload is all there and may be given as it is.
+    /// Returns true if a frame is a whole, uncompressed message whose payload is in `rest`.
     fn is_whole(&self, frame: &Frame, rest: &[u8]) -> bool {
         frame.last
-            && !frame.packed
+            && !frame.compressed
             && frame.key.is_none()
             && matches!(frame.op, Op::Text | Op::Binary)
             && self.message.is_none()
@@ -319,9 +316,9 @@ impl Decoder {
     }
 
     fn read_header(&mut self, bytes: &[u8]) -> Result<(usize, Option<Frame>), Fault> {
-        let packing = self.packing;
+        let compression = self.compression;
         if self.header_bytes == 0
-            && let Some((used, frame)) = header(bytes, self.role, packing)?
+            && let Some((used, frame)) = header(bytes, self.role, compression)?
         {
             return Ok((used, Some(frame)));
         }
@@ -329,7 +326,7 @@ impl Decoder {
             self.header[self.header_bytes] = *byte;
             self.header_bytes += 1;
             let known = &self.header[..self.header_bytes];
-            if let Some((_, frame)) = header(known, self.role, packing)? {
+            if let Some((_, frame)) = header(known, self.role, compression)? {
                 self.header_bytes = 0;
                 return Ok((used + 1, Some(frame)));
             }
@@ -346,25 +343,25 @@ impl Decoder {
             (Op::Continuation, Some(_)) => {}
             (Op::Text | Op::Binary, None) => {
                 let text = frame.op == Op::Text;
-                let (packed, body) = (frame.packed, BytesMut::new());
-                self.message = Some(Message { text, packed, body, too_large: false });
+                let (compressed, body) = (frame.compressed, BytesMut::new());
+                self.message = Some(Message { text, compressed, body, too_large: false });
             }
         }
         if let (Some(message), false) = (&mut self.message, frame.op.is_control()) {
             let whole = (message.body.len() as u64).saturating_add(frame.left);
             if message.too_large || whole > self.message_bytes_max as u64 {
                 message.too_large = true;
-                message.body.truncate(HEAD_KEPT_BYTES);
+                message.body.truncate(OVERSIZED_HEAD_BYTES);
             } else {
-                // An answer of some megabytes grows into its room in a few steps.
-                message.body.reserve((frame.left as usize).min(ROOM_BYTES_MAX));
+                // A response of some megabytes grows to its size in a few steps.
+                message.body.reserve((frame.left as usize).min(PREALLOCATED_BYTES_MAX));
             }
         }
         self.frame = Some(frame);
         Ok(())
     }
 
-    fn gather(&mut self, op: Op, bytes: &[u8], key: Option<Key>, seen: usize) {
+    fn append_payload(&mut self, op: Op, bytes: &[u8], key: Option<Key>, seen: usize) {
         if op.is_control() {
             let from = self.control.len();
             self.control.extend_from_slice(bytes);
@@ -375,7 +372,7 @@ impl Decoder {
         }
         let Some(message) = &mut self.message else { return };
         let kept = if message.too_large {
-            bytes.len().min(HEAD_KEPT_BYTES.saturating_sub(message.body.len()))
+            bytes.len().min(OVERSIZED_HEAD_BYTES.saturating_sub(message.body.len()))
         } else {
             bytes.len()
         };
@@ -387,16 +384,16 @@ impl Decoder {
     }
 
     fn end_message(&mut self) -> Result<Event<'static>, Fault> {
-        let Some(Message { text, packed, body, too_large }) = self.message.take() else {
+        let Some(Message { text, compressed, body, too_large }) = self.message.take() else {
             return Err(Fault::Fragment);
         };
         if too_large {
             return Ok(Event::TooLarge(body.freeze()));
         }
-        if packed {
-            return Ok(Event::Packed { payload: body.freeze(), text });
+        if compressed {
+            return Ok(Event::Compressed { payload: body.freeze(), text });
         }
-        // What upstreams send is read as JSON anyway, which is UTF-8 or refused.
+        // Upstream messages are parsed as JSON later, which requires UTF-8.
         if text && self.role == Role::Server && std::str::from_utf8(&body).is_err() {
             return Err(Fault::Utf8);
         }
@@ -415,13 +412,15 @@ impl Decoder {
     }
 }
 
-/// Reads a header: its length and the frame, or none while it is not whole.
-fn header(bytes: &[u8], role: Role, packing: bool) -> Result<Option<(usize, Frame)>, Fault> {
+/// Parses a header. Returns its length and the frame, or `None` while it is incomplete.
+fn header(bytes: &[u8], role: Role, compression: bool) -> Result<Option<(usize, Frame)>, Fault> {
     let [first, second, rest @ ..] = bytes else {
-        // What is wrong with the first byte is told at once.
-        return bytes.first().map_or(Ok(None), |first| kind(*first, packing).map(|_| None));
+        // A fault in the first byte is reported without waiting for the second.
+        return bytes
+            .first()
+            .map_or(Ok(None), |first| first_byte(*first, compression).map(|_| None));
     };
-    let (last, packed, op) = kind(*first, packing)?;
+    let (last, compressed, op) = first_byte(*first, compression)?;
     let masked = second & 0x80 != 0;
     if masked != (role == Role::Server) {
         return Err(Fault::Masking);
@@ -457,29 +456,30 @@ fn header(bytes: &[u8], role: Role, packing: bool) -> Result<Option<(usize, Fram
     } else {
         (None, 0)
     };
-    let frame = Frame { last, op, packed, left: length, seen: 0, key };
+    let frame = Frame { last, op, compressed, left: length, seen: 0, key };
     Ok(Some((2 + length_bytes + key_bytes, frame)))
 }
 
-/// Whether a frame is the last of its message, whether it begins a packed one, and its kind.
-fn kind(first: u8, packing: bool) -> Result<(bool, bool, Op), Fault> {
+/// Parses the first byte: whether the frame ends its message, whether it starts a compressed
+/// message, and the opcode.
+fn first_byte(first: u8, compression: bool) -> Result<(bool, bool, Op), Fault> {
     let op = Op::of(first & 0x0f);
-    // Of a message only the first frame says that it is packed (RFC 7692, 6.1).
-    let may_be = packing && matches!(op, Some(Op::Text | Op::Binary));
-    let packed = first & PACKED != 0;
-    if first & 0x30 != 0 || (packed && !may_be) {
+    // Only the first frame of a message has the compression bit (RFC 7692, section 6.1).
+    let may_be = compression && matches!(op, Some(Op::Text | Op::Binary));
+    let compressed = first & COMPRESSED != 0;
+    if first & 0x30 != 0 || (compressed && !may_be) {
         return Err(Fault::Reserved);
     }
-    Ok((first & 0x80 != 0, packed, op.ok_or(Fault::Opcode)?))
+    Ok((first & 0x80 != 0, compressed, op.ok_or(Fault::Opcode)?))
 }
 
-/// The code in the payload of a close frame, if there is one (RFC 6455, 7.4).
+/// Returns the code in the payload of a close frame, if there is one (RFC 6455, section 7.4).
 fn close_code(payload: &[u8]) -> Result<Option<u16>, Fault> {
     let Some((code, reason)) = payload.split_first_chunk() else {
         return if payload.is_empty() { Ok(None) } else { Err(Fault::Close) };
     };
     let code = u16::from_be_bytes(*code);
-    // 1004 to 1006 and 1015 are never sent; 1012 to 1014 were registered later.
+    // Codes 1004 to 1006 and 1015 are never sent; 1012 to 1014 were registered later.
     if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
         return Err(Fault::Close);
     }
@@ -487,8 +487,8 @@ fn close_code(payload: &[u8]) -> Result<Option<u16>, Fault> {
     Ok(Some(code))
 }
 
-/// Appends the header of an unfragmented frame. The payload, masked with the key if there is one,
-/// follows it.
+/// Appends the header of an unfragmented frame. The caller appends the payload, masked with `key`
+/// if there is one.
 pub(crate) fn write_header(out: &mut Vec<u8>, op: Op, payload_bytes: usize, key: Option<Key>) {
     let masked = if key.is_some() { 0x80 } else { 0 };
     out.push(0x80 | op.code());
@@ -508,11 +508,11 @@ pub(crate) fn write_header(out: &mut Vec<u8>, op: Op, payload_bytes: usize, key:
     }
 }
 
-/// Appends the header of an unmasked frame of packed text.
-pub(crate) fn write_packed_header(out: &mut Vec<u8>, payload_bytes: usize) {
+/// Appends the header of an unmasked, compressed text frame.
+pub(crate) fn write_compressed_header(out: &mut Vec<u8>, payload_bytes: usize) {
     let at = out.len();
     write_header(out, Op::Text, payload_bytes, None);
-    out[at] |= PACKED;
+    out[at] |= COMPRESSED;
 }
 
 /// Appends an unfragmented frame.

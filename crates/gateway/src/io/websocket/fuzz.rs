@@ -1,29 +1,29 @@
-//! What must hold for any bytes at all that come over a WebSocket, as functions for fuzzers.
+//! Invariants of the WebSocket decoder for arbitrary bytes, as functions for fuzzers.
 //!
-//! Called by `fuzz/src/websocket.rs` for as long as one likes, and by the test below for a second
-//! in every check. Not part of the crate's interface.
+//! `fuzz/src/websocket.rs` calls them without a time limit; the test below runs for one second in
+//! every check. They are not part of the crate's interface.
 
 use super::deflate;
 use super::frame::{Decoder, Event, Fault, Op, Role, write};
 
-/// Small, so that inputs reach it.
+/// A small limit, so that inputs reach it.
 const MESSAGE_BYTES_MAX: usize = 400;
 
-/// What was read of a connection, and how it ended.
+/// The decoded events of one connection, and how it ended.
 #[derive(Debug, PartialEq, Eq)]
 struct Conversation {
     events: Vec<(char, Vec<u8>)>,
     fault: Option<Fault>,
 }
 
-/// Tries bytes as those of one connection, from either side: whatever the cuts between reads, the
-/// same events come; and messages that are written again are read as they were.
+/// Decodes bytes as one connection, as either side. Read boundaries must not change the events, and
+/// re-encoded messages must decode to themselves.
 ///
 /// # Panics
-/// When that does not hold.
+/// If an invariant is violated.
 pub(crate) fn websocket(bytes: &[u8]) {
-    // Whatever they are, they unpack to no more than is allowed.
-    if let Ok(message) = deflate::unpack(bytes, MESSAGE_BYTES_MAX) {
+    // Decompression must respect the limit for any input.
+    if let Ok(message) = deflate::decompress(bytes, MESSAGE_BYTES_MAX) {
         assert!(message.len() <= MESSAGE_BYTES_MAX, "{} bytes", message.len());
     }
     for role in [Role::Client, Role::Server] {
@@ -45,17 +45,17 @@ pub(crate) fn websocket(bytes: &[u8]) {
     }
 }
 
-/// Reads as a connection does, from pieces of so many bytes.
+/// Decodes as a connection does, from reads of `step` bytes.
 fn converse(role: Role, bytes: &[u8], step: usize) -> Conversation {
     let mut decoder = match role {
         Role::Client => Decoder::new(role, MESSAGE_BYTES_MAX),
-        Role::Server => Decoder::unpacking(role, MESSAGE_BYTES_MAX),
+        Role::Server => Decoder::with_compression(role, MESSAGE_BYTES_MAX),
     };
     let mut read = Conversation { events: Vec::new(), fault: None };
     for piece in bytes.chunks(step.min(bytes.len().max(1))) {
         let mut at = 0;
         loop {
-            // Whatever can be read in place may be.
+            // The in-place path is used wherever the decoder offers it.
             if let Some((body, left)) = decoder.gap() {
                 let taken = left.min(piece.len() - at);
                 body.extend_from_slice(&piece[at..at + taken]);
@@ -74,7 +74,7 @@ fn converse(role: Role, bytes: &[u8], step: usize) -> Conversation {
             read.events.push(match event {
                 None => break,
                 Some(Event::Message(payload)) => ('m', payload.to_vec()),
-                Some(Event::Packed { payload, text }) => {
+                Some(Event::Compressed { payload, text }) => {
                     (if text { 'z' } else { 'Z' }, payload.to_vec())
                 }
                 Some(Event::TooLarge(head)) => ('t', head.to_vec()),
@@ -88,34 +88,34 @@ fn converse(role: Role, bytes: &[u8], step: usize) -> Conversation {
     read
 }
 
-/// Connections to start from.
+/// Seed inputs.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut calls = Vec::new();
-    let mut answers = Vec::new();
-    let answer = br#"{"jsonrpc":"2.0","id":281474976710656,"result":"0x10"}"#;
-    write(&mut answers, Op::Text, answer, None);
-    write(&mut answers, Op::Ping, b"are you there", None);
-    write(&mut answers, Op::Binary, &[b'x'; 300], None);
-    write(&mut answers, Op::Binary, &[b'x'; 500], None);
-    write(&mut answers, Op::Close, &1001_u16.to_be_bytes(), None);
+    let mut responses = Vec::new();
+    let response = br#"{"jsonrpc":"2.0","id":281474976710656,"result":"0x10"}"#;
+    write(&mut responses, Op::Text, response, None);
+    write(&mut responses, Op::Ping, b"are you there", None);
+    write(&mut responses, Op::Binary, &[b'x'; 300], None);
+    write(&mut responses, Op::Binary, &[b'x'; 500], None);
+    write(&mut responses, Op::Close, &1001_u16.to_be_bytes(), None);
     let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
     write(&mut calls, Op::Text, call, Some([1, 2, 3, 4]));
     write(&mut calls, Op::Pong, b"", Some([5, 6, 7, 8]));
     write(&mut calls, Op::Text, &[b' '; 200], Some([0, 0, 0, 0]));
     let fragments = b"\x01\x03Hel\x89\x01?\x00\x00\x80\x02lo\x82\x7e\x00\x7e".to_vec();
-    // "Hello" as RFC 7692 packs it, 7.2.3.1.
-    let packed = b"\xc1\x87\0\0\0\0\xf2\x48\xcd\xc9\xc9\x07\0\xc9\x80\0\0\0\0".to_vec();
-    vec![calls, answers, fragments, packed]
+    // "Hello", compressed (RFC 7692, section 7.2.3.1).
+    let compressed = b"\xc1\x87\0\0\0\0\xf2\x48\xcd\xc9\xc9\x07\0\xc9\x80\0\0\0\0".to_vec();
+    vec![calls, responses, fragments, compressed]
 }
 
-/// Mutates the seeds for as long as `go_on` says; returns how many inputs were tried.
+/// Mutates the seeds while `go_on` returns true. Returns the number of inputs.
 pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
     wire::fuzz::mutate_all(&seeds(), websocket, seed, go_on)
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a second of fuzzing in every check, from seeds that are read as what they are.
+    //! Goal: every check fuzzes for one second, from seeds that decode as intended.
 
     use std::time::{Duration, Instant};
 

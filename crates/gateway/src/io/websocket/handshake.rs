@@ -1,4 +1,5 @@
-//! Opening a WebSocket: the client's request and the answer to it (RFC 6455, 4).
+//! The WebSocket opening handshake: the client's request and the server's response (RFC 6455,
+//! section 4).
 
 use std::time::Duration;
 
@@ -7,38 +8,38 @@ use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// What the accepting side appends to the key (RFC 6455, 1.3).
+/// The suffix that the server appends to the key (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// Most header lines of an answer, as from upstreams over HTTP.
+/// Maximum header lines of a response, as for HTTP upstreams.
 const HEADERS_MAX: usize = 100;
-/// Most bytes of an answer's head.
+/// Maximum bytes of a response head.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 
-/// The request of one connection.
+/// The upgrade request of one connection.
 #[derive(Debug)]
-pub(crate) struct Opening {
+pub(crate) struct UpgradeRequest {
     key: String,
 }
 
 /// Why a connection was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The other side speaks HTTP, and answers with this status.
+    /// The peer responded with another HTTP status.
     Status { status: u16, retry_after: Option<Duration> },
-    /// It did not answer as a WebSocket does.
+    /// The response is not a valid WebSocket handshake.
     Malformed,
 }
 
-impl Opening {
-    /// A request with a fresh key; none if the system has no randomness to give.
-    pub(crate) fn new() -> Option<Opening> {
+impl UpgradeRequest {
+    /// Creates a request with a fresh key. Returns `None` if the system has no randomness.
+    pub(crate) fn new() -> Option<UpgradeRequest> {
         let mut key = [0; 16];
         SystemRandom::new().fill(&mut key).ok()?;
-        Some(Opening { key: STANDARD.encode(key) })
+        Some(UpgradeRequest { key: STANDARD.encode(key) })
     }
 
-    /// Appends the request's own headers and the empty line; `head` holds the request line and all
-    /// others.
+    /// Appends the WebSocket headers and the empty line to `head`, which holds the request line and
+    /// the other headers.
     pub(crate) fn write(&self, head: &mut Vec<u8>) {
         head.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n");
         head.extend_from_slice(b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ");
@@ -46,51 +47,52 @@ impl Opening {
         head.extend_from_slice(b"\r\n\r\n");
     }
 
-    /// Reads the answer: the length of its head once that is whole and opens the connection, behind
-    /// which frames begin; none while more is needed.
+    /// Parses the response. Returns the length of its head if it opens the connection; frames
+    /// follow it. Returns `None` while the head is incomplete.
     ///
     /// # Errors
     /// Why the connection is not open.
-    pub(crate) fn answered(&self, bytes: &[u8]) -> Result<Option<usize>, Refusal> {
+    pub(crate) fn check_response(&self, bytes: &[u8]) -> Result<Option<usize>, Refusal> {
         let mut slots = [httparse::EMPTY_HEADER; HEADERS_MAX];
-        let mut answer = httparse::Response::new(&mut slots);
-        let head_bytes = match answer.parse(bytes) {
+        let mut response = httparse::Response::new(&mut slots);
+        let head_bytes = match response.parse(bytes) {
             Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
             Ok(httparse::Status::Partial) if bytes.len() <= HEAD_BYTES_MAX => return Ok(None),
             Ok(httparse::Status::Partial) | Err(_) => return Err(Refusal::Malformed),
         };
         let value = |wanted: &str| {
-            let mut own = answer.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(wanted));
+            let mut own =
+                response.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(wanted));
             let first = own.next().map(|own| own.value.trim_ascii());
-            // Two of a kind are no answer of one mind.
+            // A repeated header is ambiguous, so it is ignored.
             first.filter(|_| own.next().is_none())
         };
-        let status = answer.code.unwrap_or(0);
+        let status = response.code.unwrap_or(0);
         if status != 101 {
             let seconds = value("retry-after").and_then(|text| std::str::from_utf8(text).ok());
             let retry_after = seconds.and_then(|text| text.parse().ok()).map(Duration::from_secs);
             return Err(Refusal::Status { status, retry_after });
         }
-        let says = |name: &str, wanted: &str| {
-            let lists = answer.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(name));
+        let has_token = |name: &str, wanted: &str| {
+            let lists = response.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(name));
             let mut parts = lists.flat_map(|own| own.value.split(|byte| *byte == b','));
             parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
         };
-        let extended = |name: &str| {
-            let mut headers = answer.headers.iter();
+        let has_header = |name: &str| {
+            let mut headers = response.headers.iter();
             headers.any(|own| own.name.eq_ignore_ascii_case(name))
         };
-        let opens = says("upgrade", "websocket")
-            && says("connection", "upgrade")
+        let opens = has_token("upgrade", "websocket")
+            && has_token("connection", "upgrade")
             && value("sec-websocket-accept") == Some(accept(self.key.as_bytes()).as_bytes())
-            // None was offered.
-            && !extended("sec-websocket-extensions")
-            && !extended("sec-websocket-protocol");
+            // The request offers no extension and no subprotocol.
+            && !has_header("sec-websocket-extensions")
+            && !has_header("sec-websocket-protocol");
         if opens { Ok(Some(head_bytes)) } else { Err(Refusal::Malformed) }
     }
 }
 
-/// What the accepting side answers to a key.
+/// Returns the server's response to a key, for `Sec-WebSocket-Accept`.
 pub(crate) fn accept(key: &[u8]) -> String {
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, GUID].concat());
     STANDARD.encode(hash)
@@ -98,12 +100,12 @@ pub(crate) fn accept(key: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: only an answer that fits the request opens a connection.
+    //! Goal: only a response that matches the request opens a connection.
 
     use super::*;
 
-    fn answer(opening: &Opening, lines: &str) -> String {
-        let lines = lines.replace("ACCEPT", &accept(opening.key.as_bytes()));
+    fn response(request: &UpgradeRequest, lines: &str) -> String {
+        let lines = lines.replace("ACCEPT", &accept(request.key.as_bytes()));
         format!("HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n\r\n")
     }
 
@@ -117,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_fitting_answer_opens() {
-        let opening = Opening::new().unwrap();
-        let right = answer(&opening, RIGHT);
-        assert_eq!(opening.answered(right.as_bytes()), Ok(Some(right.len())));
+    fn only_a_matching_response_opens() {
+        let request = UpgradeRequest::new().unwrap();
+        let right = response(&request, RIGHT);
+        assert_eq!(request.check_response(right.as_bytes()), Ok(Some(right.len())));
         let more = format!("{right}\u{1}");
-        assert_eq!(opening.answered(more.as_bytes()), Ok(Some(right.len())));
+        assert_eq!(request.check_response(more.as_bytes()), Ok(Some(right.len())));
         for cut in 0..right.len() {
-            assert_eq!(opening.answered(&right.as_bytes()[..cut]), Ok(None), "{cut} bytes");
+            assert_eq!(request.check_response(&right.as_bytes()[..cut]), Ok(None), "{cut} bytes");
         }
         let wrong = [
             RIGHT.replace("WebSocket\r\n", "h2c\r\n"),
@@ -136,29 +138,29 @@ mod tests {
             format!("{RIGHT}\r\nSec-WebSocket-Protocol: chat"),
         ];
         for lines in wrong {
-            let answered = opening.answered(answer(&opening, &lines).as_bytes());
+            let answered = request.check_response(response(&request, &lines).as_bytes());
             assert_eq!(answered, Err(Refusal::Malformed), "{lines}");
         }
     }
 
     #[test]
-    fn a_refusal_tells_its_status() {
-        let opening = Opening::new().unwrap();
-        let answer = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\n\r\n";
+    fn a_refusal_reports_its_status() {
+        let request = UpgradeRequest::new().unwrap();
+        let response = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\n\r\n";
         let retry_after = Some(Duration::from_secs(7));
         let refusal = Refusal::Status { status: 429, retry_after };
-        assert_eq!(opening.answered(answer), Err(refusal));
-        assert_eq!(opening.answered(b"SSH-2.0-x\r\n"), Err(Refusal::Malformed));
+        assert_eq!(request.check_response(response), Err(refusal));
+        assert_eq!(request.check_response(b"SSH-2.0-x\r\n"), Err(Refusal::Malformed));
         let endless = vec![b'a'; HEAD_BYTES_MAX + 1];
         let head = [b"HTTP/1.1 101 ok\r\nX: ", &endless[..]].concat();
-        assert_eq!(opening.answered(&head), Err(Refusal::Malformed));
+        assert_eq!(request.check_response(&head), Err(Refusal::Malformed));
     }
 
     #[test]
     fn keys_differ() {
-        assert_ne!(Opening::new().unwrap().key, Opening::new().unwrap().key);
+        assert_ne!(UpgradeRequest::new().unwrap().key, UpgradeRequest::new().unwrap().key);
         let mut head = Vec::new();
-        Opening::new().unwrap().write(&mut head);
+        UpgradeRequest::new().unwrap().write(&mut head);
         assert!(head.ends_with(b"==\r\n\r\n"));
     }
 }

@@ -1,7 +1,7 @@
-//! Fresh masking keys.
+//! Generates masking keys.
 //!
-//! The parameters of calls are bytes that strangers chose. A key that they could foresee would let
-//! them choose the bytes on the wire too, so keys come from the cryptographic source.
+//! Clients choose the parameters of calls. A client that could predict a key could choose the bytes
+//! on the wire, so keys are cryptographically random.
 
 use std::cell::RefCell;
 
@@ -9,10 +9,11 @@ use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
 use crate::io::websocket::mask::Key;
 
-/// Bytes drawn at a time: the source costs about as much for a thousand keys as for one.
+/// Bytes drawn per call to the random source, which costs about as much for a thousand keys as for
+/// one.
 const DRAWN_BYTES: usize = 4096;
 
-/// Unforeseeable keys, drawn many at a time.
+/// Unpredictable keys, drawn in bulk.
 #[derive(Debug)]
 pub(crate) struct Keys(RefCell<Drawn>);
 
@@ -29,7 +30,7 @@ impl Default for Keys {
 }
 
 impl Keys {
-    /// A fresh key; none if the system has no randomness to give.
+    /// Returns a fresh key, or `None` if the system has no randomness.
     pub(crate) fn next(&self) -> Option<Key> {
         let mut drawn = self.0.borrow_mut();
         if drawn.bytes.len() < size_of::<Key>() {
@@ -55,7 +56,7 @@ mod tests {
         let keys = Keys::default();
         let drawn: std::collections::HashSet<Key> =
             (0..3 * DRAWN_BYTES / 4).map(|_| keys.next().unwrap()).collect();
-        // Of 3072 random keys some two may be equal, not more.
+        // Of 3,072 random keys, two may be equal by chance, but not more.
         assert!(drawn.len() > 3 * DRAWN_BYTES / 4 - 3);
     }
 }

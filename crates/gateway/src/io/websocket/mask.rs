@@ -1,9 +1,9 @@
-//! Masking of what a client sends (RFC 6455, 5.3). Keys are made in `keys.rs`.
+//! Masks the payloads of client frames (RFC 6455, section 5.3). `keys.rs` generates the keys.
 
-/// Four bytes that a payload is masked with.
+/// A masking key.
 pub(crate) type Key = [u8; 4];
 
-/// Masks or unmasks bytes that begin `offset` bytes into their payload.
+/// Masks or unmasks `bytes`, which start at `offset` in their payload.
 pub(crate) fn apply(bytes: &mut [u8], key: Key, offset: usize) {
     let mut turned = key;
     turned.rotate_left(offset % key.len());
@@ -21,7 +21,7 @@ pub(crate) fn apply(bytes: &mut [u8], key: Key, offset: usize) {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: masking is the definition of RFC 6455, 5.3, at any offset.
+    //! Goal: masking follows RFC 6455, section 5.3, at any offset.
 
     use super::*;
 

@@ -47,7 +47,7 @@ impl Upstream {
                     Some((Op::Close, code.unwrap_or(0).to_be_bytes().to_vec()))
                 }
                 Some(Event::TooLarge(_)) => panic!("a call is too large"),
-                Some(Event::Packed { .. }) => panic!("nothing is packed"),
+                Some(Event::Compressed { .. }) => panic!("nothing is packed"),
                 None => None,
             };
             self.read.drain(..used);

@@ -79,7 +79,7 @@ fn ask(name: &'static str) -> UpstreamRequest<'static> {
         group: 0,
         name: Cow::Borrowed(name),
         method: Some(method),
-        place: Some(place),
+        row: Some(place),
         class: Class::Normal,
         flow: Flow::default(),
         params: Some(Cow::Borrowed(b"[]")),
@@ -91,7 +91,7 @@ fn ask(name: &'static str) -> UpstreamRequest<'static> {
             from_view: false,
             stamp: Stamp::of(&ChainView::default()),
         },
-        join: false,
+        coalesce: false,
         balance_key: 0,
         deadline: Instant::now() + DEADLINE,
         waiting: None,
@@ -198,7 +198,7 @@ fn large_responses_have_connections_of_their_own() {
             scene.pool.record_response(&light(), 10);
         }
         assert!(Rc::ptr_eq(&class(), &small), "it was one large response among many small ones");
-        let unknown = UpstreamRequest { method: None, place: None, ..light() };
+        let unknown = UpstreamRequest { method: None, row: None, ..light() };
         scene.pool.record_response(&unknown, LARGE_BYTES);
         assert!(Rc::ptr_eq(&scene.get(&unknown).unwrap(), &large));
         assert!(Rc::ptr_eq(&class(), &small), "unknown methods are counted apart");

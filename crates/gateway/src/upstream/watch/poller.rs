@@ -15,7 +15,7 @@ use wire::quantity;
 use wire::quantity::Decimal;
 use wire::response::{Outcome, parse_response};
 
-use crate::io::memory::Hold;
+use crate::io::memory::Reservation;
 use crate::policy::classify::{Heard, Verdict, classify};
 use crate::policy::contents::Contents;
 use crate::policy::heads::HeadSeen;
@@ -273,7 +273,7 @@ impl Poller {
         request.extend_from_slice(format!("{}\r\n\r\n", body.len()).as_bytes());
         request.extend_from_slice(&body);
         let response = connection
-            .exchange(&request, deadline, POLL_RESPONSE_BYTES_MAX, &mut Hold::apart())
+            .exchange(&request, deadline, POLL_RESPONSE_BYTES_MAX, &mut Reservation::unlimited())
             .await
             .map_err(|_| QueryError::Poll(PollError::NoHead))?;
         if response.reusable && upstream.config.keep_alive {

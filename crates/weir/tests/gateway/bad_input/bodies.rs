@@ -222,8 +222,7 @@ fn sizes_are_bounded_to_the_byte() {
     let padded = |bytes: usize| format!("{CALL}{}", " ".repeat(bytes - CALL.len()));
     let members: Vec<_> = (0..200_000).map(|at| format!("\"{at}\":0")).collect();
     let numbers = format!("[{}0]", "0,".repeat(999_999));
-    let too_large =
-        format!("413 null -32600 body is over {BODY_BYTES_MAX} bytes, the most that is allowed");
+    let too_large = format!("413 null -32600 body exceeds the limit of {BODY_BYTES_MAX} bytes");
     let mut over = case("one byte over", padded(BODY_BYTES_MAX + 1), &too_large);
     over.after = After::Closed;
     let cases = [

@@ -13,7 +13,7 @@ use super::{Answer, CALL, RIGHT, assert_lean, gateway, told};
 use test_support::raw::Client;
 use test_support::running::Weir;
 
-const TOO_LARGE: &str = "413 null -32600 body is over 5242880 bytes, the most that is allowed";
+const TOO_LARGE: &str = "413 null -32600 body exceeds the limit of 5242880 bytes";
 
 /// A request apart from its body.
 type Head = hyper::http::request::Builder;

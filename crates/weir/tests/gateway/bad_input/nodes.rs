@@ -7,10 +7,10 @@ use super::wicked::{Deed, STRUCK, Then, Wicked, whole, with};
 use super::{After, Client, Running, assert_lean, post, state, told};
 use test_support::running::Weir;
 
-const CLOSED: &str = "502 7 -32603 upstream closed the connection before it answered";
-const NONSENSE: &str = "502 7 -32603 upstream sent something that is no answer to this call";
-const LATE: &str = "504 7 -32002 no upstream answered in time";
-const TOO_LARGE: &str = "502 7 -32003 upstream's answer is over the allowed size";
+const CLOSED: &str = "502 7 -32603 upstream closed the connection before it responded";
+const NONSENSE: &str = "502 7 -32603 upstream sent an invalid response";
+const LATE: &str = "504 7 -32002 no upstream responded in time";
+const TOO_LARGE: &str = "502 7 -32003 upstream's response exceeds the size limit";
 
 /// Longer than any deed may keep a client waiting: the attempt's deadline is 0.4 s.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -12,14 +12,14 @@ const BOTH: &str = "400 null -32600 both Content-Length and Transfer-Encoding ar
 const CODING: &str = "400 null -32600 Transfer-Encoding must be `chunked`, once, in HTTP/1.1";
 const BARE: &str = "400 null -32600 line ends in a bare line feed; CR LF is required";
 const HOST: &str = "400 null -32600 exactly one Host header is required";
-const BAD_HOST: &str = "400 null -32600 Host must be a name or an address, with a port or without";
+const BAD_HOST: &str = "400 null -32600 Host must be a name or an address, optionally with a port";
 const VERSION: &str = "505 null -32603 HTTP version is not supported; use 1.0, 1.1 or 2";
 const HEADERS: &str = "431 null -32600 more than 64 header lines";
-const HEAD: &str = "431 null -32600 request head is over the allowed size";
+const HEAD: &str = "431 null -32600 request head exceeds the size limit";
 const SIZE: &str = "400 null -32600 chunk size must be 1 to 8 hexadecimal digits followed by CR LF";
 const CHUNK_END: &str = "400 null -32600 chunk must end in CR LF";
 const TRAILER: &str = "400 null -32600 trailer section is over 8 KiB or malformed";
-const TOO_LARGE: &str = "413 null -32600 body is over 5242880 bytes, the most that is allowed";
+const TOO_LARGE: &str = "413 null -32600 body exceeds the limit of 5242880 bytes";
 const METHOD: &str = "405 null -32600 method must be POST, GET, HEAD or OPTIONS";
 const MEDIA: &str = "415 null -32600 content-type must be application/json, \
                      application/json-rpc or application/jsonrequest";

@@ -195,7 +195,7 @@ fn large_answers_come_whole_and_too_large_ones_are_refused() {
     let served = Served::start(&format!("{}{UNCACHED}{call}{entry}", polled_once("")));
     served.wait_for_candidates(&["node"]);
     let (_, _, message) = error(&ask(&mut served.client(), method, params));
-    assert!(message.contains("over the allowed size"), "{message}");
+    assert!(message.contains("exceeds the size limit"), "{message}");
     let read = account(1, "0x3e8");
     assert_eq!(result(&ask(&mut served.client(), READ, &read)), node.result(READ, &read));
 }

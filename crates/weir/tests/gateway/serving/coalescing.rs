@@ -115,7 +115,7 @@ fn a_follower_has_a_deadline_of_its_own() {
     let mut follower = served.client();
     send(&mut follower, READ, &params);
     let late = leader.answer().unwrap();
-    assert_eq!(error(&late), (504, -32002, "no upstream answered in time".to_owned()));
+    assert_eq!(error(&late), (504, -32002, "no upstream responded in time".to_owned()));
     assert!(asked.elapsed() >= deadline, "the leader was given up too early");
     // The leader's time is over, the follower's is not: they get their answer within it.
     let answer = follower.answer().unwrap();

@@ -82,7 +82,7 @@ fn an_unknown_method_that_may_have_been_sent_is_not_repeated() {
             result(&answer);
             assert_eq!((by(&answer), asked, b.calls() - b_before), ("b", 1, 1));
         } else {
-            let due = "upstream closed the connection before it answered";
+            let due = "upstream closed the connection before it responded";
             assert_eq!(error(&answer), (502, -32603, due.to_owned()));
             assert_eq!((by(&answer), asked, b.calls() - b_before), ("a", 1, 0));
         }

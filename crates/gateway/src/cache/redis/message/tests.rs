@@ -1,16 +1,17 @@
-//! Goal: messages come back as they were sent, and anything else is no message.
+//! Goal: messages survive encoding and decoding, and other bytes are refused.
 
 use super::*;
 
 #[test]
-fn messages_come_back() {
-    for news in [News::Reorg { fork: 17 }, News::Generation] {
-        let message = Message { sender: 0xfeed, chain: "eth-main.1", news };
+fn messages_round_trip() {
+    for event in [ChainEvent::Reorg { fork: 17 }, ChainEvent::Generation] {
+        let message = Message { sender: 0xfeed, chain: "eth-main.1", event };
         let text = message.to_string();
         assert_eq!(read(text.as_bytes()), Some(message), "{text}");
     }
-    let shown = Message { sender: 1, chain: "eth", news: News::Reorg { fork: 9 } }.to_string();
-    assert_eq!(shown, "weir1 0000000000000001 eth reorg 9");
+    let text =
+        Message { sender: 1, chain: "eth", event: ChainEvent::Reorg { fork: 9 } }.to_string();
+    assert_eq!(text, "weir1 0000000000000001 eth reorg 9");
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! Goal: what was written is read back exactly, and nothing else is. Method: round trips over all
-//! bonds, every single damaged byte and every cut of a value, and made-up bytes.
+//! Goal: values survive encoding and decoding, and other bytes are refused. Method: round trips
+//! over all validity tags, every single damaged byte and every truncation of a value, and random
+//! bytes.
 
 use proptest::prelude::*;
 
@@ -23,27 +24,27 @@ fn bonds() -> [Bond; 5] {
 }
 
 #[test]
-fn values_come_back_as_they_were() {
+fn values_round_trip() {
     let long = b"0123456789".repeat(1_000);
     for bond in bonds() {
-        for (is_error, pack_min) in [(false, 0), (true, usize::MAX), (false, 1)] {
+        for (is_error, compress_min) in [(false, 0), (true, usize::MAX), (false, 1)] {
             for body in [&b"null"[..], b"\"0x1\"", &long] {
                 let value = Value { is_error, ..value(body, bond) };
-                let bytes = value.encode(pack_min);
+                let bytes = value.encode(compress_min);
                 assert_eq!(decode(&bytes, MAX).unwrap(), value);
             }
         }
     }
-    let packed = value(&long, Bond::Free).encode(1);
-    assert!(packed.len() < 300, "{} bytes of a text that repeats itself", packed.len());
+    let compressed = value(&long, Bond::Free).encode(1);
+    assert!(compressed.len() < 300, "{} bytes of a text that repeats itself", compressed.len());
     assert!(value(&long, Bond::Free).encode(long.len() + 1).len() > long.len());
 }
 
 #[test]
 fn damaged_and_cut_values_are_refused() {
     let long = b"0123456789".repeat(30);
-    for pack_min in [1, usize::MAX] {
-        let bytes = value(&long, bonds()[3]).encode(pack_min);
+    for compress_min in [1, usize::MAX] {
+        let bytes = value(&long, bonds()[3]).encode(compress_min);
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
@@ -51,7 +52,7 @@ fn damaged_and_cut_values_are_refused() {
             assert!(decode(&bytes[..at], MAX).is_err(), "it may end at {at}");
         }
     }
-    assert_eq!(decode(b"", MAX), Err(Refused::Malformed));
+    assert_eq!(decode(b"", MAX), Err(ValueFault::Malformed));
 }
 
 #[test]
@@ -59,13 +60,13 @@ fn a_small_value_cannot_unpack_into_a_large_one() {
     let long = vec![b'0'; MAX + 1];
     let bytes = value(&long, Bond::Free).encode(1);
     assert!(bytes.len() < 1_000);
-    assert_eq!(decode(&bytes, MAX), Err(Refused::TooLarge));
-    // One that lies about its length, with a right sum.
+    assert_eq!(decode(&bytes, MAX), Err(ValueFault::TooLarge));
+    // This value claims a wrong length and has a valid checksum.
     let mut lying = bytes[..bytes.len() - CRC_BYTES].to_vec();
     lying[57..61].copy_from_slice(&100u32.to_le_bytes());
     let sum = crc(&lying);
     lying.extend_from_slice(&sum.to_le_bytes());
-    assert_eq!(decode(&lying, MAX), Err(Refused::Malformed));
+    assert_eq!(decode(&lying, MAX), Err(ValueFault::Malformed));
 }
 
 proptest! {
@@ -76,7 +77,7 @@ proptest! {
 }
 
 #[test]
-fn a_second_of_edits_finds_nothing() {
+fn mutated_values_keep_the_invariants() {
     let tried = crate::cache::redis::fuzz::mutate(7, &mut |tried| tried < 20_000);
     assert_eq!(tried, 20_000);
 }

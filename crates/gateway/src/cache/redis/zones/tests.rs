@@ -1,17 +1,17 @@
-//! Goal: only an answer of the script is taken for one.
+//! Goal: only a well-formed reply of the script is accepted.
 
 use super::*;
 
-fn said(numbers: &[i64]) -> Value {
+fn reply(numbers: &[i64]) -> Value {
     Value::Array(numbers.iter().copied().map(Value::from).collect())
 }
 
 #[test]
-fn an_answer_is_read_whole_or_not_at_all() {
-    let passed = read(&said(&[1000, 0, 500, 990]), 1).unwrap();
+fn a_reply_is_parsed_completely_or_refused() {
+    let passed = read(&reply(&[1000, 0, 500, 990]), 1).unwrap();
     assert_eq!((passed.now, passed.refused), (1000, None));
     assert_eq!(passed.states[..], [Some(State { excess: 500, last: 990 })]);
-    let refused = read(&said(&[1000, 2, 0, 1, -1, -1]), 2).unwrap();
+    let refused = read(&reply(&[1000, 2, 0, 1, -1, -1]), 2).unwrap();
     assert_eq!(refused.refused, Some(1));
     assert_eq!(refused.states[..], [Some(State { excess: 0, last: 1 }), None]);
     for (numbers, zones) in [
@@ -22,7 +22,7 @@ fn an_answer_is_read_whole_or_not_at_all() {
         (&[-1, 0, 500, 990], 1),
         (&[1000, 0, -1, -1], 1),
     ] {
-        assert!(read(&said(numbers), zones).is_none(), "{numbers:?} about {zones}");
+        assert!(read(&reply(numbers), zones).is_none(), "{numbers:?} about {zones}");
     }
     assert!(read(&Value::from("OK"), 0).is_none());
     let words = Value::Array(["a", "b", "c", "d"].map(Value::from).into());

@@ -1,5 +1,5 @@
-//! Goal: whatever a stream takes at a time, frames arrive whole and in order, and what is given up
-//! is never a part of one. Method: a stream that takes as many bytes as it is told to.
+//! Goal: frames arrive complete and in order for any pattern of partial writes, and dropped frames
+//! are never partly sent. Method: a stream that accepts a given number of bytes per call.
 
 use std::task::Waker;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::io::websocket::frame::{Decoder, Event, Role};
 
-/// Takes so many bytes at each call; then it is full.
+/// A stream that accepts these numbers of bytes, one per call; then it is full.
 struct Narrow {
     takes: VecDeque<usize>,
     taken: Vec<u8>,
@@ -54,7 +54,7 @@ fn body(bytes: usize) -> Body {
     Body { start: vec![b'<'; 7], middle: vec![b'm'; bytes].into(), end: b">" }
 }
 
-/// Frames read back by the other side's decoder.
+/// Decodes the written frames as the client does.
 fn messages(mut bytes: &[u8]) -> Vec<usize> {
     let mut decoder = Decoder::new(Role::Client, 1 << 30);
     let mut lengths = Vec::new();
@@ -74,31 +74,31 @@ proptest! {
     fn frames_arrive_whole_and_in_order(
         lengths in prop::collection::vec(prop_oneof![0usize..300, 30_000usize..70_000], 1..20),
         takes in prop::collection::vec(1usize..40_000, 0..40),
-        gives_up in any::<bool>(),
+        drops in any::<bool>(),
     ) {
-        let mut out = Out::default();
+        let mut out = OutputQueue::default();
         lengths.iter().for_each(|length| out.text(body(*length)));
         let mut stream = Narrow { takes: takes.into(), taken: Vec::new() };
         let mut cx = Context::from_waker(Waker::noop());
-        while let Poll::Ready(wrote) = out.poll(&mut stream, &mut cx) {
+        while let Poll::Ready(wrote) = out.poll_write(&mut stream, &mut cx) {
             if !wrote.unwrap() {
                 break;
             }
         }
-        prop_assert_eq!(out.stuck.is_some(), !out.is_empty());
-        if gives_up {
-            out.forget();
+        prop_assert_eq!(out.blocked_since.is_some(), !out.is_empty());
+        if drops {
+            out.drop_unsent();
         }
         let queued: usize = out.frames.iter().flatten().map(Bytes::len).sum();
         prop_assert_eq!(out.bytes, queued - out.written);
         stream.takes = vec![usize::MAX; 200].into();
         while !out.is_empty() {
-            prop_assert!(out.poll(&mut stream, &mut cx).is_ready());
+            prop_assert!(out.poll_write(&mut stream, &mut cx).is_ready());
         }
-        prop_assert_eq!((out.bytes, out.written, out.stuck), (0, 0, None));
+        prop_assert_eq!((out.bytes, out.written, out.blocked_since), (0, 0, None));
         let arrived = messages(&stream.taken);
         prop_assert!(arrived.len() <= lengths.len());
         prop_assert_eq!(&arrived[..], &lengths[..arrived.len()]);
-        prop_assert!(gives_up || arrived.len() == lengths.len());
+        prop_assert!(drops || arrived.len() == lengths.len());
     }
 }

@@ -1,12 +1,12 @@
-//! Goal: frames are read as RFC 6455 says, whatever the cuts between reads, and nothing else is.
-//! Method: the examples of RFC 6455, 5.7, and the situations that the Autobahn test suite tries
-//! (its groups 1 to 7 and 9), each fed whole and in pieces of every small size.
+//! Goal: the decoder accepts exactly the frames of RFC 6455, at any read boundary. Method: the
+//! examples of RFC 6455, section 5.7, and the cases of groups 1 to 7 and 9 of the Autobahn test
+//! suite, each fed whole and in small pieces.
 
 use super::*;
 
 /// An event that owns its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Seen {
+enum OwnedEvent {
     Message(Vec<u8>),
     TooLarge(Vec<u8>),
     Ping(Vec<u8>),
@@ -16,43 +16,43 @@ enum Seen {
 
 const MAX: usize = 300;
 
-fn read(role: Role, bytes: &[u8], step: usize) -> (Vec<Seen>, Option<Fault>) {
+fn read(role: Role, bytes: &[u8], step: usize) -> (Vec<OwnedEvent>, Option<Fault>) {
     let mut decoder = Decoder::new(role, MAX);
-    let mut seen = Vec::new();
+    let mut events = Vec::new();
     for piece in bytes.chunks(step) {
         let mut at = 0;
         loop {
             match decoder.next(&piece[at..]) {
-                Err(fault) => return (seen, Some(fault)),
+                Err(fault) => return (events, Some(fault)),
                 Ok((used, event)) => {
                     at += used;
                     let Some(event) = event else { break };
-                    seen.push(match event {
-                        Event::Message(payload) => Seen::Message(payload.to_vec()),
-                        Event::Packed { payload, .. } => panic!("{payload:x?} is packed"),
-                        Event::TooLarge(head) => Seen::TooLarge(head.to_vec()),
-                        Event::Ping(payload) => Seen::Ping(payload.to_vec()),
-                        Event::Pong => Seen::Pong,
-                        Event::Close(code) => Seen::Close(code),
+                    events.push(match event {
+                        Event::Message(payload) => OwnedEvent::Message(payload.to_vec()),
+                        Event::Compressed { payload, .. } => panic!("{payload:x?} is packed"),
+                        Event::TooLarge(head) => OwnedEvent::TooLarge(head.to_vec()),
+                        Event::Ping(payload) => OwnedEvent::Ping(payload.to_vec()),
+                        Event::Pong => OwnedEvent::Pong,
+                        Event::Close(code) => OwnedEvent::Close(code),
                     });
                 }
             }
         }
         assert_eq!(at, piece.len(), "bytes were left without an event");
     }
-    (seen, None)
+    (events, None)
 }
 
-/// Reads in pieces of all sizes, which must make no difference.
-fn check(role: Role, bytes: &[u8], expected: &[Seen], fault: Option<Fault>) {
+/// Decodes in pieces of several sizes, which must not change the result.
+fn check(role: Role, bytes: &[u8], expected: &[OwnedEvent], fault: Option<Fault>) {
     for step in [1, 2, 3, 5, 8, 13, 64, usize::MAX] {
         let read = read(role, bytes, step.min(bytes.len().max(1)));
         assert_eq!(read, (expected.to_vec(), fault), "in pieces of {step}: {bytes:x?}");
     }
 }
 
-fn message(text: &[u8]) -> Seen {
-    Seen::Message(text.to_vec())
+fn message(text: &[u8]) -> OwnedEvent {
+    OwnedEvent::Message(text.to_vec())
 }
 
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
@@ -69,8 +69,8 @@ fn the_examples_of_the_rfc() {
     let masked = b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58";
     check(Role::Server, masked, &[message(b"Hello")], None);
     check(Role::Client, b"\x01\x03Hel\x80\x02lo", &[message(b"Hello")], None);
-    check(Role::Client, b"\x89\x05Hello", &[Seen::Ping(b"Hello".to_vec())], None);
-    check(Role::Server, b"\x8a\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58", &[Seen::Pong], None);
+    check(Role::Client, b"\x89\x05Hello", &[OwnedEvent::Ping(b"Hello".to_vec())], None);
+    check(Role::Server, b"\x8a\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58", &[OwnedEvent::Pong], None);
     let binary = [b"\x82\x7e\x01\x00", &[7; 256][..]].concat();
     check(Role::Client, &binary, &[message(&[7; 256])], None);
 }
@@ -98,9 +98,9 @@ fn lengths_at_their_edges() {
 }
 
 #[test]
-fn what_is_too_long_is_passed_over() {
+fn oversized_messages_are_skipped() {
     let long = [b"{\"id\":7,", &[b' '; MAX][..]].concat();
-    let head = Seen::TooLarge(long[..HEAD_KEPT_BYTES].to_vec());
+    let head = OwnedEvent::TooLarge(long[..OVERSIZED_HEAD_BYTES].to_vec());
     let mut bytes = frame(0x81, &long);
     bytes.extend(frame(0x81, b"next"));
     check(Role::Client, &bytes, &[head.clone(), message(b"next")], None);
@@ -109,23 +109,28 @@ fn what_is_too_long_is_passed_over() {
     bytes.extend(frame(0x89, b""));
     bytes.extend(frame(0x80, &[b' '; 50]));
     bytes.extend(frame(0x81, b"next"));
-    check(Role::Client, &bytes, &[Seen::Ping(vec![]), head, message(b"next")], None);
-    // A header alone takes no memory: nothing came of the announced 2^62 bytes.
+    check(Role::Client, &bytes, &[OwnedEvent::Ping(vec![]), head, message(b"next")], None);
+    // A header alone takes little memory: none of the announced 2^62 bytes arrived.
     let mut decoder = Decoder::new(Role::Client, usize::MAX);
     let header = [b"\x82\x7f", &(1_u64 << 62).to_be_bytes()[..]].concat();
     assert_eq!(decoder.next(&header).unwrap(), (10, None));
-    assert!(decoder.gap().is_some_and(|(body, _)| body.capacity() <= 2 * ROOM_BYTES_MAX));
+    assert!(decoder.gap().is_some_and(|(body, _)| body.capacity() <= 2 * PREALLOCATED_BYTES_MAX));
 }
 
 #[test]
 fn control_frames_between_fragments() {
     let bytes = b"\x01\x02ab\x89\x01p\x00\x00\x8a\x00\x80\x02cd\x88\x02\x03\xe8ignored";
-    let seen = [Seen::Ping(b"p".to_vec()), Seen::Pong, message(b"abcd"), Seen::Close(Some(1000))];
-    check(Role::Client, bytes, &seen, None);
+    let events = [
+        OwnedEvent::Ping(b"p".to_vec()),
+        OwnedEvent::Pong,
+        message(b"abcd"),
+        OwnedEvent::Close(Some(1000)),
+    ];
+    check(Role::Client, bytes, &events, None);
 }
 
 #[test]
-fn what_is_against_the_protocol() {
+fn protocol_violations_are_refused() {
     let cases: &[(&[u8], Fault)] = &[
         (b"\xc1\x00", Fault::Reserved),
         (b"\xa1\x00", Fault::Reserved),
@@ -165,25 +170,27 @@ fn what_is_against_the_protocol() {
 }
 
 #[test]
-fn packed_messages_are_known_by_their_first_frame() {
+fn the_first_frame_marks_a_compressed_message() {
     let key = [0; 4];
     let masked = |first: u8, payload: &[u8]| {
         [&[first, 0x80 | payload.len() as u8][..], &key, payload].concat()
     };
     let read = |bytes: &[u8]| {
-        let mut decoder = Decoder::unpacking(Role::Server, MAX);
+        let mut decoder = Decoder::with_compression(Role::Server, MAX);
         let mut at = 0;
         loop {
             let (used, event) = decoder.next(&bytes[at..])?;
             at += used;
             match event {
-                Some(Event::Packed { payload, text }) => return Ok(Some((payload.to_vec(), text))),
+                Some(Event::Compressed { payload, text }) => {
+                    return Ok(Some((payload.to_vec(), text)));
+                }
                 Some(_) => {}
                 None => return Ok(None),
             }
         }
     };
-    // What is packed is not text yet.
+    // A compressed payload is not text yet.
     assert_eq!(read(&masked(0xc1, b"\xff")), Ok(Some((b"\xff".to_vec(), true))));
     let fragments = [masked(0x42, b"a"), masked(0x89, b""), masked(0x80, b"b")].concat();
     assert_eq!(read(&fragments), Ok(Some((b"ab".to_vec(), false))));
@@ -197,7 +204,7 @@ fn packed_messages_are_known_by_their_first_frame() {
         assert_eq!(read(&bytes), Err(Fault::Reserved), "{bytes:x?}");
     }
     let mut out = Vec::new();
-    write_packed_header(&mut out, 300);
+    write_compressed_header(&mut out, 300);
     assert_eq!(out, [0xc1, 126, 1, 44]);
 }
 
@@ -205,9 +212,9 @@ fn packed_messages_are_known_by_their_first_frame() {
 fn reasons_for_closing() {
     for code in [1000_u16, 1001, 1003, 1007, 1009, 1011, 1012, 1014, 3000, 3999, 4000, 4999] {
         let payload = [&code.to_be_bytes()[..], "why: \u{fc}".as_bytes()].concat();
-        check(Role::Client, &frame(0x88, &payload), &[Seen::Close(Some(code))], None);
+        check(Role::Client, &frame(0x88, &payload), &[OwnedEvent::Close(Some(code))], None);
     }
-    check(Role::Client, b"\x88\x00\x81\x01x", &[Seen::Close(None)], None);
+    check(Role::Client, b"\x88\x00\x81\x01x", &[OwnedEvent::Close(None)], None);
 }
 
 #[test]
@@ -219,9 +226,9 @@ fn a_server_takes_only_utf8_as_text() {
     {
         let mut bytes = Vec::new();
         write(&mut bytes, op, payload, key);
-        let seen = [message(payload)];
+        let events = [message(payload)];
         let fault = (!fine).then_some(Fault::Utf8);
-        check(Role::Server, &bytes, &seen[..usize::from(fine)], fault);
+        check(Role::Server, &bytes, &events[..usize::from(fine)], fault);
     }
 }
 

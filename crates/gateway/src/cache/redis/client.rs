@@ -1,8 +1,8 @@
-//! One thread's connection to Redis: the client, and the breaker before it.
+//! The Redis client of one thread, with a circuit breaker.
 //!
-//! The client (fred) pipelines, follows clusters and sentinels and reads from replicas. When it is
-//! lost a probe finds it so, and it is made anew rather than trusted to find its way back: a client
-//! that waits for a replica which is gone serves nobody meanwhile.
+//! The client library (fred) pipelines, follows clusters and sentinels, and reads from replicas.
+//! When the connection is lost, the next probe creates a new client. A client that reconnects by
+//! itself can hang on a replica that no longer exists.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -21,79 +21,79 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::config;
 use crate::policy::breaker::Breaker;
 
-/// Time to connect, and for the client's own commands.
+/// Timeout to connect, and of the library's own commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Commands that wait within the client; breakers open long before.
+/// Maximum commands in the client's queue. Breakers open long before.
 const COMMANDS_MAX: usize = 8192;
-/// A connection that was lost is tried again so often and with these pauses, milliseconds, before
-/// the client gives up and a probe replaces it.
+/// How often the client reconnects, and the pause before each attempt in milliseconds. After that,
+/// a probe replaces the client.
 const RECONNECTS_MAX: u32 = 3;
 const RECONNECT_PAUSE_MS: u32 = 100;
 /// How long a probe waits for a connection.
-pub(super) const PROBE_PATIENCE: Duration = Duration::from_millis(1500);
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// What a line is for.
+/// What a client is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Primary,
     Replicas,
-    /// The primary, for scripts that judge calls.
-    Judge,
+    /// The primary, for the scripts of shared limits and quotas.
+    Scripts,
 }
 
-pub(super) struct Line {
+pub(super) struct RedisClient {
     pub(super) config: config::redis::Redis,
     role: Role,
     client: RefCell<Option<(Client, ConnectHandle)>>,
     breaker: RefCell<Breaker>,
-    /// Until when it is not used although it could be.
-    until: Cell<Duration>,
-    loss: Rc<Loss>,
+    /// The client is not used before this time, even with a closed breaker.
+    usable_from: Cell<Duration>,
+    loss: Rc<ConnectionLoss>,
 }
 
-/// Whether the connection was lost since the last probe.
+/// Loss of the connection since the last probe.
 #[derive(Default)]
-struct Loss {
-    has_come: Cell<bool>,
-    told: Notify,
+struct ConnectionLoss {
+    is_lost: Cell<bool>,
+    lost: Notify,
 }
 
-impl Line {
-    /// A line that is not connected before its first probe.
-    pub(super) fn new(config: &config::redis::Redis, role: Role) -> Line {
-        Line {
+impl RedisClient {
+    /// Creates a client that connects at its first probe.
+    pub(super) fn new(config: &config::redis::Redis, role: Role) -> RedisClient {
+        RedisClient {
             breaker: RefCell::new(Breaker::new(config.failures_max, config.backoff)),
             config: config.clone(),
             role,
             client: RefCell::new(None),
-            until: Cell::new(Duration::ZERO),
+            usable_from: Cell::new(Duration::ZERO),
             loss: Rc::default(),
         }
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(super) fn is_available(&self) -> bool {
         self.breaker.borrow().is_closed()
     }
 
-    /// Whether it is closed and may be used by now.
+    /// Returns true if the breaker is closed and the time of `pause_until` has passed.
     pub(super) fn is_usable(&self, now: Duration) -> bool {
-        self.is_closed() && now >= self.until.get()
+        self.is_available() && now >= self.usable_from.get()
     }
 
-    /// Leaves it unused until then.
-    pub(super) fn wait_until(&self, until: Duration) {
-        self.until.set(until);
+    /// Does not use the client before `until`.
+    pub(super) fn pause_until(&self, until: Duration) {
+        self.usable_from.set(until);
     }
 
     pub(super) fn succeeded(&self) {
         self.breaker.borrow_mut().succeeded();
     }
 
-    /// Notes a failure; whether that opened the breaker.
+    /// Records a failure. Returns true if it opened the breaker.
     pub(super) fn failed(&self, now: Duration) -> bool {
         let opened = self.breaker.borrow_mut().failed(now);
         if opened {
-            tracing::warn!(redis = %self.config.url, role = ?self.role, "redis is left alone");
+            tracing::warn!(redis = %self.config.url, role = ?self.role, "redis circuit breaker opened");
         }
         opened
     }
@@ -102,45 +102,45 @@ impl Line {
         self.breaker.borrow_mut().probe_due(now)
     }
 
-    pub(super) fn probed(&self, well: bool, now: Duration) {
-        self.breaker.borrow_mut().probed(well, now);
-        if well {
-            tracing::info!(redis = %self.config.url, role = ?self.role, "redis is used");
+    pub(super) fn probed(&self, healthy: bool, now: Duration) {
+        self.breaker.borrow_mut().probed(healthy, now);
+        if healthy {
+            tracing::info!(redis = %self.config.url, role = ?self.role, "redis circuit breaker closed");
         }
     }
 
-    /// Whether it answers in time; connects anew if it does not answer at all.
+    /// Returns true if Redis responds in time. Replaces a client that does not respond at all.
     pub(super) async fn probe(&self) -> bool {
         let key = || format!("{}:probe", self.config.prefix);
         if self.client.borrow().is_none() {
             self.connect();
         }
-        // The first answer may include connecting; the second one is timed.
-        let warm = tokio::time::timeout(PROBE_PATIENCE, self.get(vec![key()])).await;
+        // The first response can include connecting; only the second is timed.
+        let warm = tokio::time::timeout(PROBE_TIMEOUT, self.get(vec![key()])).await;
         if !matches!(warm, Ok(Ok(_))) {
             self.close();
             return false;
         }
-        self.loss.has_come.set(false);
+        self.loss.is_lost.set(false);
         let timed = tokio::time::timeout(self.config.timeout, self.get(vec![key()])).await;
         matches!(timed, Ok(Ok(_)))
     }
 
-    /// The values of these keys, in their order.
+    /// Returns the values of these keys, in order.
     pub(super) async fn get(&self, names: Vec<String>) -> Result<Vec<Option<Bytes>>, Error> {
         let client = self.client()?;
         let values: Vec<Value> = match (self.role, self.config.url.is_cluster()) {
-            // The client writes what is ready in one go, each key to its own upstream.
-            (Role::Primary | Role::Judge, true) => {
+            // The client sends all ready commands in one write, each key to its own node.
+            (Role::Primary | Role::Scripts, true) => {
                 try_join_all(names.into_iter().map(|name| client.get(name))).await?
             }
             (Role::Replicas, true) => {
                 let replicas = client.replicas();
                 try_join_all(names.into_iter().map(|name| replicas.get(name))).await?
             }
-            (Role::Primary | Role::Judge, false) => client.mget(names).await?,
+            (Role::Primary | Role::Scripts, false) => client.mget(names).await?,
             (Role::Replicas, false) => {
-                // Outside of a cluster the client finds replicas only by their primary's name.
+                // Without a cluster, the client addresses replicas through their primary.
                 let replicas = client.replicas();
                 match replicas.nodes().into_values().next() {
                     Some(primary) => {
@@ -154,7 +154,7 @@ impl Line {
         Ok(values.into_iter().map(Value::into_bytes).collect())
     }
 
-    /// Sets a key for so long.
+    /// Sets a key with an expiry.
     pub(super) async fn set(
         &self,
         name: String,
@@ -165,26 +165,26 @@ impl Line {
         self.client()?.set(name, Bytes::from(value), Some(ttl), None, false).await
     }
 
-    /// The client, connected or on its way.
+    /// Returns the client, connected or connecting.
     pub(super) fn client(&self) -> Result<Client, Error> {
         let client = self.client.borrow().as_ref().map(|(client, _)| client.clone());
         client.ok_or_else(|| Error::new(ErrorKind::IO, "not connected"))
     }
 
-    /// What `asked` gives, unless the connection is lost before, or was: who waits for another one
-    /// comes too late. In a cluster one lost connection counts as all.
+    /// Runs `command`. Fails at once if the connection is down; a reconnect takes too long. In a
+    /// cluster, losing one connection counts as losing all.
     pub(super) async fn while_connected<T>(
         &self,
-        asked: impl Future<Output = Result<T, Error>>,
+        command: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let lost = || Err(Error::new(ErrorKind::IO, "the connection was lost"));
-        if self.loss.has_come.get() {
+        if self.loss.is_lost.get() {
             return lost();
         }
         tokio::select! {
             biased;
-            given = asked => given,
-            () = self.loss.told.notified() => lost(),
+            result = command => result,
+            () = self.loss.lost.notified() => lost(),
         }
     }
 
@@ -195,7 +195,7 @@ impl Line {
                 let task = client.connect();
                 *self.client.borrow_mut() = Some((client, task));
             }
-            // The URL was checked; what is left are bounds of the client's own.
+            // The URL was validated; only the library's own limits can fail here.
             Err(error) => tracing::error!(kind = ?error.kind(), "cannot make a redis client"),
         }
     }
@@ -207,22 +207,22 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for RedisClient {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-/// Notes each loss that a client tells, for as long as both are there.
-async fn listen(mut told: Receiver<(Error, Option<Server>)>, loss: Weak<Loss>) {
-    while !matches!(told.recv().await, Err(RecvError::Closed)) {
+/// Records each connection loss that the client reports, until either is dropped.
+async fn listen(mut errors: Receiver<(Error, Option<Server>)>, loss: Weak<ConnectionLoss>) {
+    while !matches!(errors.recv().await, Err(RecvError::Closed)) {
         let Some(loss) = loss.upgrade() else { return };
-        loss.has_come.set(true);
-        loss.told.notify_waiters();
+        loss.is_lost.set(true);
+        loss.lost.notify_waiters();
     }
 }
 
-/// How every client of ours is set up.
+/// Builds a client with the gateway's settings.
 pub(super) fn builder(config: &config::redis::Redis) -> Builder {
     let mut client = config.url.client();
     client.tls = config.tls.as_ref().map(|tls| {
@@ -234,11 +234,12 @@ pub(super) fn builder(config: &config::redis::Redis) -> Builder {
         .with_connection_config(|connection| {
             connection.connection_timeout = CONNECT_TIMEOUT;
             connection.internal_command_timeout = CONNECT_TIMEOUT;
-            // A lookup that is repeated comes too late.
+            // A retried lookup would come too late.
             connection.max_command_attempts = 1;
             connection.max_command_buffer_len = COMMANDS_MAX;
             connection.tcp.nodelay = Some(true);
-            // Connected beforehand: a lookup that waits for a connection holds up all others.
+            // Connections are opened in advance, because a lookup that waits for one delays all
+            // others.
             connection.replica.lazy_connections = false;
         })
         .with_performance_config(|performance| {
