@@ -161,7 +161,7 @@ fn diff_tells_what_would_change_and_no_secret() {
     let faulty = file("faulty.toml", "[[upstream]]\nurl = \"ftp://x\"\n");
     let output = weir(&["diff", &old, &faulty]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("node.url"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("upstream.url"), "{}", text(&output.stderr));
 }
 
 #[test]
