@@ -1,11 +1,11 @@
-//! The zones of request limits: whom a call counts against, and what is kept of them.
+//! The zones of request limits: the key of a call, and the stored state of each key.
 //!
-//! A zone is shared by all threads. It is cut into parts, each behind a lock of its own that is
-//! held for some tens of nanoseconds and never across a wait; a call takes the locks of all its
-//! zones, in the order of the zones, so that it is judged and charged as one and nobody waits in a
-//! circle. The arithmetic is `policy/limit.rs`, the memory `limits/zone.rs` and `limits/table.rs`,
-//! connections `limits/clients.rs`, zones that gateways share `limits/shared.rs`; `path.rs` says
-//! when a call is judged.
+//! All threads share a zone. A zone is split into parts, each with its own lock, which is held for
+//! some tens of nanoseconds and never across a wait. A call takes the locks of all its zones, in
+//! the order of the zones, so that it is charged atomically and without deadlock. `policy/limit.rs`
+//! has the arithmetic, `limits/zone.rs` and `limits/table.rs` the memory, `limits/clients.rs` the
+//! connections, and `limits/shared.rs` the zones that gateways share. `path.rs` decides when a call
+//! is judged.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -36,39 +36,39 @@ use table::{Material, Table};
 use zone::Zone;
 pub(crate) use zone::{Fill, key_headers};
 
-/// A key that was made before its call was read.
+/// A zone key that was computed before the call was parsed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ahead {
     zone: usize,
     material: Material,
 }
 
-/// Whom a call comes from, and what it asks for.
+/// The caller and the method of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counted<'a> {
     pub(crate) client: IpAddr,
     /// Index of the chain.
     pub(crate) chain: usize,
     pub(crate) chain_name: &'a str,
-    /// Empty where the body could not be read.
+    /// Empty if the body could not be parsed.
     pub(crate) name: &'a str,
     /// The method's row, if a table knows it.
     pub(crate) method: Option<&'static Method>,
-    /// Values of the headers that keys are made of, by place in [`key_headers`].
+    /// Values of the headers that keys are made of, by index in [`key_headers`].
     pub(crate) headers: &'a [KeyHeader],
-    /// What its API key or token grants.
+    /// The grant of its API key or token.
     pub(crate) grant: Option<&'a Grant>,
-    /// What [`Limits::look_ahead`] gave for its request.
+    /// The result of [`Limits::look_ahead`] for its request.
     pub(crate) ahead: Option<Ahead>,
 }
 
-/// What a call has to do before it goes on.
+/// Decision about a call.
 #[derive(Debug)]
 pub(crate) enum Charge {
     Pass,
     Wait(Duration),
     Refuse(Failure),
-    /// Redis is to judge it: [`Limits::settle`] follows.
+    /// Redis decides: call [`Limits::settle`] with its verdict.
     Ask(Box<Question>),
 }
 
@@ -78,11 +78,11 @@ pub(crate) struct Limits {
     zones: Vec<Zone>,
     /// By chain, in the order of the configuration.
     chains: Vec<ChainLimits>,
-    /// Those that count requests refused for who sends them.
+    /// Limits that count requests with failed authentication.
     failures: Vec<RateLimit>,
-    /// Whether any limit makes calls wait.
+    /// True if any limit delays calls.
     pub(crate) delays: bool,
-    /// How long Redis is waited for.
+    /// Longest wait for Redis.
     redis_timeout: Duration,
 }
 
@@ -90,11 +90,11 @@ pub(crate) struct Limits {
 #[derive(Debug, Default)]
 struct ChainLimits {
     rates: Vec<RateLimit>,
-    /// Of those, the ones with shared zones.
+    /// Rate limits with shared zones.
     shared: Vec<RateLimit>,
-    /// And, where there are such, the others.
+    /// The other rate limits, if there are shared ones.
     own: Vec<RateLimit>,
-    /// Those that only count.
+    /// Rate limits in dry run.
     dry_rates: Vec<RateLimit>,
     in_flight: Vec<FlightLimit>,
     dry_in_flight: Vec<FlightLimit>,
@@ -118,27 +118,27 @@ struct FlightLimit {
 
 /// A limit that applies to a call.
 struct Chosen {
-    /// Its place.
+    /// Index of the limit.
     limit: usize,
     /// The call's key in its zone.
     material: Material,
-    /// The caller's own, where its key has some.
+    /// Terms of the limit, or the caller's own if its key has some.
     terms: Terms,
 }
 
-/// What judging does.
+/// Mode of a judgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
-    /// A call that is not refused is charged.
+    /// A call that passes is charged.
     Charge,
-    /// Nothing is charged, and only a refusal counts.
+    /// Nothing is charged, and only a rejection is counted.
     Look,
-    /// As the first, but counted as a dry run.
+    /// As `Charge`, but counted as a dry run.
     Try,
 }
 
 impl Limits {
-    /// The limits of a configuration, with what zones held under the one before; none if it has
+    /// Builds the limits of a configuration with the zones of the former one; `None` if it has
     /// none.
     pub(crate) fn after(before: Option<(&Limits, &Config)>, config: &Config) -> Option<Limits> {
         if config.limits.is_empty() {
@@ -147,7 +147,7 @@ impl Limits {
         let headers = key_headers(config);
         let kept = |zone: &config::limits::Zone| {
             let (limits, before) = before?;
-            // How fast a zone drains and what a call counts as may change, nothing else.
+            // Rate and cost of a zone may change, nothing else.
             let same = |own: &config::limits::Zone| {
                 let (rate, cost) = (zone.rate, zone.cost);
                 own.rate.is_some() == rate.is_some()
@@ -168,7 +168,7 @@ impl Limits {
         for limit in &config.limits {
             if let (true, LimitKind::Rate(terms)) = (limit.failures, limit.kind) {
                 let (zone, methods, status) = (limit.zone, Vec::new(), limit.status);
-                // A refusal does not wait.
+                // A rejection has no delay.
                 let terms = Terms { delay: None, ..terms };
                 failures.push(RateLimit { zone, methods, terms, status });
                 continue;
@@ -206,22 +206,21 @@ impl Limits {
         Some(Limits { zones, chains, failures, delays, redis_timeout })
     }
 
-    /// How full each zone is.
+    /// Returns how full each zone is.
     pub(crate) fn fills(&self) -> Vec<Fill> {
         self.zones.iter().map(Zone::fill).collect()
     }
 
-    /// Has what is kept of a request's key fetched from memory while its body is read: of a zone
-    /// that holds many keys nothing else is as dear. The call may not be known yet, only whose it
-    /// is.
+    /// Prefetches the memory of a request's key while its body is read: in a zone with many keys
+    /// this cache miss dominates the cost. The call may be unknown yet, but its caller is not.
     pub(crate) fn look_ahead(&self, caller: &Counted<'_>) -> Option<Ahead> {
         let zone = self.chains[caller.chain].rates.first()?.zone;
         let material = self.zones[zone].expect(caller)?;
         Some(Ahead { zone, material })
     }
 
-    /// Judges a call by its rate limits and charges it to their zones, unless it is refused. `now`
-    /// in milliseconds of any clock that all threads share.
+    /// Judges a call by its rate limits and charges it to their zones, unless it is rejected. `now`
+    /// is in milliseconds of any clock that all threads share.
     pub(crate) fn charge(&self, caller: &Counted<'_>, now: u64, counters: &Counters) -> Charge {
         let chain = &self.chains[caller.chain];
         if !chain.shared.is_empty()
@@ -257,10 +256,11 @@ impl Limits {
         charge
     }
 
-    /// Whether a client was refused too often to be looked at now.
+    /// Checks that a client does not have too many failed authentications.
     ///
     /// # Errors
-    /// Ours, with the time to come back.
+    ///
+    /// A failure of ours, with the time to come back.
     pub(crate) fn may_try(
         &self,
         client: IpAddr,
@@ -277,14 +277,14 @@ impl Limits {
         }
     }
 
-    /// Notes that a client was refused for who it is.
+    /// Counts a failed authentication of a client.
     pub(crate) fn failed(&self, client: IpAddr, now: u64, counters: &Counters) {
         if !self.failures.is_empty() {
             self.judge(&self.failures, &stranger(client), now, counters, Act::Charge);
         }
     }
 
-    /// Judges by these limits; `at` of the result is a place among them.
+    /// Judges by these limits; `at` of the result is an index among them.
     fn judge(
         &self,
         limits: &[RateLimit],
@@ -347,7 +347,7 @@ impl Limits {
         }
     }
 
-    /// The tables of the chosen limits, locked in the order of their zones.
+    /// Locks the tables of the chosen limits, in the order of their zones.
     fn lock(
         &self,
         limits: &[RateLimit],
@@ -368,8 +368,8 @@ impl Limits {
         tables.into_iter().flatten().collect()
     }
 
-    /// The limits that apply to a call, by place, with its key in their zones: of several with one
-    /// zone the first, and none for which it has no key.
+    /// Returns the limits that apply to a call, with its key in their zones: the first one per
+    /// zone, and none for which the call has no key.
     fn chosen(&self, limits: &[RateLimit], caller: &Counted<'_>) -> SmallVec<[Chosen; 4]> {
         let mut chosen: SmallVec<[Chosen; 4]> = SmallVec::new();
         let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
@@ -387,7 +387,8 @@ impl Limits {
         chosen
     }
 
-    /// The terms of a limit for a caller: where it counts by key, the key's own come first.
+    /// Returns the terms of a limit for a caller: in a zone that counts by key, the key's own terms
+    /// take precedence.
     fn terms(&self, limit: &RateLimit, caller: &Counted<'_>) -> Terms {
         match caller.grant {
             Some(grant) if self.zones[limit.zone].by_key => Terms {
@@ -399,7 +400,7 @@ impl Limits {
         }
     }
 
-    /// What a call that is over a rate is answered with, judged as one of so many gateways.
+    /// Returns the response for a call over a rate, as one of `gateways`.
     fn over_rate(
         &self,
         limit: &RateLimit,
@@ -418,10 +419,12 @@ impl Limits {
         Failure { retry_after, ..Failure::ours(Kind::OverRate { status: limit.status }) }
     }
 
-    /// Counts a call as in flight in the zones of its concurrency limits; none if it has none.
+    /// Counts a call as in flight in the zones of its concurrency limits; `None` if it has no such
+    /// limit.
     ///
     /// # Errors
-    /// Ours, if a zone has as many in flight for its key as are allowed.
+    ///
+    /// A failure of ours if a zone has as many calls in flight for the key as allowed.
     pub(crate) fn enter(
         &self,
         caller: &Counted<'_>,
@@ -474,7 +477,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// A client of which nothing else is known.
+/// Returns a caller of which only the address is known.
 fn stranger(client: IpAddr) -> Counted<'static> {
     Counted {
         client,

@@ -1,9 +1,9 @@
-//! What keys have used of their monthly quotas: one book for all threads, configurations and,
-//! through Redis, gateways.
+//! Usage of the monthly quotas of keys: one ledger for all threads, configurations and, through
+//! Redis, gateways.
 //!
-//! The arithmetic is `policy/quota.rs`, the file's format `config/quota/file.rs`.
-//! `runtime/quota.rs` writes the file, `cache/redis/quotas.rs` exchanges sums with other gateways.
-//! A call is charged once it is authorized (`path.rs`).
+//! `policy/quota.rs` has the arithmetic, and `config/quota/file.rs` the file format.
+//! `runtime/quota.rs` writes the file, and `cache/redis/quotas.rs` exchanges sums with other
+//! gateways. A call is charged once it is authorized (`path.rs`).
 
 use crate::config::quota::file::Kept;
 use std::collections::BTreeMap;
@@ -26,10 +26,10 @@ mod tests;
 /// The quotas of a configuration.
 #[derive(Debug)]
 pub(crate) struct Quotas {
-    /// By [`Grant::index`]; none for keys without a quota.
+    /// By [`Grant::index`]; `None` for keys without a quota.
     keys: Vec<Option<Held>>,
     cost: Cost,
-    /// Of how many gateways it is one; none where quotas are its own.
+    /// Number of gateways that share the quotas; `None` if they are not shared.
     gateways: Option<u64>,
     pub(crate) book: Arc<Book>,
 }
@@ -41,14 +41,14 @@ struct Held {
     entry: Arc<Entry>,
 }
 
-/// All accounts, of former keys too: one that comes back has used what it has used.
+/// All accounts, also of removed keys: a key that returns keeps its usage.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
-    /// Locked to make and to list entries, which is rare.
+    /// Locked to add and to list entries, which is rare.
     entries: Mutex<BTreeMap<Arc<str>, Arc<Entry>>>,
-    /// Whether other gateways cannot be heard.
+    /// True while other gateways cannot be reached.
     pub(crate) away: AtomicBool,
-    /// Whether anything was used since the file was written.
+    /// True if there was usage since the file was written.
     pub(crate) changed: AtomicBool,
     pub(crate) refused: AtomicU64,
     pub(crate) write_failures: AtomicU64,
@@ -56,21 +56,22 @@ pub(crate) struct Book {
 
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
-    /// Locked for the time of some additions.
+    /// Locked only for a few additions.
     pub(crate) account: Mutex<Account>,
-    /// Whether it was charged, or asked, since others were told.
+    /// True if it was charged or read since the last report to other gateways.
     pub(crate) touched: AtomicBool,
 }
 
 impl Quotas {
-    /// The quotas of a configuration, with the book of the one before; none if it has none.
+    /// Builds the quotas of a configuration with the ledger of the former one; `None` if no key has
+    /// a quota.
     pub(crate) fn after(before: Option<&Quotas>, config: &Config) -> Option<Quotas> {
         let quota = config.quota.as_ref()?;
         let book = before.map_or_else(Arc::default, |before| Arc::clone(&before.book));
         book.take(&quota.kept);
         let gateways = config.redis.as_ref().filter(|_| quota.shared).map(|redis| redis.gateways);
         if before.is_none() {
-            // Until the others were heard.
+            // The others count as unreachable until their first report.
             book.away.store(gateways.is_some(), Ordering::Relaxed);
         }
         let held =
@@ -79,10 +80,11 @@ impl Quotas {
         Some(Quotas { keys, cost: quota.cost, gateways, book })
     }
 
-    /// Charges a call to the quota of its key, if that has one.
+    /// Charges a call to the quota of its key, if it has one.
     ///
     /// # Errors
-    /// Ours, if it is used up.
+    ///
+    /// A failure of ours if the quota is used up.
     pub(crate) fn charge(
         &self,
         grant: &Grant,
@@ -110,14 +112,15 @@ impl Quotas {
         Err(Failure { retry_after: Some(retry_after), ..Failure::ours(Kind::OverQuota) })
     }
 
-    /// Units used and allowed in the month, by [`Grant::index`]; `None` for a key without a quota.
+    /// Returns the units used and allowed in the month, by [`Grant::index`]; `None` for a key
+    /// without a quota.
     pub(crate) fn standings(&self, second: u64) -> Vec<Option<(u64, u64)>> {
         let month = Month::of(second);
         let standing = |held: &Held| (held.entry.account.lock().used(month), held.units);
         self.keys.iter().map(|held| held.as_ref().map(standing)).collect()
     }
 
-    /// Whether it judges by its part of what was left, because it cannot hear the others.
+    /// Returns true if it applies its share of the rest, because it cannot reach the others.
     pub(crate) fn is_alone(&self) -> bool {
         self.gateways.is_some() && self.book.away.load(Ordering::Relaxed)
     }
@@ -128,7 +131,7 @@ impl Book {
         Arc::clone(self.entries.lock().entry(Arc::clone(name)).or_default())
     }
 
-    /// Takes in what a file says; where more is known already, that stays.
+    /// Adds the content of a file; accounts with more usage stay.
     pub(crate) fn take(&self, kept: &Kept) {
         for (name, used) in &kept.keys {
             let entry = self.entry(name);
@@ -142,7 +145,7 @@ impl Book {
     }
 }
 
-/// The wall clock: what months go by.
+/// Returns the wall clock time, which determines the month.
 pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,7 +1,7 @@
-//! Keys that verify tokens, from files: PEM, a set of JSON web keys, or a shared secret.
+//! Keys that verify tokens, from files: PEM, a JSON web key set, or a shared secret.
 //!
-//! The algorithms follow from the kind of the key, so that a token cannot choose another one
-//! (RFC 8725, section 3.1).
+//! The type of the key fixes the algorithms, so that a token cannot choose another one (RFC 8725,
+//! section 3.1).
 
 use std::path::Path;
 
@@ -13,21 +13,22 @@ use super::access::VerifyKey;
 const HMAC: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
 const RSA: [Algorithm; 3] = [Algorithm::RS256, Algorithm::RS384, Algorithm::RS512];
 
-/// Largest file of keys; a set of a hundred keys has some 100 kB.
+/// Largest key file; a set of a hundred keys has some 100 kB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Most keys of one set: each may have to be tried.
+/// Most keys of one set: a token may have to be checked against each.
 const KEYS_MAX: usize = 64;
 
-/// The key of a shared secret.
+/// Returns the key of a shared secret.
 pub(super) fn of_secret(secret: &str) -> VerifyKey {
     let key = DecodingKey::from_secret(secret.as_bytes());
     VerifyKey { id: None, algorithms: HMAC.to_vec(), key }
 }
 
-/// The public key in a PEM file: RSA, or elliptic on P-256 or P-384.
+/// Reads the public key in a PEM file: RSA, or elliptic on P-256 or P-384.
 ///
 /// # Errors
-/// What is wrong with the file; never a part of it.
+///
+/// A description of the error, without any content of the file.
 pub(super) fn of_pem(file: &Path) -> Result<VerifyKey, String> {
     let text = read(file)?;
     if text.contains("PRIVATE KEY") {
@@ -38,7 +39,7 @@ pub(super) fn of_pem(file: &Path) -> Result<VerifyKey, String> {
     }
     let key = DecodingKey::from_ec_pem(text.as_bytes())
         .map_err(|_| "holds no RSA or elliptic public key in PEM form".to_owned())?;
-    // The length of an uncompressed point tells the curve (SEC 1, section 2.3.3).
+    // The length of an uncompressed point identifies the curve (SEC 1, section 2.3.3).
     let algorithm = match key.as_bytes().len() {
         65 => Algorithm::ES256,
         97 => Algorithm::ES384,
@@ -47,10 +48,11 @@ pub(super) fn of_pem(file: &Path) -> Result<VerifyKey, String> {
     Ok(VerifyKey { id: None, algorithms: vec![algorithm], key })
 }
 
-/// The keys of a set (RFC 7517) that are for signatures and of a kind that is taken.
+/// Reads the signature keys of a set (RFC 7517) that have a supported type.
 ///
 /// # Errors
-/// What is wrong with the file; never a part of it.
+///
+/// A description of the error, without any content of the file.
 pub(super) fn of_set(file: &Path) -> Result<Vec<VerifyKey>, String> {
     let text = read(file)?;
     let set: JwkSet =

@@ -1,7 +1,7 @@
-//! How many connections each client has open, over all threads.
+//! Number of open connections per client, over all threads.
 //!
-//! Bounded by the connections themselves: a client without one is forgotten. Taken when a
-//! connection comes and goes, never for a request.
+//! The size is bounded by the connections: a client without one has no entry. Used when a
+//! connection opens and closes, never for a request.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ pub(crate) struct Clients {
     open: Mutex<HashMap<IpAddr, usize, RandomState>>,
 }
 
-/// One connection's seat, given back when it is dropped.
+/// A counted connection. It is released when dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     clients: Arc<Clients>,
@@ -26,8 +26,8 @@ pub(crate) struct Seat {
 }
 
 impl Clients {
-    /// At most so many connections for each client, those before a reload counted in; none without
-    /// a maximum.
+    /// Allows `max` connections per client, including those from before a reload; `None` without a
+    /// maximum.
     pub(crate) fn after(before: Option<&Arc<Clients>>, max: Option<usize>) -> Option<Arc<Clients>> {
         let max = max?;
         let clients = before.map_or_else(Arc::default, Arc::clone);
@@ -35,7 +35,7 @@ impl Clients {
         Some(clients)
     }
 
-    /// A seat for one more connection of a client; none if it has as many as it may.
+    /// Counts one more connection of a client; `None` if it has as many as allowed.
     pub(crate) fn seat(self: &Arc<Clients>, client: IpAddr) -> Option<Seat> {
         let mut open = self.open.lock();
         let count = open.entry(client).or_default();
@@ -61,7 +61,7 @@ impl Drop for Seat {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: seats are counted by client, and given back.
+    //! Goal: connections are counted by client, and released.
 
     use super::*;
 

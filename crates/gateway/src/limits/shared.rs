@@ -1,18 +1,18 @@
-//! Zones that gateways share: what is asked of Redis, and what is made of its answer.
+//! Zones that gateways share: the request to Redis, and how its response is used.
 //!
-//! The table of a shared zone holds what Redis last said of each key, in this process's clock, so
-//! that it is good for two things. A call that Redis would certainly refuse is refused here: others
-//! can only have added to a key since. And when Redis is away, a gateway goes on from there by its
-//! share ([`crate::policy::limit::look_share`]): a key that was at its limit stays there. A key
-//! that was charged by the share is marked: Redis may know less of it. What is known here is told
-//! with every question, so that a Redis that has forgotten everything grants no second burst. While
-//! all is well it changes nothing: of a key that is not marked so much is told as is left of it at
-//! the latest time at which an answer counts. A question may be longer under way than the one
-//! before it, and what is left by the time of the asking would charge the key with the difference.
+//! The table of a shared zone stores the last state of each key in Redis, by this process's clock.
+//! It has two uses. A call that Redis would certainly reject is rejected here, because others can
+//! only have added to a key since. And when Redis is unreachable, a gateway continues from there
+//! with its share ([`crate::policy::limit::charge_share`]): a key that was at its limit stays
+//! there. A key charged by the share is marked, because Redis may know less of it. Every request
+//! reports the local state, so that a Redis that has lost its data grants no second burst. In
+//! normal operation this changes nothing: for an unmarked key the report is what is left of it at
+//! the latest time at which a response counts. Requests may overtake each other, and a report of
+//! the state at sending time would charge the key for the difference.
 //!
-//! A call that counts in zones of this process too is looked at there first, then judged in Redis,
-//! then judged and charged here. Should another call have taken the last place here meanwhile, it
-//! is refused although Redis has charged it: too little, never too much.
+//! A call that also counts in zones of this process is checked there first, then judged in Redis,
+//! then judged and charged here. If another call has used the local limit up meanwhile, the call is
+//! rejected although Redis has charged it: this counts too much, never too little.
 
 use smallvec::SmallVec;
 
@@ -29,52 +29,52 @@ mod tests;
 #[derive(Debug)]
 pub(crate) struct Question {
     asked: SmallVec<[Asked; 2]>,
-    /// When it was asked, by the clock of limits.
+    /// Sending time, by the clock of limits.
     sent: u64,
 }
 
-/// One zone of it.
+/// One zone of the request.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// Its place in the configuration.
+    /// Its index in the configuration.
     pub(crate) zone: usize,
-    /// Of the key, the same in every gateway.
+    /// Digest of the key, the same in every gateway.
     pub(crate) digest: [u8; 16],
     pub(crate) terms: Terms,
-    /// What the call counts as.
+    /// How much the call counts.
     pub(crate) cost: u64,
-    /// The excess that is known here: at least so much there is in Redis, or should be.
+    /// The excess known here: Redis has at least this much, or should have.
     pub(crate) least: u64,
     limit: usize,
     material: Material,
 }
 
-/// What Redis says.
+/// Response of Redis.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    /// When, by its own clock, milliseconds.
+    /// Its own clock, milliseconds.
     pub(crate) now: u64,
-    /// The place of the zone that refused.
+    /// Index of the zone that rejected the call.
     pub(crate) refused: Option<usize>,
-    /// What it keeps of each zone's key.
+    /// Stored state of each zone's key.
     pub(crate) states: SmallVec<[Option<State>; 2]>,
 }
 
 impl Question {
-    /// Zones that it is about.
+    /// Returns the number of zones.
     pub(crate) fn zones(&self) -> usize {
         self.asked.len()
     }
 
-    /// Each of them.
+    /// Iterates over the zones.
     pub(crate) fn each(&self) -> impl Iterator<Item = &Asked> {
         self.asked.iter()
     }
 }
 
 impl Limits {
-    /// What to ask Redis about a call, or its refusal where that is certain; none if it counts in
-    /// no shared zone.
+    /// Builds the request to Redis about a call, or a rejection if that is certain; `None` if the
+    /// call counts in no shared zone.
     pub(super) fn question(
         &self,
         chain: &ChainLimits,
@@ -126,7 +126,7 @@ impl Limits {
         Some(Charge::Ask(Box::new(Question { asked, sent: now })))
     }
 
-    /// What becomes of a call that Redis was asked about, or else of one that it had no word for.
+    /// Decides about a call by the verdict of Redis, or by the share if there is none.
     pub(crate) fn settle(
         &self,
         question: &Question,
@@ -162,7 +162,7 @@ impl Limits {
             .collect();
         let there = match judge(&looked) {
             Judgement::Delayed { ms, at } => Some((ms, at)),
-            // It was let through by the same terms.
+            // The call passed under the same terms.
             Judgement::Passed | Judgement::Refused { .. } => None,
         };
         let here = self.charge_here(chain, &chain.own, caller, now, counters);
@@ -180,15 +180,15 @@ impl Limits {
         longer.map_or(here, |(ms, _)| Charge::Wait(std::time::Duration::from_millis(ms)))
     }
 
-    /// Keeps what Redis said of a key.
+    /// Stores the state of a key in Redis.
     fn remember(&self, asked: &Asked, state: State, said_at: u64, sent: u64, now: u64) {
-        // As if it had been said when it was asked, and a millisecond before, because the clocks do
-        // not tick together: Redis has drained at least as much at any time from now on.
+        // The state is dated to the sending time, minus a millisecond because clock ticks differ:
+        // Redis has drained at least as much at any time from now on.
         let ago = said_at.saturating_sub(state.last);
         let state = State { last: sent.saturating_sub(ago + 1), ..state };
         let mut table = self.zones[asked.zone].part(&asked.material);
         let at = table.find(&asked.material);
-        // What another call has been let through with by the share meanwhile is told the next time.
+        // The next request reports what another call charged by the share meanwhile.
         let untold = at.filter(|at| table.is_marked(*at)).map(|at| table.state(at));
         if untold.is_some_and(|own| left(own, asked.terms.rate, sent) > state.excess) {
             return;

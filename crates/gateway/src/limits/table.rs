@@ -1,50 +1,49 @@
-//! The keys of one part of a zone: a flat table of fixed size, so that a call costs one look at
-//! memory that is not in a cache, and a flood of keys costs nobody else's memory.
+//! The keys of one part of a zone: a flat table of fixed size, so that a call costs one cache miss,
+//! and a flood of keys uses no other memory.
 //!
-//! Open addressing with linear probing; a key that goes leaves no gap behind (entries after it move
-//! up). Nothing is allocated after the start, and the system gives memory only where keys come to
-//! lie. What the states mean is `policy/limit.rs`.
+//! Open addressing with linear probing and backward-shift deletion. Nothing is allocated after the
+//! start, and the system commits memory only for used pages. `policy/limit.rs` defines the states.
 
 use crate::policy::limit::State;
 
 mod hint;
 
-/// Longest key that is kept as it is; of a longer one its digest is.
+/// Longest key that is stored as it is. A longer one is stored as its digest.
 pub(super) const KEY_BYTES_INLINE: usize = 23;
-/// What an entry takes of memory.
+/// Bytes of an entry.
 const ENTRY_BYTES: usize = 48;
-/// Share of the places that may be taken: beyond it runs of taken places grow long.
+/// Largest load factor: above it runs of used slots grow long.
 const LOAD: (usize, usize) = (3, 4);
-/// What a key takes of a zone's memory, free places counted in: as much as nginx's states do.
+/// Bytes of a zone's memory per key, free slots included: as much as nginx's states.
 pub(crate) const KEY_BYTES: usize = ENTRY_BYTES * LOAD.1 / LOAD.0;
-/// Places looked at for the key that was called least lately, when one has to go.
+/// Slots examined for the least recently used key, when one has to be evicted.
 const LOOKED_AT: usize = 32;
 
-/// A key as it is found by.
+/// A key as it is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Material {
-    /// Never 0, which marks a free place.
+    /// Never 0, which marks a free slot.
     pub(super) hash: u64,
     pub(super) key: [u64; 3],
 }
 
-/// Hash, key, excess with the time of the last call, time of the last charge. Plain words, so that
-/// fresh memory, which is zero, is a table of free places.
+/// Hash, key, excess with the time of the last call, time of the last charge. Plain integers, so
+/// that fresh memory, which is zero, is a table of free slots.
 type Entry = [u64; ENTRY_BYTES / 8];
 
 const HASH: usize = 0;
-/// Excess in the upper half, the time of the last call (ms, cut) in the lower.
+/// Excess in the upper half, the time of the last call (ms, truncated) in the lower.
 const EXCESS: usize = 4;
-/// Time of the last charge with the mark above it, or how many are in flight.
+/// Time of the last charge with the mark above it, or the number of calls in flight.
 const LAST: usize = 5;
-/// The mark of a key; clocks do not come so far.
+/// The mark of a key; no time is this large.
 const MARK: u64 = 1 << 63;
 
 /// A table.
 #[derive(Debug)]
 pub(super) struct Table {
     places: Vec<Entry>,
-    /// Those before it are not used, so that it begins on a huge page.
+    /// Slots before it are unused, so that the table begins on a huge page.
     first: usize,
     held: usize,
     held_max: usize,
@@ -53,10 +52,10 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A table for at most so many keys, at least one.
+    /// Creates a table for at most this many keys, at least one.
     pub(super) fn new(keys_max: usize) -> Table {
         let held_max = keys_max.max(1);
-        // At least one place is always free, so that every search ends.
+        // At least one slot is always free, so that every search ends.
         let places = (held_max * LOAD.1).div_ceil(LOAD.0).max(held_max + 1);
         let mut all = vec![[0; ENTRY_BYTES / 8]; places + hint::spare::<Entry>(places)];
         let first = hint::lay_on_huge_pages(&mut all, places);
@@ -64,17 +63,17 @@ impl Table {
         Table { places: all, first, held: 0, held_max, hand: first, evicted: 0 }
     }
 
-    /// Keys that it holds.
+    /// Returns the number of stored keys.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// Keys that had to go for others so far.
+    /// Returns the number of evicted keys.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// Where a key lies.
+    /// Returns the slot of a key.
     pub(super) fn find(&self, material: &Material) -> Option<usize> {
         let mut at = self.home(material.hash);
         loop {
@@ -89,38 +88,37 @@ impl Table {
         }
     }
 
-    /// Has the processor fetch where a key lies, if it lies where it should, without waiting for
-    /// it.
+    /// Prefetches the slot where a key's search begins, without waiting.
     pub(super) fn fetch(&self, material: &Material) {
         if let Some(entry) = self.places.get(self.home(material.hash)) {
             hint::fetch(entry);
         }
     }
 
-    /// The state of the key at a place.
+    /// Returns the state of the key in a slot.
     pub(super) fn state(&self, at: usize) -> State {
         let entry = &self.places[at];
         State { excess: entry[EXCESS] >> 32, last: entry[LAST] & !MARK }
     }
 
-    /// Whether the key at a place was marked since its state was last kept.
+    /// Returns true if the key in a slot was marked since its state was last stored.
     pub(super) fn is_marked(&self, at: usize) -> bool {
         self.places[at][LAST] & MARK != 0
     }
 
-    /// Marks the key at a place.
+    /// Marks the key in a slot.
     pub(super) fn mark(&mut self, at: usize) {
         self.places[at][LAST] |= MARK;
     }
 
-    /// Notes that the key at a place was called, which is all that a refused call leaves.
+    /// Records that the key in a slot was called, which is the only effect of a rejected call.
     pub(super) fn touch(&mut self, at: usize, now: u64) {
         let entry = &mut self.places[at];
         entry[EXCESS] = (entry[EXCESS] & !u64::from(u32::MAX)) | u64::from(now as u32);
     }
 
-    /// Keeps the state of a key that lies at `at`, or nowhere yet: then the key that was called
-    /// least lately goes if there is no room, of those under the hand. Where it lies now.
+    /// Stores the state of a key in slot `at`, or in a new one, for which the least recently used
+    /// of the examined keys is evicted if the table is full. Returns the slot.
     pub(super) fn keep(
         &mut self,
         material: &Material,
@@ -134,13 +132,13 @@ impl Table {
             }
             self.take_place(material)
         });
-        // The configuration bounds a burst, and so every excess that is kept, to 32 bits.
+        // The configuration bounds a burst, and so every stored excess, to 32 bits.
         self.places[at][EXCESS] = (state.excess << 32) | u64::from(now as u32);
         self.places[at][LAST] = state.last & !MARK;
         at
     }
 
-    /// Counts one more in flight for a key, unless there are `in_flight_max` or there is no room.
+    /// Adds a call in flight to a key. Returns false at `in_flight_max`, or if the table is full.
     pub(super) fn enter(&mut self, material: &Material, in_flight_max: u64) -> bool {
         let at = match self.find(material) {
             Some(at) => at,
@@ -152,7 +150,7 @@ impl Table {
         free
     }
 
-    /// Counts one less in flight.
+    /// Removes a call in flight.
     pub(super) fn leave(&mut self, material: &Material) {
         let Some(at) = self.find(material) else { return };
         self.places[at][LAST] = self.places[at][LAST].saturating_sub(1);
@@ -191,12 +189,12 @@ impl Table {
                 self.remove(at);
                 self.evicted += 1;
             }
-            // So many free places in a row are next to impossible in a full table.
+            // This many free slots in a row are next to impossible in a full table.
             None => self.evict(now),
         }
     }
 
-    /// Frees a place and moves up what was put further on because of it.
+    /// Frees a slot and moves up the entries that were displaced because of it.
     fn remove(&mut self, mut hole: usize) {
         let mut at = hole;
         loop {
@@ -214,13 +212,13 @@ impl Table {
         self.held -= 1;
     }
 
-    /// Where the search for a hash begins: its upper bits, scaled to the number of places (Lemire
-    /// 2016, "A fast alternative to the modulo reduction").
+    /// Returns where the search for a hash begins: its upper bits, scaled to the number of slots
+    /// (Lemire 2016, "A fast alternative to the modulo reduction").
     fn home(&self, hash: u64) -> usize {
         self.first + ((u128::from(hash) * self.used() as u128) >> 64) as usize
     }
 
-    /// Places that keys may lie in.
+    /// Returns the number of slots for keys.
     fn used(&self) -> usize {
         self.places.len() - self.first
     }
@@ -236,8 +234,9 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the table keeps what a map would keep, whatever comes and goes, within its bound; and
-    //! what goes is old. Method: the same random steps on it and on the standard library's map.
+    //! Goal: the table holds what a map would hold, for any insertions and removals, within its
+    //! bound; and evicted keys are old. Method: the same random steps on it and on the standard
+    //! library's map.
 
     use std::collections::HashMap;
 
@@ -290,7 +289,7 @@ mod tests {
         for number in 0..10 {
             table.keep(&material(number), None, state(number, 0), number);
         }
-        // Refused calls count as calls: who is refused all the time must not be forgotten.
+        // Rejected calls count as calls: a client that is always rejected must not be forgotten.
         table.touch(table.find(&material(0)).unwrap(), 20);
         table.keep(&material(100), None, state(0, 0), 21);
         assert_eq!((table.held(), table.evicted()), (10, 1));

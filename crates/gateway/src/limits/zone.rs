@@ -1,4 +1,4 @@
-//! A zone: of what its keys are made, and the tables that they lie in.
+//! A zone: the parts of its keys, and the tables that store them.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
@@ -14,38 +14,38 @@ use crate::config;
 use crate::config::Config;
 use crate::config::limits::{Cost, KeyPart};
 
-/// Longer keys are not limited, as in nginx (`ngx_http_limit_req_handler`).
+/// Longest key in bytes; longer ones are not limited, as in nginx (`ngx_http_limit_req_handler`).
 const KEY_BYTES_MAX: usize = 65_535;
-/// Into how many parts a zone is cut, so that threads seldom meet.
+/// Number of parts of a zone, so that threads seldom contend.
 const PARTS: usize = 16;
-/// Smaller zones stay whole: there, what is given up should be the oldest of all.
+/// Fewest keys per part. Smaller zones are not split, so that the evicted key is the oldest of all.
 const PART_KEYS_MIN: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Zone {
     key: Vec<Part>,
     cost: Cost,
-    /// Whether the caller's API key is a part of the key.
+    /// True if the caller's API key is a part of the key.
     pub(super) by_key: bool,
-    /// Whether a request's key is the same for all its calls.
+    /// True if a request's key is the same for all its calls.
     by_caller: bool,
     pub(super) shared: bool,
-    /// Of how many gateways each has its share, while this one judges alone.
+    /// Number of gateways that share the zone while this one cannot reach the others.
     pub(super) gateways: u64,
     pub(super) kept: Arc<Kept>,
 }
 
-/// What a zone holds. It outlives a reload that does not change what it is.
+/// State of a zone. It survives a reload that does not change the zone's definition.
 #[derive(Debug)]
 pub(super) struct Kept {
-    /// Random, so that nobody can make keys that fall together.
+    /// Random, so that nobody can construct colliding keys.
     index: foldhash::fast::RandomState,
     /// Two keyed hashes of 64 bits, SipHash of the standard library: a long key's digest.
     digest: [std::hash::RandomState; 2],
     parts: Box<[ZonePart]>,
 }
 
-/// A part on cache lines of its own, so that threads in different parts do not meet there either.
+/// A part on its own cache lines, so that threads in different parts do not share one.
 #[derive(Debug)]
 #[repr(align(128))]
 struct ZonePart(Mutex<Table>);
@@ -55,13 +55,13 @@ enum Part {
     Client,
     ClientNet,
     Key,
-    /// By place in [`key_headers`].
+    /// By index in [`key_headers`].
     Header(usize),
     Method,
     Chain,
 }
 
-/// How full a zone is.
+/// Fill level of a zone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Fill {
     pub(crate) keys: u64,
@@ -101,13 +101,13 @@ impl Zone {
     }
 
     pub(super) fn part(&self, material: &Material) -> MutexGuard<'_, Table> {
-        // The upper bits choose the place within the part, the lowest is always 1.
+        // The upper bits select the slot within the part, and the lowest is always 1.
         let parts = &self.kept.parts;
         parts[(material.hash >> 1) as usize % parts.len()].0.lock()
     }
 
-    /// The key of a request whose calls are not known yet, where that can be told; its place is
-    /// fetched from memory meanwhile.
+    /// Returns the key of a request before its calls are known, if the key does not depend on them,
+    /// and prefetches its slot.
     pub(super) fn expect(&self, caller: &Counted<'_>) -> Option<Material> {
         let material = self.by_caller.then(|| self.material(caller)).flatten()?;
         self.part(&material).fetch(&material);
@@ -129,8 +129,8 @@ impl Zone {
         })
     }
 
-    /// The bytes of the call's key; none if it is empty or too long, in which case the call is not
-    /// limited.
+    /// Returns the bytes of the call's key; `None` if it is empty or too long, so that the call is
+    /// not limited.
     fn key_bytes(&self, caller: &Counted<'_>) -> Option<SmallVec<[u8; 128]>> {
         let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
         match *self.key.as_slice() {
@@ -138,7 +138,8 @@ impl Zone {
             ref parts => {
                 let mut empty = true;
                 for part in parts {
-                    // Each part has its length before it, so that no two lists of parts are alike.
+                    // Each part follows its length, so that no two lists of parts have the same
+                    // bytes.
                     let start = bytes.len();
                     bytes.extend_from_slice(&[0; 4]);
                     part.write(caller, &mut bytes);
@@ -154,14 +155,14 @@ impl Zone {
         (!bytes.is_empty() && bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
     }
 
-    /// A digest of the call's key that is the same in every gateway.
+    /// Returns a digest of the call's key that is the same in every gateway.
     pub(super) fn digest(&self, caller: &Counted<'_>) -> [u8; 16] {
         let bytes = self.key_bytes(caller).unwrap_or_default();
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
         digest.as_ref()[..16].try_into().expect("it has 32")
     }
 
-    /// The call's key as it is found by.
+    /// Returns the lookup form of the call's key.
     pub(super) fn material(&self, caller: &Counted<'_>) -> Option<Material> {
         let bytes = self.key_bytes(caller)?;
         let mut key = [0; KEY_BYTES_INLINE + 1];
@@ -221,7 +222,7 @@ impl Part {
     }
 }
 
-/// Lower-case names of the headers that keys of zones are made of, each once.
+/// Returns the lower-case names of the headers in keys of zones, without duplicates.
 pub(crate) fn key_headers(config: &Config) -> Vec<http::HeaderName> {
     let mut names: Vec<http::HeaderName> = Vec::new();
     for part in config.zones.iter().flat_map(|zone| &zone.key) {

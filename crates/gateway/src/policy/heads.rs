@@ -1,15 +1,15 @@
-//! The head of a chain as several upstreams show it, and what of the past may still change.
+//! The served head of a chain, elected from the heads of its upstreams, and the finalized height.
 //!
-//! One [`HeadTracker`] per chain is fed with polls and gives an immutable [`ChainView`]. It sends
-//! nothing: headers that it lacks are asked for by effect ([`Step::asks`]). Parts:
-//! `heads/upstream.rs` links one upstream's blocks, `heads/plausible.rs` doubts heads,
-//! `heads/elect.rs` chooses among upstreams, `heads/finality.rs` says what no reorg may undo,
-//! `heads/view.rs` is what readers see.
+//! One [`HeadTracker`] per chain takes polls and builds an immutable [`ChainView`]. It sends
+//! nothing: missing headers are returned as [`Step::requests`]. Parts: `heads/upstream.rs` links
+//! the blocks of one upstream, `heads/plausible.rs` rejects implausible heads, `heads/elect.rs`
+//! elects the head, `heads/finality.rs` finds the finalized height, `heads/view.rs` is the snapshot
+//! for readers.
 //!
-//! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::missed`] per poll,
-//! [`HeadTracker::header`] per answered ask; after a step that says `changed`,
-//! [`HeadTracker::view`]. When the upstreams change: [`HeadTracker::settle_for`], then
-//! [`HeadTracker::begin`] per upstream that did.
+//! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::missed`] per poll, and
+//! [`HeadTracker::header`] per header received. After a step with `changed`, call
+//! [`HeadTracker::view`]. When the upstreams change, call [`HeadTracker::reconfigure`], then
+//! [`HeadTracker::replace_upstream`] for each changed upstream.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub struct Head {
     pub hash: Hash,
 }
 
-/// What one poll of an upstream showed.
+/// Result of one poll of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadSeen {
     /// Height of its head.
@@ -53,11 +53,11 @@ pub struct HeadSeen {
     pub hash: Hash,
     /// Hash of the head's parent.
     pub parent: Hash,
-    /// Height that it calls finalized, if it was asked and knows one.
+    /// Height that the upstream calls finalized, if it was polled and names one.
     pub finalized: Option<u64>,
 }
 
-/// A header wanted from an upstream: answer with [`HeadTracker::header`].
+/// A header to fetch from an upstream. [`HeadTracker::header`] takes the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     /// Index of the upstream.
@@ -69,75 +69,74 @@ pub struct Ask {
 /// Where the finalized height comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finality {
-    /// The upstreams name it; while they do not, nothing is final.
+    /// The upstreams name it. Nothing is final until they do.
     FromUpstreams,
-    /// The upstreams name it; on a chain whose upstreams never named one, head minus so many
-    /// blocks.
+    /// The upstreams name it. If no upstream of the chain ever did: head minus this many blocks.
     FromUpstreamsOr(u64),
-    /// Head minus so many blocks: for chains whose upstreams name none.
+    /// Head minus this many blocks, for chains whose upstreams name no finalized height.
     Depth(u64),
 }
 
-/// How the tracker judges. All values are per chain.
+/// Settings of the tracker of one chain.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadSettings {
-    /// Recent blocks kept per upstream and for the served chain; at least the finality distance.
+    /// Recent blocks stored per upstream and for the served chain. At least the finality distance.
     pub window: usize,
     /// Where the finalized height comes from.
     pub finality: Finality,
-    /// Blocks that an upstream may be behind and still count as being at the head.
+    /// Blocks that an upstream may be behind and still count as at the head.
     pub lag_max: u64,
     /// Blocks that a head may rise beyond what the block time allows without a second witness.
     pub jump_max: u64,
-    /// Depth up to which a lone upstream's branch change is believed at once.
+    /// Largest depth of a reorg that is accepted from one upstream at once.
     pub rollback_max: u64,
-    /// Polls, per upstream that counts, for which a deeper rollback must persist without a second
+    /// Polls, per upstream that counts, for which a deeper reorg must persist without a second
     /// witness.
     pub rollback_polls: u32,
-    /// Polls missed in a row after which an upstream's head no longer counts.
+    /// Consecutive missed polls after which the head of an upstream no longer counts.
     pub missed_max: u32,
-    /// Block time to start from; then it is measured.
+    /// Initial block time. The tracker then measures it.
     pub block_time: Duration,
 }
 
-/// Two Ethereum epochs are 64 blocks; four times that, so that a late finality does not empty it.
+/// Four times two Ethereum epochs (64 blocks), so that a late finality stays within the window.
 pub const WINDOW: usize = 256;
-/// An upstream polled just before a new block is one behind, and one more for slow import.
+/// One block for a poll just before a new block, and one for a slow import.
 pub const LAG_MAX: u64 = 2;
-/// More than a poll interval's blocks on the fastest chains (250 ms), less than a plausible lie.
+/// More blocks than the fastest chains (250 ms) produce per poll interval. Less than a plausible
+/// lie.
 pub const JUMP_MAX: u64 = 64;
-/// Ethereum since the Merge has rarely seen more than 7 blocks (May 2022, the deepest known).
+/// The deepest known reorg of Ethereum is 7 blocks (May 2022).
 pub const ROLLBACK_MAX: u64 = 8;
-/// Polls that a lone upstream must insist on a deeper rollback.
+/// Polls for which a lone upstream must repeat a deeper reorg.
 pub const ROLLBACK_POLLS: u32 = 3;
-/// Polls missed before silence counts: one may be lost to a restart of the connection.
+/// Tolerates one missed poll, for example while a connection restarts.
 pub const MISSED_MAX: u32 = 3;
-/// An upstream counts as rising for so many block times after its last new block.
+/// An upstream counts as advancing for this many block times after its last new block.
 const FRESH_BLOCKS: u32 = 20;
-/// And at least this long, for chains of very short block times that pause now and then.
+/// Minimum of the same, for chains with very short block times that pause now and then.
 const FRESH_MIN: Duration = Duration::from_secs(10);
-/// Bounds of the measured block time: below a millisecond nothing is measured, above an hour a
-/// chain is halted rather than slow.
+/// Bounds of the measured block time. A chain without a block for an hour has halted.
 const BLOCK_TIME_MIN: Duration = Duration::from_millis(1);
 const BLOCK_TIME_MAX: Duration = Duration::from_secs(3600);
 
-/// What happened, for logs and metrics.
+/// An event for logs and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadEvent {
-    /// The served chain left the blocks above `fork`, `depth` of them up to its former head.
+    /// The served chain dropped the `depth` blocks above `fork`, up to its former head.
     Reorg {
-        /// Highest block kept.
+        /// Highest block that stays.
         fork: u64,
-        /// Blocks dropped.
+        /// Number of dropped blocks.
         depth: u64,
     },
-    /// An upstream's own branch changed above `fork`.
+    /// The branch of one upstream changed above `fork`.
     UpstreamReorg {
         /// The upstream.
         upstream: usize,
-        /// Highest block kept.
+        /// Highest block that stays.
         fork: u64,
-        /// Blocks dropped.
+        /// Number of dropped blocks.
         depth: u64,
     },
     /// A live upstream fell more than the allowed number of blocks behind.
@@ -147,14 +146,14 @@ pub enum HeadEvent {
         /// Blocks behind.
         lag: u64,
     },
-    /// The finalized height fell: everything cached must go.
+    /// The finalized height fell, so the whole cache is invalid.
     FinalizedFell {
-        /// Before.
+        /// Previous height.
         from: u64,
-        /// Now.
+        /// New height.
         to: u64,
     },
-    /// An upstream claims a head that nobody confirms and the block time does not allow.
+    /// An upstream claims a head that the block time does not allow and no other upstream confirms.
     HeadImplausible {
         /// The upstream.
         upstream: usize,
@@ -163,14 +162,14 @@ pub enum HeadEvent {
     },
 }
 
-/// What an input led to.
+/// Result of one input.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Headers to fetch.
     pub asks: Vec<Ask>,
-    /// What to log and count.
+    /// Events to log and count.
     pub events: Vec<HeadEvent>,
-    /// Whether [`HeadTracker::view`] would now differ.
+    /// True if [`HeadTracker::view`] now returns another view.
     pub changed: bool,
 }
 
@@ -182,7 +181,8 @@ pub struct HeadTracker {
     views: Vec<UpstreamView>,
     canonical: Branch,
     head: Option<Head>,
-    /// The head last served, also while no upstream vouches for one: it is the floor for the next.
+    /// The last served head. It stays the floor for the next one while no upstream vouches for a
+    /// head.
     floor: Option<Head>,
     head_since: Duration,
     head_seq: u64,
@@ -191,13 +191,13 @@ pub struct HeadTracker {
     generation: u64,
     reorgs: ReorgLog,
     polls: u64,
-    /// Polls in a row that wanted a rollback which still lacks evidence.
+    /// Consecutive polls that wanted a reorg which still lacks evidence.
     rollback_polls: u32,
     finalized_low_polls: u32,
 }
 
 impl HeadTracker {
-    /// A tracker of `upstream_count` upstreams of one chain.
+    /// Creates a tracker for the `upstream_count` upstreams of one chain.
     pub fn new(settings: HeadSettings, upstream_count: usize) -> Self {
         Self {
             settings,
@@ -218,8 +218,8 @@ impl HeadTracker {
         }
     }
 
-    /// Goes by other settings from now on, with room for `upstream_count` upstreams at least. What
-    /// is known of the chain stays.
+    /// Applies new settings and grows to at least `upstream_count` upstreams. The state of the
+    /// chain stays.
     pub fn settle_for(&mut self, settings: HeadSettings, upstream_count: usize) {
         self.settings = settings;
         let count = upstream_count.max(self.upstreams.len());
@@ -227,14 +227,14 @@ impl HeadTracker {
         self.views.resize(count, UpstreamView::default());
     }
 
-    /// Another upstream than before has this index from now on, or none: nothing is known of it.
-    /// Views say by its mark that they are about this one.
+    /// Resets an index, because another upstream or none has it from now on. Views carry `mark`, so
+    /// readers can tell the two upstreams apart.
     pub fn begin(&mut self, upstream: usize, mark: u64) {
         self.upstreams[upstream] = UpstreamChain::default();
         self.views[upstream] = UpstreamView { mark, ..UpstreamView::default() };
     }
 
-    /// A poll of `upstream` was answered.
+    /// Takes the result of a poll of `upstream`.
     pub fn observe(&mut self, upstream: usize, now: Duration, seen: HeadSeen) -> Step {
         let mut step = Step::default();
         self.polls += 1;
@@ -254,7 +254,7 @@ impl HeadTracker {
         step
     }
 
-    /// A poll of `upstream` failed or was refused.
+    /// Records that a poll of `upstream` failed or was rejected.
     pub fn missed(&mut self, upstream: usize, now: Duration) -> Step {
         let mut step = Step::default();
         let chain = &mut self.upstreams[upstream];
@@ -263,13 +263,13 @@ impl HeadTracker {
         step
     }
 
-    /// Headers asked of `upstream` will not come, as far as they have not: its next poll asks
-    /// again. Without this call they are waited for, for [`ASK_AGAIN`].
+    /// Gives up on the missing headers of `upstream`, so its next poll requests them again. Without
+    /// this call the tracker waits for [`REQUEST_TIMEOUT`].
     pub fn unanswered(&mut self, upstream: usize) {
         self.upstreams[upstream].forget_asks();
     }
 
-    /// A header asked of `upstream` arrived.
+    /// Takes a header received from `upstream`.
     pub fn header(
         &mut self,
         upstream: usize,
@@ -289,12 +289,12 @@ impl HeadTracker {
         self.settle(now, Some(upstream), false, &mut step);
         let bottom = self.canonical.bottom();
         self.canonical.deepen(&self.upstreams[upstream].branch);
-        // What is known below the head counts too: readers compare hashes there.
+        // Blocks below the head count too, because readers compare hashes there.
         step.changed |= self.canonical.bottom() != bottom;
         step
     }
 
-    /// The present state, to be shared with readers.
+    /// Returns a snapshot of the present state for readers.
     pub fn view(&self) -> ChainView {
         ChainView {
             head: self.head,
@@ -310,13 +310,13 @@ impl HeadTracker {
         }
     }
 
-    /// The measured time between blocks, for poll intervals.
+    /// Returns the measured block time, for poll intervals.
     pub fn block_time(&self) -> Duration {
         self.block_time
     }
 
-    /// An upstream that answers counts again. One that was silent for long must first show how its
-    /// head follows from what is known of it: its former head is no news.
+    /// Marks an upstream as responsive. After a long silence it must first link its new head to its
+    /// known blocks, because its former head may be stale.
     fn heard(&mut self, upstream: usize) {
         let chain = &mut self.upstreams[upstream];
         if chain.missed < self.settings.missed_max || chain.is_linked() {
@@ -325,7 +325,7 @@ impl HeadTracker {
     }
 
     fn walk(&mut self, upstream: usize, now: Duration, step: &mut Step) {
-        // Taken out, so that the other upstreams' blocks can be read meanwhile.
+        // The chain is taken out so that the blocks of other upstreams can be read meanwhile.
         let mut chain = std::mem::take(&mut self.upstreams[upstream]);
         let others = &self.upstreams;
         let known = |number: u64, hash: Hash| {
@@ -341,7 +341,7 @@ impl HeadTracker {
         self.linked(upstream, linked, step);
     }
 
-    /// Asks for the next header below a young branch, unless another upstream's blocks tell it.
+    /// Requests the next header below a young branch, unless another upstream has that block.
     fn ask_fill(&mut self, upstream: usize, step: &mut Step) {
         if self.upstreams[upstream].fill_wanted().is_none() {
             return;
@@ -361,7 +361,7 @@ impl HeadTracker {
         let (fork, top) = match linked {
             Linked::No | Linked::Along => return,
             Linked::Changed { fork, top } => (fork, top),
-            // Where it forked is unknown; only what is final is safe.
+            // The fork is unknown, so only finalized blocks are safe.
             Linked::Apart { top } => (self.finalized.unwrap_or(0).min(top), top),
         };
         self.mark_reorg(fork);
@@ -373,8 +373,8 @@ impl HeadTracker {
         self.reorgs.push(self.generation, fork);
     }
 
-    /// Elects the head, moves the served chain, and brings the derived values up to date.
-    /// `spoke` is the upstream that was just heard, `polled` whether of its head.
+    /// Elects the head, moves the served chain, and updates the derived values. `reporter` is the
+    /// upstream that just responded. `polled` is true if it reported its head.
     fn settle(&mut self, now: Duration, spoke: Option<usize>, polled: bool, step: &mut Step) {
         let before = (self.head_seq, self.generation, self.finalized);
         let fresh = (self.block_time * FRESH_BLOCKS).max(FRESH_MIN);
@@ -386,7 +386,7 @@ impl HeadTracker {
             Some(elected) if self.allowed(&elected, &witnesses, spoke, polled) => {
                 self.serve(now, &elected, &mut step.events);
             }
-            // While a rollback waits for evidence the present head stays.
+            // The present head stays until there is evidence for the reorg.
             Some(_) => self.set_head(self.floor),
             None => self.set_head(None),
         }
@@ -397,8 +397,8 @@ impl HeadTracker {
         self.views = views;
     }
 
-    /// Whether the elected head may be served: it extends the present one, or there is evidence
-    /// that the present one is gone.
+    /// Returns true if the elected head may be served: it extends the present head, or there is
+    /// evidence that the present head was dropped.
     fn allowed(
         &mut self,
         elected: &Elected,
@@ -410,7 +410,8 @@ impl HeadTracker {
             return true;
         };
         let winner = &self.upstreams[elected.upstream];
-        // Of three and more that all differ, one alone proves nothing: the others are on their way.
+        // If three or more upstreams all differ, one alone proves nothing, because the others may
+        // be about to follow.
         let alone = witnesses.live >= 3 && elected.support < 2;
         let apart = winner.branch.bottom() > floor.number;
         let above = elected.head.number >= floor.number;
@@ -423,17 +424,16 @@ impl HeadTracker {
             .canonical
             .fork(&winner.branch, elected.head.number.min(floor.number))
             .map(|fork| floor.number - fork);
-        // A lower head on the same branch is no reorg: an upstream that held the served head went
+        // A lower head on the same branch is no reorg: the upstream with the served head went
         // silent.
         let behind = self.canonical.get(elected.head.number) == Some(elected.head.hash);
         let shallow = depth.is_some_and(|depth| depth <= self.settings.rollback_max);
         let backed = elected.own_head && elected.support >= 2;
-        // That others went silent says nothing against the head that they held: the lone upstream
-        // must have said just now what its head is, and not a head that is still being linked.
+        // Silence of other upstreams is no evidence against their head. The lone upstream must have
+        // just reported a head that is fully linked.
         let insists = spoke == Some(elected.upstream) && winner.is_linked();
-        // While an upstream holds the served head, others that never did and stand below it on
-        // another branch may be on their way over it: the branch that replaces it soon reaches
-        // above it.
+        // While one upstream holds the served head, upstreams below it on another branch may still
+        // switch to its branch. A real replacement branch soon rises above the served head.
         let gone = !held || winner.has_dropped(floor.hash);
         let by_two = backed && !behind && (above || gone);
         let by_one = elected.own_head && above && shallow && !held && insists;
@@ -456,7 +456,7 @@ impl HeadTracker {
         persisted
     }
 
-    /// Makes the elected head the served one.
+    /// Serves the elected head.
     fn serve(&mut self, now: Duration, elected: &Elected, events: &mut Vec<HeadEvent>) {
         let Elected { head, upstream, .. } = *elected;
         let branch = &self.upstreams[upstream].branch;
@@ -476,7 +476,7 @@ impl HeadTracker {
                 }
             }
             None => {
-                // Nothing in common: only what is final may have stayed.
+                // The branches have no block in common, so only finalized blocks may have stayed.
                 dropped = self.canonical.top().map(|_| self.finalized.unwrap_or(0));
                 self.canonical = branch.clone();
                 self.canonical.cut_above(head.number);
@@ -504,7 +504,7 @@ impl HeadTracker {
             && let Ok(blocks @ 1..) = u32::try_from(head.number.saturating_sub(former.number))
         {
             let each = now.saturating_sub(self.head_since) / blocks;
-            // Smoothed over about eight heads, so that one late block does not stretch it.
+            // A moving average over about eight heads, so that one late block has little effect.
             self.block_time = ((self.block_time * 7 + each.min(BLOCK_TIME_MAX)) / 8)
                 .clamp(BLOCK_TIME_MIN, BLOCK_TIME_MAX);
         }
@@ -526,7 +526,8 @@ impl HeadTracker {
                 return UpstreamView { mark, head: chain.head, live, ..UpstreamView::default() };
             };
             let lower = own.min(served.number);
-            // Below the window nobody can tell, so an upstream that far behind counts as elsewhere.
+            // An upstream below the window cannot be compared, so it counts as being on another
+            // branch.
             let hash = self.canonical.get(lower);
             let consistent =
                 hash.is_some() && chain.branch.get(lower) == hash && chain.is_explained();

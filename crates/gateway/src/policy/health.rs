@@ -1,9 +1,9 @@
-//! Whether an upstream may be called: one state machine per upstream, and what a group does when
-//! none may.
+//! Upstream health: one state machine per upstream, and the fallback of a group without a healthy
+//! one.
 //!
-//! Inputs are outcomes of calls, polls and probes; lag comes from `heads`. It starts no probe and
-//! keeps no clock: the caller asks [`UpstreamHealth::probe_due`]. Which reply counts as which fault
-//! is decided in `classify`.
+//! Inputs are outcomes of calls, polls and probes; lag comes from `heads`. It starts no probes and
+//! has no clock: the caller polls [`UpstreamHealth::probe_due`]. `classify` maps responses to
+//! faults.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,94 +16,94 @@ use crate::policy::classify::{Blame, Fault};
 #[cfg(test)]
 mod tests;
 
-/// Parts of the sliding window; finer parts would follow the edge more closely, at more cost.
+/// Buckets of the sliding window. More buckets follow the edge more closely, at more cost.
 const WINDOW_PARTS: usize = 10;
 
-/// Methods remembered per upstream as unknown to it; one beyond replaces the one that ends first.
+/// Unknown methods stored per upstream. Beyond that a new one replaces the one that expires first.
 pub const UNSUPPORTED_MAX: usize = 256;
 
-/// First rest of an upstream that is over its rate limit and does not say for how long. It doubles
-/// with each refusal up to [`HealthSettings::pause`], and begins anew after an answered call, so
-/// that an upstream that refuses some calls is used for the others.
+/// First pause of an upstream that reports its rate limit without a `Retry-After`. It doubles with
+/// each report up to [`HealthSettings::pause`]. A successful call resets it, so that an upstream
+/// that rejects only some calls still serves the others.
 const REST_MIN: Duration = Duration::from_millis(50);
 
-/// When an upstream is taken out and when it comes back; see `config::health::Health` for the keys.
+/// When an upstream is ejected and readmitted. `config::health::Health` has the keys.
 #[derive(Debug, Clone, Copy)]
 pub struct HealthSettings {
-    /// Failures in a row that take an upstream out, of calls or of polls; at least 1.
+    /// Consecutive failures, of calls or of polls, that eject an upstream; at least 1.
     pub failures_max: u32,
     /// Length of the sliding window.
     pub window: Duration,
-    /// Calls within the window below which the share is not judged.
+    /// Minimum number of calls in the window before the failure share is judged.
     pub window_calls_min: u32,
-    /// Share of failed calls in the window that takes an upstream out.
+    /// Share of failed calls in the window that ejects an upstream.
     pub failure_share_max: f64,
-    /// First time out.
+    /// First ejection time.
     pub backoff_min: Duration,
-    /// Longest time out.
+    /// Longest ejection time.
     pub backoff_max: Duration,
-    /// Longest rest of an upstream that is over its rate limit and does not say for how long.
+    /// Longest pause of an upstream that reports its rate limit without a `Retry-After`.
     pub pause: Duration,
-    /// Longest rest that an upstream may ask for.
+    /// Longest pause that an upstream may request.
     pub pause_max: Duration,
 }
 
 /// Whether an upstream may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthState {
-    /// Yes.
+    /// It may be called.
     Healthy,
-    /// It is behind the others: only if nobody is at the head.
+    /// It is behind the others, and is called only if no upstream is at the head.
     Lagging,
-    /// One probe decides: it was out and its time is over, or it has stopped answering calls.
+    /// The next probe decides: its ejection time is over, or it has stopped responding to calls.
     Probing,
-    /// Out until then.
+    /// Ejected until a given time.
     Ejected {
         /// Time of the next probe.
         until: Duration,
     },
-    /// It asked for a rest; this is no ill health.
+    /// Paused because of its rate limit. This is not a failure.
     Paused {
-        /// End of the rest.
+        /// End of the pause.
         until: Duration,
     },
 }
 
-/// A change worth a log line and a count.
+/// A change of state to log and count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthEvent {
-    /// Taken out for so long.
+    /// The upstream was ejected.
     Ejected {
         /// Time until the probe.
         backoff: Duration,
-        /// What tipped it.
+        /// Cause of the ejection.
         why: Why,
     },
-    /// It answers no call: a poll decides whether it stays in service.
+    /// It responds to no calls. The next poll decides whether it stays in service.
     Suspected,
-    /// It has answered a poll, so that the suspicion was wrong or is over.
+    /// It responded to a poll, so the suspicion is cleared.
     Cleared,
-    /// Back in service.
+    /// It is back in service.
     Readmitted,
-    /// At rest until then.
+    /// It is paused.
     Paused {
-        /// End of the rest.
+        /// End of the pause.
         until: Duration,
     },
 }
 
-/// What tipped an ejection.
+/// Cause of an ejection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// Too many failed calls in a row; the last one failed so.
+    /// Too many consecutive failed calls. Holds the last fault.
     InRow(Fault),
-    /// Too large a share of failed calls; the last one failed so.
+    /// Too large a share of failed calls. Holds the last fault.
     Share(Fault),
-    /// Too many failed polls in a row.
+    /// Too many consecutive failed polls.
     Polls,
     /// A failed probe.
     Probe,
-    /// It answers polls and no calls.
+    /// It responds to polls but not to calls.
     PollsOnly,
 }
 
@@ -119,21 +119,21 @@ impl fmt::Display for Why {
     }
 }
 
-/// One upstream's health.
+/// Health of one upstream.
 #[derive(Debug, Clone)]
 pub struct UpstreamHealth {
     settings: HealthSettings,
     phase: Phase,
     paused_until: Duration,
-    /// Last rest of our own choice; zero after an answered call.
+    /// Last pause without a `Retry-After`; zero after a successful call.
     rest: Duration,
     lagging: bool,
-    /// It was suspected and has answered no call since.
+    /// True if it was suspected and has responded to no call since.
     unanswered: bool,
     calls_failed: u32,
     polls_failed: u32,
-    /// Last time out, kept after readmission so that an upstream that keeps failing stays out
-    /// longer.
+    /// Last ejection time. It survives readmission, so that an upstream that keeps failing stays
+    /// out longer.
     backoff: Duration,
     healthy_since: Duration,
     ejected: Duration,
@@ -143,7 +143,7 @@ pub struct UpstreamHealth {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Healthy,
-    /// It answers no call, and the next poll decides.
+    /// It responds to no calls. The next poll decides.
     Suspected,
     Ejected {
         until: Duration,
@@ -152,7 +152,7 @@ enum Phase {
 }
 
 impl UpstreamHealth {
-    /// An upstream is healthy until it shows otherwise; whether it has a head is judged by `heads`.
+    /// Creates the state of an upstream, which starts healthy. `heads` judges its head.
     pub fn new(settings: HealthSettings) -> Self {
         Self {
             settings,
@@ -170,14 +170,14 @@ impl UpstreamHealth {
         }
     }
 
-    /// Goes by other settings from now on.
+    /// Applies new settings.
     pub fn settle(&mut self, settings: HealthSettings) {
         self.settings = settings;
     }
 
     // Queries.
 
-    /// Whether it may be called now.
+    /// Returns whether it may be called now.
     pub fn state(&self, now: Duration) -> HealthState {
         match self.phase {
             Phase::Ejected { until } => HealthState::Ejected { until },
@@ -190,12 +190,12 @@ impl UpstreamHealth {
         }
     }
 
-    /// End of the last rest that the upstream asked for or was given.
+    /// Returns the end of the last pause.
     pub fn paused_until(&self) -> Duration {
         self.paused_until
     }
 
-    /// Whether to send a probe now; true once per time out. A head poll does as a probe.
+    /// Returns true, once per ejection, when a probe is due. A head poll serves as a probe.
     pub fn probe_due(&mut self, now: Duration) -> bool {
         match self.phase {
             Phase::Ejected { until } if now >= until && now >= self.paused_until => {
@@ -206,8 +206,8 @@ impl UpstreamHealth {
         }
     }
 
-    /// The same once it has been out for the shortest time, however long it is out for: for when no
-    /// other upstream can be used, so that one which answers again need not be waited for.
+    /// Returns true once after the shortest ejection time, even if the ejection lasts longer. For
+    /// use while no other upstream is usable.
     pub fn probe_early(&mut self, now: Duration) -> bool {
         let ripe = now >= self.paused_until && now >= self.ejected + self.settings.backoff_min;
         match self.phase {
@@ -221,7 +221,7 @@ impl UpstreamHealth {
 
     // Calls.
 
-    /// A call was answered, be it with an error that is the caller's.
+    /// Records a successful call. An error that is the caller's counts as success.
     pub fn call_ok(&mut self, now: Duration) {
         self.calls_failed = 0;
         self.unanswered = false;
@@ -229,9 +229,9 @@ impl UpstreamHealth {
         self.window.note(now, self.settings.window, false);
     }
 
-    /// A call failed. Faults that do not speak against the upstream are counted as answers, and
-    /// those that speak against it only if another upstream does better must be held back by the
-    /// caller until one did ([`Fault::blame`]). `random` spreads the time out.
+    /// Records a failed call. A fault without blame counts as success. For a fault that is blamed
+    /// only if another upstream does better, the caller waits until one did ([`Fault::blame`]).
+    /// `random` adds jitter to the ejection time.
     pub fn call_failed(&mut self, now: Duration, fault: Fault, random: u64) -> Option<HealthEvent> {
         if fault.blame() == Blame::None {
             self.call_ok(now);
@@ -251,9 +251,10 @@ impl UpstreamHealth {
             .then(|| self.eject(now, Why::Share(fault), random))
     }
 
-    /// The upstream has answered no call for too long ([`super::stall`]). It counts as a failed
-    /// call; calls go elsewhere until a poll is answered. An upstream that has answered no call
-    /// since it was last suspected is taken out: its answers to polls say nothing about calls.
+    /// Suspects an upstream that has responded to no calls for too long ([`super::stall`]). This
+    /// counts as a failed call, and calls go elsewhere until a poll succeeds. An upstream that has
+    /// responded to no call since its last suspicion is ejected, because its polls prove nothing
+    /// about calls.
     pub fn suspect(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         if self.phase != Phase::Healthy {
             return None;
@@ -268,7 +269,7 @@ impl UpstreamHealth {
         })
     }
 
-    /// The upstream said that it is called too often.
+    /// Records that the upstream reported its rate limit.
     pub fn rate_limited(
         &mut self,
         now: Duration,
@@ -277,7 +278,7 @@ impl UpstreamHealth {
         let was_paused = now < self.paused_until;
         let rest = match retry_after {
             Some(rest) => rest.min(self.settings.pause_max),
-            // Calls that were in flight when the rest began say nothing new.
+            // Calls that were in flight when the pause began carry no new information.
             None if was_paused => return None,
             None => {
                 self.rest = (self.rest * 2).max(REST_MIN).min(self.settings.pause);
@@ -294,7 +295,7 @@ impl UpstreamHealth {
 
     // Polls and probes.
 
-    /// A head poll was answered.
+    /// Records a successful head poll.
     pub fn poll_ok(&mut self) -> Option<HealthEvent> {
         self.polls_failed = 0;
         if self.phase != Phase::Suspected {
@@ -304,8 +305,8 @@ impl UpstreamHealth {
         Some(HealthEvent::Cleared)
     }
 
-    /// A head poll failed (not: was refused for its rate, which is
-    /// [`UpstreamHealth::rate_limited`]).
+    /// Records a failed head poll. A poll rejected by a rate limit is
+    /// [`UpstreamHealth::rate_limited`].
     pub fn poll_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         self.polls_failed = self.polls_failed.saturating_add(1);
         let out = self.phase == Phase::Suspected
@@ -313,7 +314,7 @@ impl UpstreamHealth {
         out.then(|| self.eject(now, Why::Polls, random))
     }
 
-    /// The probe was answered well.
+    /// Records a successful probe.
     pub fn probe_ok(&mut self, now: Duration) -> Option<HealthEvent> {
         if self.phase != Phase::Probing {
             return None;
@@ -326,24 +327,24 @@ impl UpstreamHealth {
         Some(HealthEvent::Readmitted)
     }
 
-    /// The probe failed.
+    /// Records a failed probe.
     pub fn probe_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         (self.phase == Phase::Probing).then(|| self.eject(now, Why::Probe, random))
     }
 
-    /// `heads` says that it fell behind, or is wholly unknown.
+    /// Marks it as lagging: `heads` reports that it fell behind or has no known head.
     pub fn lagging(&mut self) {
         self.lagging = true;
     }
 
-    /// `heads` says that it is at the head.
+    /// Marks it as caught up: `heads` reports that it is at the head.
     pub fn caught_up(&mut self) {
         self.lagging = false;
     }
 
-    /// Doubles the time out, unless the upstream has been well for as long as the longest time out;
-    /// then it starts anew. Jitter takes off up to a quarter, so that upstreams lost together are
-    /// not probed together.
+    /// Doubles the ejection time. It starts again at the minimum if the upstream was healthy for at
+    /// least the longest ejection time. Jitter subtracts up to a quarter, so that upstreams ejected
+    /// together are not probed together.
     fn eject(&mut self, now: Duration, why: Why, random: u64) -> HealthEvent {
         let settings = self.settings;
         let recovered = matches!(self.phase, Phase::Healthy | Phase::Suspected)
@@ -360,12 +361,12 @@ impl UpstreamHealth {
     }
 }
 
-/// The part `random / 2^32` (its lower half) of a duration.
+/// Returns the share `random / 2^32` (of the lower half) of a duration.
 fn fraction(whole: Duration, random: u64) -> Duration {
     whole.mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
 }
 
-/// Calls and failures of the last window, in parts that are cleared as time passes over them.
+/// Calls and failures in a sliding window of buckets.
 #[derive(Debug, Clone, Default)]
 struct Window {
     parts: [Part; WINDOW_PARTS],
@@ -405,26 +406,26 @@ impl Window {
     }
 }
 
-/// Which upstreams of a group to call.
+/// Which upstreams of a group may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
-    /// Healthy ones.
+    /// The healthy ones.
     None,
-    /// None is healthy: those that only lag.
+    /// None is healthy, so those that only lag.
     Lagging,
-    /// Those of which a probe is under way.
+    /// The ones with a probe in flight.
     Probing,
-    /// All are out: all of those, since one of them may be back already.
+    /// All are ejected, so all of these, since one of them may have recovered.
     Ejected,
-    /// All that is left asked for a rest: better to refuse with this time than to call.
+    /// All that are left are paused. The call is rejected with this time.
     Paused {
-        /// The earliest end of a rest.
+        /// The earliest end of a pause.
         until: Duration,
     },
 }
 
-/// Fills `out` with the upstreams to call: the healthy ones, or the least bad, so that a group is
-/// never wholly out. Meant to be called when a state changes, not for each call.
+/// Fills `out` with the upstreams to call: the healthy ones, or else the least bad, so that a group
+/// is never empty. Call it when a state changes, not for each call.
 pub fn usable_set(states: &[HealthState], out: &mut Vec<u16>) -> Fallback {
     let rank = |state: &HealthState| match state {
         HealthState::Healthy => 0,
@@ -454,14 +455,14 @@ fn earliest_rest(states: &[HealthState]) -> Duration {
     ends.min().unwrap_or_default()
 }
 
-/// Methods that an upstream said it does not know, each until some time.
+/// Methods that an upstream does not support, each with an expiry time.
 #[derive(Debug, Clone, Default)]
 pub struct Unsupported {
     until: HashMap<Box<str>, Duration, RandomState>,
 }
 
 impl Unsupported {
-    /// The upstream does not know `method`; this is believed until `until`.
+    /// Records that the upstream does not support `method` until `until`.
     pub fn learn(&mut self, now: Duration, method: &str, until: Duration) {
         if let Some(known) = self.until.get_mut(method) {
             *known = until;
@@ -479,14 +480,14 @@ impl Unsupported {
         self.until.insert(method.into(), until);
     }
 
-    /// The upstream answered `method` after all.
+    /// Records that the upstream supports `method` after all.
     pub fn forget(&mut self, method: &str) {
         if !self.until.is_empty() {
             self.until.remove(method);
         }
     }
 
-    /// Whether the upstream is believed not to know `method`.
+    /// Returns true if the upstream is believed not to support `method`.
     pub fn contains(&self, now: Duration, method: &str) -> bool {
         !self.until.is_empty() && self.until.get(method).is_some_and(|until| now < *until)
     }

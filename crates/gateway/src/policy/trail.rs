@@ -1,9 +1,9 @@
-//! What has happened to the served chain since somebody was told of it last.
+//! Chain cursor: the changes of the served chain since a subscriber was last notified.
 //!
-//! A [`Trail`] holds the blocks that somebody knows as the chain. Beside a newer view it gives the
-//! changes in between, as go-ethereum tells them to subscribers (`core/blockchain.go` `reorg`): the
-//! dropped blocks from the newest down, then the added ones from the oldest up. So nobody misses a
-//! block, however seldom views come, nor hears of one twice. It neither fetches nor tells anything.
+//! A [`ChainCursor`] holds the blocks that a subscriber has received. Compared with a newer view it
+//! returns the changes in between, in go-ethereum's order (`core/blockchain.go` `reorg`): the
+//! dropped blocks from the newest down, then the added ones from the oldest up. So each block is
+//! reported exactly once, however seldom views come. The cursor fetches and sends nothing.
 
 use std::collections::VecDeque;
 
@@ -12,20 +12,20 @@ use crate::policy::heads::{ChainView, Head};
 #[cfg(test)]
 mod tests;
 
-/// A step of the served chain.
+/// A change of the served chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// The block is on the chain no more.
+    /// The block was dropped from the chain.
     Dropped(Head),
-    /// The block is the chain's newest.
+    /// The block is the newest of the chain.
     Added(Head),
 }
 
-/// Old and new chain have no block in common that is still known.
+/// The old and the new chain have no known block in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Apart;
 
-/// The newest blocks of the chain, as somebody was told of it; never empty.
+/// The newest blocks that a subscriber has received; never empty.
 #[derive(Debug, Clone)]
 pub struct Trail {
     bottom: u64,
@@ -34,8 +34,8 @@ pub struct Trail {
 }
 
 impl Trail {
-    /// The chain as it is now, of which nothing needs to be told; none while there is no head. It
-    /// remembers `length_max` blocks, so that deeper a reorg is not understood.
+    /// Creates a cursor at the head of `view`; `None` while there is no head. It stores at most
+    /// `length_max` blocks, so it cannot follow a deeper reorg.
     pub fn at(view: &ChainView, length_max: usize) -> Option<Trail> {
         let Head { number, hash } = view.head?;
         let mut trail = Trail { bottom: number, hashes: VecDeque::from([hash]), length_max };
@@ -43,7 +43,7 @@ impl Trail {
         Some(trail)
     }
 
-    /// Takes in what the view knows below the oldest block.
+    /// Adds the blocks that the view knows below the oldest one.
     pub fn learn(&mut self, view: &ChainView) {
         while self.hashes.len() < self.length_max
             && view.canonical(self.bottom) == self.get(self.bottom)
@@ -55,16 +55,17 @@ impl Trail {
         }
     }
 
-    /// The newest block.
+    /// Returns the newest block.
     pub fn top(&self) -> Option<Head> {
         let hash = *self.hashes.back()?;
         Some(Head { number: self.bottom + self.hashes.len() as u64 - 1, hash })
     }
 
-    /// What leads from here to the chain of `view`; nothing while that has no head.
+    /// Returns the changes from here to the chain of `view`; none while it has no head.
     ///
     /// # Errors
-    /// If it cannot be told, because no block of both is known.
+    ///
+    /// [`NoCommonBlock`] if both chains have no known block in common.
     pub fn changes(&self, view: &ChainView) -> Result<Vec<Change>, Apart> {
         let (Some(top), Some(head)) = (self.top(), view.head) else { return Ok(Vec::new()) };
         let common = |number: &u64| view.canonical(*number) == self.get(*number);
@@ -85,7 +86,8 @@ impl Trail {
         Ok(changes)
     }
 
-    /// A change has been told; they must come in the order in which they were given.
+    /// Moves the cursor over one change. Changes must come in the order of
+    /// [`ChainCursor::changes`].
     pub fn follow(&mut self, change: Change) {
         match change {
             Change::Dropped(_) => {

@@ -1,4 +1,4 @@
-//! The file that quotas are kept in: what each key has used in one month.
+//! The quota file: the usage of each key in one month.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,11 +13,11 @@ use crate::policy::quota::Month;
 /// Largest file: some hundred thousand keys.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What a file says.
+/// Content of a quota file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) month: Month,
-    /// Units by name of key.
+    /// Units by key name.
     pub(crate) keys: BTreeMap<Arc<str>, u64>,
 }
 
@@ -28,10 +28,12 @@ struct Written {
     units: BTreeMap<String, u64>,
 }
 
-/// What a file says; nothing if there is none.
+/// Reads a file. The result is empty if the file does not exist.
 ///
 /// # Errors
-/// Why it cannot be read, or is not what [`write()`] writes.
+///
+/// A description of the error if the file cannot be read, or has another format than [`write()`]
+/// writes.
 pub(crate) fn read(path: &Path) -> Result<Kept, String> {
     let size = match std::fs::metadata(path) {
         Ok(metadata) => metadata.len(),
@@ -48,15 +50,16 @@ pub(crate) fn read(path: &Path) -> Result<Kept, String> {
     Ok(Kept { month, keys })
 }
 
-/// Puts a file in place of the one that is there, so that whoever reads it finds one or the other.
+/// Replaces a file atomically: a reader finds either the old or the new content.
 ///
 /// # Errors
-/// What the system says.
+///
+/// The error of the operating system.
 pub(crate) fn write(path: &Path, kept: &Kept) -> io::Result<()> {
     let units = kept.keys.iter().map(|(name, units)| (name.to_string(), *units)).collect();
     let written = Written { month: kept.month.to_string(), units };
     let text = serde_json::to_string_pretty(&written)?;
-    // Its own name: at a hand-over two processes write.
+    // The name of the temporary file is unique: during a hand-over two processes write.
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let beside = path.with_file_name(name);

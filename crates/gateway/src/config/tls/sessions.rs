@@ -1,7 +1,7 @@
-//! Sessions kept in memory, for clients that resume by session id: one store for all threads.
+//! In-memory session cache, for clients that resume by session id: one for all threads.
 //!
-//! It is bounded and sharded (`quick_cache`), so that threads seldom wait for each other, and a
-//! session ends by age. Tickets, which need no memory here, are `tickets.rs`.
+//! It is bounded and sharded (`quick_cache`), so that threads seldom wait for each other. Sessions
+//! expire by age. `tickets.rs` has tickets, which need no memory here.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use quick_cache::sync::Cache;
 use rustls::server::StoresServerSessions;
 
-/// The store.
+/// The session cache.
 pub(crate) struct Sessions {
     age_max: Duration,
     kept: Cache<Vec<u8>, (Instant, Vec<u8>)>,
 }
 
 impl Sessions {
-    /// Room for so many sessions.
+    /// Creates a cache for at most this many sessions.
     pub(crate) fn new(max: usize, age_max: Duration) -> Sessions {
         Sessions { age_max, kept: Cache::new(max) }
     }
@@ -45,7 +45,7 @@ impl StoresServerSessions for Sessions {
     }
 }
 
-/// Keys and values are secrets, so that only their number is shown.
+/// Shows only the number of sessions, because keys and values are secrets.
 impl fmt::Debug for Sessions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Sessions").field("kept", &self.kept.len()).finish_non_exhaustive()
@@ -54,7 +54,7 @@ impl fmt::Debug for Sessions {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a session is found until it is taken, too old, or crowded out.
+    //! Goal: a session is found until it is taken, expires, or is evicted.
 
     use super::*;
 

@@ -1,20 +1,20 @@
-//! Whether an upstream's claimed head can be believed before its blocks are looked at.
+//! Whether an upstream's claimed head is plausible, before its blocks are linked.
 //!
-//! One rogue high head must neither be served nor make the others look late. Linking the blocks is
-//! `upstream.rs`, choosing among upstreams `elect.rs`.
+//! One rogue high head must neither be served nor make the other upstreams look late. `upstream.rs`
+//! links blocks, and `elect.rs` elects the head.
 
 use std::time::Duration;
 
 use crate::policy::heads::upstream::{Claim, UpstreamChain};
 use crate::policy::heads::{HeadEvent, HeadSeen, HeadTracker};
 
-/// Polls, for one of two upstreams, to be believed that it is the other which lags by thousands of
-/// blocks.
+/// Polls after which one of two upstreams is believed if it claims that the other lags by thousands
+/// of blocks.
 pub const CLAIM_POLLS_CONTESTED: u32 = 10;
 
 impl HeadTracker {
-    /// Whether a claimed head may be linked: within reach of the block time, or confirmed by
-    /// another upstream, or insisted on while nobody else could tell.
+    /// Returns true if a claimed head may be linked: the block time allows it, another upstream
+    /// confirms it, or the upstream repeats it while no other can contradict it.
     pub(super) fn plausible(
         &mut self,
         upstream: usize,
@@ -54,7 +54,7 @@ impl HeadTracker {
         insisted
     }
 
-    /// The other upstreams that are live and have shown a head.
+    /// Returns the other live upstreams that have a head.
     fn others(&self, upstream: usize) -> impl Iterator<Item = &UpstreamChain> {
         let missed_max = self.settings.missed_max;
         self.upstreams
@@ -75,8 +75,8 @@ impl HeadTracker {
         })
     }
 
-    /// Whether another upstream holds the claimed block, or its parent, at another height: a hash
-    /// has only one height, so the claim is false.
+    /// Returns true if another upstream has the claimed block, or its parent, at another height. A
+    /// hash has only one height, so the claim is false.
     fn contradicted(&self, upstream: usize, seen: &HeadSeen) -> bool {
         self.others(upstream).any(|chain| {
             (chain.branch.bottom()..).zip(chain.branch.hashes()).any(|(number, hash)| {

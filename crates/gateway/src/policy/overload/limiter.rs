@@ -1,39 +1,39 @@
-//! How many calls may be in flight at the upstreams of a group: found by experiment, not
+//! Adaptive concurrency limit of a group: the number of calls in flight, found by experiment, not
 //! configured.
 //!
-//! The limit acts only while calls wait for a place. Then another limit is tried, and the
-//! throughput (responses per second) at both is compared. Where upstreams have room, throughput
-//! rises with the number of calls in flight, however long each call takes; where they have none, it
-//! stays the same and only the time of each call grows. So a higher latency alone never lowers the
-//! limit, and neither does a mix of fast and slow methods.
+//! The limit acts only while calls wait for a permit. The limiter then tries another limit, and
+//! compares the throughput (responses per second) at both. If upstreams have capacity left,
+//! throughput rises with the number of calls in flight, however long each call takes. If they have
+//! none, it stays the same and only the time of each call grows. So a higher latency alone never
+//! lowers the limit, and neither does a mix of fast and slow methods.
 //!
-//! Throughput says nothing where only a few slow calls wait beside many that are served. There the
-//! time of calls does, flow by flow (`shares.rs`): a higher limit that makes no flow slower is
-//! kept, and a lower one that makes none faster is not.
+//! Throughput says little if only a few slow calls wait beside many fast ones. Then the latency of
+//! each flow (`shares.rs`) decides: a higher limit stays if it makes no flow slower, and a lower
+//! one is dropped if it makes none faster.
 //!
-//! The limit sought is the one with the highest `rate / limit^0.15`: each further call in flight
+//! The limiter seeks the limit with the highest `rate / limit^0.15`: each further call in flight
 //! must earn its keep. That is the "power" of Kleinrock ("Power and Deterministic Rules of Thumb
 //! for Probabilistic Problems in Computer Communications", 1979) with more weight on throughput.
-//! The search is a pattern search (Hooke and Jeeves, 1961), as the thread pool of .NET climbs hills
+//! The search is a pattern search (Hooke and Jeeves, 1961), as in the thread pool of .NET
 //! (Hellerstein and others, "Optimizing Concurrency Levels in the .NET ThreadPool", 2009). A
-//! measurement lasts until its own spread says that it is exact enough (batch means).
+//! measurement lasts until its own variance shows that it is exact enough (batch means).
 //!
-//! While calls wait and no response comes at all, there is nothing to compare: upstreams have
-//! stalled or have become slow. The limit then doubles until responses come or nobody waits. "At
-//! all" is relative to the time that calls took before.
+//! If calls wait and no response arrives at all, there is nothing to compare: upstreams have
+//! stalled or become slow. The limit then doubles until responses arrive or the queue is empty. "At
+//! all" is relative to the earlier latency of calls.
 //!
-//! Two signs need no comparison. Where far fewer responses come than before at the same limit, long
-//! calls hold the places, or the upstreams have become slower: the limit doubles as well. And where
-//! calls pile up while a lower limit is on trial, the trial ends.
+//! Two signs need no comparison. If far fewer responses arrive than before at the same limit, long
+//! calls hold the permits, or the upstreams have become slower: the limit doubles as well. And if
+//! the queue grows during a trial of a lower limit, the trial ends.
 //!
 //! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
-//! `Gradient2Limit`, TCP Vegas) were not taken: upstreams that become slower while they have room
-//! look overloaded to them until the baseline has risen. Latencies of two limits alone were tried
-//! as well: short calls feel a queue more than their share, so that mixed methods got 60 % of the
+//! `Gradient2Limit`, TCP Vegas) were rejected: to them, upstreams that become slower with capacity
+//! left look overloaded until the baseline has risen. Latency alone, compared at two limits, was
+//! tried as well: a queue slows short calls more than their share, so mixed methods got 60 % of the
 //! throughput.
 //!
-//! One limiter serves a group on all threads: a changed limit shows in the throughput only if all
-//! of it is changed.
+//! One limiter serves a group on all threads: the throughput only shows a change that applies to
+//! all of it.
 
 use std::time::Duration;
 
@@ -42,28 +42,28 @@ use crate::policy::overload::shares::Flow;
 #[cfg(test)]
 mod tests;
 
-/// The limit before anything is known, where the configuration allows it.
+/// Initial limit, within the configured bounds.
 pub const LIMIT_START: u32 = 64;
 
-/// A limit that is higher by a share must bring this part of the share as throughput.
+/// Share of a relative rise of the limit that throughput must rise by.
 const ELASTICITY: f64 = 0.15;
 
-/// Factors between the limits that are compared: the first and largest, and the last and smallest.
+/// Factors between compared limits: the first and largest, and the last and smallest.
 const STEP_MAX: f64 = 2.0;
 const STEP_MIN: f64 = 1.4;
 
-/// Pause between pairs of trials with the smallest step. It doubles while no trial succeeds: each
-/// costs some throughput.
+/// Shortest and longest pause between pairs of trials with the smallest step. It doubles while no
+/// trial succeeds, because each costs some throughput.
 const PAUSE_MIN: Duration = Duration::from_secs(3);
 const PAUSE_MAX: Duration = Duration::from_secs(12);
 
-/// Calls that wait for so long without any response raise the limit, and for so long if the time
-/// that calls usually take is not known.
+/// Time without any response after which waiting calls raise the limit: the minimum, and the value
+/// used while the usual latency is unknown.
 const SILENCE_MIN: Duration = Duration::from_millis(50);
 const SILENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
-/// A throughput is measured over at least so many batches of responses, until its error is this
-/// share of it for the largest step. A batch has at least so many responses, and one per place.
+/// A throughput is measured over at least this many batches of responses, until its error is this
+/// share of it for the largest step. A batch has at least this many responses, and one per permit.
 const BATCHES_MIN: u32 = 4;
 const BATCH_MIN: u32 = 8;
 const ERROR_MAX: f64 = 0.05;
@@ -71,36 +71,36 @@ const ERROR_MAX: f64 = 0.05;
 /// Responses after which a measurement ends whatever its error.
 const SAMPLES_MAX: u32 = 2048;
 
-/// A measurement also ends after so long, for upstreams that take seconds, but not with fewer
+/// A measurement also ends after this time, for upstreams that take seconds, but not with fewer
 /// responses than these.
 const WINDOW_MAX: Duration = Duration::from_secs(1);
 const SAMPLES_FEW: u32 = 16;
 
-/// What was measured is forgotten when nobody has waited for so long.
+/// Measurements expire when no call has waited for this long.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
 
 /// Share of the throughput below which a trial ends early.
 const HOPELESS: f64 = 0.75;
 
-/// Upstreams have room if a higher limit brings this part of the step as throughput. Less may be
-/// noise, and does not end an overload.
+/// Upstreams have capacity left if throughput rises by this share of the step of the limit. Less
+/// may be noise, and does not end an overload.
 const ROOM: f64 = 0.5;
 
-/// Calls of a flow have become slower if their time has grown by this part of the step.
+/// Calls of a flow have become slower if their latency has grown by this share of the step.
 const SLOWER: f64 = 0.3;
 
-/// A trial of a lower limit also ends when the queue has grown by the calls of so long: calls wait
-/// because of the trial then.
+/// Growth of the queue, as the arrivals of this time, that ends a trial of a lower limit: the trial
+/// makes calls wait.
 const GROWTH_MAX: Duration = Duration::from_millis(50);
 
-/// Share of the throughput below which the places are held by calls that take far longer than
-/// others, or the upstreams have become slower: both call for a higher limit.
+/// Share of the throughput below which either slow calls hold the permits or the upstreams have
+/// become slower. Both call for a higher limit.
 const COLLAPSED: f64 = 0.2;
 
-/// Responses in a row after which nobody waited mean that the queue is over.
+/// Consecutive responses without a waiting call after which the queue counts as over.
 const IDLE_AFTER: u32 = 16;
 
-/// Buckets in which flows are told apart here.
+/// Buckets of flows in the latency samples.
 const BUCKETS: usize = 32;
 
 /// Bounds of the limit.
@@ -112,16 +112,16 @@ pub struct LimiterSettings {
     pub limit_max: u32,
 }
 
-/// A response of an upstream to a call.
+/// The response of an upstream to a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Answer {
     /// The epoch in which the call was sent.
     pub epoch: u32,
     /// The flow of the call.
     pub flow: Flow,
-    /// How long the upstream took.
+    /// Latency at the upstream.
     pub took: Duration,
-    /// Calls that wait for places.
+    /// Number of calls that wait for permits.
     pub queue: u32,
 }
 
@@ -135,11 +135,11 @@ pub struct Limiter {
     limited: bool,
     saturated: bool,
     unqueued_in_row: u32,
-    /// When the limit was changed, or a call was last answered.
+    /// Time of the last change of the limit or the last response.
     progress: Duration,
-    /// The accepted limit, and what it brings.
+    /// The accepted limit, and its measurements.
     held: Option<Level>,
-    /// True if the limit now in force is a trial against `held`.
+    /// True if the current limit is a trial against `held`.
     trying: bool,
     direction: Direction,
     step: f64,
@@ -154,7 +154,7 @@ enum Direction {
     Down,
 }
 
-/// What the upstreams did at one limit.
+/// Measurements at one limit.
 #[derive(Debug, Clone, Copy)]
 struct Level {
     limit: u32,
@@ -164,10 +164,10 @@ struct Level {
     times: Times,
 }
 
-/// How long calls took, by bucket of flows.
+/// Latencies by bucket of flows.
 type Times = [Samples; BUCKETS];
 
-/// A number of times, in seconds.
+/// Sum and count of latencies, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Samples {
     count: u32,
@@ -175,13 +175,13 @@ struct Samples {
     squares: f64,
 }
 
-/// A measurement under way.
+/// A measurement in progress.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
-    /// When the limit was set, and all responses since.
+    /// Time when the limit was set, and all responses since.
     set: Duration,
     all: u32,
-    /// Responses to pass over first: one for each call that the limit allows.
+    /// Responses to skip at the start: one for each call that the limit allows.
     skip: u32,
     start: Option<Duration>,
     last: Duration,
@@ -190,11 +190,11 @@ struct Window {
     waited: u32,
     batches: Batches,
     times: Times,
-    /// Calls that waited at the first response.
+    /// Length of the queue at the first response.
     queue_before: Option<u32>,
 }
 
-/// The times that equal numbers of responses took: their mean, and the sum of squares about it
+/// Times that equal numbers of responses took: their mean, and the sum of squared deviations
 /// (Welford, 1962).
 #[derive(Debug, Clone, Copy, Default)]
 struct Batches {
@@ -206,7 +206,7 @@ struct Batches {
 }
 
 impl Limiter {
-    /// Creates a limiter that knows nothing.
+    /// Creates a limiter without measurements.
     pub fn new(settings: LimiterSettings) -> Limiter {
         Limiter {
             settings,
@@ -226,28 +226,28 @@ impl Limiter {
         }
     }
 
-    /// Calls that may be in flight.
+    /// Returns the number of calls that may be in flight.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Counts changes of the limit: a call belongs to the limit under which it was sent.
+    /// Returns the number of changes of the limit. A call belongs to the limit under which it was
+    /// sent.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Returns true if calls have waited recently, so that every response is wanted.
+    /// Returns true if calls have waited recently, so that every response must be reported.
     pub fn is_limited(&self) -> bool {
         self.limited
     }
 
-    /// Returns true if a higher limit is known to bring no more responses: the upstreams are
-    /// overloaded.
+    /// Returns true if a higher limit would bring no more responses: the upstreams are overloaded.
     pub fn is_saturated(&self) -> bool {
         self.saturated
     }
 
-    /// A call has to wait for a place; such calls usually take so long.
+    /// Records that a call waits for a permit. `usual` is the usual latency of such calls.
     pub fn waits(&mut self, now: Duration, usual: Option<Duration>) {
         self.begin(now);
         let silence = usual.map_or(SILENCE_UNKNOWN, |usual| usual * 2);
@@ -257,7 +257,7 @@ impl Limiter {
         }
     }
 
-    /// An upstream has answered a call.
+    /// Records a response.
     pub fn answered(&mut self, now: Duration, answer: Answer) {
         if answer.queue > 0 {
             self.unqueued_in_row = 0;
@@ -285,7 +285,7 @@ impl Limiter {
         }
     }
 
-    /// Calls wait from now on, if they did not before.
+    /// Starts a measurement, if none is running, because calls wait.
     fn begin(&mut self, now: Duration) {
         if self.limited {
             return;
@@ -302,7 +302,7 @@ impl Limiter {
         self.progress = now;
     }
 
-    /// How long responses may stay away before that says something.
+    /// Returns how long a lack of responses is normal.
     fn patience(&self) -> Duration {
         let round = self.held.map_or(0.0, |held| f64::from(self.limit) / held.rate.max(1e-3));
         SILENCE_MIN.max(Duration::from_secs_f64(2.0 * round))
@@ -332,7 +332,7 @@ impl Limiter {
         queue > (before + before / 2).max(before + growth)
     }
 
-    /// Returns true if far fewer responses come than at this limit before.
+    /// Returns true if far fewer responses arrive than at this limit before.
     fn has_collapsed(&self, now: Duration) -> bool {
         let Some(held) = self.held.filter(|_| !self.is_trying(Direction::Up)) else {
             return false;
@@ -342,8 +342,8 @@ impl Limiter {
         elapsed >= self.patience() && f64::from(self.window.all) < expected * COLLAPSED
     }
 
-    /// Nobody waits any more. A trial of a lower limit is given up; that of a higher one may be the
-    /// reason and goes on when calls wait again.
+    /// Ends a measurement, because no call waits. A trial of a lower limit is aborted. A trial of a
+    /// higher one may be the reason and continues when calls wait again.
     fn rest(&mut self, now: Duration) {
         if let Some(held) = self.held.filter(|_| self.is_trying(Direction::Down)) {
             self.trying = false;
@@ -371,7 +371,7 @@ impl Limiter {
         batches.count >= BATCHES_MIN && exact
     }
 
-    /// Returns true if the limit on trial plainly costs throughput.
+    /// Returns true if the trial clearly costs throughput.
     fn is_hopeless(&self) -> bool {
         let held = self.held.filter(|_| self.trying && self.window.samples >= SAMPLES_FEW * 2);
         held.is_some_and(|held| self.window.rate() < held.rate * HOPELESS)
@@ -380,7 +380,7 @@ impl Limiter {
     fn judge(&mut self, now: Duration) {
         let window = std::mem::replace(&mut self.window, Window { set: now, ..Window::default() });
         if window.waited * 2 < window.samples {
-            // The upstreams were not asked for all that they can give.
+            // The load was too low to measure the capacity.
             return;
         }
         let trial = window.level(self.limit);
@@ -394,7 +394,7 @@ impl Limiter {
         let (score, error) = (trial.score() - held.score(), trial.error.hypot(held.error));
         let step = (f64::from(trial.limit) / f64::from(held.limit)).ln();
         let better = match self.direction {
-            // Of two limits between which the noise decides, the lower one.
+            // If noise decides between two limits, the lower one wins.
             Direction::Up => score > error || !is_slower(&held, &trial, step),
             Direction::Down => score > 0.0 && is_slower(&trial, &held, -step),
         };
@@ -411,14 +411,14 @@ impl Limiter {
         self.pause = PAUSE_MIN;
         let large = self.step >= STEP_MAX;
         self.step = (self.step * self.step).min(STEP_MAX);
-        // After a smaller step the limit is measured once more: a lucky measurement is one that is
-        // accepted.
+        // After a smaller step the limit is measured once more, because accepted measurements tend
+        // to be lucky.
         if large {
             self.try_next(now);
         }
     }
 
-    /// The limit on trial is no better.
+    /// Rejects the limit on trial.
     fn reject(&mut self, now: Duration) {
         let direction = self.direction;
         self.trying = false;
@@ -430,7 +430,7 @@ impl Limiter {
         }
     }
 
-    /// A trial in this direction has failed.
+    /// Turns the search around after a failed trial.
     fn turn(&mut self, now: Duration) {
         if self.direction == Direction::Up {
             self.saturated = true;
@@ -449,7 +449,7 @@ impl Limiter {
     fn try_next(&mut self, now: Duration) {
         let next = self.moved(self.direction);
         if next == self.limit {
-            // The limit is as high or as low as it may be.
+            // The limit is at a bound.
             self.turn(now);
             return;
         }
@@ -457,7 +457,7 @@ impl Limiter {
         self.set(now, next);
     }
 
-    /// The limit one step away.
+    /// Returns the limit one step away.
     fn moved(&self, direction: Direction) -> u32 {
         let limit = f64::from(self.limit);
         let moved = match direction {
@@ -518,7 +518,7 @@ impl Samples {
         self.squares += took * took;
     }
 
-    /// The mean, and its relative standard error.
+    /// Returns the mean and its relative standard error.
     fn mean(&self) -> (f64, f64) {
         let count = f64::from(self.count);
         let mean = (self.sum / count).max(1e-6);
@@ -527,8 +527,8 @@ impl Samples {
     }
 }
 
-/// Returns true if calls of some flow take longer at the higher of two limits, which is higher by
-/// this step; also if too few calls were seen to tell.
+/// Returns true if the calls of some flow take longer at the higher of two limits, given the step
+/// between them; also if there are too few samples.
 fn is_slower(lower: &Level, higher: &Level, step: f64) -> bool {
     let mut pairs = lower.times.iter().zip(&higher.times);
     let known = |(one, other): &(&Samples, &Samples)| {
@@ -552,7 +552,7 @@ impl Batches {
         self.squares += apart * (took - self.mean);
     }
 
-    /// The relative standard error of the throughput; a guess for too few batches.
+    /// Returns the relative standard error of the throughput, or a guess for too few batches.
     fn error(&self) -> f64 {
         if self.count < 2 {
             return 0.2;

@@ -1,22 +1,21 @@
-//! The calls of one group on one thread that wait for a place: bounded, by class and flow, each for
-//! a bounded time.
+//! The waiting calls of one group on one thread: a bounded queue by class and flow, with a bounded
+//! wait.
 //!
-//! Places go to the best class that waits, but a worse one that waits keeps a share of them, so
-//! that it is never shut out for good. Within a class the flow with the fewest calls in flight goes
-//! first, unless its places are kept for others (`shares.rs`). Where the queue is full, the flow
-//! with the most waiting calls loses one.
+//! Permits go to the best waiting class, but a worse class keeps a share of them, so that it is
+//! never starved. Within a class the flow with the fewest calls in flight goes first, unless its
+//! permits are reserved for others (`shares.rs`). If the queue is full, the flow with the most
+//! waiting calls loses one.
 //!
-//! Within a flow the oldest goes first while its line is a passing
-//! one. Once it has stood for [`STANDING`] it is an overload, and then the newest goes first and
-//! nobody waits longer than that: in a line that never ends, whoever is served in turn has waited
-//! as long as the whole line, and clients have given up by then. That is adaptive LIFO with
-//! controlled delay as Facebook runs them (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel
-//! (Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
+//! Within a flow the oldest call goes first while the queue is short-lived. After [`STANDING`] the
+//! queue is an overload: the newest call goes first, and no call waits longer than that. In a queue
+//! that never empties, first-in-first-out makes every call wait as long as the whole queue, and
+//! clients have given up by then. This is adaptive LIFO with controlled delay, as at Facebook
+//! (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel (Nichols and Jacobson, "Controlling Queue
+//! Delay", ACM Queue 2012; RFC 8289).
 //!
-//! Neither rule holds while the upstreams may have room for more calls than the limit allows: the
-//! queue then only waits for the limit to rise. And while nothing is served at all, because the
-//! upstreams stall, nothing is cut short: a line that stands still says nothing about what
-//! upstreams can carry.
+//! Neither rule applies while the upstreams may have capacity beyond the limit: the queue then only
+//! waits for the limit to rise. Nothing expires while upstreams stall and nothing is served: a
+//! queue that does not move says nothing about capacity.
 
 use std::time::Duration;
 
@@ -26,33 +25,33 @@ use crate::policy::overload::shares::{FLOWS, Flow, Shares};
 #[cfg(test)]
 mod tests;
 
-/// A queue that has not been empty for so long is no passing one, and this is then also the longest
-/// that a call waits in it: twice CoDel's interval, because upstreams and machines halt for a tenth
-/// of a second now and then without being overloaded.
+/// Time without an empty queue after which it counts as standing, and then also the longest wait in
+/// it. Twice CoDel's interval, because upstreams and machines pause for a tenth of a second now and
+/// then without being overloaded.
 pub const STANDING: Duration = Duration::from_millis(200);
 
 const CLASSES: usize = Class::ALL.len();
 
-/// No entry.
+/// Index of no entry.
 const NONE: u32 = u32::MAX;
 
 /// Bounds of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueueSettings {
-    /// Calls that may wait.
+    /// Most calls that may wait.
     pub calls_max: usize,
-    /// How long one may wait.
+    /// Longest wait.
     pub wait_max: Duration,
-    /// The share of places that a class which is not the best keeps while it waits.
+    /// Share of permits that a class other than the best keeps while it waits.
     pub share_kept: f64,
 }
 
-/// Where an entry stands. Valid until it is taken or removed.
+/// Position of an entry. Valid until the entry is taken or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key(u32);
 
-/// Calls that wait. Order of calls: [`Queue::push`]; for each place that becomes free
-/// [`Queue::expired`] until it gives none, then [`Queue::take`]; [`Queue::remove`] for who leaves.
+/// Waiting calls. Order of calls: [`Queue::push`]; for each free permit [`Queue::expired`] until it
+/// returns `None`, then [`Queue::take`]; [`Queue::remove`] for a cancelled call.
 #[derive(Debug)]
 pub struct Queue<T> {
     settings: QueueSettings,
@@ -60,12 +59,12 @@ pub struct Queue<T> {
     free: u32,
     /// By class and flow.
     lines: Box<[[Line; FLOWS]; CLASSES]>,
-    /// A bit for each flow of a class that waits.
+    /// Bit set of the waiting flows of each class.
     waiting: [u128; CLASSES],
-    /// Places that classes are owed.
+    /// Permits owed to each class.
     owed: [f64; CLASSES],
     len: usize,
-    /// When a place was last given.
+    /// Time when a permit was last handed out.
     taken: Duration,
 }
 
@@ -89,19 +88,19 @@ struct Line {
     busy_since: Duration,
 }
 
-/// What came of pushing.
+/// Result of a push.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pushed<T> {
-    /// It waits.
+    /// The call waits.
     Waits(Key),
-    /// It waits in the place of this one, which had waited longest of the worst class.
+    /// The call waits in place of this one, which had waited longest in the worst class.
     Instead(Key, (T, Class)),
-    /// All that wait are of a better class.
+    /// All waiting calls have a better class.
     Full(T),
 }
 
 impl<T> Queue<T> {
-    /// An empty one.
+    /// Creates an empty queue.
     pub fn new(settings: QueueSettings) -> Queue<T> {
         let line = Line { oldest: NONE, newest: NONE, len: 0, busy_since: Duration::ZERO };
         Queue {
@@ -116,18 +115,18 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Calls that wait.
+    /// Returns the number of waiting calls.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nobody waits.
+    /// Returns true if no call waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Lets a call wait, at the cost of one of a worse class or a longer line where there is no
-    /// room.
+    /// Adds a call. If the queue is full, it displaces one of a worse class or of a flow with more
+    /// waiting calls.
     pub fn push(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> Pushed<T> {
         if self.len < self.settings.calls_max {
             return Pushed::Waits(self.insert(now, class, flow, item));
@@ -146,7 +145,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes out one that waits.
+    /// Removes a waiting call.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.get_mut(key.0 as usize)?;
         let item = entry.item.take()?;
@@ -174,9 +173,9 @@ impl<T> Queue<T> {
         Some(item)
     }
 
-    /// The call that gets one of the places that are free, with how long it has waited; none if
-    /// those are kept for others. `overloaded` is true if more places would not help: only then is
-    /// a standing queue served newest first.
+    /// Returns the call for one of the `free` permits, and how long it has waited. `None` if the
+    /// permits are reserved for others. `overloaded` is true if more permits would not help: only
+    /// then is a standing queue served newest first.
     pub fn take(
         &mut self,
         now: Duration,
@@ -194,8 +193,8 @@ impl<T> Queue<T> {
         Some((item, class, now.saturating_sub(since)))
     }
 
-    /// One that has waited longer than it should; to be called when a place is free, before
-    /// [`Queue::take`], so that none is cut short while nothing is served.
+    /// Returns a call that has waited too long. Call it when a permit is free, before
+    /// [`Queue::take`], so that nothing expires while nothing is served.
     pub fn expired(&mut self, now: Duration, overloaded: bool) -> Option<(T, Class)> {
         self.note_served(now);
         for class in Class::ALL {
@@ -213,7 +212,8 @@ impl<T> Queue<T> {
         None
     }
 
-    /// Places are given again: a line that stood still for want of any starts anew.
+    /// Records that permits are available again: after a standstill the age of every flow queue
+    /// starts again.
     fn note_served(&mut self, now: Duration) {
         if now.saturating_sub(self.taken) > STANDING {
             self.lines.iter_mut().flatten().for_each(|line| line.busy_since = now);
@@ -221,7 +221,7 @@ impl<T> Queue<T> {
         self.taken = now;
     }
 
-    /// The best class that waits and may take a place, unless a worse one has waited for its share;
+    /// Returns the best waiting class that may take a permit, unless a worse one is owed its share,
     /// and the flow of it that goes first.
     fn next(&mut self, shares: &Shares, free: u32) -> Option<(Class, usize)> {
         let (mut best, mut next) = (None, None);
@@ -233,7 +233,7 @@ impl<T> Queue<T> {
             }
             let owed = &mut self.owed[class.index()];
             *owed += self.settings.share_kept;
-            // A tenth ten times is a little less than one.
+            // A tenth added ten times is a little less than one.
             if *owed >= 1.0 - 1e-6 && next.map(|(class, _)| class) == best {
                 *owed -= 1.0;
                 next = Some((class, flow));
@@ -242,8 +242,8 @@ impl<T> Queue<T> {
         next
     }
 
-    /// The flow of a class that goes first: the one with the fewest calls in flight, of equals the
-    /// one that has waited longest.
+    /// Returns the flow of a class that goes first: the one with the fewest calls in flight, then
+    /// the one that has waited longest.
     fn first(&self, class: Class, shares: &Shares, free: u32) -> Option<usize> {
         if self.waiting[class.index()] == 0 {
             return None;
@@ -291,7 +291,7 @@ impl Line {
     }
 }
 
-/// The places of the bits that are set.
+/// Returns the indices of the set bits.
 fn flows(mut bits: u128) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let at = bits.trailing_zeros();
