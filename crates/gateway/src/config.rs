@@ -337,7 +337,7 @@ fn check(
     let (folder, on) = (world.folder, &mut report);
     let mut chains = chain::check(&file.chain, on);
     let upstreams = upstream::check(&file.upstream, folder, &mut chains, &file.chain, on);
-    let usual = group::Usual { call: &file.call, overload: &file.overload };
+    let usual = group::GroupDefaults { call: &file.call, overload: &file.overload };
     let groups = group::check(&file.group, &usual, &mut chains, &upstreams, on);
     let tables = access::Tables {
         access: &file.access,
@@ -448,7 +448,7 @@ More files to start from are in `examples/`.
 ";
 
 /// Returns the index of a header among those stored of each request, and adds it if it is new.
-fn kept_header(kept_headers: &mut Vec<Box<str>>, name: &str) -> usize {
+fn header_index(kept_headers: &mut Vec<Box<str>>, name: &str) -> usize {
     kept_headers.iter().position(|known| **known == *name).unwrap_or_else(|| {
         kept_headers.push(name.into());
         kept_headers.len() - 1
@@ -494,7 +494,7 @@ fn shown(duration: Duration) -> String {
 }
 
 /// Returns true if an address is this machine or a private network, where plain text is usual.
-fn is_near(host: &str) -> bool {
+fn is_local(host: &str) -> bool {
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
         Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local(),

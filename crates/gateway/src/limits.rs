@@ -23,29 +23,31 @@ use crate::config::limits::LimitKind;
 use crate::metrics::label::LimitOutcome;
 use crate::metrics::thread::Counters;
 use crate::policy::access::Grant;
-use crate::policy::limit::{Judgement, Looked, Terms, fits, judge, look_share, retry_share_ms};
+use crate::policy::limit::{
+    Assessment, Judgement, Terms, assess_share, fits, judge, retry_share_ms,
+};
 
 pub(crate) mod clients;
 pub(crate) mod shared;
 mod table;
 mod zone;
 
-use shared::Question;
+use shared::SharedLimitQuery;
 pub(crate) use table::KEY_BYTES;
-use table::{Material, Table};
+use table::{HashedKey, Table};
 use zone::Zone;
-pub(crate) use zone::{Fill, key_headers};
+pub(crate) use zone::{ZoneFill, key_headers};
 
 /// A zone key that was computed before the call was parsed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ahead {
+pub(crate) struct PrefetchedKey {
     zone: usize,
-    material: Material,
+    hashed_key: HashedKey,
 }
 
 /// The caller and the method of a call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Counted<'a> {
+pub(crate) struct LimitedCall<'a> {
     pub(crate) client: IpAddr,
     /// Index of the chain.
     pub(crate) chain: usize,
@@ -58,8 +60,8 @@ pub(crate) struct Counted<'a> {
     pub(crate) headers: &'a [KeyHeader],
     /// The grant of its API key or token.
     pub(crate) grant: Option<&'a Grant>,
-    /// The result of [`Limits::look_ahead`] for its request.
-    pub(crate) ahead: Option<Ahead>,
+    /// The result of [`Limits::prefetch_key`] for its request.
+    pub(crate) prefetched: Option<PrefetchedKey>,
 }
 
 /// Decision about a call.
@@ -69,7 +71,7 @@ pub(crate) enum Charge {
     Wait(Duration),
     Refuse(Failure),
     /// Redis decides: call [`Limits::settle`] with its verdict.
-    Ask(Box<Question>),
+    AskRedis(Box<SharedLimitQuery>),
 }
 
 /// All zones and limits.
@@ -96,8 +98,8 @@ struct ChainLimits {
     own: Vec<RateLimit>,
     /// Rate limits in dry run.
     dry_rates: Vec<RateLimit>,
-    in_flight: Vec<FlightLimit>,
-    dry_in_flight: Vec<FlightLimit>,
+    in_flight: Vec<ConcurrencyLimit>,
+    dry_in_flight: Vec<ConcurrencyLimit>,
 }
 
 #[derive(Debug, Clone)]
@@ -109,7 +111,7 @@ struct RateLimit {
 }
 
 #[derive(Debug, Clone)]
-struct FlightLimit {
+struct ConcurrencyLimit {
     zone: usize,
     methods: Vec<Box<str>>,
     max: u64,
@@ -117,24 +119,24 @@ struct FlightLimit {
 }
 
 /// A limit that applies to a call.
-struct Chosen {
+struct ChosenLimit {
     /// Index of the limit.
     limit: usize,
     /// The call's key in its zone.
-    material: Material,
+    hashed_key: HashedKey,
     /// Terms of the limit, or the caller's own if its key has some.
     terms: Terms,
 }
 
 /// Mode of a judgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
+enum JudgeMode {
     /// A call that passes is charged.
     Charge,
     /// Nothing is charged, and only a rejection is counted.
-    Look,
+    Check,
     /// As `Charge`, but counted as a dry run.
-    Try,
+    DryRun,
 }
 
 impl Limits {
@@ -145,7 +147,7 @@ impl Limits {
             return None;
         }
         let headers = key_headers(config);
-        let kept = |zone: &config::limits::Zone| {
+        let state = |zone: &config::limits::Zone| {
             let (limits, before) = before?;
             // Rate and cost of a zone may change, nothing else.
             let same = |own: &config::limits::Zone| {
@@ -154,13 +156,13 @@ impl Limits {
                     && config::limits::Zone { rate, cost, ..own.clone() } == *zone
             };
             let at = before.zones.iter().position(same)?;
-            Some(Arc::clone(&limits.zones[at].kept))
+            Some(Arc::clone(&limits.zones[at].state))
         };
         let redis = config.redis.as_ref();
         let gateways = redis.map_or(1, |redis| redis.gateways);
         let redis_timeout = redis.map_or(Duration::ZERO, |redis| redis.timeout);
         let zones = config.zones.iter();
-        let zones = zones.map(|zone| Zone::new(zone, gateways, &headers, kept(zone))).collect();
+        let zones = zones.map(|zone| Zone::new(zone, gateways, &headers, state(zone))).collect();
         let mut chains: Vec<ChainLimits> = Vec::new();
         chains.resize_with(config.chains.len(), ChainLimits::default);
         let mut delays = false;
@@ -190,7 +192,7 @@ impl Limits {
                         } else {
                             &mut chain.in_flight
                         };
-                        of.push(FlightLimit { zone, methods: methods.clone(), max, status });
+                        of.push(ConcurrencyLimit { zone, methods: methods.clone(), max, status });
                     }
                 }
             }
@@ -207,24 +209,24 @@ impl Limits {
     }
 
     /// Returns how full each zone is.
-    pub(crate) fn fills(&self) -> Vec<Fill> {
+    pub(crate) fn fills(&self) -> Vec<ZoneFill> {
         self.zones.iter().map(Zone::fill).collect()
     }
 
     /// Prefetches the memory of a request's key while its body is read: in a zone with many keys
     /// this cache miss dominates the cost. The call may be unknown yet, but its caller is not.
-    pub(crate) fn look_ahead(&self, caller: &Counted<'_>) -> Option<Ahead> {
+    pub(crate) fn prefetch_key(&self, caller: &LimitedCall<'_>) -> Option<PrefetchedKey> {
         let zone = self.chains[caller.chain].rates.first()?.zone;
-        let material = self.zones[zone].expect(caller)?;
-        Some(Ahead { zone, material })
+        let hashed_key = self.zones[zone].prefetch(caller)?;
+        Some(PrefetchedKey { zone, hashed_key })
     }
 
     /// Judges a call by its rate limits and charges it to their zones, unless it is rejected. `now`
     /// is in milliseconds of any clock that all threads share.
-    pub(crate) fn charge(&self, caller: &Counted<'_>, now: u64, counters: &Counters) -> Charge {
+    pub(crate) fn charge(&self, caller: &LimitedCall<'_>, now: u64, counters: &Counters) -> Charge {
         let chain = &self.chains[caller.chain];
         if !chain.shared.is_empty()
-            && let Some(charge) = self.question(chain, caller, now, counters)
+            && let Some(charge) = self.query(chain, caller, now, counters)
         {
             return charge;
         }
@@ -237,11 +239,11 @@ impl Limits {
         &self,
         chain: &ChainLimits,
         limits: &[RateLimit],
-        caller: &Counted<'_>,
+        caller: &LimitedCall<'_>,
         now: u64,
         counters: &Counters,
     ) -> Charge {
-        let charge = match self.judge(limits, caller, now, counters, Act::Charge) {
+        let charge = match self.judge(limits, caller, now, counters, JudgeMode::Charge) {
             Judgement::Passed => Charge::Pass,
             Judgement::Delayed { ms, .. } => Charge::Wait(Duration::from_millis(ms)),
             Judgement::Refused { at } => {
@@ -251,7 +253,7 @@ impl Limits {
             }
         };
         if !chain.dry_rates.is_empty() {
-            self.judge(&chain.dry_rates, caller, now, counters, Act::Try);
+            self.judge(&chain.dry_rates, caller, now, counters, JudgeMode::DryRun);
         }
         charge
     }
@@ -261,7 +263,7 @@ impl Limits {
     /// # Errors
     ///
     /// A failure of ours, with the time to come back.
-    pub(crate) fn may_try(
+    pub(crate) fn check_failures(
         &self,
         client: IpAddr,
         now: u64,
@@ -270,8 +272,8 @@ impl Limits {
         if self.failures.is_empty() {
             return Ok(());
         }
-        let caller = stranger(client);
-        match self.judge(&self.failures, &caller, now, counters, Act::Look) {
+        let caller = unknown_caller(client);
+        match self.judge(&self.failures, &caller, now, counters, JudgeMode::Check) {
             Judgement::Refused { at } => Err(self.over_rate(&self.failures[at], &caller, now, 1)),
             Judgement::Passed | Judgement::Delayed { .. } => Ok(()),
         }
@@ -280,7 +282,7 @@ impl Limits {
     /// Counts a failed authentication of a client.
     pub(crate) fn failed(&self, client: IpAddr, now: u64, counters: &Counters) {
         if !self.failures.is_empty() {
-            self.judge(&self.failures, &stranger(client), now, counters, Act::Charge);
+            self.judge(&self.failures, &unknown_caller(client), now, counters, JudgeMode::Charge);
         }
     }
 
@@ -288,31 +290,32 @@ impl Limits {
     fn judge(
         &self,
         limits: &[RateLimit],
-        caller: &Counted<'_>,
+        caller: &LimitedCall<'_>,
         now: u64,
         counters: &Counters,
-        act: Act,
+        mode: JudgeMode,
     ) -> Judgement {
         let chosen = self.chosen(limits, caller);
         let mut tables = self.lock(limits, &chosen);
         let mut found: SmallVec<[Option<usize>; 4]> = SmallVec::new();
-        let mut looked: SmallVec<[(Looked, Terms); 4]> = SmallVec::new();
+        let mut assessed: SmallVec<[(Assessment, Terms); 4]> = SmallVec::new();
         for (own, table) in chosen.iter().zip(&tables) {
             let zone = &self.zones[limits[own.limit].zone];
-            let at = table.find(&own.material);
+            let at = table.find(&own.hashed_key);
             let state = at.map(|at| table.state(at));
             let cost = zone.cost(caller);
-            looked.push((look_share(state, own.terms.rate, now, cost, zone.gateways), own.terms));
+            assessed
+                .push((assess_share(state, own.terms.rate, now, cost, zone.gateways), own.terms));
             found.push(at);
         }
-        let judgement = judge(&looked);
+        let judgement = judge(&assessed);
         let refused = matches!(judgement, Judgement::Refused { .. });
-        for (place, table) in tables.iter_mut().enumerate() {
-            let own = &chosen[place];
-            match (refused, found[place]) {
-                (false, _) if act == Act::Look => {}
+        for (index, table) in tables.iter_mut().enumerate() {
+            let own = &chosen[index];
+            match (refused, found[index]) {
+                (false, _) if mode == JudgeMode::Check => {}
                 (false, at) => {
-                    let at = table.keep(&own.material, at, looked[place].0.state, now);
+                    let at = table.store(&own.hashed_key, at, assessed[index].0.state, now);
                     if self.zones[limits[own.limit].zone].shared {
                         table.mark(at);
                     }
@@ -322,23 +325,23 @@ impl Limits {
             }
         }
         drop(tables);
-        if act == Act::Look && !refused {
+        if mode == JudgeMode::Check && !refused {
             return judgement;
         }
-        let zone = |place: usize| limits[chosen[place].limit].zone;
-        let count = |place: usize, outcome: LimitOutcome| counters.zone(zone(place), outcome);
-        let (acted, outcome) = match (judgement, act) {
+        let zone = |index: usize| limits[chosen[index].limit].zone;
+        let count = |index: usize, outcome: LimitOutcome| counters.zone(zone(index), outcome);
+        let (acted, outcome) = match (judgement, mode) {
             (Judgement::Passed, _) => (usize::MAX, LimitOutcome::Passed),
-            (Judgement::Delayed { at, .. }, Act::Try) => (at, LimitOutcome::DelayedDryRun),
+            (Judgement::Delayed { at, .. }, JudgeMode::DryRun) => (at, LimitOutcome::DelayedDryRun),
             (Judgement::Delayed { at, .. }, _) => (at, LimitOutcome::Delayed),
-            (Judgement::Refused { at }, Act::Try) => (at, LimitOutcome::RejectedDryRun),
+            (Judgement::Refused { at }, JudgeMode::DryRun) => (at, LimitOutcome::RejectedDryRun),
             (Judgement::Refused { at }, _) => (at, LimitOutcome::Rejected),
         };
-        for place in 0..chosen.len() {
-            if place == acted {
-                count(place, outcome);
+        for index in 0..chosen.len() {
+            if index == acted {
+                count(index, outcome);
             } else if !refused {
-                count(place, LimitOutcome::Passed);
+                count(index, LimitOutcome::Passed);
             }
         }
         match judgement {
@@ -351,37 +354,43 @@ impl Limits {
     fn lock(
         &self,
         limits: &[RateLimit],
-        chosen: &[Chosen],
+        chosen: &[ChosenLimit],
     ) -> SmallVec<[MutexGuard<'_, Table>; 4]> {
         let zone = |at: usize| limits[chosen[at].limit].zone;
         // One limit is by far the most frequent case.
         if let [own] = chosen {
-            return SmallVec::from_iter([self.zones[zone(0)].part(&own.material)]);
+            return SmallVec::from_iter([self.zones[zone(0)].part(&own.hashed_key)]);
         }
         let mut order: SmallVec<[usize; 4]> = (0..chosen.len()).collect();
         order.sort_unstable_by_key(|at| zone(*at));
         let mut tables: SmallVec<[Option<MutexGuard<'_, Table>>; 4]> = SmallVec::new();
         tables.resize_with(chosen.len(), || None);
         for at in order {
-            tables[at] = Some(self.zones[zone(at)].part(&chosen[at].material));
+            tables[at] = Some(self.zones[zone(at)].part(&chosen[at].hashed_key));
         }
         tables.into_iter().flatten().collect()
     }
 
     /// Returns the limits that apply to a call, with its key in their zones: the first one per
     /// zone, and none for which the call has no key.
-    fn chosen(&self, limits: &[RateLimit], caller: &Counted<'_>) -> SmallVec<[Chosen; 4]> {
-        let mut chosen: SmallVec<[Chosen; 4]> = SmallVec::new();
+    fn chosen(&self, limits: &[RateLimit], caller: &LimitedCall<'_>) -> SmallVec<[ChosenLimit; 4]> {
+        let mut chosen: SmallVec<[ChosenLimit; 4]> = SmallVec::new();
         let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
         for (at, limit) in limits.iter().enumerate() {
             if fits(&limit.methods, caller.name) && !zones.contains(&limit.zone) {
                 zones.push(limit.zone);
                 let terms = self.terms(limit, caller);
-                let material = match caller.ahead {
-                    Some(ahead) if ahead.zone == limit.zone => Some(ahead.material),
-                    _ => self.zones[limit.zone].material(caller),
+                let hashed_key = match caller.prefetched {
+                    Some(prefetched) if prefetched.zone == limit.zone => {
+                        Some(prefetched.hashed_key)
+                    }
+                    _ => self.zones[limit.zone].hashed_key(caller),
                 };
-                chosen.extend(material.map(|material| Chosen { limit: at, material, terms }));
+                chosen.extend(hashed_key.map(|hashed_key| ChosenLimit {
+                    limit: at,
+                    hashed_key,
+                    terms,
+                }));
             }
         }
         chosen
@@ -389,7 +398,7 @@ impl Limits {
 
     /// Returns the terms of a limit for a caller: in a zone that counts by key, the key's own terms
     /// take precedence.
-    fn terms(&self, limit: &RateLimit, caller: &Counted<'_>) -> Terms {
+    fn terms(&self, limit: &RateLimit, caller: &LimitedCall<'_>) -> Terms {
         match caller.grant {
             Some(grant) if self.zones[limit.zone].by_key => Terms {
                 rate: grant.rate.unwrap_or(limit.terms.rate),
@@ -404,14 +413,14 @@ impl Limits {
     fn over_rate(
         &self,
         limit: &RateLimit,
-        caller: &Counted<'_>,
+        caller: &LimitedCall<'_>,
         now: u64,
         gateways: u64,
     ) -> Failure {
         let zone = &self.zones[limit.zone];
-        let state = zone.material(caller).and_then(|material| {
-            let table = zone.part(&material);
-            table.find(&material).map(|at| table.state(at))
+        let state = zone.hashed_key(caller).and_then(|hashed_key| {
+            let table = zone.part(&hashed_key);
+            table.find(&hashed_key).map(|at| table.state(at))
         });
         let terms = self.terms(limit, caller);
         let wait = retry_share_ms(state, terms, now, zone.cost(caller), gateways);
@@ -427,14 +436,14 @@ impl Limits {
     /// A failure of ours if a zone has as many calls in flight for the key as allowed.
     pub(crate) fn enter(
         &self,
-        caller: &Counted<'_>,
+        caller: &LimitedCall<'_>,
         counters: &Counters,
-    ) -> Result<Option<Box<Entered<'_>>>, Failure> {
+    ) -> Result<Option<Box<InFlightGuard<'_>>>, Failure> {
         let chain = &self.chains[caller.chain];
         if chain.in_flight.is_empty() && chain.dry_in_flight.is_empty() {
             return Ok(None);
         }
-        let mut entered = Box::new(Entered { limits: self, places: SmallVec::new() });
+        let mut entered = Box::new(InFlightGuard { limits: self, counted: SmallVec::new() });
         let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
         for (dry_run, limits) in [(false, &chain.in_flight), (true, &chain.dry_in_flight)] {
             for limit in limits {
@@ -443,8 +452,8 @@ impl Limits {
                 }
                 zones.push(limit.zone);
                 let zone = &self.zones[limit.zone];
-                let Some(material) = zone.material(caller) else { continue };
-                let free = zone.part(&material).enter(&material, limit.max);
+                let Some(hashed_key) = zone.hashed_key(caller) else { continue };
+                let free = zone.part(&hashed_key).enter(&hashed_key, limit.max);
                 let outcome = match (free, dry_run) {
                     (true, _) => LimitOutcome::Passed,
                     (false, false) => LimitOutcome::Rejected,
@@ -452,7 +461,7 @@ impl Limits {
                 };
                 counters.zone(limit.zone, outcome);
                 if free {
-                    entered.places.push((limit.zone, material));
+                    entered.counted.push((limit.zone, hashed_key));
                 } else if !dry_run {
                     return Err(Failure::ours(Kind::OverConcurrency { status: limit.status }));
                 }
@@ -464,22 +473,22 @@ impl Limits {
 
 /// A call that counts as in flight until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Entered<'a> {
+pub(crate) struct InFlightGuard<'a> {
     limits: &'a Limits,
-    places: SmallVec<[(usize, Material); 2]>,
+    counted: SmallVec<[(usize, HashedKey); 2]>,
 }
 
-impl Drop for Entered<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
-        for (zone, material) in &self.places {
-            self.limits.zones[*zone].part(material).leave(material);
+        for (zone, hashed_key) in &self.counted {
+            self.limits.zones[*zone].part(hashed_key).leave(hashed_key);
         }
     }
 }
 
 /// Returns a caller of which only the address is known.
-fn stranger(client: IpAddr) -> Counted<'static> {
-    Counted {
+fn unknown_caller(client: IpAddr) -> LimitedCall<'static> {
+    LimitedCall {
         client,
         chain: 0,
         chain_name: "",
@@ -487,7 +496,7 @@ fn stranger(client: IpAddr) -> Counted<'static> {
         method: None,
         headers: &[],
         grant: None,
-        ahead: None,
+        prefetched: None,
     }
 }
 

@@ -23,7 +23,7 @@ use crate::call::failure::{Failure, Kind};
 use crate::call::reply::{Answered, Content, Reply};
 use crate::call::response::{Payload, UpstreamResponse};
 use crate::io::memory::{Full, Hold};
-use crate::limits::Ahead;
+use crate::limits::PrefetchedKey;
 use crate::policy::access::is_subscription;
 use crate::policy::memory::Purpose;
 use crate::resolve::{Route, resolve};
@@ -61,7 +61,7 @@ pub(crate) struct Request<'a> {
     /// Values of the headers that keys of limits are made of.
     pub(crate) limit_headers: &'a [KeyHeader],
     /// Its key in the first of its limits, where that is the same for all its calls.
-    pub(crate) ahead: Option<Ahead>,
+    pub(crate) prefetched: Option<PrefetchedKey>,
     /// How many of its calls wait for their turn by a limit.
     pub(crate) waiting: &'a Cell<usize>,
     pub(crate) subscribing: Subscribing<'a>,
@@ -72,8 +72,8 @@ pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> 
     cx.counters.requests.add(1);
     // The limits' memory is fetched while the body is decoded.
     let limits = cx.snapshot.limits.as_ref();
-    let ahead = limits.and_then(|limits| limits.look_ahead(&counted(cx, request, "", None)));
-    let request = &Request { ahead, ..*request };
+    let prefetched = limits.and_then(|limits| limits.prefetch_key(&counted(cx, request, "", None)));
+    let request = &Request { prefetched, ..*request };
     let reply = |response: Option<Answered<'a>>| response.map_or(Reply::Nothing, Reply::One);
     match decode(request.body, &cx.snapshot.config.call_limits) {
         Err(refusal) => reply(serve_call(cx, request, Err(refusal)).await),

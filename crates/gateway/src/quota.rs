@@ -5,7 +5,7 @@
 //! `runtime/quota.rs` writes the file, and `cache/redis/quotas.rs` exchanges sums with other
 //! gateways. A call is charged once it is authorized (`path.rs`).
 
-use crate::config::quota::file::Kept;
+use crate::config::quota::file::QuotaUsage;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::call::failure::{Failure, Kind};
 use crate::config::Config;
 use crate::config::limits::Cost;
 use crate::policy::access::Grant;
-use crate::policy::quota::{Account, Month, Standing};
+use crate::policy::quota::{Account, Allowance, Month};
 
 #[cfg(test)]
 mod tests;
@@ -27,27 +27,27 @@ mod tests;
 #[derive(Debug)]
 pub(crate) struct Quotas {
     /// By [`Grant::index`]; `None` for keys without a quota.
-    keys: Vec<Option<Held>>,
+    keys: Vec<Option<KeyQuota>>,
     cost: Cost,
     /// Number of gateways that share the quotas; `None` if they are not shared.
     gateways: Option<u64>,
-    pub(crate) book: Arc<Book>,
+    pub(crate) ledger: Arc<Ledger>,
 }
 
 /// A key's quota.
 #[derive(Debug)]
-struct Held {
+struct KeyQuota {
     units: u64,
     entry: Arc<Entry>,
 }
 
 /// All accounts, also of removed keys: a key that returns keeps its usage.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct Ledger {
     /// Locked to add and to list entries, which is rare.
     entries: Mutex<BTreeMap<Arc<str>, Arc<Entry>>>,
     /// True while other gateways cannot be reached.
-    pub(crate) away: AtomicBool,
+    pub(crate) unreachable: AtomicBool,
     /// True if there was usage since the file was written.
     pub(crate) changed: AtomicBool,
     pub(crate) refused: AtomicU64,
@@ -67,17 +67,18 @@ impl Quotas {
     /// a quota.
     pub(crate) fn after(before: Option<&Quotas>, config: &Config) -> Option<Quotas> {
         let quota = config.quota.as_ref()?;
-        let book = before.map_or_else(Arc::default, |before| Arc::clone(&before.book));
-        book.take(&quota.kept);
+        let ledger = before.map_or_else(Arc::default, |before| Arc::clone(&before.ledger));
+        ledger.take(&quota.usage);
         let gateways = config.redis.as_ref().filter(|_| quota.shared).map(|redis| redis.gateways);
         if before.is_none() {
             // The others count as unreachable until their first report.
-            book.away.store(gateways.is_some(), Ordering::Relaxed);
+            ledger.unreachable.store(gateways.is_some(), Ordering::Relaxed);
         }
-        let held =
-            |grant: &Grant| Some(Held { units: grant.quota?, entry: book.entry(&grant.name) });
-        let keys = config.access.keys.iter().map(|key| held(&key.grant)).collect();
-        Some(Quotas { keys, cost: quota.cost, gateways, book })
+        let quota_of = |grant: &Grant| {
+            Some(KeyQuota { units: grant.quota?, entry: ledger.entry(&grant.name) })
+        };
+        let keys = config.access.keys.iter().map(|key| quota_of(&key.grant)).collect();
+        Some(Quotas { keys, cost: quota.cost, gateways, ledger })
     }
 
     /// Charges a call to the quota of its key, if it has one.
@@ -91,51 +92,53 @@ impl Quotas {
         method: Option<&Method>,
         second: u64,
     ) -> Result<(), Failure> {
-        let Some(Some(held)) = self.keys.get(grant.index) else { return Ok(()) };
+        let Some(Some(key)) = self.keys.get(grant.index) else { return Ok(()) };
         let cost = match self.cost {
             Cost::Call => 1,
             Cost::Weight => method.map_or(1, |method| u64::from(method.weight)).max(1),
         };
-        let standing = match self.gateways {
-            Some(gateways) if self.book.away.load(Ordering::Relaxed) => Standing::Share(gateways),
-            _ => Standing::Whole,
+        let allowance = match self.gateways {
+            Some(gateways) if self.ledger.unreachable.load(Ordering::Relaxed) => {
+                Allowance::Share(gateways)
+            }
+            _ => Allowance::Whole,
         };
         let month = Month::of(second);
-        let entry = &held.entry;
+        let entry = &key.entry;
         entry.touched.store(true, Ordering::Relaxed);
-        if entry.account.lock().charge(month, cost, held.units, standing) {
-            self.book.changed.store(true, Ordering::Relaxed);
+        if entry.account.lock().charge(month, cost, key.units, allowance) {
+            self.ledger.changed.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        self.book.refused.fetch_add(1, Ordering::Relaxed);
+        self.ledger.refused.fetch_add(1, Ordering::Relaxed);
         let retry_after = Duration::from_secs(month.end().saturating_sub(second));
         Err(Failure { retry_after: Some(retry_after), ..Failure::ours(Kind::OverQuota) })
     }
 
     /// Returns the units used and allowed in the month, by [`Grant::index`]; `None` for a key
     /// without a quota.
-    pub(crate) fn standings(&self, second: u64) -> Vec<Option<(u64, u64)>> {
+    pub(crate) fn usage(&self, second: u64) -> Vec<Option<(u64, u64)>> {
         let month = Month::of(second);
-        let standing = |held: &Held| (held.entry.account.lock().used(month), held.units);
-        self.keys.iter().map(|held| held.as_ref().map(standing)).collect()
+        let allowance = |key: &KeyQuota| (key.entry.account.lock().used(month), key.units);
+        self.keys.iter().map(|key| key.as_ref().map(allowance)).collect()
     }
 
     /// Returns true if it applies its share of the rest, because it cannot reach the others.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.gateways.is_some() && self.book.away.load(Ordering::Relaxed)
+    pub(crate) fn is_local_only(&self) -> bool {
+        self.gateways.is_some() && self.ledger.unreachable.load(Ordering::Relaxed)
     }
 }
 
-impl Book {
+impl Ledger {
     fn entry(&self, name: &Arc<str>) -> Arc<Entry> {
         Arc::clone(self.entries.lock().entry(Arc::clone(name)).or_default())
     }
 
     /// Adds the content of a file; accounts with more usage stay.
-    pub(crate) fn take(&self, kept: &Kept) {
-        for (name, used) in &kept.keys {
+    pub(crate) fn take(&self, usage: &QuotaUsage) {
+        for (name, used) in &usage.keys {
             let entry = self.entry(name);
-            entry.account.lock().raise(kept.month, *used);
+            entry.account.lock().raise(usage.month, *used);
         }
     }
 

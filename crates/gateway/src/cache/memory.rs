@@ -13,7 +13,7 @@ use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::call::response::Payload;
 use crate::config;
-use crate::policy::cacheable::{Binding, Kept};
+use crate::policy::cacheable::{Binding, ValidityTag};
 
 /// What the map, its slots and the allocations cost for each entry besides its bytes; measured
 /// as the growth of the process over a million small entries.
@@ -32,7 +32,7 @@ pub(crate) struct Entry {
     /// (`UpstreamState::number`).
     pub(crate) upstream: u16,
     /// What it stays true with.
-    pub(crate) kept: Kept,
+    pub(crate) kept: ValidityTag,
     /// When it is dropped whatever the chain says.
     pub(crate) until: Option<Duration>,
     /// Since when the same response was given, if it may lack something: then it is kept briefly.
@@ -116,7 +116,7 @@ impl Cache {
     }
 
     /// How old an answer may become whatever the chain says.
-    pub(crate) fn age_max(&self, is_error: bool, kept: &Kept) -> Option<Duration> {
+    pub(crate) fn age_max(&self, is_error: bool, kept: &ValidityTag) -> Option<Duration> {
         match kept.binding {
             _ if is_error => Some(self.error_age_max),
             _ if kept.null => Some(self.null_age_max),

@@ -32,7 +32,7 @@ use crate::config;
 use crate::metrics::counters::RedisCounters;
 use crate::metrics::label::{RedisLookup, RedisStore};
 use crate::metrics::thread::Counters;
-use crate::policy::cacheable::{AnswerFacts, CacheRule, Kept};
+use crate::policy::cacheable::{CacheRule, ResponseFacts, ValidityTag};
 use crate::policy::heads::{ChainView, Hash};
 use crate::policy::portable::{Bond, Proof, adopt, bond, proof};
 use crate::upstream::chain::ChainState;
@@ -164,7 +164,7 @@ struct Stored {
     key: Box<[u8]>,
     bytes: Bytes,
     is_error: bool,
-    kept: Kept,
+    kept: ValidityTag,
     age_max: Option<Duration>,
 }
 
@@ -234,7 +234,7 @@ impl Tier {
         let same = self.generation(ask.chain) == Some(name.generation);
         let kept = adopt(&value.bond, rule, &view).filter(|_| same);
         let age = Duration::from_millis(unix_ms().saturating_sub(value.written_ms));
-        let until = |kept: &Kept| match cache.age_max(value.is_error, kept) {
+        let until = |kept: &ValidityTag| match cache.age_max(value.is_error, kept) {
             Some(age_max) => age_max.checked_sub(age).map(|left| Some(cx.now() + left)),
             None => Some(None),
         };
@@ -260,8 +260,8 @@ impl Tier {
         ask: &UpstreamRequest<'_>,
         key: &[u8],
         fetched: &UpstreamResponse,
-        kept: Kept,
-        facts: &AnswerFacts,
+        kept: ValidityTag,
+        facts: &ResponseFacts,
         view: &ChainView,
     ) {
         let (Payload::Result(bytes) | Payload::Error(bytes)) = &fetched.payload else { return };

@@ -508,7 +508,7 @@ fn proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a At, Pr
         Proof::Hash(sha256(secret.as_bytes()))
     } else {
         let Some(shown) = client::shown(certificate.as_deref()?) else {
-            report.error(certificate, "no name of a certificate", client::SHOWN_FORMS);
+            report.error(certificate, "no name of a certificate", client::NAME_FORMS);
             return None;
         };
         Proof::Certificate(shown.into())

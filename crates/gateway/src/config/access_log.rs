@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use settings::Report;
 use settings::value::{Bool, Count};
 
-use super::kept_header;
+use super::header_index;
 use super::values::{LogFormat, OutputFile, Share};
 use format::Format;
 
@@ -87,14 +87,15 @@ pub(super) fn check(
     };
     let format = (*table.format).clone();
     for name in format.headers() {
-        kept_header(kept_headers, name);
+        header_index(kept_headers, name);
     }
     Some(AccessLog {
         to: match &**file {
             "-" => LogTarget::Stdout,
             file => LogTarget::File(folder.join(file)),
         },
-        format: format.placed(|name| kept_headers.iter().position(|kept| **kept == *name)),
+        format: format
+            .with_header_indices(|name| kept_headers.iter().position(|kept| **kept == *name)),
         per_call: *table.per == Per::Call,
         sample: *table.sample,
         errors_always: *table.errors_always,

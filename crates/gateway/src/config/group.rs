@@ -196,7 +196,7 @@ fn label(table: &GroupTable) -> String {
 }
 
 /// Tables with the defaults of groups.
-pub(super) struct Usual<'a> {
+pub(super) struct GroupDefaults<'a> {
     pub(super) call: &'a CallTable,
     pub(super) overload: &'a OverloadTable,
 }
@@ -211,12 +211,12 @@ impl CallTable {
 /// Validates all groups. Each chain gets its own; the one for every method is last.
 pub(super) fn check(
     tables: &[GroupTable],
-    usual: &Usual<'_>,
+    defaults: &GroupDefaults<'_>,
     chains: &mut [Chain],
     upstreams: &[Upstream],
     report: &mut Report<'_>,
 ) -> Vec<Group> {
-    let call = usual.call;
+    let call = defaults.call;
     if *call.attempt_deadline > *call.deadline {
         let message = "one attempt may take longer than the whole call";
         if call.attempt_deadline.is_set() {
@@ -232,7 +232,7 @@ pub(super) fn check(
     let mut patterns: HashMap<(usize, Box<str>), Arc<str>> = HashMap::new();
     for table in tables {
         let Some(chain) = chain::of_name(&table.chain, chains, report) else { continue };
-        let group = group(table, usual, chain, chains, upstreams, report);
+        let group = group(table, defaults, chain, chains, upstreams, report);
         let same = |other: &usize| groups[*other].name == group.name;
         if table.name.readable().is_some() && chains[chain].groups.iter().any(same) {
             let message = "another group of the chain has this name";
@@ -249,14 +249,14 @@ pub(super) fn check(
         groups.push(group);
     }
     for (at, chain) in chains.iter_mut().enumerate() {
-        other_methods(at, chain, usual, tables, upstreams, &mut groups, report);
+        other_methods(at, chain, defaults, tables, upstreams, &mut groups, report);
     }
     groups
 }
 
 fn group(
     table: &GroupTable,
-    usual: &Usual<'_>,
+    defaults: &GroupDefaults<'_>,
     chain: usize,
     chains: &[Chain],
     upstreams: &[Upstream],
@@ -266,11 +266,11 @@ fn group(
         report.error(&table.methods, "the group serves nothing", "at least one pattern");
     }
     let members = members(table, &chains[chain], upstreams, report);
-    let call = usual.call;
+    let call = defaults.call;
     let group = Group {
         name: table.name.clone().into_value().into(),
         chain,
-        in_flight: in_flight(Some(table), usual.overload, &members, upstreams, report),
+        in_flight: in_flight(Some(table), defaults.overload, &members, upstreams, report),
         upstreams: members,
         methods: (*table.methods).clone(),
         methods_deny: (*table.methods_deny).clone(),
@@ -336,7 +336,7 @@ fn members(
 fn other_methods(
     at: usize,
     chain: &mut Chain,
-    usual: &Usual<'_>,
+    defaults: &GroupDefaults<'_>,
     tables: &[GroupTable],
     upstreams: &[Upstream],
     groups: &mut Vec<Group>,
@@ -354,8 +354,8 @@ fn other_methods(
         let message = "this name is kept for the group that serves every other method";
         report.error(&table.name, message, "another name, or methods with \"*\"");
     }
-    let call = usual.call;
-    let in_flight = in_flight(None, usual.overload, &chain.upstreams, upstreams, report);
+    let call = defaults.call;
+    let in_flight = in_flight(None, defaults.overload, &chain.upstreams, upstreams, report);
     chain.groups.push(groups.len());
     groups.push(Group {
         name: OTHER_METHODS.into(),
@@ -386,8 +386,8 @@ fn in_flight(
     let limit_min = own_min.unwrap_or(*overload.in_flight_min);
     let connections: usize =
         members.iter().map(|upstream| upstreams[*upstream].connections_max).sum();
-    let usual = || u32::try_from(connections).unwrap_or(u32::MAX).max(limit_min);
-    let limit_max = own_max.or(*overload.in_flight_max).unwrap_or_else(usual);
+    let default = || u32::try_from(connections).unwrap_or(u32::MAX).max(limit_min);
+    let limit_max = own_max.or(*overload.in_flight_max).unwrap_or_else(default);
     if limit_min > limit_max {
         let message = "the lowest limit is above the highest";
         let allowed = "in_flight_min at most in_flight_max";

@@ -115,7 +115,7 @@ impl ListenTls {
     /// a reload costs clients no full handshake. Both must verify clients in the same way and have
     /// the same session settings.
     #[must_use]
-    pub fn carrying(self, former: &ListenTls) -> ListenTls {
+    pub fn with_sessions_of(self, former: &ListenTls) -> ListenTls {
         if self.terms != former.terms {
             return self;
         }

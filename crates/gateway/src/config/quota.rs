@@ -10,7 +10,7 @@ use super::access::Access;
 use super::limits::Cost;
 use super::redis::RedisTable;
 use super::values::OutputFile;
-use file::Kept;
+use file::QuotaUsage;
 
 pub(crate) mod file;
 
@@ -45,7 +45,7 @@ pub struct Quota {
     /// True if gateways share them through Redis.
     pub shared: bool,
     /// The content of the file.
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) usage: Arc<QuotaUsage>,
 }
 
 /// Validates the table; `None` if no key has a quota.
@@ -71,13 +71,13 @@ pub(super) fn check(
         return None;
     };
     let file = folder.join(&**name);
-    let kept = file::read(&file).unwrap_or_else(|why| {
+    let usage = file::read(&file).unwrap_or_else(|why| {
         let message = format!("cannot be read: {why}");
         report.error(&table.file, message, "what the gateway wrote, or no file yet");
-        Kept::default()
+        QuotaUsage::default()
     });
     if *table.shared && !redis.url.is_set() {
         report.error(&table.shared, "there is no redis to share quotas through", "redis.url");
     }
-    Some(Quota { file, cost: *table.cost, shared: *table.shared, kept: Arc::new(kept) })
+    Some(Quota { file, cost: *table.cost, shared: *table.shared, usage: Arc::new(usage) })
 }

@@ -9,7 +9,7 @@ use settings::Report;
 use settings::value::{Bool, Bytes, Count, Duration, File};
 
 use super::cache::Cache;
-use super::is_near;
+use super::is_local;
 use super::limits::{Limit, Zone, ZoneTable, meet};
 use super::redis_url::RedisUrl;
 use super::values::{DAY, GIB, HOUR, MIB, Name, RedisAddress, SECOND};
@@ -170,7 +170,7 @@ fn tls(
             let message = "certificates are only for rediss://";
             report.error(&table.tls_ca, message, "rediss://, or no tls_ca");
         }
-        if url.hosts().iter().any(|host| !is_near(host)) {
+        if url.hosts().iter().any(|host| !is_local(host)) {
             let message = "responses and the password go over the network in clear text";
             report.warn(&table.url, message, "rediss://");
         }

@@ -7,8 +7,8 @@ use super::access::Access;
 use super::chain::Chain;
 use super::group::Group;
 use super::values::{HeaderPattern, Methods, Name, Share, Text, UrlPath};
-use super::{kept_header, only_one};
-use crate::policy::direct::{Action, HeaderTest, Rule, ShareOf, WHOLE};
+use super::{header_index, only_one};
+use crate::policy::direct::{Action, HeaderCondition, Rule, ShareOf, WHOLE};
 
 settings::choice! {
     /// What a share is taken of.
@@ -84,7 +84,7 @@ pub(super) fn check(
             name: name.clone(),
             hosts: (*table.hosts).clone(),
             path: (*table.path).clone(),
-            headers: header_tests(table, kept_headers),
+            headers: header_conditions(table, kept_headers),
             keys: (*table.keys).clone(),
             tiers: (*table.tiers).clone(),
             methods: (*table.methods).clone(),
@@ -98,11 +98,11 @@ pub(super) fn check(
     rules
 }
 
-fn header_tests(table: &RuleTable, kept_headers: &mut Vec<Box<str>>) -> Vec<HeaderTest> {
+fn header_conditions(table: &RuleTable, kept_headers: &mut Vec<Box<str>>) -> Vec<HeaderCondition> {
     let test = |(name, value): &(Box<str>, Box<str>)| {
         let start = value.strip_suffix('*');
-        let place = kept_header(kept_headers, name);
-        HeaderTest { place, value: start.unwrap_or(value).into(), prefix: start.is_some() }
+        let index = header_index(kept_headers, name);
+        HeaderCondition { index, value: start.unwrap_or(value).into(), prefix: start.is_some() }
     };
     table.headers.iter().map(test).collect()
 }

@@ -13,7 +13,7 @@ use settings::{Located, Report};
 
 use super::chain::{Chain, ChainTable};
 use super::values::{DAY, GIB, HOUR, Headers, Host, Name, SECOND, Size, UpstreamAddress};
-use super::{chain, is_near};
+use super::{chain, is_local};
 
 #[cfg(test)]
 mod tests;
@@ -122,7 +122,7 @@ impl Upstream {
 
     /// Returns true if both have the same addresses and settings, so that state such as the health
     /// of one is valid for the other.
-    pub(crate) fn is_spoken_to_like(&self, other: &Upstream) -> bool {
+    pub(crate) fn has_same_target(&self, other: &Upstream) -> bool {
         self.url == other.url
             && self.ws_url == other.ws_url
             && self.headers == other.headers
@@ -309,7 +309,7 @@ fn secrets_in_clear(
     report: &mut Report<'_>,
 ) {
     let secrets = !table.headers.is_empty() || url.authorization().is_some();
-    let is_open = url.transport() != Transport::Ipc && !url.tls() && !is_near(url.host());
+    let is_open = url.transport() != Transport::Ipc && !url.tls() && !is_local(url.host());
     if secrets && is_open {
         report.warn(key, "secrets go to another network in clear text", safe);
     }

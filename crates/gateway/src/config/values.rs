@@ -11,7 +11,7 @@ use settings::url::{self, NodeUrl};
 use settings::value::{As, List, Pair, Pairs};
 use wire::call::is_name_byte;
 
-use super::access_log::format::{CARRIERS_OF_SECRETS, Format};
+use super::access_log::format::{Format, SECRET_HEADERS};
 use super::group::HashKey;
 use super::limits::KeyPart;
 use super::redis_url;
@@ -246,7 +246,7 @@ fn header_key(text: &str) -> Result<Box<str>, &'static str> {
 fn header_pattern(text: &str) -> Result<(Box<str>, Box<str>), &'static str> {
     let (name, value) = text.split_once(':').ok_or("not a name, a colon and a value")?;
     let name = header_key(name.trim())?;
-    if CARRIERS_OF_SECRETS.contains(&&*name) {
+    if SECRET_HEADERS.contains(&&*name) {
         return Err("this header carries secrets, which rules do not see");
     }
     Ok((name, value.trim().into()))

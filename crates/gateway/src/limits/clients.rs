@@ -20,7 +20,7 @@ pub(crate) struct Clients {
 
 /// A counted connection. It is released when dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct ConnectionGuard {
     clients: Arc<Clients>,
     client: IpAddr,
 }
@@ -36,18 +36,18 @@ impl Clients {
     }
 
     /// Counts one more connection of a client; `None` if it has as many as allowed.
-    pub(crate) fn seat(self: &Arc<Clients>, client: IpAddr) -> Option<Seat> {
+    pub(crate) fn open(self: &Arc<Clients>, client: IpAddr) -> Option<ConnectionGuard> {
         let mut open = self.open.lock();
         let count = open.entry(client).or_default();
         if *count >= self.max.load(Ordering::Relaxed) {
             return None;
         }
         *count += 1;
-        Some(Seat { clients: Arc::clone(self), client })
+        Some(ConnectionGuard { clients: Arc::clone(self), client })
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let mut open = self.clients.open.lock();
         if let Some(count) = open.get_mut(&self.client) {
@@ -69,17 +69,17 @@ mod tests {
     fn a_client_has_so_many_seats_and_no_more() {
         let clients = Clients::after(None, Some(2)).unwrap();
         let [one, other] = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])];
-        let first = clients.seat(one).unwrap();
-        let second = clients.seat(one).unwrap();
-        assert!(clients.seat(one).is_none());
-        let third = clients.seat(other).unwrap();
+        let first = clients.open(one).unwrap();
+        let second = clients.open(one).unwrap();
+        assert!(clients.open(one).is_none());
+        let third = clients.open(other).unwrap();
         let clients = Clients::after(Some(&clients), Some(1)).unwrap();
         assert!(Clients::after(Some(&clients), None).is_none());
-        assert!(clients.seat(other).is_none(), "a reload lost count");
+        assert!(clients.open(other).is_none(), "a reload lost count");
         let clients = Clients::after(Some(&clients), Some(2)).unwrap();
         drop(first);
-        let fourth = clients.seat(one).unwrap();
-        assert!(clients.seat(one).is_none());
+        let fourth = clients.open(one).unwrap();
+        assert!(clients.open(one).is_none());
         drop((second, third, fourth));
         assert!(clients.open.lock().is_empty(), "a client without a connection is kept");
     }

@@ -4,7 +4,7 @@
 //! check.
 
 use crate::policy::limit::{
-    CALL, Judgement, Looked, Rate, State, Terms, judge, left, look, look_share, raised,
+    Assessment, CALL, Judgement, Rate, State, Terms, assess, assess_share, judge, left, raised,
     retry_share_ms,
 };
 
@@ -88,43 +88,43 @@ fn raise(zones: &mut [Zone], now: u64, least: u64) {
 
 /// One call in all zones.
 fn arrive(zones: &mut [Zone], now: u64, cost: u64, forward: bool) {
-    let looked: Vec<(Looked, Terms)> = zones
+    let assessed: Vec<(Assessment, Terms)> = zones
         .iter()
         .map(|zone| {
             let Zone { terms, gateways, state, .. } = zone;
-            let looked = look_share(*state, terms.rate, now, cost, *gateways);
-            let whole = look(*state, terms.rate, now, cost);
-            assert!(looked.excess >= whole.excess, "a share is more than the whole");
-            (looked, *terms)
+            let assessed = assess_share(*state, terms.rate, now, cost, *gateways);
+            let whole = assess(*state, terms.rate, now, cost);
+            assert!(assessed.excess >= whole.excess, "a share is more than the whole");
+            (assessed, *terms)
         })
         .collect();
-    let judgement = judge(&looked);
-    let over = looked.iter().position(|(looked, terms)| looked.excess > terms.burst);
+    let judgement = judge(&assessed);
+    let over = assessed.iter().position(|(assessed, terms)| assessed.excess > terms.burst);
     match judgement {
         Judgement::Refused { at } => assert_eq!(over, Some(at), "another zone was over"),
         Judgement::Passed | Judgement::Delayed { .. } => assert_eq!(over, None),
     }
     if let Judgement::Delayed { ms, at } = judgement {
-        let terms = looked[at].1;
+        let terms = assessed[at].1;
         assert!(ms >= 1 && ms <= terms.burst.saturating_mul(1000) / terms.rate.thousandths());
     }
-    for (zone, (looked, terms)) in zones.iter_mut().zip(&looked) {
-        comes_back(zone, looked, now, cost, forward);
+    for (zone, (assessed, terms)) in zones.iter_mut().zip(&assessed) {
+        comes_back(zone, assessed, now, cost, forward);
         if over.is_none() {
-            assert!(looked.state.excess <= terms.burst, "more is kept than the burst");
-            zone.state = Some(looked.state);
+            assert!(assessed.state.excess <= terms.burst, "more is kept than the burst");
+            zone.state = Some(assessed.state);
             zone.passed.push((now, cost));
         }
     }
 }
 
 /// A rejected call passes at the reported time, and not before.
-fn comes_back(zone: &Zone, looked: &Looked, now: u64, cost: u64, forward: bool) {
+fn comes_back(zone: &Zone, assessed: &Assessment, now: u64, cost: u64, forward: bool) {
     let Zone { terms, gateways, state, .. } = zone;
     let passes =
-        |at: u64| look_share(*state, terms.rate, at, cost, *gateways).excess <= terms.burst;
+        |at: u64| assess_share(*state, terms.rate, at, cost, *gateways).excess <= terms.burst;
     let told = retry_share_ms(*state, *terms, now, cost, *gateways);
-    assert_eq!(told == Some(0), looked.excess <= terms.burst);
+    assert_eq!(told == Some(0), assessed.excess <= terms.burst);
     match told {
         Some(ms @ 1..) if forward => {
             assert!(passes(now.saturating_add(ms)), "it came back in vain");

@@ -17,11 +17,11 @@ const LOAD: (usize, usize) = (3, 4);
 /// Bytes of a zone's memory per key, free slots included: as much as nginx's states.
 pub(crate) const KEY_BYTES: usize = ENTRY_BYTES * LOAD.1 / LOAD.0;
 /// Slots examined for the least recently used key, when one has to be evicted.
-const LOOKED_AT: usize = 32;
+const EVICTION_SCAN: usize = 32;
 
 /// A key as it is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Material {
+pub(super) struct HashedKey {
     /// Never 0, which marks a free slot.
     pub(super) hash: u64,
     pub(super) key: [u64; 3],
@@ -42,7 +42,7 @@ const MARK: u64 = 1 << 63;
 /// A table.
 #[derive(Debug)]
 pub(super) struct Table {
-    places: Vec<Entry>,
+    slots: Vec<Entry>,
     /// Slots before it are unused, so that the table begins on a huge page.
     first: usize,
     held: usize,
@@ -56,11 +56,11 @@ impl Table {
     pub(super) fn new(keys_max: usize) -> Table {
         let held_max = keys_max.max(1);
         // At least one slot is always free, so that every search ends.
-        let places = (held_max * LOAD.1).div_ceil(LOAD.0).max(held_max + 1);
-        let mut all = vec![[0; ENTRY_BYTES / 8]; places + hint::spare::<Entry>(places)];
-        let first = hint::lay_on_huge_pages(&mut all, places);
-        all.truncate(first + places);
-        Table { places: all, first, held: 0, held_max, hand: first, evicted: 0 }
+        let slots = (held_max * LOAD.1).div_ceil(LOAD.0).max(held_max + 1);
+        let mut all = vec![[0; ENTRY_BYTES / 8]; slots + hint::spare::<Entry>(slots)];
+        let first = hint::lay_on_huge_pages(&mut all, slots);
+        all.truncate(first + slots);
+        Table { slots: all, first, held: 0, held_max, hand: first, evicted: 0 }
     }
 
     /// Returns the number of stored keys.
@@ -74,14 +74,14 @@ impl Table {
     }
 
     /// Returns the slot of a key.
-    pub(super) fn find(&self, material: &Material) -> Option<usize> {
-        let mut at = self.home(material.hash);
+    pub(super) fn find(&self, hashed_key: &HashedKey) -> Option<usize> {
+        let mut at = self.home(hashed_key.hash);
         loop {
-            let entry = &self.places[at];
+            let entry = &self.slots[at];
             if entry[HASH] == 0 {
                 return None;
             }
-            if entry[HASH] == material.hash && entry[1..4] == material.key {
+            if entry[HASH] == hashed_key.hash && entry[1..4] == hashed_key.key {
                 return Some(at);
             }
             at = self.next(at);
@@ -89,39 +89,39 @@ impl Table {
     }
 
     /// Prefetches the slot where a key's search begins, without waiting.
-    pub(super) fn fetch(&self, material: &Material) {
-        if let Some(entry) = self.places.get(self.home(material.hash)) {
+    pub(super) fn fetch(&self, hashed_key: &HashedKey) {
+        if let Some(entry) = self.slots.get(self.home(hashed_key.hash)) {
             hint::fetch(entry);
         }
     }
 
     /// Returns the state of the key in a slot.
     pub(super) fn state(&self, at: usize) -> State {
-        let entry = &self.places[at];
+        let entry = &self.slots[at];
         State { excess: entry[EXCESS] >> 32, last: entry[LAST] & !MARK }
     }
 
     /// Returns true if the key in a slot was marked since its state was last stored.
     pub(super) fn is_marked(&self, at: usize) -> bool {
-        self.places[at][LAST] & MARK != 0
+        self.slots[at][LAST] & MARK != 0
     }
 
     /// Marks the key in a slot.
     pub(super) fn mark(&mut self, at: usize) {
-        self.places[at][LAST] |= MARK;
+        self.slots[at][LAST] |= MARK;
     }
 
     /// Records that the key in a slot was called, which is the only effect of a rejected call.
     pub(super) fn touch(&mut self, at: usize, now: u64) {
-        let entry = &mut self.places[at];
+        let entry = &mut self.slots[at];
         entry[EXCESS] = (entry[EXCESS] & !u64::from(u32::MAX)) | u64::from(now as u32);
     }
 
     /// Stores the state of a key in slot `at`, or in a new one, for which the least recently used
     /// of the examined keys is evicted if the table is full. Returns the slot.
-    pub(super) fn keep(
+    pub(super) fn store(
         &mut self,
-        material: &Material,
+        hashed_key: &HashedKey,
         at: Option<usize>,
         state: State,
         now: u64,
@@ -130,42 +130,42 @@ impl Table {
             if self.held >= self.held_max {
                 self.evict(now);
             }
-            self.take_place(material)
+            self.claim_slot(hashed_key)
         });
         // The configuration bounds a burst, and so every stored excess, to 32 bits.
-        self.places[at][EXCESS] = (state.excess << 32) | u64::from(now as u32);
-        self.places[at][LAST] = state.last & !MARK;
+        self.slots[at][EXCESS] = (state.excess << 32) | u64::from(now as u32);
+        self.slots[at][LAST] = state.last & !MARK;
         at
     }
 
     /// Adds a call in flight to a key. Returns false at `in_flight_max`, or if the table is full.
-    pub(super) fn enter(&mut self, material: &Material, in_flight_max: u64) -> bool {
-        let at = match self.find(material) {
+    pub(super) fn enter(&mut self, hashed_key: &HashedKey, in_flight_max: u64) -> bool {
+        let at = match self.find(hashed_key) {
             Some(at) => at,
             None if self.held >= self.held_max => return false,
-            None => self.take_place(material),
+            None => self.claim_slot(hashed_key),
         };
-        let free = self.places[at][LAST] < in_flight_max;
-        self.places[at][LAST] += u64::from(free);
+        let free = self.slots[at][LAST] < in_flight_max;
+        self.slots[at][LAST] += u64::from(free);
         free
     }
 
     /// Removes a call in flight.
-    pub(super) fn leave(&mut self, material: &Material) {
-        let Some(at) = self.find(material) else { return };
-        self.places[at][LAST] = self.places[at][LAST].saturating_sub(1);
-        if self.places[at][LAST] == 0 {
+    pub(super) fn leave(&mut self, hashed_key: &HashedKey) {
+        let Some(at) = self.find(hashed_key) else { return };
+        self.slots[at][LAST] = self.slots[at][LAST].saturating_sub(1);
+        if self.slots[at][LAST] == 0 {
             self.remove(at);
         }
     }
 
-    fn take_place(&mut self, material: &Material) -> usize {
-        let mut at = self.home(material.hash);
-        while self.places[at][HASH] != 0 {
+    fn claim_slot(&mut self, hashed_key: &HashedKey) -> usize {
+        let mut at = self.home(hashed_key.hash);
+        while self.slots[at][HASH] != 0 {
             at = self.next(at);
         }
-        let [first, second, third] = material.key;
-        self.places[at] = [material.hash, first, second, third, 0, 0];
+        let [first, second, third] = hashed_key.key;
+        self.slots[at] = [hashed_key.hash, first, second, third, 0, 0];
         self.held += 1;
         at
     }
@@ -173,8 +173,8 @@ impl Table {
     fn evict(&mut self, now: u64) {
         let mut oldest: Option<(u32, usize)> = None;
         let mut at = self.hand;
-        for _ in 0..LOOKED_AT.min(self.used()) {
-            let entry = &self.places[at];
+        for _ in 0..EVICTION_SCAN.min(self.used()) {
+            let entry = &self.slots[at];
             if entry[HASH] != 0 {
                 let age = (now as u32).wrapping_sub(entry[EXCESS] as u32);
                 if oldest.is_none_or(|(most, _)| age > most) {
@@ -199,16 +199,16 @@ impl Table {
         let mut at = hole;
         loop {
             at = self.next(at);
-            let hash = self.places[at][HASH];
+            let hash = self.slots[at][HASH];
             if hash == 0 {
                 break;
             }
             if self.distance(self.home(hash), at) >= self.distance(hole, at) {
-                self.places[hole] = self.places[at];
+                self.slots[hole] = self.slots[at];
                 hole = at;
             }
         }
-        self.places[hole][HASH] = 0;
+        self.slots[hole][HASH] = 0;
         self.held -= 1;
     }
 
@@ -220,11 +220,11 @@ impl Table {
 
     /// Returns the number of slots for keys.
     fn used(&self) -> usize {
-        self.places.len() - self.first
+        self.slots.len() - self.first
     }
 
     fn next(&self, at: usize) -> usize {
-        if at + 1 == self.places.len() { self.first } else { at + 1 }
+        if at + 1 == self.slots.len() { self.first } else { at + 1 }
     }
 
     fn distance(&self, from: usize, to: usize) -> usize {
@@ -244,9 +244,9 @@ mod tests {
 
     use super::*;
 
-    fn material(number: u64) -> Material {
+    fn hashed_key(number: u64) -> HashedKey {
         // Few distinct upper bits, so that keys collide and wrap around the end.
-        Material { hash: (number % 7).wrapping_mul(u64::MAX / 6) | 1, key: [number, 0, 0] }
+        HashedKey { hash: (number % 7).wrapping_mul(u64::MAX / 6) | 1, key: [number, 0, 0] }
     }
 
     fn state(excess: u64, last: u64) -> State {
@@ -260,8 +260,8 @@ mod tests {
             let mut map = HashMap::new();
             for (now, (number, step)) in steps.into_iter().enumerate() {
                 let now = now as u64;
-                let material = material(number);
-                let at = table.find(&material);
+                let hashed_key = hashed_key(number);
+                let at = table.find(&hashed_key);
                 prop_assert_eq!(at.map(|at| table.state(at)), map.get(&number).copied());
                 match (step, at) {
                     (0, Some(at)) => {
@@ -270,14 +270,14 @@ mod tests {
                     }
                     (1, Some(at)) => table.touch(at, now),
                     _ => {
-                        table.keep(&material, at, state(now * 3, now), now);
+                        table.store(&hashed_key, at, state(now * 3, now), now);
                         map.insert(number, state(now * 3, now));
                     }
                 }
                 prop_assert_eq!(table.held(), map.len());
             }
             for (number, kept) in map {
-                let at = table.find(&material(number)).unwrap();
+                let at = table.find(&hashed_key(number)).unwrap();
                 prop_assert_eq!(table.state(at), kept);
             }
         }
@@ -287,17 +287,17 @@ mod tests {
     fn a_full_table_gives_up_what_was_called_least_lately() {
         let mut table = Table::new(10);
         for number in 0..10 {
-            table.keep(&material(number), None, state(number, 0), number);
+            table.store(&hashed_key(number), None, state(number, 0), number);
         }
         // Rejected calls count as calls: a client that is always rejected must not be forgotten.
-        table.touch(table.find(&material(0)).unwrap(), 20);
-        table.keep(&material(100), None, state(0, 0), 21);
+        table.touch(table.find(&hashed_key(0)).unwrap(), 20);
+        table.store(&hashed_key(100), None, state(0, 0), 21);
         assert_eq!((table.held(), table.evicted()), (10, 1));
-        assert!(table.find(&material(1)).is_none(), "the oldest one stayed");
-        assert!(table.find(&material(0)).is_some());
+        assert!(table.find(&hashed_key(1)).is_none(), "the oldest one stayed");
+        assert!(table.find(&hashed_key(0)).is_some());
         for number in 200..1200 {
-            table.keep(&material(number), None, state(0, 0), number);
-            assert!(table.find(&material(number)).is_some());
+            table.store(&hashed_key(number), None, state(0, 0), number);
+            assert!(table.find(&hashed_key(number)).is_some());
         }
         assert_eq!((table.held(), table.evicted()), (10, 1001));
     }
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn those_in_flight_are_counted_to_the_last_and_keep_their_place() {
         let mut table = Table::new(2);
-        let (a, b, c) = (material(1), material(2), material(3));
+        let (a, b, c) = (hashed_key(1), hashed_key(2), hashed_key(3));
         assert!(table.enter(&a, 2) && table.enter(&a, 2) && !table.enter(&a, 2));
         assert!(table.enter(&b, 2));
         assert!(!table.enter(&c, 2), "there is no room, and nobody in flight may be forgotten");
@@ -313,8 +313,8 @@ mod tests {
         assert!(table.enter(&c, 2));
         table.leave(&a);
         assert!(table.enter(&a, 2) && !table.enter(&a, 2));
-        for material in [&a, &a, &c] {
-            table.leave(material);
+        for hashed_key in [&a, &a, &c] {
+            table.leave(hashed_key);
         }
         assert_eq!(table.held(), 0);
         table.leave(&a);
@@ -325,8 +325,8 @@ mod tests {
     fn the_smallest_table_works() {
         let mut table = Table::new(0);
         for number in 0..100 {
-            table.keep(&material(number), None, state(7, 0), number);
-            assert_eq!(table.state(table.find(&material(number)).unwrap()), state(7, 0));
+            table.store(&hashed_key(number), None, state(7, 0), number);
+            assert_eq!(table.state(table.find(&hashed_key(number)).unwrap()), state(7, 0));
             assert_eq!(table.held(), 1);
         }
     }

@@ -47,16 +47,16 @@ impl Scene {
         Scene { limits, counters: counters(config.zones.len()) }
     }
     /// What becomes of a call: `.` passes, a number waits so many ms, `x` is refused.
-    fn call(&self, caller: &Counted<'_>, now: u64) -> String {
+    fn call(&self, caller: &LimitedCall<'_>, now: u64) -> String {
         match self.limits.charge(caller, now, &self.counters) {
             Charge::Pass => ".".to_owned(),
             Charge::Wait(wait) => wait.as_millis().to_string(),
             Charge::Refuse(_) => "x".to_owned(),
-            Charge::Ask(_) => "?".to_owned(),
+            Charge::AskRedis(_) => "?".to_owned(),
         }
     }
 
-    fn calls(&self, caller: &Counted<'_>, now: u64, count: usize) -> String {
+    fn calls(&self, caller: &LimitedCall<'_>, now: u64, count: usize) -> String {
         let outcomes: Vec<String> = (0..count).map(|_| self.call(caller, now)).collect();
         outcomes.join(" ")
     }
@@ -68,9 +68,9 @@ impl Scene {
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
-fn caller(name: &str) -> Counted<'_> {
+fn caller(name: &str) -> LimitedCall<'_> {
     let method = methods_of(Family::Ethereum).method(name);
-    Counted {
+    LimitedCall {
         client: V4,
         chain: 0,
         chain_name: "eth",
@@ -78,7 +78,7 @@ fn caller(name: &str) -> Counted<'_> {
         method,
         headers: &[],
         grant: None,
-        ahead: None,
+        prefetched: None,
     }
 }
 
@@ -94,13 +94,13 @@ fn calls_are_told_apart_by_the_key() {
         "[zone.z]\nkey = [\"client\", \"method\", \"chain\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n",
     );
     let first = caller("eth_call");
-    let side = Counted { chain: 1, chain_name: "side", ..first };
-    let other = Counted { client: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), ..first };
+    let side = LimitedCall { chain: 1, chain_name: "side", ..first };
+    let other = LimitedCall { client: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), ..first };
     for caller in [first, side, other, caller("eth_chainId")] {
         assert_eq!(scene.calls(&caller, 5, 2), ". x", "{caller:?}");
     }
     assert_eq!(scene.outcomes(0), [4, 0, 4, 0, 0]);
-    assert_eq!(scene.limits.fills(), [Fill { keys: 4, evicted: 0 }]);
+    assert_eq!(scene.limits.fills(), [ZoneFill { keys: 4, evicted: 0 }]);
 }
 
 #[test]
@@ -112,12 +112,12 @@ fn parts_of_a_key_do_not_run_into_each_other() {
     let pairs = [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc"), (&long[..60], "c")];
     for (a, b) in pairs {
         let headers = [a, b].map(|value| Some(SmallVec::from_slice(value.as_bytes())));
-        let caller = Counted { headers: &headers, ..caller("eth_call") };
+        let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
         assert_eq!(scene.calls(&caller, 5, 2), ". x", "{a:?} {b:?}");
     }
     for first in [None, Some(&b""[..]), Some(long.as_bytes())] {
         let headers = [first.map(SmallVec::from_slice), None];
-        let caller = Counted { headers: &headers, ..caller("eth_call") };
+        let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
         assert_eq!(scene.calls(&caller, 5, 3), ". . .", "without a key nothing is limited");
     }
 }
@@ -129,11 +129,12 @@ fn a_key_that_was_made_ahead_is_the_calls_own() {
             "[zone.z]\nkey = [{key}]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\nburst = 1\nnodelay = true\n"
         ));
         let headers = [Some(SmallVec::from_slice(b"one"))];
-        let caller = Counted { headers: &headers, ..caller("eth_call") };
-        let ahead = scene.limits.look_ahead(&Counted { name: "", method: None, ..caller });
+        let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
+        let prefetched =
+            scene.limits.prefetch_key(&LimitedCall { name: "", method: None, ..caller });
         let made = !key.contains("method") && !key.contains("chain");
-        assert_eq!(ahead.is_some(), made, "{key}");
-        assert_eq!(scene.calls(&Counted { ahead, ..caller }, 5, 1), ".", "{key}");
+        assert_eq!(prefetched.is_some(), made, "{key}");
+        assert_eq!(scene.calls(&LimitedCall { prefetched, ..caller }, 5, 1), ".", "{key}");
         assert_eq!(scene.calls(&caller, 5, 2), ". x", "{key}: it counts for the same key");
     }
 }
@@ -147,7 +148,7 @@ fn long_keys_are_told_apart_to_the_last_byte() {
             let mut value = vec![b'x'; length];
             value[length - 1] = last;
             let headers = [Some(SmallVec::from_vec(value))];
-            let caller = Counted { headers: &headers, ..caller("eth_call") };
+            let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
             assert_eq!(scene.calls(&caller, 5, 2), ". x", "{length} bytes");
         }
     }
@@ -163,7 +164,7 @@ fn an_ipv6_client_is_its_network_where_that_is_asked_for() {
     };
     let at = |low: u16, net: u16| {
         let address = Ipv6Addr::new(0x2001, 0xdb8, 0, net, 0, 0, 0, low);
-        Counted { client: IpAddr::V6(address), ..caller("eth_call") }
+        LimitedCall { client: IpAddr::V6(address), ..caller("eth_call") }
     };
     let (whole, net) = (zone("client"), zone("client-net"));
     let outcomes = |scene: &Scene| {
@@ -185,7 +186,7 @@ fn limits_apply_by_chain_and_method_and_of_one_zone_only_the_first() {
     assert_eq!(scene.calls(&caller("debug_any"), 0, 1), "x");
     // The same key under the second limit's terms: two of four are taken.
     assert_eq!(scene.calls(&caller("eth_call"), 0, 3), ". . x");
-    let side = Counted { chain: 1, chain_name: "side", ..caller("eth_call") };
+    let side = LimitedCall { chain: 1, chain_name: "side", ..caller("eth_call") };
     assert_eq!(scene.calls(&side, 0, 9), ". . . . . . . . .", "no limit is about this chain");
 }
 
@@ -301,7 +302,7 @@ fn a_zone_holds_as_many_keys_as_its_memory_and_forgets_old_ones() {
     assert_eq!(scene.call(&victim, 0), ".");
     for number in 0..2000u64 {
         let client = IpAddr::V4(Ipv4Addr::from(0x0b00_0000 + number as u32));
-        assert_eq!(scene.call(&Counted { client, ..victim }, number), ".");
+        assert_eq!(scene.call(&LimitedCall { client, ..victim }, number), ".");
         // Who is refused all the time stays limited, however many others come.
         assert_eq!(scene.call(&victim, number), "x", "forgotten after {number}");
     }
@@ -322,7 +323,7 @@ fn a_reload_keeps_what_zones_hold() {
     let before = Limits::after(None, &first).unwrap();
     let counters = counters(2);
     let headers = [Some(SmallVec::from_slice(b"k")), None];
-    let caller = Counted { headers: &headers, ..caller("eth_call") };
+    let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
     let pass = |limits: &Limits| matches!(limits.charge(&caller, 0, &counters), Charge::Pass);
     assert!(pass(&before) && pass(&before) && !pass(&before));
     let in_flight = before.enter(&caller, &counters).unwrap();
@@ -333,7 +334,7 @@ fn a_reload_keeps_what_zones_hold() {
     ));
     let after = Limits::after(Some((&before, &first)), &second).unwrap();
     let headers = [Some(SmallVec::from_slice(b"x")), Some(SmallVec::from_slice(b"k"))];
-    let moved = Counted { headers: &headers, ..caller };
+    let moved = LimitedCall { headers: &headers, ..caller };
     let counts = self::counters(3);
     let pass = |limits: &Limits| matches!(limits.charge(&moved, 0, &counts), Charge::Pass);
     assert!(!after.chains[0].rates.is_empty());
@@ -367,8 +368,10 @@ fn calls_count_by_key_and_a_key_may_have_its_own_rate_and_burst() {
     );
     let scene = Scene::new(&text);
     let config = config(&text);
-    let of =
-        |at: usize| Counted { grant: Some(&*config.access.keys[at].grant), ..caller("eth_call") };
+    let of = |at: usize| LimitedCall {
+        grant: Some(&*config.access.keys[at].grant),
+        ..caller("eth_call")
+    };
     assert_eq!(scene.calls(&of(0), 0, 3), ". x x");
     assert_eq!(scene.calls(&of(1), 0, 5), ". . . x x");
     // Its own rate drains, whatever the zone's is.
@@ -457,7 +460,7 @@ fn who_is_refused_too_often_is_not_looked_at() {
         "[zone.z]\nkey = [\"client-net\"]\nrate = \"6r/m\"\n\
          [[limit]]\nzone = \"z\"\nfailures = true\nburst = 2\n",
     );
-    let may = |client, now| scene.limits.may_try(client, now, &scene.counters);
+    let may = |client, now| scene.limits.check_failures(client, now, &scene.counters);
     let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     for _ in 0..3 {
         assert!(may(V4, 0).is_ok(), "who asks without failing is free");

@@ -9,8 +9,8 @@ use wire::method::Method;
 
 use super::Request;
 use crate::call::failure::Failure;
-use crate::limits::shared::Question;
-use crate::limits::{Charge, Counted, Entered, Limits};
+use crate::limits::shared::SharedLimitQuery;
+use crate::limits::{Charge, InFlightGuard, LimitedCall, Limits};
 use crate::quota::unix_seconds;
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
@@ -32,19 +32,19 @@ pub(super) async fn limit<'a>(
     request: &Request<'_>,
     item: &Result<Call<'_>, Rejection<'_>>,
     now: &mut Instant,
-) -> Result<Option<Box<Entered<'a>>>, Failure> {
+) -> Result<Option<Box<InFlightGuard<'a>>>, Failure> {
     let Some(limits) = &cx.snapshot.limits else { return Ok(None) };
     let name = name_of(item);
     let method = weighed(cx, request.chain, name);
     let caller = counted(cx, request, name, method);
     let mut charge = limits.charge(&caller, cx.now_ms(), &cx.counters);
-    if let Charge::Ask(question) = charge {
+    if let Charge::AskRedis(question) = charge {
         charge = Box::pin(judged(cx, limits, &question, &caller)).await;
         *now = cx.tick();
     }
     match charge {
         // Nothing more is asked once that was.
-        Charge::Pass | Charge::Ask(_) => {}
+        Charge::Pass | Charge::AskRedis(_) => {}
         Charge::Wait(wait) => {
             Box::pin(wait_turn(cx, request, wait)).await;
             *now = cx.tick();
@@ -68,8 +68,8 @@ pub(super) fn counted<'a>(
     request: &Request<'a>,
     name: &'a str,
     method: Option<&'static Method>,
-) -> Counted<'a> {
-    Counted {
+) -> LimitedCall<'a> {
+    LimitedCall {
         client: request.caller.address,
         chain: request.chain,
         chain_name: &cx.snapshot.chains[request.chain].name,
@@ -77,7 +77,7 @@ pub(super) fn counted<'a>(
         method,
         headers: request.limit_headers,
         grant: request.caller.grant.as_deref(),
-        ahead: request.ahead,
+        prefetched: request.prefetched,
     }
 }
 
@@ -85,8 +85,8 @@ pub(super) fn counted<'a>(
 async fn judged(
     cx: &ThreadContext,
     limits: &Limits,
-    question: &Question,
-    caller: &Counted<'_>,
+    question: &SharedLimitQuery,
+    caller: &LimitedCall<'_>,
 ) -> Charge {
     let verdict = match &cx.judge {
         Some(judge) => judge.ask(question).await,

@@ -15,33 +15,33 @@ pub const LIFTED_AFTER: Duration = Duration::from_secs(600);
 
 /// The batch size limit of one upstream.
 #[derive(Debug)]
-pub struct Bound {
-    most: usize,
-    bound: usize,
+pub struct BatchLimit {
+    max: usize,
+    limit: usize,
     /// Time of the last change; `None` while the limit is the maximum.
     changed: Option<Duration>,
 }
 
-impl Bound {
+impl BatchLimit {
     /// Starts at the configured maximum.
-    pub fn new(most: usize) -> Bound {
-        Bound { most, bound: most, changed: None }
+    pub fn new(max: usize) -> BatchLimit {
+        BatchLimit { max, limit: max, changed: None }
     }
 
     /// Returns the number of calls allowed in a batch now; 1 means no batches.
     pub fn get(&mut self, now: Duration) -> usize {
         if self.changed.is_some_and(|changed| now.saturating_sub(changed) >= LIFTED_AFTER) {
-            self.bound = self.bound.saturating_mul(2).min(self.most);
-            self.changed = (self.bound < self.most).then_some(now);
+            self.limit = self.limit.saturating_mul(2).min(self.max);
+            self.changed = (self.limit < self.max).then_some(now);
         }
-        self.bound
+        self.limit
     }
 
     /// Records that a batch of this size was rejected as a whole. A batch sent before the limit was
     /// lowered is ignored.
     pub fn refused(&mut self, now: Duration, calls: usize) {
-        if calls <= self.bound {
-            self.bound = (calls / 2).max(1);
+        if calls <= self.limit {
+            self.limit = (calls / 2).max(1);
             self.changed = Some(now);
         }
     }

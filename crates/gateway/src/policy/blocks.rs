@@ -10,7 +10,7 @@ mod tests;
 
 /// Returns the raw parameters of the same call from another block on; `None` if they name no first
 /// block.
-pub fn rest(params: &[u8], from: u64) -> Option<Vec<u8>> {
+pub fn rest_params(params: &[u8], from: u64) -> Option<Vec<u8>> {
     let span = walk::spans(params).next()?;
     let mut rest = Vec::with_capacity(params.len() + 20);
     rest.extend_from_slice(&params[..span.start]);

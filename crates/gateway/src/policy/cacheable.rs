@@ -81,7 +81,7 @@ impl Stamp {
 
 /// Kind of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnswerKind {
+pub enum ResponseKind {
     /// A result other than null.
     Value,
     /// `null`: not found.
@@ -94,11 +94,11 @@ pub enum AnswerKind {
 
 /// Facts about a response that [`admit`] needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AnswerFacts {
+pub struct ResponseFacts {
     /// Its kind.
-    pub kind: AnswerKind,
+    pub kind: ResponseKind,
     /// How responses of the method name their block.
-    pub answer_block: ResponseBlock,
+    pub response_block: ResponseBlock,
     /// The first and last block that this response names (`wire::block::response_blocks`).
     pub named: Option<(BlockId, BlockId)>,
 }
@@ -124,7 +124,7 @@ pub enum Binding {
 
 /// Stored beside a cached response to validate it later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct ValidityTag {
     /// What the response depends on.
     pub binding: Binding,
     /// [`ChainView::generation`] at the start of the call that fetched the response.
@@ -135,16 +135,16 @@ pub struct Kept {
 
 /// Whether a response is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admit {
+pub enum Admission {
     /// Store it with this.
-    Store(Kept),
+    Store(ValidityTag),
     /// Do not store it.
-    No(Refused),
+    No(RejectReason),
 }
 
 /// Why a response is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum RejectReason {
     /// The call's rule is `Never`, or the call is split into parts.
     Rule,
     /// An error that may be different next time.
@@ -167,7 +167,7 @@ pub enum Refused {
     HeadMoved,
 }
 
-impl Refused {
+impl RejectReason {
     /// Returns true if the response itself is wrong for the served chain, so that another upstream
     /// should be asked.
     pub fn is_wrong(self) -> bool {
@@ -285,158 +285,162 @@ fn headless(view: &ChainView, never: Caching) -> Caching {
 
 /// Decides whether a response to a call is stored, and what it depends on. `view` is the present
 /// one, read after the response arrived.
-pub fn admit(caching: &Caching, answer: &AnswerFacts, view: &ChainView) -> Admit {
-    if answer.kind == AnswerKind::Error {
-        return Admit::No(Refused::Error);
+pub fn admit(caching: &Caching, response: &ResponseFacts, view: &ChainView) -> Admission {
+    if response.kind == ResponseKind::Error {
+        return Admission::No(RejectReason::Error);
     }
     let binding = match caching.rule {
-        CacheRule::Never | CacheRule::Logs => Err(Refused::Rule),
-        CacheRule::AtHash if caching.behind_head > 0 => complete(caching, answer),
-        CacheRule::Constant | CacheRule::AtHash => free(caching.rule, answer.kind),
-        CacheRule::AtNumber { number, .. } => at_number_admitted(number, caching, answer, view),
-        CacheRule::AtRange { from, to } => at_range_admitted(from..=to, caching, answer, view),
-        CacheRule::AtTransaction => at_transaction_admitted(caching, answer, view),
-        CacheRule::AtHead if answer.kind == AnswerKind::DeterministicError => Err(Refused::Error),
-        CacheRule::AtHead => at_head_admitted(caching, view),
+        CacheRule::Never | CacheRule::Logs => Err(RejectReason::Rule),
+        CacheRule::AtHash if caching.behind_head > 0 => complete(caching, response),
+        CacheRule::Constant | CacheRule::AtHash => free(caching.rule, response.kind),
+        CacheRule::AtNumber { number, .. } => admit_at_number(number, caching, response, view),
+        CacheRule::AtRange { from, to } => admit_at_range(from..=to, caching, response, view),
+        CacheRule::AtTransaction => admit_at_transaction(caching, response, view),
+        CacheRule::AtHead if response.kind == ResponseKind::DeterministicError => {
+            Err(RejectReason::Error)
+        }
+        CacheRule::AtHead => admit_at_head(caching, view),
     };
     match binding {
-        Ok(binding) => Admit::Store(Kept {
+        Ok(binding) => Admission::Store(ValidityTag {
             binding,
             generation: caching.stamp.generation,
-            null: answer.kind == AnswerKind::Null,
+            null: response.kind == ResponseKind::Null,
         }),
-        Err(why) => Admit::No(why),
+        Err(reason) => Admission::No(reason),
     }
 }
 
 /// Binds a response to a block by its hash, if the block is old enough for a complete response.
-fn complete(caching: &Caching, answer: &AnswerFacts) -> Result<Binding, Refused> {
-    match answer.named {
+fn complete(caching: &Caching, response: &ResponseFacts) -> Result<Binding, RejectReason> {
+    match response.named {
         Some((_, last)) if last.number + caching.behind_head > caching.min_head => {
-            Err(Refused::AboveHead)
+            Err(RejectReason::AboveHead)
         }
-        None if answer.kind == AnswerKind::Value => Err(Refused::Unnamed),
-        _ => free(caching.rule, answer.kind),
+        None if response.kind == ResponseKind::Value => Err(RejectReason::Unnamed),
+        _ => free(caching.rule, response.kind),
     }
 }
 
 /// For a constant or a function of a hash. A null only means that this upstream does not have it
 /// yet.
-fn free(rule: CacheRule, kind: AnswerKind) -> Result<Binding, Refused> {
+fn free(rule: CacheRule, kind: ResponseKind) -> Result<Binding, RejectReason> {
     match kind {
-        AnswerKind::Value => Ok(Binding::Free),
-        AnswerKind::DeterministicError if rule == CacheRule::AtHash => Ok(Binding::Free),
-        AnswerKind::DeterministicError | AnswerKind::Error => Err(Refused::Error),
-        AnswerKind::Null => Err(Refused::Null),
+        ResponseKind::Value => Ok(Binding::Free),
+        ResponseKind::DeterministicError if rule == CacheRule::AtHash => Ok(Binding::Free),
+        ResponseKind::DeterministicError | ResponseKind::Error => Err(RejectReason::Error),
+        ResponseKind::Null => Err(RejectReason::Null),
     }
 }
 
-fn at_number_admitted(
+fn admit_at_number(
     number: u64,
     caching: &Caching,
-    answer: &AnswerFacts,
+    response: &ResponseFacts,
     view: &ChainView,
-) -> Result<Binding, Refused> {
-    if answer.kind == AnswerKind::Null {
+) -> Result<Binding, RejectReason> {
+    if response.kind == ResponseKind::Null {
         // The block exists, so an upstream without it is behind or pruned. Other nulls (no such
         // index in the block) are valid until the next head at most.
-        return match answer.answer_block {
-            ResponseBlock::Itself | ResponseBlock::ElementMembers => Err(Refused::Absent),
-            _ => at_head_admitted(caching, view),
+        return match response.response_block {
+            ResponseBlock::Itself | ResponseBlock::ElementMembers => Err(RejectReason::Absent),
+            _ => admit_at_head(caching, view),
         };
     }
     let mut hash = view.canonical(number);
-    if let Some((first, last)) = answer.named {
+    if let Some((first, last)) = response.named {
         if first.number != number || last.number != number {
-            return Err(Refused::OtherBlock);
+            return Err(RejectReason::OtherBlock);
         }
         if first.hash != last.hash || hash.is_some_and(|known| known != first.hash) {
-            return Err(Refused::NotCanonical);
+            return Err(RejectReason::NotCanonical);
         }
         hash = Some(first.hash);
-    } else if answer.kind == AnswerKind::Value && answer.answer_block == ResponseBlock::Itself {
-        return Err(Refused::Unnamed);
+    } else if response.kind == ResponseKind::Value
+        && response.response_block == ResponseBlock::Itself
+    {
+        return Err(RejectReason::Unnamed);
     }
-    bound(number, hash, caching, view)
+    bind(number, hash, caching, view)
 }
 
 /// Logs name their blocks; the first and the last are checked. An empty response is valid too,
 /// because only upstreams that have reached the end of the range are asked.
-fn at_range_admitted(
+fn admit_at_range(
     range: std::ops::RangeInclusive<u64>,
     caching: &Caching,
-    answer: &AnswerFacts,
+    response: &ResponseFacts,
     view: &ChainView,
-) -> Result<Binding, Refused> {
-    match answer.kind {
-        AnswerKind::Value => {}
-        AnswerKind::Null => return Err(Refused::Null),
-        AnswerKind::DeterministicError | AnswerKind::Error => return Err(Refused::Error),
+) -> Result<Binding, RejectReason> {
+    match response.kind {
+        ResponseKind::Value => {}
+        ResponseKind::Null => return Err(RejectReason::Null),
+        ResponseKind::DeterministicError | ResponseKind::Error => return Err(RejectReason::Error),
     }
-    if let Some((first, last)) = answer.named {
+    if let Some((first, last)) = response.named {
         for named in [first, last] {
             if !range.contains(&named.number) {
-                return Err(Refused::OtherBlock);
+                return Err(RejectReason::OtherBlock);
             }
             if view.canonical(named.number).is_some_and(|known| known != named.hash) {
-                return Err(Refused::NotCanonical);
+                return Err(RejectReason::NotCanonical);
             }
         }
     }
-    bound(*range.end(), view.canonical(*range.end()), caching, view)
+    bind(*range.end(), view.canonical(*range.end()), caching, view)
 }
 
-fn at_transaction_admitted(
+fn admit_at_transaction(
     caching: &Caching,
-    answer: &AnswerFacts,
+    response: &ResponseFacts,
     view: &ChainView,
-) -> Result<Binding, Refused> {
-    match answer.kind {
-        AnswerKind::Value => {}
+) -> Result<Binding, RejectReason> {
+    match response.kind {
+        ResponseKind::Value => {}
         // It may enter the pool, or a block that is being imported, at any moment.
-        AnswerKind::Null => return Err(Refused::Null),
-        AnswerKind::DeterministicError | AnswerKind::Error => return Err(Refused::Error),
+        ResponseKind::Null => return Err(RejectReason::Null),
+        ResponseKind::DeterministicError | ResponseKind::Error => return Err(RejectReason::Error),
     }
-    let Some((first, last)) = answer.named else {
-        return Err(Refused::Unnamed);
+    let Some((first, last)) = response.named else {
+        return Err(RejectReason::Unnamed);
     };
     if first != last {
-        return Err(Refused::OtherBlock);
+        return Err(RejectReason::OtherBlock);
     }
     let known = view.canonical(first.number);
     if known.is_some_and(|known| known != first.hash) {
-        return Err(Refused::NotCanonical);
+        return Err(RejectReason::NotCanonical);
     }
-    bound(first.number, Some(first.hash), caching, view)
+    bind(first.number, Some(first.hash), caching, view)
 }
 
 /// Binds a response to a block of the served chain, unless the block changed during the call.
-fn bound(
+fn bind(
     number: u64,
     hash: Option<Hash>,
     caching: &Caching,
     view: &ChainView,
-) -> Result<Binding, Refused> {
+) -> Result<Binding, RejectReason> {
     if view.head.is_none_or(|head| number > head.number) {
-        return Err(Refused::AboveHead);
+        return Err(RejectReason::AboveHead);
     }
     if !view.valid_since(caching.stamp.generation, number) {
-        return Err(Refused::Reorg);
+        return Err(RejectReason::Reorg);
     }
     Ok(Binding::Block { number, hash })
 }
 
-fn at_head_admitted(caching: &Caching, view: &ChainView) -> Result<Binding, Refused> {
+fn admit_at_head(caching: &Caching, view: &ChainView) -> Result<Binding, RejectReason> {
     let seq = caching.stamp.head_seq;
     if view.head_seq != seq || view.head.is_none() {
-        return Err(Refused::HeadMoved);
+        return Err(RejectReason::HeadMoved);
     }
     Ok(Binding::Head { seq })
 }
 
 /// Returns true if a cached response is still valid. Costs two comparisons while no branch changed.
-pub fn usable(kept: &Kept, view: &ChainView) -> bool {
-    match kept.binding {
+pub fn usable(tag: &ValidityTag, view: &ChainView) -> bool {
+    match tag.binding {
         Binding::Free => true,
         Binding::Head { seq } => view.head_seq == seq && view.head.is_some(),
         Binding::Block { number, hash } => {
@@ -445,7 +449,7 @@ pub fn usable(kept: &Kept, view: &ChainView) -> bool {
                 // No upstream vouches for a head, so only final blocks are served.
                 None => view.is_finalized(number),
             };
-            within && view.valid_since(kept.generation, number) && agrees(view, number, hash)
+            within && view.valid_since(tag.generation, number) && agrees(view, number, hash)
         }
     }
 }
@@ -453,7 +457,7 @@ pub fn usable(kept: &Kept, view: &ChainView) -> bool {
 /// Compares with the served chain's hash, if both are known, in addition to the reorg marks.
 fn agrees(view: &ChainView, number: u64, hash: Option<Hash>) -> bool {
     match (hash, view.canonical(number)) {
-        (Some(kept), Some(served)) => kept == served,
+        (Some(expected), Some(served)) => expected == served,
         _ => true,
     }
 }

@@ -19,7 +19,7 @@ pub const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// Outcome of a call to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard<'a> {
+pub enum CallOutcome<'a> {
     /// No response: the connection failed or the deadline expired.
     Broken(Fault),
     /// An HTTP response without a JSON-RPC response to this call: HTML, another id, or truncated.
@@ -151,21 +151,21 @@ impl Fault {
 }
 
 /// Classifies the outcome of a call.
-pub fn classify(heard: &Heard<'_>) -> Verdict {
-    match *heard {
-        Heard::Result => Verdict::Answer,
-        Heard::Broken(fault) => Verdict::UpstreamFault(fault),
-        Heard::Http { status, retry_after } => classify_http(status, retry_after),
-        Heard::Error { status: 429, retry_after, .. }
-        | Heard::Error {
+pub fn classify(outcome: &CallOutcome<'_>) -> Verdict {
+    match *outcome {
+        CallOutcome::Result => Verdict::Answer,
+        CallOutcome::Broken(fault) => Verdict::UpstreamFault(fault),
+        CallOutcome::Http { status, retry_after } => classify_http(status, retry_after),
+        CallOutcome::Error { status: 429, retry_after, .. }
+        | CallOutcome::Error {
             // -32029: several providers; 429: Alchemy inside HTTP 200.
             code: -32029 | 429,
             retry_after,
             ..
         } => Verdict::RateLimited { retry_after },
         // Code 3 is geth's for a revert, with the reason as data.
-        Heard::Error { code: 3, .. } => Verdict::DeterministicError,
-        Heard::Error { retry_after, code, message, broadcast, .. } => {
+        CallOutcome::Error { code: 3, .. } => Verdict::DeterministicError,
+        CallOutcome::Error { retry_after, code, message, broadcast, .. } => {
             let by_text = rules().find(code, message, broadcast);
             let meaning = by_text.map_or_else(|| meaning_of(code), |rule| rule.meaning);
             meaning.verdict(retry_after)
@@ -269,12 +269,12 @@ impl Rules {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RulesFile {
-    rule: Vec<WrittenRule>,
+    rule: Vec<RuleEntry>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenRule {
+struct RuleEntry {
     verdict: Meaning,
     text: Vec<String>,
     #[serde(default)]
@@ -304,7 +304,7 @@ fn rules() -> &'static Rules {
     RULES.get_or_init(|| {
         let file: RulesFile =
             toml::from_str(ERRORS).expect("the file is compiled in and read in a test");
-        let compile = |rule: WrittenRule| Rule {
+        let compile = |rule: RuleEntry| Rule {
             meaning: rule.verdict,
             codes: rule.codes,
             broadcast_only: rule.only == Some(Only::Broadcast),

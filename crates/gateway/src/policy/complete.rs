@@ -52,7 +52,7 @@ pub enum Doubt {
 
 /// The state against which a response is checked.
 #[derive(Debug, Clone, Copy)]
-pub struct Judging<'a> {
+pub struct Evidence<'a> {
     /// The served chain.
     pub view: &'a ChainView,
     /// Headers of the served chain.
@@ -79,7 +79,7 @@ pub enum Span {
 
 /// Result of checking a logs response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogsFound {
+pub struct LogsCheck {
     /// Reason to doubt the response.
     pub doubt: Doubt,
     /// Distance below the head at which the upstream returned logs here.
@@ -89,14 +89,19 @@ pub struct LogsFound {
 }
 
 /// Checks the logs that an upstream returned for a filter.
-pub fn of_logs(wanted: &Wanted, span: Span, response: &[u8], judging: Judging<'_>) -> LogsFound {
-    let Judging { view, headers, .. } = judging;
+pub fn check_logs(
+    wanted: &Wanted,
+    span: Span,
+    response: &[u8],
+    evidence: Evidence<'_>,
+) -> LogsCheck {
+    let Evidence { view, headers, .. } = evidence;
     let named = response_blocks(ResponseBlock::ElementMembers, response);
     let excludes = |hash: &Hash| {
         let block = headers.get(hash);
         block.and_then(|block| headers.may_have(block, wanted)) == Some(false)
     };
-    let mut found = LogsFound {
+    let mut found = LogsCheck {
         doubt: Doubt::None,
         depth: None,
         blooms_unfilled: named
@@ -109,28 +114,28 @@ pub fn of_logs(wanted: &Wanted, span: Span, response: &[u8], judging: Judging<'_
         Span::Hash(_) if named.is_some() => {}
         Span::Hash(hash) => {
             found.doubt = match headers.get(&hash) {
-                Some(block) => judging.of_block(headers.may_have(block, wanted), block),
+                Some(block) => evidence.check_block(headers.may_have(block, wanted), block),
                 None => Doubt::Young,
             }
         }
         Span::Range { from, to } => {
             let shown = named.map(|(first, last)| (first.number, last.number));
-            found.doubt = of_range(wanted, from, to.min(head.number), response, shown, judging);
+            found.doubt = check_range(wanted, from, to.min(head.number), response, shown, evidence);
         }
     }
     found
 }
 
 /// Checks the logs of a range, given the first and last block that they name.
-fn of_range(
+fn check_range(
     wanted: &Wanted,
     from: u64,
     to: u64,
     response: &[u8],
     shown: Option<(u64, u64)>,
-    judging: Judging<'_>,
+    evidence: Evidence<'_>,
 ) -> Doubt {
-    let Judging { view, headers, .. } = judging;
+    let Evidence { view, headers, .. } = evidence;
     let mut doubt = Doubt::None;
     let mut doubted = Vec::new();
     for number in (from..=to).rev() {
@@ -139,7 +144,7 @@ fn of_range(
             Some(block) => match headers.may_have(block, wanted) {
                 // Without bloom filters every block would be doubted for ever.
                 None if shown.is_some_and(|(_, last)| number < last) => Doubt::None,
-                may_have => judging.of_block(may_have, block),
+                may_have => evidence.check_block(may_have, block),
             },
             None if view.head.is_some_and(|head| number + YOUNG_BLOCKS > head.number) => {
                 Doubt::Young
@@ -147,7 +152,7 @@ fn of_range(
             // This block and all below it are older than the known headers.
             None => {
                 let starts_late = shown.is_none_or(|(first, _)| first > from);
-                if starts_late && !judging.has_depth(from) {
+                if starts_late && !evidence.has_depth(from) {
                     doubt = Doubt::Unproven;
                 }
                 break;
@@ -165,7 +170,7 @@ fn of_range(
     left.map(|(_, own)| *own).fold(doubt, Doubt::max)
 }
 
-impl Judging<'_> {
+impl Evidence<'_> {
     /// Returns true if the upstream has returned logs as old as a block.
     fn has_depth(&self, number: u64) -> bool {
         let below = self.view.head.map_or(0, |head| head.number.saturating_sub(number));
@@ -173,7 +178,7 @@ impl Judging<'_> {
     }
 
     /// Checks a block that the response does not mention, given whether it may have items.
-    fn of_block(&self, may_have: Option<bool>, block: &Contents) -> Doubt {
+    fn check_block(&self, may_have: Option<bool>, block: &Contents) -> Doubt {
         match may_have {
             Some(false) => Doubt::None,
             _ if self.now.saturating_sub(block.seen) < YOUNG_FOR => Doubt::Young,
@@ -191,22 +196,22 @@ fn blocks_of(logs: &[u8]) -> BTreeSet<u64> {
 
 /// Checks the receipts that an upstream returned for a block. `block` is a hash, or a height whose
 /// hash the view knows. An older height has no hash here.
-pub fn of_receipts(
+pub fn check_receipts(
     hash: Option<Hash>,
     by_height: bool,
     response: &[u8],
-    judging: Judging<'_>,
+    evidence: Evidence<'_>,
 ) -> Doubt {
-    let known = hash.and_then(|hash| judging.headers.get(&hash));
+    let known = hash.and_then(|hash| evidence.headers.get(&hash));
     let count = walk::elements(response).count();
     match known.map(|block| (block.transactions(), block)) {
         Some((Some(0), _)) => Doubt::None,
         Some((Some(_), _)) if count == 0 => Doubt::Missing,
-        Some((Some(due), block)) if count < due => judging.of_block(None, block),
+        Some((Some(due), block)) if count < due => evidence.check_block(None, block),
         Some((Some(_), _)) => Doubt::None,
         // The upstream does not know the block.
         _ if count > 0 || response == b"null" => Doubt::None,
-        Some((None, block)) => judging.of_block(None, block),
+        Some((None, block)) => evidence.check_block(None, block),
         // An old height, or a hash that may be newer than the view.
         None if by_height => Doubt::Unproven,
         None => Doubt::Young,
@@ -214,8 +219,8 @@ pub fn of_receipts(
 }
 
 /// Checks a `null` for a transaction, given its raw hash: the served chain may have it.
-pub fn of_transaction(hash: &[u8], judging: Judging<'_>) -> Doubt {
-    let Judging { view, headers, .. } = judging;
+pub fn check_transaction(hash: &[u8], evidence: Evidence<'_>) -> Doubt {
+    let Evidence { view, headers, .. } = evidence;
     let mut blocks = headers.blocks_with(hash);
     let mined = blocks.any(|(hash, block)| view.canonical(block.number) == Some(*hash));
     if mined { Doubt::Missing } else { Doubt::None }

@@ -22,7 +22,7 @@ pub struct Rule {
     /// Prefix of the path, in whole segments.
     pub path: Option<Box<str>>,
     /// Header conditions. All must match.
-    pub headers: Vec<HeaderTest>,
+    pub headers: Vec<HeaderCondition>,
     /// Names of keys; empty matches any caller.
     pub keys: Vec<Box<str>>,
     /// Names of tiers; empty matches any caller.
@@ -43,9 +43,9 @@ pub struct Rule {
 
 /// A condition on a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeaderTest {
+pub struct HeaderCondition {
     /// Index in the list of headers that are stored of each request.
-    pub place: usize,
+    pub index: usize,
     /// The value, or its prefix.
     pub value: Box<str>,
     /// True if `value` is a prefix.
@@ -85,7 +85,7 @@ pub struct Facts<'a> {
     pub host: &'a str,
     /// The path, without key and query.
     pub path: &'a str,
-    /// By [`HeaderTest::place`].
+    /// By [`HeaderCondition::place`].
     pub headers: &'a [Option<Box<[u8]>>],
     /// Name of the caller's key.
     pub key: Option<&'a str>,
@@ -108,18 +108,18 @@ pub struct CallFacts<'a> {
 
 /// Result of routing a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Directed<'a> {
+pub struct RoutingResult<'a> {
     /// The path, which a rule may have rewritten.
     pub path: Cow<'a, str>,
     /// The decision.
-    pub end: End,
+    pub decision: RouteDecision,
     /// Indices of the matching rules, in order.
-    pub fitted: Vec<usize>,
+    pub matched: Vec<usize>,
 }
 
 /// Outcome of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum RouteDecision {
     /// No rule decided.
     Free,
     /// This group serves the call.
@@ -138,51 +138,54 @@ pub fn caller_hash(key: Option<&str>, address: IpAddr) -> u64 {
 }
 
 /// Applies the rules. `chain_at` returns the chain of a path.
-pub fn direct<'a>(
+pub fn apply_rules<'a>(
     rules: &[Rule],
     facts: &Facts<'a>,
     chain_at: impl Fn(&str) -> Option<usize>,
-) -> Directed<'a> {
-    let mut directed =
-        Directed { path: Cow::Borrowed(facts.path), end: End::Free, fitted: Vec::new() };
-    for (place, rule) in rules.iter().enumerate() {
-        if !rule.fits(facts, &directed.path) {
+) -> RoutingResult<'a> {
+    let mut result = RoutingResult {
+        path: Cow::Borrowed(facts.path),
+        decision: RouteDecision::Free,
+        matched: Vec::new(),
+    };
+    for (index, rule) in rules.iter().enumerate() {
+        if !rule.matches(facts, &result.path) {
             continue;
         }
         match &rule.action {
             Action::Group(groups) => {
-                let chain = chain_at(&directed.path);
+                let chain = chain_at(&result.path);
                 let group = chain.and_then(|chain| groups.get(chain).copied().flatten());
                 let Some(group) = group else { continue };
-                directed.end = End::Group(group);
+                result.decision = RouteDecision::Group(group);
             }
-            Action::Deny { .. } => directed.end = End::Deny(place),
+            Action::Deny { .. } => result.decision = RouteDecision::Deny(index),
             Action::Rewrite(to) => {
-                let rest = rule.path.as_deref().and_then(|prefix| below(&directed.path, prefix));
-                directed.path = Cow::Owned(joined(to, rest.unwrap_or("")));
+                let rest = rule.path.as_deref().and_then(|prefix| below(&result.path, prefix));
+                result.path = Cow::Owned(joined(to, rest.unwrap_or("")));
             }
         }
-        directed.fitted.push(place);
-        if directed.end != End::Free {
+        result.matched.push(index);
+        if result.decision != RouteDecision::Free {
             break;
         }
     }
-    directed
+    result
 }
 
 impl Rule {
     /// Returns true if every condition matches. Cheap conditions come first.
-    fn fits(&self, facts: &Facts<'_>, path: &str) -> bool {
-        self.fits_call(facts.call.as_ref())
+    fn matches(&self, facts: &Facts<'_>, path: &str) -> bool {
+        self.matches_call(facts.call.as_ref())
             && self.path.as_deref().is_none_or(|prefix| below(path, prefix).is_some())
             && one_of(&self.keys, facts.key)
             && one_of(&self.tiers, facts.tier)
             && (self.hosts.is_empty() || self.hosts.iter().any(|host| is_host(host, facts.host)))
-            && self.headers.iter().all(|header| header.fits(facts.headers))
-            && self.fits_share(facts)
+            && self.headers.iter().all(|header| header.matches(facts.headers))
+            && self.matches_share(facts)
     }
 
-    fn fits_call(&self, call: Option<&CallFacts<'_>>) -> bool {
+    fn matches_call(&self, call: Option<&CallFacts<'_>>) -> bool {
         let Some(call) = call else { return !self.is_about_calls() };
         (self.methods.is_empty() || self.methods.concerns(call.method))
             && self.params.as_deref().is_none_or(|start| call.params.starts_with(start.as_bytes()))
@@ -197,7 +200,7 @@ impl Rule {
             || (self.share < WHOLE && self.share_of == ShareOf::Call)
     }
 
-    fn fits_share(&self, facts: &Facts<'_>) -> bool {
+    fn matches_share(&self, facts: &Facts<'_>) -> bool {
         if self.share >= WHOLE {
             return true;
         }
@@ -217,9 +220,9 @@ impl Rule {
 /// The share that includes everything.
 pub const WHOLE: u32 = 10_000;
 
-impl HeaderTest {
-    fn fits(&self, headers: &[Option<Box<[u8]>>]) -> bool {
-        let value = headers.get(self.place).and_then(Option::as_deref);
+impl HeaderCondition {
+    fn matches(&self, headers: &[Option<Box<[u8]>>]) -> bool {
+        let value = headers.get(self.index).and_then(Option::as_deref);
         value.is_some_and(|value| match self.prefix {
             true => value.starts_with(self.value.as_bytes()),
             false => value == self.value.as_bytes(),

@@ -24,12 +24,12 @@ mod view;
 
 use branch::Branch;
 use elect::{Elected, Witnesses, elect, witnesses};
-use upstream::{Linked, UpstreamChain, asks_of};
+use upstream::{LinkResult, UpstreamChain, request_collector};
 use view::ReorgLog;
 
 pub use finality::FINALITY_POLLS;
 pub use plausible::CLAIM_POLLS_CONTESTED;
-pub use upstream::{ASK_AGAIN, ASKS_MAX, FILL_BLOCKS};
+pub use upstream::{FILL_BLOCKS, HEADER_REQUESTS_MAX, HEADER_TIMEOUT};
 pub use view::{ChainView, REORG_MARKS_MAX, UpstreamView};
 
 /// A block hash.
@@ -46,7 +46,7 @@ pub struct Head {
 
 /// Result of one poll of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeadSeen {
+pub struct HeadPoll {
     /// Height of its head.
     pub number: u64,
     /// Hash of its head.
@@ -59,7 +59,7 @@ pub struct HeadSeen {
 
 /// A header to fetch from an upstream. [`HeadTracker::header`] takes the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
+pub struct HeaderRequest {
     /// Index of the upstream.
     pub upstream: usize,
     /// Height of the header.
@@ -166,7 +166,7 @@ pub enum HeadEvent {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Headers to fetch.
-    pub asks: Vec<Ask>,
+    pub requests: Vec<HeaderRequest>,
     /// Events to log and count.
     pub events: Vec<HeadEvent>,
     /// True if [`HeadTracker::view`] now returns another view.
@@ -220,7 +220,7 @@ impl HeadTracker {
 
     /// Applies new settings and grows to at least `upstream_count` upstreams. The state of the
     /// chain stays.
-    pub fn settle_for(&mut self, settings: HeadSettings, upstream_count: usize) {
+    pub fn reconfigure(&mut self, settings: HeadSettings, upstream_count: usize) {
         self.settings = settings;
         let count = upstream_count.max(self.upstreams.len());
         self.upstreams.resize_with(count, UpstreamChain::default);
@@ -229,28 +229,28 @@ impl HeadTracker {
 
     /// Resets an index, because another upstream or none has it from now on. Views carry `mark`, so
     /// readers can tell the two upstreams apart.
-    pub fn begin(&mut self, upstream: usize, mark: u64) {
+    pub fn replace_upstream(&mut self, upstream: usize, mark: u64) {
         self.upstreams[upstream] = UpstreamChain::default();
         self.views[upstream] = UpstreamView { mark, ..UpstreamView::default() };
     }
 
     /// Takes the result of a poll of `upstream`.
-    pub fn observe(&mut self, upstream: usize, now: Duration, seen: HeadSeen) -> Step {
+    pub fn observe(&mut self, upstream: usize, now: Duration, poll: HeadPoll) -> Step {
         let mut step = Step::default();
         self.polls += 1;
         let chain = &mut self.upstreams[upstream];
-        if let Some(finalized) = seen.finalized {
+        if let Some(finalized) = poll.finalized {
             chain.finalized = Some(finalized);
             chain.finalized_max = chain.finalized_max.max(Some(finalized));
         }
-        if self.plausible(upstream, now, &seen, &mut step.events) {
-            let linked = self.upstreams[upstream].link(now, &seen, self.settings.window);
-            self.linked(upstream, linked, &mut step);
+        if self.plausible(upstream, now, &poll, &mut step.events) {
+            let link = self.upstreams[upstream].link(now, &poll, self.settings.window);
+            self.apply_link(upstream, link, &mut step);
             self.walk(upstream, now, &mut step);
-            self.ask_fill(upstream, &mut step);
+            self.request_fill(upstream, &mut step);
         }
-        self.heard(upstream);
-        self.settle(now, Some(upstream), true, &mut step);
+        self.mark_responsive(upstream);
+        self.elect_and_serve(now, Some(upstream), true, &mut step);
         step
     }
 
@@ -259,14 +259,14 @@ impl HeadTracker {
         let mut step = Step::default();
         let chain = &mut self.upstreams[upstream];
         chain.missed = chain.missed.saturating_add(1);
-        self.settle(now, None, false, &mut step);
+        self.elect_and_serve(now, None, false, &mut step);
         step
     }
 
     /// Gives up on the missing headers of `upstream`, so its next poll requests them again. Without
-    /// this call the tracker waits for [`REQUEST_TIMEOUT`].
-    pub fn unanswered(&mut self, upstream: usize) {
-        self.upstreams[upstream].forget_asks();
+    /// this call the tracker waits for [`HEADER_TIMEOUT`].
+    pub fn headers_failed(&mut self, upstream: usize) {
+        self.upstreams[upstream].forget_requests();
     }
 
     /// Takes a header received from `upstream`.
@@ -282,11 +282,11 @@ impl HeadTracker {
         let wanted = self.upstreams[upstream].fill_wanted();
         self.upstreams[upstream].header(number, hash, parent, self.settings.window);
         if wanted == Some(number) {
-            self.ask_fill(upstream, &mut step);
+            self.request_fill(upstream, &mut step);
         }
         self.walk(upstream, now, &mut step);
-        self.heard(upstream);
-        self.settle(now, Some(upstream), false, &mut step);
+        self.mark_responsive(upstream);
+        self.elect_and_serve(now, Some(upstream), false, &mut step);
         let bottom = self.canonical.bottom();
         self.canonical.deepen(&self.upstreams[upstream].branch);
         // Blocks below the head count too, because readers compare hashes there.
@@ -317,7 +317,7 @@ impl HeadTracker {
 
     /// Marks an upstream as responsive. After a long silence it must first link its new head to its
     /// known blocks, because its former head may be stale.
-    fn heard(&mut self, upstream: usize) {
+    fn mark_responsive(&mut self, upstream: usize) {
         let chain = &mut self.upstreams[upstream];
         if chain.missed < self.settings.missed_max || chain.is_linked() {
             chain.missed = 0;
@@ -335,14 +335,14 @@ impl HeadTracker {
                 .find(|other| other.branch.get(number) == Some(hash))
                 .and_then(|other| other.branch.get(below))
         };
-        let ask = asks_of(upstream, &mut step.asks);
-        let linked = chain.walk(now, self.settings.window, known, ask);
+        let request = request_collector(upstream, &mut step.requests);
+        let link = chain.walk(now, self.settings.window, known, request);
         self.upstreams[upstream] = chain;
-        self.linked(upstream, linked, step);
+        self.apply_link(upstream, link, step);
     }
 
     /// Requests the next header below a young branch, unless another upstream has that block.
-    fn ask_fill(&mut self, upstream: usize, step: &mut Step) {
+    fn request_fill(&mut self, upstream: usize, step: &mut Step) {
         if self.upstreams[upstream].fill_wanted().is_none() {
             return;
         }
@@ -352,17 +352,17 @@ impl HeadTracker {
         }
         chain.end_fill_if_deep();
         if let Some(number) = chain.fill_wanted() {
-            step.asks.push(Ask { upstream, number });
+            step.requests.push(HeaderRequest { upstream, number });
         }
         self.upstreams[upstream] = chain;
     }
 
-    fn linked(&mut self, upstream: usize, linked: Linked, step: &mut Step) {
-        let (fork, top) = match linked {
-            Linked::No | Linked::Along => return,
-            Linked::Changed { fork, top } => (fork, top),
+    fn apply_link(&mut self, upstream: usize, link: LinkResult, step: &mut Step) {
+        let (fork, top) = match link {
+            LinkResult::Unchanged | LinkResult::Advanced => return,
+            LinkResult::Forked { fork, top } => (fork, top),
             // The fork is unknown, so only finalized blocks are safe.
-            Linked::Apart { top } => (self.finalized.unwrap_or(0).min(top), top),
+            LinkResult::Disconnected { top } => (self.finalized.unwrap_or(0).min(top), top),
         };
         self.mark_reorg(fork);
         step.events.push(HeadEvent::UpstreamReorg { upstream, fork, depth: top - fork });
@@ -375,7 +375,13 @@ impl HeadTracker {
 
     /// Elects the head, moves the served chain, and updates the derived values. `reporter` is the
     /// upstream that just responded. `polled` is true if it reported its head.
-    fn settle(&mut self, now: Duration, spoke: Option<usize>, polled: bool, step: &mut Step) {
+    fn elect_and_serve(
+        &mut self,
+        now: Duration,
+        reporter: Option<usize>,
+        polled: bool,
+        step: &mut Step,
+    ) {
         let before = (self.head_seq, self.generation, self.finalized);
         let fresh = (self.block_time * FRESH_BLOCKS).max(FRESH_MIN);
         let settings = self.settings;
@@ -383,14 +389,14 @@ impl HeadTracker {
             witnesses(&self.upstreams, now, settings.missed_max, settings.lag_max, fresh);
         let elected = elect(&self.upstreams, &witnesses, self.floor);
         match elected {
-            Some(elected) if self.allowed(&elected, &witnesses, spoke, polled) => {
+            Some(elected) if self.allowed(&elected, &witnesses, reporter, polled) => {
                 self.serve(now, &elected, &mut step.events);
             }
             // The present head stays until there is evidence for the reorg.
             Some(_) => self.set_head(self.floor),
             None => self.set_head(None),
         }
-        self.settle_finalized(&witnesses.upstreams, polled, &mut step.events);
+        self.update_finalized(&witnesses.upstreams, polled, &mut step.events);
         let views = self.upstream_views(&mut step.events);
         step.changed =
             before != (self.head_seq, self.generation, self.finalized) || views != self.views;
@@ -403,7 +409,7 @@ impl HeadTracker {
         &mut self,
         elected: &Elected,
         witnesses: &Witnesses,
-        spoke: Option<usize>,
+        reporter: Option<usize>,
         polled: bool,
     ) -> bool {
         let Some(floor) = self.floor else {
@@ -431,7 +437,7 @@ impl HeadTracker {
         let backed = elected.own_head && elected.support >= 2;
         // Silence of other upstreams is no evidence against their head. The lone upstream must have
         // just reported a head that is fully linked.
-        let insists = spoke == Some(elected.upstream) && winner.is_linked();
+        let insists = reporter == Some(elected.upstream) && winner.is_linked();
         // While one upstream holds the served head, upstreams below it on another branch may still
         // switch to its branch. A real replacement branch soon rises above the served head.
         let gone = !held || winner.has_dropped(floor.hash);
@@ -467,7 +473,7 @@ impl HeadTracker {
             Some(fork) => {
                 if fork < head.number && self.canonical.get(fork + 1).is_some() {
                     dropped = Some(fork);
-                    self.canonical.cut_above(fork);
+                    self.canonical.truncate_above(fork);
                 }
                 for number in fork + 1..=head.number {
                     if let Some(hash) = branch.get(number) {
@@ -479,7 +485,7 @@ impl HeadTracker {
                 // The branches have no block in common, so only finalized blocks may have stayed.
                 dropped = self.canonical.top().map(|_| self.finalized.unwrap_or(0));
                 self.canonical = branch.clone();
-                self.canonical.cut_above(head.number);
+                self.canonical.truncate_above(head.number);
             }
         }
         self.canonical.trim(self.settings.window);

@@ -17,7 +17,7 @@ use crate::policy::classify::{Blame, Fault};
 mod tests;
 
 /// Buckets of the sliding window. More buckets follow the edge more closely, at more cost.
-const WINDOW_PARTS: usize = 10;
+const WINDOW_BUCKETS: usize = 10;
 
 /// Unknown methods stored per upstream. Beyond that a new one replaces the one that expires first.
 pub const UNSUPPORTED_MAX: usize = 256;
@@ -25,7 +25,7 @@ pub const UNSUPPORTED_MAX: usize = 256;
 /// First pause of an upstream that reports its rate limit without a `Retry-After`. It doubles with
 /// each report up to [`HealthSettings::pause`]. A successful call resets it, so that an upstream
 /// that rejects only some calls still serves the others.
-const REST_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MIN: Duration = Duration::from_millis(50);
 
 /// When an upstream is ejected and readmitted. `config::health::Health` has the keys.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +77,7 @@ pub enum HealthEvent {
         /// Time until the probe.
         backoff: Duration,
         /// Cause of the ejection.
-        why: Why,
+        reason: EjectReason,
     },
     /// It responds to no calls. The next poll decides whether it stays in service.
     Suspected,
@@ -94,7 +94,7 @@ pub enum HealthEvent {
 
 /// Cause of an ejection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum EjectReason {
     /// Too many consecutive failed calls. Holds the last fault.
     InRow(Fault),
     /// Too large a share of failed calls. Holds the last fault.
@@ -107,14 +107,18 @@ pub enum Why {
     PollsOnly,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for EjectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::InRow(fault) => write!(f, "calls failed in a row, the last with {}", fault.name()),
-            Why::Share(fault) => write!(f, "too many calls failed, the last with {}", fault.name()),
-            Why::Polls => f.write_str("it answers no poll"),
-            Why::Probe => f.write_str("the probe failed"),
-            Why::PollsOnly => f.write_str("it answers polls and no calls"),
+            EjectReason::InRow(fault) => {
+                write!(f, "calls failed in a row, the last with {}", fault.name())
+            }
+            EjectReason::Share(fault) => {
+                write!(f, "too many calls failed, the last with {}", fault.name())
+            }
+            EjectReason::Polls => f.write_str("it answers no poll"),
+            EjectReason::Probe => f.write_str("the probe failed"),
+            EjectReason::PollsOnly => f.write_str("it answers polls and no calls"),
         }
     }
 }
@@ -126,10 +130,10 @@ pub struct UpstreamHealth {
     phase: Phase,
     paused_until: Duration,
     /// Last pause without a `Retry-After`; zero after a successful call.
-    rest: Duration,
+    last_pause: Duration,
     lagging: bool,
     /// True if it was suspected and has responded to no call since.
-    unanswered: bool,
+    unresponsive: bool,
     calls_failed: u32,
     polls_failed: u32,
     /// Last ejection time. It survives readmission, so that an upstream that keeps failing stays
@@ -158,9 +162,9 @@ impl UpstreamHealth {
             settings,
             phase: Phase::Healthy,
             paused_until: Duration::ZERO,
-            rest: Duration::ZERO,
+            last_pause: Duration::ZERO,
             lagging: false,
-            unanswered: false,
+            unresponsive: false,
             calls_failed: 0,
             polls_failed: 0,
             backoff: Duration::ZERO,
@@ -171,7 +175,7 @@ impl UpstreamHealth {
     }
 
     /// Applies new settings.
-    pub fn settle(&mut self, settings: HealthSettings) {
+    pub fn reconfigure(&mut self, settings: HealthSettings) {
         self.settings = settings;
     }
 
@@ -209,9 +213,9 @@ impl UpstreamHealth {
     /// Returns true once after the shortest ejection time, even if the ejection lasts longer. For
     /// use while no other upstream is usable.
     pub fn probe_early(&mut self, now: Duration) -> bool {
-        let ripe = now >= self.paused_until && now >= self.ejected + self.settings.backoff_min;
+        let due = now >= self.paused_until && now >= self.ejected + self.settings.backoff_min;
         match self.phase {
-            Phase::Ejected { .. } if ripe => {
+            Phase::Ejected { .. } if due => {
                 self.phase = Phase::Probing;
                 true
             }
@@ -224,9 +228,9 @@ impl UpstreamHealth {
     /// Records a successful call. An error that is the caller's counts as success.
     pub fn call_ok(&mut self, now: Duration) {
         self.calls_failed = 0;
-        self.unanswered = false;
-        self.rest = Duration::ZERO;
-        self.window.note(now, self.settings.window, false);
+        self.unresponsive = false;
+        self.last_pause = Duration::ZERO;
+        self.window.record(now, self.settings.window, false);
     }
 
     /// Records a failed call. A fault without blame counts as success. For a fault that is blamed
@@ -238,17 +242,17 @@ impl UpstreamHealth {
             return None;
         }
         self.calls_failed = self.calls_failed.saturating_add(1);
-        self.window.note(now, self.settings.window, true);
+        self.window.record(now, self.settings.window, true);
         if !matches!(self.phase, Phase::Healthy | Phase::Suspected) {
             return None;
         }
         if self.calls_failed >= self.settings.failures_max {
-            return Some(self.eject(now, Why::InRow(fault), random));
+            return Some(self.eject(now, EjectReason::InRow(fault), random));
         }
         let (calls, failed) = self.window.sums(now, self.settings.window);
         let too_many = f64::from(failed) >= f64::from(calls) * self.settings.failure_share_max;
         (calls >= self.settings.window_calls_min && too_many)
-            .then(|| self.eject(now, Why::Share(fault), random))
+            .then(|| self.eject(now, EjectReason::Share(fault), random))
     }
 
     /// Suspects an upstream that has responded to no calls for too long ([`super::stall`]). This
@@ -259,8 +263,8 @@ impl UpstreamHealth {
         if self.phase != Phase::Healthy {
             return None;
         }
-        if std::mem::replace(&mut self.unanswered, true) {
-            return Some(self.eject(now, Why::PollsOnly, random));
+        if std::mem::replace(&mut self.unresponsive, true) {
+            return Some(self.eject(now, EjectReason::PollsOnly, random));
         }
         let ejected = self.call_failed(now, Fault::Timeout, random);
         ejected.or_else(|| {
@@ -276,16 +280,16 @@ impl UpstreamHealth {
         retry_after: Option<Duration>,
     ) -> Option<HealthEvent> {
         let was_paused = now < self.paused_until;
-        let rest = match retry_after {
-            Some(rest) => rest.min(self.settings.pause_max),
+        let pause = match retry_after {
+            Some(pause) => pause.min(self.settings.pause_max),
             // Calls that were in flight when the pause began carry no new information.
             None if was_paused => return None,
             None => {
-                self.rest = (self.rest * 2).max(REST_MIN).min(self.settings.pause);
-                self.rest
+                self.last_pause = (self.last_pause * 2).max(PAUSE_MIN).min(self.settings.pause);
+                self.last_pause
             }
         };
-        let until = now + rest;
+        let until = now + pause;
         if until <= self.paused_until {
             return None;
         }
@@ -311,7 +315,7 @@ impl UpstreamHealth {
         self.polls_failed = self.polls_failed.saturating_add(1);
         let out = self.phase == Phase::Suspected
             || self.phase == Phase::Healthy && self.polls_failed >= self.settings.failures_max;
-        out.then(|| self.eject(now, Why::Polls, random))
+        out.then(|| self.eject(now, EjectReason::Polls, random))
     }
 
     /// Records a successful probe.
@@ -329,7 +333,7 @@ impl UpstreamHealth {
 
     /// Records a failed probe.
     pub fn probe_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
-        (self.phase == Phase::Probing).then(|| self.eject(now, Why::Probe, random))
+        (self.phase == Phase::Probing).then(|| self.eject(now, EjectReason::Probe, random))
     }
 
     /// Marks it as lagging: `heads` reports that it fell behind or has no known head.
@@ -345,7 +349,7 @@ impl UpstreamHealth {
     /// Doubles the ejection time. It starts again at the minimum if the upstream was healthy for at
     /// least the longest ejection time. Jitter subtracts up to a quarter, so that upstreams ejected
     /// together are not probed together.
-    fn eject(&mut self, now: Duration, why: Why, random: u64) -> HealthEvent {
+    fn eject(&mut self, now: Duration, reason: EjectReason, random: u64) -> HealthEvent {
         let settings = self.settings;
         let recovered = matches!(self.phase, Phase::Healthy | Phase::Suspected)
             && now.saturating_sub(self.healthy_since) >= settings.backoff_max;
@@ -357,7 +361,7 @@ impl UpstreamHealth {
         let backoff = self.backoff - fraction(self.backoff / 4, random);
         self.phase = Phase::Ejected { until: now + backoff };
         self.ejected = now;
-        HealthEvent::Ejected { backoff, why }
+        HealthEvent::Ejected { backoff, reason }
     }
 }
 
@@ -369,40 +373,40 @@ fn fraction(whole: Duration, random: u64) -> Duration {
 /// Calls and failures in a sliding window of buckets.
 #[derive(Debug, Clone, Default)]
 struct Window {
-    parts: [Part; WINDOW_PARTS],
+    buckets: [Bucket; WINDOW_BUCKETS],
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Part {
-    turn: u64,
+struct Bucket {
+    index: u64,
     calls: u32,
     failed: u32,
 }
 
 impl Window {
-    fn note(&mut self, now: Duration, window: Duration, failed: bool) {
-        let turn = Self::turn(now, window);
-        let part = &mut self.parts[(turn % WINDOW_PARTS as u64) as usize];
-        if part.turn != turn {
-            *part = Part { turn, ..Part::default() };
+    fn record(&mut self, now: Duration, window: Duration, failed: bool) {
+        let index = Self::index(now, window);
+        let bucket = &mut self.buckets[(index % WINDOW_BUCKETS as u64) as usize];
+        if bucket.index != index {
+            *bucket = Bucket { index, ..Bucket::default() };
         }
-        part.calls = part.calls.saturating_add(1);
-        part.failed = part.failed.saturating_add(u32::from(failed));
+        bucket.calls = bucket.calls.saturating_add(1);
+        bucket.failed = bucket.failed.saturating_add(u32::from(failed));
     }
 
     fn sums(&self, now: Duration, window: Duration) -> (u32, u32) {
-        let oldest = (Self::turn(now, window) + 1).saturating_sub(WINDOW_PARTS as u64);
-        self.parts.iter().filter(|part| part.turn >= oldest).fold(
+        let oldest = (Self::index(now, window) + 1).saturating_sub(WINDOW_BUCKETS as u64);
+        self.buckets.iter().filter(|bucket| bucket.index >= oldest).fold(
             (0, 0),
-            |(calls, failed), part| {
-                (calls.saturating_add(part.calls), failed.saturating_add(part.failed))
+            |(calls, failed), bucket| {
+                (calls.saturating_add(bucket.calls), failed.saturating_add(bucket.failed))
             },
         )
     }
 
-    fn turn(now: Duration, window: Duration) -> u64 {
-        let part = (window.as_nanos() / WINDOW_PARTS as u128).max(1);
-        u64::try_from(now.as_nanos() / part).unwrap_or(u64::MAX)
+    fn index(now: Duration, window: Duration) -> u64 {
+        let bucket = (window.as_nanos() / WINDOW_BUCKETS as u128).max(1);
+        u64::try_from(now.as_nanos() / bucket).unwrap_or(u64::MAX)
     }
 }
 
@@ -442,12 +446,12 @@ pub fn usable_set(states: &[HealthState], out: &mut Vec<u16>) -> Fallback {
         Some(1) => Fallback::Lagging,
         Some(2) => Fallback::Probing,
         Some(3) => Fallback::Ejected,
-        Some(4) => Fallback::Paused { until: earliest_rest(states) },
+        Some(4) => Fallback::Paused { until: earliest_pause(states) },
         _ => Fallback::None,
     }
 }
 
-fn earliest_rest(states: &[HealthState]) -> Duration {
+fn earliest_pause(states: &[HealthState]) -> Duration {
     let ends = states.iter().filter_map(|state| match state {
         HealthState::Paused { until } => Some(*until),
         _ => None,

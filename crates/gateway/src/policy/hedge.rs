@@ -29,7 +29,7 @@ pub const HALF_LIFE: Duration = Duration::from_secs(30);
 pub const SAVED_MAX: f64 = 10.0;
 
 /// Buckets per octave of the histogram: values are exact to an eighth.
-const PARTS: usize = 8;
+const BUCKETS_PER_OCTAVE: usize = 8;
 
 /// Lowest octave: 2^6 = 64 µs. Faster responses count as this.
 const OCTAVE_MIN: u32 = 6;
@@ -38,10 +38,10 @@ const OCTAVE_MIN: u32 = 6;
 const OCTAVES: usize = 20;
 
 /// Buckets of one histogram.
-const BUCKETS: usize = PARTS * OCTAVES;
+const BUCKETS: usize = BUCKETS_PER_OCTAVE * OCTAVES;
 
 /// Responses after which the quantile is computed again.
-const FRESH_SAMPLES: u32 = 64;
+const SAMPLES_PER_UPDATE: u32 = 64;
 
 /// The quantile that separates a stalled upstream from a slow one.
 const STALL_QUANTILE: f64 = 0.99;
@@ -171,7 +171,7 @@ impl Latency {
         if self.total < SAMPLES_MIN {
             return None;
         }
-        if self.cached.is_none() || self.since_cached >= FRESH_SAMPLES {
+        if self.cached.is_none() || self.since_cached >= SAMPLES_PER_UPDATE {
             self.cached = Some((self.upper_of(quantile), self.upper_of(STALL_QUANTILE)));
             self.since_cached = 0;
         }
@@ -180,10 +180,10 @@ impl Latency {
 
     fn upper_of(&self, quantile: f64) -> Duration {
         let rank = (f64::from(self.total) * quantile).ceil() as u32;
-        let mut seen = 0;
+        let mut counted = 0;
         let at = self.counts.iter().position(|&count| {
-            seen += count;
-            seen >= rank
+            counted += count;
+            counted >= rank
         });
         upper(at.unwrap_or(BUCKETS - 1))
     }
@@ -193,12 +193,12 @@ fn bucket(latency: Duration) -> usize {
     let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
     let micros = micros.max(1 << OCTAVE_MIN);
     let octave = micros.ilog2();
-    let part = (micros >> (octave - PARTS.ilog2())) as usize % PARTS;
-    ((octave - OCTAVE_MIN) as usize * PARTS + part).min(BUCKETS - 1)
+    let part = (micros >> (octave - BUCKETS_PER_OCTAVE.ilog2())) as usize % BUCKETS_PER_OCTAVE;
+    ((octave - OCTAVE_MIN) as usize * BUCKETS_PER_OCTAVE + part).min(BUCKETS - 1)
 }
 
 fn upper(bucket: usize) -> Duration {
-    let octave = OCTAVE_MIN + (bucket / PARTS) as u32;
-    let width = 1_u64 << (octave - PARTS.ilog2());
-    Duration::from_micros((1 << octave) + width * (bucket % PARTS + 1) as u64)
+    let octave = OCTAVE_MIN + (bucket / BUCKETS_PER_OCTAVE) as u32;
+    let width = 1_u64 << (octave - BUCKETS_PER_OCTAVE.ilog2());
+    Duration::from_micros((1 << octave) + width * (bucket % BUCKETS_PER_OCTAVE + 1) as u64)
 }

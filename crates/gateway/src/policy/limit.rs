@@ -2,7 +2,7 @@
 //!
 //! The arithmetic is that of nginx 1.22, `src/http/modules/ngx_http_limit_req_module.c`
 //! (`ngx_http_limit_req_lookup`, `ngx_http_limit_req_account`): integer thousandths of a call and a
-//! clock in milliseconds. [`charge`] is all of it for one key of one zone, in integers without a
+//! clock in milliseconds. [`assess`] is all of it for one key of one zone, in integers without a
 //! table, a loop or a clock, so that a script in Redis can repeat it line by line
 //! (`cache/redis/zones.lua`). [`judge`] combines several zones. `limits.rs` stores the states and
 //! selects the limits of a call.
@@ -68,7 +68,7 @@ pub struct Terms {
 
 /// The effect of a call on one key of one zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Looked {
+pub struct Assessment {
     /// The excess including this call.
     pub excess: u64,
     /// State to store if the call passes. A rejection leaves the state unchanged.
@@ -99,21 +99,27 @@ pub enum Judgement {
 ///
 /// The first counts as a request in nginx; the others as further requests within the same
 /// millisecond.
-pub fn look(state: Option<State>, rate: Rate, now: u64, cost: u64) -> Looked {
-    look_share(state, rate, now, cost, 1)
+pub fn assess(state: Option<State>, rate: Rate, now: u64, cost: u64) -> Assessment {
+    assess_share(state, rate, now, cost, 1)
 }
 
-/// [`charge`] for one of `gateways` that cannot reach each other. Each call counts as if every
+/// [`assess`] for one of `gateways` that cannot reach each other. Each call counts as if every
 /// gateway had passed one, so that all together keep the rate and the burst.
-pub fn look_share(state: Option<State>, rate: Rate, now: u64, cost: u64, gateways: u64) -> Looked {
+pub fn assess_share(
+    state: Option<State>,
+    rate: Rate,
+    now: u64,
+    cost: u64,
+    gateways: u64,
+) -> Assessment {
     let call = CALL.saturating_mul(gateways);
     let more = cost.saturating_sub(1).saturating_mul(call);
     let Some(State { excess, last }) = state else {
-        return Looked { excess: more, state: State { excess: more, last: now } };
+        return Assessment { excess: more, state: State { excess: more, last: now } };
     };
     let ms = elapsed(last, now);
     let excess = excess.saturating_add(call).saturating_sub(rate.drained(ms)).saturating_add(more);
-    Looked { excess, state: State { excess, last: if ms == 0 { last } else { now } } }
+    Assessment { excess, state: State { excess, last: if ms == 0 { last } else { now } } }
 }
 
 /// Returns the milliseconds between two readings of a clock that may have been set back.
@@ -141,16 +147,16 @@ pub fn raised(state: Option<State>, rate: Rate, now: u64, excess_min: u64) -> Op
 /// Decides about a call by all limits that apply to it: the first limit with its burst exceeded
 /// rejects it, else the longest wait delays it.
 ///
-/// `each` has the result of [`charge`] and the terms, in the order of the limits. The caller stores
-/// every [`Charge::state`] unless the call is rejected.
-pub fn judge(each: &[(Looked, Terms)]) -> Judgement {
-    if let Some(at) = each.iter().position(|(looked, terms)| looked.excess > terms.burst) {
+/// `each` has the result of [`assess`] and the terms, in the order of the limits. The caller stores
+/// every [`Assessment::state`] unless the call is rejected.
+pub fn judge(each: &[(Assessment, Terms)]) -> Judgement {
+    if let Some(at) = each.iter().position(|(assessed, terms)| assessed.excess > terms.burst) {
         return Judgement::Refused { at };
     }
     let mut longest = (0, 0);
     // nginx starts with the last limit and names an earlier one only if its wait is longer.
-    for (at, (looked, terms)) in each.iter().enumerate().rev() {
-        let ms = wait_ms(looked.excess, *terms);
+    for (at, (assessed, terms)) in each.iter().enumerate().rev() {
+        let ms = wait_ms(assessed.excess, *terms);
         if ms > longest.0 {
             longest = (ms, at);
         }
@@ -175,7 +181,7 @@ pub fn retry_ms(state: Option<State>, terms: Terms, now: u64, cost: u64) -> Opti
     retry_share_ms(state, terms, now, cost, 1)
 }
 
-/// [`retry_ms`] for one of `gateways`; see [`charge_share`].
+/// [`retry_ms`] for one of `gateways`; see [`assess_share`].
 pub fn retry_share_ms(
     state: Option<State>,
     terms: Terms,
@@ -184,15 +190,15 @@ pub fn retry_share_ms(
     gateways: u64,
 ) -> Option<u64> {
     let Terms { rate, burst, .. } = terms;
-    if look_share(None, rate, now, cost, gateways).excess > burst {
+    if assess_share(None, rate, now, cost, gateways).excess > burst {
         return None;
     }
-    let looked = look_share(state, rate, now, cost, gateways);
-    let Some(state) = state.filter(|_| looked.excess > burst) else { return Some(0) };
+    let assessed = assess_share(state, rate, now, cost, gateways);
+    let Some(state) = state.filter(|_| assessed.excess > burst) else { return Some(0) };
     // Drain counts whole from the last charge on.
     let calls = cost.saturating_mul(CALL).saturating_mul(gateways);
-    let due = state.excess.saturating_add(calls).saturating_sub(burst);
-    let ms = due.saturating_mul(1000).div_ceil(rate.0);
+    let over = state.excess.saturating_add(calls).saturating_sub(burst);
+    let ms = over.saturating_mul(1000).div_ceil(rate.0);
     Some(ms.saturating_sub(now.saturating_sub(state.last)).max(1))
 }
 

@@ -150,7 +150,7 @@ pub enum MergeFault {
     },
     /// A log has no block number or log index.
     #[error("a log of blocks {from} to {to} has no block number or log index")]
-    NoPlace {
+    NoPosition {
         /// First block of the part.
         from: u64,
         /// Last block of the part.
@@ -190,18 +190,18 @@ pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeFault> {
             continue;
         };
         for (log, may_equal) in [(first_log, false), (last_log, true)] {
-            let place = place(part, log)?;
-            let within = part.from <= place.0 && place.0 <= part.to;
-            let after = last.is_none_or(|last| place > last || (may_equal && place == last));
+            let position = position(part, log)?;
+            let within = part.from <= position.0 && position.0 <= part.to;
+            let after = last.is_none_or(|last| position > last || (may_equal && position == last));
             if !within || !after {
                 return Err(MergeFault::OutOfOrder {
-                    number: place.0,
-                    index: place.1,
+                    number: position.0,
+                    index: position.1,
                     from: part.from,
                     to: part.to,
                 });
             }
-            last = Some(place);
+            last = Some(position);
         }
         if merged.len() > 1 {
             merged.push(b',');
@@ -221,8 +221,8 @@ fn contents(part: Part, raw: &[u8]) -> Result<&[u8], MergeFault> {
         .ok_or(MergeFault::NotArray { from: part.from, to: part.to })
 }
 
-fn place(part: Part, log: &[u8]) -> Result<(u64, u64), MergeFault> {
+fn position(part: Part, log: &[u8]) -> Result<(u64, u64), MergeFault> {
     let [number, index] = walk::fields_of(log, ["blockNumber", "logIndex"]);
     let both = number.and_then(quantity::from_value).zip(index.and_then(quantity::from_value));
-    both.ok_or(MergeFault::NoPlace { from: part.from, to: part.to })
+    both.ok_or(MergeFault::NoPosition { from: part.from, to: part.to })
 }

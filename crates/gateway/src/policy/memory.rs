@@ -34,7 +34,7 @@ impl Purpose {
 }
 
 /// Buffered bytes, by [`Purpose::index`].
-pub type Held = [usize; 3];
+pub type HeldBytes = [usize; 3];
 
 /// Returns the most bytes for one client connection.
 pub fn connection_max(max: usize) -> usize {
@@ -42,13 +42,13 @@ pub fn connection_max(max: usize) -> usize {
 }
 
 /// Returns true if the bytes of a purpose are within the budget.
-pub fn is_within(held: &Held, purpose: Purpose, max: usize) -> bool {
+pub fn is_within(held: &HeldBytes, purpose: Purpose, max: usize) -> bool {
     held.iter().sum::<usize>() <= max && held[purpose.index()] <= purpose.share(max)
 }
 
 /// Returns the bytes to free for other clients; 0 if there is enough free memory. Freeing starts at
 /// seven eighths of the budget, or of the requests' part of it, and ends at three quarters.
-pub fn excess(held: &Held, max: usize) -> usize {
+pub fn excess(held: &HeldBytes, max: usize) -> usize {
     let over = |held: usize, share: usize| {
         if held > share - share / 8 { held - (share - share / 4) } else { 0 }
     };
@@ -60,7 +60,7 @@ pub fn excess(held: &Held, max: usize) -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slow {
     /// Index in the caller's list.
-    pub place: usize,
+    pub index: usize,
     /// Age of its oldest buffered bytes.
     pub age: Duration,
     /// Bytes that closing it frees.
@@ -78,5 +78,5 @@ pub fn to_close(mut slow: Vec<Slow>, excess: usize, age_min: Duration) -> Vec<us
         freed += one.bytes;
         more
     });
-    needed.map(|one| one.place).collect()
+    needed.map(|one| one.index).collect()
 }

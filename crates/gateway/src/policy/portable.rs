@@ -1,13 +1,13 @@
 //! What a cached response depends on, in terms that every replica understands, and whether it is
 //! valid here.
 //!
-//! [`Validity`] counts by the generations of one process, which mean nothing to another. A [`Bond`]
+//! [`ValidityTag`] counts by the generations of one process, which mean nothing to another. A [`Bond`]
 //! names block hashes instead. [`proof`] decides when a response may leave the process, [`bond()`]
 //! returns its tag, and [`adopt`] checks a tag from another replica against this replica's view.
 //! What cannot be verified is not used. So a lost message or a stale store can cost a cache hit,
 //! but never causes a response about a dropped block.
 
-use crate::policy::cacheable::{AnswerFacts, Binding, CacheRule, Kept, usable};
+use crate::policy::cacheable::{Binding, CacheRule, ResponseFacts, ValidityTag, usable};
 use crate::policy::heads::{ChainView, Head};
 
 mod bond;
@@ -29,16 +29,21 @@ pub enum Proof {
 }
 
 /// Returns the evidence that an admitted response is about its block.
-pub fn proof(rule: CacheRule, kept: &Kept, answer: &AnswerFacts, view: &ChainView) -> Proof {
-    if kept.null {
+pub fn proof(
+    rule: CacheRule,
+    tag: &ValidityTag,
+    response: &ResponseFacts,
+    view: &ChainView,
+) -> Proof {
+    if tag.null {
         // A null may become a value at any moment, so other replicas fetch it themselves.
         return Proof::None;
     }
-    match kept.binding {
+    match tag.binding {
         Binding::Free => Proof::Given,
         Binding::Block { number, .. } if view.is_finalized(number) => Proof::Given,
         // Logs name their own blocks, which proves nothing about the other blocks of the range.
-        Binding::Block { .. } if answer.named.is_some() && !is_range(rule) => Proof::Given,
+        Binding::Block { .. } if response.named.is_some() && !is_range(rule) => Proof::Given,
         Binding::Block { .. } | Binding::Head { .. } => Proof::NextPoll,
     }
 }
@@ -48,11 +53,11 @@ fn is_range(rule: CacheRule) -> bool {
 }
 
 /// Returns the tag of a response that is still valid in `view` and whose block hash is known.
-pub fn bond(kept: &Kept, view: &ChainView) -> Option<Bond> {
-    if kept.null || !usable(kept, view) {
+pub fn bond(tag: &ValidityTag, view: &ChainView) -> Option<Bond> {
+    if tag.null || !usable(tag, view) {
         return None;
     }
-    match kept.binding {
+    match tag.binding {
         Binding::Free => Some(Bond::Free),
         Binding::Block { number, hash } if view.is_finalized(number) => {
             Some(Bond::Final { number, hash: hash.or_else(|| view.canonical(number)) })
@@ -67,7 +72,7 @@ pub fn bond(kept: &Kept, view: &ChainView) -> Option<Bond> {
 
 /// Returns the validity of a response from another replica, if it fits the call and `view` shows
 /// that it is valid here.
-pub fn adopt(bond: &Bond, rule: CacheRule, view: &ChainView) -> Option<Kept> {
+pub fn adopt(bond: &Bond, rule: CacheRule, view: &ChainView) -> Option<ValidityTag> {
     let binding = match *bond {
         Bond::Free => {
             if !matches!(rule, CacheRule::Constant | CacheRule::AtHash) {
@@ -99,8 +104,8 @@ pub fn adopt(bond: &Bond, rule: CacheRule, view: &ChainView) -> Option<Kept> {
             Binding::Head { seq: view.head_seq }
         }
     };
-    let kept = Kept { binding, generation: view.generation, null: false };
-    usable(&kept, view).then_some(kept)
+    let tag = ValidityTag { binding, generation: view.generation, null: false };
+    usable(&tag, view).then_some(tag)
 }
 
 /// Returns true if a response about the block at this height can belong to the call.

@@ -17,7 +17,7 @@ pub const HEADER_BYTES_MAX: usize = 4096;
 
 /// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Proxied {
+pub struct ProxyHeader {
     /// Address of the proxy's client. `None` if the proxy speaks for itself (a health check) or
     /// does not know.
     pub source: Option<IpAddr>,
@@ -45,7 +45,7 @@ pub enum ProxyFault {
 /// # Errors
 ///
 /// A [`ProxyFault`], always caused by the peer.
-pub fn read(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
+pub fn read(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
     let begins = |with: &[u8]| {
         let known = buf.len().min(with.len());
         buf[..known] == with[..known]
@@ -59,9 +59,9 @@ pub fn read(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
     }
 }
 
-fn read_v1(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
-    let seen = &buf[..buf.len().min(V1_BYTES_MAX)];
-    let Some(end) = seen.windows(2).position(|two| two == b"\r\n") else {
+fn read_v1(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
+    let start = &buf[..buf.len().min(V1_BYTES_MAX)];
+    let Some(end) = start.windows(2).position(|two| two == b"\r\n") else {
         return if buf.len() >= V1_BYTES_MAX { Err(ProxyFault::TooLong) } else { Ok(None) };
     };
     let line = std::str::from_utf8(&buf[..end]).map_err(|_| ProxyFault::Malformed)?;
@@ -69,7 +69,7 @@ fn read_v1(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
     let mut words = line.split(' ').skip(1);
     let v4 = match words.next() {
         // The specification says to ignore the rest.
-        Some("UNKNOWN") => return Ok(Some(Proxied { source: None, bytes })),
+        Some("UNKNOWN") => return Ok(Some(ProxyHeader { source: None, bytes })),
         Some("TCP4") => true,
         Some("TCP6") => false,
         _ => return Err(ProxyFault::Malformed),
@@ -83,13 +83,13 @@ fn read_v1(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
     let (source_port, target_port) = (port(), port());
     match (source, target, source_port, target_port, words.next()) {
         (Some(source), Some(_), Some(_), Some(_), None) => {
-            Ok(Some(Proxied { source: Some(source.to_canonical()), bytes }))
+            Ok(Some(ProxyHeader { source: Some(source.to_canonical()), bytes }))
         }
         _ => Err(ProxyFault::Malformed),
     }
 }
 
-fn read_v2(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
+fn read_v2(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
     let Some((fixed, rest)) = buf.split_first_chunk::<V2_FIXED>() else { return Ok(None) };
     let (command, family) = (fixed[12], fixed[13]);
     let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
@@ -117,7 +117,7 @@ fn read_v2(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
         (1, 0 | 3) => None,
         _ => return Err(ProxyFault::Malformed),
     };
-    Ok(Some(Proxied { source, bytes }))
+    Ok(Some(ProxyHeader { source, bytes }))
 }
 
 #[cfg(test)]

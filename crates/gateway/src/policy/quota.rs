@@ -58,14 +58,14 @@ impl fmt::Display for Month {
 pub struct Account {
     month: Month,
     /// Units used as last reported, including those of other gateways.
-    told: u64,
+    reported: u64,
     /// Units used here since then.
     since: u64,
 }
 
 /// How much of the rest of a quota a gateway may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum Allowance {
     /// All of it: there are no other gateways, or it receives their usage all the time.
     Whole,
     /// An equal share of it among this many gateways, because it cannot reach the others.
@@ -74,7 +74,7 @@ pub enum Standing {
 
 /// Usage to report to other gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct UsageReport {
     /// Month of the usage.
     pub month: Month,
     /// Units since the last report.
@@ -86,12 +86,12 @@ pub struct Told {
 impl Account {
     /// Creates an account with this usage.
     pub fn new(month: Month, used: u64) -> Account {
-        Account { month, told: used, since: 0 }
+        Account { month, reported: used, since: 0 }
     }
 
     /// Returns the units used in a month; 0 for a past month.
     pub fn used(&self, month: Month) -> u64 {
-        if self.month >= month { self.told.saturating_add(self.since) } else { 0 }
+        if self.month >= month { self.reported.saturating_add(self.since) } else { 0 }
     }
 
     /// Raises the usage of a month to at least this value.
@@ -100,23 +100,23 @@ impl Account {
             *self = Account::new(month, used);
         } else if month == self.month {
             let missing = used.saturating_sub(self.used(month));
-            self.told = self.told.saturating_add(missing);
+            self.reported = self.reported.saturating_add(missing);
         }
     }
 
     /// Charges a call unless it would exceed the quota. Returns true if it was charged. A clock
     /// that goes back over the end of a month gives nothing back.
-    pub fn charge(&mut self, month: Month, cost: u64, quota: u64, standing: Standing) -> bool {
+    pub fn charge(&mut self, month: Month, cost: u64, quota: u64, allowance: Allowance) -> bool {
         if month > self.month {
-            *self = Account { month, told: 0, since: 0 };
+            *self = Account { month, reported: 0, since: 0 };
         }
-        let most = match standing {
-            Standing::Whole => quota,
-            Standing::Share(gateways) => {
-                self.told.saturating_add(quota.saturating_sub(self.told) / gateways.max(1))
+        let most = match allowance {
+            Allowance::Whole => quota,
+            Allowance::Share(gateways) => {
+                self.reported.saturating_add(quota.saturating_sub(self.reported) / gateways.max(1))
             }
         };
-        let used = self.told.saturating_add(self.since).saturating_add(cost);
+        let used = self.reported.saturating_add(self.since).saturating_add(cost);
         let within = used <= most;
         if within {
             self.since = self.since.saturating_add(cost);
@@ -125,18 +125,18 @@ impl Account {
     }
 
     /// Returns the usage to report now.
-    pub fn telling(&self) -> Told {
-        let least = self.told.saturating_add(self.since);
-        Told { month: self.month, since: self.since, least }
+    pub fn report(&self) -> UsageReport {
+        let least = self.reported.saturating_add(self.since);
+        UsageReport { month: self.month, since: self.since, least }
     }
 
     /// Confirms a report, with the usage of all gateways that includes it. Nothing is given back
     /// within a month.
-    pub fn heard(&mut self, told: Told, used: u64) {
-        if told.month != self.month {
+    pub fn confirm(&mut self, reported: UsageReport, used: u64) {
+        if reported.month != self.month {
             return;
         }
-        self.told = self.told.saturating_add(told.since).max(used);
-        self.since = self.since.saturating_sub(told.since);
+        self.reported = self.reported.saturating_add(reported.since).max(used);
+        self.since = self.since.saturating_sub(reported.since);
     }
 }

@@ -23,7 +23,7 @@ pub const BUDGET_RATE_MIN: u32 = 10;
 const BUDGET_TTL: Duration = Duration::from_secs(10);
 
 /// Buckets of that time, as in Finagle's windowed adder.
-const BUDGET_PARTS: usize = 10;
+const BUDGET_BUCKETS: usize = 10;
 
 /// Pause before the second retry. The first retry goes to another upstream at once, and so does
 /// every retry after an attempt that says nothing about other upstreams.
@@ -59,7 +59,7 @@ pub struct Attempt {
 
 /// What remains for further attempts.
 #[derive(Debug, Clone, Copy)]
-pub struct Left {
+pub struct Remaining {
     /// Attempts so far, including this one. Attempts on a fresh connection do not count.
     pub attempts: u32,
     /// Allowed attempts: the group's `retries_max` plus one.
@@ -97,7 +97,7 @@ pub enum Decision {
 pub fn decide(
     attempt: &Attempt,
     repeat: Repeat,
-    left: &Left,
+    remaining: &Remaining,
     budget: &mut RetryBudget,
     now: Duration,
     random: u64,
@@ -109,14 +109,14 @@ pub fn decide(
         Verdict::UpstreamFault(fault) => Some(fault),
         _ => None,
     };
-    if !repeatable || left.time.is_zero() {
+    if !repeatable || remaining.time.is_zero() {
         return give_up;
     }
     let closed_idle = fault == Some(Fault::Closed) && attempt.reused && attempt.sent != Sent::Yes;
-    if closed_idle && !left.fresh_tried {
+    if closed_idle && !remaining.fresh_tried {
         return Decision::SameFresh;
     }
-    if left.attempts >= left.attempts_max || !left.other_upstream {
+    if remaining.attempts >= remaining.attempts_max || !remaining.other_upstream {
         return give_up;
     }
     // A call that reached no upstream cost nothing, so its retry is its first try. If it were
@@ -125,8 +125,8 @@ pub fn decide(
     // An upstream that limits our rate, or accepts no connection, says nothing about the load of
     // others.
     let alone = free || matches!(attempt.verdict, Verdict::RateLimited { .. });
-    let pause = if alone { Duration::ZERO } else { pause(left.attempts, random) };
-    if pause >= left.time || !(free || budget.withdraw(now)) {
+    let pause = if alone { Duration::ZERO } else { pause(remaining.attempts, random) };
+    if pause >= remaining.time || !(free || budget.withdraw(now)) {
         return give_up;
     }
     Decision::Another { pause }
@@ -148,7 +148,7 @@ fn pause(attempts: u32, random: u64) -> Duration {
 /// takes 1/share tokens, and tokens expire after ten seconds.
 #[derive(Debug, Clone)]
 pub struct RetryBudget {
-    parts: [(u64, f64); BUDGET_PARTS],
+    buckets: [(u64, f64); BUDGET_BUCKETS],
     price: f64,
     reserve: f64,
 }
@@ -160,7 +160,7 @@ impl RetryBudget {
         // Finagle's minimum share. It only keeps the price finite.
         let price = 1.0 / share_max.max(0.001);
         Self {
-            parts: [(0, 0.0); BUDGET_PARTS],
+            buckets: [(0, 0.0); BUDGET_BUCKETS],
             price,
             reserve: f64::from(rate_min) * BUDGET_TTL.as_secs_f64() * price,
         }
@@ -168,14 +168,14 @@ impl RetryBudget {
 
     /// Records a call.
     pub fn deposit(&mut self, now: Duration) {
-        *self.part(now) += 1.0;
+        *self.bucket(now) += 1.0;
     }
 
     /// Returns true, and charges the budget, if one retry may be made.
     pub fn withdraw(&mut self, now: Duration) -> bool {
         let allowed = self.balance(now) >= self.price;
         if allowed {
-            *self.part(now) -= self.price;
+            *self.bucket(now) -= self.price;
         }
         allowed
     }
@@ -186,22 +186,22 @@ impl RetryBudget {
     }
 
     fn balance(&self, now: Duration) -> f64 {
-        let oldest = (turn(now) + 1).saturating_sub(BUDGET_PARTS as u64);
-        let live = self.parts.iter().filter(|part| part.0 >= oldest);
-        self.reserve + live.map(|part| part.1).sum::<f64>()
+        let oldest = (bucket_index(now) + 1).saturating_sub(BUDGET_BUCKETS as u64);
+        let live = self.buckets.iter().filter(|bucket| bucket.0 >= oldest);
+        self.reserve + live.map(|bucket| bucket.1).sum::<f64>()
     }
 
-    fn part(&mut self, now: Duration) -> &mut f64 {
-        let turn = turn(now);
-        let part = &mut self.parts[(turn % BUDGET_PARTS as u64) as usize];
-        if part.0 != turn {
-            *part = (turn, 0.0);
+    fn bucket(&mut self, now: Duration) -> &mut f64 {
+        let bucket_index = bucket_index(now);
+        let bucket = &mut self.buckets[(bucket_index % BUDGET_BUCKETS as u64) as usize];
+        if bucket.0 != bucket_index {
+            *bucket = (bucket_index, 0.0);
         }
-        &mut part.1
+        &mut bucket.1
     }
 }
 
-fn turn(now: Duration) -> u64 {
-    let part = BUDGET_TTL.as_millis() as u64 / BUDGET_PARTS as u64;
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX) / part
+fn bucket_index(now: Duration) -> u64 {
+    let bucket = BUDGET_TTL.as_millis() as u64 / BUDGET_BUCKETS as u64;
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX) / bucket
 }

@@ -23,28 +23,28 @@ pub enum Change {
 
 /// The old and the new chain have no known block in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Apart;
+pub struct NoCommonBlock;
 
 /// The newest blocks that a subscriber has received; never empty.
 #[derive(Debug, Clone)]
-pub struct Trail {
+pub struct ChainCursor {
     bottom: u64,
     hashes: VecDeque<[u8; 32]>,
     length_max: usize,
 }
 
-impl Trail {
+impl ChainCursor {
     /// Creates a cursor at the head of `view`; `None` while there is no head. It stores at most
     /// `length_max` blocks, so it cannot follow a deeper reorg.
-    pub fn at(view: &ChainView, length_max: usize) -> Option<Trail> {
+    pub fn at(view: &ChainView, length_max: usize) -> Option<ChainCursor> {
         let Head { number, hash } = view.head?;
-        let mut trail = Trail { bottom: number, hashes: VecDeque::from([hash]), length_max };
-        trail.learn(view);
-        Some(trail)
+        let mut cursor = ChainCursor { bottom: number, hashes: VecDeque::from([hash]), length_max };
+        cursor.extend_down(view);
+        Some(cursor)
     }
 
     /// Adds the blocks that the view knows below the oldest one.
-    pub fn learn(&mut self, view: &ChainView) {
+    pub fn extend_down(&mut self, view: &ChainView) {
         while self.hashes.len() < self.length_max
             && view.canonical(self.bottom) == self.get(self.bottom)
             && let Some(below) = self.bottom.checked_sub(1)
@@ -66,21 +66,21 @@ impl Trail {
     /// # Errors
     ///
     /// [`NoCommonBlock`] if both chains have no known block in common.
-    pub fn changes(&self, view: &ChainView) -> Result<Vec<Change>, Apart> {
+    pub fn changes(&self, view: &ChainView) -> Result<Vec<Change>, NoCommonBlock> {
         let (Some(top), Some(head)) = (self.top(), view.head) else { return Ok(Vec::new()) };
         let common = |number: &u64| view.canonical(*number) == self.get(*number);
         let highest = top.number.min(head.number);
         if highest < self.bottom {
-            return Err(Apart);
+            return Err(NoCommonBlock);
         }
-        let fork = (self.bottom..=highest).rev().find(common).ok_or(Apart)?;
+        let fork = (self.bottom..=highest).rev().find(common).ok_or(NoCommonBlock)?;
         let mut changes = Vec::new();
         for number in (fork + 1..=top.number).rev() {
-            let hash = self.get(number).ok_or(Apart)?;
+            let hash = self.get(number).ok_or(NoCommonBlock)?;
             changes.push(Change::Dropped(Head { number, hash }));
         }
         for number in fork + 1..=head.number {
-            let hash = view.canonical(number).ok_or(Apart)?;
+            let hash = view.canonical(number).ok_or(NoCommonBlock)?;
             changes.push(Change::Added(Head { number, hash }));
         }
         Ok(changes)

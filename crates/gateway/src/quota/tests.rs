@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::quota::file;
-use crate::config::quota::file::Kept;
-use crate::policy::quota::Told;
+use crate::config::quota::file::QuotaUsage;
+use crate::policy::quota::UsageReport;
 
 /// 2026-11-30T23:59:50Z.
 const NEARLY_DECEMBER: u64 = 1_796_083_190;
@@ -52,8 +52,8 @@ fn a_refusal_says_when_the_month_ends() {
     );
     assert!((0..100).all(|_| charge(0, NEARLY_DECEMBER).is_ok()), "a key without a quota");
     assert!(charge(1, NEARLY_DECEMBER + 10).is_ok(), "a month later");
-    assert_eq!(quotas.standings(NEARLY_DECEMBER + 10), [None, Some((1, 10))]);
-    assert_eq!(quotas.book.refused.load(Ordering::Relaxed), 1);
+    assert_eq!(quotas.usage(NEARLY_DECEMBER + 10), [None, Some((1, 10))]);
+    assert_eq!(quotas.ledger.refused.load(Ordering::Relaxed), 1);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn calls_count_as_they_weigh() {
     let heavy = family.methods().find(|method| method.weight > 10).unwrap();
     assert!(quotas.charge(grant(&config, 1), Some(heavy), NEARLY_DECEMBER).is_err());
     assert!(quotas.charge(grant(&config, 1), Some(light), NEARLY_DECEMBER).is_ok());
-    let (used, _) = quotas.standings(NEARLY_DECEMBER)[1].unwrap();
+    let (used, _) = quotas.usage(NEARLY_DECEMBER)[1].unwrap();
     assert_eq!(used, u64::from(light.weight).max(1));
 }
 
@@ -91,11 +91,11 @@ fn what_was_used_outlives_reloads_also_of_a_key_that_was_gone() {
 fn a_file_is_read_as_it_was_written() {
     let folder = TempDir::new().unwrap();
     let place = folder.path().join("quotas.json");
-    assert_eq!(file::read(&place).unwrap(), Kept::default());
+    assert_eq!(file::read(&place).unwrap(), QuotaUsage::default());
     let keys = BTreeMap::from([("a".into(), 1), ("b:c".into(), u64::MAX)]);
-    let kept = Kept { month: month(), keys };
-    file::write(&place, &kept).unwrap();
-    assert_eq!(file::read(&place).unwrap(), kept);
+    let usage = QuotaUsage { month: month(), keys };
+    file::write(&place, &usage).unwrap();
+    assert_eq!(file::read(&place).unwrap(), usage);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "something was left behind");
     for broken in
         ["", "{}", r#"{"month":"2026-13","units":{}}"#, r#"{"month":"2026-11","units":{"a":-1}}"#]
@@ -119,14 +119,14 @@ fn a_restart_goes_on_from_the_file_and_two_writers_lose_nothing() {
         quotas.charge(grant(&first, 1), None, now).unwrap();
     }
     let place = folder.path().join("quotas.json");
-    assert!(crate::runtime::quota::write(&quotas.book, &place));
+    assert!(crate::runtime::quota::write(&quotas.ledger, &place));
     // The process that takes over, and the last of what the former one has used.
     let second = config(folder.path(), &text);
     let after = Quotas::after(None, &second).unwrap();
     quotas.charge(grant(&first, 1), None, now).unwrap();
-    assert!(crate::runtime::quota::write(&quotas.book, &place));
-    assert!(crate::runtime::quota::write(&after.book, &place));
-    assert_eq!(after.standings(now)[1].unwrap().0, 7);
+    assert!(crate::runtime::quota::write(&quotas.ledger, &place));
+    assert!(crate::runtime::quota::write(&after.ledger, &place));
+    assert_eq!(after.usage(now)[1].unwrap().0, 7);
     assert!((0..4).filter(|_| after.charge(grant(&second, 1), None, now).is_ok()).count() == 3);
 }
 
@@ -136,10 +136,10 @@ fn a_folder_that_is_not_there_is_no_file() {
     let config = config(folder.path(), &text("paid", ""));
     let quotas = Quotas::after(None, &config).unwrap();
     assert!(!crate::runtime::quota::write(
-        &quotas.book,
+        &quotas.ledger,
         &folder.path().join("nowhere/quotas.json")
     ));
-    assert_eq!(quotas.book.write_failures.load(Ordering::Relaxed), 1);
+    assert_eq!(quotas.ledger.write_failures.load(Ordering::Relaxed), 1);
     let faults = Config::from_text(
         "test",
         &text("paid", "").replace("file = \"quotas.json\"", ""),
@@ -159,10 +159,10 @@ fn a_shared_quota_is_a_part_until_others_are_heard() {
     let quotas = Quotas::after(None, &config).unwrap();
     let charge = || quotas.charge(grant(&config, 1), None, NEARLY_DECEMBER).is_ok();
     assert_eq!((0..20).filter(|_| charge()).count(), 5);
-    assert!(quotas.is_alone());
-    quotas.book.away.store(false, Ordering::Relaxed);
+    assert!(quotas.is_local_only());
+    quotas.ledger.unreachable.store(false, Ordering::Relaxed);
     assert_eq!((0..20).filter(|_| charge()).count(), 5);
     let entry = &quotas.keys[1].as_ref().unwrap().entry;
-    let told = entry.account.lock().telling();
-    assert_eq!(told, Told { month: month(), since: 10, least: 10 });
+    let told = entry.account.lock().report();
+    assert_eq!(told, UsageReport { month: month(), since: 10, least: 10 });
 }

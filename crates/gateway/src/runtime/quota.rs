@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use crate::cache::redis::quotas::Exchange;
 use crate::config::quota::file;
-use crate::config::quota::file::Kept;
+use crate::config::quota::file::QuotaUsage;
 use crate::policy::quota::Month;
-use crate::quota::{Book, unix_seconds};
+use crate::quota::{Ledger, unix_seconds};
 use crate::state::snapshot::Snapshot;
 
 /// How often.
@@ -35,7 +35,7 @@ pub(crate) struct Keeper {
 
 struct Task {
     snapshot: Arc<Snapshot>,
-    book: Arc<Book>,
+    ledger: Arc<Ledger>,
     file: PathBuf,
     exchange: Option<Exchange>,
 }
@@ -44,14 +44,14 @@ impl Keeper {
     /// Begins; none without quotas.
     pub(crate) fn start(snapshot: &Arc<Snapshot>) -> Option<Keeper> {
         let quota = snapshot.config.quota.as_ref()?;
-        let book = Arc::clone(&snapshot.quotas.as_ref()?.book);
+        let ledger = Arc::clone(&snapshot.quotas.as_ref()?.ledger);
         let redis = snapshot.config.redis.as_ref().filter(|_| quota.shared);
         let exchange = redis.map(Exchange::new);
         if exchange.is_none() {
-            book.away.store(false, Ordering::Relaxed);
+            ledger.unreachable.store(false, Ordering::Relaxed);
         }
         let file = quota.file.clone();
-        let task = Rc::new(Task { snapshot: Arc::clone(snapshot), book, file, exchange });
+        let task = Rc::new(Task { snapshot: Arc::clone(snapshot), ledger, file, exchange });
         let running = tokio::task::spawn_local(Rc::clone(&task).run()).abort_handle();
         Some(Keeper { task, running })
     }
@@ -82,13 +82,15 @@ impl Task {
                 if self.tell(heard.is_none()).await {
                     heard = Some(Instant::now());
                 }
-                let away = heard.is_none_or(|heard| heard.elapsed() > HEARD_LATELY);
-                if self.book.away.swap(away, Ordering::Relaxed) != away && heard.is_some() {
-                    tracing::warn!(away, "other gateways' use of quotas");
+                let unreachable = heard.is_none_or(|heard| heard.elapsed() > HEARD_LATELY);
+                if self.ledger.unreachable.swap(unreachable, Ordering::Relaxed) != unreachable
+                    && heard.is_some()
+                {
+                    tracing::warn!(unreachable, "other gateways' use of quotas");
                 }
             }
-            if self.book.changed.swap(false, Ordering::Relaxed) {
-                let task = (Arc::clone(&self.book), self.file.clone());
+            if self.ledger.changed.swap(false, Ordering::Relaxed) {
+                let task = (Arc::clone(&self.ledger), self.file.clone());
                 let written = tokio::task::spawn_blocking(move || write(&task.0, &task.1)).await;
                 let well = written.unwrap_or(false);
                 if !well && !faulty {
@@ -108,15 +110,15 @@ impl Task {
             return false;
         }
         let entries = self
-            .book
+            .ledger
             .each()
             .into_iter()
             .filter(|(_, entry)| entry.touched.swap(false, Ordering::Relaxed) || all);
         let tells = entries.map(|(name, entry)| async move {
-            let told = entry.account.lock().telling();
+            let told = entry.account.lock().report();
             match exchange.tell(&name, told, now).await {
                 Some(used) => {
-                    entry.account.lock().heard(told, used);
+                    entry.account.lock().confirm(told, used);
                     true
                 }
                 None => {
@@ -130,26 +132,26 @@ impl Task {
     }
 
     fn write(&self) {
-        write(&self.book, &self.file);
+        write(&self.ledger, &self.file);
     }
 }
 
 /// Writes the book; whether that went well. What the file knows beyond it is taken over first: at a
 /// hand-over there are two writers.
-pub(crate) fn write(book: &Book, file: &std::path::Path) -> bool {
+pub(crate) fn write(ledger: &Ledger, file: &std::path::Path) -> bool {
     if let Ok(kept) = file::read(file) {
-        book.take(&kept);
+        ledger.take(&kept);
     }
     let month = Month::of(unix_seconds());
-    let used = book.each().into_iter().map(|(name, entry)| {
+    let used = ledger.each().into_iter().map(|(name, entry)| {
         let used = entry.account.lock().used(month);
         (name, used)
     });
-    let kept = Kept { month, keys: used.filter(|(_, used)| *used > 0).collect() };
+    let kept = QuotaUsage { month, keys: used.filter(|(_, used)| *used > 0).collect() };
     let written = file::write(file, &kept);
     if let Err(error) = &written {
-        book.write_failures.fetch_add(1, Ordering::Relaxed);
-        book.changed.store(true, Ordering::Relaxed);
+        ledger.write_failures.fetch_add(1, Ordering::Relaxed);
+        ledger.changed.store(true, Ordering::Relaxed);
         tracing::debug!(%error, "quotas are not written");
     }
     written.is_ok()

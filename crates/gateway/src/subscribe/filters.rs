@@ -25,7 +25,7 @@ use super::feeds::Feed;
 use super::{LogsWanted, Outcome, said, unable};
 use crate::call::failure::{Failure, Kind, Unable};
 use crate::call::response::Payload;
-use crate::policy::trail::{Apart, Change, Trail};
+use crate::policy::trail::{ChainCursor, Change, NoCommonBlock};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
@@ -66,7 +66,7 @@ struct Filter {
     /// When it was asked for last, since the start.
     asked: Mutex<Duration>,
     /// How far its client was told; one question at a time moves it.
-    trail: Turnstile<Trail>,
+    cursor: Turnstile<ChainCursor>,
 }
 
 #[derive(Debug)]
@@ -145,8 +145,8 @@ fn begin(
     wanted: Wanted,
 ) -> Result<Outcome, Failure> {
     let chain = &cx.snapshot.chains[route.chain];
-    let trail = Trail::at(&chain.view.load(), TRAIL_BLOCKS);
-    let trail = trail.ok_or_else(|| Failure::ours(Kind::NoUpstream))?;
+    let cursor = ChainCursor::at(&chain.view.load(), TRAIL_BLOCKS);
+    let cursor = cursor.ok_or_else(|| Failure::ours(Kind::NoUpstream))?;
     let bounds = &cx.snapshot.config.downstream;
     let (now, owner) = (cx.now(), route.caller.hash());
     let mut bytes = [0; 16];
@@ -167,7 +167,7 @@ fn begin(
     if filters.by_id.len() >= bounds.filters_max {
         return Err(unable(Unable::Crowded));
     }
-    let filter = Filter { wanted, owner, asked: Mutex::new(now), trail: Turnstile::new(trail) };
+    let filter = Filter { wanted, owner, asked: Mutex::new(now), cursor: Turnstile::new(cursor) };
     filters.by_id.insert(id, Arc::new(filter));
     Ok(Outcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
 }
@@ -180,14 +180,14 @@ async fn changes(
     filter: &Filter,
 ) -> Result<Outcome, Failure> {
     let state = &cx.snapshot.chains[chain];
-    let mut told = filter.trail.lock().await;
+    let mut told = filter.cursor.lock().await;
     let view = state.view.load_full();
     // Should the client leave meanwhile, nothing was told.
-    let mut trail = told.clone();
-    trail.learn(&view);
+    let mut cursor = told.clone();
+    cursor.extend_down(&view);
     // It can only begin anew, and so is told what an upstream says of a filter that it has
     // forgotten.
-    let mut changes = trail.changes(&view).map_err(|Apart| unable(Unable::NoFilter))?;
+    let mut changes = cursor.changes(&view).map_err(|NoCommonBlock| unable(Unable::NoFilter))?;
     changes.truncate(CHANGES_MAX);
     let mut out = vec![b'['];
     let push = |out: &mut Vec<u8>, raw: &[u8]| {
@@ -203,7 +203,7 @@ async fn changes(
                     let hash = format!("\"{}\"", alloy_primitives::B256::new(head.hash));
                     push(&mut out, hash.as_bytes());
                 }
-                trail.follow(change);
+                cursor.follow(change);
             }
         }
         Wanted::Logs { logs: wanted, .. } => {
@@ -220,11 +220,11 @@ async fn changes(
                     break;
                 }
                 logs.for_each(|(_, raw)| push(&mut out, raw));
-                trail.follow(change);
+                cursor.follow(change);
             }
         }
     }
     out.push(b']');
-    *told = trail;
+    *told = cursor;
     Ok(Outcome::Payload(Payload::Result(out.into())))
 }

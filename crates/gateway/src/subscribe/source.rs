@@ -16,7 +16,7 @@ use super::blocks::{FETCHES, NotYet};
 use super::relay::Order;
 use super::stream::{Standing, Stream, Turn};
 use super::{Subscriptions, blocks, relay};
-use crate::policy::trail::{Apart, Change, Trail};
+use crate::policy::trail::{ChainCursor, Change, NoCommonBlock};
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
 
@@ -55,9 +55,9 @@ pub(super) fn start(
             return;
         }
     };
-    let trail = Trail::at(&chain.view.load(), TRAIL_BLOCKS);
+    let cursor = ChainCursor::at(&chain.view.load(), TRAIL_BLOCKS);
     stream.stand(Standing::Open);
-    tokio::task::spawn_local(source.follow(trail, tells));
+    tokio::task::spawn_local(source.follow(cursor, tells));
 }
 
 /// What is told of a block.
@@ -81,7 +81,7 @@ impl Source {
     }
 
     /// Tells what happens to the chain until nobody wants to hear it.
-    async fn follow(self, mut trail: Option<Trail>, tells: Tells) {
+    async fn follow(self, mut cursor: Option<ChainCursor>, tells: Tells) {
         let mut turned = self.chain.turned();
         let mut again = AGAIN_MIN;
         while !self.stream.end_if_left() {
@@ -92,7 +92,7 @@ impl Source {
                 self.stream.end();
                 return;
             };
-            let pause = match self.advance(&cx, chain, &mut trail, tells).await {
+            let pause = match self.advance(&cx, chain, &mut cursor, tells).await {
                 Ok(()) => {
                     again = AGAIN_MIN;
                     None
@@ -124,21 +124,21 @@ impl Source {
         &self,
         cx: &Rc<ThreadContext>,
         chain: usize,
-        trail: &mut Option<Trail>,
+        cursor: &mut Option<ChainCursor>,
         tells: Tells,
     ) -> Result<(), NotYet> {
         let view = self.chain.view.load_full();
-        let Some(known) = trail else {
-            *trail = Trail::at(&view, TRAIL_BLOCKS);
+        let Some(known) = cursor else {
+            *cursor = ChainCursor::at(&view, TRAIL_BLOCKS);
             return Ok(());
         };
-        known.learn(&view);
+        known.extend_down(&view);
         let changes = match known.changes(&view) {
             Ok(changes) => changes,
-            Err(Apart) => {
+            Err(NoCommonBlock) => {
                 tracing::warn!(chain = &*self.chain.name, "subscribers have missed blocks");
                 self.stream.tell(Turn::Broken);
-                *trail = Trail::at(&view, TRAIL_BLOCKS);
+                *cursor = ChainCursor::at(&view, TRAIL_BLOCKS);
                 return Ok(());
             }
         };

@@ -15,7 +15,7 @@ use crate::call::request::UpstreamRequest;
 use crate::call::response::Payload;
 use crate::policy::classify::Verdict;
 use crate::policy::complete::{
-    Doubt, Judging, Opinion, Span, YOUNG_BLOCKS, of_logs, of_receipts, of_transaction,
+    Doubt, Evidence, Opinion, Span, YOUNG_BLOCKS, check_logs, check_receipts, check_transaction,
 };
 use crate::policy::contents::Wanted;
 use crate::policy::heads::ChainView;
@@ -37,11 +37,11 @@ pub(crate) fn opinion(
         method if method.validity == Validity::Logs => {
             of_filter(cx, ask, attempt.upstream, result)?
         }
-        method if has_receipts(method) => of_block(cx, ask, method, &params, result)?,
+        method if has_receipts(method) => check_block(cx, ask, method, &params, result)?,
         method if is_null_transaction(method, result) => {
             let Params::Array(params) = params else { return None };
             let hash = walk::elements(params).next()?;
-            judging(cx, ask, 0, |judging| of_transaction(hash, judging))
+            evidence(cx, ask, 0, |evidence| check_transaction(hash, evidence))
         }
         _ => return None,
     };
@@ -60,16 +60,16 @@ fn is_null_transaction(method: &Method, result: &[u8]) -> bool {
 }
 
 /// Judges by the present view and headers.
-fn judging<T>(
+fn evidence<T>(
     cx: &UpstreamContext,
     ask: &UpstreamRequest<'_>,
     depth: u64,
-    judge: impl FnOnce(Judging<'_>) -> T,
+    judge: impl FnOnce(Evidence<'_>) -> T,
 ) -> T {
     let chain = &cx.topology.chains[ask.chain];
     let view = chain.view.load();
     let headers = chain.headers.read();
-    judge(Judging { view: &view, headers: &headers, depth, now: cx.now() })
+    judge(Evidence { view: &view, headers: &headers, depth, now: cx.now() })
 }
 
 fn of_filter(
@@ -89,7 +89,7 @@ fn of_filter(
     let now = cx.now();
     let shown = &cx.topology.upstreams[upstream].logs_depth;
     let depth = shown.lock().get(now);
-    let found = judging(cx, ask, depth, |judging| of_logs(&wanted, span, result, judging));
+    let found = evidence(cx, ask, depth, |evidence| check_logs(&wanted, span, result, evidence));
     if let Some(depth) = found.depth {
         shown.lock().shown(depth, now);
     }
@@ -120,7 +120,7 @@ fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
     Some(Span::Range { from, to })
 }
 
-fn of_block(
+fn check_block(
     cx: &UpstreamContext,
     ask: &UpstreamRequest<'_>,
     method: &Method,
@@ -138,5 +138,5 @@ fn of_block(
         BlockRef::Tag(BlockTag::Latest) => (Some(view.head?.hash), true),
         BlockRef::Tag(_) => return None,
     };
-    Some(judging(cx, ask, 0, |judging| of_receipts(hash, by_height, result, judging)))
+    Some(evidence(cx, ask, 0, |evidence| check_receipts(hash, by_height, result, evidence)))
 }

@@ -13,13 +13,13 @@ use wire::method::Repeat;
 use crate::call::failure::{Failure, Kind};
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Judgement, Payload, UpstreamResponse};
-use crate::policy::cacheable::{Admit, CacheRule, Refused};
+use crate::policy::cacheable::{Admission, CacheRule, RejectReason};
 use crate::policy::classify::{Blame, Fault, Verdict};
 use crate::policy::complete::{Doubt, Opinion, Opinions, Trust};
 use crate::policy::heads::ChainView;
 use crate::policy::health::HealthState;
 use crate::policy::retry;
-use crate::policy::retry::{Decision, Left};
+use crate::policy::retry::{Decision, Remaining};
 use crate::upstream::race::race;
 use crate::upstream::send::{Attempt, attempt};
 use crate::upstream::thread::UpstreamContext;
@@ -127,11 +127,11 @@ fn judge(ask: &UpstreamRequest<'_>, attempt: &Attempt, view: &ChainView) -> Opti
 fn is_elsewhere(cx: &UpstreamContext, attempt: &Attempt, view: &ChainView) -> bool {
     match &attempt.judgement {
         _ if attempt.verdict != Verdict::Answer => false,
-        Some(Judgement { admit: Admit::No(Refused::Null), .. }) => {
+        Some(Judgement { admit: Admission::No(RejectReason::Null), .. }) => {
             let seen = cx.topology.upstreams[attempt.upstream].seen(view);
             seen.is_none_or(|seen| seen.lag > 0 || !seen.consistent)
         }
-        Some(Judgement { admit: Admit::No(why), .. }) => why.is_wrong(),
+        Some(Judgement { admit: Admission::No(why), .. }) => why.is_wrong(),
         Some(_) | None => false,
     }
 }
@@ -323,7 +323,7 @@ impl Course {
             reused: attempt.stale_connection,
             has_reply: attempt.payload.is_some(),
         };
-        let left = Left {
+        let left = Remaining {
             attempts: self.attempts,
             attempts_max: group.retries_max + 1,
             fresh_tried: self.fresh_tried,

@@ -25,8 +25,8 @@ use wire::response::{
 use crate::call::failure::{Kind, Origin, Sent};
 use crate::call::request::UpstreamRequest;
 use crate::config::upstream::Upstream;
-use crate::policy::batch::Bound;
-use crate::policy::classify::{Heard, Verdict, classify};
+use crate::policy::batch::BatchLimit;
+use crate::policy::classify::{CallOutcome, Verdict, classify};
 use crate::upstream::http1::HttpAnswer;
 use crate::upstream::multiplex::LARGE_WEIGHT;
 use crate::upstream::post::{Body, Broken, post};
@@ -43,7 +43,7 @@ const RESPONSE_TOO_LARGE: i64 = -32003;
 /// What is gathered for one upstream by one thread.
 pub(crate) struct Gather {
     wait: Duration,
-    bound: RefCell<Bound>,
+    bound: RefCell<BatchLimit>,
     open: RefCell<Option<Rc<Batch>>>,
 }
 
@@ -100,7 +100,7 @@ impl Gather {
         (upstream.batch_calls_max > 1).then(|| {
             Rc::new(Gather {
                 wait: upstream.batch_wait,
-                bound: RefCell::new(Bound::new(upstream.batch_calls_max)),
+                bound: RefCell::new(BatchLimit::new(upstream.batch_calls_max)),
                 open: RefCell::default(),
             })
         })
@@ -214,8 +214,9 @@ impl Gather {
         match read.as_ref().map(|answers| (answers, error_of_all(answers))) {
             Ok((_, Some((raw, code, message)))) => {
                 let (status, retry_after) = (*status, *retry_after);
-                let heard = Heard::Error { status, retry_after, code, message, broadcast: false };
-                if !matches!(classify(&heard), Verdict::RateLimited { .. }) {
+                let outcome =
+                    CallOutcome::Error { status, retry_after, code, message, broadcast: false };
+                if !matches!(classify(&outcome), Verdict::RateLimited { .. }) {
                     return self.refused(cx, calls);
                 }
                 calls.give(|id| {

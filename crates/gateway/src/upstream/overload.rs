@@ -26,8 +26,8 @@ use crate::config::Config;
 use crate::config::group::Group;
 use crate::metrics::counters::GroupCounters;
 use crate::metrics::thread::Counters;
-use crate::policy::overload::limiter::{Answer, Limiter};
-use crate::policy::overload::queue::{Key, Pushed, Queue, QueueSettings};
+use crate::policy::overload::limiter::{Limiter, ResponseSample};
+use crate::policy::overload::queue::{Key, PushResult, Queue, QueueSettings};
 use crate::policy::overload::shares::{Flow, Shares};
 use crate::policy::overload::{Class, Shed};
 use crate::upstream::thread::UpstreamContext;
@@ -337,12 +337,12 @@ pub(crate) async fn wait<'a>(
     let own = Rc::clone(&waiter);
     let pushed = lane.queue.borrow_mut().push(cx.now(), ask.class, ask.flow, own);
     let key = match pushed {
-        Pushed::Waits(key) => key,
-        Pushed::Instead(key, (other, class)) => {
+        PushResult::Queued(key) => key,
+        PushResult::Replaced(key, (other, class)) => {
             lane.shed(&other, class, Shed::Displaced);
             key
         }
-        Pushed::Full(_) => {
+        PushResult::Full(_) => {
             lane.counts.shed[ask.class][Shed::Full].add(1);
             return Err(overloaded(cx, lane));
         }
@@ -352,7 +352,7 @@ pub(crate) async fn wait<'a>(
     lane.serve(now);
     if matches!(waiter.state.get(), State::Waiting) {
         let usual = lane.flows.borrow().usual();
-        lane.room.learn(|limiter| limiter.waits(now, usual));
+        lane.room.learn(|limiter| limiter.record_wait(now, usual));
         // The limit may be higher now.
         lane.serve(now);
     }
@@ -481,6 +481,6 @@ pub(crate) fn answered(
     };
     let now = cx.now();
     let queue = if lane.is_queueing() { lane.room.queue() } else { 0 };
-    let answer = Answer { epoch, flow: ask.flow, took, queue };
-    lane.room.learn(|limiter| limiter.answered(now, answer));
+    let answer = ResponseSample { epoch, flow: ask.flow, took, queue };
+    lane.room.learn(|limiter| limiter.record_response(now, answer));
 }

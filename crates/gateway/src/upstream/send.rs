@@ -17,7 +17,7 @@ use crate::call::failure::{Failure, Kind, Sent};
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Judgement, Payload};
 use crate::metrics::label::AttemptOutcome;
-use crate::policy::classify::{Blame, Fault, Heard, Verdict, classify};
+use crate::policy::classify::{Blame, CallOutcome, Fault, Verdict, classify};
 use crate::policy::complete::Opinion;
 use crate::upstream::http1::HttpAnswer;
 use crate::upstream::multiplex::{Multiplex, NoTrunk};
@@ -247,7 +247,7 @@ fn failed(upstream: usize, broken: Broken) -> Attempt {
         Kind::TooLarge | Kind::CallTooLarge | Kind::Memory => Fault::Limit,
         _ => Fault::Closed,
     };
-    let verdict = classify(&Heard::Broken(fault));
+    let verdict = classify(&CallOutcome::Broken(fault));
     Attempt { stale_connection, ..Attempt::failed(upstream, verdict, failure) }
 }
 
@@ -257,7 +257,7 @@ fn read(upstream: usize, ask: &UpstreamRequest<'_>, id: &Decimal, http: HttpAnsw
     let answer = parse_response(&body, DEPTH_MAX).ok();
     let answer = answer.filter(|answer| is_ours(answer, id.as_bytes()));
     let Some(answer) = answer else {
-        let verdict = classify(&Heard::Http { status, retry_after });
+        let verdict = classify(&CallOutcome::Http { status, retry_after });
         let kind = match status {
             200 => Kind::Malformed,
             429 => Kind::RateLimited,
@@ -267,10 +267,10 @@ fn read(upstream: usize, ask: &UpstreamRequest<'_>, id: &Decimal, http: HttpAnsw
         return Attempt::failed(upstream, verdict, failure);
     };
     let (heard, payload) = match &answer.outcome {
-        Outcome::Result(result) => (Heard::Result, Payload::Result(body.slice_ref(result))),
+        Outcome::Result(result) => (CallOutcome::Result, Payload::Result(body.slice_ref(result))),
         Outcome::Error { raw, code, message, .. } => {
             let broadcast = ask.method.is_some_and(|m| m.repeat == Repeat::Broadcast);
-            let heard = Heard::Error { status, retry_after, code: *code, message, broadcast };
+            let heard = CallOutcome::Error { status, retry_after, code: *code, message, broadcast };
             (heard, Payload::Error(body.slice_ref(raw)))
         }
     };

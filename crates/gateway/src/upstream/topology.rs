@@ -136,9 +136,9 @@ impl Topology {
         let Some(event) = event else { return };
         let name = &*state.config.name;
         match event {
-            HealthEvent::Ejected { backoff, why } => {
+            HealthEvent::Ejected { backoff, reason } => {
                 state.ejections.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(upstream = name, ?backoff, %why, "upstream is taken out");
+                tracing::warn!(upstream = name, ?backoff, why = %reason, "upstream is taken out");
             }
             HealthEvent::Suspected => {
                 tracing::info!(upstream = name, "upstream answers no call; calls go elsewhere");

@@ -18,8 +18,8 @@ use wire::quantity;
 
 use crate::config;
 use crate::policy::heads::{
-    Ask, Finality, HeadEvent, HeadSeen, HeadSettings, HeadTracker, MISSED_MAX, ROLLBACK_MAX,
-    ROLLBACK_POLLS, Step, UpstreamView, WINDOW,
+    Finality, HeadEvent, HeadPoll, HeadSettings, HeadTracker, HeaderRequest, MISSED_MAX,
+    ROLLBACK_MAX, ROLLBACK_POLLS, Step, UpstreamView, WINDOW,
 };
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::Topology;
@@ -206,7 +206,7 @@ impl Watched {
         let count = tasks.len().max(upstreams.len());
         upstreams.resize(count, None);
         tasks.resize_with(count, || None);
-        self.tracker.borrow_mut().settle_for(head_settings(chain), count);
+        self.tracker.borrow_mut().reconfigure(head_settings(chain), count);
         for (place, (task, upstream)) in tasks.iter_mut().zip(upstreams).enumerate() {
             let is_same = match (&*task, upstream) {
                 (Some((mark, _)), Some(upstream)) => *mark == upstream,
@@ -223,7 +223,7 @@ impl Watched {
                 }
             }
             if !is_same {
-                self.tracker.borrow_mut().begin(place, upstream.unwrap_or_default());
+                self.tracker.borrow_mut().replace_upstream(place, upstream.unwrap_or_default());
             }
             if let Some(mark) = upstream {
                 let started = tokio::task::spawn_local(follow(Rc::clone(self), place));
@@ -316,7 +316,7 @@ impl Watched {
         !foreign
     }
 
-    async fn seen(&self, line: &mut Line, family: Family, seen: HeadSeen) {
+    async fn seen(&self, line: &mut Line, family: Family, seen: HeadPoll) {
         let (topology, place) = (self.topology(), line.place);
         let upstream = self.upstream(&topology, place);
         let now = topology.now();
@@ -335,9 +335,9 @@ impl Watched {
             return;
         }
         let step = self.tracker.borrow_mut().observe(place, now, seen);
-        let asks = self.apply(step);
-        self.link(line, family, asks).await;
-        self.tracker.borrow_mut().unanswered(place);
+        let requests = self.apply(step);
+        self.link(line, family, requests).await;
+        self.tracker.borrow_mut().headers_failed(place);
     }
 
     /// A poll is over: whatever the upstream answered before it began was from the branch that it
@@ -352,10 +352,10 @@ impl Watched {
     }
 
     /// Fetches the headers that link an upstream's new head to what is known of it.
-    async fn link(&self, line: &mut Line, family: Family, mut asks: Vec<Ask>) {
+    async fn link(&self, line: &mut Line, family: Family, mut requests: Vec<HeaderRequest>) {
         let place = line.place;
         let mut asked = 0;
-        while let Some(Ask { number, .. }) = asks.pop() {
+        while let Some(HeaderRequest { number, .. }) = requests.pop() {
             asked += 1;
             if asked > ASKS_PER_POLL_MAX {
                 return;
@@ -363,7 +363,8 @@ impl Watched {
             let Ok((hash, parent)) = line.header(family, number).await else { return };
             let now = self.topology().now();
             let step = self.tracker.borrow_mut().header(place, now, number, hash, parent);
-            asks.extend(self.apply(step).into_iter().filter(|ask| ask.upstream == place));
+            requests
+                .extend(self.apply(step).into_iter().filter(|request| request.upstream == place));
         }
     }
 
@@ -401,14 +402,14 @@ impl Watched {
     }
 
     /// Publishes what a step changed and gives what it asks for.
-    fn apply(&self, step: Step) -> Vec<Ask> {
+    fn apply(&self, step: Step) -> Vec<HeaderRequest> {
         for event in &step.events {
             self.tell(event);
         }
         if step.changed {
             self.publish();
         }
-        step.asks
+        step.requests
     }
 
     fn emit(&self, event: ChainEvent) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::cache::redis::line::{Line, Role};
 use crate::cache::redis::script::{Script, numbers};
 use crate::config;
-use crate::policy::quota::Told;
+use crate::policy::quota::UsageReport;
 
 static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
 
@@ -39,7 +39,7 @@ impl Exchange {
 
     /// Tells what was used under a key, and gives what all gateways have used; none if Redis did
     /// not answer. It may have heard nevertheless: then the units count twice.
-    pub(crate) async fn tell(&self, key: &str, told: Told, now: Duration) -> Option<u64> {
+    pub(crate) async fn tell(&self, key: &str, told: UsageReport, now: Duration) -> Option<u64> {
         let name = format!("{}:quota:{}:{key}", self.prefix, told.month);
         let until = told.month.end().saturating_add(KEPT_SECONDS);
         let terms = [told.since, told.least, until];

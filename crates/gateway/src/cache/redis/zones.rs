@@ -18,7 +18,7 @@ use crate::cache::redis::TEND_INTERVAL;
 use crate::cache::redis::line::{Line, PROBE_PATIENCE, Role};
 use crate::cache::redis::script::{Script, hex, numbers};
 use crate::config::Config;
-use crate::limits::shared::{Question, Verdict};
+use crate::limits::shared::{SharedLimitQuery, Verdict};
 use crate::metrics::counters::SharedLimitCounters;
 use crate::metrics::label::RedisFailure;
 use crate::metrics::thread::Counters;
@@ -78,7 +78,7 @@ impl Judge {
 
     /// What Redis says to a call, which is charged there unless it is refused; none if Redis is
     /// left alone, slow or away. One that came too late may have been charged nevertheless.
-    pub(crate) async fn ask(&self, question: &Question) -> Option<Verdict> {
+    pub(crate) async fn ask(&self, question: &SharedLimitQuery) -> Option<Verdict> {
         if !self.line.is_usable(self.topology.now()) {
             return None;
         }
@@ -110,7 +110,7 @@ impl Judge {
     }
 
     /// Keys and arguments of the script.
-    fn written(&self, question: &Question) -> (Vec<String>, Vec<i64>) {
+    fn written(&self, question: &SharedLimitQuery) -> (Vec<String>, Vec<i64>) {
         let mut names = Vec::with_capacity(question.zones());
         let mut terms = Vec::with_capacity(question.zones() * 4);
         for asked in question.each() {

@@ -10,7 +10,7 @@ pub const COMBINED: &str = "$remote_addr - $key [$time_local] \"$request\" $stat
                             $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
 /// Headers whose values are never stored.
-pub const CARRIERS_OF_SECRETS: [&str; 4] =
+pub const SECRET_HEADERS: [&str; 4] =
     ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 
 /// Longest format.
@@ -197,11 +197,11 @@ impl Format {
 
     /// Sets each header's index among the stored ones.
     #[must_use]
-    pub fn placed(mut self, place_of: impl Fn(&str) -> Option<usize>) -> Format {
+    pub fn with_header_indices(mut self, index_of: impl Fn(&str) -> Option<usize>) -> Format {
         if let Format::Text(parts) = &mut self {
             for part in parts {
-                if let Part::Var(Var::Header(name, place)) = part {
-                    *place = place_of(name).unwrap_or(usize::MAX);
+                if let Part::Var(Var::Header(name, index)) = part {
+                    *index = index_of(name).unwrap_or(usize::MAX);
                 }
             }
         }
@@ -228,7 +228,7 @@ fn name_at(text: &str) -> Result<(&str, &str), FormatFault> {
 fn variable(name: &str) -> Result<Var, FormatFault> {
     if let Some(header) = name.strip_prefix("http_") {
         let header = header.to_ascii_lowercase().replace('_', "-");
-        if CARRIERS_OF_SECRETS.contains(&header.as_str()) {
+        if SECRET_HEADERS.contains(&header.as_str()) {
             return Err(FormatFault::Secret);
         }
         let known: Result<http::HeaderName, _> = header.parse();

@@ -14,7 +14,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 const NAMES_MAX: usize = 64;
 
 /// Forms of a name in a certificate.
-pub(crate) const SHOWN_FORMS: &str =
+pub(crate) const NAME_FORMS: &str =
     "cn:NAME, dns:NAME, uri:URI, email:ADDRESS, ip:ADDRESS or subject:CN=NAME,O=...";
 
 /// Parses a name in the form of [`ClientCertificate::names`]; `None` if it is malformed.

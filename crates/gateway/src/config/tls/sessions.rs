@@ -12,13 +12,13 @@ use rustls::server::StoresServerSessions;
 /// The session cache.
 pub(crate) struct Sessions {
     age_max: Duration,
-    kept: Cache<Vec<u8>, (Instant, Vec<u8>)>,
+    cache: Cache<Vec<u8>, (Instant, Vec<u8>)>,
 }
 
 impl Sessions {
     /// Creates a cache for at most this many sessions.
     pub(crate) fn new(max: usize, age_max: Duration) -> Sessions {
-        Sessions { age_max, kept: Cache::new(max) }
+        Sessions { age_max, cache: Cache::new(max) }
     }
 
     fn in_time(&self, (since, value): (Instant, Vec<u8>)) -> Option<Vec<u8>> {
@@ -28,16 +28,16 @@ impl Sessions {
 
 impl StoresServerSessions for Sessions {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
-        self.kept.insert(key, (Instant::now(), value));
+        self.cache.insert(key, (Instant::now(), value));
         true
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.in_time(self.kept.get(key)?)
+        self.in_time(self.cache.get(key)?)
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.in_time(self.kept.remove(key)?.1)
+        self.in_time(self.cache.remove(key)?.1)
     }
 
     fn can_cache(&self) -> bool {
@@ -48,7 +48,10 @@ impl StoresServerSessions for Sessions {
 /// Shows only the number of sessions, because keys and values are secrets.
 impl fmt::Debug for Sessions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Sessions").field("kept", &self.kept.len()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Sessions")
+            .field("sessions", &self.cache.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -85,7 +88,7 @@ mod tests {
         for number in 0..10_000u32 {
             sessions.put(number.to_be_bytes().to_vec(), vec![0; 8]);
         }
-        assert!(sessions.kept.len() <= 100, "{}", sessions.kept.len());
-        assert!(sessions.kept.len() >= 50, "{}", sessions.kept.len());
+        assert!(sessions.cache.len() <= 100, "{}", sessions.cache.len());
+        assert!(sessions.cache.len() >= 50, "{}", sessions.cache.len());
     }
 }

@@ -34,34 +34,34 @@ fn config(gateways: u64, limits: &str) -> Config {
 struct Store {
     keys: HashMap<(usize, [u8; 16]), State>,
     /// Its clock is another.
-    ahead: u64,
+    clock_offset: u64,
 }
 
 impl Store {
-    fn judge(&mut self, question: &Question, now: u64) -> Verdict {
-        let now = now + self.ahead;
-        let of = |asked: &Asked| (asked.zone, asked.digest);
-        for asked in question.each() {
-            let before = self.keys.get(&of(asked)).copied();
-            if let Some(state) = raised(before, asked.terms.rate, now, asked.least) {
-                self.keys.insert(of(asked), state);
+    fn judge(&mut self, question: &SharedLimitQuery, now: u64) -> Verdict {
+        let now = now + self.clock_offset;
+        let of = |query: &SharedZoneQuery| (query.zone, query.digest);
+        for query in question.each() {
+            let before = self.keys.get(&of(query)).copied();
+            if let Some(state) = raised(before, query.terms.rate, now, query.least) {
+                self.keys.insert(of(query), state);
             }
         }
-        let looked = question.each().map(|asked| {
-            let state = self.keys.get(&of(asked)).copied();
-            (look(state, asked.terms.rate, now, asked.cost), asked.terms)
+        let assessed = question.each().map(|query| {
+            let state = self.keys.get(&of(query)).copied();
+            (assess(state, query.terms.rate, now, query.cost), query.terms)
         });
-        let looked: Vec<_> = looked.collect();
-        let refused = match judge(&looked) {
+        let assessed: Vec<_> = assessed.collect();
+        let refused = match judge(&assessed) {
             Judgement::Refused { at } => Some(at),
             _ => None,
         };
         if refused.is_none() {
-            for (asked, (looked, _)) in question.each().zip(&looked) {
-                self.keys.insert(of(asked), looked.state);
+            for (query, (assessed, _)) in question.each().zip(&assessed) {
+                self.keys.insert(of(query), assessed.state);
             }
         }
-        let states = question.each().map(|asked| self.keys.get(&of(asked)).copied()).collect();
+        let states = question.each().map(|query| self.keys.get(&of(query)).copied()).collect();
         Verdict { now, refused, states }
     }
 }
@@ -88,7 +88,7 @@ impl Gateway {
     fn call(&self, store: Option<&mut Store>, now: u64) -> String {
         let caller = caller();
         let charge = match self.limits.charge(&caller, now, &self.counters) {
-            Charge::Ask(question) => {
+            Charge::AskRedis(question) => {
                 let verdict = store.map(|store| store.judge(&question, now));
                 self.limits.settle(&question, verdict.as_ref(), &caller, now, &self.counters)
             }
@@ -98,7 +98,7 @@ impl Gateway {
             Charge::Pass => ".".to_owned(),
             Charge::Wait(wait) => wait.as_millis().to_string(),
             Charge::Refuse(_) => "x".to_owned(),
-            Charge::Ask(_) => "?".to_owned(),
+            Charge::AskRedis(_) => "?".to_owned(),
         }
     }
 
@@ -112,10 +112,10 @@ impl Gateway {
     }
 }
 
-fn caller() -> Counted<'static> {
+fn caller() -> LimitedCall<'static> {
     let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let name = "eth_call";
-    Counted {
+    LimitedCall {
         client,
         chain: 0,
         chain_name: "c",
@@ -123,7 +123,7 @@ fn caller() -> Counted<'static> {
         method: None,
         headers: &[],
         grant: None,
-        ahead: None,
+        prefetched: None,
     }
 }
 
@@ -134,7 +134,7 @@ fn burst(calls: u64) -> String {
 #[test]
 fn gateways_count_as_one_and_a_certain_refusal_asks_nobody() {
     let gateways = Gateway::set(2, &burst(2));
-    let mut store = Store { ahead: 12_345, ..Store::default() };
+    let mut store = Store { clock_offset: 12_345, ..Store::default() };
     let mut call = |at: usize, now| gateways[at].call(Some(&mut store), START + now);
     assert_eq!([call(0, 0), call(1, 0), call(0, 0)].concat(), "...");
     assert_eq!([call(0, 0), call(1, 0), call(1, 0)].concat(), "xxx");
@@ -158,7 +158,8 @@ fn questions_that_are_long_under_way_take_nothing_away() {
     let mut passed = 0;
     // Ten calls come in each time of one, and every other question is slow.
     for now in START..START + 1000 {
-        let Charge::Ask(question) = gateway.limits.charge(&caller, now, &gateway.counters) else {
+        let Charge::AskRedis(question) = gateway.limits.charge(&caller, now, &gateway.counters)
+        else {
             continue;
         };
         let verdict = store.judge(&question, now + if passed % 2 == 0 { 0 } else { TIMEOUT });
@@ -253,10 +254,10 @@ proptest! {
     fn together_they_keep_the_rate_whatever_becomes_of_redis(
         steps in steps(),
         burst_calls in 0u64..40,
-        ahead in prop_oneof![Just(0u64), Just(1 << 41)],
+        clock_offset in prop_oneof![Just(0u64), Just(1 << 41)],
     ) {
         let gateways = Gateway::set(3, &burst(burst_calls));
-        let mut store = Store { ahead, ..Store::default() };
+        let mut store = Store { clock_offset, ..Store::default() };
         let (mut there, mut now, mut passed, mut number) = (true, START, 0u64, 0u64);
         let (mut outages, mut forgotten) = (0, 0);
         for step in steps {

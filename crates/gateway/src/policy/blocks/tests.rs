@@ -9,8 +9,9 @@ fn block(own: u8, parent: u8) -> String {
 
 #[test]
 fn the_rest_is_asked_for_with_the_same_options() {
-    let changed =
-        |params: &str| rest(params.as_bytes(), 42).map(String::from_utf8).map(Result::unwrap);
+    let changed = |params: &str| {
+        rest_params(params.as_bytes(), 42).map(String::from_utf8).map(Result::unwrap)
+    };
     assert_eq!(changed(r#"[7, 50,{"fullTx":true}]"#).unwrap(), r#"[42, 50,{"fullTx":true}]"#);
     assert_eq!(changed(r#"["0x7","50"]"#).unwrap(), r#"[42,"50"]"#);
     assert_eq!(changed("[]"), None);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::policy::heads::{Finality, HeadSeen, HeadSettings, HeadTracker};
+use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
 use wire::family::Family;
 use wire::method::methods_of;
 
@@ -42,8 +42,8 @@ impl Chain {
 
     fn poll(&mut self, branch: u8, number: u64, parent: Hash) {
         self.now += Duration::from_secs(1);
-        let seen = HeadSeen { number, hash: hash(branch, number), parent, finalized: Some(90) };
-        self.tracker.observe(0, self.now, seen);
+        let poll = HeadPoll { number, hash: hash(branch, number), parent, finalized: Some(90) };
+        self.tracker.observe(0, self.now, poll);
     }
 
     fn view(&self) -> ChainView {
@@ -114,10 +114,10 @@ fn methods() {
 #[test]
 fn no_method_that_writes_or_sticks_is_ever_kept() {
     let latest = BlockRef::Tag(BlockTag::Latest);
-    let mut seen = 0;
+    let mut count = 0;
     for name in Family::ALL {
         for method in methods_of(name).methods().filter(|method| method.write || method.sticky) {
-            seen += 1;
+            count += 1;
             for block in [None, Some(&latest), Some(&BlockRef::Number(5))] {
                 assert_eq!(
                     decide(method, block, &view()).rule,
@@ -128,7 +128,7 @@ fn no_method_that_writes_or_sticks_is_ever_kept() {
             }
         }
     }
-    assert!(seen > 10, "{seen}");
+    assert!(count > 10, "{count}");
 }
 
 #[test]
@@ -177,16 +177,16 @@ fn answers_that_grow_are_kept_only_behind_the_head() {
 fn answers_that_grow_are_kept_by_hash_only_behind_the_head() {
     let (_, method) = methods_of(Family::Harmony).find("hmyv2_getBlockByHash").unwrap();
     let of = |number| BlockRef::Hash(hash(0, number));
-    for (number, due) in [(HEAD, Err(Refused::AboveHead)), (HEAD - 1, Ok(Binding::Free))] {
+    for (number, due) in [(HEAD, Err(RejectReason::AboveHead)), (HEAD - 1, Ok(Binding::Free))] {
         let caching = decide(method, Some(&of(number)), &view());
         assert_eq!((caching.rule, caching.min_head), (CacheRule::AtHash, HEAD));
-        let answer = facts(AnswerKind::Value, method.response_block, named(0, number));
-        assert_eq!(binding(admit(&caching, &answer, &view())), due);
+        let response = facts(ResponseKind::Value, method.response_block, named(0, number));
+        assert_eq!(binding(admit(&caching, &response, &view())), due);
     }
     // One that names no block may be of any.
     let caching = decide(method, Some(&of(HEAD - 1)), &view());
-    let answer = facts(AnswerKind::Value, method.response_block, None);
-    assert_eq!(binding(admit(&caching, &answer, &view())), Err(Refused::Unnamed));
+    let response = facts(ResponseKind::Value, method.response_block, None);
+    assert_eq!(binding(admit(&caching, &response, &view())), Err(RejectReason::Unnamed));
 }
 
 fn named(branch: u8, number: u64) -> Option<(BlockId, BlockId)> {
@@ -195,101 +195,101 @@ fn named(branch: u8, number: u64) -> Option<(BlockId, BlockId)> {
 }
 
 fn facts(
-    kind: AnswerKind,
-    answer_block: ResponseBlock,
+    kind: ResponseKind,
+    response_block: ResponseBlock,
     named: Option<(BlockId, BlockId)>,
-) -> AnswerFacts {
-    AnswerFacts { kind, answer_block, named }
+) -> ResponseFacts {
+    ResponseFacts { kind, response_block, named }
 }
 
-fn value() -> AnswerFacts {
-    facts(AnswerKind::Value, ResponseBlock::None, None)
+fn value() -> ResponseFacts {
+    facts(ResponseKind::Value, ResponseBlock::None, None)
 }
 
 fn balance_at(block: BlockRef, view: &ChainView) -> Caching {
     decide(ethereum("eth_getBalance"), Some(&block), view)
 }
 
-fn binding(admit: Admit) -> Result<Binding, Refused> {
+fn binding(admit: Admission) -> Result<Binding, RejectReason> {
     match admit {
-        Admit::Store(kept) => Ok(kept.binding),
-        Admit::No(why) => Err(why),
+        Admission::Store(kept) => Ok(kept.binding),
+        Admission::No(why) => Err(why),
     }
 }
 
 #[test]
 fn admission_by_number() {
-    use AnswerKind::{DeterministicError, Error, Null, Value};
+    use ResponseKind::{DeterministicError, Error, Null, Value};
     let view = view();
     let caching = balance_at(BlockRef::Number(95), &view);
     let block = Ok(Binding::Block { number: 95, hash: Some(hash(b'a', 95)) });
     let head = Ok(Binding::Head { seq: view.head_seq });
     let own = ResponseBlock::Itself;
-    for (answer, expected) in [
+    for (response, expected) in [
         (value(), block),
         (facts(DeterministicError, ResponseBlock::None, None), block),
-        (facts(Error, ResponseBlock::None, None), Err(Refused::Error)),
+        (facts(Error, ResponseBlock::None, None), Err(RejectReason::Error)),
         (facts(Value, own, named(b'a', 95)), block),
-        (facts(Value, own, named(b'a', 94)), Err(Refused::OtherBlock)),
-        (facts(Value, own, named(b'b', 95)), Err(Refused::NotCanonical)),
-        (facts(Value, own, None), Err(Refused::Unnamed)),
-        (facts(Null, own, None), Err(Refused::Absent)),
-        (facts(Null, ResponseBlock::ElementMembers, None), Err(Refused::Absent)),
+        (facts(Value, own, named(b'a', 94)), Err(RejectReason::OtherBlock)),
+        (facts(Value, own, named(b'b', 95)), Err(RejectReason::NotCanonical)),
+        (facts(Value, own, None), Err(RejectReason::Unnamed)),
+        (facts(Null, own, None), Err(RejectReason::Absent)),
+        (facts(Null, ResponseBlock::ElementMembers, None), Err(RejectReason::Absent)),
         // No transaction at that index.
         (facts(Null, ResponseBlock::Members, None), head),
         (facts(Value, ResponseBlock::ElementMembers, None), block),
     ] {
-        assert_eq!(binding(admit(&caching, &answer, &view)), expected, "{answer:?}");
+        assert_eq!(binding(admit(&caching, &response, &view)), expected, "{response:?}");
     }
-    assert!(Refused::OtherBlock.is_wrong() && Refused::NotCanonical.is_wrong());
-    assert!(Refused::Absent.is_wrong() && !Refused::Reorg.is_wrong());
+    assert!(RejectReason::OtherBlock.is_wrong() && RejectReason::NotCanonical.is_wrong());
+    assert!(RejectReason::Absent.is_wrong() && !RejectReason::Reorg.is_wrong());
 }
 
 #[test]
 fn admission_by_transaction() {
-    use AnswerKind::{Null, Value};
+    use ResponseKind::{Null, Value};
     let view = view();
     let caching = decide(ethereum("eth_getTransactionReceipt"), None, &view);
     let stored = |number| Ok(Binding::Block { number, hash: Some(hash(b'a', number)) });
     let names = ResponseBlock::Members;
-    for (answer, expected) in [
+    for (response, expected) in [
         (facts(Value, names, named(b'a', 95)), stored(95)),
         (facts(Value, names, named(b'a', 3)), stored(3)),
-        (facts(Value, names, named(b'b', 95)), Err(Refused::NotCanonical)),
-        (facts(Value, names, named(b'a', 101)), Err(Refused::AboveHead)),
-        (facts(Value, names, None), Err(Refused::Unnamed)),
-        (facts(Value, ResponseBlock::None, None), Err(Refused::Unnamed)),
-        (facts(Null, names, None), Err(Refused::Null)),
+        (facts(Value, names, named(b'b', 95)), Err(RejectReason::NotCanonical)),
+        (facts(Value, names, named(b'a', 101)), Err(RejectReason::AboveHead)),
+        (facts(Value, names, None), Err(RejectReason::Unnamed)),
+        (facts(Value, ResponseBlock::None, None), Err(RejectReason::Unnamed)),
+        (facts(Null, names, None), Err(RejectReason::Null)),
     ] {
-        assert_eq!(binding(admit(&caching, &answer, &view)), expected, "{answer:?}");
+        assert_eq!(binding(admit(&caching, &response, &view)), expected, "{response:?}");
     }
 }
 
 #[test]
 fn admission_of_constants_hashes_and_head_values() {
     let view = view();
-    let null = facts(AnswerKind::Null, ResponseBlock::None, None);
-    let revert = facts(AnswerKind::DeterministicError, ResponseBlock::None, None);
+    let null = facts(ResponseKind::Null, ResponseBlock::None, None);
+    let revert = facts(ResponseKind::DeterministicError, ResponseBlock::None, None);
     let constant = decide(ethereum("eth_chainId"), None, &view);
     assert_eq!(binding(admit(&constant, &value(), &view)), Ok(Binding::Free));
-    assert_eq!(binding(admit(&constant, &null, &view)), Err(Refused::Null));
-    assert_eq!(binding(admit(&constant, &revert, &view)), Err(Refused::Error));
+    assert_eq!(binding(admit(&constant, &null, &view)), Err(RejectReason::Null));
+    assert_eq!(binding(admit(&constant, &revert, &view)), Err(RejectReason::Error));
     let by_hash = balance_at(BlockRef::Hash(hash(b'z', 7)), &view);
     assert_eq!(binding(admit(&by_hash, &value(), &view)), Ok(Binding::Free));
     assert_eq!(binding(admit(&by_hash, &revert, &view)), Ok(Binding::Free));
-    assert_eq!(binding(admit(&by_hash, &null, &view)), Err(Refused::Null));
+    assert_eq!(binding(admit(&by_hash, &null, &view)), Err(RejectReason::Null));
     let price = decide(ethereum("eth_gasPrice"), None, &view);
     let seq = view.head_seq;
     assert_eq!(binding(admit(&price, &value(), &view)), Ok(Binding::Head { seq }));
-    assert_eq!(binding(admit(&price, &revert, &view)), Err(Refused::Error));
+    assert_eq!(binding(admit(&price, &revert, &view)), Err(RejectReason::Error));
     let never = balance_at(BlockRef::Tag(BlockTag::Pending), &view);
-    assert_eq!(binding(admit(&never, &value(), &view)), Err(Refused::Rule));
+    assert_eq!(binding(admit(&never, &value(), &view)), Err(RejectReason::Rule));
 }
 
-fn kept(caching: &Caching, view: &ChainView) -> Kept {
+fn kept(caching: &Caching, view: &ChainView) -> ValidityTag {
     match admit(caching, &value(), view) {
-        Admit::Store(kept) => kept,
-        Admit::No(why) => panic!("{why:?}"),
+        Admission::Store(kept) => kept,
+        Admission::No(why) => panic!("{why:?}"),
     }
 }
 
@@ -306,7 +306,7 @@ fn head_values_go_with_the_head_and_block_values_stay() {
     let new = chain.view();
     assert!(!usable(&price_kept, &new));
     assert!(usable(&latest_kept, &new), "block 100 has not changed");
-    assert_eq!(binding(admit(&price, &value(), &new)), Err(Refused::HeadMoved));
+    assert_eq!(binding(admit(&price, &value(), &new)), Err(RejectReason::HeadMoved));
     assert!(binding(admit(&latest, &value(), &new)).is_ok());
 }
 
@@ -326,7 +326,7 @@ fn a_reorg_drops_what_it_touched_and_refuses_late_fills() {
     let new = chain.view();
     assert_eq!(new.head.map(|head| head.hash), Some(hash(b'b', 101)));
     assert_eq!(entries.map(|kept| usable(&kept, &new)), [true, false, true]);
-    assert_eq!(binding(admit(&at_98, &value(), &new)), Err(Refused::Reorg));
+    assert_eq!(binding(admit(&at_98, &value(), &new)), Err(RejectReason::Reorg));
     assert!(binding(admit(&at_97, &value(), &new)).is_ok());
     let again = kept(&balance_at(BlockRef::Number(98), &new), &new);
     assert_eq!(again.binding, Binding::Block { number: 98, hash: Some(hash(b'b', 98)) });
@@ -358,17 +358,30 @@ fn logs_of_a_range_are_kept_as_long_as_its_last_block() {
     let named = |first: u64, last: u64, letter: u8| {
         let block = |number| BlockId { number, hash: hash(letter, number) };
         let named = Some((block(first), block(last)));
-        AnswerFacts { kind: AnswerKind::Value, answer_block: ResponseBlock::ElementMembers, named }
+        ResponseFacts {
+            kind: ResponseKind::Value,
+            response_block: ResponseBlock::ElementMembers,
+            named,
+        }
     };
-    let none = AnswerFacts { named: None, ..named(92, 97, b'a') };
+    let none = ResponseFacts { named: None, ..named(92, 97, b'a') };
     let bound = Binding::Block { number: 97, hash: Some(hash(b'a', 97)) };
     for good in [named(92, 97, b'a'), named(95, 95, b'a'), none] {
-        let Admit::Store(kept) = admit(&caching, &good, &view) else { panic!("{good:?}") };
+        let Admission::Store(kept) = admit(&caching, &good, &view) else { panic!("{good:?}") };
         assert_eq!(kept.binding, bound);
     }
-    assert_eq!(admit(&caching, &named(91, 97, b'a'), &view), Admit::No(Refused::OtherBlock));
-    assert_eq!(admit(&caching, &named(92, 98, b'a'), &view), Admit::No(Refused::OtherBlock));
-    assert_eq!(admit(&caching, &named(95, 97, b'z'), &view), Admit::No(Refused::NotCanonical));
+    assert_eq!(
+        admit(&caching, &named(91, 97, b'a'), &view),
+        Admission::No(RejectReason::OtherBlock)
+    );
+    assert_eq!(
+        admit(&caching, &named(92, 98, b'a'), &view),
+        Admission::No(RejectReason::OtherBlock)
+    );
+    assert_eq!(
+        admit(&caching, &named(95, 97, b'z'), &view),
+        Admission::No(RejectReason::NotCanonical)
+    );
 }
 
 #[test]

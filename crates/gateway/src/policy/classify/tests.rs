@@ -12,7 +12,7 @@ fn send_error(code: i64, message: &str) -> Verdict {
 }
 
 fn judged(code: i64, message: &str, broadcast: bool) -> Verdict {
-    classify(&Heard::Error { status: 200, retry_after: None, code, message, broadcast })
+    classify(&CallOutcome::Error { status: 200, retry_after: None, code, message, broadcast })
 }
 
 const RATE_LIMITED: Verdict = Verdict::RateLimited { retry_after: None };
@@ -39,17 +39,17 @@ fn every_rule_is_reached_by_its_own_example() {
 
 #[test]
 fn results_and_broken_connections() {
-    assert_eq!(classify(&Heard::Result), Verdict::Answer);
+    assert_eq!(classify(&CallOutcome::Result), Verdict::Answer);
     for broken in [Fault::Connect, Fault::Closed, Fault::Timeout] {
-        assert_eq!(classify(&Heard::Broken(broken)), fault(broken));
+        assert_eq!(classify(&CallOutcome::Broken(broken)), fault(broken));
     }
 }
 
 #[test]
 fn replies_that_are_no_answers() {
     let check = |status, expected| {
-        let heard = Heard::Http { status, retry_after: None };
-        assert_eq!(classify(&heard), expected, "{status}");
+        let outcome = CallOutcome::Http { status, retry_after: None };
+        assert_eq!(classify(&outcome), expected, "{status}");
     };
     check(200, fault(Fault::Malformed));
     check(302, fault(Fault::Malformed));
@@ -63,14 +63,14 @@ fn replies_that_are_no_answers() {
     check(503, fault(Fault::Http));
     let retry_after = Some(Duration::from_secs(7));
     for status in [429, 503] {
-        let heard = Heard::Http { status, retry_after };
-        assert_eq!(classify(&heard), Verdict::RateLimited { retry_after });
+        let outcome = CallOutcome::Http { status, retry_after };
+        assert_eq!(classify(&outcome), Verdict::RateLimited { retry_after });
     }
 }
 
 #[test]
 fn rate_limits_by_status_code_and_text() {
-    let heard = Heard::Error {
+    let outcome = CallOutcome::Error {
         status: 429,
         retry_after: Some(Duration::from_secs(2)),
         code: -32000,
@@ -78,7 +78,7 @@ fn rate_limits_by_status_code_and_text() {
         broadcast: false,
     };
     let retry_after = Some(Duration::from_secs(2));
-    assert_eq!(classify(&heard), Verdict::RateLimited { retry_after });
+    assert_eq!(classify(&outcome), Verdict::RateLimited { retry_after });
     for (code, message) in [
         (-32005, "daily request count exceeded, request rate limited"),
         (-32005, "limit exceeded"),

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::policy::contents::tests::block;
-use crate::policy::heads::{Finality, HeadSeen, HeadSettings, HeadTracker};
+use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
 
 const BOTTOM: u64 = 1_000;
 const HEAD: u64 = 1_020;
@@ -46,7 +46,7 @@ impl Chain {
         for number in BOTTOM..=HEAD {
             let now = Duration::from_secs(number - BOTTOM);
             let (hash, parent) = (hash(number), hash(number - 1));
-            tracker.observe(0, now, HeadSeen { number, hash, parent, finalized: None });
+            tracker.observe(0, now, HeadPoll { number, hash, parent, finalized: None });
             let entries: &[&[u8]] = if HAS.contains(&number) { &[&ADDRESS] } else { &[] };
             let transactions: &[Hash] = if HAS.contains(&number) { &[hash] } else { &[] };
             let raw = block(number, entries, transactions);
@@ -55,12 +55,12 @@ impl Chain {
         Chain { view: tracker.view(), headers, now: Duration::from_secs(HEAD - BOTTOM) }
     }
 
-    fn judging(&self, depth: u64) -> Judging<'_> {
-        Judging { view: &self.view, headers: &self.headers, depth, now: self.now }
+    fn evidence(&self, depth: u64) -> Evidence<'_> {
+        Evidence { view: &self.view, headers: &self.headers, depth, now: self.now }
     }
 
-    fn logs(&self, span: Span, blocks: &[u64], depth: u64) -> LogsFound {
-        of_logs(&Wanted::default(), span, logs(blocks).as_bytes(), self.judging(depth))
+    fn logs(&self, span: Span, blocks: &[u64], depth: u64) -> LogsCheck {
+        check_logs(&Wanted::default(), span, logs(blocks).as_bytes(), self.evidence(depth))
     }
 
     fn range(&self, from: u64, to: u64, blocks: &[u64]) -> Doubt {
@@ -96,7 +96,7 @@ fn only_blocks_that_the_filter_can_match_are_doubted() {
     let judge = |filter: &str| {
         let selection = wire::logs::LogMatcher::parse(filter.as_bytes()).expect("a filter");
         let span = Span::Range { from: 1_001, to: HEAD };
-        of_logs(&Wanted::of(&selection), span, b"[]", chain.judging(100)).doubt
+        check_logs(&Wanted::of(&selection), span, b"[]", chain.evidence(100)).doubt
     };
     assert_eq!(judge(&format!(r#"{{"address":{}}}"#, hex(&ADDRESS))), Doubt::Young);
     assert_eq!(judge(&format!(r#"{{"address":{}}}"#, hex(&[8; 20]))), Doubt::None);
@@ -147,7 +147,7 @@ fn a_chain_that_does_not_fill_its_bloom_filters_is_noticed() {
 fn receipts_are_counted() {
     let chain = Chain::new();
     let judge = |hash, by_height, response: &str| {
-        of_receipts(hash, by_height, response.as_bytes(), chain.judging(100))
+        check_receipts(hash, by_height, response.as_bytes(), chain.evidence(100))
     };
     assert_eq!(judge(Some(hash(1_005)), true, "[]"), Doubt::Missing);
     assert_eq!(judge(Some(hash(1_005)), false, "null"), Doubt::Missing);
@@ -162,7 +162,7 @@ fn receipts_are_counted() {
 #[test]
 fn a_mined_transaction_is_not_null() {
     let chain = Chain::new();
-    let judge = |raw: &str| of_transaction(raw.as_bytes(), chain.judging(100));
+    let judge = |raw: &str| check_transaction(raw.as_bytes(), chain.evidence(100));
     assert_eq!(judge(&hex(&hash(1_018))), Doubt::Missing);
     assert_eq!(judge(&hex(&hash(1_019))), Doubt::None);
     assert_eq!(judge("7"), Doubt::None);

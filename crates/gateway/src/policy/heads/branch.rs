@@ -61,7 +61,7 @@ impl Branch {
     }
 
     /// Drops every block above `number`.
-    pub(super) fn cut_above(&mut self, number: u64) {
+    pub(super) fn truncate_above(&mut self, number: u64) {
         let kept = (number + 1).saturating_sub(self.bottom);
         self.hashes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
     }

@@ -10,7 +10,7 @@ pub const FINALITY_POLLS: u64 = 5;
 
 impl HeadTracker {
     /// Updates the finalized height. It falls only with evidence, and with an alarm.
-    pub(super) fn settle_finalized(
+    pub(super) fn update_finalized(
         &mut self,
         witnesses: &[usize],
         polled: bool,

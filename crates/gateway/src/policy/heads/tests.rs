@@ -31,8 +31,8 @@ impl Chain {
         hash(branch, number)
     }
 
-    fn seen(self, number: u64) -> HeadSeen {
-        HeadSeen {
+    fn poll_at(self, number: u64) -> HeadPoll {
+        HeadPoll {
             number,
             hash: self.hash(number),
             parent: self.hash(number.saturating_sub(1)),
@@ -77,29 +77,31 @@ impl Net {
 
     /// One poll, with every ask answered from the same chain.
     fn poll(&mut self, upstream: usize, chain: Chain, number: u64) -> &mut Self {
-        self.poll_seen(upstream, chain, chain.seen(number))
+        self.poll_with(upstream, chain, chain.poll_at(number))
     }
 
     fn poll_final(&mut self, upstream: usize, number: u64, finalized: u64) -> &mut Self {
-        let mut seen = A.seen(number);
-        seen.finalized = Some(finalized);
-        self.poll_seen(upstream, A, seen)
+        let mut poll = A.poll_at(number);
+        poll.finalized = Some(finalized);
+        self.poll_with(upstream, A, poll)
     }
 
-    fn poll_seen(&mut self, upstream: usize, chain: Chain, seen: HeadSeen) -> &mut Self {
+    fn poll_with(&mut self, upstream: usize, chain: Chain, poll: HeadPoll) -> &mut Self {
         self.now += Duration::from_millis(100);
-        let mut step = self.tracker.observe(upstream, self.now, seen);
-        let mut asks = std::mem::take(&mut step.asks);
+        let mut step = self.tracker.observe(upstream, self.now, poll);
+        let mut requests = std::mem::take(&mut step.requests);
         self.events.append(&mut step.events);
         for _ in 0..1000 {
-            let Some(ask) = asks.pop() else { break };
+            let Some(request) = requests.pop() else { break };
             self.asked += 1;
-            let (own, parent) = (chain.hash(ask.number), chain.hash(ask.number.saturating_sub(1)));
-            let mut step = self.tracker.header(ask.upstream, self.now, ask.number, own, parent);
-            asks.append(&mut step.asks);
+            let (own, parent) =
+                (chain.hash(request.number), chain.hash(request.number.saturating_sub(1)));
+            let mut step =
+                self.tracker.header(request.upstream, self.now, request.number, own, parent);
+            requests.append(&mut step.requests);
             self.events.append(&mut step.events);
         }
-        assert!(asks.is_empty(), "a walk comes to rest");
+        assert!(requests.is_empty(), "a walk comes to rest");
         self
     }
 
@@ -178,15 +180,15 @@ fn missing_blocks_are_walked_from_other_upstreams_first() {
 fn headers_that_will_not_come_are_asked_for_again_at_the_next_poll() {
     let mut net = Net::new(1);
     net.poll(0, A, 100);
-    let mut asks = |unanswered: bool| {
-        if unanswered {
-            net.tracker.unanswered(0);
+    let mut requests = |headers_failed: bool| {
+        if headers_failed {
+            net.tracker.headers_failed(0);
         }
-        net.tracker.observe(0, net.now, A.seen(105)).asks.len()
+        net.tracker.observe(0, net.now, A.poll_at(105)).requests.len()
     };
-    assert_eq!(asks(false), 4);
-    assert_eq!(asks(false), 0, "they may be on their way");
-    assert_eq!(asks(true), 4);
+    assert_eq!(requests(false), 4);
+    assert_eq!(requests(false), 0, "they may be on their way");
+    assert_eq!(requests(true), 4);
 }
 
 #[test]
@@ -326,9 +328,9 @@ fn the_same_hash_at_another_height_is_a_lie_for_ever() {
     net.poll(0, A, 100).poll(1, A, 100);
     for number in 101..=140 {
         net.wait(1).poll(0, A, number);
-        let mut seen = A.seen(number);
-        seen.number += 1000;
-        net.poll_seen(1, A, seen);
+        let mut poll = A.poll_at(number);
+        poll.number += 1000;
+        net.poll_with(1, A, poll);
     }
     net.head(Some((A, 140)));
     assert_eq!(net.upstream(1).head, Some(100));
@@ -391,10 +393,10 @@ fn an_upstream_that_cannot_explain_its_head_is_not_read_from() {
     net.poll(0, A, 100).poll(1, A, 100);
     assert!(net.upstream(1).consistent);
     for number in [105, 106] {
-        let mut seen = fork(b'x', 90).seen(number);
-        seen.parent = hash(b'y', number);
+        let mut poll = fork(b'x', 90).poll_at(number);
+        poll.parent = hash(b'y', number);
         net.now += Duration::from_secs(1);
-        net.tracker.observe(1, net.now, seen);
+        net.tracker.observe(1, net.now, poll);
     }
     assert!(!net.upstream(1).consistent && !net.upstream(1).at_head);
     net.head(Some((A, 100))).poll(1, A, 101);
@@ -525,17 +527,17 @@ mod random {
                     chain.push(hash(turn as u8, chain.len() as u64));
                 }
                 let number = chain.len() as u64 - 1;
-                let seen = HeadSeen {
+                let poll = HeadPoll {
                     number,
                     hash: chain[number as usize],
                     parent: chain[number as usize - 1],
                     finalized: None,
                 };
                 net.wait(1);
-                let mut asks = net.tracker.observe(0, net.now, seen).asks;
-                while let Some(ask) = asks.pop() {
-                    let at = ask.number as usize;
-                    asks.extend(net.tracker.header(0, net.now, ask.number, chain[at], chain[at - 1]).asks);
+                let mut requests = net.tracker.observe(0, net.now, poll).requests;
+                while let Some(request) = requests.pop() {
+                    let at = request.number as usize;
+                    requests.extend(net.tracker.header(0, net.now, request.number, chain[at], chain[at - 1]).requests);
                 }
                 let view = net.tracker.view();
                 prop_assert_eq!(view.head.map(|head| head.hash), chain.last().copied());
@@ -563,8 +565,8 @@ fn an_upstream_that_is_gone_vouches_for_nothing_and_what_is_known_of_the_chain_s
     net.poll(0, A, 20).poll(1, A, 20).poll(0, A, 21).poll(1, A, 21);
     let before = net.tracker.view();
     let settings = net.tracker.settings;
-    net.tracker.settle_for(settings, 3);
-    net.tracker.begin(1, 7);
+    net.tracker.reconfigure(settings, 3);
+    net.tracker.replace_upstream(1, 7);
     let view = net.tracker.view();
     assert_eq!((view.head, view.generation), (before.head, before.generation));
     assert_eq!(view.canonical(21), before.canonical(21));
@@ -577,8 +579,8 @@ fn an_upstream_that_is_gone_vouches_for_nothing_and_what_is_known_of_the_chain_s
     assert_eq!(net.tracker.view().head.map(|head| head.number), Some(22));
     net.poll(1, fork(b'b', 10), 15);
     assert_eq!(net.tracker.view().generation, before.generation);
-    let seen = net.tracker.view().upstreams[1];
-    assert!(!seen.consistent && seen.head.is_some() && seen.mark == 7, "{seen:?}");
+    let own = net.tracker.view().upstreams[1];
+    assert!(!own.consistent && own.head.is_some() && own.mark == 7, "{own:?}");
 }
 
 #[test]
@@ -588,7 +590,7 @@ fn other_settings_hold_from_the_next_poll_on() {
     net.poll(0, A, 21).poll(0, A, 22);
     assert!(net.tracker.view().upstreams[1].at_head || net.tracker.view().upstreams[1].lag <= 2);
     let settings = HeadSettings { lag_max: 0, ..net.tracker.settings };
-    net.tracker.settle_for(settings, 0);
+    net.tracker.reconfigure(settings, 0);
     assert_eq!(net.tracker.view().upstreams.len(), 2, "it never shrinks: places are kept");
     net.poll(1, A, 21).poll(0, A, 22);
     let view = net.tracker.view();

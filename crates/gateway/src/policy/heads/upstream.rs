@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::policy::heads::branch::Branch;
-use crate::policy::heads::{Ask, Hash, HeadSeen};
+use crate::policy::heads::{Hash, HeadPoll, HeaderRequest};
 
 /// Most headers requested from an upstream at once. It fills a usual gap between two polls in one
 /// round trip, and is small compared with a provider's rate limit.
-pub const ASKS_MAX: u64 = 32;
+pub const HEADER_REQUESTS_MAX: u64 = 32;
 
 /// Time after which a missing header is requested again. Well over a slow upstream's round trip.
-pub const ASK_AGAIN: Duration = Duration::from_secs(2);
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Blocks fetched below the first head, so that the depth of a reorg right after the start is
 /// known. Twice the deepest reorg of Ethereum since the Merge.
@@ -61,22 +61,22 @@ struct Walk {
     parent: Hash,
     /// Headers received for lower heights, not yet verified: (hash, parent).
     headers: BTreeMap<u64, (Hash, Hash)>,
-    asked: BTreeSet<u64>,
-    asked_at: Duration,
+    requested: BTreeSet<u64>,
+    requested_at: Duration,
     burst: u64,
 }
 
 /// Result of linking a head.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Linked {
+pub(super) enum LinkResult {
     /// The branch did not change, or headers are missing.
-    No,
+    Unchanged,
     /// The head moved along its branch.
-    Along,
+    Advanced,
     /// The blocks above `fork` were replaced; the highest dropped one was `top`.
-    Changed { fork: u64, top: u64 },
+    Forked { fork: u64, top: u64 },
     /// The new blocks do not connect to the known branch.
-    Apart { top: u64 },
+    Disconnected { top: u64 },
 }
 
 impl UpstreamChain {
@@ -107,29 +107,29 @@ impl UpstreamChain {
     }
 
     /// Takes a plausible head. The walk may then request headers.
-    pub(super) fn link(&mut self, now: Duration, seen: &HeadSeen, window: usize) -> Linked {
-        let number = seen.number;
+    pub(super) fn link(&mut self, now: Duration, poll: &HeadPoll, window: usize) -> LinkResult {
+        let number = poll.number;
         if self.branch.top().is_none() {
-            self.restart(now, number, [seen.hash], seen.parent, window);
+            self.restart(now, number, [poll.hash], poll.parent, window);
             self.fill = Some(self.branch.bottom());
-            return Linked::Along;
+            return LinkResult::Advanced;
         }
-        if self.branch.get(number) == Some(seen.hash) {
+        if self.branch.get(number) == Some(poll.hash) {
             self.walk = None;
             let moved = self.head != Some(number);
             self.set_head(now, number);
-            return if moved { Linked::Along } else { Linked::No };
+            return if moved { LinkResult::Advanced } else { LinkResult::Unchanged };
         }
         match &mut self.walk {
-            Some(walk) if walk.top == number && walk.hashes.back() == Some(&seen.hash) => {}
-            Some(walk) if walk.top + 1 == number && walk.hashes.back() == Some(&seen.parent) => {
-                walk.hashes.push_back(seen.hash);
+            Some(walk) if walk.top == number && walk.hashes.back() == Some(&poll.hash) => {}
+            Some(walk) if walk.top + 1 == number && walk.hashes.back() == Some(&poll.parent) => {
+                walk.hashes.push_back(poll.hash);
                 walk.top = number;
             }
-            _ => self.walk = Some(Walk::new(seen, self.walk.take())),
+            _ => self.walk = Some(Walk::new(poll, self.walk.take())),
         }
         self.unlinked_polls = self.unlinked_polls.saturating_add(1);
-        Linked::No
+        LinkResult::Unchanged
     }
 
     /// Returns the next header needed to extend a young branch downwards.
@@ -155,7 +155,7 @@ impl UpstreamChain {
             }
         }
         if let Some(walk) = &mut self.walk {
-            walk.asked.remove(&number);
+            walk.requested.remove(&number);
             if number < walk.top && walk.headers.len() < window {
                 walk.headers.insert(number, (hash, parent));
             }
@@ -163,9 +163,9 @@ impl UpstreamChain {
     }
 
     /// Forgets the outstanding requests, so that they can be sent again.
-    pub(super) fn forget_asks(&mut self) {
+    pub(super) fn forget_requests(&mut self) {
         if let Some(walk) = &mut self.walk {
-            walk.asked.clear();
+            walk.requested.clear();
         }
     }
 
@@ -176,24 +176,24 @@ impl UpstreamChain {
         now: Duration,
         window: usize,
         known: impl Fn(u64, Hash) -> Option<Hash>,
-        mut ask: impl FnMut(u64),
-    ) -> Linked {
+        mut request: impl FnMut(u64),
+    ) -> LinkResult {
         let Some(walk) = &mut self.walk else {
-            return Linked::No;
+            return LinkResult::Unchanged;
         };
         let Some(top) = self.branch.top() else {
-            return Linked::No;
+            return LinkResult::Unchanged;
         };
         loop {
             let lowest = walk.top + 1 - walk.hashes.len() as u64;
             if lowest > 0 && self.branch.get(lowest - 1) == Some(walk.parent) {
-                return self.join(now, lowest - 1, window);
+                return self.link_at(now, lowest - 1, window);
             }
             let out_of_reach = lowest <= self.branch.bottom()
                 || walk.hashes.len() >= window
                 || lowest - top.min(lowest) > window as u64;
             if out_of_reach {
-                return self.part(now, lowest, window);
+                return self.replace_branch(now, lowest, window);
             }
             let below = lowest - 1;
             let parent = match walk.headers.remove(&below) {
@@ -202,13 +202,13 @@ impl UpstreamChain {
                     // The upstream changed its branch between two responses, so the next poll
                     // starts again.
                     self.walk = None;
-                    return Linked::No;
+                    return LinkResult::Unchanged;
                 }
                 None => known(below, walk.parent),
             };
             let Some(parent) = parent else {
-                walk.ask(now, below, top, self.branch.bottom(), &mut ask);
-                return Linked::No;
+                walk.request(now, below, top, self.branch.bottom(), &mut request);
+                return LinkResult::Unchanged;
             };
             walk.hashes.push_front(walk.parent);
             walk.parent = parent;
@@ -216,35 +216,35 @@ impl UpstreamChain {
     }
 
     /// Links the walk to the branch at `fork`.
-    fn join(&mut self, now: Duration, fork: u64, window: usize) -> Linked {
+    fn link_at(&mut self, now: Duration, fork: u64, window: usize) -> LinkResult {
         let Some(walk) = self.walk.take() else {
-            return Linked::No;
+            return LinkResult::Unchanged;
         };
         let dropped = self.branch.top().filter(|&top| top > fork);
         if let Some(top) = dropped {
             self.dropped = (fork + 1..=top).filter_map(|number| self.branch.get(number)).collect();
         }
-        self.branch.cut_above(fork);
+        self.branch.truncate_above(fork);
         for hash in walk.hashes {
             self.branch.push(hash);
         }
         self.branch.trim(window);
         self.set_head(now, walk.top);
         match dropped {
-            Some(top) => Linked::Changed { fork, top },
-            None => Linked::Along,
+            Some(top) => LinkResult::Forked { fork, top },
+            None => LinkResult::Advanced,
         }
     }
 
     /// Replaces the branch, because the walk cannot reach it: the two have no known block in
     /// common.
-    fn part(&mut self, now: Duration, lowest: u64, window: usize) -> Linked {
+    fn replace_branch(&mut self, now: Duration, lowest: u64, window: usize) -> LinkResult {
         let Some(walk) = self.walk.take() else {
-            return Linked::No;
+            return LinkResult::Unchanged;
         };
         let top = self.branch.top().unwrap_or(0);
         self.restart(now, lowest, walk.hashes, walk.parent, window);
-        Linked::Apart { top }
+        LinkResult::Disconnected { top }
     }
 
     fn restart(
@@ -282,14 +282,14 @@ impl UpstreamChain {
 }
 
 impl Walk {
-    fn new(seen: &HeadSeen, former: Option<Walk>) -> Self {
+    fn new(poll: &HeadPoll, previous: Option<Walk>) -> Self {
         Self {
-            hashes: VecDeque::from([seen.hash]),
-            top: seen.number,
-            parent: seen.parent,
-            headers: former.map(Walk::into_headers).unwrap_or_default(),
-            asked: BTreeSet::new(),
-            asked_at: Duration::ZERO,
+            hashes: VecDeque::from([poll.hash]),
+            top: poll.number,
+            parent: poll.parent,
+            headers: previous.map(Walk::into_headers).unwrap_or_default(),
+            requested: BTreeSet::new(),
+            requested_at: Duration::ZERO,
             burst: 1,
         }
     }
@@ -309,29 +309,40 @@ impl Walk {
 
     /// Requests `below` and headers under it: the whole gap down to the branch's top. Below the top
     /// each request is twice as large as the last, because the depth of the fork is unknown.
-    fn ask(&mut self, now: Duration, below: u64, top: u64, bottom: u64, ask: &mut impl FnMut(u64)) {
-        if self.asked.contains(&below) && now.saturating_sub(self.asked_at) < ASK_AGAIN {
+    fn request(
+        &mut self,
+        now: Duration,
+        below: u64,
+        top: u64,
+        bottom: u64,
+        request: &mut impl FnMut(u64),
+    ) {
+        if self.requested.contains(&below) && now.saturating_sub(self.requested_at) < HEADER_TIMEOUT
+        {
             return;
         }
         let wanted = if below > top {
             below - top
         } else {
-            self.burst = (self.burst * 2).min(ASKS_MAX);
+            self.burst = (self.burst * 2).min(HEADER_REQUESTS_MAX);
             self.burst / 2
         };
-        let lowest = (below + 1).saturating_sub(wanted.min(ASKS_MAX)).max(bottom);
-        self.asked.clear();
-        self.asked_at = now;
+        let lowest = (below + 1).saturating_sub(wanted.min(HEADER_REQUESTS_MAX)).max(bottom);
+        self.requested.clear();
+        self.requested_at = now;
         for number in (lowest..=below).rev() {
             if !self.headers.contains_key(&number) {
-                self.asked.insert(number);
-                ask(number);
+                self.requested.insert(number);
+                request(number);
             }
         }
     }
 }
 
 /// Returns a callback that collects header requests.
-pub(super) fn asks_of(upstream: usize, asks: &mut Vec<Ask>) -> impl FnMut(u64) + '_ {
-    move |number| asks.push(Ask { upstream, number })
+pub(super) fn request_collector(
+    upstream: usize,
+    requests: &mut Vec<HeaderRequest>,
+) -> impl FnMut(u64) + '_ {
+    move |number| requests.push(HeaderRequest { upstream, number })
 }

@@ -54,8 +54,8 @@ pub struct UpstreamView {
 
 impl ChainView {
     /// Returns the state of the upstream at this index, if it has this mark.
-    pub fn of(&self, place: usize, mark: u64) -> Option<UpstreamView> {
-        self.upstreams.get(place).copied().filter(|seen| seen.mark == mark)
+    pub fn of(&self, index: usize, mark: u64) -> Option<UpstreamView> {
+        self.upstreams.get(index).copied().filter(|own| own.mark == mark)
     }
 
     /// Returns the served chain's hash at `number`, if it lies within the window and not above the

@@ -36,7 +36,7 @@ fn three_failures_in_a_row_take_an_upstream_out() {
     assert_eq!(fail(&mut upstream, SECOND, 2), None);
     upstream.call_ok(SECOND);
     assert_eq!(fail(&mut upstream, SECOND, 2), None);
-    let out = HealthEvent::Ejected { backoff: SECOND, why: Why::InRow(Fault::Closed) };
+    let out = HealthEvent::Ejected { backoff: SECOND, reason: EjectReason::InRow(Fault::Closed) };
     assert_eq!(fail(&mut upstream, SECOND, 1), Some(out));
     assert_eq!(upstream.state(SECOND), HealthState::Ejected { until: 2 * SECOND });
     assert_eq!(fail(&mut upstream, SECOND, 5), None, "late failures add nothing");
@@ -46,30 +46,30 @@ fn three_failures_in_a_row_take_an_upstream_out() {
 fn half_of_ten_calls_failed_take_an_upstream_out() {
     let mut upstream = upstream();
     let mut out = None;
-    for turn in 0..10 {
-        let now = SECOND * 100 + SECOND / 4 * turn;
+    for index in 0..10 {
+        let now = SECOND * 100 + SECOND / 4 * index;
         assert_eq!(out, None);
-        if turn % 2 == 0 {
+        if index % 2 == 0 {
             upstream.call_ok(now);
         } else {
             out = upstream.call_failed(now, Fault::Timeout, 0);
         }
     }
-    let why = Why::Share(Fault::Timeout);
-    assert_eq!(out, Some(HealthEvent::Ejected { backoff: SECOND, why }));
+    let reason = EjectReason::Share(Fault::Timeout);
+    assert_eq!(out, Some(HealthEvent::Ejected { backoff: SECOND, reason }));
 }
 
 #[test]
 fn old_failures_leave_the_window() {
     let mut upstream = upstream();
-    for turn in 0..5 {
-        let now = SECOND * 100 + SECOND / 10 * turn;
+    for index in 0..5 {
+        let now = SECOND * 100 + SECOND / 10 * index;
         upstream.call_ok(now);
-        assert_eq!(upstream.call_failed(now, Fault::Timeout, 0).is_some(), turn == 4);
+        assert_eq!(upstream.call_failed(now, Fault::Timeout, 0).is_some(), index == 4);
     }
     let mut upstream = super::UpstreamHealth::new(settings());
-    for turn in 0..200 {
-        let now = SECOND * 100 + SECOND * 3 * turn;
+    for index in 0..200 {
+        let now = SECOND * 100 + SECOND * 3 * index;
         upstream.call_ok(now);
         assert_eq!(upstream.call_failed(now, Fault::Timeout, 0), None, "never ten in a window");
     }
@@ -139,7 +139,7 @@ fn a_rate_limit_is_a_rest_and_no_failure() {
     }
     assert_eq!(
         upstream.state(now),
-        HealthState::Paused { until: now + REST_MIN },
+        HealthState::Paused { until: now + PAUSE_MIN },
         "one refusal of many"
     );
     assert_eq!(upstream.state(6 * SECOND), HealthState::Healthy);
@@ -162,7 +162,7 @@ fn rests_grow_while_an_upstream_refuses_and_begin_anew_after_an_answer() {
     }
     upstream.call_ok(now);
     upstream.rate_limited(now, None);
-    assert_eq!(upstream.state(now), HealthState::Paused { until: now + REST_MIN });
+    assert_eq!(upstream.state(now), HealthState::Paused { until: now + PAUSE_MIN });
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn polls_take_an_upstream_out_but_do_not_excuse_failed_calls() {
     assert_eq!(upstream.poll_failed(SECOND, 0), None);
     assert_eq!(upstream.poll_failed(SECOND, 0), None);
     let out = upstream.poll_failed(SECOND, 0);
-    assert!(matches!(out, Some(HealthEvent::Ejected { why: Why::Polls, .. })));
+    assert!(matches!(out, Some(HealthEvent::Ejected { reason: EjectReason::Polls, .. })));
 
     let mut upstream = super::UpstreamHealth::new(settings());
     for _ in 0..2 {
@@ -250,7 +250,7 @@ fn a_suspected_upstream_gets_no_calls_until_it_answers_a_poll() {
 fn a_suspected_upstream_that_misses_a_poll_is_taken_out() {
     let mut upstream = upstream();
     upstream.suspect(SECOND, 0);
-    let out = HealthEvent::Ejected { backoff: SECOND, why: Why::Polls };
+    let out = HealthEvent::Ejected { backoff: SECOND, reason: EjectReason::Polls };
     assert_eq!(upstream.poll_failed(SECOND, 0), Some(out));
 }
 
@@ -259,7 +259,7 @@ fn an_upstream_that_answers_polls_and_no_calls_is_out_for_longer_each_time() {
     let mut upstream = upstream();
     upstream.suspect(SECOND, 0);
     upstream.poll_ok();
-    let out = |backoff| Some(HealthEvent::Ejected { backoff, why: Why::PollsOnly });
+    let out = |backoff| Some(HealthEvent::Ejected { backoff, reason: EjectReason::PollsOnly });
     assert_eq!(upstream.suspect(2 * SECOND, 0), out(SECOND));
     assert!(upstream.probe_due(3 * SECOND));
     assert_eq!(upstream.probe_ok(3 * SECOND), Some(HealthEvent::Readmitted));
@@ -269,8 +269,8 @@ fn an_upstream_that_answers_polls_and_no_calls_is_out_for_longer_each_time() {
 #[test]
 fn an_answered_call_ends_all_suspicion() {
     let mut upstream = upstream();
-    for turn in 1..10 {
-        let now = 20 * turn * SECOND;
+    for index in 1..10 {
+        let now = 20 * index * SECOND;
         assert_eq!(upstream.suspect(now, 0), Some(HealthEvent::Suspected));
         upstream.poll_ok();
         upstream.call_ok(now);

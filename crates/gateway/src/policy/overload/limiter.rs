@@ -84,7 +84,7 @@ const HOPELESS: f64 = 0.75;
 
 /// Upstreams have capacity left if throughput rises by this share of the step of the limit. Less
 /// may be noise, and does not end an overload.
-const ROOM: f64 = 0.5;
+const CAPACITY_LEFT: f64 = 0.5;
 
 /// Calls of a flow have become slower if their latency has grown by this share of the step.
 const SLOWER: f64 = 0.3;
@@ -114,7 +114,7 @@ pub struct LimiterSettings {
 
 /// The response of an upstream to a call.
 #[derive(Debug, Clone, Copy)]
-pub struct Answer {
+pub struct ResponseSample {
     /// The epoch in which the call was sent.
     pub epoch: u32,
     /// The flow of the call.
@@ -125,8 +125,8 @@ pub struct Answer {
     pub queue: u32,
 }
 
-/// The limit of one group. Order of calls: [`Limiter::waits`] for each call that has to wait, and
-/// [`Limiter::answered`] for each response while [`Limiter::is_limited`] or while calls wait.
+/// The limit of one group. Order of calls: [`Limiter::record_wait`] for each call that has to wait, and
+/// [`Limiter::record_response`] for each response while [`Limiter::is_limited`] or while calls wait.
 #[derive(Debug)]
 pub struct Limiter {
     settings: LimiterSettings,
@@ -248,24 +248,24 @@ impl Limiter {
     }
 
     /// Records that a call waits for a permit. `usual` is the usual latency of such calls.
-    pub fn waits(&mut self, now: Duration, usual: Option<Duration>) {
+    pub fn record_wait(&mut self, now: Duration, usual: Option<Duration>) {
         self.begin(now);
         let silence = usual.map_or(SILENCE_UNKNOWN, |usual| usual * 2);
         let silent = now.saturating_sub(self.progress) >= silence.max(self.patience());
         if silent || self.has_collapsed(now) {
-            self.give_way(now);
+            self.raise_without_trial(now);
         }
     }
 
     /// Records a response.
-    pub fn answered(&mut self, now: Duration, answer: Answer) {
-        if answer.queue > 0 {
+    pub fn record_response(&mut self, now: Duration, sample: ResponseSample) {
+        if sample.queue > 0 {
             self.unqueued_in_row = 0;
             self.begin(now);
         } else {
             self.unqueued_in_row = self.unqueued_in_row.saturating_add(1);
             if self.unqueued_in_row >= IDLE_AFTER {
-                self.rest(now);
+                self.end_queue(now);
             }
         }
         self.progress = now;
@@ -273,12 +273,12 @@ impl Limiter {
             return;
         }
         self.window.all = self.window.all.saturating_add(1);
-        if self.queue_grows(answer.queue) {
+        if self.queue_grows(sample.queue) {
             self.reject(now);
         } else if self.has_collapsed(now) {
-            self.give_way(now);
-        } else if answer.epoch == self.epoch {
-            self.window.take_in(now, answer, self.limit);
+            self.raise_without_trial(now);
+        } else if sample.epoch == self.epoch {
+            self.window.record(now, sample, self.limit);
             if self.is_full(now) || self.is_hopeless() {
                 self.judge(now);
             }
@@ -309,7 +309,7 @@ impl Limiter {
     }
 
     /// Raises the limit without a trial, because there is nothing to compare.
-    fn give_way(&mut self, now: Duration) {
+    fn raise_without_trial(&mut self, now: Duration) {
         if self.limit < self.settings.limit_max {
             self.held = None;
             self.saturated = false;
@@ -344,7 +344,7 @@ impl Limiter {
 
     /// Ends a measurement, because no call waits. A trial of a lower limit is aborted. A trial of a
     /// higher one may be the reason and continues when calls wait again.
-    fn rest(&mut self, now: Duration) {
+    fn end_queue(&mut self, now: Duration) {
         if let Some(held) = self.held.filter(|_| self.is_trying(Direction::Down)) {
             self.trying = false;
             self.set(now, held.limit);
@@ -404,7 +404,7 @@ impl Limiter {
         }
         self.trying = false;
         let gain = (trial.rate / held.rate).ln() - error;
-        if step > 0.0 && gain > ROOM * step {
+        if step > 0.0 && gain > CAPACITY_LEFT * step {
             self.saturated = false;
         }
         self.held = Some(trial);
@@ -424,14 +424,14 @@ impl Limiter {
         self.trying = false;
         let Some(held) = self.held else { return };
         self.set(now, held.limit);
-        self.turn(now);
+        self.reverse(now);
         if direction == Direction::Up {
             self.try_next(now);
         }
     }
 
     /// Turns the search around after a failed trial.
-    fn turn(&mut self, now: Duration) {
+    fn reverse(&mut self, now: Duration) {
         if self.direction == Direction::Up {
             self.saturated = true;
             self.direction = Direction::Down;
@@ -450,7 +450,7 @@ impl Limiter {
         let next = self.moved(self.direction);
         if next == self.limit {
             // The limit is at a bound.
-            self.turn(now);
+            self.reverse(now);
             return;
         }
         self.trying = true;
@@ -482,7 +482,7 @@ impl Level {
 }
 
 impl Window {
-    fn take_in(&mut self, now: Duration, answer: Answer, limit: u32) {
+    fn record(&mut self, now: Duration, sample: ResponseSample, limit: u32) {
         self.last = now;
         if self.start.is_none() {
             self.skip = self.skip.saturating_sub(1);
@@ -493,8 +493,8 @@ impl Window {
             return;
         }
         self.samples += 1;
-        self.waited += u32::from(answer.queue > 0);
-        self.times[answer.flow.index() % BUCKETS].add(answer.took);
+        self.waited += u32::from(sample.queue > 0);
+        self.times[sample.flow.index() % BUCKETS].add(sample.took);
         if self.samples.is_multiple_of(self.batches.size) {
             self.batches.add(now);
         }

@@ -6,7 +6,7 @@
 //! permits are reserved for others (`shares.rs`). If the queue is full, the flow with the most
 //! waiting calls loses one.
 //!
-//! Within a flow the oldest call goes first while the queue is short-lived. After [`STANDING`] the
+//! Within a flow the oldest call goes first while the queue is short-lived. After [`STANDING_AFTER`] the
 //! queue is an overload: the newest call goes first, and no call waits longer than that. In a queue
 //! that never empties, first-in-first-out makes every call wait as long as the whole queue, and
 //! clients have given up by then. This is adaptive LIFO with controlled delay, as at Facebook
@@ -28,7 +28,7 @@ mod tests;
 /// Time without an empty queue after which it counts as standing, and then also the longest wait in
 /// it. Twice CoDel's interval, because upstreams and machines pause for a tenth of a second now and
 /// then without being overloaded.
-pub const STANDING: Duration = Duration::from_millis(200);
+pub const STANDING_AFTER: Duration = Duration::from_millis(200);
 
 const CLASSES: usize = Class::ALL.len();
 
@@ -58,7 +58,7 @@ pub struct Queue<T> {
     entries: Vec<Entry<T>>,
     free: u32,
     /// By class and flow.
-    lines: Box<[[Line; FLOWS]; CLASSES]>,
+    queues: Box<[[FlowQueue; FLOWS]; CLASSES]>,
     /// Bit set of the waiting flows of each class.
     waiting: [u128; CLASSES],
     /// Permits owed to each class.
@@ -80,7 +80,7 @@ struct Entry<T> {
 
 /// The entries of one flow of a class, linked by age.
 #[derive(Debug, Clone, Copy)]
-struct Line {
+struct FlowQueue {
     oldest: u32,
     newest: u32,
     len: u32,
@@ -90,11 +90,11 @@ struct Line {
 
 /// Result of a push.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Pushed<T> {
+pub enum PushResult<T> {
     /// The call waits.
-    Waits(Key),
+    Queued(Key),
     /// The call waits in place of this one, which had waited longest in the worst class.
-    Instead(Key, (T, Class)),
+    Replaced(Key, (T, Class)),
     /// All waiting calls have a better class.
     Full(T),
 }
@@ -102,12 +102,12 @@ pub enum Pushed<T> {
 impl<T> Queue<T> {
     /// Creates an empty queue.
     pub fn new(settings: QueueSettings) -> Queue<T> {
-        let line = Line { oldest: NONE, newest: NONE, len: 0, busy_since: Duration::ZERO };
+        let queue = FlowQueue { oldest: NONE, newest: NONE, len: 0, busy_since: Duration::ZERO };
         Queue {
             settings,
             entries: Vec::new(),
             free: NONE,
-            lines: Box::new([[line; FLOWS]; CLASSES]),
+            queues: Box::new([[queue; FLOWS]; CLASSES]),
             waiting: [0; CLASSES],
             owed: [0.0; CLASSES],
             len: 0,
@@ -127,21 +127,21 @@ impl<T> Queue<T> {
 
     /// Adds a call. If the queue is full, it displaces one of a worse class or of a flow with more
     /// waiting calls.
-    pub fn push(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> Pushed<T> {
+    pub fn push(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> PushResult<T> {
         if self.len < self.settings.calls_max {
-            return Pushed::Waits(self.insert(now, class, flow, item));
+            return PushResult::Queued(self.insert(now, class, flow, item));
         }
         let worst = Class::ALL.into_iter().rev().find(|own| self.waiting[own.index()] != 0);
         match worst {
             Some(worst) if worst >= class => {
-                let lines = &self.lines[worst.index()];
-                let longest = flows(self.waiting[worst.index()]).max_by_key(|own| lines[*own].len);
+                let queues = &self.queues[worst.index()];
+                let longest = flows(self.waiting[worst.index()]).max_by_key(|own| queues[*own].len);
                 let longest = longest.expect("a class that waits has a flow that waits");
-                let shed = self.remove(Key(lines[longest].oldest));
-                let shed = shed.expect("the oldest of a line is an entry");
-                Pushed::Instead(self.insert(now, class, flow, item), (shed, worst))
+                let shed = self.remove(Key(queues[longest].oldest));
+                let shed = shed.expect("the oldest of a flow queue is an entry");
+                PushResult::Replaced(self.insert(now, class, flow, item), (shed, worst))
             }
-            _ => Pushed::Full(item),
+            _ => PushResult::Full(item),
         }
     }
 
@@ -154,17 +154,17 @@ impl<T> Queue<T> {
         entry.older = self.free;
         self.free = key.0;
         self.len -= 1;
-        let line = &mut self.lines[class][flow];
-        line.len -= 1;
+        let queue = &mut self.queues[class][flow];
+        queue.len -= 1;
         match older {
-            NONE => line.oldest = newer,
+            NONE => queue.oldest = newer,
             _ => self.entries[older as usize].newer = newer,
         }
         match newer {
-            NONE => line.newest = older,
+            NONE => queue.newest = older,
             _ => self.entries[newer as usize].older = older,
         }
-        if line.oldest == NONE {
+        if queue.oldest == NONE {
             self.waiting[class] &= !(1 << flow);
         }
         if self.waiting[class] == 0 {
@@ -184,26 +184,26 @@ impl<T> Queue<T> {
         free: u32,
     ) -> Option<(T, Class, Duration)> {
         let (class, flow) = self.next(shares, free)?;
-        let line = &self.lines[class.index()][flow];
-        let standing = overloaded && line.is_standing(now);
-        let key = Key(if standing { line.newest } else { line.oldest });
+        let queue = &self.queues[class.index()][flow];
+        let standing = overloaded && queue.is_standing(now);
+        let key = Key(if standing { queue.newest } else { queue.oldest });
         let since = self.entries[key.0 as usize].since;
-        let item = self.remove(key).expect("the ends of a line are entries");
-        self.note_served(now);
+        let item = self.remove(key).expect("the ends of a flow queue are entries");
+        self.record_served(now);
         Some((item, class, now.saturating_sub(since)))
     }
 
     /// Returns a call that has waited too long. Call it when a permit is free, before
     /// [`Queue::take`], so that nothing expires while nothing is served.
     pub fn expired(&mut self, now: Duration, overloaded: bool) -> Option<(T, Class)> {
-        self.note_served(now);
+        self.record_served(now);
         for class in Class::ALL {
             for flow in flows(self.waiting[class.index()]) {
-                let line = &self.lines[class.index()][flow];
+                let queue = &self.queues[class.index()][flow];
                 let wait_max = self.settings.wait_max;
-                let standing = overloaded && line.is_standing(now);
-                let wait_max = if standing { wait_max.min(STANDING) } else { wait_max };
-                let oldest = line.oldest;
+                let standing = overloaded && queue.is_standing(now);
+                let wait_max = if standing { wait_max.min(STANDING_AFTER) } else { wait_max };
+                let oldest = queue.oldest;
                 if now.saturating_sub(self.entries[oldest as usize].since) > wait_max {
                     return self.remove(Key(oldest)).map(|item| (item, class));
                 }
@@ -214,9 +214,9 @@ impl<T> Queue<T> {
 
     /// Records that permits are available again: after a standstill the age of every flow queue
     /// starts again.
-    fn note_served(&mut self, now: Duration) {
-        if now.saturating_sub(self.taken) > STANDING {
-            self.lines.iter_mut().flatten().for_each(|line| line.busy_since = now);
+    fn record_served(&mut self, now: Duration) {
+        if now.saturating_sub(self.taken) > STANDING_AFTER {
+            self.queues.iter_mut().flatten().for_each(|queue| queue.busy_since = now);
         }
         self.taken = now;
     }
@@ -252,7 +252,7 @@ impl<T> Queue<T> {
         let waiting = flows(self.waiting[class.index()]);
         let admitted = waiting.filter(|flow| shares.admits(Flow::at(*flow), spare));
         admitted.min_by_key(|flow| {
-            let oldest = self.lines[class.index()][*flow].oldest;
+            let oldest = self.queues[class.index()][*flow].oldest;
             (shares.held(Flow::at(*flow)), self.entries[oldest as usize].since)
         })
     }
@@ -260,8 +260,8 @@ impl<T> Queue<T> {
     fn insert(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> Key {
         let at = self.free;
         self.waiting[class.index()] |= 1 << flow.index();
-        let line = &mut self.lines[class.index()][flow.index()];
-        let (older, newer) = (line.newest, NONE);
+        let queue = &mut self.queues[class.index()][flow.index()];
+        let (older, newer) = (queue.newest, NONE);
         let entry = Entry { item: Some(item), class, flow, since: now, older, newer };
         let at = if at == NONE {
             self.entries.push(entry);
@@ -271,23 +271,23 @@ impl<T> Queue<T> {
             self.entries[at as usize] = entry;
             at
         };
-        match line.newest {
+        match queue.newest {
             NONE => {
-                line.oldest = at;
-                line.busy_since = now;
+                queue.oldest = at;
+                queue.busy_since = now;
             }
             newest => self.entries[newest as usize].newer = at,
         }
-        line.newest = at;
-        line.len += 1;
+        queue.newest = at;
+        queue.len += 1;
         self.len += 1;
         Key(at)
     }
 }
 
-impl Line {
+impl FlowQueue {
     fn is_standing(&self, now: Duration) -> bool {
-        now.saturating_sub(self.busy_since) > STANDING
+        now.saturating_sub(self.busy_since) > STANDING_AFTER
     }
 }
 

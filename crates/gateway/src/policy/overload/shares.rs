@@ -21,7 +21,7 @@ mod tests;
 pub const FLOWS: usize = 128;
 
 /// Time for which the permits that a flow used are reserved for it: once at least, twice at most.
-const KEPT_FOR: Duration = Duration::from_secs(1);
+const RESERVED_FOR: Duration = Duration::from_secs(1);
 
 /// Weight of the newest call in the average latency of a flow.
 const NEWEST: f32 = 0.1;
@@ -55,25 +55,25 @@ impl Flow {
 /// [`Shares::renew`] and then [`Shares::spare`] and [`Shares::admits`].
 #[derive(Debug)]
 pub struct Shares {
-    flows: [Use; FLOWS],
-    turned: Duration,
+    flows: [FlowUse; FLOWS],
+    period_began: Duration,
     /// Most permits that are reserved for a flow.
     equal: u32,
 }
 
 /// The calls of one flow.
 #[derive(Debug, Clone, Copy)]
-struct Use {
+struct FlowUse {
     class: Class,
     held: u32,
     /// The most permits that it held or could have used in this period, and in the period before.
     peak: u32,
     peak_before: u32,
     /// Moving average of the time that its calls held a permit, in seconds; 0 while unknown.
-    took: f32,
+    latency: f32,
 }
 
-impl Use {
+impl FlowUse {
     fn peak(self) -> u32 {
         self.peak.max(self.peak_before)
     }
@@ -86,8 +86,8 @@ impl Use {
 
 impl Default for Shares {
     fn default() -> Shares {
-        let none = Use { class: Class::Low, held: 0, peak: 0, peak_before: 0, took: 0.0 };
-        Shares { flows: [none; FLOWS], turned: Duration::ZERO, equal: 0 }
+        let none = FlowUse { class: Class::Low, held: 0, peak: 0, peak_before: 0, latency: 0.0 };
+        Shares { flows: [none; FLOWS], period_began: Duration::ZERO, equal: 0 }
     }
 }
 
@@ -114,16 +114,20 @@ impl Shares {
     }
 
     /// Records how long a call held its permit.
-    pub fn took(&mut self, flow: Flow, took: Duration) {
+    pub fn took(&mut self, flow: Flow, latency: Duration) {
         let own = &mut self.flows[flow.index()];
-        let took = took.as_secs_f32();
-        own.took = if own.took == 0.0 { took } else { own.took + (took - own.took) * NEWEST };
+        let latency = latency.as_secs_f32();
+        own.latency = if own.latency == 0.0 {
+            latency
+        } else {
+            own.latency + (latency - own.latency) * NEWEST
+        };
     }
 
     /// Returns the usual latency of the flows that hold most permits now; `None` if unknown.
     pub fn usual(&self) -> Option<Duration> {
         let most = self.flows.iter().max_by_key(|own| own.held)?;
-        (most.took > 0.0).then(|| Duration::from_secs_f32(most.took))
+        (most.latency > 0.0).then(|| Duration::from_secs_f32(most.latency))
     }
 
     /// Returns the calls of a flow in flight.
@@ -132,23 +136,23 @@ impl Shares {
     }
 
     /// Divides the permits among the flows that recently used some.
-    pub fn renew(&mut self, now: Duration, places: u32) {
-        if now.saturating_sub(self.turned) >= KEPT_FOR {
-            self.turned = now;
+    pub fn renew(&mut self, now: Duration, permits: u32) {
+        if now.saturating_sub(self.period_began) >= RESERVED_FOR {
+            self.period_began = now;
             for own in &mut self.flows {
                 (own.peak, own.peak_before) = (own.held, own.peak);
             }
         }
         let active = self.flows.iter().filter(|own| own.peak() > 0).count() as u32;
-        self.equal = places / active.max(1);
+        self.equal = permits / active.max(1);
     }
 
     /// Returns how many of the free permits are not reserved for flows of this class or a better
     /// one.
     pub fn spare(&self, class: Class, free: u32) -> u32 {
-        let kept = self.flows.iter().filter(|own| own.class <= class);
-        let kept: u32 = kept.map(|own| own.unused(self.equal)).sum();
-        free.saturating_sub(kept)
+        let reserved = self.flows.iter().filter(|own| own.class <= class);
+        let reserved: u32 = reserved.map(|own| own.unused(self.equal)).sum();
+        free.saturating_sub(reserved)
     }
 
     /// Returns true if a flow may take a free permit, given the number of spare ones.

@@ -8,8 +8,8 @@ use wire::block::BlockId;
 use wire::block::ResponseBlock;
 
 use super::*;
-use crate::policy::cacheable::AnswerKind;
-use crate::policy::heads::{Finality, Hash, HeadSeen, HeadSettings, HeadTracker};
+use crate::policy::cacheable::ResponseKind;
+use crate::policy::heads::{Finality, Hash, HeadPoll, HeadSettings, HeadTracker};
 
 const HEAD: u64 = 100;
 const FINAL: u64 = 90;
@@ -54,13 +54,13 @@ impl Replica {
         let parent =
             if number - 1 > 97 { hash(branch, number - 1) } else { hash(b'a', number - 1) };
         let finalized = Some(FINAL.min(number));
-        let seen = HeadSeen { number, hash: hash(branch, number), parent, finalized };
-        let step = self.tracker.observe(0, self.now, seen);
-        let mut asks = step.asks;
-        while let Some(ask) = asks.pop() {
+        let poll = HeadPoll { number, hash: hash(branch, number), parent, finalized };
+        let step = self.tracker.observe(0, self.now, poll);
+        let mut requests = step.requests;
+        while let Some(request) = requests.pop() {
             let at = |number: u64| hash(if number > 97 { branch } else { b'a' }, number);
-            let (own, parent) = (at(ask.number), at(ask.number - 1));
-            asks.extend(self.tracker.header(0, self.now, ask.number, own, parent).asks);
+            let (own, parent) = (at(request.number), at(request.number - 1));
+            requests.extend(self.tracker.header(0, self.now, request.number, own, parent).requests);
         }
     }
 
@@ -73,18 +73,21 @@ fn at(number: u64) -> CacheRule {
     CacheRule::AtNumber { number, finalized: false }
 }
 
-fn kept(number: u64, hash: Option<Hash>, view: &ChainView) -> Kept {
+fn kept(number: u64, hash: Option<Hash>, view: &ChainView) -> ValidityTag {
     let binding = Binding::Block { number, hash };
-    Kept { binding, generation: view.generation, null: false }
+    ValidityTag { binding, generation: view.generation, null: false }
 }
 
 #[test]
 fn an_answer_needs_a_proof_of_its_block_before_it_leaves() {
     let view = Replica::new().view();
-    let plain =
-        AnswerFacts { kind: AnswerKind::Value, answer_block: ResponseBlock::None, named: None };
+    let plain = ResponseFacts {
+        kind: ResponseKind::Value,
+        response_block: ResponseBlock::None,
+        named: None,
+    };
     let name = BlockId { number: 99, hash: hash(b'a', 99) };
-    let named = AnswerFacts { named: Some((name, name)), ..plain };
+    let named = ResponseFacts { named: Some((name, name)), ..plain };
     let young = kept(99, Some(hash(b'a', 99)), &view);
     assert_eq!(proof(at(99), &young, &plain, &view), Proof::NextPoll);
     assert_eq!(proof(at(99), &young, &named, &view), Proof::Given);
@@ -93,9 +96,9 @@ fn an_answer_needs_a_proof_of_its_block_before_it_leaves() {
     let range = CacheRule::AtRange { from: 95, to: 99 };
     assert_eq!(proof(range, &young, &named, &view), Proof::NextPoll);
     assert_eq!(proof(at(FINAL), &kept(FINAL, None, &view), &plain, &view), Proof::Given);
-    let head = Kept { binding: Binding::Head { seq: view.head_seq }, ..young };
+    let head = ValidityTag { binding: Binding::Head { seq: view.head_seq }, ..young };
     assert_eq!(proof(CacheRule::AtHead, &head, &plain, &view), Proof::NextPoll);
-    let null = Kept { null: true, ..young };
+    let null = ValidityTag { null: true, ..young };
     assert_eq!(proof(at(99), &null, &plain, &view), Proof::None);
     assert_eq!(bond(&null, &view), None);
 }

@@ -15,7 +15,7 @@ fn v2(command: u8, family: u8, addresses: &[u8]) -> Vec<u8> {
 
 fn check(header: &[u8], expected: Option<&str>) {
     let source = expected.map(|address| address.parse().unwrap());
-    let whole = Ok(Some(Proxied { source, bytes: header.len() }));
+    let whole = Ok(Some(ProxyHeader { source, bytes: header.len() }));
     assert_eq!(read(header), whole, "{header:?}");
     for cut in 0..header.len() {
         assert_eq!(read(&header[..cut]), Ok(None), "cut at {cut}: {header:?}");

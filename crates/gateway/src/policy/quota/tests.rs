@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const WHOLE: Standing = Standing::Whole;
+const WHOLE: Allowance = Allowance::Whole;
 
 fn second(text: &str) -> u64 {
     text.parse::<jiff::Timestamp>().unwrap().as_second() as u64
@@ -57,7 +57,7 @@ fn a_quota_is_used_up_and_comes_back_with_the_month() {
     assert!(account.charge(december, 1, 100, WHOLE));
     assert!(account.charge(november, 98, 100, WHOLE), "a clock set back");
     assert!(!account.charge(november, 2, 100, WHOLE), "a clock set back gives nothing back");
-    assert_eq!((account.telling().month, account.used(november)), (december, 99));
+    assert_eq!((account.report().month, account.used(november)), (december, 99));
     assert!(!account.charge(december, 1, 0, WHOLE), "a quota of none");
     assert!(account.charge(december, 1, 1000, WHOLE), "a quota that was raised");
 }
@@ -66,11 +66,11 @@ fn a_quota_is_used_up_and_comes_back_with_the_month() {
 fn alone_it_uses_its_part_of_what_was_left() {
     let month = Month::of(0);
     let mut account = Account::new(month, 400);
-    let alone = Standing::Share(3);
+    let alone = Allowance::Share(3);
     let passed = (0..1000).filter(|_| account.charge(month, 1, 1000, alone)).count();
     assert_eq!(passed, 200);
     // Told, and heard that others have used as much.
-    account.heard(account.telling(), 1000);
+    account.confirm(account.report(), 1000);
     assert!(!account.charge(month, 1, 1000, WHOLE));
 }
 
@@ -79,17 +79,17 @@ fn what_was_used_while_others_were_told_is_told_the_next_time() {
     let month = Month::of(0);
     let mut account = Account::new(month, 10);
     assert!(account.charge(month, 5, 100, WHOLE));
-    let told = account.telling();
-    assert_eq!(told, Told { month, since: 5, least: 15 });
+    let told = account.report();
+    assert_eq!(told, UsageReport { month, since: 5, least: 15 });
     assert!(account.charge(month, 7, 100, WHOLE));
-    account.heard(told, 40);
-    assert_eq!(account.telling(), Told { month, since: 7, least: 47 });
+    account.confirm(told, 40);
+    assert_eq!(account.report(), UsageReport { month, since: 7, least: 47 });
     // Who has forgotten changes nothing here, and what is of a month before is let be.
-    account.heard(account.telling(), 0);
+    account.confirm(account.report(), 0);
     assert_eq!(account.used(month), 47);
     let next = Month::of(month.end());
     assert!(account.charge(next, 1, 100, WHOLE));
-    account.heard(told, 99);
+    account.confirm(told, 99);
     assert_eq!(account.used(next), 1);
 }
 
@@ -101,10 +101,10 @@ fn a_file_only_adds_to_what_is_known() {
     account.raise(month, 12);
     assert_eq!(account.used(month), 15);
     account.raise(month, 40);
-    assert_eq!(account.telling(), Told { month, since: 5, least: 40 });
+    assert_eq!(account.report(), UsageReport { month, since: 5, least: 40 });
     account.raise(next, 3);
     account.raise(month, 99);
-    assert_eq!((account.used(next), account.telling().since), (3, 0));
+    assert_eq!((account.used(next), account.report().since), (3, 0));
 }
 
 proptest! {
@@ -124,9 +124,9 @@ proptest! {
                 // The second time the first ones hear of what the last ones told.
                 for at in [0, 1, 2, 0, 1, 2] {
                     let account: &mut Account = &mut accounts[at];
-                    let told = account.telling();
+                    let told = account.report();
                     total = total.saturating_add(told.since).max(told.least);
-                    account.heard(told, total);
+                    account.confirm(told, total);
                 }
                 prop_assert_eq!(total, passed, "units were lost or counted twice");
             } else if accounts[at].charge(month, cost, quota, WHOLE) {
@@ -141,7 +141,7 @@ proptest! {
         let before = total.min(quota);
         let mut more = 0;
         for account in &mut accounts {
-            more += (0..3000).filter(|_| account.charge(month, 1, quota, Standing::Share(3))).count();
+            more += (0..3000).filter(|_| account.charge(month, 1, quota, Allowance::Share(3))).count();
         }
         prop_assert!(before + more as u64 <= quota);
     }

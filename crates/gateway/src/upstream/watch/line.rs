@@ -17,9 +17,9 @@ use wire::quantity::Decimal;
 use wire::response::{Outcome, parse_response};
 
 use crate::io::memory::Hold;
-use crate::policy::classify::{Heard, Verdict, classify};
+use crate::policy::classify::{CallOutcome, Verdict, classify};
 use crate::policy::contents::Contents;
-use crate::policy::heads::HeadSeen;
+use crate::policy::heads::HeadPoll;
 use crate::upstream::dial::Way;
 use crate::upstream::http1::{Connection, HttpAnswer, known_heads};
 use crate::upstream::send::is_ours;
@@ -110,7 +110,7 @@ impl Line {
         &mut self,
         family: Family,
         with_finalized: bool,
-    ) -> Result<HeadSeen, Missed> {
+    ) -> Result<HeadPoll, Missed> {
         let result = match family {
             Family::Ethereum => self.ask("eth_getBlockByNumber", b"[\"latest\",false]").await?,
             Family::Harmony => {
@@ -129,7 +129,7 @@ impl Line {
                 Err(Refused::Missed(missed)) => return Err(missed),
             };
         }
-        Ok(HeadSeen { number, hash, parent, finalized })
+        Ok(HeadPoll { number, hash, parent, finalized })
     }
 
     /// The header at `number`: its hash and its parent's.
@@ -223,11 +223,11 @@ impl Line {
             Some(Outcome::Error { code, message, .. }) => {
                 let (code, broadcast) = (*code, false);
                 (
-                    Heard::Error { status, retry_after, code, message, broadcast },
+                    CallOutcome::Error { status, retry_after, code, message, broadcast },
                     Refused::ByUpstream,
                 )
             }
-            _ => (Heard::Http { status, retry_after }, Refused::Missed(Missed::Silent)),
+            _ => (CallOutcome::Http { status, retry_after }, Refused::Missed(Missed::Silent)),
         };
         Err(match classify(&heard) {
             Verdict::RateLimited { retry_after } => {

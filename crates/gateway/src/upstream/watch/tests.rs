@@ -68,7 +68,7 @@ async fn an_upstream_that_takes_a_place_is_not_taken_for_the_one_before() {
     assert_eq!(c.upstreams[0].seen(&state.view.load()), None);
     // And so it stays when the new upstream is heard of.
     let tracker = &watch.chains[0].tracker;
-    let heard = HeadSeen { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
+    let heard = HeadPoll { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
     let step = tracker.borrow_mut().observe(0, Duration::ZERO, heard);
     watch.chains[0].apply(step);
     let known = c.upstreams[0].seen(&state.view.load()).and_then(|seen| seen.head);
@@ -84,7 +84,7 @@ async fn calls_under_way_at_an_upstream_that_is_gone_still_look_it_up() {
     let mut watch = Watch::default();
     watch.follow(&a, &no_event());
     let state = Arc::clone(&a.chains[0]);
-    let heard = HeadSeen { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
+    let heard = HeadPoll { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
     for place in 0..2 {
         let step = watch.chains[0].tracker.borrow_mut().observe(place, Duration::ZERO, heard);
         watch.chains[0].apply(step);

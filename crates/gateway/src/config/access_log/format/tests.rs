@@ -19,7 +19,7 @@ fn variables_and_literals_alternate() {
         ]
     );
     assert_eq!(format.headers().collect::<Vec<_>>(), ["x-client-id"]);
-    let placed = format.placed(|name| (name == "x-client-id").then_some(3));
+    let placed = format.with_header_indices(|name| (name == "x-client-id").then_some(3));
     let Format::Text(parts) = &placed else { panic!() };
     assert_eq!(parts[6], Part::Var(Var::Header("x-client-id".into(), 3)));
 }

@@ -155,20 +155,25 @@ impl Sim {
         let chain = self.chains[upstream].clone();
         let top = chain.len() - 1;
         let lie = if self.flaw_of(upstream) == Flaw::LyingNumber { 1000 } else { 0 };
-        let seen = HeadSeen {
+        let poll = HeadPoll {
             number: top as u64 + lie,
             hash: chain[top],
             parent: chain[top - 1],
             finalized: None,
         };
-        let mut asks = self.tracker.observe(upstream, self.now, seen).asks;
+        let mut requests = self.tracker.observe(upstream, self.now, poll).requests;
         for _ in 0..1000 {
-            let Some(ask) = asks.pop() else { break };
-            let at = ask.number as usize;
+            let Some(request) = requests.pop() else { break };
+            let at = request.number as usize;
             if at > 0 && at < chain.len() {
-                let step =
-                    self.tracker.header(upstream, self.now, ask.number, chain[at], chain[at - 1]);
-                asks.extend(step.asks);
+                let step = self.tracker.header(
+                    upstream,
+                    self.now,
+                    request.number,
+                    chain[at],
+                    chain[at - 1],
+                );
+                requests.extend(step.requests);
             }
         }
     }
@@ -217,7 +222,7 @@ impl Sim {
     }
 
     /// All upstreams become honest and are polled: the head must be the true one.
-    fn settle(&mut self) {
+    fn elect_and_serve(&mut self) {
         self.flaw = Flaw::None;
         for _ in 0..30 {
             self.now += Duration::from_millis(500);
@@ -249,7 +254,7 @@ fn one_faulty_upstream_of_three_never_shows() {
             let run = std::panic::AssertUnwindSafe(|| sim.step());
             assert!(std::panic::catch_unwind(run).is_ok(), "seed {seed}, step {step}");
         }
-        let run = std::panic::AssertUnwindSafe(|| sim.settle());
+        let run = std::panic::AssertUnwindSafe(|| sim.elect_and_serve());
         assert!(std::panic::catch_unwind(run).is_ok(), "seed {seed}, settling");
         checked += sim.checked;
         reorgs += sim.reorgs;

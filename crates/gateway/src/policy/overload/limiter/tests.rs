@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::*;
-use crate::policy::overload::queue::STANDING;
+use crate::policy::overload::queue::STANDING_AFTER;
 
 /// Calls that wait before the limiter; the rest is shed.
 const QUEUE_MAX: usize = 50;
@@ -179,7 +179,7 @@ impl Sim {
                     self.queue.push_back(self.now);
                     if self.in_flight >= self.limiter.limit() as usize {
                         let usual = self.usual();
-                        self.limiter.waits(Duration::from_secs_f64(self.now), usual);
+                        self.limiter.record_wait(Duration::from_secs_f64(self.now), usual);
                     }
                 } else {
                     shed += 1;
@@ -189,7 +189,7 @@ impl Sim {
                 && let Some(came) = self.queue.pop_front()
             {
                 // As the queue does.
-                if self.limiter.is_saturated() && self.now - came > STANDING.as_secs_f64() {
+                if self.limiter.is_saturated() && self.now - came > STANDING_AFTER.as_secs_f64() {
                     shed += 1;
                 } else {
                     self.send(came);
@@ -264,8 +264,8 @@ impl Sim {
         self.took = if self.took == 0.0 { took } else { self.took + (took - self.took) / 10.0 };
         if !self.queue.is_empty() || self.limiter.is_limited() {
             let (epoch, flow, queue) = (call.epoch, Flow::default(), self.queue.len() as u32);
-            let answer = Answer { epoch, flow, took: Duration::from_secs_f64(took), queue };
-            self.limiter.answered(Duration::from_secs_f64(self.now), answer);
+            let answer = ResponseSample { epoch, flow, took: Duration::from_secs_f64(took), queue };
+            self.limiter.record_response(Duration::from_secs_f64(self.now), answer);
         }
         (took, self.now - call.came)
     }

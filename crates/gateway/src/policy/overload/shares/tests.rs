@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::*;
-use crate::policy::overload::limiter::{Answer, Limiter, LimiterSettings};
-use crate::policy::overload::queue::{Pushed, Queue, QueueSettings};
+use crate::policy::overload::limiter::{Limiter, LimiterSettings, ResponseSample};
+use crate::policy::overload::queue::{PushResult, Queue, QueueSettings};
 
 const SLOW: Flow = Flow::at(1);
 const FAST: Flow = Flow::at(2);
@@ -158,12 +158,12 @@ impl Sim {
             due[next] += gap(self.clients[next].rate / few);
             self.shares.wait(Class::Normal, self.clients[next].flow);
             let pushed = self.queue.push(now, Class::Normal, self.clients[next].flow, next);
-            if let Pushed::Instead(_, (shed, _)) = pushed {
+            if let PushResult::Replaced(_, (shed, _)) = pushed {
                 self.shed(now, shed);
             }
             self.serve(now);
             if !self.queue.is_empty() {
-                self.limiter.waits(now, self.shares.usual());
+                self.limiter.record_wait(now, self.shares.usual());
                 self.serve(now);
             }
             self.limit_max_seen = self.limit_max_seen.max(self.limiter.limit());
@@ -211,8 +211,8 @@ impl Sim {
         self.begin(now);
         if !self.queue.is_empty() || self.limiter.is_limited() {
             let queue = self.queue.len() as u32;
-            let answer = Answer { epoch, flow, took: now - sent, queue };
-            self.limiter.answered(now, answer);
+            let answer = ResponseSample { epoch, flow, took: now - sent, queue };
+            self.limiter.record_response(now, answer);
         }
         self.serve(now);
     }
