@@ -353,7 +353,7 @@ pub(super) fn check(
     }
     Access {
         required,
-        places: places(access),
+        places: key_places(access),
         key_header: (*access.key_header).clone(),
         clients: AddressRules {
             allow: (*access.clients_allow).clone(),
@@ -372,7 +372,7 @@ pub(super) fn check(
     }
 }
 
-fn places(access: &AccessTable) -> KeyPlaces {
+fn key_places(access: &AccessTable) -> KeyPlaces {
     let has = |place| access.key_places.contains(&place);
     KeyPlaces {
         header: has(KeyPlace::Header).then(|| (*access.key_header).clone()),

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_has_so_many_seats_and_no_more() {
+    fn a_client_has_a_maximum_of_connections() {
         let clients = Clients::after(None, Some(2)).unwrap();
         let [one, other] = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])];
         let first = clients.open(one).unwrap();

@@ -79,9 +79,9 @@ fn raise(zones: &mut [Zone], now: u64, least: u64) {
     for zone in zones {
         let least = least.min(zone.terms.burst);
         let state = raised(zone.state, zone.terms.rate, now, least);
-        let kept = state.map_or(0, |state| left(state, zone.terms.rate, now));
+        let remaining = state.map_or(0, |state| left(state, zone.terms.rate, now));
         let before = zone.state.map_or(0, |state| left(state, zone.terms.rate, now));
-        assert_eq!(kept, before.max(least), "raised to less, or more, than either");
+        assert_eq!(remaining, before.max(least), "raised to less, or more, than either");
         zone.state = state;
     }
 }
@@ -123,9 +123,9 @@ fn comes_back(zone: &Zone, assessed: &Assessment, now: u64, cost: u64, forward: 
     let Zone { terms, gateways, state, .. } = zone;
     let passes =
         |at: u64| assess_share(*state, terms.rate, at, cost, *gateways).excess <= terms.burst;
-    let told = retry_share_ms(*state, *terms, now, cost, *gateways);
-    assert_eq!(told == Some(0), assessed.excess <= terms.burst);
-    match told {
+    let retry_ms = retry_share_ms(*state, *terms, now, cost, *gateways);
+    assert_eq!(retry_ms == Some(0), assessed.excess <= terms.burst);
+    match retry_ms {
         Some(ms @ 1..) if forward => {
             assert!(passes(now.saturating_add(ms)), "it came back in vain");
             assert!(ms == 1 || !passes(now + ms - 1), "it was sent away for too long");

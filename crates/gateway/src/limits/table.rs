@@ -255,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_map_holds(steps in prop::collection::vec((0u64..40, 0u8..4), 1..300)) {
+        fn it_has_the_content_of_a_map(steps in prop::collection::vec((0u64..40, 0u8..4), 1..300)) {
             let mut table = Table::new(64);
             let mut map = HashMap::new();
             for (now, (number, step)) in steps.into_iter().enumerate() {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_gives_up_what_was_called_least_lately() {
+    fn a_full_table_evicts_the_least_recently_called() {
         let mut table = Table::new(10);
         for number in 0..10 {
             table.store(&hashed_key(number), None, state(number, 0), number);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn those_in_flight_are_counted_to_the_last_and_keep_their_place() {
+    fn calls_in_flight_are_counted_exactly_and_never_evicted() {
         let mut table = Table::new(2);
         let (a, b, c) = (hashed_key(1), hashed_key(2), hashed_key(3));
         assert!(table.enter(&a, 2) && table.enter(&a, 2) && !table.enter(&a, 2));

@@ -42,12 +42,12 @@ pub const EWMA_READMITTED: Duration = Duration::from_millis(1);
 /// choices evenly instead of bunching them.
 #[derive(Debug, Clone)]
 pub struct SmoothWeighted {
-    turns: Vec<Turn>,
+    states: Vec<WeightState>,
     fails_max: i64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Turn {
+struct WeightState {
     current: i64,
     effective: i64,
     configured: i64,
@@ -57,19 +57,19 @@ impl SmoothWeighted {
     /// Creates one entry per upstream. `fails_max` is nginx's `max_fails`: the number of failures
     /// that reduce an effective weight to zero. With 0, failures do not change weights.
     pub fn new(weights: &[u32], fails_max: u32) -> Self {
-        let turn = |&weight: &u32| Turn {
+        let turn = |&weight: &u32| WeightState {
             current: 0,
             effective: i64::from(weight),
             configured: i64::from(weight),
         };
-        Self { turns: weights.iter().map(turn).collect(), fails_max: i64::from(fails_max) }
+        Self { states: weights.iter().map(turn).collect(), fails_max: i64::from(fails_max) }
     }
 
     /// Returns the next usable upstream.
     pub fn pick(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let mut total = 0;
         let mut best: Option<(usize, i64)> = None;
-        for (upstream, turn) in self.turns.iter_mut().enumerate() {
+        for (upstream, turn) in self.states.iter_mut().enumerate() {
             if !usable(upstream) {
                 continue;
             }
@@ -83,7 +83,7 @@ impl SmoothWeighted {
             }
         }
         let (upstream, _) = best?;
-        self.turns[upstream].current -= total;
+        self.states[upstream].current -= total;
         Some(upstream)
     }
 
@@ -91,7 +91,7 @@ impl SmoothWeighted {
     /// in flight (`loads`, per upstream). It is used while calls wait, so that one slow upstream
     /// cannot hold all permits.
     pub fn pick_bounded(&mut self, loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
-        let weights = self.turns.iter().map(|turn| turn.configured as f64);
+        let weights = self.states.iter().map(|turn| turn.configured as f64);
         let weights: SmallVec<[f64; 8]> = weights.collect();
         let load_max = load_max(RING_BALANCE, loads, &weights, &usable);
         let bounded =
@@ -105,7 +105,7 @@ impl SmoothWeighted {
         if self.fails_max == 0 {
             return;
         }
-        let turn = &mut self.turns[upstream];
+        let turn = &mut self.states[upstream];
         turn.effective = (turn.effective - turn.configured / self.fails_max).max(0);
     }
 }
@@ -232,8 +232,8 @@ impl PeakEwma {
         if rtt > self.rtt {
             self.rtt = rtt;
         } else {
-            let kept = self.kept(now);
-            self.rtt = self.rtt * kept + rtt * (1.0 - kept);
+            let decay_factor = self.decay_factor(now);
+            self.rtt = self.rtt * decay_factor + rtt * (1.0 - decay_factor);
         }
         self.updated = self.updated.max(now);
     }
@@ -247,11 +247,11 @@ impl PeakEwma {
     /// latency is the estimate, decayed towards zero since the last response, or the time that
     /// calls have waited for any response, if that is longer.
     pub fn cost(&self, now: Duration, in_flight: u32, silence: Duration) -> f64 {
-        let rtt = (self.rtt * self.kept(now)).max(silence.as_secs_f64());
+        let rtt = (self.rtt * self.decay_factor(now)).max(silence.as_secs_f64());
         rtt * (f64::from(in_flight) + 1.0)
     }
 
-    fn kept(&self, now: Duration) -> f64 {
+    fn decay_factor(&self, now: Duration) -> f64 {
         let elapsed = now.saturating_sub(self.updated).as_secs_f64();
         (-elapsed / self.decay).exp()
     }

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_follows_what_calls_take() {
+    fn patience_follows_the_latency_of_calls() {
         assert_eq!(patience(None), ms(500));
         assert_eq!(patience(Some(ms(3))), ms(200));
         assert_eq!(patience(Some(ms(50))), ms(500));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_and_every_idle_time_begins_the_silence_anew() {
+    fn every_response_and_every_idle_time_restarts_the_silence() {
         let mut silence = Silence::default();
         silence.begins(ms(1000), true);
         assert_eq!(silence.suspect_at(ms(1000), ms(300)), ms(1300));

@@ -1,6 +1,6 @@
-//! Goal: the book outlives reloads and restarts, a file is read as it was written or refused, and a
-//! refusal says when the month ends. Method: configurations as they are written, files in a folder
-//! of the test, seconds that it names.
+//! Goal: the ledger survives reloads and restarts, a file is read as written or rejected, and a
+//! rejection reports the end of the month. Method: configuration texts, files in a temporary
+//! folder, explicit times.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn month() -> Month {
 }
 
 #[test]
-fn a_refusal_says_when_the_month_ends() {
+fn a_rejection_reports_the_end_of_the_month() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", "cost = \"call\""));
     let quotas = Quotas::after(None, &config).unwrap();
@@ -57,7 +57,7 @@ fn a_refusal_says_when_the_month_ends() {
 }
 
 #[test]
-fn calls_count_as_they_weigh() {
+fn calls_count_their_weight() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", ""));
     let quotas = Quotas::after(None, &config).unwrap();
@@ -71,7 +71,7 @@ fn calls_count_as_they_weigh() {
 }
 
 #[test]
-fn what_was_used_outlives_reloads_also_of_a_key_that_was_gone() {
+fn usage_survives_reloads_even_of_a_removed_key() {
     let folder = TempDir::new().unwrap();
     let [paid, other] = ["paid", "other"].map(|key| text(key, "cost = \"call\""));
     let first = config(folder.path(), &paid);
@@ -90,18 +90,18 @@ fn what_was_used_outlives_reloads_also_of_a_key_that_was_gone() {
 #[test]
 fn a_file_is_read_as_it_was_written() {
     let folder = TempDir::new().unwrap();
-    let place = folder.path().join("quotas.json");
-    assert_eq!(file::read(&place).unwrap(), QuotaUsage::default());
+    let path = folder.path().join("quotas.json");
+    assert_eq!(file::read(&path).unwrap(), QuotaUsage::default());
     let keys = BTreeMap::from([("a".into(), 1), ("b:c".into(), u64::MAX)]);
     let usage = QuotaUsage { month: month(), keys };
-    file::write(&place, &usage).unwrap();
-    assert_eq!(file::read(&place).unwrap(), usage);
+    file::write(&path, &usage).unwrap();
+    assert_eq!(file::read(&path).unwrap(), usage);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "something was left behind");
     for broken in
         ["", "{}", r#"{"month":"2026-13","units":{}}"#, r#"{"month":"2026-11","units":{"a":-1}}"#]
     {
-        std::fs::write(&place, broken).unwrap();
-        assert!(file::read(&place).is_err(), "{broken}");
+        std::fs::write(&path, broken).unwrap();
+        assert!(file::read(&path).is_err(), "{broken}");
         let faults = Config::from_text("test", &text("paid", ""), folder.path(), &|_| None);
         let faults = faults.unwrap_err().to_string();
         assert!(faults.contains("quota.file") && faults.contains("cannot be read"), "{faults}");
@@ -109,7 +109,7 @@ fn a_file_is_read_as_it_was_written() {
 }
 
 #[test]
-fn a_restart_goes_on_from_the_file_and_two_writers_lose_nothing() {
+fn a_restart_continues_from_the_file_and_two_writers_lose_nothing() {
     let folder = TempDir::new().unwrap();
     let now = unix_seconds();
     let text = text("paid", "cost = \"call\"");
@@ -118,20 +118,20 @@ fn a_restart_goes_on_from_the_file_and_two_writers_lose_nothing() {
     for _ in 0..6 {
         quotas.charge(grant(&first, 1), None, now).unwrap();
     }
-    let place = folder.path().join("quotas.json");
-    assert!(crate::runtime::quota::write(&quotas.ledger, &place));
-    // The process that takes over, and the last of what the former one has used.
+    let path = folder.path().join("quotas.json");
+    assert!(crate::runtime::quota::write(&quotas.ledger, &path));
+    // The process that takes over, and the last usage of the former one.
     let second = config(folder.path(), &text);
     let after = Quotas::after(None, &second).unwrap();
     quotas.charge(grant(&first, 1), None, now).unwrap();
-    assert!(crate::runtime::quota::write(&quotas.ledger, &place));
-    assert!(crate::runtime::quota::write(&after.ledger, &place));
+    assert!(crate::runtime::quota::write(&quotas.ledger, &path));
+    assert!(crate::runtime::quota::write(&after.ledger, &path));
     assert_eq!(after.usage(now)[1].unwrap().0, 7);
     assert!((0..4).filter(|_| after.charge(grant(&second, 1), None, now).is_ok()).count() == 3);
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_no_file() {
+fn a_missing_folder_is_an_error() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", ""));
     let quotas = Quotas::after(None, &config).unwrap();
@@ -151,7 +151,7 @@ fn a_folder_that_is_not_there_is_no_file() {
 }
 
 #[test]
-fn a_shared_quota_is_a_part_until_others_are_heard() {
+fn a_shared_quota_is_a_share_until_the_first_report() {
     let folder = TempDir::new().unwrap();
     let redis =
         "cost = \"call\"\nshared = true\n[redis]\nurl = \"redis://127.0.0.1\"\ngateways = 2\n";

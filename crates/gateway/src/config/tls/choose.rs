@@ -21,20 +21,20 @@ pub(crate) struct Certificates {
 impl Certificates {
     /// Adds a certificate for these names.
     pub(crate) fn add(&mut self, key: Arc<CertifiedKey>, names: &[String]) {
-        let place = self.keys.len();
+        let index = self.keys.len();
         self.keys.push(key);
         for name in names {
             let (map, name) = match name.strip_prefix("*.") {
                 Some(rest) => (&mut self.wild, rest),
                 None => (&mut self.exact, name.as_str()),
             };
-            map.entry(name.to_ascii_lowercase().into()).or_default().push(place);
+            map.entry(name.to_ascii_lowercase().into()).or_default().push(index);
         }
     }
 
     /// Returns the indices of the certificates for a name: exact matches, or else wildcards (RFC
     /// 6125, section 6.4.3: a star matches one label), or else none.
-    fn places(&self, name: &str) -> &[usize] {
+    fn indices(&self, name: &str) -> &[usize] {
         // DNS names are case-insensitive; most arrive in lower case already.
         let lower;
         let name = if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
@@ -50,11 +50,11 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let places = hello.server_name().map_or(&[][..], |name| self.places(name));
-        let known = || places.iter().map(|place| &self.keys[*place]);
+        let indices = hello.server_name().map_or(&[][..], |name| self.indices(name));
+        let known = || indices.iter().map(|index| &self.keys[*index]);
         let fits =
             |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        let default = || self.keys.iter().filter(|_| places.is_empty());
+        let default = || self.keys.iter().filter(|_| indices.is_empty());
         let key = known().find(fits).or_else(|| default().find(fits));
         // If none fits, sending one anyway makes the handshake fail with a precise reason.
         key.or_else(|| known().next()).or_else(|| self.keys.first()).cloned()
@@ -78,11 +78,11 @@ mod tests {
             let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
             all.add(Arc::new(CertifiedKey::new(Vec::new(), key)), &names);
         }
-        assert_eq!(all.places(name), expected, "{name}");
+        assert_eq!(all.indices(name), expected, "{name}");
     }
 
     #[test]
-    fn names_lead_to_certificates() {
+    fn names_select_certificates() {
         check("a.test", &[0, 2]);
         check("A.TEST", &[0, 2]);
         check("y.a.test", &[0]);

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_openssl_prints() {
+    fn names_are_those_of_openssl() {
         let names: Vec<_> = names().collect();
         expect_test::expect![[r#"
             TLS_AES_256_GCM_SHA384
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_leads_to_the_suite() {
+    fn every_spelling_finds_the_suite() {
         for suite in ALL_CIPHER_SUITES {
             for name in [openssl(suite), iana(suite), rustls_name(suite)] {
                 let found = find(&name.to_lowercase()).map(|found| found.suite());

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_says_nothing() {
+    fn malformed_bytes_have_no_names() {
         for bytes in [&b""[..], b"x", &[0x30, 0x82, 0xff, 0xff]] {
             let read = ClientCertificate::read(&CertificateDer::from(bytes));
             assert_eq!(read, ClientCertificate::default());

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_are_kept_and_taken_once() {
+    fn sessions_are_stored_and_taken_once() {
         let sessions = Sessions::new(100, Duration::from_secs(60));
         assert!(sessions.can_cache() && sessions.put(vec![1], vec![11]));
         assert_eq!(sessions.get(&[1]), Some(vec![11]));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_session_is_gone() {
+    fn an_old_session_expires() {
         let sessions = Sessions::new(100, Duration::ZERO);
         sessions.put(vec![1], vec![11]);
         let later = Instant::now() + Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! Refusals and time, and how many calls a batch may have then.
+//! Goal: the batch size limit follows rejections and time. Method: steps in virtual time.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::policy::batch::{BatchLimit, LIFTED_AFTER};
 const START: Duration = Duration::from_secs(7);
 
 #[test]
-fn a_refusal_halves_the_bound() {
+fn a_rejection_halves_the_limit() {
     let mut limit = BatchLimit::new(100);
     assert_eq!(limit.get(START), 100);
     limit.refused(START, 60);
@@ -17,7 +17,7 @@ fn a_refusal_halves_the_bound() {
 }
 
 #[test]
-fn refusals_of_batches_sent_before_count_once() {
+fn rejections_of_batches_sent_before_count_once() {
     let mut limit = BatchLimit::new(64);
     for _ in 0..5 {
         limit.refused(START, 64);
@@ -35,7 +35,7 @@ fn it_ends_at_single_calls_and_not_below() {
 }
 
 #[test]
-fn time_lifts_it_step_by_step_to_what_is_configured() {
+fn time_raises_it_step_by_step_to_the_configured_maximum() {
     let mut limit = BatchLimit::new(10);
     limit.refused(START, 10);
     limit.refused(START, 5);

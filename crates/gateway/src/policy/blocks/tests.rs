@@ -1,4 +1,4 @@
-//! Parts that follow each other are one answer; others are none.
+//! Goal: consecutive parts are joined, and other parts are not. Method: small blocks.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn block(own: u8, parent: u8) -> String {
 }
 
 #[test]
-fn the_rest_is_asked_for_with_the_same_options() {
+fn the_rest_is_requested_with_the_same_options() {
     let changed = |params: &str| {
         rest_params(params.as_bytes(), 42).map(String::from_utf8).map(Result::unwrap)
     };

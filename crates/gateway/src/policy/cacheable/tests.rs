@@ -1,5 +1,5 @@
-//! Goal: nothing is kept that may turn untrue unnoticed, and what is true is kept. Method: tables
-//! over the real method tables with views that a head tracker made; then a reorg under them.
+//! Goal: no response is cached that may become invalid unnoticed, and valid ones are cached.
+//! Method: the real method tables with views of a head tracker, then a reorg.
 
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ fn methods() {
 }
 
 #[test]
-fn no_method_that_writes_or_sticks_is_ever_kept() {
+fn no_method_that_writes_or_sticks_is_ever_cached() {
     let latest = BlockRef::Tag(BlockTag::Latest);
     let mut count = 0;
     for name in Family::ALL {
@@ -132,14 +132,14 @@ fn no_method_that_writes_or_sticks_is_ever_kept() {
 }
 
 #[test]
-fn the_head_number_is_answered_from_the_view() {
+fn the_head_number_is_served_from_the_view() {
     assert!(decide(ethereum("eth_blockNumber"), None, &view()).from_view);
     assert!(!decide(ethereum("eth_blockNumber"), None, &ChainView::default()).from_view);
     assert!(!decide(ethereum("eth_gasPrice"), None, &view()).from_view);
 }
 
 #[test]
-fn without_a_head_nothing_moving_is_kept() {
+fn without_a_head_nothing_moving_is_cached() {
     let none = ChainView::default();
     for block in
         [BlockRef::Number(5), BlockRef::Tag(BlockTag::Latest), BlockRef::Tag(BlockTag::Safe)]
@@ -151,7 +151,7 @@ fn without_a_head_nothing_moving_is_kept() {
 }
 
 #[test]
-fn our_own_finality_depth_is_not_put_in_place_of_the_tag() {
+fn our_own_finality_depth_does_not_replace_the_tag() {
     let view = Chain::new(Finality::Depth(4)).view();
     assert_eq!(view.finalized, Some(96));
     let finalized = BlockRef::Tag(BlockTag::Finalized);
@@ -160,7 +160,7 @@ fn our_own_finality_depth_is_not_put_in_place_of_the_tag() {
 }
 
 #[test]
-fn answers_that_grow_are_kept_only_behind_the_head() {
+fn growing_responses_are_cached_only_behind_the_head() {
     let harmony = methods_of(Family::Harmony);
     let Some(method) = harmony.methods().find(|method| method.blocks_behind_head > 0) else {
         panic!("harmony has a method that the next block completes")
@@ -174,16 +174,17 @@ fn answers_that_grow_are_kept_only_behind_the_head() {
 }
 
 #[test]
-fn answers_that_grow_are_kept_by_hash_only_behind_the_head() {
+fn growing_responses_are_cached_by_hash_only_behind_the_head() {
     let (_, method) = methods_of(Family::Harmony).find("hmyv2_getBlockByHash").unwrap();
     let of = |number| BlockRef::Hash(hash(0, number));
-    for (number, due) in [(HEAD, Err(RejectReason::AboveHead)), (HEAD - 1, Ok(Binding::Free))] {
+    for (number, expected) in [(HEAD, Err(RejectReason::AboveHead)), (HEAD - 1, Ok(Binding::Free))]
+    {
         let caching = decide(method, Some(&of(number)), &view());
         assert_eq!((caching.rule, caching.min_head), (CacheRule::AtHash, HEAD));
         let response = facts(ResponseKind::Value, method.response_block, named(0, number));
-        assert_eq!(binding(admit(&caching, &response, &view())), due);
+        assert_eq!(binding(admit(&caching, &response, &view())), expected);
     }
-    // One that names no block may be of any.
+    // A response without a block may be about any block.
     let caching = decide(method, Some(&of(HEAD - 1)), &view());
     let response = facts(ResponseKind::Value, method.response_block, None);
     assert_eq!(binding(admit(&caching, &response, &view())), Err(RejectReason::Unnamed));
@@ -212,8 +213,8 @@ fn balance_at(block: BlockRef, view: &ChainView) -> Caching {
 
 fn binding(admit: Admission) -> Result<Binding, RejectReason> {
     match admit {
-        Admission::Store(kept) => Ok(kept.binding),
-        Admission::No(why) => Err(why),
+        Admission::Store(tag) => Ok(tag.binding),
+        Admission::No(reason) => Err(reason),
     }
 }
 
@@ -235,7 +236,7 @@ fn admission_by_number() {
         (facts(Value, own, None), Err(RejectReason::Unnamed)),
         (facts(Null, own, None), Err(RejectReason::Absent)),
         (facts(Null, ResponseBlock::ElementMembers, None), Err(RejectReason::Absent)),
-        // No transaction at that index.
+        // The block has no transaction at that index.
         (facts(Null, ResponseBlock::Members, None), head),
         (facts(Value, ResponseBlock::ElementMembers, None), block),
     ] {
@@ -286,26 +287,26 @@ fn admission_of_constants_hashes_and_head_values() {
     assert_eq!(binding(admit(&never, &value(), &view)), Err(RejectReason::Rule));
 }
 
-fn kept(caching: &Caching, view: &ChainView) -> ValidityTag {
+fn tag(caching: &Caching, view: &ChainView) -> ValidityTag {
     match admit(caching, &value(), view) {
-        Admission::Store(kept) => kept,
-        Admission::No(why) => panic!("{why:?}"),
+        Admission::Store(tag) => tag,
+        Admission::No(reason) => panic!("{reason:?}"),
     }
 }
 
 #[test]
-fn head_values_go_with_the_head_and_block_values_stay() {
+fn head_values_expire_with_the_head_and_block_values_stay() {
     let mut chain = Chain::new(Finality::FromUpstreams);
     let old = chain.view();
     let price = decide(ethereum("eth_gasPrice"), None, &old);
-    let price_kept = kept(&price, &old);
+    let price_tag = tag(&price, &old);
     let latest = balance_at(BlockRef::Tag(BlockTag::Latest), &old);
-    let latest_kept = kept(&latest, &old);
-    assert!(usable(&price_kept, &old) && usable(&latest_kept, &old));
+    let latest_tag = tag(&latest, &old);
+    assert!(usable(&price_tag, &old) && usable(&latest_tag, &old));
     chain.poll(b'a', 101, hash(b'a', 100));
     let new = chain.view();
-    assert!(!usable(&price_kept, &new));
-    assert!(usable(&latest_kept, &new), "block 100 has not changed");
+    assert!(!usable(&price_tag, &new));
+    assert!(usable(&latest_tag, &new), "block 100 has not changed");
     assert_eq!(binding(admit(&price, &value(), &new)), Err(RejectReason::HeadMoved));
     assert!(binding(admit(&latest, &value(), &new)).is_ok());
 }
@@ -317,28 +318,29 @@ fn a_reorg_drops_what_it_touched_and_refuses_late_fills() {
     let at_98 = balance_at(BlockRef::Number(98), &old);
     let at_97 = balance_at(BlockRef::Number(97), &old);
     let by_hash = balance_at(BlockRef::Hash(hash(b'a', 99)), &old);
-    let entries = [&at_97, &at_98, &by_hash].map(|caching| kept(caching, &old));
-    // Block 98 and all above are replaced: 98b to 101b come in one poll and are linked by headers.
+    let entries = [&at_97, &at_98, &by_hash].map(|caching| tag(caching, &old));
+    // Block 98 and all above are replaced: 98b to 101b arrive in one poll and are linked by
+    // headers.
     for number in [98, 99, 100, 101] {
         let parent = hash(if number == 98 { b'a' } else { b'b' }, number - 1);
         chain.poll(b'b', number, parent);
     }
     let new = chain.view();
     assert_eq!(new.head.map(|head| head.hash), Some(hash(b'b', 101)));
-    assert_eq!(entries.map(|kept| usable(&kept, &new)), [true, false, true]);
+    assert_eq!(entries.map(|tag| usable(&tag, &new)), [true, false, true]);
     assert_eq!(binding(admit(&at_98, &value(), &new)), Err(RejectReason::Reorg));
     assert!(binding(admit(&at_97, &value(), &new)).is_ok());
-    let again = kept(&balance_at(BlockRef::Number(98), &new), &new);
+    let again = tag(&balance_at(BlockRef::Number(98), &new), &new);
     assert_eq!(again.binding, Binding::Block { number: 98, hash: Some(hash(b'b', 98)) });
     assert!(usable(&again, &new));
 }
 
 #[test]
-fn with_all_upstreams_silent_only_what_is_final_is_served() {
+fn with_all_upstreams_silent_only_final_blocks_are_served() {
     let mut chain = Chain::new(Finality::FromUpstreams);
     let view = chain.view();
     let [old, young] =
-        [85, 95].map(|number| kept(&balance_at(BlockRef::Number(number), &view), &view));
+        [85, 95].map(|number| tag(&balance_at(BlockRef::Number(number), &view), &view));
     for _ in 0..3 {
         chain.tracker.missed(0, chain.now);
     }
@@ -351,7 +353,7 @@ fn with_all_upstreams_silent_only_what_is_final_is_served() {
 }
 
 #[test]
-fn logs_of_a_range_are_kept_as_long_as_its_last_block() {
+fn logs_of_a_range_are_valid_as_long_as_its_last_block() {
     let view = view();
     let part = crate::policy::logs::Part { from: 92, to: 97, finalized: false };
     let caching = part.caching(&view);
@@ -367,8 +369,8 @@ fn logs_of_a_range_are_kept_as_long_as_its_last_block() {
     let none = ResponseFacts { named: None, ..named(92, 97, b'a') };
     let bound = Binding::Block { number: 97, hash: Some(hash(b'a', 97)) };
     for good in [named(92, 97, b'a'), named(95, 95, b'a'), none] {
-        let Admission::Store(kept) = admit(&caching, &good, &view) else { panic!("{good:?}") };
-        assert_eq!(kept.binding, bound);
+        let Admission::Store(tag) = admit(&caching, &good, &view) else { panic!("{good:?}") };
+        assert_eq!(tag.binding, bound);
     }
     assert_eq!(
         admit(&caching, &named(91, 97, b'a'), &view),
@@ -385,7 +387,7 @@ fn logs_of_a_range_are_kept_as_long_as_its_last_block() {
 }
 
 #[test]
-fn without_a_head_only_upstreams_at_the_last_one_answer_about_it() {
+fn without_a_head_only_upstreams_at_the_last_one_serve_calls_about_it() {
     let mut chain = Chain::new(Finality::FromUpstreams);
     for _ in 0..5 {
         chain.now += Duration::from_secs(1);

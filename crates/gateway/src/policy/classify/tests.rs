@@ -1,5 +1,5 @@
-//! Goal: replies of real clients and providers get the right verdict. Method: every rule's recorded
-//! example must come to that rule, and a table of whole replies with their codes.
+//! Goal: responses of real clients and providers get the right verdict. Method: every rule's
+//! recorded example must match that rule, and a table of whole responses with their codes.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn results_and_broken_connections() {
 }
 
 #[test]
-fn replies_that_are_no_answers() {
+fn responses_that_are_no_json_rpc() {
     let check = |status, expected| {
         let outcome = CallOutcome::Http { status, retry_after: None };
         assert_eq!(classify(&outcome), expected, "{status}");
@@ -160,7 +160,7 @@ fn reverts_are_certain() {
 }
 
 #[test]
-fn missing_state_and_blocks_are_asked_of_others() {
+fn missing_state_and_blocks_go_to_other_upstreams() {
     for (code, message) in [
         (-32000, "missing trie node 5c0ee75d (path ) state 0x5c0e is not available"),
         (-32002, "No state available for block 0xe7b1e5b5"),

@@ -1,5 +1,5 @@
-//! Goal: a rule fits exactly what it describes, and the first that fits decides. Method: one rule
-//! at a time with one thing changed, then several in a row.
+//! Goal: a rule matches exactly what it describes, and the first match decides. Method: one rule at
+//! a time with one change, then several in a row.
 
 use super::*;
 
@@ -45,30 +45,38 @@ fn each_condition_must_hold() {
     let facts = call("eth_getLogs", r#"["0xab",1]"#);
     let matches = |rule: Rule| end(&[rule], &facts) == RouteDecision::Deny(0);
     assert!(matches(deny()));
-    for (host, due) in
+    for (host, expected) in
         [("rpc.example", true), ("*.example", true), ("*.rpc.example", false), ("example", false)]
     {
-        assert_eq!(matches(Rule { hosts: vec![host.into()], ..deny() }), due, "{host}");
+        assert_eq!(matches(Rule { hosts: vec![host.into()], ..deny() }), expected, "{host}");
     }
-    for (path, due) in
+    for (path, expected) in
         [("/v1", true), ("/", true), ("/v1/eth", true), ("/v", false), ("/v1/eth/x", false)]
     {
-        assert_eq!(matches(Rule { path: Some(path.into()), ..deny() }), due, "{path}");
+        assert_eq!(matches(Rule { path: Some(path.into()), ..deny() }), expected, "{path}");
     }
-    for (key, due) in [("alice", true), ("bob", false)] {
-        assert_eq!(matches(Rule { keys: vec![key.into()], ..deny() }), due, "{key}");
+    for (key, expected) in [("alice", true), ("bob", false)] {
+        assert_eq!(matches(Rule { keys: vec![key.into()], ..deny() }), expected, "{key}");
     }
-    for (tier, due) in [("gold", true), ("free", false)] {
-        assert_eq!(matches(Rule { tiers: vec![tier.into()], ..deny() }), due, "{tier}");
+    for (tier, expected) in [("gold", true), ("free", false)] {
+        assert_eq!(matches(Rule { tiers: vec![tier.into()], ..deny() }), expected, "{tier}");
     }
-    for (method, due) in [("eth_getLogs", true), ("eth_*", true), ("debug_*", false)] {
-        assert_eq!(matches(Rule { methods: MethodSet::new([method]), ..deny() }), due, "{method}");
+    for (method, expected) in [("eth_getLogs", true), ("eth_*", true), ("debug_*", false)] {
+        assert_eq!(
+            matches(Rule { methods: MethodSet::new([method]), ..deny() }),
+            expected,
+            "{method}"
+        );
     }
-    for (start, due) in [(r#"["0xa"#, true), ("[", true), ("{", false)] {
-        assert_eq!(matches(Rule { params: Some(start.into()), ..deny() }), due, "{start}");
+    for (start, expected) in [(r#"["0xa"#, true), ("[", true), ("{", false)] {
+        assert_eq!(matches(Rule { params: Some(start.into()), ..deny() }), expected, "{start}");
     }
-    for (first, due) in [("0xab", true), ("0xa", false), (r#""0xab""#, false)] {
-        assert_eq!(matches(Rule { first_param: Some(first.into()), ..deny() }), due, "{first}");
+    for (first, expected) in [("0xab", true), ("0xa", false), (r#""0xab""#, false)] {
+        assert_eq!(
+            matches(Rule { first_param: Some(first.into()), ..deny() }),
+            expected,
+            "{first}"
+        );
     }
 }
 
@@ -76,7 +84,7 @@ fn each_condition_must_hold() {
 fn headers_fit_whole_or_by_their_start() {
     let headers = [Some(Box::from(&b"mobile/1.2"[..])), None];
     let facts = Facts { headers: &headers, ..call("eth_call", "[]") };
-    for (index, value, prefix, due) in [
+    for (index, value, prefix, expected) in [
         (0, "mobile/1.2", false, true),
         (0, "mobile", false, false),
         (0, "mobile", true, true),
@@ -87,12 +95,12 @@ fn headers_fit_whole_or_by_their_start() {
         let test = HeaderCondition { index, value: value.into(), prefix };
         let matches = end(&[Rule { headers: vec![test.clone()], ..deny() }], &facts)
             == RouteDecision::Deny(0);
-        assert_eq!(matches, due, "{test:?}");
+        assert_eq!(matches, expected, "{test:?}");
     }
 }
 
 #[test]
-fn the_first_rule_decides_and_a_rewritten_path_is_seen_behind() {
+fn the_first_match_decides_and_later_rules_match_the_rewritten_path() {
     let rewrite = Rule { path: Some("/v1".into()), ..rule(Action::Rewrite("/".into())) };
     let group = Rule { path: Some("/eth".into()), ..rule(Action::Group(vec![None, Some(4)])) };
     let rules = [rewrite, group, deny()];
@@ -101,7 +109,7 @@ fn the_first_rule_decides_and_a_rewritten_path_is_seen_behind() {
     let result = apply_rules(&rules, &facts, chain_at);
     assert_eq!((&*result.path, result.decision), ("/eth", RouteDecision::Group(4)));
     assert_eq!(result.matched, [0, 1]);
-    // A chain that has no such group is not meant.
+    // The rule skips a chain without such a group.
     assert_eq!(apply_rules(&rules, &facts, |_| Some(0)).decision, RouteDecision::Deny(2));
     let root = Facts { path: "/v1", ..facts };
     assert_eq!(apply_rules(&rules[..1], &root, |_| None).path, "/");

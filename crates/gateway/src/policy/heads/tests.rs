@@ -1,18 +1,18 @@
 //! Goal: the head is corroborated, never goes back without evidence, and every branch change is
-//! marked. Method: scripted polls in virtual time against small forked chains.
+//! marked. Method: scripted polls in virtual time of small forked chains.
 
 use super::*;
 
 mod sim;
 
-/// A block's hash in a test chain: the branch's letter and the height.
+/// Returns the hash of a block in a test chain: the branch's letter and the height.
 fn hash(branch: u8, number: u64) -> Hash {
     let mut hash = [branch; 32];
     hash[24..].copy_from_slice(&number.to_be_bytes());
     hash
 }
 
-/// Chain `branch` which leaves chain `a` above `fork`.
+/// Chain `branch`, which forks from chain `a` above `fork`.
 #[derive(Clone, Copy)]
 struct Chain {
     branch: u8,
@@ -45,7 +45,7 @@ struct Net {
     tracker: HeadTracker,
     now: Duration,
     events: Vec<HeadEvent>,
-    asked: usize,
+    requested: usize,
     highest_served: u64,
 }
 
@@ -70,12 +70,12 @@ impl Net {
             tracker: HeadTracker::new(settings, upstreams),
             now: Duration::from_secs(100),
             events: Vec::new(),
-            asked: 0,
+            requested: 0,
             highest_served: 0,
         }
     }
 
-    /// One poll, with every ask answered from the same chain.
+    /// Polls once, and serves every header request from the same chain.
     fn poll(&mut self, upstream: usize, chain: Chain, number: u64) -> &mut Self {
         self.poll_with(upstream, chain, chain.poll_at(number))
     }
@@ -93,7 +93,7 @@ impl Net {
         self.events.append(&mut step.events);
         for _ in 0..1000 {
             let Some(request) = requests.pop() else { break };
-            self.asked += 1;
+            self.requested += 1;
             let (own, parent) =
                 (chain.hash(request.number), chain.hash(request.number.saturating_sub(1)));
             let mut step =
@@ -142,7 +142,7 @@ impl Net {
 }
 
 #[test]
-fn a_head_never_seen_is_not_zero_lag() {
+fn an_unknown_head_is_not_zero_lag() {
     let mut net = Net::new(2);
     net.head(None).poll(0, A, 100).head(Some((A, 100)));
     assert!(net.upstream(0).at_head);
@@ -165,19 +165,19 @@ fn two_upstreams_must_hold_the_head() {
 fn missing_blocks_are_walked_from_other_upstreams_first() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
-    let filled = net.asked;
+    let filled = net.requested;
     assert!((FILL_BLOCKS - 2..FILL_BLOCKS + 2).contains(&filled), "{filled}");
     net.poll(0, A, 110);
-    assert_eq!(net.asked - filled, 9, "the gap in one round");
+    assert_eq!(net.requested - filled, 9, "the gap in one round");
     net.poll(1, A, 110).head(Some((A, 110)));
-    assert_eq!(net.asked - filled, 9, "the second upstream needs none");
+    assert_eq!(net.requested - filled, 9, "the second upstream needs none");
     for number in 100..=110 {
         assert_eq!(net.tracker.view().canonical(number), Some(A.hash(number)));
     }
 }
 
 #[test]
-fn headers_that_will_not_come_are_asked_for_again_at_the_next_poll() {
+fn failed_headers_are_requested_again_at_the_next_poll() {
     let mut net = Net::new(1);
     net.poll(0, A, 100);
     let mut requests = |headers_failed: bool| {
@@ -228,7 +228,7 @@ fn a_deep_rollback_of_a_lone_upstream_needs_persistence() {
 }
 
 #[test]
-fn a_deep_rollback_with_two_witnesses_is_taken_at_once() {
+fn a_deep_rollback_with_two_witnesses_is_accepted_at_once() {
     let mut net = Net::new(3);
     for number in 90..=100 {
         net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
@@ -388,7 +388,7 @@ fn the_head_does_not_go_back_when_its_witnesses_go_silent() {
 }
 
 #[test]
-fn an_upstream_that_cannot_explain_its_head_is_not_read_from() {
+fn no_reads_go_to_an_upstream_with_an_unlinked_head() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
     assert!(net.upstream(1).consistent);
@@ -432,7 +432,7 @@ fn finalized_is_the_second_lowest_and_never_falls_quietly() {
 }
 
 #[test]
-fn a_finalized_height_taken_back_flushes_everything() {
+fn a_lower_finalized_height_flushes_everything() {
     let mut net = Net::new(1);
     net.poll_final(0, 100, 90);
     let before = net.tracker.view().generation;
@@ -506,8 +506,8 @@ fn marks_stay_bounded_and_err_on_the_safe_side() {
 }
 
 mod random {
-    //! Random polls of honest upstreams on a chain that reorganises: what is served is always true
-    //! of the chain at some instant, and marks cover every change.
+    //! Random polls of honest upstreams on a chain with reorgs: the served chain is always a state
+    //! of the true chain, and marks cover every change.
 
     use super::*;
     use proptest::prelude::*;
@@ -518,7 +518,7 @@ mod random {
             steps in proptest::collection::vec((1_u64..4, 0_u64..5), 1..60),
         ) {
             let mut net = Net::new(1);
-            // The chain as hashes; each step drops some blocks and adds more than it dropped.
+            // The chain as hashes. Each step drops some blocks and adds more than it dropped.
             let mut chain: Vec<Hash> = (0..100).map(|number| hash(b'a', number)).collect();
             let mut stored: Vec<(u64, u64, Hash)> = Vec::new();
             for (turn, (grow, drop)) in steps.into_iter().enumerate() {
@@ -560,7 +560,7 @@ mod random {
 }
 
 #[test]
-fn an_upstream_that_is_gone_vouches_for_nothing_and_what_is_known_of_the_chain_stays() {
+fn a_removed_upstream_vouches_for_nothing_and_the_chain_stays() {
     let mut net = Net::new(2);
     net.poll(0, A, 20).poll(1, A, 20).poll(0, A, 21).poll(1, A, 21);
     let before = net.tracker.view();
@@ -574,7 +574,7 @@ fn an_upstream_that_is_gone_vouches_for_nothing_and_what_is_known_of_the_chain_s
     assert_eq!(view.upstreams[1..], nothing, "nothing is known of these");
     assert_eq!((view.of(1, 7), view.of(1, 0), view.of(3, 0)), (Some(nothing[0]), None, None));
     assert!(view.upstreams[0].at_head);
-    // An upstream elsewhere that takes its place is another upstream: no branch of it has changed.
+    // A replacement on another branch is another upstream, so it causes no branch change.
     net.poll(2, A, 22).poll(0, A, 22);
     assert_eq!(net.tracker.view().head.map(|head| head.number), Some(22));
     net.poll(1, fork(b'b', 10), 15);
@@ -584,7 +584,7 @@ fn an_upstream_that_is_gone_vouches_for_nothing_and_what_is_known_of_the_chain_s
 }
 
 #[test]
-fn other_settings_hold_from_the_next_poll_on() {
+fn new_settings_apply_from_the_next_poll() {
     let mut net = Net::new(2);
     net.poll(0, A, 20).poll(1, A, 20);
     net.poll(0, A, 21).poll(0, A, 22);

@@ -1,5 +1,5 @@
-//! Goal: a failing upstream leaves quickly, comes back by one probe, and a busy one is not called
-//! ill. Method: scripted outcomes in virtual time.
+//! Goal: a failing upstream is ejected quickly and readmitted by one probe, and a busy one is not
+//! ejected. Method: scripted outcomes in virtual time.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn fail(upstream: &mut UpstreamHealth, now: Duration, times: u32) -> Option<Heal
 }
 
 #[test]
-fn three_failures_in_a_row_take_an_upstream_out() {
+fn three_consecutive_failures_eject_an_upstream() {
     let mut upstream = upstream();
     assert_eq!(fail(&mut upstream, SECOND, 2), None);
     upstream.call_ok(SECOND);
@@ -43,7 +43,7 @@ fn three_failures_in_a_row_take_an_upstream_out() {
 }
 
 #[test]
-fn half_of_ten_calls_failed_take_an_upstream_out() {
+fn five_failures_of_ten_calls_eject_an_upstream() {
     let mut upstream = upstream();
     let mut out = None;
     for index in 0..10 {
@@ -76,7 +76,7 @@ fn old_failures_leave_the_window() {
 }
 
 #[test]
-fn an_upstream_that_is_needed_may_come_back_after_the_shortest_time_out() {
+fn a_needed_upstream_may_return_after_the_shortest_ejection() {
     let mut upstream = upstream();
     fail(&mut upstream, SECOND, 3);
     assert!(upstream.probe_due(2 * SECOND));
@@ -89,7 +89,7 @@ fn an_upstream_that_is_needed_may_come_back_after_the_shortest_time_out() {
 }
 
 #[test]
-fn time_out_doubles_up_to_the_longest_and_heals() {
+fn ejections_double_up_to_the_longest_and_reset() {
     let mut upstream = upstream();
     let mut now = SECOND;
     let mut backoffs = Vec::new();
@@ -131,7 +131,7 @@ fn jitter_takes_off_up_to_a_quarter() {
 }
 
 #[test]
-fn a_rate_limit_is_a_rest_and_no_failure() {
+fn a_rate_limit_is_a_pause_and_no_failure() {
     let mut upstream = upstream();
     let now = 5 * SECOND;
     for _ in 0..50 {
@@ -151,7 +151,7 @@ fn a_rate_limit_is_a_rest_and_no_failure() {
 }
 
 #[test]
-fn rests_grow_while_an_upstream_refuses_and_begin_anew_after_an_answer() {
+fn pauses_grow_with_each_rejection_and_restart_after_a_success() {
     let mut upstream = upstream();
     let mut now = 5 * SECOND;
     for ms in [50, 100, 200, 400, 800, 1000, 1000] {
@@ -166,7 +166,7 @@ fn rests_grow_while_an_upstream_refuses_and_begin_anew_after_an_answer() {
 }
 
 #[test]
-fn polls_take_an_upstream_out_but_do_not_excuse_failed_calls() {
+fn failed_polls_eject_an_upstream_and_good_ones_do_not_excuse_failed_calls() {
     let mut upstream = upstream();
     assert_eq!(upstream.poll_failed(SECOND, 0), None);
     assert_eq!(upstream.poll_failed(SECOND, 0), None);
@@ -182,7 +182,7 @@ fn polls_take_an_upstream_out_but_do_not_excuse_failed_calls() {
 }
 
 #[test]
-fn what_an_upstream_lacks_is_no_ill_health() {
+fn missing_data_is_no_failure() {
     let mut upstream = upstream();
     for fault in [Fault::MissingState, Fault::NotSynced, Fault::Limit] {
         for _ in 0..100 {
@@ -202,7 +202,7 @@ fn lag_is_remembered_beside_health() {
 }
 
 #[test]
-fn a_group_is_never_wholly_out() {
+fn a_group_is_never_empty() {
     let (healthy, lagging, probing) =
         (HealthState::Healthy, HealthState::Lagging, HealthState::Probing);
     let ejected = HealthState::Ejected { until: SECOND };
@@ -237,7 +237,7 @@ fn unknown_methods_expire_and_stay_bounded() {
 }
 
 #[test]
-fn a_suspected_upstream_gets_no_calls_until_it_answers_a_poll() {
+fn a_suspected_upstream_gets_no_calls_until_a_poll_succeeds() {
     let mut upstream = upstream();
     assert_eq!(upstream.suspect(SECOND, 0), Some(HealthEvent::Suspected));
     assert_eq!(upstream.state(SECOND), HealthState::Probing);
@@ -247,7 +247,7 @@ fn a_suspected_upstream_gets_no_calls_until_it_answers_a_poll() {
 }
 
 #[test]
-fn a_suspected_upstream_that_misses_a_poll_is_taken_out() {
+fn a_suspected_upstream_that_misses_a_poll_is_ejected() {
     let mut upstream = upstream();
     upstream.suspect(SECOND, 0);
     let out = HealthEvent::Ejected { backoff: SECOND, reason: EjectReason::Polls };
@@ -255,7 +255,7 @@ fn a_suspected_upstream_that_misses_a_poll_is_taken_out() {
 }
 
 #[test]
-fn an_upstream_that_answers_polls_and_no_calls_is_out_for_longer_each_time() {
+fn an_upstream_that_responds_only_to_polls_is_ejected_for_longer_each_time() {
     let mut upstream = upstream();
     upstream.suspect(SECOND, 0);
     upstream.poll_ok();
@@ -267,7 +267,7 @@ fn an_upstream_that_answers_polls_and_no_calls_is_out_for_longer_each_time() {
 }
 
 #[test]
-fn an_answered_call_ends_all_suspicion() {
+fn a_successful_call_ends_all_suspicion() {
     let mut upstream = upstream();
     for index in 1..10 {
         let now = 20 * index * SECOND;

@@ -1,7 +1,7 @@
-//! Goal: the arithmetic is nginx's to the thousandth and the millisecond. Method: tables worked out
-//! by hand from nginx's source; a second, literal transcription of its C over random sequences; and
-//! properties that hold for any limit. nginx's own decisions, logged by a running one, are replayed
-//! in `crates/weir/tests/gateway/limits.rs`.
+//! Goal: the arithmetic is nginx's to the thousandth and the millisecond. Method: tables computed
+//! by hand from nginx's source; a literal transcription of its C over random sequences; and
+//! properties that hold for any limit. `crates/weir/tests/gateway/limits.rs` replays decisions
+//! logged by a running nginx.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ fn terms(rate: Rate, burst: u64, delay: Option<u64>) -> Terms {
     Terms { rate, burst: burst * CALL, delay: delay.map(|delay| delay * CALL) }
 }
 
-/// A zone with one key under one limit, in time.
+/// A zone with one key under one limit.
 struct One {
     terms: Terms,
     state: Option<State>,
@@ -125,7 +125,8 @@ fn a_clock_that_goes_back_drains_nothing_and_a_new_one_a_millisecond() {
         back(40_000),
         Assessment { excess: 6000, state: State { excess: 6000, last: 100_000 } }
     );
-    // Further back than a minute: one millisecond has passed, and the new clock is taken.
+    // The clock went back more than a minute: one millisecond counts as passed, and the new clock
+    // is used.
     assert_eq!(
         back(39_999),
         Assessment { excess: 5000, state: State { excess: 5000, last: 39_999 } }
@@ -216,21 +217,21 @@ proptest! {
         let mut one = One::new(Terms { rate: Rate(rate), burst, delay: None });
         let (mut lr, mut now) = (None, 10_000_000i64);
         for (step, calls) in steps {
-            // Mostly forward: the clock steps back in the range that nginx tells apart.
+            // Time moves mostly forward; backward steps cover the range in which nginx differs.
             now += if step % 5 == 0 { step } else { step.rem_euclid(500) };
             for _ in 0..calls {
                 let (passed, excess) = nginx(&mut lr, rate as i64, burst as i64, now);
                 let (ours, judgement) = one.at(now as u64);
                 prop_assert_eq!(ours as i64, excess);
                 prop_assert_eq!(judgement == PASSED, passed);
-                let kept = one.state.map(|state| (state.excess as i64, state.last as i64));
-                prop_assert_eq!(kept, lr);
+                let state = one.state.map(|state| (state.excess as i64, state.last as i64));
+                prop_assert_eq!(state, lr);
             }
         }
     }
 
     #[test]
-    fn a_retry_passes_when_it_is_said_to_and_not_before(
+    fn a_retry_passes_at_the_reported_time_and_not_before(
         rate in 1u64..100_000,
         burst in 0u64..20_000,
         excess in 0u64..20_000,

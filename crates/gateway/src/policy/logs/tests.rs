@@ -1,5 +1,5 @@
-//! Goal: parts cover a range exactly, chunks are shared, and merging never loses, doubles or
-//! reorders a log. Method: tables, and random ranges and cuts against the whole.
+//! Goal: parts cover a range exactly, chunks are shared, and merging never loses, duplicates or
+//! reorders a log. Method: tables, and random ranges and splits compared with the whole.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! Goal: months are the calendar's, what was used is never forgotten before its end, and gateways
-//! together stay within a quota. Method: dates worked out by hand, all seconds around the ends of
+//! Goal: months follow the calendar, usage is never lost before the end of the month, and gateways
+//! together stay within a quota. Method: dates computed by hand, all seconds around the ends of
 //! months, and random steps in virtual time.
 
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn months_begin_and_end_as_in_the_calendar() {
     for text in ["", "2026", "2026-13", "2026-00", "2026-1", "1969-12", "x-01", "2026-11-01"] {
         assert_eq!(Month::parse(text), None, "{text}");
     }
-    // The end of all time is a month too.
+    // The largest time is in a month too.
     assert_eq!(Month::of(u64::MAX), Month::of(Month::of(u64::MAX).end()));
 }
 
@@ -63,33 +63,34 @@ fn a_quota_is_used_up_and_comes_back_with_the_month() {
 }
 
 #[test]
-fn alone_it_uses_its_part_of_what_was_left() {
+fn alone_it_uses_its_share_of_the_rest() {
     let month = Month::of(0);
     let mut account = Account::new(month, 400);
     let alone = Allowance::Share(3);
     let passed = (0..1000).filter(|_| account.charge(month, 1, 1000, alone)).count();
     assert_eq!(passed, 200);
-    // Told, and heard that others have used as much.
+    // The report is confirmed, and others have used as much.
     account.confirm(account.report(), 1000);
     assert!(!account.charge(month, 1, 1000, WHOLE));
 }
 
 #[test]
-fn what_was_used_while_others_were_told_is_told_the_next_time() {
+fn usage_during_a_report_is_in_the_next_report() {
     let month = Month::of(0);
     let mut account = Account::new(month, 10);
     assert!(account.charge(month, 5, 100, WHOLE));
-    let told = account.report();
-    assert_eq!(told, UsageReport { month, since: 5, least: 15 });
+    let report = account.report();
+    assert_eq!(report, UsageReport { month, since: 5, least: 15 });
     assert!(account.charge(month, 7, 100, WHOLE));
-    account.confirm(told, 40);
+    account.confirm(report, 40);
     assert_eq!(account.report(), UsageReport { month, since: 7, least: 47 });
-    // Who has forgotten changes nothing here, and what is of a month before is let be.
+    // A report from a store that has lost its data changes nothing, and reports of past months are
+    // ignored.
     account.confirm(account.report(), 0);
     assert_eq!(account.used(month), 47);
     let next = Month::of(month.end());
     assert!(account.charge(next, 1, 100, WHOLE));
-    account.confirm(told, 99);
+    account.confirm(report, 99);
     assert_eq!(account.used(next), 1);
 }
 
@@ -108,8 +109,8 @@ fn a_file_only_adds_to_what_is_known() {
 }
 
 proptest! {
-    /// Gateways that tell each other in turns go beyond a quota only by what they use between two
-    /// turns; while they cannot, not beyond it at all.
+    /// Gateways that report in turns exceed a quota only by the usage between two reports; while
+    /// they cannot report, they do not exceed it.
     #[test]
     fn together_they_stay_within_the_quota(
         steps in prop::collection::vec((0usize..3, 0u8..8, 1u64..20), 1..600),
@@ -121,12 +122,12 @@ proptest! {
         for (at, step, cost) in steps {
             if step == 0 {
                 turn = 0;
-                // The second time the first ones hear of what the last ones told.
+                // In the second round the first gateways receive the reports of the last ones.
                 for at in [0, 1, 2, 0, 1, 2] {
                     let account: &mut Account = &mut accounts[at];
-                    let told = account.report();
-                    total = total.saturating_add(told.since).max(told.least);
-                    account.confirm(told, total);
+                    let report = account.report();
+                    total = total.saturating_add(report.since).max(report.least);
+                    account.confirm(report, total);
                 }
                 prop_assert_eq!(total, passed, "units were lost or counted twice");
             } else if accounts[at].charge(month, cost, quota, WHOLE) {
@@ -136,7 +137,7 @@ proptest! {
             }
             prop_assert!(passed <= quota + turn_max);
         }
-        // Now nobody hears of anybody any more, from one state that all know.
+        // Now no gateway can reach another, from a state that all know.
         let mut accounts = [Account::new(month, total.min(quota)); 3];
         let before = total.min(quota);
         let mut more = 0;

@@ -1,5 +1,5 @@
-//! Goal: nothing is sent twice that must not be, and retries cannot multiply load. Method: a table
-//! over verdict, sent and repeat; the budget in virtual time.
+//! Goal: no unsafe call is sent twice, and retries cannot multiply load. Method: a table of
+//! verdict, sent and repeat; the budget in virtual time.
 
 use super::*;
 
@@ -54,11 +54,11 @@ fn what_may_be_sent_again() {
 
 #[test]
 fn the_upstreams_own_error_is_returned_when_nobody_does_better() {
-    let mut told = attempt(Verdict::UpstreamFault(Fault::NotSynced), Sent::Yes);
-    told.has_reply = true;
+    let mut failed = attempt(Verdict::UpstreamFault(Fault::NotSynced), Sent::Yes);
+    failed.has_reply = true;
     let alone = Remaining { other_upstream: false, ..LEFT };
-    assert_eq!(decided(&told, Repeat::Safe, &alone), Decision::Return);
-    assert_eq!(decided(&told, Repeat::Safe, &LEFT), AT_ONCE);
+    assert_eq!(decided(&failed, Repeat::Safe, &alone), Decision::Return);
+    assert_eq!(decided(&failed, Repeat::Safe, &LEFT), AT_ONCE);
     let silent = attempt(CLOSED, Sent::Maybe);
     assert_eq!(decided(&silent, Repeat::Safe, &alone), Decision::GiveUp);
 }
@@ -102,7 +102,7 @@ fn attempts_time_and_upstreams_end_it() {
     }
 }
 
-/// The third of three upstreams is asked at once where the first two said nothing about it.
+/// The third of three upstreams gets the call at once if the first two say nothing about its load.
 #[test]
 fn a_second_retry_waits_only_after_an_upstream_that_took_the_call() {
     let second = Remaining { attempts: 2, ..LEFT };

@@ -1,6 +1,6 @@
-//! Goal: who applies the changes to what he knew has the served chain, whatever happened in between
-//! and however seldom he looks. Method: random chains under a head tracker with one upstream,
-//! watched by several trails at different times.
+//! Goal: a subscriber that applies the changes has the served chain, whatever happened in between.
+//! Method: random chains under a head tracker with one upstream, followed by several cursors at
+//! different times.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
 /// An upstream's chain, and a tracker that follows it.
 struct Net {
     blocks: Vec<[u8; 32]>,
-    made: u64,
+    created: u64,
     tracker: HeadTracker,
     now: Duration,
 }
@@ -30,16 +30,16 @@ impl Net {
             block_time: Duration::from_secs(1),
         };
         let tracker = HeadTracker::new(settings, 1);
-        let mut net = Net { blocks: Vec::new(), made: 0, tracker, now: Duration::ZERO };
+        let mut net = Net { blocks: Vec::new(), created: 0, tracker, now: Duration::ZERO };
         net.extend(length);
         net
     }
 
     fn extend(&mut self, blocks: u64) {
         for _ in 0..blocks {
-            self.made += 1;
+            self.created += 1;
             let mut hash = [0; 32];
-            hash[..8].copy_from_slice(&self.made.to_be_bytes());
+            hash[..8].copy_from_slice(&self.created.to_be_bytes());
             self.blocks.push(hash);
         }
     }
@@ -103,7 +103,7 @@ fn dropped_blocks_come_first_and_from_the_newest_down() {
 }
 
 #[test]
-fn what_lies_too_far_back_is_not_made_up() {
+fn changes_too_deep_to_follow_are_an_error() {
     let mut net = Net::new(20);
     net.poll();
     let cursor = ChainCursor::at(&net.view(), 4).unwrap();
@@ -131,7 +131,7 @@ fn what_lies_too_far_back_is_not_made_up() {
 }
 
 #[test]
-fn a_trail_learns_what_lies_below_it() {
+fn a_cursor_extends_down() {
     let mut net = Net::new(20);
     net.poll();
     let full = net.view();
@@ -154,7 +154,7 @@ proptest! {
         let known: Vec<[u8; 32]> = net.blocks.clone();
         let mut watchers = [(cursor.clone(), known.clone()), (cursor, known)];
         for (depth, blocks, first, second) in steps {
-            // A chain that changes its branch is longer afterwards.
+            // A reorg makes the chain longer.
             if depth > 2 { net.extend(blocks) } else { net.reorg(depth, blocks + 1) }
             net.poll();
             let view = net.view();

@@ -1,4 +1,4 @@
-//! Goal: a format is read as it is meant, and what could not be written safely is refused.
+//! Goal: valid formats are parsed, and formats that are unsafe to write are rejected.
 
 use super::*;
 
@@ -37,8 +37,8 @@ fn every_variable_of_the_table_is_read_and_printed() {
 }
 
 #[test]
-fn faulty_formats_are_refused() {
-    for (text, due) in [
+fn malformed_formats_are_rejected() {
+    for (text, expected) in [
         ("", FormatFault::Length),
         ("a $ b", FormatFault::Name),
         ("$", FormatFault::Name),
@@ -51,7 +51,7 @@ fn faulty_formats_are_refused() {
         ("${http_COOKIE}", FormatFault::Secret),
         ("a\nb", FormatFault::Control),
     ] {
-        assert_eq!(Format::parse(text), Err(due), "{text:?}");
+        assert_eq!(Format::parse(text), Err(expected), "{text:?}");
     }
     assert_eq!(Format::parse(&"x".repeat(5000)), Err(FormatFault::Length));
 }

@@ -1,10 +1,10 @@
-//! Goal: places go where they should, every wait ends, and the bound holds whatever happens.
-//! Method: one queue in virtual time, first by hand, then with random pushes, takes and leavers
-//! against a plain list.
+//! Goal: permits go to the right calls, every wait ends, and the bound always holds. Method: one
+//! queue in virtual time, first by hand, then with random pushes, takes and removals compared with
+//! a plain list.
 
 use super::*;
 
-/// The flow of all calls where flows do not matter.
+/// The flow of all calls in tests without flows.
 const ONE: Flow = Flow::at(0);
 
 fn ms(ms: u64) -> Duration {
@@ -135,7 +135,7 @@ fn of_equal_flows_the_one_that_has_waited_longest_goes_first() {
 }
 
 #[test]
-fn places_that_are_kept_for_a_flow_go_to_no_other() {
+fn permits_reserved_for_a_flow_go_to_no_other() {
     let (mut own, mut shares) = (queue(10, 0.1), Shares::default());
     let (slow, fast) = (Flow::at(1), Flow::at(2));
     (0..6).for_each(|_| shares.enter(Class::Normal, slow));
@@ -166,7 +166,7 @@ fn a_full_queue_sheds_of_the_flow_with_the_most_waiting_calls() {
 }
 
 #[test]
-fn who_leaves_frees_its_place_wherever_it_stood() {
+fn a_removed_call_frees_its_entry_at_any_position() {
     let mut random = 1_u64;
     let mut next_random = move || {
         random ^= random << 13;
