@@ -308,7 +308,7 @@ fn of_upstreams(urls: &[String], report: &mut Report<'_>) -> GatewayFile {
         );
     };
     if urls.is_empty() {
-        problem("--upstream".to_owned(), None, "at least one url of an upstream is needed");
+        problem("--upstream".to_owned(), None, "at least one upstream url is required");
     }
     for (at, text) in urls.iter().enumerate() {
         match NodeUrl::parse(text) {
@@ -350,8 +350,8 @@ fn check(
     let rules = rule::check(&file.rule, &chains, &groups, &access, &mut kept_headers, on);
     let access_log = access_log::check(&file.access_log, folder, &mut kept_headers, on);
     if let Some(header) = access.places.header.as_ref().filter(|own| kept_headers.contains(own)) {
-        let message = format!("a rule or the access log looks at {header}, which holds keys");
-        on.error(&file.access.key_header, message, "another header there");
+        let message = format!("a rule or the access log uses {header}, which contains keys");
+        on.error(&file.access.key_header, message, "another header");
     }
     let (zones, limits) = limits::check(&file.zone, &file.limit, &chains, &access, on);
     let server = server::check(&file.server, on);

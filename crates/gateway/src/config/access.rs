@@ -38,7 +38,7 @@ settings::table! {
     /// work together.
     pub struct AccessTable {
         /// Whether a request without a key or token is rejected with 401.
-        required: Bool = follows "true where there is a key or an issuer of tokens";
+        required: Bool = follows "true if there is a key or an issuer of tokens";
         /// A file of further `[[key]]` tables, and nothing else.
         keys_file: File = follows "none";
         /// Where the gateway looks for a key: the header `key_header`; `authorization: Bearer`; the
@@ -338,7 +338,7 @@ pub(super) fn check(
     }
     let by_certificate = keys.iter().any(|key| matches!(key.proof, Proof::Certificate(_)));
     if by_certificate && !tables.has_client_ca {
-        let message = "there is no authority whose certificates are taken";
+        let message = "client certificates cannot be verified without client_ca";
         let allowed = "`client_ca` under [tls]";
         match tables.keys.iter().find(|table| table.certificate.is_set()) {
             Some(table) => report.error(&table.certificate, message, allowed),
@@ -348,7 +348,7 @@ pub(super) fn check(
     let any = !keys.is_empty() || !issuers.is_empty();
     let required = access.required.unwrap_or(any);
     if required && !any && !report.has_errors() {
-        let message = "a key is required and there is none";
+        let message = "a key is required, but none is configured";
         report.error(&access.required, message, "a [[key]], a keys_file or a [[jwt]]");
     }
     Access {
@@ -508,7 +508,7 @@ fn proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a At, Pr
         Proof::Hash(sha256(secret.as_bytes()))
     } else {
         let Some(shown) = client::shown(certificate.as_deref()?) else {
-            report.error(certificate, "no name of a certificate", client::NAME_FORMS);
+            report.error(certificate, "not a certificate name", client::NAME_FORMS);
             return None;
         };
         Proof::Certificate(shown.into())

@@ -81,7 +81,7 @@ pub(super) fn check(
     let Some(file) = &*table.file else {
         if table.at.table.is_some() && !table.file.is_set() {
             let advice = "file = \"access.log\", or \"-\" for standard output";
-            report.warn(&table.file, "without a file nothing is written", advice);
+            report.warn(&table.file, "no file is set, so nothing is logged", advice);
         }
         return None;
     };

@@ -36,7 +36,7 @@ pub(super) fn check(table: &CacheTable, report: &mut Report<'_>) -> Cache {
     // An entry that fills nearly the whole cache would evict everything else at once.
     if table.entry_bytes_max.is_set() && cache.entry_bytes_max > cache.bytes_max {
         let allowed = format!("at most cache.bytes_max, {}", shown_bytes(cache.bytes_max as u64));
-        report.error(&table.entry_bytes_max, "one entry is larger than the cache", allowed);
+        report.error(&table.entry_bytes_max, "an entry may be larger than the cache", allowed);
     }
     Cache { entry_bytes_max: cache.entry_bytes_max.min(cache.bytes_max), ..cache }
 }

@@ -101,8 +101,8 @@ pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) ->
         let chain = chain(own, table, only, report);
         // Bitcoin nodes return no number that identifies the chain.
         if chain.id.is_none() && chain.family != Family::Bitcoin {
-            let message = "not set: an upstream of another chain would not be noticed at start";
-            let advice = "the number that eth_chainId gives, such as 1 for ethereum";
+            let message = "not set: an upstream of another chain would not be detected";
+            let advice = "the chain id from eth_chainId, such as 1 for ethereum";
             report.warn(&table.id, message, advice);
         }
         chains.push(chain);
@@ -127,7 +127,7 @@ fn chain(name: &str, table: &ChainTable, only: bool, report: &mut Report<'_>) ->
         every.into_iter().chain([format!("/{name}").into()]).collect()
     });
     if paths.is_empty() && !default {
-        report.error(&table.paths, "no path leads to this chain", "at least one path");
+        report.error(&table.paths, "the chain has no path", "at least one path");
     }
     Chain {
         name: name.into(),
@@ -153,8 +153,8 @@ fn one_default(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut R
     let mut defaults = tables.iter().zip(chains).filter(|(_, chain)| chain.default);
     let Some((_, first)) = defaults.next() else { return };
     for ((_, table), _) in defaults {
-        let message = format!("{} is the default chain already", first.name);
-        report.error(&table.default, message, "true for one chain at most");
+        let message = format!("{} is already the default chain", first.name);
+        report.error(&table.default, message, "true for at most one chain");
     }
 }
 
@@ -163,7 +163,7 @@ fn no_shared_paths(tables: &[(String, ChainTable)], chains: &[Chain], report: &m
     for ((_, table), chain) in tables.iter().zip(chains) {
         for (at, path) in chain.paths.iter().enumerate() {
             if let Some(owner) = owners.insert(path, &chain.name) {
-                let message = format!("the path {path} leads to chain {owner} already");
+                let message = format!("the path {path} already belongs to chain {owner}");
                 report.error(&table.paths.element(at), message, "each path once");
             }
         }
@@ -181,7 +181,7 @@ pub(super) fn of_name(
         None if chains.len() == 1 => Some(0),
         None => {
             if !key.is_set() {
-                let message = "must be set, for there are several";
+                let message = "must be set, because there are several chains";
                 report.error(key, message, names(chains).join(", "));
             }
             None

@@ -218,7 +218,7 @@ pub(super) fn check(
 ) -> Vec<Group> {
     let call = defaults.call;
     if *call.attempt_deadline > *call.deadline {
-        let message = "one attempt may take longer than the whole call";
+        let message = "an attempt may take longer than the whole call";
         if call.attempt_deadline.is_set() {
             let allowed = format!("at most call.deadline, {}", shown(*call.deadline));
             report.error(&call.attempt_deadline, message, allowed);
@@ -241,7 +241,7 @@ pub(super) fn check(
         for (at, pattern) in group.methods.iter().enumerate() {
             let owner = patterns.insert((chain, pattern.clone()), Arc::clone(&group.name));
             if let Some(owner) = owner {
-                let message = format!("group {owner} serves this pattern already");
+                let message = format!("group {owner} already serves this pattern");
                 report.error(&table.methods.element(at), message, "each pattern once");
             }
         }
@@ -282,7 +282,7 @@ fn group(
         hedge: hedge(table.hedge.unwrap_or(*call.hedge), call),
     };
     if group.attempt_deadline > group.deadline {
-        let message = "one attempt may take longer than the whole call";
+        let message = "an attempt may take longer than the whole call";
         if table.attempt_deadline.is_set() {
             let allowed = format!("at most deadline, {}", shown(group.deadline));
             report.error(&table.attempt_deadline, message, allowed);
@@ -292,7 +292,8 @@ fn group(
         }
     }
     if !matches!(group.balance, Balance::Hash { .. }) {
-        let (message, allowed) = ("the group does not balance by hash", "balance = \"hash\"");
+        let (message, allowed) =
+            ("has no effect, because the group does not balance by hash", "balance = \"hash\"");
         if table.hash_key.is_set() {
             report.error(&table.hash_key, message, allowed);
         }
@@ -351,7 +352,7 @@ fn other_methods(
     if chain.groups.iter().any(|group| &*groups[*group].name == OTHER_METHODS)
         && let Some(table) = tables.iter().find(|table| &**table.name == OTHER_METHODS)
     {
-        let message = "this name is kept for the group that serves every other method";
+        let message = "this name is reserved for the group of all other methods";
         report.error(&table.name, message, "another name, or methods with \"*\"");
     }
     let call = defaults.call;

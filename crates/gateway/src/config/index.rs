@@ -89,7 +89,7 @@ pub(super) fn check(
     table.at.table.as_ref()?;
     let Some(db) = &*table.db else {
         if !table.db.is_set() {
-            report.error(&table.db, "there is no file and no database", "index.db = \"FILE\"");
+            report.error(&table.db, "neither a file nor a database is set", "index.db = \"FILE\"");
         }
         return None;
     };
@@ -110,14 +110,13 @@ pub(super) fn check(
     };
     let is_verified = table.verify.is_set() && *table.verify != Verify::Off;
     if is_verified && chains[chain].family == Family::Harmony {
-        let message =
-            "blocks of a Harmony chain cannot be verified, as it hashes them in its own way";
-        report.error(&table.verify, message, "off, or no such line");
+        let message = "blocks of a Harmony chain cannot be verified: its block hashes are computed differently";
+        report.error(&table.verify, message, "off, or remove the line");
     }
     let db = db.clone().within(folder);
     if matches!(db, Database::Url(_)) {
         for key in [&table.page_cache, &table.mmap].into_iter().filter(|key| key.is_set()) {
-            let message = "a server of a database has a cache of its own";
+            let message = "a database server has its own cache";
             report.error(key, message, "no such line");
         }
     }

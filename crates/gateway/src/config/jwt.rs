@@ -32,18 +32,18 @@ pub(super) fn of_secret(secret: &str) -> VerifyKey {
 pub(super) fn of_pem(file: &Path) -> Result<VerifyKey, String> {
     let text = read(file)?;
     if text.contains("PRIVATE KEY") {
-        return Err("holds a private key; the gateway needs only the public one".to_owned());
+        return Err("contains a private key; the gateway needs only the public one".to_owned());
     }
     if let Ok(key) = DecodingKey::from_rsa_pem(text.as_bytes()) {
         return Ok(VerifyKey { id: None, algorithms: RSA.to_vec(), key });
     }
     let key = DecodingKey::from_ec_pem(text.as_bytes())
-        .map_err(|_| "holds no RSA or elliptic public key in PEM form".to_owned())?;
+        .map_err(|_| "contains no RSA or elliptic public key in PEM form".to_owned())?;
     // The length of an uncompressed point identifies the curve (SEC 1, section 2.3.3).
     let algorithm = match key.as_bytes().len() {
         65 => Algorithm::ES256,
         97 => Algorithm::ES384,
-        _ => return Err("holds a key on another curve than P-256 and P-384".to_owned()),
+        _ => return Err("contains a key on another curve than P-256 and P-384".to_owned()),
     };
     Ok(VerifyKey { id: None, algorithms: vec![algorithm], key })
 }
@@ -56,13 +56,13 @@ pub(super) fn of_pem(file: &Path) -> Result<VerifyKey, String> {
 pub(super) fn of_set(file: &Path) -> Result<Vec<VerifyKey>, String> {
     let text = read(file)?;
     let set: JwkSet =
-        serde_json::from_str(&text).map_err(|_| "holds no set of JSON web keys".to_owned())?;
+        serde_json::from_str(&text).map_err(|_| "contains no JSON web key set".to_owned())?;
     if set.keys.len() > KEYS_MAX {
-        return Err(format!("holds {} keys, at most {KEYS_MAX} are allowed", set.keys.len()));
+        return Err(format!("contains {} keys, at most {KEYS_MAX} are allowed", set.keys.len()));
     }
     let keys: Vec<VerifyKey> = set.keys.iter().filter_map(of_jwk).collect();
     match keys.is_empty() {
-        true => Err("holds no key that can verify HS, RS or ES signatures".to_owned()),
+        true => Err("contains no key for HS, RS or ES signatures".to_owned()),
         false => Ok(keys),
     }
 }

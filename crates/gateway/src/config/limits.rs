@@ -181,7 +181,7 @@ pub(super) fn check(
     }
     for (at, ((_, table), zone)) in zone_tables.iter().zip(&zones).enumerate() {
         if !limits.iter().any(|limit| limit.zone == at) {
-            let message = "no limit uses this zone, so it limits nothing";
+            let message = "no limit uses this zone";
             report.warn(table, message, format!("[[limit]] with zone = \"{}\"", zone.name));
         }
         let uses = |dry_run| limits.iter().any(|own| own.zone == at && own.dry_run == dry_run);
@@ -199,7 +199,7 @@ pub(super) fn check(
         && !limits.iter().any(by_key)
     {
         let message =
-            format!("key {} has its own rate or burst, and no limit counts by key", key.grant.name);
+            format!("key {} has its own rate or burst, but no limit counts by key", key.grant.name);
         let at = settings::At { path: "key.rate".to_owned(), ..settings::At::default() };
         report.warn(&at, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
     }
@@ -226,11 +226,11 @@ fn zone(own: &str, table: &ZoneTable, report: &mut Report<'_>) -> Zone {
     }
     let has_rate = table.rate.is_some();
     if *table.cost == Cost::Weight && !has_rate {
-        let message = "the zone counts calls in flight, whatever they weigh";
+        let message = "the zone counts calls in flight, regardless of weight";
         report.error(&table.cost, message, "a zone with a rate");
     }
     if *table.shared && !has_rate {
-        let message = "calls in flight are counted by each gateway for itself";
+        let message = "each gateway counts calls in flight on its own";
         report.error(&table.shared, message, "a zone with a rate");
     }
     if table.key.is_empty_list() {
@@ -293,13 +293,13 @@ fn of_failures(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) {
         (by_client, &zone_key.at, "a key of client or client-net alone"),
         (zone.rate.is_some(), &zone_key.at, "a zone with a rate"),
         (!zone.shared, &zone_key.at, "a zone that is not shared"),
-        (!chain.is_set(), &chain.at, "no chain: it is not known yet"),
-        (!methods.is_set(), &methods.at, "no methods: they are not known yet"),
-        (!delay.is_set(), &delay.at, "no delay: nothing waits"),
+        (!chain.is_set(), &chain.at, "no chain: it is unknown before authentication"),
+        (!methods.is_set(), &methods.at, "no methods: they are unknown before authentication"),
+        (!delay.is_set(), &delay.at, "no delay: failures are never delayed"),
         (!**dry_run, &dry_run.at, "false"),
     ];
     if let Some((_, at, allowed)) = fits.into_iter().find(|(fits, ..)| !fits) {
-        let message = "it counts requests that are refused for who sends them";
+        let message = "it counts requests with failed authentication";
         report.error(at, message, allowed);
     }
 }
@@ -308,7 +308,8 @@ fn kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
     let LimitTable { burst, delay, nodelay, concurrent, .. } = table;
     let Some(rate) = zone.rate else {
         if !concurrent.is_set() {
-            let message = format!("zone {} has no rate, and this limit no number", zone.name);
+            let message =
+                format!("zone {} has no rate, and this limit has no concurrent", zone.name);
             report.error(&table.zone, message, "concurrent here, or a rate there");
         }
         let keys = [&burst.at, &delay.at, &nodelay.at];
@@ -323,7 +324,7 @@ fn kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
         report.error(concurrent, message, "a zone without a rate");
     }
     if **nodelay && delay.is_set() {
-        report.error(delay, "with nodelay nothing waits", "delay or nodelay, not both");
+        report.error(delay, "with nodelay there is no delay", "delay or nodelay, not both");
     }
     LimitKind::Rate(Terms {
         rate,
@@ -353,7 +354,7 @@ fn too_heavy(table: &LimitTable, limit: &Limit, chains: &[Chain], report: &mut R
         let more = heavy.len() - named.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let message =
-            format!("{}{more} weigh more than burst + 1 and are refused always", named.join(", "));
+            format!("{}{more} weigh more than burst + 1 and are always rejected", named.join(", "));
         report.warn(&table.burst, message, format!("burst = {}", weight - 1));
     }
 }

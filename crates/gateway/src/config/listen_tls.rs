@@ -69,7 +69,7 @@ settings::table! {
         client_ca: File = follows "none";
         /// Whether clients are asked for a certificate: `required` rejects clients without one,
         /// `optional` serves them. A certificate that a client sends is always verified.
-        client_auth: ClientAuthName = follows "`required` where `client_ca` is set, else `off`";
+        client_auth: ClientAuthName = follows "`required` if `client_ca` is set, else `off`";
     }
 }
 
@@ -158,7 +158,7 @@ pub(super) fn check(
     let tickets = ticket_keys(table, folder, report);
     let (client_auth, client_roots) = client_auth(table, folder, report);
     let Some(address) = **listen_tls else {
-        let message = "is not used, because server.listen_tls is off";
+        let message = "has no effect, because server.listen_tls is off";
         let advice = "server.listen_tls with an address";
         match certificate_tables.first() {
             Some(unused) => report.warn(unused, message, advice),
@@ -168,7 +168,7 @@ pub(super) fn check(
         return None;
     };
     if certificate_tables.is_empty() {
-        let message = "there is no certificate to show";
+        let message = "there is no certificate";
         report.error(listen_tls, message, "at least one [[certificate]]");
     }
     if report.has_errors() {
@@ -198,7 +198,7 @@ pub(super) fn check(
             Some(ListenTls { address, server, handshake_timeout, client_auth, names, ended, terms })
         }
         Err(message) => {
-            report.error(listen_tls, message, "settings that fit each other");
+            report.error(listen_tls, message, "consistent settings");
             None
         }
     }
@@ -227,8 +227,8 @@ fn certificates(
             }
         };
         if certificate.has_ended() {
-            let message = "the certificate has ended: clients will refuse it";
-            report.warn(&table.chain_file, message, "a certificate that holds now");
+            let message = "the certificate has expired: clients will reject it";
+            report.warn(&table.chain_file, message, "a valid certificate");
         }
         let names = (*table.names).clone().unwrap_or_else(|| certificate.names.clone());
         read.push((certificate, names));
@@ -255,13 +255,13 @@ fn versions(
         };
         if suites.is_some_and(lacks) {
             let name = Version::word(version);
-            let message = format!("no cipher of tls {name}, which is spoken");
+            let message = format!("no cipher for tls {name}");
             let allowed = format!("a cipher of tls {name}, or tls.versions without it");
             report.error(&table.ciphers, message, allowed);
         }
     }
     if versions.is_empty() {
-        report.error(&table.versions, "no version is spoken", "\"1.2\", \"1.3\" or both");
+        report.error(&table.versions, "no tls version is enabled", "\"1.2\", \"1.3\" or both");
     }
     versions
 }
@@ -291,7 +291,7 @@ fn client_auth(
     let auth = table.client_auth.unwrap_or(usual);
     let Some(file) = file else {
         if auth != ClientAuth::Off {
-            let message = "there is nothing to verify clients' certificates with";
+            let message = "client certificates cannot be verified without client_ca";
             report.error(&table.client_auth, message, "client_ca with a file, or \"off\"");
         }
         return (auth, Vec::new());

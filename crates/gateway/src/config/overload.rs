@@ -20,7 +20,7 @@ settings::table! {
         in_flight_min: Count<1, 1_000_000, u32> = "4";
         /// Highest limit. If it equals `in_flight_min`, the limit is fixed.
         in_flight_max: Count<1, 1_000_000, u32> =
-            follows "what `connections_max` of the group's upstreams adds up to";
+            follows "the sum of `connections_max` of the group's upstreams";
         /// Calls of a group that may wait, over all threads. Above it the oldest call of the worst
         /// class is shed.
         queue_max: Count<0, 1_000_000, usize> = "2000";
@@ -63,7 +63,7 @@ pub struct Overload {
 pub(super) fn check(table: &OverloadTable, report: &mut Report<'_>) -> Option<Overload> {
     for (at, tier) in table.low_tiers.iter().enumerate() {
         if table.high_tiers.contains(tier) {
-            let message = "this tier is among high_tiers too";
+            let message = "this tier is also in high_tiers";
             report.error(&table.low_tiers.element(at), message, "each tier in one list");
         }
     }

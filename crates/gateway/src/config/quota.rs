@@ -23,7 +23,7 @@ settings::table! {
         /// units of its last second. A file that cannot be read or written keeps the gateway from
         /// starting. Later failures are logged and counted in `weir_quota_write_failures_total`,
         /// and counting continues in memory.
-        file: OutputFile = follows "none: it must be set where a key has a quota";
+        file: OutputFile = follows "none: it must be set if a key has a quota";
         /// How much a call counts: one unit, or the weight of its method (`weir explain` prints
         /// it).
         cost: Cost = "weight";
@@ -65,19 +65,19 @@ pub(super) fn check(
     let Some(name) = &*table.file else {
         if !table.file.is_set() {
             let message =
-                format!("key {} has a quota, and what it uses is kept nowhere", key.grant.name);
-            report.error(&table.file, message, "name of a file that the gateway may write");
+                format!("key {} has a quota, but no file stores its usage", key.grant.name);
+            report.error(&table.file, message, "a file name that the gateway can write");
         }
         return None;
     };
     let file = folder.join(&**name);
     let usage = file::read(&file).unwrap_or_else(|why| {
         let message = format!("cannot be read: {why}");
-        report.error(&table.file, message, "what the gateway wrote, or no file yet");
+        report.error(&table.file, message, "a quota file of the gateway, or no file");
         QuotaUsage::default()
     });
     if *table.shared && !redis.url.is_set() {
-        report.error(&table.shared, "there is no redis to share quotas through", "redis.url");
+        report.error(&table.shared, "sharing quotas needs a redis", "redis.url");
     }
     Some(Quota { file, cost: *table.cost, shared: *table.shared, usage: Arc::new(usage) })
 }

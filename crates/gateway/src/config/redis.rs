@@ -34,7 +34,7 @@ settings::table! {
         responses: Bool = "true";
         /// Number of gateways that share it. While Redis is down each gateway applies this fraction
         /// of shared zones and quotas: a number that is too low lets more calls through then.
-        gateways: Count<1, 1000> = follows "none: it must be set where a zone is shared" => 1;
+        gateways: Count<1, 1000> = follows "none: it must be set if a zone is shared" => 1;
         /// Longest wait of a call for Redis: once for limits and once for the cache.
         timeout: Duration<1, SECOND> = "5ms";
         /// Whether reads go to its replicas, as known when the gateway connects. Writes go to the
@@ -150,7 +150,7 @@ pub(super) fn check(
     let responses = *table.responses && uses.cache.enabled;
     if !responses && !shared {
         if !*table.responses {
-            let message = "no responses are kept there and nothing is shared, so it is not used";
+            let message = "it stores no responses and shares nothing, so it is not used";
             report.warn(&table.responses, message, "responses = true");
         }
         return None;

@@ -39,7 +39,7 @@ impl RedisUrl {
             return Err("no such scheme");
         }
         if text.contains('#') {
-            return Err("a url of a redis has no fragment (#)");
+            return Err("a redis url must not have a fragment (#)");
         }
         let uri: http::Uri = format!("{scheme}://{rest}").parse().map_err(|_| "not a url")?;
         let authority = uri.authority().ok_or("the url has no host")?.as_str();
@@ -51,7 +51,7 @@ impl RedisUrl {
             return Err("the url has no host");
         }
         if scheme.ends_with("-sentinel") && !rest.contains("sentinelServiceName=") {
-            return Err("a url of sentinels names the service: ?sentinelServiceName=NAME");
+            return Err("a sentinel url needs the service name: ?sentinelServiceName=NAME");
         }
         // The gateway makes its own TLS settings: the client library would read the certificates of
         // the host.

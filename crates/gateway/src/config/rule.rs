@@ -117,7 +117,7 @@ fn action(
     let what = "exactly one of group, deny and rewrite must be set";
     only_one([&group.at, &deny.at, &rewrite.at], what, "one action", report)?;
     if !deny.is_set() && message.is_set() {
-        report.error(message, "the rule denies nothing", "beside deny");
+        report.error(message, "message needs deny", "beside deny");
     }
     if let Some(name) = &**group {
         let of_chain = |chain: &Chain| {
@@ -138,7 +138,7 @@ fn action(
         return Some(Action::Deny { status, message });
     }
     if rewrite.is_set() && !table.path.is_set() {
-        let what = "rewrite replaces what path names, and path is not set";
+        let what = "rewrite replaces the part of the path that path matches, but path is not set";
         report.error(rewrite, what, "beside path");
         return None;
     }

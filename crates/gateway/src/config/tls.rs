@@ -176,7 +176,7 @@ pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
     let certificates = CertificateDer::pem_file_iter(path).map_err(broken)?;
     let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(broken)?;
     if certificates.is_empty() {
-        return Err("the file holds no certificate".to_owned());
+        return Err("the file contains no certificate".to_owned());
     }
     Ok(certificates)
 }

@@ -45,7 +45,7 @@ settings::table! {
         /// Longer calls go over HTTP if the upstream has such an address, and to another upstream
         /// if not.
         message_bytes_max: Size<1024, { 4 * GIB }> =
-            follows "1MiB beside an HTTP address, no bound without";
+            follows "1MiB with an HTTP address, no limit without";
         /// Time without data after which a WebSocket is pinged, and the time for the response to
         /// the ping. HTTP/2 connections are pinged at the same interval.
         ping_interval: Duration<1, HOUR> = "5s";
@@ -269,7 +269,7 @@ fn upstream(
     let url = &*table.url;
     let authorized = table.headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
     if authorized && url.authorization().is_some() {
-        let message = "both the url and the headers say who we are";
+        let message = "both the url and the headers set authorization";
         report.error(&table.headers, message, "a user part in the url or the header");
     }
     let ws_url = ws_url(table, report);
@@ -311,7 +311,7 @@ fn secrets_in_clear(
     let secrets = !table.headers.is_empty() || url.authorization().is_some();
     let is_open = url.transport() != Transport::Ipc && !url.tls() && !is_local(url.host());
     if secrets && is_open {
-        report.warn(key, "secrets go to another network in clear text", safe);
+        report.warn(key, "secrets are sent to another network in plain text", safe);
     }
 }
 
@@ -328,7 +328,7 @@ fn only_where_of_use(table: &UpstreamTable, has_ws_url: bool, report: &mut Repor
         report.error(&table.http2, "http/2 is agreed on in tls", "an https:// url");
     }
     if http2 && !*table.keep_alive {
-        let message = "a connection of http/2 carries many calls";
+        let message = "an http/2 connection carries many calls";
         report.error(&table.keep_alive, message, "true, or http2 = false");
     }
     if !is_http && !*table.keep_alive {
@@ -341,7 +341,7 @@ fn only_where_of_use(table: &UpstreamTable, has_ws_url: bool, report: &mut Repor
     }
     let gathers = *table.batch_calls_max > 1;
     if gathers && !http_alone {
-        let message = "calls share the websocket or socket, one by one";
+        let message = "calls over a websocket or socket are not batched";
         report.error(&table.batch_calls_max, message, "1, or an http:// url alone");
     }
     if table.batch_wait.is_set() && !gathers {
@@ -353,7 +353,7 @@ fn only_where_of_use(table: &UpstreamTable, has_ws_url: bool, report: &mut Repor
 fn ws_url(table: &UpstreamTable, report: &mut Report<'_>) -> Option<NodeUrl> {
     let ws_url = table.ws_url.as_ref()?;
     if table.url.transport() != Transport::Http {
-        let message = "the url is a websocket or socket by itself";
+        let message = "the url is already a websocket or socket";
         report.error(&table.ws_url, message, "one of both, or an http:// url");
         return None;
     }
@@ -379,7 +379,7 @@ fn tls_of(
     let client = if *table.tls_verify {
         super::upstream_tls::verifying_client(ca.as_deref())
     } else {
-        let message = "anyone on the way can answer in this upstream's place";
+        let message = "anyone on the network path can impersonate this upstream";
         report.warn(&table.tls_verify, message, "tls_ca with the upstream's certificate");
         super::upstream_tls::trusting_client()
     };
@@ -414,8 +414,8 @@ fn enough_upstreams(
             [] if report.has_errors() => {}
             [] => report.error(&place, "the chain has no upstream", "at least one [[upstream]]"),
             [_] => {
-                let message = "the chain has a single upstream: every call depends on it";
-                report.warn(&place, message, "a second [[upstream]], as backup = true if need be");
+                let message = "the chain has a single upstream: if it fails, all calls fail";
+                report.warn(&place, message, "a second [[upstream]], possibly with backup = true");
             }
             own if own.iter().all(|upstream| upstreams[*upstream].backup) => {
                 let message = "all upstreams of the chain are backups";

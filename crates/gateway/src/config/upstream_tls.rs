@@ -46,7 +46,7 @@ fn verifying(ca: Option<&Path>) -> Result<ClientConfig, String> {
                 roots.add(certificate).map_err(|error| format!("not a certificate: {error}"))?;
             }
             if roots.is_empty() {
-                return Err("the file holds no certificate".to_owned());
+                return Err("the file contains no certificate".to_owned());
             }
         }
     }

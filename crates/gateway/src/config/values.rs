@@ -108,7 +108,7 @@ settings::text! {
         "name of a header, such as \"x-api-key\"", "x-api-key";
     /// A header and its value, or a prefix of it; it may contain a secret.
     pub HeaderPattern: (Box<str>, Box<str>) = header_pattern, "a header",
-        "header such as \"x-client: mobile\", or \"x-client: mobile*\" for what begins so",
+        "header such as \"x-client: mobile\", or \"x-client: mobile*\" for a prefix",
         "x-client: mobile", masked |_: &str| Some(MASK.to_owned());
     /// Format of an access log line.
     pub LogFormat: Format = Format::parse, "a format",
@@ -155,7 +155,7 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> 
         return Err("the gateway sets this header itself".to_owned());
     }
     let mut value = HeaderValue::from_str(value)
-        .map_err(|_| "the value holds a character that no header may hold")?;
+        .map_err(|_| "the value contains a character that is not allowed in a header")?;
     value.set_sensitive(true);
     Ok((name, value))
 }
@@ -214,7 +214,7 @@ fn network(text: &str) -> Result<IpNet, &'static str> {
 }
 
 fn host_pattern(text: &str) -> Result<String, &'static str> {
-    const WHAT: &str = "not a host name; * stands only for its whole first part";
+    const WHAT: &str = "not a host name; * may only replace its first label";
     let name = text.strip_prefix("*.").unwrap_or(text);
     match rustls::pki_types::DnsName::try_from(name) {
         Ok(_) => Ok(text.to_ascii_lowercase()),
@@ -247,7 +247,7 @@ fn header_pattern(text: &str) -> Result<(Box<str>, Box<str>), &'static str> {
     let (name, value) = text.split_once(':').ok_or("not a name, a colon and a value")?;
     let name = header_key(name.trim())?;
     if SECRET_HEADERS.contains(&&*name) {
-        return Err("this header carries secrets, which rules do not see");
+        return Err("this header contains secrets, so rules cannot use it");
     }
     Ok((name, value.trim().into()))
 }
@@ -288,21 +288,29 @@ pub(super) fn name(text: &str) -> Result<Box<str>, &'static str> {
         return Err("the name is too long");
     }
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
-    if text.bytes().all(fits) { not_empty(text) } else { Err("a name holds no such character") }
+    if text.bytes().all(fits) {
+        not_empty(text)
+    } else {
+        Err("the name contains an invalid character")
+    }
 }
 
 fn url_path(text: &str) -> Result<Box<str>, &'static str> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.~".contains(&byte);
     if !text.starts_with('/') {
-        return Err("a path begins with /");
+        return Err("a path must begin with /");
     }
     if text.len() > PATH_BYTES_MAX {
         return Err("the path is too long");
     }
     if text.len() > 1 && (text.ends_with('/') || text.contains("//")) {
-        return Err("a path holds no empty segment");
+        return Err("a path must not contain an empty segment");
     }
-    if text.bytes().all(fits) { Ok(text.into()) } else { Err("a path holds no such character") }
+    if text.bytes().all(fits) {
+        Ok(text.into())
+    } else {
+        Err("the path contains an invalid character")
+    }
 }
 
 fn method_pattern(text: &str) -> Result<Box<str>, &'static str> {
@@ -311,10 +319,10 @@ fn method_pattern(text: &str) -> Result<Box<str>, &'static str> {
     }
     let name = text.strip_suffix('*').unwrap_or(text);
     if name.contains('*') {
-        return Err("* stands only at the end");
+        return Err("* is allowed only at the end");
     }
     if !name.bytes().all(is_name_byte) {
-        return Err("a method holds only letters, digits, _ and .");
+        return Err("a method may contain only letters, digits, _ and .");
     }
     not_empty(text)
 }

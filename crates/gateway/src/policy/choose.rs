@@ -57,29 +57,29 @@ impl SmoothWeighted {
     /// Creates one entry per upstream. `fails_max` is nginx's `max_fails`: the number of failures
     /// that reduce an effective weight to zero. With 0, failures do not change weights.
     pub fn new(weights: &[u32], fails_max: u32) -> Self {
-        let turn = |&weight: &u32| WeightState {
+        let state = |&weight: &u32| WeightState {
             current: 0,
             effective: i64::from(weight),
             configured: i64::from(weight),
         };
-        Self { states: weights.iter().map(turn).collect(), fails_max: i64::from(fails_max) }
+        Self { states: weights.iter().map(state).collect(), fails_max: i64::from(fails_max) }
     }
 
     /// Returns the next usable upstream.
     pub fn pick(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let mut total = 0;
         let mut best: Option<(usize, i64)> = None;
-        for (upstream, turn) in self.states.iter_mut().enumerate() {
+        for (upstream, state) in self.states.iter_mut().enumerate() {
             if !usable(upstream) {
                 continue;
             }
-            turn.current += turn.effective;
-            total += turn.effective;
-            if turn.effective < turn.configured {
-                turn.effective += 1;
+            state.current += state.effective;
+            total += state.effective;
+            if state.effective < state.configured {
+                state.effective += 1;
             }
-            if best.is_none_or(|(_, current)| turn.current > current) {
-                best = Some((upstream, turn.current));
+            if best.is_none_or(|(_, current)| state.current > current) {
+                best = Some((upstream, state.current));
             }
         }
         let (upstream, _) = best?;
@@ -91,7 +91,7 @@ impl SmoothWeighted {
     /// in flight (`loads`, per upstream). It is used while calls wait, so that one slow upstream
     /// cannot hold all permits.
     pub fn pick_bounded(&mut self, loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
-        let weights = self.states.iter().map(|turn| turn.configured as f64);
+        let weights = self.states.iter().map(|state| state.configured as f64);
         let weights: SmallVec<[f64; 8]> = weights.collect();
         let load_max = load_max(RING_BALANCE, loads, &weights, &usable);
         let bounded =
@@ -105,8 +105,8 @@ impl SmoothWeighted {
         if self.fails_max == 0 {
             return;
         }
-        let turn = &mut self.states[upstream];
-        turn.effective = (turn.effective - turn.configured / self.fails_max).max(0);
+        let state = &mut self.states[upstream];
+        state.effective = (state.effective - state.configured / self.fails_max).max(0);
     }
 }
 
@@ -133,8 +133,9 @@ impl Ring {
                 own
             };
             let start = hash64(name.as_bytes());
-            points
-                .extend((0..scaled).map(|turn| (mix64(start ^ mix64(turn + 1)), upstream as u16)));
+            points.extend(
+                (0..scaled).map(|point| (mix64(start ^ mix64(point + 1)), upstream as u16)),
+            );
         }
         points.sort_unstable();
         points.dedup_by_key(|point| point.0);

@@ -131,7 +131,7 @@ fn a_restart_continues_from_the_file_and_two_writers_lose_nothing() {
 }
 
 #[test]
-fn a_missing_folder_is_an_error() {
+fn a_file_in_a_missing_folder_and_no_file_are_errors() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", ""));
     let quotas = Quotas::after(None, &config).unwrap();
@@ -147,7 +147,7 @@ fn a_missing_folder_is_an_error() {
         &|_| None,
     );
     let faults = faults.unwrap_err().to_string();
-    assert!(faults.contains("what it uses is kept nowhere"), "{faults}");
+    assert!(faults.contains("no file stores its usage"), "{faults}");
 }
 
 #[test]

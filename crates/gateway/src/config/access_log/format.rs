@@ -98,21 +98,21 @@ pub const VARIABLES: [(&str, Var, &str); 22] = [
     ("server_protocol", Var::Protocol, "`HTTP/1.1`, `HTTP/2.0`"),
     ("request", Var::Request, "`$request_method $uri $server_protocol`"),
     ("status", Var::Status, "HTTP status"),
-    ("body_bytes_sent", Var::BodyBytesSent, "bytes of the answer's body as it was sent"),
+    ("body_bytes_sent", Var::BodyBytesSent, "bytes of the response body as sent"),
     ("request_length", Var::RequestLength, "bytes of the request's body"),
-    ("request_time", Var::RequestTime, "seconds from the whole request to the written answer"),
+    ("request_time", Var::RequestTime, "seconds from the complete request to the written response"),
     (
         "upstream_response_time",
         Var::UpstreamTime,
         "seconds that the longest call waited for upstreams",
     ),
-    ("host", Var::Host, "host that was asked for"),
+    ("host", Var::Host, "requested host"),
     ("chain", Var::Chain, "name of the chain"),
     ("rpc_method", Var::Method, "JSON-RPC method; `batch` for several different ones"),
-    ("rpc_calls", Var::Calls, "calls of the request"),
+    ("rpc_calls", Var::Calls, "number of calls in the request"),
     ("rpc_error", Var::Error, "code of the first JSON-RPC error"),
     ("cache", Var::Cache, "`hit`, `miss`, `coalesced` or `bypass`; of a batch, of its first call"),
-    ("upstream", Var::Upstream, "name of the upstream that answered; of a batch, its first call"),
+    ("upstream", Var::Upstream, "name of the upstream that responded; of a batch, its first call"),
 ];
 
 /// An error in a format.
@@ -135,10 +135,10 @@ impl FormatFault {
     pub fn as_str(self) -> &'static str {
         match self {
             FormatFault::Length => "the format is empty or too long",
-            FormatFault::Name => "a $ has no name behind it",
+            FormatFault::Name => "a $ has no name after it",
             FormatFault::Unknown => "there is no such variable",
-            FormatFault::Secret => "this header carries secrets, which are not logged",
-            FormatFault::Control => "the format holds a control character",
+            FormatFault::Secret => "this header contains secrets, which are not logged",
+            FormatFault::Control => "the format contains a control character",
         }
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn read(chain_file: &Path, key_file: &Path) -> Result<Certificate, Ce
     let names = dns_names(&facts.tbs_certificate);
     let until = facts.tbs_certificate.validity.not_after.to_unix_duration();
     let key = any_supported_type(&read_key(key_file)?)
-        .map_err(|_| CertificateFault::Key("not a key that can sign for tls".to_owned()))?;
+        .map_err(|_| CertificateFault::Key("not a key for tls signatures".to_owned()))?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         // For some key types the public half is unknown, so the match cannot be checked.
@@ -77,7 +77,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateFault> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| {
         CertificateFault::Key(match error {
             Error::Io(error) => format!("cannot read the file: {error}"),
-            Error::NoItemsFound => "the file holds no private key without a password".to_owned(),
+            Error::NoItemsFound => "the file contains no private key without a password".to_owned(),
             // Other error texts could quote the file.
             _ => "not a file of a pem private key".to_owned(),
         })
