@@ -486,7 +486,7 @@ impl Drop for InFlightGuard<'_> {
     }
 }
 
-/// Returns a caller of which only the address is known.
+/// Returns a caller with only an address.
 fn unknown_caller(client: IpAddr) -> LimitedCall<'static> {
     LimitedCall {
         client,

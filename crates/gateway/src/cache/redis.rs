@@ -34,7 +34,7 @@ use crate::metrics::label::{RedisLookup, RedisStore};
 use crate::metrics::thread::Counters;
 use crate::policy::cacheable::{CacheRule, ResponseFacts, ValidityTag};
 use crate::policy::heads::{ChainView, Hash};
-use crate::policy::portable::{Bond, Proof, adopt, bond, proof};
+use crate::policy::portable::{Proof, ShareableTag, adopt, proof, shareable_tag};
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::{NO_NODE, Topology};
 
@@ -315,9 +315,9 @@ impl Tier {
 
     /// Sends an answer to Redis, if it still holds. Nobody waits for it.
     fn store(self: &Rc<Self>, stored: &Stored, view: &ChainView) {
-        let Some(bond) = bond(&stored.kept, view) else { return };
+        let Some(bond) = shareable_tag(&stored.kept, view) else { return };
         let head = match bond {
-            Bond::Head { hash, .. } => Some(hash),
+            ShareableTag::Head { hash, .. } => Some(hash),
             _ => None,
         };
         let Some(name) = self.name(stored.chain, &stored.key, head) else { return };

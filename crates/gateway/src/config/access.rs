@@ -207,7 +207,7 @@ pub struct KeyPlaces {
     pub query: bool,
 }
 
-/// A key, of which only the hash is known.
+/// A key. Only its hash is known.
 #[derive(Clone)]
 pub struct Key {
     /// What authenticates its holder.

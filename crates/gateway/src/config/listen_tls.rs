@@ -236,7 +236,7 @@ fn certificates(
     read
 }
 
-/// Returns the TLS versions, each of which needs a cipher suite.
+/// Returns the TLS versions and checks that each has a cipher suite.
 fn versions(
     table: &TlsTable,
     report: &mut Report<'_>,

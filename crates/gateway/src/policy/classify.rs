@@ -51,7 +51,7 @@ pub enum CallOutcome<'a> {
 pub enum Verdict {
     /// For the client as it is: a result, or an error that is the caller's or the same on every
     /// upstream.
-    Answer,
+    Response,
     /// For the client. The error is the same at that block for ever, so it may be cached with a
     /// fixed block.
     DeterministicError,
@@ -74,9 +74,9 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns true if the response goes to the client, so that no other upstream is asked.
-    pub fn is_answer(self) -> bool {
+    pub fn is_response(self) -> bool {
         match self {
-            Self::Answer | Self::DeterministicError | Self::AlreadyKnown | Self::NonceTooLow => {
+            Self::Response | Self::DeterministicError | Self::AlreadyKnown | Self::NonceTooLow => {
                 true
             }
             Self::UpstreamFault(_) | Self::RateLimited { .. } | Self::Unsupported => false,
@@ -153,7 +153,7 @@ impl Fault {
 /// Classifies the outcome of a call.
 pub fn classify(outcome: &CallOutcome<'_>) -> Verdict {
     match *outcome {
-        CallOutcome::Result => Verdict::Answer,
+        CallOutcome::Result => Verdict::Response,
         CallOutcome::Broken(fault) => Verdict::UpstreamFault(fault),
         CallOutcome::Http { status, retry_after } => classify_http(status, retry_after),
         CallOutcome::Error { status: 429, retry_after, .. }
@@ -203,14 +203,14 @@ fn meaning_of(code: i64) -> Meaning {
         // Besu unauthorized.
         -40100 => Meaning::Refused,
         // -32000 with an unknown text is most often the caller's fault, and the client must see it.
-        _ => Meaning::Answer,
+        _ => Meaning::Response,
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Meaning {
-    Answer,
+    Response,
     Revert,
     Internal,
     MissingState,
@@ -226,7 +226,7 @@ enum Meaning {
 impl Meaning {
     fn verdict(self, retry_after: Option<Duration>) -> Verdict {
         match self {
-            Self::Answer => Verdict::Answer,
+            Self::Response => Verdict::Response,
             Self::Revert => Verdict::DeterministicError,
             Self::Internal => Verdict::UpstreamFault(Fault::Internal),
             Self::MissingState => Verdict::UpstreamFault(Fault::MissingState),

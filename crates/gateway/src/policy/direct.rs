@@ -85,7 +85,7 @@ pub struct Facts<'a> {
     pub host: &'a str,
     /// The path, without key and query.
     pub path: &'a str,
-    /// By [`HeaderCondition::place`].
+    /// By [`HeaderCondition::index`].
     pub headers: &'a [Option<Box<[u8]>>],
     /// Name of the caller's key.
     pub key: Option<&'a str>,

@@ -1,8 +1,8 @@
 //! What a cached response depends on, in terms that every replica understands, and whether it is
 //! valid here.
 //!
-//! [`ValidityTag`] counts by the generations of one process, which mean nothing to another. A [`Bond`]
-//! names block hashes instead. [`proof`] decides when a response may leave the process, [`bond()`]
+//! [`ValidityTag`] counts by the generations of one process, which mean nothing to another. A [`ShareableTag`]
+//! names block hashes instead. [`proof`] decides when a response may leave the process, [`shareable_tag()`]
 //! returns its tag, and [`adopt`] checks a tag from another replica against this replica's view.
 //! What cannot be verified is not used. So a lost message or a stale store can cost a cache hit,
 //! but never causes a response about a dropped block.
@@ -14,7 +14,7 @@ mod bond;
 #[cfg(test)]
 mod tests;
 
-pub use bond::Bond;
+pub use bond::ShareableTag;
 
 /// Evidence that a response is about the block in its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,34 +53,40 @@ fn is_range(rule: CacheRule) -> bool {
 }
 
 /// Returns the tag of a response that is still valid in `view` and whose block hash is known.
-pub fn bond(tag: &ValidityTag, view: &ChainView) -> Option<Bond> {
+pub fn shareable_tag(tag: &ValidityTag, view: &ChainView) -> Option<ShareableTag> {
     if tag.null || !usable(tag, view) {
         return None;
     }
     match tag.binding {
-        Binding::Free => Some(Bond::Free),
+        Binding::Free => Some(ShareableTag::Free),
         Binding::Block { number, hash } if view.is_finalized(number) => {
-            Some(Bond::Final { number, hash: hash.or_else(|| view.canonical(number)) })
+            Some(ShareableTag::Final { number, hash: hash.or_else(|| view.canonical(number)) })
         }
         Binding::Block { number, hash } => {
             let hash = hash?;
-            (view.canonical(number) == Some(hash)).then_some(Bond::Block { number, hash })
+            (view.canonical(number) == Some(hash)).then_some(ShareableTag::Block { number, hash })
         }
-        Binding::Head { .. } => view.head.map(|Head { number, hash }| Bond::Head { number, hash }),
+        Binding::Head { .. } => {
+            view.head.map(|Head { number, hash }| ShareableTag::Head { number, hash })
+        }
     }
 }
 
 /// Returns the validity of a response from another replica, if it fits the call and `view` shows
 /// that it is valid here.
-pub fn adopt(bond: &Bond, rule: CacheRule, view: &ChainView) -> Option<ValidityTag> {
-    let binding = match *bond {
-        Bond::Free => {
+pub fn adopt(
+    shareable_tag: &ShareableTag,
+    rule: CacheRule,
+    view: &ChainView,
+) -> Option<ValidityTag> {
+    let binding = match *shareable_tag {
+        ShareableTag::Free => {
             if !matches!(rule, CacheRule::Constant | CacheRule::AtHash) {
                 return None;
             }
             Binding::Free
         }
-        Bond::Final { number, hash } => {
+        ShareableTag::Final { number, hash } => {
             // The block was final there and is not here, so the hash decides, as for any other
             // block.
             let known = hash.is_some() && view.canonical(number) == hash;
@@ -89,7 +95,7 @@ pub fn adopt(bond: &Bond, rule: CacheRule, view: &ChainView) -> Option<ValidityT
             }
             Binding::Block { number, hash }
         }
-        Bond::Block { number, hash } => {
+        ShareableTag::Block { number, hash } => {
             // Below the window a finalized height proves nothing about a hash that was not final
             // then.
             if !fits(rule, number) || view.canonical(number) != Some(hash) {
@@ -97,7 +103,7 @@ pub fn adopt(bond: &Bond, rule: CacheRule, view: &ChainView) -> Option<ValidityT
             }
             Binding::Block { number, hash: Some(hash) }
         }
-        Bond::Head { number, hash } => {
+        ShareableTag::Head { number, hash } => {
             if rule != CacheRule::AtHead || view.head != Some(Head { number, hash }) {
                 return None;
             }

@@ -105,7 +105,7 @@ pub fn decide(
     let give_up = if attempt.has_reply { Decision::Return } else { Decision::GiveUp };
     let repeatable = attempt.sent == Sent::No || repeat != Repeat::Never;
     let fault = match attempt.verdict {
-        verdict if verdict.is_answer() => return Decision::Return,
+        verdict if verdict.is_response() => return Decision::Return,
         Verdict::UpstreamFault(fault) => Some(fault),
         _ => None,
     };

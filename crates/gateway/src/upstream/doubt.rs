@@ -28,7 +28,7 @@ pub(crate) fn opinion(
     ask: &UpstreamRequest<'_>,
     attempt: &Attempt,
 ) -> Option<Opinion> {
-    let (Verdict::Answer, Some(Payload::Result(result))) = (attempt.verdict, &attempt.payload)
+    let (Verdict::Response, Some(Payload::Result(result))) = (attempt.verdict, &attempt.payload)
     else {
         return None;
     };

@@ -111,7 +111,7 @@ pub(crate) async fn fetch(cx: &Rc<UpstreamContext>, ask: &UpstreamRequest<'_>) -
 /// attempt failed or the method is never cached.
 fn judge(ask: &UpstreamRequest<'_>, attempt: &Attempt, view: &ChainView) -> Option<Judgement> {
     let deterministic = match attempt.verdict {
-        Verdict::Answer => false,
+        Verdict::Response => false,
         Verdict::DeterministicError => true,
         _ => return None,
     };
@@ -126,7 +126,7 @@ fn judge(ask: &UpstreamRequest<'_>, attempt: &Attempt, view: &ChainView) -> Opti
 /// another one is asked: a client that has seen a block finds its transactions.
 fn is_elsewhere(cx: &UpstreamContext, attempt: &Attempt, view: &ChainView) -> bool {
     match &attempt.judgement {
-        _ if attempt.verdict != Verdict::Answer => false,
+        _ if attempt.verdict != Verdict::Response => false,
         Some(Judgement { admit: Admission::No(RejectReason::Null), .. }) => {
             let seen = cx.topology.upstreams[attempt.upstream].seen(view);
             seen.is_none_or(|seen| seen.lag > 0 || !seen.consistent)
@@ -283,7 +283,7 @@ impl Course {
                 let mut unsupported = topology.upstreams[attempt.upstream].unsupported.lock();
                 unsupported.learn(now, &ask.name, now + age);
             }
-            Verdict::Answer
+            Verdict::Response
             | Verdict::DeterministicError
             | Verdict::AlreadyKnown
             | Verdict::NonceTooLow => {
@@ -301,7 +301,7 @@ impl Course {
         ask: &UpstreamRequest<'_>,
         attempt: &Attempt,
     ) -> Decision {
-        if attempt.verdict.is_answer() {
+        if attempt.verdict.is_response() {
             // What is left to try with need not be worked out.
             return Decision::Return;
         }
@@ -391,7 +391,7 @@ fn worth(attempt: &Attempt) -> (u8, usize) {
         Verdict::Unsupported | Verdict::UpstreamFault(Fault::Internal | Fault::Refused) => 2,
         Verdict::UpstreamFault(_) if !matches!(attempt.payload, Some(Payload::Result(_))) => 3,
         Verdict::UpstreamFault(_) => 4,
-        Verdict::Answer
+        Verdict::Response
         | Verdict::DeterministicError
         | Verdict::AlreadyKnown
         | Verdict::NonceTooLow => 5,
@@ -421,7 +421,7 @@ async fn attempt_or_race(
         let attempt = attempt(cx, upstream, ask, deadline, fresh).await;
         (attempt, cx.now().saturating_sub(began))
     };
-    if attempt.verdict == Verdict::Answer {
+    if attempt.verdict == Verdict::Response {
         hedge.borrow_mut().observe(cx.now(), weight(ask), latency);
     }
     attempt

@@ -86,7 +86,7 @@ pub(crate) async fn attempt(
     };
     let took = cx.now().saturating_sub(began);
     cx.counters.upstreams[upstream].attempted(outcome, took);
-    if attempt.verdict.is_answer() {
+    if attempt.verdict.is_response() {
         overload::answered(cx, ask, epoch, took);
     }
     leaving.felt = Some(match attempt.verdict {

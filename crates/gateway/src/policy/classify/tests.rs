@@ -39,7 +39,7 @@ fn every_rule_is_reached_by_its_own_example() {
 
 #[test]
 fn results_and_broken_connections() {
-    assert_eq!(classify(&CallOutcome::Result), Verdict::Answer);
+    assert_eq!(classify(&CallOutcome::Result), Verdict::Response);
     for broken in [Fault::Connect, Fault::Closed, Fault::Timeout] {
         assert_eq!(classify(&CallOutcome::Broken(broken)), fault(broken));
     }
@@ -140,8 +140,8 @@ fn the_callers_faults_return_at_once() {
         (-32005, "Transaction gas limit exceeds block gas limit"),
         (-32002, "Invalid signature"),
     ] {
-        assert_eq!(error(code, message), Verdict::Answer, "{message}");
-        assert_eq!(send_error(code, message), Verdict::Answer, "{message}");
+        assert_eq!(error(code, message), Verdict::Response, "{message}");
+        assert_eq!(send_error(code, message), Verdict::Response, "{message}");
     }
 }
 
@@ -156,7 +156,7 @@ fn reverts_are_certain() {
     ] {
         assert_eq!(error(code, message), Verdict::DeterministicError, "{message}");
     }
-    assert_eq!(error(-32015, "VM execution error."), Verdict::Answer);
+    assert_eq!(error(-32015, "VM execution error."), Verdict::Response);
 }
 
 #[test]
@@ -208,11 +208,11 @@ fn a_sent_transaction_that_is_known_is_a_success_only_for_senders() {
         (-32000, "ALREADY_EXISTS: already known"),
     ] {
         assert_eq!(send_error(code, message), Verdict::AlreadyKnown, "{message}");
-        assert_eq!(error(code, message), Verdict::Answer, "{message}");
+        assert_eq!(error(code, message), Verdict::Response, "{message}");
     }
-    assert_eq!(send_error(-32000, "unknown transaction type"), Verdict::Answer);
+    assert_eq!(send_error(-32000, "unknown transaction type"), Verdict::Response);
     assert_eq!(send_error(-32001, "Nonce too low"), Verdict::NonceTooLow);
-    assert_eq!(error(-32000, "nonce too low"), Verdict::Answer);
+    assert_eq!(error(-32000, "nonce too low"), Verdict::Response);
     assert_eq!(send_error(-32000, "txpool is full"), fault(Fault::Internal));
 }
 
@@ -233,5 +233,5 @@ fn long_and_odd_messages_are_bounded() {
     let trace = format!("Internal error{}", " at Foo.Bar()".repeat(100_000));
     assert_eq!(error(-32603, &trace), fault(Fault::Internal));
     let late = format!("{}execution reverted", "é".repeat(MESSAGE_BYTES_MAX));
-    assert_eq!(error(-32000, &late), Verdict::Answer);
+    assert_eq!(error(-32000, &late), Verdict::Response);
 }

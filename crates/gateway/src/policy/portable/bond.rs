@@ -6,7 +6,7 @@ type Hash = [u8; 32];
 
 /// What a response depends on, for any replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bond {
+pub enum ShareableTag {
     /// Nothing.
     Free,
     /// A block that was final when the response was stored.

@@ -99,7 +99,7 @@ fn a_response_is_shared_only_with_evidence_of_its_block() {
     assert_eq!(proof(CacheRule::AtHead, &head, &plain, &view), Proof::NextPoll);
     let null = ValidityTag { null: true, ..young };
     assert_eq!(proof(at(99), &null, &plain, &view), Proof::None);
-    assert_eq!(bond(&null, &view), None);
+    assert_eq!(shareable_tag(&null, &view), None);
 }
 
 #[test]
@@ -108,23 +108,26 @@ fn a_response_touched_by_a_reorg_is_not_shared() {
     let began = replica.view();
     let young = tag(99, began.canonical(99), &began);
     let old = tag(96, began.canonical(96), &began);
-    assert!(bond(&young, &began).is_some());
+    assert!(shareable_tag(&young, &began).is_some());
     replica.see(b'b', 100);
-    assert_eq!(bond(&young, &replica.view()), None);
+    assert_eq!(shareable_tag(&young, &replica.view()), None);
     // The first branch returns: the hash is served again, but the branch of the response is
     // unknown.
     replica.see(b'a', 101);
     assert_eq!(replica.view().canonical(99), Some(hash(b'a', 99)));
-    assert_eq!(bond(&young, &replica.view()), None);
-    let stands = Bond::Block { number: 96, hash: hash(b'a', 96) };
-    assert_eq!(bond(&old, &replica.view()), Some(stands));
+    assert_eq!(shareable_tag(&young, &replica.view()), None);
+    let stands = ShareableTag::Block { number: 96, hash: hash(b'a', 96) };
+    assert_eq!(shareable_tag(&old, &replica.view()), Some(stands));
 }
 
 #[test]
 fn only_responses_about_served_blocks_are_adopted() {
     let mut replica = Replica::new();
-    let take = |bond: &Bond, rule: CacheRule, view: &ChainView| adopt(bond, rule, view).is_some();
-    let block = |branch: u8, number: u64| Bond::Block { number, hash: hash(branch, number) };
+    let take = |shareable_tag: &ShareableTag, rule: CacheRule, view: &ChainView| {
+        adopt(shareable_tag, rule, view).is_some()
+    };
+    let block =
+        |branch: u8, number: u64| ShareableTag::Block { number, hash: hash(branch, number) };
     let view = replica.view();
     assert!(take(&block(b'a', 99), at(99), &view));
     assert!(!take(&block(b'b', 99), at(99), &view));
@@ -133,8 +136,11 @@ fn only_responses_about_served_blocks_are_adopted() {
     assert!(take(&block(b'a', 99), CacheRule::AtTransaction, &view));
     assert!(take(&block(b'a', 99), CacheRule::AtRange { from: 95, to: 99 }, &view));
     assert!(!take(&block(b'a', 99), CacheRule::Constant, &view));
-    assert!(take(&Bond::Free, CacheRule::AtHash, &view) && !take(&Bond::Free, at(99), &view));
-    let head = |branch| Bond::Head { number: HEAD, hash: hash(branch, HEAD) };
+    assert!(
+        take(&ShareableTag::Free, CacheRule::AtHash, &view)
+            && !take(&ShareableTag::Free, at(99), &view)
+    );
+    let head = |branch| ShareableTag::Head { number: HEAD, hash: hash(branch, HEAD) };
     assert!(take(&head(b'a'), CacheRule::AtHead, &view));
     assert!(!take(&head(b'b'), CacheRule::AtHead, &view) && !take(&head(b'a'), at(HEAD), &view));
 
@@ -149,12 +155,12 @@ fn only_responses_about_served_blocks_are_adopted() {
 fn below_the_window_only_responses_final_when_stored_are_adopted() {
     let view = Replica::new().view();
     assert_eq!(view.canonical(80), None, "80 is below the window");
-    let final_block = |number, hash| Bond::Final { number, hash };
-    let here = |bond: &Bond, number| adopt(bond, at(number), &view);
+    let final_block = |number, hash| ShareableTag::Final { number, hash };
+    let here = |shareable_tag: &ShareableTag, number| adopt(shareable_tag, at(number), &view);
     assert!(here(&final_block(80, None), 80).is_some());
     assert!(here(&final_block(80, Some(hash(b'z', 80))), 80).is_some());
     // It was stored while a reorg could still drop it, and one may have done so.
-    assert!(here(&Bond::Block { number: 80, hash: hash(b'a', 80) }, 80).is_none());
+    assert!(here(&ShareableTag::Block { number: 80, hash: hash(b'a', 80) }, 80).is_none());
     // Within the window a hash is compared, final or not.
     assert!(here(&final_block(88, Some(hash(b'z', 88))), 88).is_none());
     assert!(here(&final_block(88, Some(hash(b'a', 88))), 88).is_some());
@@ -164,5 +170,5 @@ fn below_the_window_only_responses_final_when_stored_are_adopted() {
     // A replica without a view accepts nothing that depends on a block.
     let blind = ChainView::default();
     assert!(adopt(&final_block(80, None), at(80), &blind).is_none());
-    assert!(adopt(&Bond::Free, CacheRule::Constant, &blind).is_some());
+    assert!(adopt(&ShareableTag::Free, CacheRule::Constant, &blind).is_some());
 }

@@ -45,9 +45,12 @@ fn what_may_be_sent_again() {
     check(CLOSED, Sent::Maybe, Never, Decision::GiveUp);
     check(CLOSED, Sent::Yes, Never, Decision::GiveUp);
     check(RATE_LIMITED, Sent::Yes, Never, Decision::GiveUp);
-    for verdict in
-        [Verdict::Answer, Verdict::DeterministicError, Verdict::AlreadyKnown, Verdict::NonceTooLow]
-    {
+    for verdict in [
+        Verdict::Response,
+        Verdict::DeterministicError,
+        Verdict::AlreadyKnown,
+        Verdict::NonceTooLow,
+    ] {
         check(verdict, Sent::Yes, Safe, Decision::Return);
     }
 }
