@@ -277,16 +277,16 @@ fn limit(
         status: *table.status,
     };
     if limit.failures {
-        of_failures(table, &zones[at], report);
+        check_failure_limit(table, &zones[at], report);
     }
     if zones[at].cost == Cost::Weight {
-        too_heavy(table, &limit, chains, report);
+        warn_of_heavy_methods(table, &limit, chains, report);
     }
     Some(limit)
 }
 
 /// Checks that a limit of rejected requests only uses what is known about such requests.
-fn of_failures(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) {
+fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) {
     let by_client = matches!(*zone.key, [KeyPart::Client | KeyPart::ClientNet]);
     let LimitTable { zone: zone_key, chain, methods, delay, dry_run, .. } = table;
     let fits = [
@@ -334,7 +334,12 @@ fn kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
 }
 
 /// Warns about methods whose weight is above the burst, so that they never pass.
-fn too_heavy(table: &LimitTable, limit: &Limit, chains: &[Chain], report: &mut Report<'_>) {
+fn warn_of_heavy_methods(
+    table: &LimitTable,
+    limit: &Limit,
+    chains: &[Chain],
+    report: &mut Report<'_>,
+) {
     let LimitKind::Rate(terms) = limit.kind else { return };
     let most = terms.burst / CALL + 1;
     let own = |at: &usize| limit.chain.is_none_or(|chain| chain == *at);

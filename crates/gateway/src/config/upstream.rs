@@ -230,7 +230,7 @@ pub(super) fn check(
     }
     // An upstream whose URL is invalid is not missing.
     if upstreams.len() == tables.len() {
-        enough_upstreams(chains, chain_tables, &upstreams, report);
+        check_upstream_counts(chains, chain_tables, &upstreams, report);
     }
     upstreams
 }
@@ -273,11 +273,11 @@ fn upstream(
         report.error(&table.headers, message, "a user part in the url or the header");
     }
     let ws_url = ws_url(table, report);
-    secrets_in_clear(table, &table.url, url, "https:// or wss://", report);
+    warn_of_plain_secrets(table, &table.url, url, "https:// or wss://", report);
     if let Some(url) = &ws_url {
-        secrets_in_clear(table, &table.ws_url, url, "wss://", report);
+        warn_of_plain_secrets(table, &table.ws_url, url, "wss://", report);
     }
-    only_where_of_use(table, ws_url.is_some(), report);
+    reject_unused_keys(table, ws_url.is_some(), report);
     if !url.tls() && !ws_url.as_ref().is_some_and(NodeUrl::tls) {
         let UpstreamTable { tls_ca, tls_server_name, tls_verify, .. } = table;
         let keys = [&tls_ca.at, &tls_server_name.at, &tls_verify.at];
@@ -301,7 +301,7 @@ fn upstream(
 }
 
 /// Warns about secrets that are sent to another network without TLS.
-fn secrets_in_clear(
+fn warn_of_plain_secrets(
     table: &UpstreamTable,
     key: &impl Located,
     url: &NodeUrl,
@@ -316,7 +316,7 @@ fn secrets_in_clear(
 }
 
 /// Rejects keys that have no effect with the addresses of the upstream.
-fn only_where_of_use(table: &UpstreamTable, has_ws_url: bool, report: &mut Report<'_>) {
+fn reject_unused_keys(table: &UpstreamTable, has_ws_url: bool, report: &mut Report<'_>) {
     let is_http = table.url.transport() == Transport::Http;
     let (http_alone, http2) = (is_http && !has_ws_url, *table.http2);
     let multiplexed = [&table.calls_per_connection_max.at, &table.ping_interval.at];
@@ -398,7 +398,7 @@ fn tls_of(
     }
 }
 
-fn enough_upstreams(
+fn check_upstream_counts(
     chains: &[Chain],
     tables: &[(String, ChainTable)],
     upstreams: &[Upstream],

@@ -45,8 +45,9 @@ pub(super) struct Table {
     slots: Vec<Entry>,
     /// Slots before it are unused, so that the table begins on a huge page.
     first: usize,
-    held: usize,
-    held_max: usize,
+    len: usize,
+    len_max: usize,
+    /// Slot at which the next eviction scan starts.
     hand: usize,
     evicted: u64,
 }
@@ -54,18 +55,18 @@ pub(super) struct Table {
 impl Table {
     /// Creates a table for at most this many keys, at least one.
     pub(super) fn new(keys_max: usize) -> Table {
-        let held_max = keys_max.max(1);
+        let len_max = keys_max.max(1);
         // At least one slot is always free, so that every search ends.
-        let slots = (held_max * LOAD.1).div_ceil(LOAD.0).max(held_max + 1);
+        let slots = (len_max * LOAD.1).div_ceil(LOAD.0).max(len_max + 1);
         let mut all = vec![[0; ENTRY_BYTES / 8]; slots + hint::spare::<Entry>(slots)];
         let first = hint::lay_on_huge_pages(&mut all, slots);
         all.truncate(first + slots);
-        Table { slots: all, first, held: 0, held_max, hand: first, evicted: 0 }
+        Table { slots: all, first, len: 0, len_max, hand: first, evicted: 0 }
     }
 
     /// Returns the number of stored keys.
-    pub(super) fn held(&self) -> usize {
-        self.held
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// Returns the number of evicted keys.
@@ -127,7 +128,7 @@ impl Table {
         now: u64,
     ) -> usize {
         let at = at.unwrap_or_else(|| {
-            if self.held >= self.held_max {
+            if self.len >= self.len_max {
                 self.evict(now);
             }
             self.claim_slot(hashed_key)
@@ -142,7 +143,7 @@ impl Table {
     pub(super) fn enter(&mut self, hashed_key: &HashedKey, in_flight_max: u64) -> bool {
         let at = match self.find(hashed_key) {
             Some(at) => at,
-            None if self.held >= self.held_max => return false,
+            None if self.len >= self.len_max => return false,
             None => self.claim_slot(hashed_key),
         };
         let free = self.slots[at][LAST] < in_flight_max;
@@ -166,7 +167,7 @@ impl Table {
         }
         let [first, second, third] = hashed_key.key;
         self.slots[at] = [hashed_key.hash, first, second, third, 0, 0];
-        self.held += 1;
+        self.len += 1;
         at
     }
 
@@ -209,7 +210,7 @@ impl Table {
             }
         }
         self.slots[hole][HASH] = 0;
-        self.held -= 1;
+        self.len -= 1;
     }
 
     /// Returns where the search for a hash begins: its upper bits, scaled to the number of slots
@@ -274,11 +275,11 @@ mod tests {
                         map.insert(number, state(now * 3, now));
                     }
                 }
-                prop_assert_eq!(table.held(), map.len());
+                prop_assert_eq!(table.len(), map.len());
             }
-            for (number, kept) in map {
+            for (number, state) in map {
                 let at = table.find(&hashed_key(number)).unwrap();
-                prop_assert_eq!(table.state(at), kept);
+                prop_assert_eq!(table.state(at), state);
             }
         }
     }
@@ -292,14 +293,14 @@ mod tests {
         // Rejected calls count as calls: a client that is always rejected must not be forgotten.
         table.touch(table.find(&hashed_key(0)).unwrap(), 20);
         table.store(&hashed_key(100), None, state(0, 0), 21);
-        assert_eq!((table.held(), table.evicted()), (10, 1));
+        assert_eq!((table.len(), table.evicted()), (10, 1));
         assert!(table.find(&hashed_key(1)).is_none(), "the oldest one stayed");
         assert!(table.find(&hashed_key(0)).is_some());
         for number in 200..1200 {
             table.store(&hashed_key(number), None, state(0, 0), number);
             assert!(table.find(&hashed_key(number)).is_some());
         }
-        assert_eq!((table.held(), table.evicted()), (10, 1001));
+        assert_eq!((table.len(), table.evicted()), (10, 1001));
     }
 
     #[test]
@@ -316,9 +317,9 @@ mod tests {
         for hashed_key in [&a, &a, &c] {
             table.leave(hashed_key);
         }
-        assert_eq!(table.held(), 0);
+        assert_eq!(table.len(), 0);
         table.leave(&a);
-        assert_eq!(table.held(), 0);
+        assert_eq!(table.len(), 0);
     }
 
     #[test]
@@ -327,7 +328,7 @@ mod tests {
         for number in 0..100 {
             table.store(&hashed_key(number), None, state(7, 0), number);
             assert_eq!(table.state(table.find(&hashed_key(number)).unwrap()), state(7, 0));
-            assert_eq!(table.held(), 1);
+            assert_eq!(table.len(), 1);
         }
     }
 }

@@ -124,7 +124,7 @@ impl Zone {
     pub(super) fn fill(&self) -> ZoneFill {
         self.state.parts.iter().fold(ZoneFill::default(), |sum, part| {
             let table = part.0.lock();
-            let (keys, evicted) = (table.held() as u64, table.evicted());
+            let (keys, evicted) = (table.len() as u64, table.evicted());
             ZoneFill { keys: sum.keys + keys, evicted: sum.evicted + evicted }
         })
     }

@@ -1,11 +1,11 @@
 //! What a cached response depends on, in terms that every replica understands, and whether it is
 //! valid here.
 //!
-//! [`ValidityTag`] counts by the generations of one process, which mean nothing to another. A [`ShareableTag`]
-//! names block hashes instead. [`proof`] decides when a response may leave the process, [`shareable_tag()`]
-//! returns its tag, and [`adopt`] checks a tag from another replica against this replica's view.
-//! What cannot be verified is not used. So a lost message or a stale store can cost a cache hit,
-//! but never causes a response about a dropped block.
+//! [`ValidityTag`] counts by the generations of one process, which mean nothing to another. A
+//! [`ShareableTag`] names block hashes instead. [`proof`] decides when a response may leave the
+//! process, [`shareable_tag()`] returns its tag, and [`adopt`] checks a tag from another replica
+//! against this replica's view. What cannot be verified is not used. So a lost message or a stale
+//! store can cost a cache hit, but never causes a response about a dropped block.
 
 use crate::policy::cacheable::{Binding, CacheRule, ResponseFacts, ValidityTag, usable};
 use crate::policy::heads::{ChainView, Head};

@@ -77,17 +77,17 @@ const WINDOW_MAX: Duration = Duration::from_secs(1);
 const SAMPLES_FEW: u32 = 16;
 
 /// Measurements expire when no call has waited for this long.
-const FORGET_AFTER: Duration = Duration::from_secs(10);
+const EXPIRES_AFTER: Duration = Duration::from_secs(10);
 
 /// Share of the throughput below which a trial ends early.
-const HOPELESS: f64 = 0.75;
+const ABORT_BELOW: f64 = 0.75;
 
 /// Upstreams have capacity left if throughput rises by this share of the step of the limit. Less
 /// may be noise, and does not end an overload.
 const CAPACITY_LEFT: f64 = 0.5;
 
 /// Calls of a flow have become slower if their latency has grown by this share of the step.
-const SLOWER: f64 = 0.3;
+const SLOWDOWN_MIN: f64 = 0.3;
 
 /// Growth of the queue, as the arrivals of this time, that ends a trial of a lower limit: the trial
 /// makes calls wait.
@@ -95,7 +95,7 @@ const GROWTH_MAX: Duration = Duration::from_millis(50);
 
 /// Share of the throughput below which either slow calls hold the permits or the upstreams have
 /// become slower. Both call for a higher limit.
-const COLLAPSED: f64 = 0.2;
+const COLLAPSED_BELOW: f64 = 0.2;
 
 /// Consecutive responses without a waiting call after which the queue counts as over.
 const IDLE_AFTER: u32 = 16;
@@ -125,8 +125,9 @@ pub struct ResponseSample {
     pub queue: u32,
 }
 
-/// The limit of one group. Order of calls: [`Limiter::record_wait`] for each call that has to wait, and
-/// [`Limiter::record_response`] for each response while [`Limiter::is_limited`] or while calls wait.
+/// The limit of one group. Order of calls: [`Limiter::record_wait`] for each call that has to wait,
+/// and [`Limiter::record_response`] for each response while [`Limiter::is_limited`] or while calls
+/// wait.
 #[derive(Debug)]
 pub struct Limiter {
     settings: LimiterSettings,
@@ -138,8 +139,8 @@ pub struct Limiter {
     /// Time of the last change of the limit or the last response.
     progress: Duration,
     /// The accepted limit, and its measurements.
-    held: Option<Level>,
-    /// True if the current limit is a trial against `held`.
+    accepted: Option<Measurement>,
+    /// True if the current limit is a trial against `accepted`.
     trying: bool,
     direction: Direction,
     step: f64,
@@ -156,7 +157,7 @@ enum Direction {
 
 /// Measurements at one limit.
 #[derive(Debug, Clone, Copy)]
-struct Level {
+struct Measurement {
     limit: u32,
     /// Responses per second, and the relative standard error.
     rate: f64,
@@ -216,7 +217,7 @@ impl Limiter {
             saturated: false,
             unqueued_in_row: 0,
             progress: Duration::ZERO,
-            held: None,
+            accepted: None,
             trying: false,
             direction: Direction::Up,
             step: STEP_MAX,
@@ -294,8 +295,8 @@ impl Limiter {
         self.unqueued_in_row = 0;
         self.saturated = self.settings.limit_min == self.settings.limit_max;
         self.window = Window { set: now, ..self.window };
-        if now.saturating_sub(self.progress) >= FORGET_AFTER {
-            self.held = None;
+        if now.saturating_sub(self.progress) >= EXPIRES_AFTER {
+            self.accepted = None;
             self.search_up();
             self.window = Window::default();
         }
@@ -304,14 +305,15 @@ impl Limiter {
 
     /// Returns how long a lack of responses is normal.
     fn patience(&self) -> Duration {
-        let round = self.held.map_or(0.0, |held| f64::from(self.limit) / held.rate.max(1e-3));
+        let round =
+            self.accepted.map_or(0.0, |accepted| f64::from(self.limit) / accepted.rate.max(1e-3));
         SILENCE_MIN.max(Duration::from_secs_f64(2.0 * round))
     }
 
     /// Raises the limit without a trial, because there is nothing to compare.
     fn raise_without_trial(&mut self, now: Duration) {
         if self.limit < self.settings.limit_max {
-            self.held = None;
+            self.accepted = None;
             self.saturated = false;
             self.search_up();
             self.set(now, self.moved(Direction::Up));
@@ -324,30 +326,30 @@ impl Limiter {
 
     /// Returns true if calls wait because a lower limit is on trial.
     fn queue_grows(&mut self, queue: u32) -> bool {
-        let Some(held) = self.held.filter(|_| self.is_trying(Direction::Down)) else {
+        let Some(accepted) = self.accepted.filter(|_| self.is_trying(Direction::Down)) else {
             return false;
         };
         let before = *self.window.queue_before.get_or_insert(queue);
-        let growth = SAMPLES_FEW.max((held.rate * GROWTH_MAX.as_secs_f64()) as u32);
+        let growth = SAMPLES_FEW.max((accepted.rate * GROWTH_MAX.as_secs_f64()) as u32);
         queue > (before + before / 2).max(before + growth)
     }
 
     /// Returns true if far fewer responses arrive than at this limit before.
     fn has_collapsed(&self, now: Duration) -> bool {
-        let Some(held) = self.held.filter(|_| !self.is_trying(Direction::Up)) else {
+        let Some(accepted) = self.accepted.filter(|_| !self.is_trying(Direction::Up)) else {
             return false;
         };
         let elapsed = now.saturating_sub(self.window.set);
-        let expected = held.rate * elapsed.as_secs_f64();
-        elapsed >= self.patience() && f64::from(self.window.all) < expected * COLLAPSED
+        let expected = accepted.rate * elapsed.as_secs_f64();
+        elapsed >= self.patience() && f64::from(self.window.all) < expected * COLLAPSED_BELOW
     }
 
     /// Ends a measurement, because no call waits. A trial of a lower limit is aborted. A trial of a
     /// higher one may be the reason and continues when calls wait again.
     fn end_queue(&mut self, now: Duration) {
-        if let Some(held) = self.held.filter(|_| self.is_trying(Direction::Down)) {
+        if let Some(accepted) = self.accepted.filter(|_| self.is_trying(Direction::Down)) {
             self.trying = false;
-            self.set(now, held.limit);
+            self.set(now, accepted.limit);
         }
         self.window = Window { set: now, skip: self.window.skip, ..Window::default() };
         self.limited = false;
@@ -373,8 +375,9 @@ impl Limiter {
 
     /// Returns true if the trial clearly costs throughput.
     fn is_hopeless(&self) -> bool {
-        let held = self.held.filter(|_| self.trying && self.window.samples >= SAMPLES_FEW * 2);
-        held.is_some_and(|held| self.window.rate() < held.rate * HOPELESS)
+        let accepted =
+            self.accepted.filter(|_| self.trying && self.window.samples >= SAMPLES_FEW * 2);
+        accepted.is_some_and(|accepted| self.window.rate() < accepted.rate * ABORT_BELOW)
     }
 
     fn judge(&mut self, now: Duration) {
@@ -384,30 +387,30 @@ impl Limiter {
             return;
         }
         let trial = window.level(self.limit);
-        let Some(held) = self.held.filter(|_| self.trying) else {
-            self.held = Some(trial);
+        let Some(accepted) = self.accepted.filter(|_| self.trying) else {
+            self.accepted = Some(trial);
             if now >= self.next_trial {
                 self.try_next(now);
             }
             return;
         };
-        let (score, error) = (trial.score() - held.score(), trial.error.hypot(held.error));
-        let step = (f64::from(trial.limit) / f64::from(held.limit)).ln();
+        let (score, error) = (trial.score() - accepted.score(), trial.error.hypot(accepted.error));
+        let step = (f64::from(trial.limit) / f64::from(accepted.limit)).ln();
         let better = match self.direction {
             // If noise decides between two limits, the lower one wins.
-            Direction::Up => score > error || !is_slower(&held, &trial, step),
-            Direction::Down => score > 0.0 && is_slower(&trial, &held, -step),
+            Direction::Up => score > error || !is_slower(&accepted, &trial, step),
+            Direction::Down => score > 0.0 && is_slower(&trial, &accepted, -step),
         };
         if !better {
             self.reject(now);
             return;
         }
         self.trying = false;
-        let gain = (trial.rate / held.rate).ln() - error;
+        let gain = (trial.rate / accepted.rate).ln() - error;
         if step > 0.0 && gain > CAPACITY_LEFT * step {
             self.saturated = false;
         }
-        self.held = Some(trial);
+        self.accepted = Some(trial);
         self.pause = PAUSE_MIN;
         let large = self.step >= STEP_MAX;
         self.step = (self.step * self.step).min(STEP_MAX);
@@ -422,8 +425,8 @@ impl Limiter {
     fn reject(&mut self, now: Duration) {
         let direction = self.direction;
         self.trying = false;
-        let Some(held) = self.held else { return };
-        self.set(now, held.limit);
+        let Some(accepted) = self.accepted else { return };
+        self.set(now, accepted.limit);
         self.reverse(now);
         if direction == Direction::Up {
             self.try_next(now);
@@ -475,7 +478,7 @@ impl Limiter {
     }
 }
 
-impl Level {
+impl Measurement {
     fn score(&self) -> f64 {
         self.rate.ln() - ELASTICITY * f64::from(self.limit).ln()
     }
@@ -500,8 +503,8 @@ impl Window {
         }
     }
 
-    fn level(&self, limit: u32) -> Level {
-        Level { limit, rate: self.rate(), error: self.batches.error(), times: self.times }
+    fn level(&self, limit: u32) -> Measurement {
+        Measurement { limit, rate: self.rate(), error: self.batches.error(), times: self.times }
     }
 
     fn rate(&self) -> f64 {
@@ -529,14 +532,14 @@ impl Samples {
 
 /// Returns true if the calls of some flow take longer at the higher of two limits, given the step
 /// between them; also if there are too few samples.
-fn is_slower(lower: &Level, higher: &Level, step: f64) -> bool {
+fn is_slower(lower: &Measurement, higher: &Measurement, step: f64) -> bool {
     let mut pairs = lower.times.iter().zip(&higher.times);
     let known = |(one, other): &(&Samples, &Samples)| {
         one.count >= SAMPLES_FEW && other.count >= SAMPLES_FEW
     };
     let slower = |(one, other): (&Samples, &Samples)| {
         let ((before, error_before), (after, error_after)) = (one.mean(), other.mean());
-        (after / before).ln() - error_before.hypot(error_after) > SLOWER * step
+        (after / before).ln() - error_before.hypot(error_after) > SLOWDOWN_MIN * step
     };
     let any_known = pairs.clone().any(|pair| known(&pair));
     !any_known || pairs.any(|pair| known(&pair) && slower(pair))

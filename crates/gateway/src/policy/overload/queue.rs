@@ -6,12 +6,12 @@
 //! permits are reserved for others (`shares.rs`). If the queue is full, the flow with the most
 //! waiting calls loses one.
 //!
-//! Within a flow the oldest call goes first while the queue is short-lived. After [`STANDING_AFTER`] the
-//! queue is an overload: the newest call goes first, and no call waits longer than that. In a queue
-//! that never empties, first-in-first-out makes every call wait as long as the whole queue, and
-//! clients have given up by then. This is adaptive LIFO with controlled delay, as at Facebook
-//! (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel (Nichols and Jacobson, "Controlling Queue
-//! Delay", ACM Queue 2012; RFC 8289).
+//! Within a flow the oldest call goes first while the queue is short-lived. After
+//! [`STANDING_AFTER`] the queue is an overload: the newest call goes first, and no call waits
+//! longer than that. In a queue that never empties, first-in-first-out makes every call wait as
+//! long as the whole queue, and clients have given up by then. This is adaptive LIFO with
+//! controlled delay, as at Facebook (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel (Nichols
+//! and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
 //!
 //! Neither rule applies while the upstreams may have capacity beyond the limit: the queue then only
 //! waits for the limit to rise. Nothing expires while upstreams stall and nothing is served: a
