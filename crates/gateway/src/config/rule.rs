@@ -50,7 +50,7 @@ settings::table! {
         /// The group that serves the call. The rule does not apply to chains without a group of
         /// this name.
         group: Name = follows "none";
-        /// Rejects the call with this HTTP status, if it is the only call of its request.
+        /// Rejects the call. The value is the HTTP status if it is the only call of its request.
         deny: Count<400, 599, u16> = follows "none";
         /// The error message of `deny`.
         message: Text = follows "`\"request is not allowed here\"`";

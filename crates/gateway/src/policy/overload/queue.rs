@@ -2,8 +2,8 @@
 //! wait.
 //!
 //! Permits go to the best waiting class, but a worse class keeps a share of them, so that it is
-//! never starved. Within a class the flow with the fewest calls in flight goes first, unless its
-//! permits are reserved for others (`shares.rs`). If the queue is full, the flow with the most
+//! never starved. Within a class the flow with the fewest calls in flight goes first, unless the
+//! free permits are reserved for others (`shares.rs`). If the queue is full, the flow with the most
 //! waiting calls loses one.
 //!
 //! Within a flow the oldest call goes first while the queue is short-lived. After
