@@ -466,7 +466,7 @@ fn a_client_with_too_many_failures_is_rejected_early() {
     let may = |client, now| scene.limits.check_failures(client, now, &scene.counters);
     let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     for _ in 0..3 {
-        assert!(may(V4, 0).is_ok(), "who asks without failing is free");
+        assert!(may(V4, 0).is_ok(), "a client without failures is not limited");
         assert!(may(V4, 0).is_ok());
         scene.limits.failed(V4, 0, &scene.counters);
     }
