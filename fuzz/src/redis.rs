@@ -16,7 +16,7 @@ mod value;
 /// Where the files above look for it.
 mod policy {
     pub(crate) mod portable {
-        pub(crate) use crate::bond::Bond;
+        pub(crate) use crate::bond::ShareableTag;
     }
 }
 

@@ -1,12 +1,12 @@
-//! The configuration, checked and ready to use: durations, addresses, indexes into lists that
-//! exist, TLS clients that were built.
+//! The validated configuration, ready to use: durations, addresses, indexes into existing lists,
+//! and built TLS clients.
 //!
-//! Each table of the file has a file here. It declares the table's keys once, with
-//! `settings::table!`: value type, default, bounds and documentation. The same file checks what the
-//! keys of the table must have to do with each other and with the rest. Where the values need no
-//! more than that, the gateway serves from the struct that the declaration makes.
+//! Each table of the file has a source file here. It declares the table's keys once, with
+//! `settings::table!`: value type, default, bounds and documentation. The same file validates how
+//! the keys depend on each other and on the other tables. If the values need no conversion, the
+//! gateway uses the struct from the declaration directly.
 //!
-//! Nothing here opens a socket or starts anything.
+//! Nothing here opens a socket or starts a task.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -70,21 +70,21 @@ use crate::policy::route::{ChainRoutes, Router};
 settings::table! {
     /// The configuration of a gateway.
     pub struct GatewayFile {
-        /// Where the gateway listens, and what it runs on.
+        /// Where the gateway listens, its threads and its memory.
         server: Once<ServerTable> = empty;
         /// Chains by name.
         chain: Named<ChainTable> = empty;
         /// Upstreams.
         upstream: Listed<UpstreamTable> = empty;
-        /// Upstreams that serve certain methods in one way.
+        /// Groups of upstreams that serve certain methods.
         group: Listed<GroupTable> = empty;
-        /// How a call gets to an upstream.
+        /// How a call is sent to an upstream.
         call: Once<CallTable> = empty;
         /// What happens to calls once upstreams are saturated.
         overload: Once<OverloadTable> = empty;
         /// The cache in memory.
         cache: Once<CacheTable> = empty;
-        /// What several gateways share.
+        /// State that several gateways share.
         redis: Once<RedisTable> = empty;
         /// An index of a chain.
         index: Once<IndexTable> = empty, at_start;
@@ -96,23 +96,23 @@ settings::table! {
         tls: Once<TlsTable> = empty;
         /// Certificates.
         certificate: Listed<CertificateTable> = empty;
-        /// What request limits count in.
+        /// Counters of request limits.
         zone: Named<ZoneTable> = empty;
         /// Request limits.
         limit: Listed<LimitTable> = empty;
-        /// Who may call.
+        /// Access control.
         access: Once<AccessTable> = empty;
         /// API keys.
         key: Listed<KeyTable> = empty;
         /// How quotas are counted.
         quota: Once<QuotaTable> = empty;
-        /// Issuers of tokens.
+        /// Issuers of JSON web tokens.
         jwt: Listed<JwtTable> = empty;
-        /// Where calls go.
+        /// Routing rules.
         rule: Listed<RuleTable> = empty;
-        /// What is logged of requests.
+        /// The access log.
         access_log: Once<AccessLogTable> = empty;
-        /// What the gateway logs of itself.
+        /// The gateway's own log.
         log: Once<LogTable> = empty, at_start;
     }
 }
@@ -120,43 +120,43 @@ settings::table! {
 /// The whole configuration of one gateway. A reload replaces it as one value.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the gateway listens, and what it runs on.
+    /// Where the gateway listens, its threads and its memory.
     pub server: Server,
-    /// Where and how clients are served over TLS.
+    /// The TLS listener and its settings.
     pub listen_tls: Option<Arc<ListenTls>>,
-    /// The files that were read for it: certificates, keys, secrets.
+    /// The other files that were read: certificates, keys, secrets.
     pub files: Vec<PathBuf>,
     /// What is accepted from clients, and how they are served.
     pub downstream: Downstream,
     /// Bounds for the decoder of calls: body, depth, batch, method name, id.
     pub call_limits: Limits,
-    /// What request limits count in, in the order of the file.
+    /// Counters of request limits, in the order of the file.
     pub zones: Vec<Zone>,
-    /// Which calls the zones limit, in the order of the file.
+    /// Request limits, in the order of the file.
     pub limits: Vec<Limit>,
     /// The cache in memory and coalescing.
     pub cache: Cache,
-    /// A Redis that gateways share; `None` where there is none, or no use for it.
+    /// A Redis that gateways share; `None` if there is none, or nothing uses it.
     pub redis: Option<Redis>,
-    /// An index of a chain; `None` without one.
+    /// An index of a chain, if configured.
     pub index: Option<Index>,
-    /// When an upstream is ejected and when it comes back.
+    /// When an upstream is ejected and readmitted.
     pub health: Health,
-    /// How many retries the gateway may add to the load of the upstreams.
+    /// The retry budget.
     pub retry: RetryBudget,
     /// What happens to calls once upstreams are saturated; `None` if calls are not limited.
     pub overload: Option<Overload>,
-    /// What the gateway logs of itself.
+    /// The gateway's own log.
     pub log: Log,
-    /// Who may call, and which methods are served.
+    /// Access control.
     pub access: Access,
-    /// Where calls go, in the order in which rules are tried.
+    /// Routing rules, in the order in which they are tried.
     pub rules: Vec<Rule>,
-    /// How quotas are counted; `None` where no key has one.
+    /// How quotas are counted; `None` if no key has one.
     pub quota: Option<Quota>,
-    /// What is logged of requests; `None` when nothing is.
+    /// The access log; `None` if it is off.
     pub access_log: Option<AccessLog>,
-    /// Headers that rules and the access log need, lower case.
+    /// Lower-case names of the headers that rules and the access log need.
     pub kept_headers: Vec<Box<str>>,
     /// At least one chain; no two share a name or a path.
     pub chains: Vec<Chain>,
@@ -164,30 +164,30 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// At least one group for each chain; see [`Chain::groups`].
     pub groups: Vec<Group>,
-    /// What is allowed but looks like a mistake; printed by `weir check` and at start.
+    /// Valid settings that look like mistakes. `weir check` prints them, and so does the start.
     pub warnings: Diagnostics,
-    /// What the file sets; see [`Config::changes_to`].
+    /// The keys that the file sets; see [`Config::changes_to`].
     keys: Arc<diff::Keys>,
 }
 
-/// What the command line says over the file; `None` leaves the file's value or the default.
+/// Settings from the command line. `None` keeps the file's value or the default.
 #[derive(Clone, Debug)]
 pub struct Overrides {
-    /// In place of `server.listen`.
+    /// Replaces `server.listen`.
     pub listen: Option<SocketAddr>,
-    /// In place of `server.admin`; `Some(None)` turns it off.
+    /// Replaces `server.admin`; `Some(None)` turns it off.
     pub admin: Option<Option<SocketAddr>>,
-    /// In place of `server.threads`; at least 1.
+    /// Replaces `server.threads`; at least 1.
     pub threads: Option<usize>,
     /// Turns cache and coalescing off, so that every call reaches an upstream.
     pub no_cache: bool,
 }
 
-/// Longest configuration, and longest file of keys: some ten thousand of them.
+/// Largest configuration, and largest file of keys: some ten thousand keys.
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
 impl Config {
-    /// The chain of each path, and the group of each method.
+    /// Builds the router: the chain of each path, and the group of each method.
     pub fn router(&self) -> Router {
         let paths: Vec<Vec<&str>> = self
             .chains
@@ -219,11 +219,12 @@ impl Config {
             .expect("a checked configuration has no path or pattern twice")
     }
 
-    /// Reads and checks a file. Relative file names in it are taken from the file's own folder;
-    /// `${VAR}` from the environment of this process.
+    /// Reads and validates a file. Relative file names in it start from the file's own folder;
+    /// `${VAR}` is read from the environment of this process.
     ///
     /// # Errors
-    /// Every error of the file at once, each with its place, ready to print; also when the file
+    ///
+    /// All errors of the file at once, each with its position, ready to print; also if the file
     /// cannot be read.
     pub fn from_file(path: &Path) -> Result<Config, Diagnostics> {
         let name = path.display().to_string();
@@ -233,12 +234,13 @@ impl Config {
         Config::from_text(&name, &text, folder, &|name| std::env::var(name).ok())
     }
 
-    /// Checks the text of a file. `name` is the name of the file in diagnostics, `folder` where
-    /// relative file names in it begin, `environment` what `${VAR}` stands for.
+    /// Validates the text of a file. `name` is the name of the file in diagnostics, `folder` is the
+    /// base of relative file names, and `environment` has the values of `${VAR}`.
     ///
     /// # Errors
-    /// Every error of the text at once, each with its place; of a text that is not TOML, only those
-    /// of its syntax.
+    ///
+    /// All errors of the text at once, each with its position. If the text is not TOML, only its
+    /// syntax errors.
     pub fn from_text(
         name: &str,
         text: &str,
@@ -253,11 +255,12 @@ impl Config {
         }
     }
 
-    /// The configuration of `weir serve --upstream URL…`: one chain of the `ethereum` family on
-    /// every path, all upstreams equal, every other value at its default.
+    /// Builds the configuration of `weir serve --upstream URL…`: one chain of the `ethereum` family
+    /// on every path, equal upstreams, and defaults for every other key.
     ///
     /// # Errors
-    /// Every error of the URLs at once, named by their position.
+    ///
+    /// All errors of the URLs at once, each with its position.
     pub fn from_upstreams(
         upstreams: &[String],
         listen: Option<SocketAddr>,
@@ -271,7 +274,7 @@ impl Config {
         Ok(config.overridden(&Overrides { listen, admin: None, threads, no_cache }))
     }
 
-    /// The same configuration with what the command line says put over it.
+    /// Applies the settings from the command line.
     #[must_use]
     pub fn overridden(mut self, overrides: &Overrides) -> Config {
         let server = &mut self.server;
@@ -285,14 +288,14 @@ impl Config {
         self
     }
 
-    /// What another configuration would change, key by key, secrets masked. What a reload does with
-    /// the changes is `upstream/topology/reload.rs`.
+    /// Lists what another configuration would change, key by key, with masked secrets.
+    /// `upstream/topology/reload.rs` applies the changes in a reload.
     pub fn changes_to(&self, other: &Config) -> Vec<Change> {
         diff::changes(&self.keys, &other.keys)
     }
 }
 
-/// What `--upstream URL…` says, as if it had been written.
+/// Builds the tables of `--upstream URL…`.
 fn of_upstreams(urls: &[String], report: &mut Report<'_>) -> GatewayFile {
     let mut file = GatewayFile::defaults("");
     let mut upstreams = Vec::with_capacity(urls.len());
@@ -305,7 +308,7 @@ fn of_upstreams(urls: &[String], report: &mut Report<'_>) -> GatewayFile {
         );
     };
     if urls.is_empty() {
-        problem("--upstream".to_owned(), None, "at least one url of an upstream is needed");
+        problem("--upstream".to_owned(), None, "at least one upstream url is required");
     }
     for (at, text) in urls.iter().enumerate() {
         match NodeUrl::parse(text) {
@@ -324,7 +327,8 @@ fn of_upstreams(urls: &[String], report: &mut Report<'_>) -> GatewayFile {
     file
 }
 
-/// The configuration, or every error of it. An error does not hide the next one.
+/// Validates the tables. Returns the configuration, or all errors: one error does not hide the
+/// next.
 fn check(
     file: &GatewayFile,
     world: &World<'_>,
@@ -333,7 +337,7 @@ fn check(
     let (folder, on) = (world.folder, &mut report);
     let mut chains = chain::check(&file.chain, on);
     let upstreams = upstream::check(&file.upstream, folder, &mut chains, &file.chain, on);
-    let usual = group::Usual { call: &file.call, overload: &file.overload };
+    let usual = group::GroupDefaults { call: &file.call, overload: &file.overload };
     let groups = group::check(&file.group, &usual, &mut chains, &upstreams, on);
     let tables = access::Tables {
         access: &file.access,
@@ -346,8 +350,8 @@ fn check(
     let rules = rule::check(&file.rule, &chains, &groups, &access, &mut kept_headers, on);
     let access_log = access_log::check(&file.access_log, folder, &mut kept_headers, on);
     if let Some(header) = access.places.header.as_ref().filter(|own| kept_headers.contains(own)) {
-        let message = format!("a rule or the access log looks at {header}, which holds keys");
-        on.error(&file.access.key_header, message, "another header there");
+        let message = format!("a rule or the access log uses {header}, which contains keys");
+        on.error(&file.access.key_header, message, "another header");
     }
     let (zones, limits) = limits::check(&file.zone, &file.limit, &chains, &access, on);
     let server = server::check(&file.server, on);
@@ -391,7 +395,7 @@ fn check(
         warnings: Diagnostics::default(),
         keys: Arc::new(diff::Keys::of(file)),
     };
-    // Beside errors warnings are noise: an upstream that cannot be read looks like a missing one.
+    // Warnings beside errors mislead: an upstream that cannot be read looks like a missing one.
     let has_errors = report.has_errors();
     let mut found = report.finish();
     if has_errors {
@@ -401,12 +405,12 @@ fn check(
     Ok(Config { warnings: found, ..config })
 }
 
-/// The text of `docs/config.md`.
+/// Returns the text of `docs/config.md`.
 pub fn reference() -> String {
     format!("{REFERENCE_HEAD}{}", settings::reference::markdown::<GatewayFile>())
 }
 
-/// The text of `docs/gateway.schema.json`.
+/// Returns the text of `docs/gateway.schema.json`.
 pub fn schema() -> String {
     let title = "Configuration of a Weir gateway";
     format!("{:#}\n", settings::schema::document::<GatewayFile>("gateway.schema.json", title))
@@ -443,15 +447,15 @@ url = \"http://127.0.0.1:8545\"
 More files to start from are in `examples/`.
 ";
 
-/// The place of a header among those that are kept of each request.
-fn kept_header(kept_headers: &mut Vec<Box<str>>, name: &str) -> usize {
+/// Returns the index of a header among those stored of each request, and adds it if it is new.
+fn header_index(kept_headers: &mut Vec<Box<str>>, name: &str) -> usize {
     kept_headers.iter().position(|known| **known == *name).unwrap_or_else(|| {
         kept_headers.push(name.into());
         kept_headers.len() - 1
     })
 }
 
-/// The only one of these keys that the file sets. If there are none or several, that is reported at
+/// Returns the only one of these keys that the file sets. If none or several are set, reports it at
 /// the last of them, or else at the first key.
 fn only_one<'a>(
     keys: [&'a At; 3],
@@ -469,8 +473,8 @@ fn only_one<'a>(
     }
 }
 
-/// Reports the first of two durations if it is above the second. Where only the second is set, the
-/// error stands there.
+/// Reports the first of two durations if it is above the second. If only the second is set, the
+/// error points there.
 fn not_above(low: &Key<Duration>, high: &Key<Duration>, report: &mut Report<'_>) {
     if **low <= **high {
         return;
@@ -489,12 +493,12 @@ fn shown(duration: Duration) -> String {
     format!("\"{}\"", shown_duration(duration))
 }
 
-/// Returns true if an address is this machine or a private network, where clear text is usual.
-fn is_near(host: &str) -> bool {
+/// Returns true if an address is this machine or a private network, where plain text is usual.
+fn is_local(host: &str) -> bool {
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
         Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local(),
-        // A name without a dot is one of the local network's, as in a compose file.
+        // A name without a dot is local, as in a compose file.
         Err(_) => !host.contains('.') || host.ends_with(".local") || host.ends_with(".internal"),
     }
 }

@@ -1,11 +1,11 @@
-//! The zones of request limits: whom a call counts against, and what is kept of them.
+//! The zones of request limits: the key of a call, and the stored state of each key.
 //!
-//! A zone is shared by all threads. It is cut into parts, each behind a lock of its own that is
-//! held for some tens of nanoseconds and never across a wait; a call takes the locks of all its
-//! zones, in the order of the zones, so that it is judged and charged as one and nobody waits in a
-//! circle. The arithmetic is `policy/limit.rs`, the memory `limits/zone.rs` and `limits/table.rs`,
-//! connections `limits/clients.rs`, zones that gateways share `limits/shared.rs`; `path.rs` says
-//! when a call is judged.
+//! All threads share a zone. A zone is split into parts, each with its own lock, which is held for
+//! some tens of nanoseconds and never across a wait. A call takes the locks of all its zones, in
+//! the order of the zones, so that it is charged atomically and without deadlock. `policy/limit.rs`
+//! has the arithmetic, `limits/zone.rs` and `limits/table.rs` the memory, `limits/clients.rs` the
+//! connections, and `limits/shared.rs` the zones that gateways share. `path.rs` decides when a call
+//! is judged.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,53 +23,55 @@ use crate::config::limits::LimitKind;
 use crate::metrics::label::LimitOutcome;
 use crate::metrics::thread::Counters;
 use crate::policy::access::Grant;
-use crate::policy::limit::{Judgement, Looked, Terms, fits, judge, look_share, retry_share_ms};
+use crate::policy::limit::{
+    Assessment, Judgement, Terms, assess_share, fits, judge, retry_share_ms,
+};
 
 pub(crate) mod clients;
 pub(crate) mod shared;
 mod table;
 mod zone;
 
-use shared::Question;
+use shared::SharedLimitQuery;
 pub(crate) use table::KEY_BYTES;
-use table::{Material, Table};
+use table::{HashedKey, Table};
 use zone::Zone;
-pub(crate) use zone::{Fill, key_headers};
+pub(crate) use zone::{ZoneFill, key_headers};
 
-/// A key that was made before its call was read.
+/// A zone key that was computed before the call was parsed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ahead {
+pub(crate) struct PrefetchedKey {
     zone: usize,
-    material: Material,
+    hashed_key: HashedKey,
 }
 
-/// Whom a call comes from, and what it asks for.
+/// The caller and the method of a call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Counted<'a> {
+pub(crate) struct LimitedCall<'a> {
     pub(crate) client: IpAddr,
     /// Index of the chain.
     pub(crate) chain: usize,
     pub(crate) chain_name: &'a str,
-    /// Empty where the body could not be read.
+    /// Empty if the body could not be parsed.
     pub(crate) name: &'a str,
     /// The method's row, if a table knows it.
     pub(crate) method: Option<&'static Method>,
-    /// Values of the headers that keys are made of, by place in [`key_headers`].
+    /// Values of the headers that keys are made of, by index in [`key_headers`].
     pub(crate) headers: &'a [HeaderValue],
-    /// What its API key or token grants.
+    /// The grant of its API key or token.
     pub(crate) grant: Option<&'a Grant>,
-    /// What [`Limits::look_ahead`] gave for its request.
-    pub(crate) ahead: Option<Ahead>,
+    /// The result of [`Limits::prefetch_key`] for its request.
+    pub(crate) prefetched: Option<PrefetchedKey>,
 }
 
-/// What a call has to do before it goes on.
+/// Decision about a call.
 #[derive(Debug)]
 pub(crate) enum Charge {
     Pass,
     Wait(Duration),
     Refuse(Failure),
-    /// Redis is to judge it: [`Limits::settle`] follows.
-    Ask(Box<Question>),
+    /// Redis decides: call [`Limits::settle`] with its verdict.
+    AskRedis(Box<SharedLimitQuery>),
 }
 
 /// All zones and limits.
@@ -78,11 +80,11 @@ pub(crate) struct Limits {
     zones: Vec<Zone>,
     /// By chain, in the order of the configuration.
     chains: Vec<ChainLimits>,
-    /// Those that count requests refused for who sends them.
+    /// Limits that count requests with failed authentication.
     failures: Vec<RateLimit>,
-    /// Whether any limit makes calls wait.
+    /// True if any limit delays calls.
     pub(crate) delays: bool,
-    /// How long Redis is waited for.
+    /// Longest wait for Redis.
     redis_timeout: Duration,
 }
 
@@ -90,14 +92,14 @@ pub(crate) struct Limits {
 #[derive(Debug, Default)]
 struct ChainLimits {
     rates: Vec<RateLimit>,
-    /// Of those, the ones with shared zones.
+    /// Rate limits with shared zones.
     shared: Vec<RateLimit>,
-    /// And, where there are such, the others.
+    /// The other rate limits, if there are shared ones.
     own: Vec<RateLimit>,
-    /// Those that only count.
+    /// Rate limits in dry run.
     dry_rates: Vec<RateLimit>,
-    in_flight: Vec<FlightLimit>,
-    dry_in_flight: Vec<FlightLimit>,
+    in_flight: Vec<ConcurrencyLimit>,
+    dry_in_flight: Vec<ConcurrencyLimit>,
 }
 
 #[derive(Debug, Clone)]
@@ -109,7 +111,7 @@ struct RateLimit {
 }
 
 #[derive(Debug, Clone)]
-struct FlightLimit {
+struct ConcurrencyLimit {
     zone: usize,
     methods: Vec<Box<str>>,
     max: u64,
@@ -117,50 +119,50 @@ struct FlightLimit {
 }
 
 /// A limit that applies to a call.
-struct Chosen {
-    /// Its place.
+struct ChosenLimit {
+    /// Index of the limit.
     limit: usize,
     /// The call's key in its zone.
-    material: Material,
-    /// The caller's own, where its key has some.
+    hashed_key: HashedKey,
+    /// Terms of the limit, or the caller's own if its key has some.
     terms: Terms,
 }
 
-/// What judging does.
+/// Mode of a judgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
-    /// A call that is not refused is charged.
+enum JudgeMode {
+    /// A call that passes is charged.
     Charge,
-    /// Nothing is charged, and only a refusal counts.
-    Look,
-    /// As the first, but counted as a dry run.
-    Try,
+    /// Nothing is charged, and only a rejection is counted.
+    Check,
+    /// As `Charge`, but counted as a dry run.
+    DryRun,
 }
 
 impl Limits {
-    /// The limits of a configuration, with what zones held under the one before; none if it has
+    /// Builds the limits of a configuration with the zones of the former one; `None` if it has
     /// none.
     pub(crate) fn after(before: Option<(&Limits, &Config)>, config: &Config) -> Option<Limits> {
         if config.limits.is_empty() {
             return None;
         }
         let headers = key_headers(config);
-        let kept = |zone: &config::limits::Zone| {
+        let state = |zone: &config::limits::Zone| {
             let (limits, before) = before?;
-            // How fast a zone drains and what a call counts as may change, nothing else.
+            // Rate and cost of a zone may change, nothing else.
             let same = |own: &config::limits::Zone| {
                 let (rate, cost) = (zone.rate, zone.cost);
                 own.rate.is_some() == rate.is_some()
                     && config::limits::Zone { rate, cost, ..own.clone() } == *zone
             };
             let at = before.zones.iter().position(same)?;
-            Some(Arc::clone(&limits.zones[at].kept))
+            Some(Arc::clone(&limits.zones[at].state))
         };
         let redis = config.redis.as_ref();
         let gateways = redis.map_or(1, |redis| redis.gateways);
         let redis_timeout = redis.map_or(Duration::ZERO, |redis| redis.timeout);
         let zones = config.zones.iter();
-        let zones = zones.map(|zone| Zone::new(zone, gateways, &headers, kept(zone))).collect();
+        let zones = zones.map(|zone| Zone::new(zone, gateways, &headers, state(zone))).collect();
         let mut chains: Vec<ChainLimits> = Vec::new();
         chains.resize_with(config.chains.len(), ChainLimits::default);
         let mut delays = false;
@@ -168,7 +170,7 @@ impl Limits {
         for limit in &config.limits {
             if let (true, LimitKind::Rate(terms)) = (limit.failures, limit.kind) {
                 let (zone, methods, status) = (limit.zone, Vec::new(), limit.status);
-                // A refusal does not wait.
+                // A rejection has no delay.
                 let terms = Terms { delay: None, ..terms };
                 failures.push(RateLimit { zone, methods, terms, status });
                 continue;
@@ -190,7 +192,7 @@ impl Limits {
                         } else {
                             &mut chain.in_flight
                         };
-                        of.push(FlightLimit { zone, methods: methods.clone(), max, status });
+                        of.push(ConcurrencyLimit { zone, methods: methods.clone(), max, status });
                     }
                 }
             }
@@ -206,26 +208,25 @@ impl Limits {
         Some(Limits { zones, chains, failures, delays, redis_timeout })
     }
 
-    /// How full each zone is.
-    pub(crate) fn fills(&self) -> Vec<Fill> {
+    /// Returns how full each zone is.
+    pub(crate) fn fills(&self) -> Vec<ZoneFill> {
         self.zones.iter().map(Zone::fill).collect()
     }
 
-    /// Has what is kept of a request's key fetched from memory while its body is read: of a zone
-    /// that holds many keys nothing else is as dear. The call may not be known yet, only whose it
-    /// is.
-    pub(crate) fn look_ahead(&self, caller: &Counted<'_>) -> Option<Ahead> {
+    /// Prefetches the memory of a request's key while its body is read: in a zone with many keys
+    /// this cache miss dominates the cost. The call may be unknown yet, but its caller is not.
+    pub(crate) fn prefetch_key(&self, caller: &LimitedCall<'_>) -> Option<PrefetchedKey> {
         let zone = self.chains[caller.chain].rates.first()?.zone;
-        let material = self.zones[zone].expect(caller)?;
-        Some(Ahead { zone, material })
+        let hashed_key = self.zones[zone].prefetch(caller)?;
+        Some(PrefetchedKey { zone, hashed_key })
     }
 
-    /// Judges a call by its rate limits and charges it to their zones, unless it is refused. `now`
-    /// in milliseconds of any clock that all threads share.
-    pub(crate) fn charge(&self, caller: &Counted<'_>, now: u64, counters: &Counters) -> Charge {
+    /// Judges a call by its rate limits and charges it to their zones, unless it is rejected. `now`
+    /// is in milliseconds of any clock that all threads share.
+    pub(crate) fn charge(&self, caller: &LimitedCall<'_>, now: u64, counters: &Counters) -> Charge {
         let chain = &self.chains[caller.chain];
         if !chain.shared.is_empty()
-            && let Some(charge) = self.question(chain, caller, now, counters)
+            && let Some(charge) = self.query(chain, caller, now, counters)
         {
             return charge;
         }
@@ -238,11 +239,11 @@ impl Limits {
         &self,
         chain: &ChainLimits,
         limits: &[RateLimit],
-        caller: &Counted<'_>,
+        caller: &LimitedCall<'_>,
         now: u64,
         counters: &Counters,
     ) -> Charge {
-        let charge = match self.judge(limits, caller, now, counters, Act::Charge) {
+        let charge = match self.judge(limits, caller, now, counters, JudgeMode::Charge) {
             Judgement::Passed => Charge::Pass,
             Judgement::Delayed { ms, .. } => Charge::Wait(Duration::from_millis(ms)),
             Judgement::Refused { at } => {
@@ -252,16 +253,17 @@ impl Limits {
             }
         };
         if !chain.dry_rates.is_empty() {
-            self.judge(&chain.dry_rates, caller, now, counters, Act::Try);
+            self.judge(&chain.dry_rates, caller, now, counters, JudgeMode::DryRun);
         }
         charge
     }
 
-    /// Whether a client was refused too often to be looked at now.
+    /// Checks that a client does not have too many failed authentications.
     ///
     /// # Errors
-    /// Ours, with the time to come back.
-    pub(crate) fn may_try(
+    ///
+    /// A failure of ours, with the time to come back.
+    pub(crate) fn check_failures(
         &self,
         client: IpAddr,
         now: u64,
@@ -270,49 +272,50 @@ impl Limits {
         if self.failures.is_empty() {
             return Ok(());
         }
-        let caller = stranger(client);
-        match self.judge(&self.failures, &caller, now, counters, Act::Look) {
+        let caller = unknown_caller(client);
+        match self.judge(&self.failures, &caller, now, counters, JudgeMode::Check) {
             Judgement::Refused { at } => Err(self.over_rate(&self.failures[at], &caller, now, 1)),
             Judgement::Passed | Judgement::Delayed { .. } => Ok(()),
         }
     }
 
-    /// Notes that a client was refused for who it is.
+    /// Counts a failed authentication of a client.
     pub(crate) fn failed(&self, client: IpAddr, now: u64, counters: &Counters) {
         if !self.failures.is_empty() {
-            self.judge(&self.failures, &stranger(client), now, counters, Act::Charge);
+            self.judge(&self.failures, &unknown_caller(client), now, counters, JudgeMode::Charge);
         }
     }
 
-    /// Judges by these limits; `at` of the result is a place among them.
+    /// Judges by these limits; `at` of the result is an index among them.
     fn judge(
         &self,
         limits: &[RateLimit],
-        caller: &Counted<'_>,
+        caller: &LimitedCall<'_>,
         now: u64,
         counters: &Counters,
-        act: Act,
+        mode: JudgeMode,
     ) -> Judgement {
         let chosen = self.chosen(limits, caller);
         let mut tables = self.lock(limits, &chosen);
         let mut found: SmallVec<[Option<usize>; 4]> = SmallVec::new();
-        let mut looked: SmallVec<[(Looked, Terms); 4]> = SmallVec::new();
+        let mut assessed: SmallVec<[(Assessment, Terms); 4]> = SmallVec::new();
         for (own, table) in chosen.iter().zip(&tables) {
             let zone = &self.zones[limits[own.limit].zone];
-            let at = table.find(&own.material);
+            let at = table.find(&own.hashed_key);
             let state = at.map(|at| table.state(at));
             let cost = zone.cost(caller);
-            looked.push((look_share(state, own.terms.rate, now, cost, zone.gateways), own.terms));
+            assessed
+                .push((assess_share(state, own.terms.rate, now, cost, zone.gateways), own.terms));
             found.push(at);
         }
-        let judgement = judge(&looked);
+        let judgement = judge(&assessed);
         let refused = matches!(judgement, Judgement::Refused { .. });
-        for (place, table) in tables.iter_mut().enumerate() {
-            let own = &chosen[place];
-            match (refused, found[place]) {
-                (false, _) if act == Act::Look => {}
+        for (index, table) in tables.iter_mut().enumerate() {
+            let own = &chosen[index];
+            match (refused, found[index]) {
+                (false, _) if mode == JudgeMode::Check => {}
                 (false, at) => {
-                    let at = table.keep(&own.material, at, looked[place].0.state, now);
+                    let at = table.store(&own.hashed_key, at, assessed[index].0.state, now);
                     if self.zones[limits[own.limit].zone].shared {
                         table.mark(at);
                     }
@@ -322,23 +325,23 @@ impl Limits {
             }
         }
         drop(tables);
-        if act == Act::Look && !refused {
+        if mode == JudgeMode::Check && !refused {
             return judgement;
         }
-        let zone = |place: usize| limits[chosen[place].limit].zone;
-        let count = |place: usize, outcome: LimitOutcome| counters.zone(zone(place), outcome);
-        let (acted, outcome) = match (judgement, act) {
+        let zone = |index: usize| limits[chosen[index].limit].zone;
+        let count = |index: usize, outcome: LimitOutcome| counters.zone(zone(index), outcome);
+        let (acted, outcome) = match (judgement, mode) {
             (Judgement::Passed, _) => (usize::MAX, LimitOutcome::Passed),
-            (Judgement::Delayed { at, .. }, Act::Try) => (at, LimitOutcome::DelayedDryRun),
+            (Judgement::Delayed { at, .. }, JudgeMode::DryRun) => (at, LimitOutcome::DelayedDryRun),
             (Judgement::Delayed { at, .. }, _) => (at, LimitOutcome::Delayed),
-            (Judgement::Refused { at }, Act::Try) => (at, LimitOutcome::RejectedDryRun),
+            (Judgement::Refused { at }, JudgeMode::DryRun) => (at, LimitOutcome::RejectedDryRun),
             (Judgement::Refused { at }, _) => (at, LimitOutcome::Rejected),
         };
-        for place in 0..chosen.len() {
-            if place == acted {
-                count(place, outcome);
+        for index in 0..chosen.len() {
+            if index == acted {
+                count(index, outcome);
             } else if !refused {
-                count(place, LimitOutcome::Passed);
+                count(index, LimitOutcome::Passed);
             }
         }
         match judgement {
@@ -347,48 +350,55 @@ impl Limits {
         }
     }
 
-    /// The tables of the chosen limits, locked in the order of their zones.
+    /// Locks the tables of the chosen limits, in the order of their zones.
     fn lock(
         &self,
         limits: &[RateLimit],
-        chosen: &[Chosen],
+        chosen: &[ChosenLimit],
     ) -> SmallVec<[MutexGuard<'_, Table>; 4]> {
         let zone = |at: usize| limits[chosen[at].limit].zone;
         // One limit is by far the most frequent case.
         if let [own] = chosen {
-            return SmallVec::from_iter([self.zones[zone(0)].part(&own.material)]);
+            return SmallVec::from_iter([self.zones[zone(0)].part(&own.hashed_key)]);
         }
         let mut order: SmallVec<[usize; 4]> = (0..chosen.len()).collect();
         order.sort_unstable_by_key(|at| zone(*at));
         let mut tables: SmallVec<[Option<MutexGuard<'_, Table>>; 4]> = SmallVec::new();
         tables.resize_with(chosen.len(), || None);
         for at in order {
-            tables[at] = Some(self.zones[zone(at)].part(&chosen[at].material));
+            tables[at] = Some(self.zones[zone(at)].part(&chosen[at].hashed_key));
         }
         tables.into_iter().flatten().collect()
     }
 
-    /// The limits that apply to a call, by place, with its key in their zones: of several with one
-    /// zone the first, and none for which it has no key.
-    fn chosen(&self, limits: &[RateLimit], caller: &Counted<'_>) -> SmallVec<[Chosen; 4]> {
-        let mut chosen: SmallVec<[Chosen; 4]> = SmallVec::new();
+    /// Returns the limits that apply to a call, with its key in their zones: the first one per
+    /// zone, and none for which the call has no key.
+    fn chosen(&self, limits: &[RateLimit], caller: &LimitedCall<'_>) -> SmallVec<[ChosenLimit; 4]> {
+        let mut chosen: SmallVec<[ChosenLimit; 4]> = SmallVec::new();
         let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
         for (at, limit) in limits.iter().enumerate() {
             if fits(&limit.methods, caller.name) && !zones.contains(&limit.zone) {
                 zones.push(limit.zone);
                 let terms = self.terms(limit, caller);
-                let material = match caller.ahead {
-                    Some(ahead) if ahead.zone == limit.zone => Some(ahead.material),
-                    _ => self.zones[limit.zone].material(caller),
+                let hashed_key = match caller.prefetched {
+                    Some(prefetched) if prefetched.zone == limit.zone => {
+                        Some(prefetched.hashed_key)
+                    }
+                    _ => self.zones[limit.zone].hashed_key(caller),
                 };
-                chosen.extend(material.map(|material| Chosen { limit: at, material, terms }));
+                chosen.extend(hashed_key.map(|hashed_key| ChosenLimit {
+                    limit: at,
+                    hashed_key,
+                    terms,
+                }));
             }
         }
         chosen
     }
 
-    /// The terms of a limit for a caller: where it counts by key, the key's own come first.
-    fn terms(&self, limit: &RateLimit, caller: &Counted<'_>) -> Terms {
+    /// Returns the terms of a limit for a caller: in a zone that counts by key, the key's own terms
+    /// take precedence.
+    fn terms(&self, limit: &RateLimit, caller: &LimitedCall<'_>) -> Terms {
         match caller.grant {
             Some(grant) if self.zones[limit.zone].by_key => Terms {
                 rate: grant.rate.unwrap_or(limit.terms.rate),
@@ -399,18 +409,18 @@ impl Limits {
         }
     }
 
-    /// What a call that is over a rate is answered with, judged as one of so many gateways.
+    /// Returns the response for a call over a rate, as one of `gateways`.
     fn over_rate(
         &self,
         limit: &RateLimit,
-        caller: &Counted<'_>,
+        caller: &LimitedCall<'_>,
         now: u64,
         gateways: u64,
     ) -> Failure {
         let zone = &self.zones[limit.zone];
-        let state = zone.material(caller).and_then(|material| {
-            let table = zone.part(&material);
-            table.find(&material).map(|at| table.state(at))
+        let state = zone.hashed_key(caller).and_then(|hashed_key| {
+            let table = zone.part(&hashed_key);
+            table.find(&hashed_key).map(|at| table.state(at))
         });
         let terms = self.terms(limit, caller);
         let wait = retry_share_ms(state, terms, now, zone.cost(caller), gateways);
@@ -418,20 +428,22 @@ impl Limits {
         Failure { retry_after, ..Failure::ours(Kind::OverRate { status: limit.status }) }
     }
 
-    /// Counts a call as in flight in the zones of its concurrency limits; none if it has none.
+    /// Counts a call as in flight in the zones of its concurrency limits; `None` if it has no such
+    /// limit.
     ///
     /// # Errors
-    /// Ours, if a zone has as many in flight for its key as are allowed.
+    ///
+    /// A failure of ours if a zone has as many calls in flight for the key as allowed.
     pub(crate) fn enter(
         &self,
-        caller: &Counted<'_>,
+        caller: &LimitedCall<'_>,
         counters: &Counters,
-    ) -> Result<Option<Box<Entered<'_>>>, Failure> {
+    ) -> Result<Option<Box<InFlightGuard<'_>>>, Failure> {
         let chain = &self.chains[caller.chain];
         if chain.in_flight.is_empty() && chain.dry_in_flight.is_empty() {
             return Ok(None);
         }
-        let mut entered = Box::new(Entered { limits: self, places: SmallVec::new() });
+        let mut entered = Box::new(InFlightGuard { limits: self, counted: SmallVec::new() });
         let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
         for (dry_run, limits) in [(false, &chain.in_flight), (true, &chain.dry_in_flight)] {
             for limit in limits {
@@ -440,8 +452,8 @@ impl Limits {
                 }
                 zones.push(limit.zone);
                 let zone = &self.zones[limit.zone];
-                let Some(material) = zone.material(caller) else { continue };
-                let free = zone.part(&material).enter(&material, limit.max);
+                let Some(hashed_key) = zone.hashed_key(caller) else { continue };
+                let free = zone.part(&hashed_key).enter(&hashed_key, limit.max);
                 let outcome = match (free, dry_run) {
                     (true, _) => LimitOutcome::Passed,
                     (false, false) => LimitOutcome::Rejected,
@@ -449,7 +461,7 @@ impl Limits {
                 };
                 counters.zone(limit.zone, outcome);
                 if free {
-                    entered.places.push((limit.zone, material));
+                    entered.counted.push((limit.zone, hashed_key));
                 } else if !dry_run {
                     return Err(Failure::ours(Kind::OverConcurrency { status: limit.status }));
                 }
@@ -461,22 +473,22 @@ impl Limits {
 
 /// A call that counts as in flight until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Entered<'a> {
+pub(crate) struct InFlightGuard<'a> {
     limits: &'a Limits,
-    places: SmallVec<[(usize, Material); 2]>,
+    counted: SmallVec<[(usize, HashedKey); 2]>,
 }
 
-impl Drop for Entered<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
-        for (zone, material) in &self.places {
-            self.limits.zones[*zone].part(material).leave(material);
+        for (zone, hashed_key) in &self.counted {
+            self.limits.zones[*zone].part(hashed_key).leave(hashed_key);
         }
     }
 }
 
-/// A client of which nothing else is known.
-fn stranger(client: IpAddr) -> Counted<'static> {
-    Counted {
+/// Returns a caller with only an address.
+fn unknown_caller(client: IpAddr) -> LimitedCall<'static> {
+    LimitedCall {
         client,
         chain: 0,
         chain_name: "",
@@ -484,7 +496,7 @@ fn stranger(client: IpAddr) -> Counted<'static> {
         method: None,
         headers: &[],
         grant: None,
-        ahead: None,
+        prefetched: None,
     }
 }
 

@@ -23,7 +23,7 @@ use crate::call::failure::{Failure, Kind};
 use crate::call::reply::{CallReply, Content, Reply};
 use crate::call::response::{Payload, UpstreamResponse};
 use crate::io::memory::{Full, Reservation};
-use crate::limits::Ahead;
+use crate::limits::PrefetchedKey;
 use crate::policy::access::is_subscription;
 use crate::policy::memory::Purpose;
 use crate::resolve::{Route, resolve};
@@ -61,7 +61,7 @@ pub(crate) struct Request<'a> {
     /// Values of the headers that rate-limit keys use.
     pub(crate) limit_headers: &'a [HeaderValue],
     /// The prefetched key of the first limit, if it is the same for all calls.
-    pub(crate) ahead: Option<Ahead>,
+    pub(crate) prefetched: Option<PrefetchedKey>,
     /// How many calls of the request a limit delays.
     pub(crate) waiting: &'a Cell<usize>,
     pub(crate) subscribe_context: SubscribeContext<'a>,
@@ -72,8 +72,9 @@ pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> 
     cx.counters.requests.add(1);
     // The limits' memory is prefetched while the body is decoded.
     let limits = cx.snapshot.limits.as_ref();
-    let ahead = limits.and_then(|limits| limits.look_ahead(&caller_facts(cx, request, "", None)));
-    let request = &Request { ahead, ..*request };
+    let prefetched =
+        limits.and_then(|limits| limits.prefetch_key(&caller_facts(cx, request, "", None)));
+    let request = &Request { prefetched, ..*request };
     let reply = |response: Option<CallReply<'a>>| response.map_or(Reply::Nothing, Reply::One);
     match decode(request.body, &cx.snapshot.config.call_limits) {
         Err(refusal) => reply(serve_call(cx, request, Err(refusal)).await),

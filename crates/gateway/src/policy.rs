@@ -1,27 +1,27 @@
 //! Decisions as pure functions and small state machines: inputs in, decision out.
 //!
-//! Nothing here waits or reads the world: no sockets, tasks, clocks, files or randomness. `now` is
-//! the time since the process started, random bits are arguments, and every table has a bound. The
-//! callers are all folders below it in the list of `lib.rs`.
+//! Code here does not wait and does no I/O: no sockets, tasks, clocks, files or randomness. `now`
+//! is the time since the process started, random bits are arguments, and every table is bounded.
+//! Callers are the folders listed after this one in `lib.rs`.
 //!
 //! | module | decides |
 //! |---|---|
-//! | `client`, `proxy` | which address is the client's |
+//! | `client`, `proxy` | the address of the client |
 //! | `limit`, `quota` | whether a call is within its limits and quota |
-//! | `direct`, `route` | the group that a call goes to |
-//! | `access` | whether the caller may make it |
-//! | `plan` | how a call is resolved: as it is, in parts, from the view, by its key |
+//! | `direct`, `route` | the group that serves a call |
+//! | `access` | whether the caller may make a call |
+//! | `plan` | how a call is resolved: forwarded, split, from the chain view, or by its cache key |
 //! | `cacheable`, `blocks` | what a response depends on, and how long it may be cached |
 //! | `logs` | how a range of logs is split and merged |
 //! | `overload` | whether a call gets a permit, waits or is shed |
-//! | `choose` | which upstream |
+//! | `choose` | load balancing: the upstream of a call |
 //! | `batch` | how many calls an upstream takes in one batch |
-//! | `classify` | what a reply means |
-//! | `retry`, `hedge`, `stall` | whether another upstream is asked |
+//! | `classify` | what the response of an upstream means |
+//! | `retry`, `hedge`, `stall` | whether another upstream gets the call |
 //! | `complete`, `contents` | whether logs may be missing, by the headers of their blocks |
 //! | `health`, `heads` | the state of upstreams and of the chain |
 //! | `trail` | what changed on the chain since a subscriber was last notified |
-//! | `portable`, `breaker` | what may go to Redis and come back, and when Redis is skipped |
+//! | `portable`, `breaker` | what replicas may share through Redis, and when Redis is skipped |
 //! | `memory` | which connections may hold how many bytes |
 
 pub mod access;

@@ -1,11 +1,11 @@
-//! What keys have used of their monthly quotas: one book for all threads, configurations and,
-//! through Redis, gateways.
+//! Usage of the monthly quotas of keys: one ledger for all threads, configurations and, through
+//! Redis, gateways.
 //!
-//! The arithmetic is `policy/quota.rs`, the file's format `config/quota/file.rs`.
-//! `runtime/quota.rs` writes the file, `cache/redis/quotas.rs` exchanges sums with other gateways.
-//! A call is charged once it is authorized (`path.rs`).
+//! `policy/quota.rs` has the arithmetic, and `config/quota/file.rs` the file format.
+//! `runtime/quota.rs` writes the file, and `cache/redis/quotas.rs` exchanges sums with other
+//! gateways. A call is charged once it is authorized (`path.rs`).
 
-use crate::config::quota::file::Kept;
+use crate::config::quota::file::QuotaUsage;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::call::failure::{Failure, Kind};
 use crate::config::Config;
 use crate::config::limits::Cost;
 use crate::policy::access::Grant;
-use crate::policy::quota::{Account, Month, Standing};
+use crate::policy::quota::{Account, Allowance, Month};
 
 #[cfg(test)]
 mod tests;
@@ -26,29 +26,29 @@ mod tests;
 /// The quotas of a configuration.
 #[derive(Debug)]
 pub(crate) struct Quotas {
-    /// By [`Grant::index`]; none for keys without a quota.
-    keys: Vec<Option<Held>>,
+    /// By [`Grant::index`]; `None` for keys without a quota.
+    keys: Vec<Option<KeyQuota>>,
     cost: Cost,
-    /// Of how many gateways it is one; none where quotas are its own.
+    /// Number of gateways that share the quotas; `None` if they are not shared.
     gateways: Option<u64>,
-    pub(crate) book: Arc<Book>,
+    pub(crate) ledger: Arc<Ledger>,
 }
 
 /// A key's quota.
 #[derive(Debug)]
-struct Held {
+struct KeyQuota {
     units: u64,
     entry: Arc<Entry>,
 }
 
-/// All accounts, of former keys too: one that comes back has used what it has used.
+/// All accounts, also of removed keys: a key that returns keeps its usage.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
-    /// Locked to make and to list entries, which is rare.
+pub(crate) struct Ledger {
+    /// Locked to add and to list entries, which is rare.
     entries: Mutex<BTreeMap<Arc<str>, Arc<Entry>>>,
-    /// Whether other gateways cannot be heard.
-    pub(crate) away: AtomicBool,
-    /// Whether anything was used since the file was written.
+    /// True while other gateways cannot be reached.
+    pub(crate) unreachable: AtomicBool,
+    /// True if there was usage since the file was written.
     pub(crate) changed: AtomicBool,
     pub(crate) refused: AtomicU64,
     pub(crate) write_failures: AtomicU64,
@@ -56,83 +56,89 @@ pub(crate) struct Book {
 
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
-    /// Locked for the time of some additions.
+    /// Locked only for a few additions.
     pub(crate) account: Mutex<Account>,
-    /// Whether it was charged, or asked, since others were told.
+    /// True if it was charged or read since the last report to other gateways.
     pub(crate) touched: AtomicBool,
 }
 
 impl Quotas {
-    /// The quotas of a configuration, with the book of the one before; none if it has none.
+    /// Builds the quotas of a configuration with the ledger of the former one; `None` if no key has
+    /// a quota.
     pub(crate) fn after(before: Option<&Quotas>, config: &Config) -> Option<Quotas> {
         let quota = config.quota.as_ref()?;
-        let book = before.map_or_else(Arc::default, |before| Arc::clone(&before.book));
-        book.take(&quota.kept);
+        let ledger = before.map_or_else(Arc::default, |before| Arc::clone(&before.ledger));
+        ledger.take(&quota.usage);
         let gateways = config.redis.as_ref().filter(|_| quota.shared).map(|redis| redis.gateways);
         if before.is_none() {
-            // Until the others were heard.
-            book.away.store(gateways.is_some(), Ordering::Relaxed);
+            // The others count as unreachable until their first report.
+            ledger.unreachable.store(gateways.is_some(), Ordering::Relaxed);
         }
-        let held =
-            |grant: &Grant| Some(Held { units: grant.quota?, entry: book.entry(&grant.name) });
-        let keys = config.access.keys.iter().map(|key| held(&key.grant)).collect();
-        Some(Quotas { keys, cost: quota.cost, gateways, book })
+        let quota_of = |grant: &Grant| {
+            Some(KeyQuota { units: grant.quota?, entry: ledger.entry(&grant.name) })
+        };
+        let keys = config.access.keys.iter().map(|key| quota_of(&key.grant)).collect();
+        Some(Quotas { keys, cost: quota.cost, gateways, ledger })
     }
 
-    /// Charges a call to the quota of its key, if that has one.
+    /// Charges a call to the quota of its key, if it has one.
     ///
     /// # Errors
-    /// Ours, if it is used up.
+    ///
+    /// A failure of ours if the quota is used up.
     pub(crate) fn charge(
         &self,
         grant: &Grant,
         method: Option<&Method>,
         second: u64,
     ) -> Result<(), Failure> {
-        let Some(Some(held)) = self.keys.get(grant.index) else { return Ok(()) };
+        let Some(Some(key)) = self.keys.get(grant.index) else { return Ok(()) };
         let cost = match self.cost {
             Cost::Call => 1,
             Cost::Weight => method.map_or(1, |method| u64::from(method.weight)).max(1),
         };
-        let standing = match self.gateways {
-            Some(gateways) if self.book.away.load(Ordering::Relaxed) => Standing::Share(gateways),
-            _ => Standing::Whole,
+        let allowance = match self.gateways {
+            Some(gateways) if self.ledger.unreachable.load(Ordering::Relaxed) => {
+                Allowance::Share(gateways)
+            }
+            _ => Allowance::Whole,
         };
         let month = Month::of(second);
-        let entry = &held.entry;
+        let entry = &key.entry;
         entry.touched.store(true, Ordering::Relaxed);
-        if entry.account.lock().charge(month, cost, held.units, standing) {
-            self.book.changed.store(true, Ordering::Relaxed);
+        if entry.account.lock().charge(month, cost, key.units, allowance) {
+            self.ledger.changed.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        self.book.refused.fetch_add(1, Ordering::Relaxed);
+        self.ledger.refused.fetch_add(1, Ordering::Relaxed);
         let retry_after = Duration::from_secs(month.end().saturating_sub(second));
         Err(Failure { retry_after: Some(retry_after), ..Failure::ours(Kind::OverQuota) })
     }
 
-    /// Units used and allowed in the month, by [`Grant::index`]; `None` for a key without a quota.
-    pub(crate) fn standings(&self, second: u64) -> Vec<Option<(u64, u64)>> {
+    /// Returns the units used and allowed in the month, by [`Grant::index`]; `None` for a key
+    /// without a quota.
+    pub(crate) fn usage(&self, second: u64) -> Vec<Option<(u64, u64)>> {
         let month = Month::of(second);
-        let standing = |held: &Held| (held.entry.account.lock().used(month), held.units);
-        self.keys.iter().map(|held| held.as_ref().map(standing)).collect()
+        let allowance = |key: &KeyQuota| (key.entry.account.lock().used(month), key.units);
+        self.keys.iter().map(|key| key.as_ref().map(allowance)).collect()
     }
 
-    /// Whether it judges by its part of what was left, because it cannot hear the others.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.gateways.is_some() && self.book.away.load(Ordering::Relaxed)
+    /// Returns true if it applies its share of the rest, because it cannot reach the others.
+    pub(crate) fn is_local_only(&self) -> bool {
+        self.gateways.is_some() && self.ledger.unreachable.load(Ordering::Relaxed)
     }
 }
 
-impl Book {
+impl Ledger {
     fn entry(&self, name: &Arc<str>) -> Arc<Entry> {
         Arc::clone(self.entries.lock().entry(Arc::clone(name)).or_default())
     }
 
-    /// Takes in what a file says; where more is known already, that stays.
-    pub(crate) fn take(&self, kept: &Kept) {
-        for (name, used) in &kept.keys {
+    /// Adds the content of a file; accounts with more usage stay.
+    pub(crate) fn take(&self, usage: &QuotaUsage) {
+        for (name, used) in &usage.keys {
             let entry = self.entry(name);
-            entry.account.lock().raise(kept.month, *used);
+            entry.account.lock().raise(usage.month, *used);
         }
     }
 
@@ -142,7 +148,7 @@ impl Book {
     }
 }
 
-/// The wall clock: what months go by.
+/// Returns the wall clock time, which determines the month.
 pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -29,7 +29,7 @@ use crate::call::failure::{Failure, Kind};
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Judgement, Payload, UpstreamResponse};
 use crate::config::group::{Balance, HashKey};
-use crate::policy::cacheable::{Admit, AnswerKind, CacheRule, Caching, Stamp, usable};
+use crate::policy::cacheable::{Admission, CacheRule, Caching, ResponseKind, Stamp, usable};
 use crate::policy::choose::hash64;
 use crate::policy::complete::{BRIEF, Keep, Trust};
 use crate::policy::heads::ChainView;
@@ -324,7 +324,8 @@ async fn complete(
     to: u64,
     indexed: &[u8],
 ) -> UpstreamResponse {
-    if let Some(params) = request.params.as_deref().and_then(|params| blocks::rest(params, to + 1))
+    if let Some(params) =
+        request.params.as_deref().and_then(|params| blocks::rest_params(params, to + 1))
     {
         let rest = UpstreamRequest { params: Some(Cow::Owned(params)), ..request.clone() };
         let fetched = fetch_with_permit(cx, &rest, in_flight).await;
@@ -442,8 +443,8 @@ fn fill(
     };
     let keep = complete::keep(fetched.trust, same_since, cx.now());
     let stored = match admit {
-        Admit::Store(kept) if keep != Keep::No && usable(&kept, &view) => {
-            let is_error = facts.kind == AnswerKind::DeterministicError;
+        Admission::Store(kept) if keep != Keep::No && usable(&kept, &view) => {
+            let is_error = facts.kind == ResponseKind::DeterministicError;
             let upstream = fetched
                 .upstream
                 .map_or(NO_UPSTREAM, |upstream| cx.snapshot.upstreams[upstream].number);
@@ -461,7 +462,7 @@ fn fill(
             let bytes = bytes.clone();
             cache.put(key, Entry { bytes, is_error, upstream, kept, until, doubted_since })
         }
-        Admit::Store(_) | Admit::No(_) => false,
+        Admission::Store(_) | Admission::No(_) => false,
     };
     let counters = &cx.counters;
     if stored { counters.fills.add(1) } else { counters.fills_refused.add(1) }

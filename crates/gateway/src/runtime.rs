@@ -131,7 +131,7 @@ impl Gateway {
             None => Vec::new(),
         };
         if let (Some(quotas), Some(own)) = (&snapshot.quotas, &snapshot.config.quota)
-            && !quota::write(&quotas.book, &own.file)
+            && !quota::write(&quotas.ledger, &own.file)
         {
             return Err(Error::Quotas { file: own.file.clone() });
         }

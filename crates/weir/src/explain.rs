@@ -17,7 +17,7 @@ use gateway::policy::access::{
 };
 use gateway::policy::cacheable::CacheRule;
 use gateway::policy::direct;
-use gateway::policy::direct::{CallFacts, Directed, End, Facts, caller_hash};
+use gateway::policy::direct::{CallFacts, Facts, RouteDecision, RoutingResult, caller_hash};
 use gateway::policy::heads::{ChainView, Head};
 use gateway::policy::logs::plan_filter;
 use gateway::policy::plan::{Lookup, Plan, Switches, plan};
@@ -204,7 +204,7 @@ impl<'a> Sender<'a> {
         config: &Config,
         router: &Router,
         call: Option<CallFacts<'b>>,
-    ) -> Directed<'b> {
+    ) -> RoutingResult<'b> {
         let facts = Facts {
             host: self.host,
             path: self.path,
@@ -214,7 +214,7 @@ impl<'a> Sender<'a> {
             client: caller_hash(self.grant.map(|grant| &*grant.name), self.address),
             call,
         };
-        direct::direct(&config.rules, &facts, |path| router.chain(path))
+        direct::apply_rules(&config.rules, &facts, |path| router.chain(path))
     }
 
     /// Why the whole request is refused, if it is.
@@ -263,11 +263,11 @@ impl Case<'_> {
         let params = call.params.raw().unwrap_or(b"");
         let facts = CallFacts { method: &call.method, params };
         let directed = self.sender.directed(self.config, self.router, Some(facts));
-        for place in &directed.fitted {
+        for place in &directed.matched {
             lines.add("rule", &words::rule(&self.config.rules[*place]));
         }
-        match (self.router.chain(&directed.path), directed.end) {
-            (_, End::Deny(_)) => lines.text,
+        match (self.router.chain(&directed.path), directed.decision) {
+            (_, RouteDecision::Deny(_)) => lines.text,
             (None, _) => {
                 lines.add("refused", &format!("no chain is at the path {}", directed.path));
                 lines.text
@@ -281,10 +281,10 @@ impl Case<'_> {
     }
 
     /// What becomes of a call that no rule refuses.
-    fn served(&self, call: &Call<'_>, end: End, mut lines: Lines) -> String {
+    fn served(&self, call: &Call<'_>, end: RouteDecision, mut lines: Lines) -> String {
         let chain = &self.config.chains[self.chain];
         let group = match end {
-            End::Group(group) => group,
+            RouteDecision::Group(group) => group,
             _ => self.router.group(self.chain, &call.method),
         };
         let group = &self.config.groups[group];

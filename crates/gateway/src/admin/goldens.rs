@@ -15,9 +15,9 @@ use super::status::tests::{fresh, populated};
 use super::{metrics, page};
 use crate::cache::memory::Entry;
 use crate::io::memory::Reservation;
-use crate::limits::{Charge, Counted};
+use crate::limits::{Charge, LimitedCall};
 use crate::metrics::thread::{Counters, Labels};
-use crate::policy::cacheable::{Binding, Kept};
+use crate::policy::cacheable::{Binding, ValidityTag};
 use crate::policy::memory::Purpose;
 use crate::state::process::Outcome;
 use crate::state::snapshot::Snapshot;
@@ -37,7 +37,7 @@ fn full() -> Arc<Snapshot> {
         std::mem::forget(hold);
         (0..bytes >> 20).for_each(|_| memory.count_refusal(purpose));
     }
-    let kept = Kept { binding: Binding::Free, generation: 4, null: false };
+    let kept = ValidityTag { binding: Binding::Free, generation: 4, null: false };
     let bytes = bytes::Bytes::from_static(b"\"0x1\"");
     let entry =
         Entry { bytes, is_error: false, upstream: 0, kept, until: None, doubted_since: None };
@@ -48,8 +48,8 @@ fn full() -> Arc<Snapshot> {
     let quotas = snapshot.quotas.as_ref().unwrap();
     let grant = &snapshot.config.access.keys[0].grant;
     (0..13).for_each(|_| quotas.charge(grant, None, crate::quota::unix_seconds()).unwrap());
-    quotas.book.refused.store(14, Ordering::Relaxed);
-    quotas.book.write_failures.store(15, Ordering::Relaxed);
+    quotas.ledger.refused.store(14, Ordering::Relaxed);
+    quotas.ledger.write_failures.store(15, Ordering::Relaxed);
     fill_zone(&snapshot);
     snapshot.chains[1].reorgs.store(16, Ordering::Relaxed);
     snapshot.chains[1].reorg_depth_max.store(17, Ordering::Relaxed);
@@ -62,7 +62,7 @@ fn fill_zone(snapshot: &Snapshot) {
     let limits = snapshot.limits.as_ref().unwrap();
     let apart = Counters::new(&Labels::of(&snapshot.config));
     for client in 0..2000 {
-        let caller = Counted {
+        let caller = LimitedCall {
             client: IpAddr::V4(Ipv4Addr::from_bits(client)),
             chain: 0,
             chain_name: "main",
@@ -70,9 +70,9 @@ fn fill_zone(snapshot: &Snapshot) {
             method: None,
             headers: &[],
             grant: None,
-            ahead: None,
+            prefetched: None,
         };
-        let Charge::Ask(question) = limits.charge(&caller, 0, &apart) else {
+        let Charge::AskRedis(question) = limits.charge(&caller, 0, &apart) else {
             panic!("Redis judges the call");
         };
         assert!(matches!(limits.settle(&question, None, &caller, 0, &apart), Charge::Pass));

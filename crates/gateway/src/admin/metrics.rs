@@ -175,9 +175,9 @@ impl Scrape {
             status,
             counters,
             quotas: snapshot.quotas.as_ref().map(|quotas| QuotaScrape {
-                refused: count(&quotas.book.refused),
-                alone: quotas.is_alone(),
-                write_failures: count(&quotas.book.write_failures),
+                refused: count(&quotas.ledger.refused),
+                alone: quotas.is_local_only(),
+                write_failures: count(&quotas.ledger.write_failures),
             }),
             has_shared_limits: redis::zones::is_wanted(&snapshot.config),
         }

@@ -13,7 +13,7 @@ use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::call::response::Payload;
 use crate::config;
-use crate::policy::cacheable::{Binding, Kept};
+use crate::policy::cacheable::{Binding, ValidityTag};
 
 /// Overhead of an entry in bytes, for the map, its slots and the allocations. Measured as the
 /// growth of the process over a million small entries.
@@ -31,7 +31,7 @@ pub(crate) struct Entry {
     /// The upstream that sent it, by its `UpstreamState::number`, which reloads do not change.
     pub(crate) upstream: u16,
     /// The condition under which the entry is valid.
-    pub(crate) kept: Kept,
+    pub(crate) kept: ValidityTag,
     /// When the entry expires, whatever the chain's state.
     pub(crate) until: Option<Duration>,
     /// When an unconfirmed, possibly incomplete response was first received; such an entry is kept
@@ -116,7 +116,7 @@ impl Cache {
     }
 
     /// Returns the maximum age of a response, if it has one.
-    pub(crate) fn age_max(&self, is_error: bool, kept: &Kept) -> Option<Duration> {
+    pub(crate) fn age_max(&self, is_error: bool, kept: &ValidityTag) -> Option<Duration> {
         match kept.binding {
             _ if is_error => Some(self.error_age_max),
             _ if kept.null => Some(self.null_age_max),

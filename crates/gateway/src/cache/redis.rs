@@ -33,9 +33,9 @@ use crate::config;
 use crate::metrics::counters::RedisCounters;
 use crate::metrics::label::{RedisLookup, RedisStore};
 use crate::metrics::thread::Counters;
-use crate::policy::cacheable::{AnswerFacts, CacheRule, Kept};
+use crate::policy::cacheable::{CacheRule, ResponseFacts, ValidityTag};
 use crate::policy::heads::{ChainView, Hash};
-use crate::policy::portable::{Bond, Proof, adopt, bond, proof};
+use crate::policy::portable::{Proof, ShareableTag, adopt, proof, shareable_tag};
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::{NO_UPSTREAM, Topology};
 
@@ -167,7 +167,7 @@ struct StoreRequest {
     key: Box<[u8]>,
     bytes: Bytes,
     is_error: bool,
-    kept: Kept,
+    kept: ValidityTag,
     age_max: Option<Duration>,
 }
 
@@ -237,7 +237,7 @@ impl RedisTier {
         let same = self.generation(request.chain) == Some(name.generation);
         let kept = adopt(&value.bond, rule, &view).filter(|_| same);
         let age = Duration::from_millis(unix_ms().saturating_sub(value.written_ms));
-        let until = |kept: &Kept| match cache.age_max(value.is_error, kept) {
+        let until = |kept: &ValidityTag| match cache.age_max(value.is_error, kept) {
             Some(age_max) => age_max.checked_sub(age).map(|left| Some(cx.now() + left)),
             None => Some(None),
         };
@@ -263,8 +263,8 @@ impl RedisTier {
         request: &UpstreamRequest<'_>,
         key: &[u8],
         fetched: &UpstreamResponse,
-        kept: Kept,
-        facts: &AnswerFacts,
+        kept: ValidityTag,
+        facts: &ResponseFacts,
         view: &ChainView,
     ) {
         let (Payload::Result(bytes) | Payload::Error(bytes)) = &fetched.payload else { return };
@@ -319,9 +319,9 @@ impl RedisTier {
 
     /// Sends a response to Redis, if it is still valid. No call waits for it.
     fn store(self: &Rc<Self>, stored: &StoreRequest, view: &ChainView) {
-        let Some(bond) = bond(&stored.kept, view) else { return };
+        let Some(bond) = shareable_tag(&stored.kept, view) else { return };
         let head = match bond {
-            Bond::Head { hash, .. } => Some(hash),
+            ShareableTag::Head { hash, .. } => Some(hash),
             _ => None,
         };
         let Some(name) = self.name(stored.chain, &stored.key, head) else { return };

@@ -7,7 +7,7 @@ use wire::block::response_blocks;
 use crate::call::cache_status::Tier;
 use crate::call::failure::Failure;
 use crate::call::request::UpstreamRequest;
-use crate::policy::cacheable::{Admit, AnswerFacts, AnswerKind, admit};
+use crate::policy::cacheable::{Admission, ResponseFacts, ResponseKind, admit};
 use crate::policy::complete::Trust;
 use crate::policy::heads::ChainView;
 
@@ -52,9 +52,9 @@ impl UpstreamResponse {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Judgement {
     /// The properties that the decision is based on.
-    pub(crate) facts: AnswerFacts,
+    pub(crate) facts: ResponseFacts,
     /// True or false with a reason: whether the response may be cached.
-    pub(crate) admit: Admit,
+    pub(crate) admit: Admission,
 }
 
 impl Judgement {
@@ -71,13 +71,13 @@ impl Judgement {
     }
 }
 
-fn facts(request: &UpstreamRequest<'_>, payload: &Payload, deterministic: bool) -> AnswerFacts {
-    let answer_block = request.method.map_or(ResponseBlock::None, |method| method.response_block);
+fn facts(request: &UpstreamRequest<'_>, payload: &Payload, deterministic: bool) -> ResponseFacts {
+    let response_block = request.method.map_or(ResponseBlock::None, |method| method.response_block);
     let (kind, named) = match payload {
-        Payload::Result(result) if &**result == b"null" => (AnswerKind::Null, None),
-        Payload::Result(result) => (AnswerKind::Value, response_blocks(answer_block, result)),
-        Payload::Error(_) if deterministic => (AnswerKind::DeterministicError, None),
-        Payload::Error(_) | Payload::Failed(_) => (AnswerKind::Error, None),
+        Payload::Result(result) if &**result == b"null" => (ResponseKind::Null, None),
+        Payload::Result(result) => (ResponseKind::Value, response_blocks(response_block, result)),
+        Payload::Error(_) if deterministic => (ResponseKind::DeterministicError, None),
+        Payload::Error(_) | Payload::Failed(_) => (ResponseKind::Error, None),
     };
-    AnswerFacts { kind, answer_block, named }
+    ResponseFacts { kind, response_block, named }
 }

@@ -1,6 +1,6 @@
-//! `[access]`, `[[key]]` and `[[jwt]]`: who may call what.
+//! `[access]`, `[[key]]` and `[[jwt]]`: access control.
 //!
-//! `policy/access.rs` decides by lists, `policy/direct.rs` by rules.
+//! `policy/access.rs` applies the lists, `policy/direct.rs` the rules.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::policy::access::{AddressRules, Grant, MethodRules, Networks, Policy};
 use crate::policy::limit::CALL;
 
 settings::choice! {
-    /// Where a key may stand in a request.
+    /// Where a request may carry a key.
     pub enum KeyPlace {
         /// In the header of `key_header`.
         "header" => Header,
@@ -34,14 +34,16 @@ settings::choice! {
 }
 
 settings::table! {
-    /// Who may call, and which methods are served. `docs/access.md` shows how it fits together.
+    /// Which clients may call, and which methods are served. `docs/access.md` shows how the tables
+    /// work together.
     pub struct AccessTable {
-        /// Whether a request without a key or token is refused with 401.
-        required: Bool = follows "true where there is a key or an issuer of tokens";
+        /// Whether a request without a key or token is rejected with 401.
+        required: Bool = follows "true if there is a key or an issuer of tokens";
         /// A file of further `[[key]]` tables, and nothing else.
         keys_file: File = follows "none";
-        /// Where a key is looked for: `key_header`; `authorization: Bearer`; the last or the first
-        /// segment of the path, which is then removed; the parameter `key` of the query.
+        /// Where the gateway looks for a key: the header `key_header`; `authorization: Bearer`; the
+        /// last or the first segment of the path, which is then removed; the parameter `key` of the
+        /// query.
         key_places: List<KeyPlace> = follows "all four" => vec![
             KeyPlace::Header,
             KeyPlace::Bearer,
@@ -52,67 +54,67 @@ settings::table! {
         key_header: HeaderKey = "x-api-key";
         /// Networks whose clients may call; empty is all. Others get 403.
         clients_allow: NetworkList = empty;
-        /// Networks whose clients may not call, whatever allows them.
+        /// Networks whose clients may not call. It takes precedence over every allow list.
         clients_deny: NetworkList = empty;
         /// Methods that are served on all chains; empty is all.
         methods_allow: Methods = empty;
-        /// Methods that are served on no chain, whatever allows them.
+        /// Methods that are served on no chain. It takes precedence over every allow list.
         methods_deny: Methods = empty;
-        /// Methods that act on the node itself or with keys that it holds (`admin_*`, `personal_*`,
+        /// Methods that administer the node or use keys that it holds (`admin_*`, `personal_*`,
         /// `miner_*`, `engine_*`, `debug_set*`, `eth_sign*`, `eth_sendTransaction` and others) and
-        /// are served nevertheless. All others of them are not.
+        /// are served nevertheless. All others of this kind are rejected.
         node_methods: Methods = empty;
-        /// Whether signed transactions are accepted (`eth_sendRawTransaction` and relatives).
+        /// Whether signed transactions are accepted (`eth_sendRawTransaction` and similar methods).
         transactions: Bool = "true";
     }
 }
 
 settings::table! {
-    /// An API key, which `weir key` makes. Only its hash is stored; it is logged nowhere and sent
-    /// to no upstream.
+    /// An API key; `weir key` creates one. Only its hash is stored. The key is never logged or sent
+    /// to an upstream.
     pub struct KeyTable as key_label {
         /// Its holder's name in metrics and logs.
         name: Name = required;
         /// SHA-256 of the key. Keys are random and long, so a slow hash would add nothing.
         hash: KeyHash = follows "from `secret`";
-        /// The key itself, in place of its hash: `${VAR}` or `${file:PATH}`.
+        /// The key itself, instead of its hash: `${VAR}` or `${file:PATH}`.
         secret: Secret<16> = follows "none";
-        /// In place of a key, a name in the verified certificate of the client (`client_ca` under
+        /// Instead of a key, a name in the verified certificate of the client (`client_ca` under
         /// `[tls]`): `cn:NAME`, `dns:NAME`, `uri:URI`, `email:ADDRESS`, `ip:ADDRESS` or the whole
-        /// `subject:`. A key in the request goes before it.
+        /// `subject:`. A key in the request takes precedence.
         certificate: Text = follows "none";
         /// The tier of its calls.
         tier: Name = follows "none";
-        /// Chains that it leads to. Others get 403.
+        /// Chains that it may use. Others get 403.
         chains: List<Name> = follows "all chains";
         /// Methods that it may call; empty is all.
         methods_allow: Methods = empty;
-        /// Methods that it may not call, whatever allows them.
+        /// Methods that it may not call. It takes precedence over every allow list.
         methods_deny: Methods = empty;
-        /// Methods that act on the node itself, and that it may call nevertheless.
+        /// Methods that administer the node, and that it may call nevertheless.
         node_methods: Methods = empty;
         /// Whether it may send signed transactions.
         transactions: Bool = follows "as in `[access]`";
         /// Networks that it may be used from; empty is all.
         clients: NetworkList = empty;
-        /// When it becomes void.
+        /// When it expires.
         expires: Time = follows "never";
-        /// How fast its calls may come, in place of the rate of every zone whose key is or holds
+        /// The rate of its calls. It replaces the rate of every zone whose key is or contains
         /// `key`.
         rate: CallRate = follows "that of the zone";
-        /// Calls of it that may come ahead of the rate, in place of the burst of every limit with
-        /// such a zone.
+        /// Calls beyond its rate that are accepted. It replaces the burst of every limit with such
+        /// a zone.
         burst: Count<0, 4_000_000> = follows "that of the limit";
-        /// Units that it may use in a calendar month (UTC); see `[quota]`. Then its calls get 429
-        /// with the time until the month ends.
+        /// Units that it may use in a calendar month (UTC); see `[quota]`. After that its calls get
+        /// 429 with the time until the month ends.
         quota: Count<0, { 1 << 52 }> = follows "none";
     }
 }
 
 settings::table! {
-    /// An issuer of tokens (JSON web tokens), which come as `authorization: Bearer`. The kind of
-    /// key fixes the algorithms: HS256/384/512 for a secret, RS256/384/512 for RSA, ES256 or ES384
-    /// by curve. A token needs `exp`, which is held, as `nbf` is.
+    /// An issuer of JSON web tokens, which are sent as `authorization: Bearer`. The type of the key
+    /// fixes the algorithms: HS256/384/512 for a secret, RS256/384/512 for RSA, ES256 or ES384 by
+    /// curve. A token needs `exp`. `exp` and `nbf` are enforced.
     pub struct JwtTable as jwt_label {
         /// Its name in metrics and logs.
         name: Name = required;
@@ -122,17 +124,17 @@ settings::table! {
         public_key: File = follows "none";
         /// File with a set of JSON web keys.
         jwks: File = follows "none";
-        /// What the claim `iss` must be.
+        /// Required value of the claim `iss`.
         issuer: Text = follows "not checked";
-        /// One of which the claim `aud` must name; empty is not checked.
+        /// Accepted values of the claim `aud`; empty is not checked.
         audience: List<Text> = empty;
-        /// How far the issuer's clock may be from ours.
+        /// Largest difference between the issuer's clock and ours.
         leeway: Period<0, HOUR> = "30s";
         /// The tier of calls whose token names none.
         tier: Name = follows "none";
-        /// The claim that lists methods which the token may call; without it, all.
+        /// The claim that lists the methods of the token; without it, all methods.
         methods_claim: Text = "methods";
-        /// The claim that lists names of chains which the token leads to; without it, all.
+        /// The claim that lists the chains of the token; without it, all chains.
         chains_claim: Text = "chains";
         /// The claim that names the tier of its calls.
         tier_claim: Text = "tier";
@@ -157,27 +159,27 @@ fn jwt_label(table: &JwtTable) -> String {
     table.name.to_string()
 }
 
-/// Who may call.
+/// Access control.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// Whether a request without a key or token is refused.
+    /// True if a request without a key or token is rejected.
     pub required: bool,
-    /// Where a key is looked for.
+    /// Where the gateway looks for a key.
     pub places: KeyPlaces,
-    /// The header that holds a key, which web pages may send too.
+    /// The header that holds a key. CORS allows web pages to send it.
     pub key_header: Box<str>,
-    /// From which networks requests are taken at all.
+    /// Networks from which requests are accepted.
     pub clients: AddressRules,
-    /// Which methods are served to whom; holds without any key too.
+    /// Methods that are served to each caller, also without a key.
     pub policy: Policy,
     /// The keys, in the order of their grants' indexes.
     pub keys: Vec<Key>,
-    /// Who signs tokens, in the order of their indexes, behind those of the keys.
+    /// Issuers of tokens, in the order of their indexes, which follow those of the keys.
     pub issuers: Vec<Issuer>,
 }
 
 impl Access {
-    /// Whether requests have to be looked at for who sends them.
+    /// Returns true if requests must be authenticated.
     pub fn is_on(&self) -> bool {
         self.required
             || !self.keys.is_empty()
@@ -185,14 +187,14 @@ impl Access {
             || !self.clients.is_open()
     }
 
-    /// Names under which calls are counted, by [`Grant::index`].
+    /// Returns the names under which calls are counted, by [`Grant::index`].
     pub fn counted_names(&self) -> impl Iterator<Item = &str> {
         let keys = self.keys.iter().map(|key| &*key.grant.name);
         keys.chain(self.issuers.iter().map(|issuer| &*issuer.name))
     }
 }
 
-/// Where a key is looked for, in this order.
+/// Where the gateway looks for a key, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPlaces {
     /// A header of this name, lower case.
@@ -205,21 +207,21 @@ pub struct KeyPlaces {
     pub query: bool,
 }
 
-/// A key: only its hash is known.
+/// A key. Only its hash is known.
 #[derive(Clone)]
 pub struct Key {
-    /// What its holder shows.
+    /// What authenticates its holder.
     pub proof: Proof,
-    /// What its holder may do.
+    /// Rights of its holder.
     pub grant: Arc<Grant>,
 }
 
-/// What the holder of a key shows.
+/// What authenticates the holder of a key.
 #[derive(Clone)]
 pub enum Proof {
-    /// A text with this SHA-256.
+    /// A key with this SHA-256.
     Hash([u8; 32]),
-    /// A verified certificate with this name, its kind before it: `dns:ci.example`.
+    /// A verified certificate with this name, prefixed with its type: `dns:ci.example`.
     Certificate(Box<str>),
 }
 
@@ -229,35 +231,35 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Who signs tokens that are taken.
+/// An accepted issuer of tokens.
 #[derive(Clone)]
 pub struct Issuer {
-    /// How metrics and logs call it.
+    /// Name in metrics and logs.
     pub name: Arc<str>,
-    /// Where tokens of it are counted: behind all keys.
+    /// Index of the counters of its tokens, after those of all keys.
     pub index: usize,
-    /// The keys that may have signed.
+    /// The keys that verify its signatures.
     pub keys: Vec<VerifyKey>,
-    /// What `iss` must be.
+    /// Required value of `iss`.
     pub issuer: Option<Box<str>>,
-    /// One of which `aud` must name; empty is not looked at.
+    /// Accepted values of `aud`; empty is not checked.
     pub audience: Vec<Box<str>>,
-    /// How far clocks may be apart.
+    /// Largest difference between clocks.
     pub leeway: Duration,
     /// The tier of tokens that name none.
     pub tier: Option<Arc<str>>,
-    /// Names of the claims that hold methods, chains and tier.
+    /// Names of the claims with methods, chains and tier.
     pub claims: Claims,
 }
 
 /// Names of claims.
 #[derive(Clone, Debug)]
 pub struct Claims {
-    /// A list of method patterns, or a text of them with spaces in between.
+    /// A list of method patterns, or a string of them separated by spaces.
     pub methods: Box<str>,
     /// The same for names of chains.
     pub chains: Box<str>,
-    /// A text.
+    /// A string.
     pub tier: Box<str>,
 }
 
@@ -276,12 +278,12 @@ impl fmt::Debug for Issuer {
     }
 }
 
-/// A key that verifies, with the algorithms that its kind allows. The token has no say in that.
+/// A verification key, with the algorithms that its type allows. The token cannot choose them.
 #[derive(Clone)]
 pub struct VerifyKey {
-    /// Its id in a set of keys.
+    /// Its id in a key set.
     pub id: Option<Box<str>>,
-    /// All of one family.
+    /// Algorithms of one family.
     pub algorithms: Vec<Algorithm>,
     /// The key.
     pub key: DecodingKey,
@@ -298,22 +300,22 @@ impl fmt::Debug for VerifyKey {
     }
 }
 
-/// The SHA-256 of a key or token.
+/// Returns the SHA-256 of a key or token.
 pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// The tables that say who may call.
+/// The tables of access control.
 pub(super) struct Tables<'a> {
     pub(super) access: &'a AccessTable,
     pub(super) keys: &'a [KeyTable],
     pub(super) issuers: &'a [JwtTable],
-    /// True if there is an authority for the certificates of clients.
+    /// True if client certificates can be verified (`client_ca`).
     pub(super) has_client_ca: bool,
 }
 
-/// Who may call what.
+/// Validates access control.
 pub(super) fn check(
     tables: &Tables<'_>,
     world: &World<'_>,
@@ -336,7 +338,7 @@ pub(super) fn check(
     }
     let by_certificate = keys.iter().any(|key| matches!(key.proof, Proof::Certificate(_)));
     if by_certificate && !tables.has_client_ca {
-        let message = "there is no authority whose certificates are taken";
+        let message = "client certificates cannot be verified without client_ca";
         let allowed = "`client_ca` under [tls]";
         match tables.keys.iter().find(|table| table.certificate.is_set()) {
             Some(table) => report.error(&table.certificate, message, allowed),
@@ -346,12 +348,12 @@ pub(super) fn check(
     let any = !keys.is_empty() || !issuers.is_empty();
     let required = access.required.unwrap_or(any);
     if required && !any && !report.has_errors() {
-        let message = "a key is required and there is none";
+        let message = "a key is required, but none is configured";
         report.error(&access.required, message, "a [[key]], a keys_file or a [[jwt]]");
     }
     Access {
         required,
-        places: places(access),
+        places: key_places(access),
         key_header: (*access.key_header).clone(),
         clients: AddressRules {
             allow: (*access.clients_allow).clone(),
@@ -370,7 +372,7 @@ pub(super) fn check(
     }
 }
 
-fn places(access: &AccessTable) -> KeyPlaces {
+fn key_places(access: &AccessTable) -> KeyPlaces {
     let has = |place| access.key_places.contains(&place);
     KeyPlaces {
         header: has(KeyPlace::Header).then(|| (*access.key_header).clone()),
@@ -411,7 +413,7 @@ fn keys_of_file(
     report.absorb(inner.finish());
 }
 
-/// Names and proofs that another key has already.
+/// Names and proofs of earlier keys, to find duplicates.
 #[derive(Default)]
 struct Known {
     names: HashSet<Box<str>>,
@@ -494,7 +496,7 @@ fn tier(name: &Option<Box<str>>) -> Option<Arc<str>> {
     name.as_deref().map(Arc::from)
 }
 
-/// What the holder of a key shows, and where it is written.
+/// Returns what authenticates the holder of a key, and the position of the setting.
 fn proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a At, Proof)> {
     let KeyTable { hash, secret, certificate, .. } = table;
     let message = "exactly one of hash, secret and certificate must be set";
@@ -506,7 +508,7 @@ fn proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a At, Pr
         Proof::Hash(sha256(secret.as_bytes()))
     } else {
         let Some(shown) = client::shown(certificate.as_deref()?) else {
-            report.error(certificate, "no name of a certificate", client::SHOWN_FORMS);
+            report.error(certificate, "not a certificate name", client::NAME_FORMS);
             return None;
         };
         Proof::Certificate(shown.into())

@@ -11,11 +11,11 @@ use wire::family::Family;
 use super::values::{DAY, HOUR, Methods, UrlPath, name};
 use crate::policy::access::MethodRules;
 
-/// The chain of a file that has none.
+/// Name of the chain of a file that has no `[chain]`.
 const ONLY_CHAIN: &str = "ethereum";
 
 settings::choice! {
-    /// The families of methods.
+    /// Families of methods.
     pub FamilyWord for Family {
         "ethereum" => Ethereum,
         "harmony" => Harmony,
@@ -26,7 +26,7 @@ settings::choice! {
 settings::table! {
     /// A chain or shard. A file without one has the chain `ethereum`, on every path.
     pub struct ChainTable {
-        /// Which methods there are, and what their responses are bound to.
+        /// The method table, and with it the caching rules.
         family: FamilyWord = "ethereum";
         /// The chain id that every upstream must have. An upstream with another one is not used.
         id: Count<1, { u64::MAX }> = follows "not verified";
@@ -39,7 +39,7 @@ settings::table! {
             follows "ethereum `\"12s\"`, harmony `\"2s\"`, bitcoin `\"10m\"`";
         /// Blocks behind the head that count as final if the upstreams do not report finality.
         finality_depth: Count<0, 1_000_000> = follows "ethereum 64, harmony 2, bitcoin 6";
-        /// How often the head of each upstream is polled. A longer time saves calls, and makes the
+        /// How often the head of each upstream is polled. A longer time saves calls, but makes the
         /// served head older by as much.
         poll_interval: Period<10, HOUR> = "500ms";
         /// Blocks that an upstream may be behind the head before it is no longer used.
@@ -49,7 +49,7 @@ settings::table! {
         jump_max: Count<0, 1_000_000_000> = "64";
         /// Methods that are served; empty is all.
         methods_allow: Methods = empty;
-        /// Methods that are not served, whatever allows them.
+        /// Methods that are not served. It takes precedence over every allow list.
         methods_deny: Methods = empty;
     }
 }
@@ -59,13 +59,13 @@ settings::table! {
 pub struct Chain {
     /// Unique; a part of every cache key and metric label.
     pub name: Arc<str>,
-    /// Which method table applies.
+    /// The method table that applies.
     pub family: Family,
-    /// The number every upstream must give as its chain id; `None` takes whatever they agree on.
+    /// The chain id that every upstream must return; `None` accepts any id that they agree on.
     pub id: Option<u64>,
     /// Expected time between blocks.
     pub block_time: Duration,
-    /// Blocks behind the head that count as final where the upstreams do not report finality.
+    /// Blocks behind the head that count as final if the upstreams do not report finality.
     pub finality_depth: u64,
     /// How often the head of each upstream is polled.
     pub poll_interval: Duration,
@@ -73,20 +73,20 @@ pub struct Chain {
     pub lag_max: u64,
     /// Blocks that a head may jump beyond what the block time explains without a second witness.
     pub jump_max: u64,
-    /// URL paths that lead to this chain; each begins with `/`; none is empty.
+    /// URL paths of this chain; each begins with `/`; none is empty.
     pub paths: Vec<Box<str>>,
-    /// True if paths that belong to no chain lead here; so for at most one chain.
+    /// True for the default chain, which gets all other paths. At most one chain.
     pub default: bool,
-    /// Which methods are served on it.
+    /// Methods that are served on it.
     pub methods: MethodRules,
     /// Its upstreams, as indexes into [`super::Config::upstreams`], in the order of the file.
     pub upstreams: Vec<usize>,
     /// Its groups, as indexes into [`super::Config::groups`], in the order of the file. The last
-    /// one serves every method that no other one names, and always exists.
+    /// one always exists and serves every method that no other one names.
     pub groups: Vec<usize>,
 }
 
-/// All chains, without their upstreams and groups yet.
+/// Validates all chains. Their upstreams and groups are added later.
 pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) -> Vec<Chain> {
     if tables.is_empty() {
         let table = ChainTable::defaults(&format!("chain.{ONLY_CHAIN}"));
@@ -99,10 +99,10 @@ pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) ->
             report.error(table, message, "[chain.NAME], with a name such as eth");
         }
         let chain = chain(own, table, only, report);
-        // Bitcoin's upstreams give no number that names the chain.
+        // Bitcoin nodes return no number that identifies the chain.
         if chain.id.is_none() && chain.family != Family::Bitcoin {
-            let message = "not set: an upstream of another chain would not be noticed at start";
-            let advice = "the number that eth_chainId gives, such as 1 for ethereum";
+            let message = "not set: an upstream of another chain would not be detected";
+            let advice = "the chain id from eth_chainId, such as 1 for ethereum";
             report.warn(&table.id, message, advice);
         }
         chains.push(chain);
@@ -114,8 +114,8 @@ pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) ->
 
 fn chain(name: &str, table: &ChainTable, only: bool, report: &mut Report<'_>) -> Chain {
     // Ethereum: 12 s slots, and 2 epochs of 32 slots to finality. Harmony: 2 s blocks, final by
-    // agreement when they are made, with a small margin (gateway-rules 47). Bitcoin: 10 minutes,
-    // and the customary 6 confirmations.
+    // consensus when produced, with a small margin. Bitcoin: 10 minutes, and the customary 6
+    // confirmations.
     let (block_time, finality_depth) = match *table.family {
         Family::Ethereum => (Duration::from_secs(12), 64),
         Family::Harmony => (Duration::from_secs(2), 2),
@@ -127,7 +127,7 @@ fn chain(name: &str, table: &ChainTable, only: bool, report: &mut Report<'_>) ->
         every.into_iter().chain([format!("/{name}").into()]).collect()
     });
     if paths.is_empty() && !default {
-        report.error(&table.paths, "no path leads to this chain", "at least one path");
+        report.error(&table.paths, "the chain has no path", "at least one path");
     }
     Chain {
         name: name.into(),
@@ -153,8 +153,8 @@ fn one_default(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut R
     let mut defaults = tables.iter().zip(chains).filter(|(_, chain)| chain.default);
     let Some((_, first)) = defaults.next() else { return };
     for ((_, table), _) in defaults {
-        let message = format!("{} is the default chain already", first.name);
-        report.error(&table.default, message, "true for one chain at most");
+        let message = format!("{} is already the default chain", first.name);
+        report.error(&table.default, message, "true for at most one chain");
     }
 }
 
@@ -163,14 +163,14 @@ fn no_shared_paths(tables: &[(String, ChainTable)], chains: &[Chain], report: &m
     for ((_, table), chain) in tables.iter().zip(chains) {
         for (at, path) in chain.paths.iter().enumerate() {
             if let Some(owner) = owners.insert(path, &chain.name) {
-                let message = format!("the path {path} leads to chain {owner} already");
+                let message = format!("the path {path} already belongs to chain {owner}");
                 report.error(&table.paths.element(at), message, "each path once");
             }
         }
     }
 }
 
-/// The chain that an upstream or group belongs to; without a name, the only one.
+/// Returns the chain that an upstream or group belongs to; without a name, the only one.
 pub(super) fn of_name(
     key: &Key<Option<Box<str>>>,
     chains: &[Chain],
@@ -181,7 +181,7 @@ pub(super) fn of_name(
         None if chains.len() == 1 => Some(0),
         None => {
             if !key.is_set() {
-                let message = "must be set, for there are several";
+                let message = "must be set, because there are several chains";
                 report.error(key, message, names(chains).join(", "));
             }
             None
@@ -189,7 +189,7 @@ pub(super) fn of_name(
     }
 }
 
-/// The chain that a key names; a name of no chain is reported.
+/// Returns the chain that a key names. Reports an unknown name.
 pub(super) fn find(
     key: &Key<Option<Box<str>>>,
     chains: &[Chain],

@@ -18,7 +18,7 @@ settings::choice! {
 }
 
 settings::choice! {
-    /// Whether other content types than JSON's are accepted.
+    /// Whether content types other than JSON are accepted.
     pub enum ContentType {
         /// `application/json`, `application/json-rpc` and `application/jsonrequest`, as geth; else
         /// 415.
@@ -32,19 +32,19 @@ settings::table! {
     /// What is accepted from clients, and how they are served.
     pub struct DownstreamTable => pub Downstream {
         /// Open client connections over all threads. The process needs as many file descriptors,
-        /// and those to the upstreams on top.
+        /// plus those of the upstream connections.
         connections_max: Count<1, 10_000_000, usize> = "20000";
-        /// Open connections of one client address over all threads. One more is closed at once.
-        /// Those of `trusted_proxies` are not counted.
+        /// Open connections of one client address over all threads. Further ones are closed at
+        /// once. Connections of `trusted_proxies` are not counted.
         connections_per_client_max: Count<1, 10_000_000, usize> = follows "not limited";
         /// Bytes of a request's body (geth: 5 MiB, `defaultBodyLimit` in rpc/http.go).
         body_bytes_max: Size<1024, GIB> = "5MiB";
         /// Bytes of a request's head.
         header_bytes_max: Size<1024, MIB> = "16KiB";
-        /// Calls in one batch (geth: 1000, `BatchRequestLimit` in upstream/defaults.go).
+        /// Calls in one batch (geth: 1000, `BatchRequestLimit` in node/defaults.go).
         batch_calls_max: Count<1, 100_000, usize> = "1000";
         /// Bytes of all responses of one batch (geth: 25 MB, `BatchResponseMaxSize` in
-        /// upstream/defaults.go).
+        /// node/defaults.go).
         batch_response_bytes_max: Size<1024, { 4 * GIB }> = "25MB";
         /// Nesting of a request's JSON.
         depth_max: Count<4, { wire::json::DEPTH_CEILING as u64 }, usize> = "128";
@@ -52,60 +52,60 @@ settings::table! {
         method_bytes_max: Count<16, { METHOD_BYTES_MAX as u64 }, usize> = "128";
         /// Bytes of a call's id.
         id_bytes_max: Count<16, 65_536, usize> = "1024";
-        /// Time for a request's head to arrive. It also bounds the header of the PROXY protocol
-        /// and, over HTTP/2, the answer to a ping, which is sent on a connection that was silent
-        /// for `idle_timeout`.
+        /// Time for a request's head to arrive. It also applies to the header of the PROXY
+        /// protocol. Over HTTP/2 it applies to the response to a ping, which is sent after
+        /// `idle_timeout` without data.
         header_timeout: Duration<1, HOUR> = "10s";
-        /// Time for a request's body to arrive whole.
+        /// Time for a request's whole body to arrive.
         body_timeout: Duration<1, HOUR> = "30s";
         /// How long a client may read nothing of a response before its connection is closed (nginx:
         /// 60 s).
         write_timeout: Duration<10, HOUR> = "30s";
         /// How long a connection may stay open between two requests (nginx: 75 s).
         idle_timeout: Duration<1, DAY> = "75s";
-        /// HTTP/1.1 requests that one connection may carry; the last response closes it. 1 makes
-        /// every connection a short one.
+        /// HTTP/1.1 requests on one connection; it closes after the last response. 1 disables
+        /// keep-alive.
         keep_alive_requests_max: Count<1, { u64::MAX }> = follows "no limit" => u64::MAX;
-        /// Whether a request may go on as a WebSocket, at the same address and paths. Each message
-        /// is one call or batch, under the key and address of the request that opened it. Browsers
-        /// may open one from the pages of `cors_origins` only.
+        /// Whether a request may be upgraded to a WebSocket, at the same address and paths. Each
+        /// message is one call or batch, under the key and address of the upgrade request. Browsers
+        /// may open one only from the pages of `cors_origins`.
         websocket: Bool = "true";
-        /// Whether a client may ask for compressed messages (permessage-deflate, RFC 7692), each
-        /// compressed by itself: those of `compression_bytes_min` and more. It saves bytes and
-        /// costs processor time, for each subscriber too.
+        /// Whether WebSocket clients may negotiate compression (permessage-deflate, RFC 7692).
+        /// Messages of `compression_bytes_min` and more are compressed, without a shared context.
+        /// It saves bytes but costs CPU time, for each subscriber too.
         websocket_compression: Bool = "false";
-        /// Messages of one WebSocket in flight at the same time; further ones wait unread. Like the
-        /// other bounds of a WebSocket it holds for those that are opened from now on.
+        /// Messages of one WebSocket in flight at the same time; further ones are not read until
+        /// then. As with the other limits of a WebSocket, a change applies to new ones.
         websocket_messages_max: Count<1, 100_000, usize> = "100";
         /// Responses and notifications that may wait for a WebSocket client that does not read.
-        /// Beyond 1 MiB nothing more is read from it; beyond this it is closed with 1008.
+        /// Above 1 MiB the gateway stops reading from it; above this limit it is closed with 1008.
         websocket_queue_bytes_max: Size<{ 64 << 10 }, GIB> = "16MiB";
         /// Subscriptions (`eth_subscribe`) that one WebSocket may have at a time; 0 allows none.
         websocket_subscriptions_max: Count<0, 1_000_000, usize> = "1000";
-        /// How long a WebSocket client may be silent before it is pinged. After as long again
-        /// without an answer the connection is closed.
+        /// Time without data after which a WebSocket client is pinged. After the same time without
+        /// a response the connection is closed.
         websocket_ping: Duration<1, DAY> = "30s";
-        /// Filters (`eth_newFilter`, `eth_newBlockFilter`) that are kept for each chain, some 3 kB
-        /// each.
+        /// Filters (`eth_newFilter`, `eth_newBlockFilter`) stored for each chain, some 3 kB each.
         filters_max: Count<0, 1_000_000, usize> = "10000";
         /// Filters of one client, by its key or else its address.
         filters_per_client_max: Count<0, 1_000_000, usize> = "100";
-        /// How long an unused filter is kept (go-ethereum: 5 min).
+        /// Lifetime of an unused filter (go-ethereum: 5 min).
         filter_timeout: Duration<1, DAY> = "5m";
-        /// Peers whose word about a client's address is taken: proxies and balancers before the
+        /// Peers that may report a client's address: proxies and load balancers in front of the
         /// gateway.
         trusted_proxies: As<List<Network>, Trusted> = empty;
-        /// Where a client's address is taken from: the connection; the header `X-Forwarded-For` or
-        /// `Forwarded` (RFC 7239) of a trusted proxy, read from the right up to the first address
-        /// that is not trusted; or the PROXY protocol, version 1 or 2, which every connection must
-        /// then begin with and only trusted proxies may speak.
+        /// Where a client's address is taken from. `peer` is the connection. `x-forwarded-for` and
+        /// `forwarded` (RFC 7239) are the headers of a trusted proxy, read from the right up to the
+        /// first address that is not trusted. `proxy-protocol` is the PROXY protocol, version 1 or
+        /// 2: every connection must then begin with its header, and only trusted proxies may
+        /// connect.
         client_address: ClientAddress = "peer";
-        /// Web pages that may call. An empty list forbids all.
+        /// Web origins that may call. An empty list forbids all.
         cors_origins: As<List<Origin>, Cors> = "*";
-        /// `strict` accepts JSON's content types as geth does, and refuses others with 415;
-        /// `lenient` accepts any or none.
+        /// `strict` accepts JSON content types as geth does, and rejects others with 415; `lenient`
+        /// accepts any or none.
         content_type: ContentType = "strict";
-        /// Whether responses are compressed with zstd or gzip when the client accepts it.
+        /// Whether responses are compressed with zstd or gzip if the client accepts it.
         compression: Bool = "true";
         /// Smaller responses are not compressed.
         compression_bytes_min: Bytes<0, GIB, usize> = "1KiB";
@@ -114,12 +114,12 @@ settings::table! {
     }
 }
 
-/// Which web pages may call.
+/// Web origins that may call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cors {
     /// Every page: `access-control-allow-origin: *`.
     Any,
-    /// Pages of these origins, lower case, without a trailing slash; may be empty.
+    /// These origins, lower case, without a trailing slash; may be empty.
     Origins(Vec<Box<str>>),
 }
 
@@ -145,7 +145,7 @@ impl Cors {
 }
 
 impl Downstream {
-    /// Bounds for the decoder of calls.
+    /// Returns the limits of the call decoder.
     pub(super) fn call_limits(&self) -> Limits {
         Limits {
             body_bytes_max: self.body_bytes_max,
@@ -157,7 +157,7 @@ impl Downstream {
     }
 }
 
-/// Checks that somebody is trusted if clients' addresses come from proxies.
+/// Checks that trusted proxies are set if they report clients' addresses.
 pub(super) fn check(table: &DownstreamTable, report: &mut Report<'_>) -> Downstream {
     let DownstreamTable { trusted_proxies, client_address, .. } = table;
     let is_peer = **client_address == AddressSource::Peer;

@@ -1,7 +1,7 @@
-//! `[call]` and `[[group]]`: which upstreams serve which methods, and how a call gets to one of
+//! `[call]` and `[[group]]`: which upstreams serve which methods, and how a call is sent to one of
 //! them.
 //!
-//! A group leaves to `[call]` and `[overload]` whatever it does not set.
+//! The keys of `[call]` and `[overload]` are the defaults of a group.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,43 +18,43 @@ use super::{chain, shown};
 use crate::policy::access::MethodSet;
 use crate::policy::overload::limiter::LimiterSettings;
 
-/// The group that serves the methods which no other one names.
+/// Name of the group that serves all methods without a group.
 const OTHER_METHODS: &str = "all";
 
-/// The pattern of every method.
+/// The pattern that matches every method.
 const EVERY_METHOD: &str = "*";
 
 settings::choice! {
-    /// How one of a group's upstreams is chosen.
+    /// Load balancing algorithms.
     pub enum BalanceName {
-        /// The less loaded of two.
+        /// The less loaded of two random upstreams.
         "least_loaded" => LeastLoaded,
-        /// In turn by weight.
+        /// Weighted round robin.
         "weighted" => Weighted,
-        /// By consistent hash.
+        /// Consistent hash.
         "hash" => Hash,
     }
 }
 
 settings::table! {
-    /// Upstreams that serve certain methods in one way. The longest pattern that fits a method
-    /// decides. Methods that no group names go to all upstreams of the chain.
+    /// Upstreams that serve certain methods. The longest pattern that matches a method decides.
+    /// Methods without a group go to all upstreams of the chain.
     pub struct GroupTable as label {
         /// Its name in metrics and `weir explain`.
         name: Name = required;
-        /// The chain that it belongs to. It must be set where there are several.
+        /// The chain that it belongs to. It must be set if there are several.
         chain: Name = follows "the only chain";
         /// Names of its upstreams.
         upstreams: List<Name> = follows "all upstreams of the chain";
         /// Methods that it serves.
         methods: List<MethodPattern> = required;
-        /// Methods that it does not serve, and no other group does in its place.
+        /// Methods that it rejects. No other group serves them instead.
         methods_deny: Methods = empty;
-        /// How one of its upstreams is chosen.
+        /// The load balancing algorithm.
         balance: BalanceName = follows "as in `[call]`";
         /// The input of `hash`.
         hash_key: HashKeyName = follows "as in `[call]`";
-        /// Bound of `hash` on the load of one upstream.
+        /// Load limit of one upstream with `hash`.
         load_factor: LoadFactor = follows "as in `[call]`";
         /// Time for the whole call.
         deadline: Period<1, HOUR> = follows "as in `[call]`";
@@ -62,7 +62,7 @@ settings::table! {
         attempt_deadline: Period<1, HOUR> = follows "as in `[call]`";
         /// Further attempts after the first.
         retries_max: Count<0, 16, u32> = follows "as in `[call]`";
-        /// Whether a slow call is sent to a second upstream.
+        /// Whether a slow call is also sent to a second upstream.
         hedge: Bool = follows "as in `[call]`";
         /// Bytes of one response of an upstream.
         response_bytes_max: Size<1024, { 4 * GIB }> = follows "as in `[call]`";
@@ -74,33 +74,33 @@ settings::table! {
 }
 
 settings::table! {
-    /// How a call gets to an upstream, unless its group says otherwise.
+    /// How a call is sent to an upstream, unless its group overrides it.
     pub struct CallTable {
-        /// How an upstream is chosen: the less loaded of two by latency and calls in flight, smooth
-        /// weighted round robin, or consistent hash.
+        /// The load balancing algorithm: the less loaded of two random upstreams by latency and
+        /// calls in flight, smooth weighted round robin, or consistent hash.
         balance: BalanceName = "least_loaded";
         /// The input of `hash`: method and params, the client's address, or a header of the
         /// request.
         hash_key: HashKeyName = "call";
-        /// With `hash`, an upstream takes at most this many times the mean load; what is beyond
-        /// goes to the next one on the ring.
+        /// With `hash`, an upstream takes at most this many times the mean load; further calls go
+        /// to the next one on the ring.
         load_factor: LoadFactor = "1.25";
         /// Time for the whole call, retries included.
         deadline: Period<1, HOUR> = "30s";
         /// Time for one attempt at one upstream.
         attempt_deadline: Period<1, HOUR> = "10s";
-        /// Further attempts after the first. A call is retried only where that is safe.
+        /// Further attempts after the first. A call is retried only if that is safe.
         retries_max: Count<0, 16, u32> = "2";
         /// Retries as a share of calls, over all groups.
         retry_share_max: Share = "0.2";
-        /// Retries per second that are allowed whatever the share.
+        /// Retries per second that are always allowed.
         retry_rate_min: Count<0, 1_000_000, u32> = "10";
-        /// Whether a slow call that is safe to repeat is sent to a second upstream, and the first
-        /// response taken.
+        /// Whether a slow call that is safe to repeat is also sent to a second upstream. The first
+        /// response is returned.
         hedge: Bool = "true";
-        /// Share of calls of its kind that are faster than a call which counts as slow.
+        /// Latency quantile, per kind of call, above which a call counts as slow.
         hedge_quantile: Number<500, 999> = "0.95";
-        /// A call that has taken less never counts as slow.
+        /// A faster call never counts as slow.
         hedge_delay_min: Period<1, HOUR> = "10ms";
         /// Calls sent to a second upstream as a share of calls.
         hedge_share_max: Share = "0.05";
@@ -112,29 +112,30 @@ settings::table! {
 
 type LoadFactor = Number<1000, 100_000>;
 
-/// How many retries the gateway may add to the load of the upstreams.
+/// The retry budget: how many retries the gateway may add to the load of the upstreams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryBudget {
     /// Retries as a share of calls.
     pub share_max: f64,
-    /// Retries per second that are allowed whatever the share.
+    /// Retries per second that are always allowed.
     pub rate_min: u32,
 }
 
-/// Upstreams that serve certain methods of one chain in one way.
+/// Upstreams that serve certain methods of one chain.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// Unique within its chain.
     pub name: Arc<str>,
     /// Index into [`super::Config::chains`].
     pub chain: usize,
-    /// Indexes into [`super::Config::upstreams`], all of the same chain; at least one, none twice.
+    /// Indexes into [`super::Config::upstreams`], all of the same chain; at least one, without
+    /// duplicates.
     pub upstreams: Vec<usize>,
     /// Exact names, or prefixes that end in `*`; `*` alone is every method. At least one.
     pub methods: Vec<Box<str>>,
-    /// Methods that are not served, though they come to it.
+    /// Methods that the group rejects.
     pub methods_deny: MethodSet,
-    /// How one of the upstreams is chosen.
+    /// The load balancing algorithm.
     pub balance: Balance,
     /// Time for the whole call, retries included.
     pub deadline: Duration,
@@ -144,18 +145,18 @@ pub struct Group {
     pub retries_max: u32,
     /// Bytes of one response of an upstream.
     pub response_bytes_max: usize,
-    /// When a call is sent to a second upstream before the first has responded; `None` for never.
+    /// Hedging: when a call is also sent to a second upstream; `None` for never.
     pub hedge: Option<Hedge>,
     /// Bounds of the limit of calls in flight at its upstreams.
     pub in_flight: LimiterSettings,
 }
 
-/// How one of a group's upstreams is chosen.
+/// Load balancing algorithms.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Balance {
-    /// The less loaded of two, by peak-EWMA latency.
+    /// The less loaded of two random upstreams, by peak-EWMA latency.
     LeastLoaded,
-    /// Smooth weighted round robin, as nginx.
+    /// Smooth weighted round robin, as in nginx.
     Weighted,
     /// The same upstream for the same key, on a consistent-hash ring.
     Hash {
@@ -177,7 +178,7 @@ pub enum HashKey {
     Header(http::HeaderName),
 }
 
-/// When a call is sent to a second upstream before the first has responded.
+/// Hedging settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hedge {
     /// Quantile of the method's latency after which the second upstream is used, 0.5 to 0.999.
@@ -188,36 +189,36 @@ pub struct Hedge {
     pub share_max: f64,
 }
 
-/// Two chains may have groups of one name.
+/// Labels the table in diagnostics. Two chains may have groups of one name.
 fn label(table: &GroupTable) -> String {
     let chain = table.chain.as_ref().map(|chain| format!("{chain}."));
     format!("{}{}", chain.unwrap_or_default(), table.name)
 }
 
-/// What groups leave to other tables.
-pub(super) struct Usual<'a> {
+/// Tables with the defaults of groups.
+pub(super) struct GroupDefaults<'a> {
     pub(super) call: &'a CallTable,
     pub(super) overload: &'a OverloadTable,
 }
 
 impl CallTable {
-    /// How many retries are allowed over all groups.
+    /// Returns the retry budget over all groups.
     pub(super) fn retry_budget(&self) -> RetryBudget {
         RetryBudget { share_max: *self.retry_share_max, rate_min: *self.retry_rate_min }
     }
 }
 
-/// All groups; each chain gets its own, the one for every method last.
+/// Validates all groups. Each chain gets its own; the one for every method is last.
 pub(super) fn check(
     tables: &[GroupTable],
-    usual: &Usual<'_>,
+    defaults: &GroupDefaults<'_>,
     chains: &mut [Chain],
     upstreams: &[Upstream],
     report: &mut Report<'_>,
 ) -> Vec<Group> {
-    let call = usual.call;
+    let call = defaults.call;
     if *call.attempt_deadline > *call.deadline {
-        let message = "one attempt may take longer than the whole call";
+        let message = "an attempt may take longer than the whole call";
         if call.attempt_deadline.is_set() {
             let allowed = format!("at most call.deadline, {}", shown(*call.deadline));
             report.error(&call.attempt_deadline, message, allowed);
@@ -231,7 +232,7 @@ pub(super) fn check(
     let mut patterns: HashMap<(usize, Box<str>), Arc<str>> = HashMap::new();
     for table in tables {
         let Some(chain) = chain::of_name(&table.chain, chains, report) else { continue };
-        let group = group(table, usual, chain, chains, upstreams, report);
+        let group = group(table, defaults, chain, chains, upstreams, report);
         let same = |other: &usize| groups[*other].name == group.name;
         if table.name.readable().is_some() && chains[chain].groups.iter().any(same) {
             let message = "another group of the chain has this name";
@@ -240,7 +241,7 @@ pub(super) fn check(
         for (at, pattern) in group.methods.iter().enumerate() {
             let owner = patterns.insert((chain, pattern.clone()), Arc::clone(&group.name));
             if let Some(owner) = owner {
-                let message = format!("group {owner} serves this pattern already");
+                let message = format!("group {owner} already serves this pattern");
                 report.error(&table.methods.element(at), message, "each pattern once");
             }
         }
@@ -248,14 +249,14 @@ pub(super) fn check(
         groups.push(group);
     }
     for (at, chain) in chains.iter_mut().enumerate() {
-        other_methods(at, chain, usual, tables, upstreams, &mut groups, report);
+        other_methods(at, chain, defaults, tables, upstreams, &mut groups, report);
     }
     groups
 }
 
 fn group(
     table: &GroupTable,
-    usual: &Usual<'_>,
+    defaults: &GroupDefaults<'_>,
     chain: usize,
     chains: &[Chain],
     upstreams: &[Upstream],
@@ -265,11 +266,11 @@ fn group(
         report.error(&table.methods, "the group serves nothing", "at least one pattern");
     }
     let members = members(table, &chains[chain], upstreams, report);
-    let call = usual.call;
+    let call = defaults.call;
     let group = Group {
         name: table.name.clone().into_value().into(),
         chain,
-        in_flight: in_flight(Some(table), usual.overload, &members, upstreams, report),
+        in_flight: in_flight(Some(table), defaults.overload, &members, upstreams, report),
         upstreams: members,
         methods: (*table.methods).clone(),
         methods_deny: (*table.methods_deny).clone(),
@@ -281,7 +282,7 @@ fn group(
         hedge: hedge(table.hedge.unwrap_or(*call.hedge), call),
     };
     if group.attempt_deadline > group.deadline {
-        let message = "one attempt may take longer than the whole call";
+        let message = "an attempt may take longer than the whole call";
         if table.attempt_deadline.is_set() {
             let allowed = format!("at most deadline, {}", shown(group.deadline));
             report.error(&table.attempt_deadline, message, allowed);
@@ -291,7 +292,8 @@ fn group(
         }
     }
     if !matches!(group.balance, Balance::Hash { .. }) {
-        let (message, allowed) = ("the group does not balance by hash", "balance = \"hash\"");
+        let (message, allowed) =
+            ("has no effect, because the group does not balance by hash", "balance = \"hash\"");
         if table.hash_key.is_set() {
             report.error(&table.hash_key, message, allowed);
         }
@@ -335,7 +337,7 @@ fn members(
 fn other_methods(
     at: usize,
     chain: &mut Chain,
-    usual: &Usual<'_>,
+    defaults: &GroupDefaults<'_>,
     tables: &[GroupTable],
     upstreams: &[Upstream],
     groups: &mut Vec<Group>,
@@ -350,11 +352,11 @@ fn other_methods(
     if chain.groups.iter().any(|group| &*groups[*group].name == OTHER_METHODS)
         && let Some(table) = tables.iter().find(|table| &**table.name == OTHER_METHODS)
     {
-        let message = "this name is kept for the group that serves every other method";
+        let message = "this name is reserved for the group of all other methods";
         report.error(&table.name, message, "another name, or methods with \"*\"");
     }
-    let call = usual.call;
-    let in_flight = in_flight(None, usual.overload, &chain.upstreams, upstreams, report);
+    let call = defaults.call;
+    let in_flight = in_flight(None, defaults.overload, &chain.upstreams, upstreams, report);
     chain.groups.push(groups.len());
     groups.push(Group {
         name: OTHER_METHODS.into(),
@@ -372,7 +374,7 @@ fn other_methods(
     });
 }
 
-/// Bounds of the limit of calls in flight: those of the group, or else of `[overload]`.
+/// Returns the bounds of the concurrency limit: those of the group, or else of `[overload]`.
 fn in_flight(
     table: Option<&GroupTable>,
     overload: &OverloadTable,
@@ -385,8 +387,8 @@ fn in_flight(
     let limit_min = own_min.unwrap_or(*overload.in_flight_min);
     let connections: usize =
         members.iter().map(|upstream| upstreams[*upstream].connections_max).sum();
-    let usual = || u32::try_from(connections).unwrap_or(u32::MAX).max(limit_min);
-    let limit_max = own_max.or(*overload.in_flight_max).unwrap_or_else(usual);
+    let default = || u32::try_from(connections).unwrap_or(u32::MAX).max(limit_min);
+    let limit_max = own_max.or(*overload.in_flight_max).unwrap_or_else(default);
     if limit_min > limit_max {
         let message = "the lowest limit is above the highest";
         let allowed = "in_flight_min at most in_flight_max";

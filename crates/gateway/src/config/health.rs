@@ -1,4 +1,4 @@
-//! `[health]`: when an upstream is ejected and when it comes back.
+//! `[health]`: when an upstream is ejected and readmitted.
 
 use settings::Report;
 use settings::value::{Count, Duration, Number};
@@ -7,13 +7,13 @@ use super::not_above;
 use super::values::{DAY, HOUR, SECOND};
 
 settings::table! {
-    /// When an upstream is ejected and when it comes back.
+    /// When an upstream is ejected and when it is readmitted.
     pub struct HealthTable => pub Health {
-        /// Failures in a row that eject an upstream.
+        /// Consecutive failures that eject an upstream.
         failures_max: Count<1, 1000, u32> = "3";
-        /// Time over which the share of failures is taken.
+        /// Time window of the share of failures.
         window: Duration<SECOND, HOUR> = "10s";
-        /// Calls within the window below which the share does not count.
+        /// Fewest calls in the window for which the share counts.
         window_calls_min: Count<1, 1_000_000, u32> = "10";
         /// Share of failed calls in the window that ejects an upstream.
         failure_share_max: Number<10, 1000> = "0.5";
@@ -21,12 +21,12 @@ settings::table! {
         backoff_min: Duration<10, HOUR> = "1s";
         /// Longest ejection.
         backoff_max: Duration<10, DAY> = "60s";
-        /// Longest rest of an upstream that refuses calls as too many and does not say how long to
-        /// wait: 50 ms at first, twice as long with each refusal in a row.
+        /// Longest pause of an upstream that reports its rate limit without a `Retry-After`: 50 ms
+        /// at first, doubled with each consecutive report.
         pause: Duration<1, HOUR> = "1s";
-        /// Longest rest that an upstream may ask for.
+        /// Longest pause that an upstream may request.
         pause_max: Duration<1, DAY> = "60s";
-        /// How long the gateway remembers that an upstream does not know a method.
+        /// How long the gateway remembers that an upstream does not support a method.
         unsupported_age_max: Duration<SECOND, DAY> = "10m";
     }
 }

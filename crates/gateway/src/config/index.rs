@@ -25,33 +25,33 @@ settings::choice! {
 }
 
 settings::table! {
-    /// A file or database of `weir index` as a further tier of the cache: blocks, transactions,
-    /// receipts and logs of the past are served from it, byte for byte as upstreams write them.
-    /// Only what is final is, or what is on the chain as the gateway sees it. Whatever it does not
-    /// hold goes to the upstreams, and a range of logs that it holds in part is split.
+    /// A file or database of `weir index` as a further tier of the cache. It serves past blocks,
+    /// transactions, receipts and logs, byte for byte as upstreams return them. It serves only
+    /// blocks that are final, or that are on the chain as the gateway sees it. Everything else goes
+    /// to the upstreams. A range of logs that it has in part is split.
     pub struct IndexTable {
-        /// The file, or the database of PostgreSQL, whose parameters are in
-        /// [The index](chain-index.md#postgresql). A password is written as `${VAR}` or
-        /// `${file:PATH}`, or is taken from the environment, `PGPASSWORD`. With `follow` the file,
-        /// or the schema in the database, is created if it does not exist.
+        /// The file, or the PostgreSQL database, whose parameters are in [The
+        /// index](chain-index.md#postgresql). Write a password as `${VAR}` or `${file:PATH}`, or
+        /// set `PGPASSWORD` in the environment. With `follow` the file, or the schema in the
+        /// database, is created if it does not exist.
         db: DatabaseAddress = follows "there is no index";
-        /// Which of the chains it is of.
+        /// The chain of the index.
         chain: Name = follows "the only chain";
-        /// Whether the gateway itself syncs it from the upstreams of the chain and continues with
-        /// each new block. Otherwise `weir index sync` does, beside it.
+        /// Whether the gateway itself syncs the index from the upstreams of the chain and follows
+        /// new blocks. Otherwise run `weir index sync` beside it.
         follow: Bool = "false";
         /// How closely synced blocks are verified, as for `weir index sync --verify`. Blocks of a
         /// Harmony chain cannot be verified.
         verify: Verify = "full";
-        /// Threads that read it, each over a connection of its own.
+        /// Threads that read the index, each with its own connection.
         readers: Count<1, 64, usize> = "2";
-        /// Pages of a file that each of them, and the sync, keeps in memory.
+        /// Bytes of file pages that each reader, and the sync, caches in memory.
         page_cache: Size<{ 64 << 10 }, { 1024 * GIB }> = "64MiB";
-        /// How much of a file they map into memory instead of reading it: quicker, and all share
-        /// the memory. A disk that fails, or a file that is cut short, then ends the process, where
-        /// reading would only leave the call to an upstream.
+        /// Bytes of the file that readers map into memory instead of reading them: faster, and all
+        /// readers share the memory. If the disk fails or the file is truncated, a mapped read ends
+        /// the process, whereas a normal read sends the call to an upstream.
         mmap: Size<0, { 1024 * GIB }> = "0B";
-        /// Most logs of one response. What selects more is left to the upstreams, which have limits
+        /// Most logs of one response. A larger selection goes to the upstreams, which have limits
         /// of their own.
         logs_max: Count<1, 10_000_000> = "100000";
     }
@@ -62,23 +62,23 @@ settings::table! {
 pub struct Index {
     /// Where it is stored.
     pub db: Database,
-    /// Which chain it is of.
+    /// Index of its chain.
     pub chain: usize,
     /// True if the gateway syncs it.
     pub follow: bool,
     /// How closely synced blocks are verified.
     pub verify: Verify,
-    /// Threads that read it, each over a connection of its own.
+    /// Threads that read it, each with its own connection.
     pub readers: usize,
-    /// Bytes of pages that each connection keeps.
+    /// Bytes of pages that each connection caches.
     pub page_cache: usize,
-    /// Bytes of a file that readers map.
+    /// Bytes of a file that readers map into memory.
     pub mmap: usize,
     /// Most logs of one response.
     pub logs_max: u64,
 }
 
-/// `None` if there is none, or something is wrong with it.
+/// Validates the table; `None` if it is not set or has an error.
 pub(super) fn check(
     table: &IndexTable,
     upstreams: &[UpstreamTable],
@@ -89,7 +89,7 @@ pub(super) fn check(
     table.at.table.as_ref()?;
     let Some(db) = &*table.db else {
         if !table.db.is_set() {
-            report.error(&table.db, "there is no file and no database", "index.db = \"FILE\"");
+            report.error(&table.db, "neither a file nor a database is set", "index.db = \"FILE\"");
         }
         return None;
     };
@@ -110,14 +110,13 @@ pub(super) fn check(
     };
     let is_verified = table.verify.is_set() && *table.verify != Verify::Off;
     if is_verified && chains[chain].family == Family::Harmony {
-        let message =
-            "blocks of a Harmony chain cannot be verified, as it hashes them in its own way";
-        report.error(&table.verify, message, "off, or no such line");
+        let message = "blocks of a Harmony chain cannot be verified: its block hashes are computed differently";
+        report.error(&table.verify, message, "off, or remove the line");
     }
     let db = db.clone().within(folder);
     if matches!(db, Database::Url(_)) {
         for key in [&table.page_cache, &table.mmap].into_iter().filter(|key| key.is_set()) {
-            let message = "a server of a database has a cache of its own";
+            let message = "a database server has its own cache";
             report.error(key, message, "no such line");
         }
     }
@@ -136,8 +135,8 @@ pub(super) fn check(
     })
 }
 
-/// The sync connects to upstreams by the names in their addresses, and trusts none without a
-/// certificate.
+/// Reports TLS settings that the sync ignores: it connects by the host names in the addresses and
+/// always verifies certificates.
 fn names_of_upstreams(upstreams: &[UpstreamTable], chain: &str, report: &mut Report<'_>) {
     let message = "the sync of [index] does not go by this: it asks the host of the url for its own \
                    certificate";

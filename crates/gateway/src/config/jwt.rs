@@ -1,7 +1,7 @@
-//! Keys that verify tokens, from files: PEM, a set of JSON web keys, or a shared secret.
+//! Keys that verify tokens, from files: PEM, a JSON web key set, or a shared secret.
 //!
-//! The algorithms follow from the kind of the key, so that a token cannot choose another one
-//! (RFC 8725, section 3.1).
+//! The type of the key fixes the algorithms, so that a token cannot choose another one (RFC 8725,
+//! section 3.1).
 
 use std::path::Path;
 
@@ -13,54 +13,56 @@ use super::access::VerifyKey;
 const HMAC: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
 const RSA: [Algorithm; 3] = [Algorithm::RS256, Algorithm::RS384, Algorithm::RS512];
 
-/// Largest file of keys; a set of a hundred keys has some 100 kB.
+/// Largest key file; a set of a hundred keys has some 100 kB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Most keys of one set: each may have to be tried.
+/// Most keys of one set: a token may have to be checked against each.
 const KEYS_MAX: usize = 64;
 
-/// The key of a shared secret.
+/// Returns the key of a shared secret.
 pub(super) fn of_secret(secret: &str) -> VerifyKey {
     let key = DecodingKey::from_secret(secret.as_bytes());
     VerifyKey { id: None, algorithms: HMAC.to_vec(), key }
 }
 
-/// The public key in a PEM file: RSA, or elliptic on P-256 or P-384.
+/// Reads the public key in a PEM file: RSA, or elliptic on P-256 or P-384.
 ///
 /// # Errors
-/// What is wrong with the file; never a part of it.
+///
+/// A description of the error, without any content of the file.
 pub(super) fn of_pem(file: &Path) -> Result<VerifyKey, String> {
     let text = read(file)?;
     if text.contains("PRIVATE KEY") {
-        return Err("holds a private key; the gateway needs only the public one".to_owned());
+        return Err("contains a private key; the gateway needs only the public one".to_owned());
     }
     if let Ok(key) = DecodingKey::from_rsa_pem(text.as_bytes()) {
         return Ok(VerifyKey { id: None, algorithms: RSA.to_vec(), key });
     }
     let key = DecodingKey::from_ec_pem(text.as_bytes())
-        .map_err(|_| "holds no RSA or elliptic public key in PEM form".to_owned())?;
-    // The length of an uncompressed point tells the curve (SEC 1, section 2.3.3).
+        .map_err(|_| "contains no RSA or elliptic public key in PEM form".to_owned())?;
+    // The length of an uncompressed point identifies the curve (SEC 1, section 2.3.3).
     let algorithm = match key.as_bytes().len() {
         65 => Algorithm::ES256,
         97 => Algorithm::ES384,
-        _ => return Err("holds a key on another curve than P-256 and P-384".to_owned()),
+        _ => return Err("contains a key on another curve than P-256 and P-384".to_owned()),
     };
     Ok(VerifyKey { id: None, algorithms: vec![algorithm], key })
 }
 
-/// The keys of a set (RFC 7517) that are for signatures and of a kind that is taken.
+/// Reads the signature keys of a set (RFC 7517) that have a supported type.
 ///
 /// # Errors
-/// What is wrong with the file; never a part of it.
+///
+/// A description of the error, without any content of the file.
 pub(super) fn of_set(file: &Path) -> Result<Vec<VerifyKey>, String> {
     let text = read(file)?;
     let set: JwkSet =
-        serde_json::from_str(&text).map_err(|_| "holds no set of JSON web keys".to_owned())?;
+        serde_json::from_str(&text).map_err(|_| "contains no JSON web key set".to_owned())?;
     if set.keys.len() > KEYS_MAX {
-        return Err(format!("holds {} keys, at most {KEYS_MAX} are allowed", set.keys.len()));
+        return Err(format!("contains {} keys, at most {KEYS_MAX} are allowed", set.keys.len()));
     }
     let keys: Vec<VerifyKey> = set.keys.iter().filter_map(of_jwk).collect();
     match keys.is_empty() {
-        true => Err("holds no key that can verify HS, RS or ES signatures".to_owned()),
+        true => Err("contains no key for HS, RS or ES signatures".to_owned()),
         false => Ok(keys),
     }
 }

@@ -15,11 +15,11 @@ use super::values::{CallRate, GIB, MethodPattern, Name, Size, ZoneKeyPart, name}
 use crate::policy::access::Grant;
 use crate::policy::limit::{CALL, Rate, Terms, fits};
 
-/// Methods that a warning names at most.
+/// Most methods that a warning names.
 const METHODS_NAMED_MAX: usize = 3;
 
 settings::choice! {
-    /// What a call counts as.
+    /// How much a call counts.
     pub enum Cost {
         /// One.
         "call" => Call,
@@ -29,67 +29,69 @@ settings::choice! {
 }
 
 settings::table! {
-    /// What request limits count in: whom a call counts against and how fast that drains. The
-    /// arithmetic is that of nginx's `limit_req`, to the thousandth of a call and the millisecond;
-    /// a zone without a rate counts calls in flight, as `limit_conn`. All threads share a zone.
+    /// Counters of request limits: the key by which calls are counted, and the rate at which the
+    /// count drains. The arithmetic is that of nginx's `limit_req`, to the thousandth of a call and
+    /// the millisecond. A zone without a rate counts calls in flight, as `limit_conn`. All threads
+    /// share a zone.
     pub struct ZoneTable {
-        /// What tells those apart who are limited; several parts together make one key. `client` is
-        /// the client's address, `client-net` the same with IPv6 cut to 64 bits, `key` the name of
-        /// its API key (`ISSUER:SUBJECT` of a token), `header:NAME` a header of the client. A call
-        /// whose key is empty as a whole, or over 65535 bytes, is not limited: with `key` alone, a
-        /// call without an API key is not.
+        /// The key by which calls are counted; several parts together make one key. `client` is the
+        /// client's address, `client-net` the same with IPv6 cut to 64 bits, `key` the name of its
+        /// API key (`ISSUER:SUBJECT` of a token), `header:NAME` a header of the client. A call
+        /// whose whole key is empty, or over 65535 bytes, is not limited: with `key` alone, calls
+        /// without an API key are not limited.
         key: List<ZoneKeyPart> = required;
-        /// How fast calls may come, per second or per minute. As in nginx it is kept in whole
+        /// The allowed rate of calls, per second or per minute. As in nginx it is stored in whole
         /// thousandths of a call per second: `1r/m` is 0.016 per second.
         rate: CallRate = follows "none: the zone counts calls in flight";
-        /// What a call counts as: one, or as many as the weight of its method says (`weir explain`
-        /// shows it), as if that many had come at once.
+        /// How much a call counts: one, or the weight of its method (`weir explain` prints it), as
+        /// if that many calls had come at once.
         cost: Cost = "call";
-        /// Memory for keys, 64 bytes each, taken from the system as it is filled. When it is full,
-        /// the key that was called least recently is forgotten; where calls in flight are counted,
-        /// calls of new keys are refused.
+        /// Memory for keys, 64 bytes each, allocated as it fills. When it is full, the least
+        /// recently used key is evicted; in a zone that counts calls in flight, calls of new keys
+        /// are rejected.
         bytes: Size<{ 32 << 10 }, { 64 * GIB }> = "16MiB";
-        /// Whether all gateways of one `redis.prefix` share it: a script in Redis does the same
-        /// arithmetic by Redis's clock, and each call waits for it, `redis.timeout` at most. While
-        /// Redis is down, slow or not yet connected, each gateway judges by its share, rate and
-        /// burst divided by `redis.gateways`, from where Redis last left the key, and reports to
-        /// Redis afterwards: never unlimited, and no second burst. A Redis that forgets (emptied,
-        /// or full with evictions) costs a burst at most. In dry run a shared zone is judged by the
-        /// share.
+        /// Whether all gateways with the same `redis.prefix` share it. A script in Redis does the
+        /// same arithmetic by Redis's clock, and each call waits for it, `redis.timeout` at most.
+        /// While Redis is down, slow or not yet connected, each gateway applies its share, rate and
+        /// burst divided by `redis.gateways`, starting from the last state of the key in Redis, and
+        /// reports to Redis afterwards: calls are never unlimited, and get no second burst. A Redis
+        /// that loses its data (emptied, or full with evictions) costs one burst at most. In dry
+        /// run a shared zone applies the share.
         shared: Bool = "false";
     }
 }
 
 settings::table! {
-    /// A zone put to use. Every call of a batch is judged by itself. All limits that fit a call
-    /// apply, of several with one zone the first; it is charged to all zones or, if one of them
-    /// refuses it, to none.
+    /// A limit on the calls that a zone counts. Every call of a batch is limited by itself. All
+    /// limits that match a call apply; of several with the same zone, only the first. The call is
+    /// charged to all zones or, if one of them rejects it, to none.
     pub struct LimitTable as label {
         /// Name of the zone.
         zone: Name = required;
         /// Name of the chain whose calls it applies to.
         chain: Name = follows "every chain";
-        /// Methods that it applies to. Without this, bodies that are no call count too.
+        /// Methods that it applies to. If not set, bodies that are no call count too.
         methods: List<MethodPattern> = follows "every method";
-        /// Whether it counts, in place of calls, requests that are refused with 401 or 403 before
-        /// their calls are read, so that keys cannot be guessed fast. A client that is over it gets
-        /// `status` before its key is checked, be it right or wrong; those behind one address share
-        /// that. Its zone has a key of `client` or `client-net` alone.
+        /// Whether it counts requests rejected with 401 or 403, instead of calls, so that keys
+        /// cannot be guessed fast. A client over the limit gets `status` before its key is checked,
+        /// right or wrong. Clients behind one address share the limit. The key of its zone must be
+        /// `client` or `client-net` alone.
         failures: Bool = "false";
-        /// Calls that may come ahead of the rate; more are refused.
+        /// Calls beyond the rate that are accepted; further ones are rejected.
         burst: Count<0, 4_000_000> = "0";
-        /// Calls ahead of the rate from which on they are delayed, within the burst.
+        /// Calls beyond the rate that pass without a delay; further ones, within the burst, are
+        /// delayed.
         delay: Count<0, 4_000_000> = "0";
-        /// Whether calls within the burst go on at once.
+        /// Whether calls within the burst are never delayed.
         nodelay: Bool = "false";
-        /// Calls that may be in flight at a time, for a zone without a rate. A call that is delayed
-        /// is not in flight yet.
+        /// Most calls in flight at a time, for a zone without a rate. A delayed call is not in
+        /// flight yet.
         concurrent: Count<1, 1_000_000_000> = follows "none: the zone's rate counts";
-        /// Whether it only counts what it would do. Limits in dry run are judged after the others,
-        /// and only by each other.
+        /// Whether it only counts what it would do. Limits in dry run are applied after the others,
+        /// and only affect each other.
         dry_run: Bool = "false";
-        /// HTTP status of a refused call (nginx: 503), and of a batch all of whose calls are
-        /// refused. The JSON-RPC code is -32005 always.
+        /// HTTP status of a rejected call (nginx: 503), and of a batch with all calls rejected. The
+        /// JSON-RPC code is always -32005.
         status: Count<400, 599, u16> = "429";
     }
 }
@@ -98,18 +100,19 @@ fn label(table: &LimitTable) -> String {
     table.zone.to_string()
 }
 
-/// What request limits count in: whom a call counts against, and how fast that drains.
+/// Counters of request limits: the key by which calls are counted, and the rate at which the count
+/// drains.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Zone {
     /// Unique; a metric label.
     pub name: Arc<str>,
-    /// What a key is made of; at least one part, none twice.
+    /// Parts of a key; at least one, without duplicates.
     pub key: Vec<KeyPart>,
-    /// How fast a key's excess drains; `None` where calls in flight are counted.
+    /// Rate at which a key's excess drains; `None` if the zone counts calls in flight.
     pub rate: Option<Rate>,
-    /// What a call counts as.
+    /// How much a call counts.
     pub cost: Cost,
-    /// Memory for keys; beyond it the key called least recently is forgotten.
+    /// Memory for keys; when it is full, the least recently used key is evicted.
     pub bytes: usize,
     /// True if gateways share it through Redis.
     pub shared: bool,
@@ -120,19 +123,20 @@ pub struct Zone {
 pub enum KeyPart {
     /// The client's whole address.
     Client,
-    /// The first 64 bits of an IPv6 address, which one client has to itself; a whole IPv4 address.
+    /// The first 64 bits of an IPv6 address, which usually belong to one client; a whole IPv4
+    /// address.
     ClientNet,
     /// The name of the caller's API key, or of its token's holder; empty without one.
     Key,
     /// The value of a header of the client's request; empty without it.
     Header(http::HeaderName),
-    /// The method's name; empty where the body could not be read.
+    /// The method's name; empty if the body could not be parsed.
     Method,
     /// The chain's name.
     Chain,
 }
 
-/// A zone put to use.
+/// A limit on the calls that a zone counts.
 #[derive(Clone, Debug)]
 pub struct Limit {
     /// Index into [`super::Config::zones`].
@@ -141,26 +145,26 @@ pub struct Limit {
     pub chain: Option<usize>,
     /// Exact names, or prefixes that end in `*`; empty for every method.
     pub methods: Vec<Box<str>>,
-    /// True if it counts requests refused with 401 or 403, in place of calls.
+    /// True if it counts requests rejected with 401 or 403, instead of calls.
     pub failures: bool,
     /// What is limited.
     pub kind: LimitKind,
     /// True if it only counts what it would do.
     pub dry_run: bool,
-    /// HTTP status of a single call that is refused.
+    /// HTTP status of a single rejected call.
     pub status: u16,
 }
 
 /// What a limit limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitKind {
-    /// How many calls come, by the zone's rate.
+    /// The rate of calls, by the zone's rate.
     Rate(Terms),
-    /// How many calls are in flight at a time.
+    /// The number of calls in flight.
     Concurrent(u64),
 }
 
-/// All zones and limits.
+/// Validates all zones and limits.
 pub(super) fn check(
     zone_tables: &[(String, ZoneTable)],
     limit_tables: &[LimitTable],
@@ -177,7 +181,7 @@ pub(super) fn check(
     }
     for (at, ((_, table), zone)) in zone_tables.iter().zip(&zones).enumerate() {
         if !limits.iter().any(|limit| limit.zone == at) {
-            let message = "no limit uses this zone, so it limits nothing";
+            let message = "no limit uses this zone";
             report.warn(table, message, format!("[[limit]] with zone = \"{}\"", zone.name));
         }
         let uses = |dry_run| limits.iter().any(|own| own.zone == at && own.dry_run == dry_run);
@@ -195,7 +199,7 @@ pub(super) fn check(
         && !limits.iter().any(by_key)
     {
         let message =
-            format!("key {} has its own rate or burst, and no limit counts by key", key.grant.name);
+            format!("key {} has its own rate or burst, but no limit counts by key", key.grant.name);
         let at = settings::At { path: "key.rate".to_owned(), ..settings::At::default() };
         report.warn(&at, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
     }
@@ -222,11 +226,11 @@ fn zone(own: &str, table: &ZoneTable, report: &mut Report<'_>) -> Zone {
     }
     let has_rate = table.rate.is_some();
     if *table.cost == Cost::Weight && !has_rate {
-        let message = "the zone counts calls in flight, whatever they weigh";
+        let message = "the zone counts calls in flight, regardless of weight";
         report.error(&table.cost, message, "a zone with a rate");
     }
     if *table.shared && !has_rate {
-        let message = "calls in flight are counted by each gateway for itself";
+        let message = "each gateway counts calls in flight on its own";
         report.error(&table.shared, message, "a zone with a rate");
     }
     if table.key.is_empty_list() {
@@ -273,29 +277,29 @@ fn limit(
         status: *table.status,
     };
     if limit.failures {
-        of_failures(table, &zones[at], report);
+        check_failure_limit(table, &zones[at], report);
     }
     if zones[at].cost == Cost::Weight {
-        too_heavy(table, &limit, chains, report);
+        warn_of_heavy_methods(table, &limit, chains, report);
     }
     Some(limit)
 }
 
-/// Checks that a limit of refused requests needs no more than is known of them.
-fn of_failures(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) {
+/// Checks that a limit of rejected requests only uses what is known about such requests.
+fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) {
     let by_client = matches!(*zone.key, [KeyPart::Client | KeyPart::ClientNet]);
     let LimitTable { zone: zone_key, chain, methods, delay, dry_run, .. } = table;
     let fits = [
         (by_client, &zone_key.at, "a key of client or client-net alone"),
         (zone.rate.is_some(), &zone_key.at, "a zone with a rate"),
         (!zone.shared, &zone_key.at, "a zone that is not shared"),
-        (!chain.is_set(), &chain.at, "no chain: it is not known yet"),
-        (!methods.is_set(), &methods.at, "no methods: they are not known yet"),
-        (!delay.is_set(), &delay.at, "no delay: nothing waits"),
+        (!chain.is_set(), &chain.at, "no chain: it is unknown before authentication"),
+        (!methods.is_set(), &methods.at, "no methods: they are unknown before authentication"),
+        (!delay.is_set(), &delay.at, "no delay: failures are never delayed"),
         (!**dry_run, &dry_run.at, "false"),
     ];
     if let Some((_, at, allowed)) = fits.into_iter().find(|(fits, ..)| !fits) {
-        let message = "it counts requests that are refused for who sends them";
+        let message = "it counts requests with failed authentication";
         report.error(at, message, allowed);
     }
 }
@@ -304,7 +308,8 @@ fn kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
     let LimitTable { burst, delay, nodelay, concurrent, .. } = table;
     let Some(rate) = zone.rate else {
         if !concurrent.is_set() {
-            let message = format!("zone {} has no rate, and this limit no number", zone.name);
+            let message =
+                format!("zone {} has no rate, and this limit has no concurrent", zone.name);
             report.error(&table.zone, message, "concurrent here, or a rate there");
         }
         let keys = [&burst.at, &delay.at, &nodelay.at];
@@ -319,7 +324,7 @@ fn kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
         report.error(concurrent, message, "a zone without a rate");
     }
     if **nodelay && delay.is_set() {
-        report.error(delay, "with nodelay nothing waits", "delay or nodelay, not both");
+        report.error(delay, "with nodelay there is no delay", "delay or nodelay, not both");
     }
     LimitKind::Rate(Terms {
         rate,
@@ -328,8 +333,13 @@ fn kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
     })
 }
 
-/// Warns of methods that cost more than the burst can ever hold.
-fn too_heavy(table: &LimitTable, limit: &Limit, chains: &[Chain], report: &mut Report<'_>) {
+/// Warns about methods whose weight is above the burst, so that they never pass.
+fn warn_of_heavy_methods(
+    table: &LimitTable,
+    limit: &Limit,
+    chains: &[Chain],
+    report: &mut Report<'_>,
+) {
     let LimitKind::Rate(terms) = limit.kind else { return };
     let most = terms.burst / CALL + 1;
     let own = |at: &usize| limit.chain.is_none_or(|chain| chain == *at);
@@ -349,7 +359,7 @@ fn too_heavy(table: &LimitTable, limit: &Limit, chains: &[Chain], report: &mut R
         let more = heavy.len() - named.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let message =
-            format!("{}{more} weigh more than burst + 1 and are refused always", named.join(", "));
+            format!("{}{more} weigh more than burst + 1 and are always rejected", named.join(", "));
         report.warn(&table.burst, message, format!("burst = {}", weight - 1));
     }
 }

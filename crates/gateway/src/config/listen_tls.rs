@@ -1,7 +1,7 @@
-//! `[tls]` and `[[certificate]]`: TLS towards clients.
+//! `[tls]` and `[[certificate]]`: TLS with clients.
 //!
-//! Certificates and keys are read here, so that a bad file is an error of the configuration and not
-//! of the first handshake.
+//! Certificates and keys are read here, so that a bad file is an error in the configuration and not
+//! in the first handshake.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::config::tls::tickets::TicketKey;
 use crate::config::tls::{ClientAuth, SessionTerms, Settings, TicketKeys, certificate, ciphers};
 
 settings::choice! {
-    /// Versions of TLS.
+    /// TLS versions.
     pub enum Version {
         /// TLS 1.2.
         "1.2" => Tls12,
@@ -42,48 +42,47 @@ settings::choice! {
 }
 
 settings::table! {
-    /// How TLS is spoken with clients, where `server.listen_tls` is set.
+    /// TLS settings for clients; used if `server.listen_tls` is set.
     pub struct TlsTable {
-        /// Versions of TLS that are spoken.
+        /// Accepted TLS versions.
         versions: List<Version> =
             follows "`[\"1.2\", \"1.3\"]`" => vec![Version::Tls12, Version::Tls13];
-        /// Cipher suites, the best first; those of 1.3 begin with `TLS_`. Each version that is
-        /// spoken needs one.
+        /// Cipher suites, the most preferred first; those of 1.3 begin with `TLS_`. Each accepted
+        /// version needs one.
         ciphers: List<Cipher> = follows "all of them, in the client's order" => Vec::new();
-        /// Whether clients may resume a session by a ticket. In TLS 1.3 there is no other way that
-        /// needs no memory here.
+        /// Whether clients may resume a session by a ticket. In TLS 1.3 this is the only resumption
+        /// that needs no memory in the gateway.
         tickets: Bool = "true";
-        /// Files of 48 or 80 random bytes, as nginx's `ssl_session_ticket_key`. Tickets are made
-        /// with the first and taken with all, so that replicas with the same files resume each
-        /// other's sessions, and keys can be changed one after the other. Without it each process
-        /// makes its own keys and changes them every 6 hours.
+        /// Files of 48 or 80 random bytes, as nginx's `ssl_session_ticket_key`. The first encrypts
+        /// tickets and all decrypt them, so that replicas with the same files resume each other's
+        /// sessions, and keys can be rotated. Without files each process generates its own keys and
+        /// rotates them every 6 hours.
         ticket_key_files: List<File> = empty;
-        /// Sessions kept in memory for clients that resume by session id, about 300 bytes each; 0
-        /// keeps none.
+        /// Sessions cached in memory for clients that resume by session id, about 300 bytes each; 0
+        /// turns it off.
         sessions_max: Count<0, 10_000_000, usize> = "20000";
-        /// How long a session can be resumed, by ticket of `ticket_key_files` or by id.
+        /// How long a session can be resumed, by a ticket of `ticket_key_files` or by id.
         session_age_max: Period<SECOND, { 7 * DAY }> = "1h";
         /// Time for a handshake.
         handshake_timeout: Period<1, HOUR> = "10s";
-        /// File of PEM certificates that clients' certificates must come from.
+        /// File of PEM certificates of the authorities that sign client certificates.
         client_ca: File = follows "none";
-        /// Whether clients are asked for a certificate, and served without one. One that a client
-        /// sends is always verified.
-        client_auth: ClientAuthName = follows "`required` where `client_ca` is set, else `off`";
+        /// Whether clients are asked for a certificate: `required` rejects clients without one,
+        /// `optional` serves them. A certificate that a client sends is always verified.
+        client_auth: ClientAuthName = follows "`required` if `client_ca` is set, else `off`";
     }
 }
 
 settings::table! {
-    /// A certificate that the gateway sends to clients. The first one is for those that ask for no
-    /// name or for an unknown one. Several may be for one name: the first whose kind of key the
-    /// client can verify is sent.
+    /// A certificate that the gateway sends to clients. The first one is the default for clients
+    /// without SNI or with an unknown name. Several may have the same name: the first with a key
+    /// type that the client can verify is sent.
     pub struct CertificateTable as label {
-        /// File of PEM certificates: the gateway's own first, then those that lead to the
-        /// authority.
+        /// File of PEM certificates: the gateway's own first, then the intermediate ones.
         chain_file: File = required;
         /// File of its private key in PEM: PKCS #8, PKCS #1 or SEC 1, without a password.
         key_file: File = required;
-        /// Host names that it is for.
+        /// Host names for which it is used.
         names: List<HostPattern> = follows "the names in the certificate";
     }
 }
@@ -92,10 +91,10 @@ fn label(table: &CertificateTable) -> String {
     table.chain_file.to_string()
 }
 
-/// Where and how clients are served over TLS.
+/// The TLS listener and its settings.
 #[derive(Clone)]
 pub struct ListenTls {
-    /// Where they connect.
+    /// Address of the listener.
     pub address: SocketAddr,
     /// Certificates, versions, ciphers and sessions; shared by all threads.
     pub server: Arc<rustls::ServerConfig>,
@@ -103,20 +102,20 @@ pub struct ListenTls {
     pub handshake_timeout: Duration,
     /// Whether clients are asked for certificates.
     pub client_auth: ClientAuth,
-    /// The names that each certificate is for, in the order of the file.
+    /// Names of each certificate, in the order of the file.
     pub names: Vec<Vec<String>>,
-    /// True if one of them has expired.
+    /// True if one of the certificates has expired.
     pub ended: bool,
-    /// What must be equal for sessions to be carried over.
+    /// Settings that must be equal to carry sessions over a reload.
     pub(crate) terms: SessionTerms,
 }
 
 impl ListenTls {
-    /// The same, with the sessions and the ticket keys in memory of a configuration that it
-    /// replaces: a reload costs clients no full handshake. They are carried only where both
-    /// verify clients alike and keep sessions alike.
+    /// Takes over the sessions and the ticket keys in memory from the former configuration, so that
+    /// a reload costs clients no full handshake. Both must verify clients in the same way and have
+    /// the same session settings.
     #[must_use]
-    pub fn carrying(self, former: &ListenTls) -> ListenTls {
+    pub fn with_sessions_of(self, former: &ListenTls) -> ListenTls {
         if self.terms != former.terms {
             return self;
         }
@@ -145,8 +144,7 @@ impl fmt::Debug for ListenTls {
     }
 }
 
-/// What serves clients over TLS at the address of `listen_tls`; `None` without one, or where
-/// something is wrong.
+/// Validates the TLS listener; `None` if `listen_tls` is off or there is an error.
 pub(super) fn check(
     table: &TlsTable,
     certificate_tables: &[CertificateTable],
@@ -154,13 +152,13 @@ pub(super) fn check(
     folder: &Path,
     report: &mut Report<'_>,
 ) -> Option<ListenTls> {
-    // Files are read even if they are not used, so that an error in them shows before they are.
+    // Files are read even if they are not used, so that their errors are reported early.
     let read = certificates(certificate_tables, folder, report);
     let versions = versions(table, report);
     let tickets = ticket_keys(table, folder, report);
     let (client_auth, client_roots) = client_auth(table, folder, report);
     let Some(address) = **listen_tls else {
-        let message = "is not used, because server.listen_tls is off";
+        let message = "has no effect, because server.listen_tls is off";
         let advice = "server.listen_tls with an address";
         match certificate_tables.first() {
             Some(unused) => report.warn(unused, message, advice),
@@ -170,7 +168,7 @@ pub(super) fn check(
         return None;
     };
     if certificate_tables.is_empty() {
-        let message = "there is no certificate to show";
+        let message = "there is no certificate";
         report.error(listen_tls, message, "at least one [[certificate]]");
     }
     if report.has_errors() {
@@ -200,13 +198,13 @@ pub(super) fn check(
             Some(ListenTls { address, server, handshake_timeout, client_auth, names, ended, terms })
         }
         Err(message) => {
-            report.error(listen_tls, message, "settings that fit each other");
+            report.error(listen_tls, message, "consistent settings");
             None
         }
     }
 }
 
-/// Every certificate with the names that it is for.
+/// Reads every certificate with its names.
 fn certificates(
     tables: &[CertificateTable],
     folder: &Path,
@@ -229,8 +227,8 @@ fn certificates(
             }
         };
         if certificate.has_ended() {
-            let message = "the certificate has ended: clients will refuse it";
-            report.warn(&table.chain_file, message, "a certificate that holds now");
+            let message = "the certificate has expired: clients will reject it";
+            report.warn(&table.chain_file, message, "a valid certificate");
         }
         let names = (*table.names).clone().unwrap_or_else(|| certificate.names.clone());
         read.push((certificate, names));
@@ -238,7 +236,7 @@ fn certificates(
     read
 }
 
-/// The versions, each of which needs a cipher suite of its own.
+/// Returns the TLS versions and checks that each has a cipher suite.
 fn versions(
     table: &TlsTable,
     report: &mut Report<'_>,
@@ -257,18 +255,18 @@ fn versions(
         };
         if suites.is_some_and(lacks) {
             let name = Version::word(version);
-            let message = format!("no cipher of tls {name}, which is spoken");
+            let message = format!("no cipher for tls {name}");
             let allowed = format!("a cipher of tls {name}, or tls.versions without it");
             report.error(&table.ciphers, message, allowed);
         }
     }
     if versions.is_empty() {
-        report.error(&table.versions, "no version is spoken", "\"1.2\", \"1.3\" or both");
+        report.error(&table.versions, "no tls version is enabled", "\"1.2\", \"1.3\" or both");
     }
     versions
 }
 
-/// The keys of tickets, none of them where each process makes its own; `None` without tickets.
+/// Reads the ticket keys. Empty if each process makes its own; `None` without tickets.
 fn ticket_keys(table: &TlsTable, folder: &Path, report: &mut Report<'_>) -> Option<Vec<TicketKey>> {
     let mut keys = Vec::with_capacity(table.ticket_key_files.len());
     for (at, name) in table.ticket_key_files.iter().enumerate() {
@@ -293,7 +291,7 @@ fn client_auth(
     let auth = table.client_auth.unwrap_or(usual);
     let Some(file) = file else {
         if auth != ClientAuth::Off {
-            let message = "there is nothing to verify clients' certificates with";
+            let message = "client certificates cannot be verified without client_ca";
             report.error(&table.client_auth, message, "client_ca with a file, or \"off\"");
         }
         return (auth, Vec::new());

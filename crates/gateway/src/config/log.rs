@@ -1,4 +1,4 @@
-//! `[log]`: what the gateway logs of itself.
+//! `[log]`: the gateway's own log.
 
 settings::choice! {
     /// Text for people or JSON for collectors.
@@ -11,17 +11,17 @@ settings::choice! {
 }
 
 settings::choice! {
-    /// Severities, the worst first.
+    /// Log levels, the most severe first.
     pub enum Level {
         /// Errors.
         "error" => Error,
-        /// And warnings.
+        /// Also warnings.
         "warn" => Warn,
-        /// And what happens.
+        /// Also normal events.
         "info" => Info,
-        /// And what helps to find faults.
+        /// Also details for debugging.
         "debug" => Debug,
-        /// And everything else.
+        /// Everything.
         "trace" => Trace,
     }
 }

@@ -10,36 +10,36 @@ use crate::policy::overload::Priorities;
 
 settings::table! {
     /// What happens to calls once upstreams are saturated. For each group the gateway finds the
-    /// number of calls in flight that keeps its upstreams busy. Further ones wait, by class, for a
+    /// number of calls in flight that keeps its upstreams busy. Further calls wait, by class, for a
     /// bounded time. Classes are `high`, `normal` and `low`.
     pub struct OverloadTable {
-        /// Whether calls in flight at upstreams are limited. Without it every call goes to an
-        /// upstream at once.
+        /// Whether the number of calls in flight is limited. If not, every call goes to an upstream
+        /// at once.
         enabled: Bool = "true";
         /// Lowest limit of calls in flight at the upstreams of a group, over all threads.
         in_flight_min: Count<1, 1_000_000, u32> = "4";
         /// Highest limit. If it equals `in_flight_min`, the limit is fixed.
         in_flight_max: Count<1, 1_000_000, u32> =
-            follows "what `connections_max` of the group's upstreams adds up to";
-        /// Calls of a group that may wait, over all threads. Where there are more, the oldest of
-        /// the worst class is shed.
+            follows "the sum of `connections_max` of the group's upstreams";
+        /// Calls of a group that may wait, over all threads. Above it the oldest call of the worst
+        /// class is shed.
         queue_max: Count<0, 1_000_000, usize> = "2000";
         /// Longest wait of a call. Once a queue has not been empty for 200 ms, and more calls in
-        /// flight are known to bring no more responses, the newest of a class goes first and none
-        /// waits longer than 200 ms.
+        /// flight are known to bring no more responses, the newest call of a class goes first and
+        /// none waits longer than 200 ms.
         queue_timeout: Period<1, HOUR> = "2s";
-        /// Tiers of keys and tokens whose calls are of the class `high`.
+        /// Tiers of keys and tokens whose calls have the class `high`.
         high_tiers: List<Name> = empty;
-        /// Tiers whose calls are of the class `low`. All others, and callers without a key, are
+        /// Tiers whose calls have the class `low`. All others, and callers without a key, are
         /// `normal`.
         low_tiers: List<Name> = empty;
-        /// A call of a method that weighs at least this much is one class lower (`weir explain`
-        /// shows the weight): heavy calls are shed before cheap ones.
+        /// A call of a method with at least this weight is one class lower (`weir explain` prints
+        /// the weight): heavy calls are shed before cheap ones.
         heavy_weight: Count<1, 1_000_000, u32> = "10";
-        /// Share of the limit that a class keeps while better ones wait too.
+        /// Share of the limit that a class keeps while calls of better classes wait too.
         share_kept: Number<0, 500> = "0.1";
-        /// HTTP status of a call that is shed, with `Retry-After`, and of a batch all of whose
-        /// calls are. The JSON-RPC code is -32005 always.
+        /// HTTP status of a shed call, with `Retry-After`, and of a batch with all calls shed. The
+        /// JSON-RPC code is always -32005.
         status: Count<400, 599, u16> = "503";
     }
 }
@@ -47,23 +47,23 @@ settings::table! {
 /// What happens to calls once upstreams are saturated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overload {
-    /// Calls of a group that may wait, over all threads.
+    /// Most calls of a group that wait, over all threads.
     pub queue_max: usize,
     /// Longest wait of a call.
     pub queue_timeout: Duration,
-    /// What decides the class of a call.
+    /// Rules for the class of a call.
     pub priorities: Priorities,
-    /// Share of the limit that a class keeps while better ones wait too, 0 to 0.5.
+    /// Share of the limit that a class keeps while calls of better classes wait too, 0 to 0.5.
     pub share_kept: f64,
-    /// HTTP status of a call that is shed.
+    /// HTTP status of a shed call.
     pub status: u16,
 }
 
-/// `None` if calls are not limited.
+/// Validates the table; `None` if calls are not limited.
 pub(super) fn check(table: &OverloadTable, report: &mut Report<'_>) -> Option<Overload> {
     for (at, tier) in table.low_tiers.iter().enumerate() {
         if table.high_tiers.contains(tier) {
-            let message = "this tier is among high_tiers too";
+            let message = "this tier is also in high_tiers";
             report.error(&table.low_tiers.element(at), message, "each tier in one list");
         }
     }

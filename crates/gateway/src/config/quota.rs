@@ -10,29 +10,27 @@ use super::access::Access;
 use super::limits::Cost;
 use super::redis::RedisTable;
 use super::values::OutputFile;
-use file::Kept;
+use file::QuotaUsage;
 
 pub(crate) mod file;
 
 settings::table! {
-    /// How the quotas of keys are counted and stored. A call is charged when it is about to be
-    /// served; what limits, rules or lists refuse costs nothing. What was used outlives reloads and
-    /// restarts.
+    /// How the quotas of keys are counted and stored. A call is charged just before it is served; a
+    /// call that a limit, rule or list rejects costs nothing. Usage survives reloads and restarts.
     pub struct QuotaTable {
-        /// The file that stores what keys have used this month: JSON, replaced whole each second
-        /// while something is used, and when the gateway stops. A process that dies loses the units
-        /// of its last second. A file that cannot be read or written keeps the gateway from
-        /// starting; later it is reported in the log and in `weir_quota_write_failures_total`, and
-        /// counting goes on in memory.
-        file: OutputFile = follows "none: it must be set where a key has a quota";
-        /// What a call counts as: one unit, or as many as the weight of its method (`weir explain`
-        /// shows it).
+        /// The file with the usage of all keys in this month: JSON, replaced as a whole once a
+        /// second after any usage, and when the gateway stops. A process that crashes loses the
+        /// units of its last second. A file that cannot be read or written keeps the gateway from
+        /// starting. Later failures are logged and counted in `weir_quota_write_failures_total`,
+        /// and counting continues in memory.
+        file: OutputFile = follows "none: it must be set if a key has a quota";
+        /// How much a call counts: one unit, or the weight of its method (`weir explain` prints
+        /// it).
         cost: Cost = "weight";
-        /// Whether all gateways of one `redis.prefix` count together, through Redis: each reports
-        /// each second what was used, so that together they may go beyond a quota by what is used
-        /// within a second. A gateway that receives nothing for three seconds uses at most its part
-        /// (by `redis.gateways`) of what was left when it last did. What Redis forgets the gateways
-        /// report again.
+        /// Whether all gateways with the same `redis.prefix` count together, through Redis. Each
+        /// reports its usage once a second, so together they may exceed a quota by the usage of a
+        /// second. A gateway without news from Redis for three seconds uses at most its share (by
+        /// `redis.gateways`) of what was left then. The gateways report again what Redis has lost.
         shared: Bool = "false";
     }
 }
@@ -42,15 +40,15 @@ settings::table! {
 pub struct Quota {
     /// The file that stores them.
     pub file: PathBuf,
-    /// What a call counts as.
+    /// How much a call counts.
     pub cost: Cost,
     /// True if gateways share them through Redis.
     pub shared: bool,
     /// The content of the file.
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) usage: Arc<QuotaUsage>,
 }
 
-/// `None` if no key has a quota.
+/// Validates the table; `None` if no key has a quota.
 pub(super) fn check(
     table: &QuotaTable,
     redis: &RedisTable,
@@ -67,19 +65,19 @@ pub(super) fn check(
     let Some(name) = &*table.file else {
         if !table.file.is_set() {
             let message =
-                format!("key {} has a quota, and what it uses is kept nowhere", key.grant.name);
-            report.error(&table.file, message, "name of a file that the gateway may write");
+                format!("key {} has a quota, but no file stores its usage", key.grant.name);
+            report.error(&table.file, message, "a file name that the gateway can write");
         }
         return None;
     };
     let file = folder.join(&**name);
-    let kept = file::read(&file).unwrap_or_else(|why| {
+    let usage = file::read(&file).unwrap_or_else(|why| {
         let message = format!("cannot be read: {why}");
-        report.error(&table.file, message, "what the gateway wrote, or no file yet");
-        Kept::default()
+        report.error(&table.file, message, "a quota file of the gateway, or no file");
+        QuotaUsage::default()
     });
     if *table.shared && !redis.url.is_set() {
-        report.error(&table.shared, "there is no redis to share quotas through", "redis.url");
+        report.error(&table.shared, "sharing quotas needs a redis", "redis.url");
     }
-    Some(Quota { file, cost: *table.cost, shared: *table.shared, kept: Arc::new(kept) })
+    Some(Quota { file, cost: *table.cost, shared: *table.shared, usage: Arc::new(usage) })
 }

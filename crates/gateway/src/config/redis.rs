@@ -1,4 +1,4 @@
-//! `[redis]`: what gateways share.
+//! `[redis]`: state that gateways share.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,50 +9,50 @@ use settings::Report;
 use settings::value::{Bool, Bytes, Count, Duration, File};
 
 use super::cache::Cache;
-use super::is_near;
+use super::is_local;
 use super::limits::{Limit, Zone, ZoneTable, meet};
 use super::redis_url::RedisUrl;
 use super::values::{DAY, GIB, HOUR, MIB, Name, RedisAddress, SECOND};
 
 settings::table! {
-    /// What several gateways share: a second tier of the cache, which outlives them, and zones of
-    /// request limits that are `shared`. The gateway judges every response from it by its own view
-    /// of the chain. A Redis (5 or later) that is slow or down costs a call `timeout` at most, once
-    /// for limits and once for the cache, and after a few calls nothing. Whoever can write to it
-    /// can answer in an upstream's place.
+    /// State that several gateways share: a second tier of the cache, which survives restarts, and
+    /// zones of request limits that are `shared`. The gateway validates every response from it by
+    /// its own view of the chain. A Redis (5 or later) that is slow or down costs a call `timeout`
+    /// at most, once for limits and once for the cache, and nothing after a few calls. Anyone who
+    /// can write to it can forge responses.
     pub struct RedisTable => pub RedisKeys {
-        /// Where it is. `redis://` is a single server, `redis-sentinel://` one behind sentinels
-        /// (with `?sentinelServiceName=NAME`), `redis-cluster://` a cluster; `rediss` in place of
-        /// `redis` is TLS. Further addresses follow as `?node=HOST:PORT&node=…`.
+        /// Address of the server. `redis://` is a single server, `redis-sentinel://` one behind
+        /// sentinels (with `?sentinelServiceName=NAME`), `redis-cluster://` a cluster; `rediss`
+        /// instead of `redis` uses TLS. Further addresses follow as `?node=HOST:PORT&node=…`.
         url: RedisAddress = follows "nothing is shared";
-        /// File of PEM certificates to trust in place of the built-in ones. Only for `rediss`.
+        /// File of PEM certificates to trust instead of the built-in ones. Only for `rediss`.
         tls_ca: File = follows "Mozilla's roots, built in";
-        /// What every key begins with. Gateways with one prefix share their responses and their
-        /// shared zones: give test networks that are started afresh a new one.
+        /// Prefix of every key. Gateways with the same prefix share their responses and their
+        /// shared zones: use a new one for a test network that is restarted from genesis.
         prefix: Name = "weir";
-        /// Whether responses are stored there, as a tier of the cache.
+        /// Whether responses are stored in Redis, as a tier of the cache.
         responses: Bool = "true";
-        /// How many gateways share it. While it is down each applies one part in so many of what
-        /// shared zones and quotas allow: a number that is too low lets more through then.
-        gateways: Count<1, 1000> = follows "none: it must be set where a zone is shared" => 1;
-        /// Longest wait of a call for it, for each of the two.
+        /// Number of gateways that share it. While Redis is down each gateway applies this fraction
+        /// of shared zones and quotas: a number that is too low lets more calls through then.
+        gateways: Count<1, 1000> = follows "none: it must be set if a zone is shared" => 1;
+        /// Longest wait of a call for Redis: once for limits and once for the cache.
         timeout: Duration<1, SECOND> = "5ms";
-        /// Whether its replicas are read from: those that it has when the gateway connects. Writes
-        /// go to the primary, and so do reads while no replica responses.
+        /// Whether reads go to its replicas, as known when the gateway connects. Writes go to the
+        /// primary, and so do reads while no replica responds.
         read_replicas: Bool = "false";
-        /// Smaller responses are stored as they are, others compressed with zstd.
+        /// Smaller responses are stored uncompressed, others compressed with zstd.
         compress_bytes_min: Bytes<0, GIB, usize> = "4KiB";
         /// Bytes of one response. A larger one is not stored.
         entry_bytes_max: Bytes<1024, { 64 * MIB }, usize> = "1MiB";
-        /// Longest life of an entry. Those bound to the head, and errors, live as long as in
-        /// memory. What is evicted when Redis is full is decided by its own `maxmemory-policy`.
+        /// Longest lifetime of an entry. Responses about the head, and errors, live as long as in
+        /// memory. The `maxmemory-policy` of Redis decides what is evicted when it is full.
         ttl_max: Duration<SECOND, { 365 * DAY }> = "1d";
-        /// Failures and timeouts in a row after which a thread stops using it.
+        /// Consecutive failures and timeouts after which a thread stops using it.
         failures_max: Count<1, 1000, u32> = "5";
-        /// How long it is not used until a probe, which no call waits for.
+        /// Time without Redis until a probe, which no call waits for.
         backoff: Duration<10, HOUR> = "1s";
-        /// Whether gateways report reorgs to each other, and poll their upstreams at once on a
-        /// report. Responses are right without it too.
+        /// Whether gateways report reorgs to each other, and poll their upstreams at once after a
+        /// report. Responses are correct without it too.
         tell_reorgs: Bool = "true";
     }
 }
@@ -60,9 +60,9 @@ settings::table! {
 /// A Redis that gateways share. It dereferences to its keys.
 #[derive(Clone, Debug)]
 pub struct Redis {
-    /// Where it is.
+    /// Address of the server.
     pub url: RedisUrl,
-    /// What its certificate is verified with; `None` for clear text.
+    /// TLS settings; `None` for plain text.
     pub tls: Option<RedisTls>,
     keys: RedisKeys,
 }
@@ -76,8 +76,9 @@ impl Deref for Redis {
 }
 
 impl Redis {
-    /// Returns true if a connection to one may serve the other for scripts. Every key is compared,
-    /// so that a new one cannot be forgotten, but for those of the cache and of messages.
+    /// Returns true if a connection to one can be used for scripts of the other. Every key is
+    /// compared, so that a new one cannot be forgotten, except for those of the cache and of
+    /// messages.
     pub(crate) fn connects_like(&self, other: &Redis) -> bool {
         let own = RedisKeys {
             responses: other.responses,
@@ -89,12 +90,12 @@ impl Redis {
             tell_reorgs: other.tell_reorgs,
             ..self.keys.clone()
         };
-        // The certificates of another configuration were read anew.
+        // Another configuration has read its certificates again, so they may differ.
         own == other.keys && self.tls.is_none() && other.tls.is_none()
     }
 }
 
-/// How to speak TLS with Redis.
+/// TLS settings for Redis.
 #[derive(Clone)]
 pub struct RedisTls {
     /// Trust anchors, verification and session store.
@@ -107,7 +108,7 @@ impl fmt::Debug for RedisTls {
     }
 }
 
-/// What uses it.
+/// What may use Redis.
 pub(super) struct Uses<'a> {
     pub(super) cache: &'a Cache,
     pub(super) zone_tables: &'a [(String, ZoneTable)],
@@ -116,7 +117,7 @@ pub(super) struct Uses<'a> {
     pub(super) quotas_shared: bool,
 }
 
-/// `None` if there is none, or no use for it.
+/// Validates the table; `None` if it is not set, or nothing uses it.
 pub(super) fn check(
     table: &RedisTable,
     folder: &Path,
@@ -130,7 +131,7 @@ pub(super) fn check(
             report.error(&zone.shared, "there is no redis to share it through", "redis.url");
         }
     }
-    // Without the table there is no Redis. A URL that cannot be read is reported already.
+    // Without the table there is no Redis. An invalid URL was already reported.
     table.at.table.as_ref()?;
     let Some(url) = &*table.url else {
         if !report.has_errors() {
@@ -149,7 +150,7 @@ pub(super) fn check(
     let responses = *table.responses && uses.cache.enabled;
     if !responses && !shared {
         if !*table.responses {
-            let message = "no responses are kept there and nothing is shared, so it is not used";
+            let message = "it stores no responses and shares nothing, so it is not used";
             report.warn(&table.responses, message, "responses = true");
         }
         return None;
@@ -169,7 +170,7 @@ fn tls(
             let message = "certificates are only for rediss://";
             report.error(&table.tls_ca, message, "rediss://, or no tls_ca");
         }
-        if url.hosts().iter().any(|host| !is_near(host)) {
+        if url.hosts().iter().any(|host| !is_local(host)) {
             let message = "responses and the password go over the network in clear text";
             report.warn(&table.url, message, "rediss://");
         }
@@ -188,7 +189,7 @@ fn tls(
     }
 }
 
-/// Checks that shared zones can be kept there.
+/// Checks that shared zones can be stored there.
 fn limits_fit(table: &RedisTable, is_cluster: bool, uses: &Uses<'_>, report: &mut Report<'_>) {
     let (zones, limits) = (uses.zones, uses.limits);
     if !table.gateways.is_set() {
@@ -199,7 +200,7 @@ fn limits_fit(table: &RedisTable, is_cluster: bool, uses: &Uses<'_>, report: &mu
     if !is_cluster {
         return;
     }
-    // All keys of one script must lie on one upstream of a cluster.
+    // All keys of one script must be on one node of a cluster.
     let used: Vec<&Limit> =
         limits.iter().filter(|limit| zones[limit.zone].shared && !limit.dry_run).collect();
     for (at, one) in used.iter().enumerate() {

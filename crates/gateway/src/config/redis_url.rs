@@ -1,7 +1,7 @@
 //! The URL of a Redis, whose secrets cannot be printed by accident.
 //!
-//! One text says where it is and how it is set up: alone, behind sentinels, or as a cluster, with
-//! further addresses as `upstream=` in the query. It opens no connection; that is `cache/redis/`.
+//! One text has the address and the topology: a single server, sentinels, or a cluster, with
+//! further addresses as `node=` in the query. `cache/redis/` opens the connections.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use settings::{MASK, url};
 #[cfg(test)]
 mod tests;
 
-/// What a URL begins with.
+/// Accepted schemes.
 const SCHEMES: [&str; 6] =
     ["redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
 
-/// Where a Redis is, checked. Printing it shows no secrets.
+/// The validated URL of a Redis. Printing it reveals no secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl {
     client: Config,
@@ -25,10 +25,11 @@ pub struct RedisUrl {
 }
 
 impl RedisUrl {
-    /// Checks a URL.
+    /// Validates a URL.
     ///
     /// # Errors
-    /// What is wrong with it, in words that hold no part of it.
+    ///
+    /// A description of the error, without any part of the URL.
     pub fn parse(text: &str) -> Result<RedisUrl, &'static str> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err("a url of a redis begins with redis://");
@@ -38,7 +39,7 @@ impl RedisUrl {
             return Err("no such scheme");
         }
         if text.contains('#') {
-            return Err("a url of a redis has no fragment (#)");
+            return Err("a redis url must not have a fragment (#)");
         }
         let uri: http::Uri = format!("{scheme}://{rest}").parse().map_err(|_| "not a url")?;
         let authority = uri.authority().ok_or("the url has no host")?.as_str();
@@ -50,31 +51,32 @@ impl RedisUrl {
             return Err("the url has no host");
         }
         if scheme.ends_with("-sentinel") && !rest.contains("sentinelServiceName=") {
-            return Err("a url of sentinels names the service: ?sentinelServiceName=NAME");
+            return Err("a sentinel url needs the service name: ?sentinelServiceName=NAME");
         }
-        // Certificates are our own business: the client would read those of the host.
+        // The gateway makes its own TLS settings: the client library would read the certificates of
+        // the host.
         let plain = scheme.replacen("rediss", "redis", 1);
         let client = Config::from_url(&format!("{plain}://{rest}")).map_err(|_| "not a url")?;
         let shown = url::shown(&uri, place, user).into();
         Ok(RedisUrl { client, tls: scheme.starts_with("rediss"), shown })
     }
 
-    /// Whether connections are made over TLS.
+    /// Returns true for TLS.
     pub fn tls(&self) -> bool {
         self.tls
     }
 
-    /// Whether it is a cluster, where the keys of one command must lie on one upstream.
+    /// Returns true for a cluster, where the keys of one command must be on one node.
     pub fn is_cluster(&self) -> bool {
         matches!(self.client.server, ServerConfig::Clustered { .. })
     }
 
-    /// Host names and addresses that are connected to first.
+    /// Returns the host names and addresses to connect to first.
     pub(super) fn hosts(&self) -> Vec<String> {
         self.client.server.hosts().into_iter().map(|server| server.host.to_string()).collect()
     }
 
-    /// What the client needs to connect. **Secret**: it holds the password.
+    /// Returns the settings of the client library. **Secret**: they contain the password.
     pub(crate) fn client(&self) -> Config {
         self.client.clone()
     }
@@ -92,7 +94,7 @@ impl fmt::Debug for RedisUrl {
     }
 }
 
-/// A text in a file that may be such a URL, without its secrets.
+/// Masks the secrets of a text in a file that may be such a URL.
 pub(super) fn masked(text: &str) -> Option<String> {
     let shown = RedisUrl::parse(text).map_or_else(|_| MASK.to_owned(), |url| url.to_string());
     Some(format!("\"{shown}\""))

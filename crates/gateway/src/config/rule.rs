@@ -1,4 +1,4 @@
-//! `[[rule]]`: where calls go, and whether what the rules name exists.
+//! `[[rule]]`: routing rules, and whether the names in them exist.
 
 use settings::value::{Count, List};
 use settings::{Report, not_found};
@@ -7,8 +7,8 @@ use super::access::Access;
 use super::chain::Chain;
 use super::group::Group;
 use super::values::{HeaderPattern, Methods, Name, Share, Text, UrlPath};
-use super::{kept_header, only_one};
-use crate::policy::direct::{Action, HeaderTest, Rule, ShareOf, WHOLE};
+use super::{header_index, only_one};
+use crate::policy::direct::{Action, HeaderCondition, Rule, ShareOf, WHOLE};
 
 settings::choice! {
     /// What a share is taken of.
@@ -19,17 +19,17 @@ settings::choice! {
 }
 
 settings::table! {
-    /// A rule about where calls go. Rules are tried in their order, for each call of a batch by
-    /// itself; all that is set must fit. The first that fits decides; one that rewrites the path
-    /// leaves the rest to those behind it.
+    /// A routing rule. Rules are tried in order, for each call of a batch by itself; all conditions
+    /// that are set must match. The first match decides; a rule that rewrites the path leaves the
+    /// decision to later rules.
     pub struct RuleTable as label {
         /// Its name in metrics and `weir explain`.
         name: Name = required;
         /// Hosts of the request, without port; `*.example` is every name below.
         hosts: List<Text> = empty;
-        /// What the path begins with, in whole segments; without a key.
+        /// Prefix of the path, in whole segments; without a key.
         path: UrlPath = follows "any";
-        /// Headers, all of which must be there.
+        /// Header conditions; all must match.
         headers: List<HeaderPattern> = empty;
         /// Names of keys; `ISSUER:SUBJECT` is the holder of a token.
         keys: List<Name> = empty;
@@ -37,23 +37,24 @@ settings::table! {
         tiers: List<Name> = empty;
         /// Methods.
         methods: Methods = empty;
-        /// What the parameters begin with, byte for byte as the client writes them.
+        /// Prefix of the parameters, byte for byte as the client writes them.
         params: Text = follows "any";
-        /// The first parameter: a text without its quotes, anything else as it is written.
+        /// The first parameter: a string without its quotes, any other value as written.
         first_param: Text = follows "any";
-        /// Which share of what fits otherwise, in steps of 0.0001. The same client or call is
-        /// always in, or always out.
+        /// Share of the traffic that matches, in steps of 0.0001. The same client or call is always
+        /// in, or always out.
         share: Share = "1";
         /// What `share` is a share of: callers (key, or else address), or calls (method and
         /// parameters).
         share_of: ShareOfName = "client";
-        /// The group that takes it. The rule does not apply to chains without a group of this name.
+        /// The group that serves the call. The rule does not apply to chains without a group of
+        /// this name.
         group: Name = follows "none";
-        /// Refuses it. The HTTP status where it is the only call of its request.
+        /// Rejects the call. The value is the HTTP status if it is the only call of its request.
         deny: Count<400, 599, u16> = follows "none";
         /// The error message of `deny`.
         message: Text = follows "`\"request is not allowed here\"`";
-        /// Replaces what `path` names. The path then leads to its chain.
+        /// Replaces the part of the path that `path` matched. The new path then selects the chain.
         rewrite: UrlPath = follows "none";
     }
 }
@@ -62,7 +63,7 @@ fn label(table: &RuleTable) -> String {
     table.name.to_string()
 }
 
-/// All rules, in their order. Adds the headers that they need to `kept_headers`.
+/// Validates all rules, in order. Adds the headers that they need to `kept_headers`.
 pub(super) fn check(
     tables: &[RuleTable],
     chains: &[Chain],
@@ -83,7 +84,7 @@ pub(super) fn check(
             name: name.clone(),
             hosts: (*table.hosts).clone(),
             path: (*table.path).clone(),
-            headers: header_tests(table, kept_headers),
+            headers: header_conditions(table, kept_headers),
             keys: (*table.keys).clone(),
             tiers: (*table.tiers).clone(),
             methods: (*table.methods).clone(),
@@ -97,11 +98,11 @@ pub(super) fn check(
     rules
 }
 
-fn header_tests(table: &RuleTable, kept_headers: &mut Vec<Box<str>>) -> Vec<HeaderTest> {
+fn header_conditions(table: &RuleTable, kept_headers: &mut Vec<Box<str>>) -> Vec<HeaderCondition> {
     let test = |(name, value): &(Box<str>, Box<str>)| {
         let start = value.strip_suffix('*');
-        let place = kept_header(kept_headers, name);
-        HeaderTest { place, value: start.unwrap_or(value).into(), prefix: start.is_some() }
+        let index = header_index(kept_headers, name);
+        HeaderCondition { index, value: start.unwrap_or(value).into(), prefix: start.is_some() }
     };
     table.headers.iter().map(test).collect()
 }
@@ -116,7 +117,7 @@ fn action(
     let what = "exactly one of group, deny and rewrite must be set";
     only_one([&group.at, &deny.at, &rewrite.at], what, "one action", report)?;
     if !deny.is_set() && message.is_set() {
-        report.error(message, "the rule denies nothing", "beside deny");
+        report.error(message, "message needs deny", "beside deny");
     }
     if let Some(name) = &**group {
         let of_chain = |chain: &Chain| {
@@ -137,7 +138,7 @@ fn action(
         return Some(Action::Deny { status, message });
     }
     if rewrite.is_set() && !table.path.is_set() {
-        let what = "rewrite replaces what path names, and path is not set";
+        let what = "rewrite replaces the part of the path that path matches, but path is not set";
         report.error(rewrite, what, "beside path");
         return None;
     }

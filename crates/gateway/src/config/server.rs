@@ -1,4 +1,4 @@
-//! `[server]`: where the gateway listens, and what it runs on.
+//! `[server]`: where the gateway listens, its threads and its memory.
 
 use settings::value::{Bool, Count, Duration};
 use settings::{Key, Report};
@@ -6,12 +6,12 @@ use settings::{Key, Report};
 use super::values::{Address, HOUR, MIB, Size};
 
 settings::table! {
-    /// Where the gateway listens, and what it runs on.
+    /// Where the gateway listens, its threads and its memory.
     pub struct ServerTable => pub Server {
-        /// Where clients connect in clear text. Port 0 takes a free one. It may be `off` if
+        /// Where clients connect in plain text. Port 0 takes a free one. It may be `off` if
         /// `listen_tls` is set.
         listen: Address = "127.0.0.1:8645", at_start;
-        /// Where clients connect over TLS, beside `listen`. It needs at least one
+        /// Where clients connect over TLS, in addition to `listen`. It needs at least one
         /// `[[certificate]]`.
         listen_tls: Address = "off", at_start;
         /// Where `/metrics`, `/healthz`, `/readyz`, `/status` and the status page are served. It
@@ -19,24 +19,22 @@ settings::table! {
         admin: Address = "127.0.0.1:8646", at_start;
         /// Serving threads. Each has its own listener and its own connections to the upstreams.
         threads: Count<1, 1024, usize> = follows "the number of cores" => cores(), at_start;
-        /// Bytes that request bodies, responses and queues of all connections may take together.
-        /// Beyond it requests get 503 with `Retry-After`, and the connections of the clients that
-        /// are slowest to read or to send are closed. Requests take at most half of it, responses
-        /// that upstreams are sending a quarter, one connection an eighth. The cache is not part of
-        /// it.
+        /// Memory for request bodies, responses and queues of all connections. Above it requests
+        /// get 503 with `Retry-After`, and the connections of the slowest clients are closed.
+        /// Requests take at most half of it, incoming responses of upstreams a quarter, one
+        /// connection an eighth. The cache does not count.
         memory_max: Size<{ 16 * MIB }, { 1 << 50 }> =
             follows "a quarter of the memory of the machine or control group";
-        /// How long a graceful stop serves as before while `/readyz` reports the stop, so that load
-        /// balancers notice it.
+        /// How long a graceful stop continues as before while `/readyz` reports the stop, so that
+        /// load balancers notice it.
         drain_delay: Duration<0, HOUR> = "0s";
         /// How long a graceful stop keeps idle connections open. A request in that time is served,
         /// and its response closes the connection.
         drain_linger: Duration<0, HOUR> = "1s";
-        /// How long a graceful stop waits for requests that have begun.
+        /// How long a graceful stop waits for requests in flight.
         drain_deadline: Duration<0, HOUR> = "10s";
         /// Whether the gateway reloads this file, and those that it names (certificates, keys,
-        /// `keys_file`, `${file:…}`), by itself once they have changed and are at rest for a
-        /// second.
+        /// `keys_file`, `${file:…}`), once they have changed and then not changed for a second.
         reload_on_change: Bool = "false";
     }
 }
@@ -45,7 +43,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Checks that the addresses differ and that somebody can connect.
+/// Checks that the addresses differ and that clients can connect.
 pub(super) fn check(server: &ServerTable, report: &mut Report<'_>) -> Server {
     addresses(server, report);
     if server.threads.is_set() && *server.threads > cores() {

@@ -1,6 +1,6 @@
-//! Goal: whole files give a configuration or diagnostics, both compared to the letter with the text
-//! beside each file (`UPDATE_EXPECT=1` rewrites them). Every secret in the files holds the word
-//! `sekrit`, and no output may.
+//! Goal: whole files give a configuration or diagnostics, each compared with the golden beside the
+//! file (`UPDATE_EXPECT=1` rewrites them). Every secret in the files contains `sekrit`, and no
+//! output may contain it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn check_expected(file: &Path, printed: &str) {
     expect_test::expect_file![expected].assert_eq(printed);
 }
 
-/// A configuration printed field by field, without the names of this machine's folders.
+/// Prints a configuration field by field, without the names of this machine's folders.
 fn fields(file: &Path, config: Config) -> Vec<String> {
     let own = |path: &PathBuf| path.strip_prefix(file.parent().unwrap()).unwrap().to_owned();
     let files = config.files.iter().map(own).collect();
@@ -58,7 +58,7 @@ fn fields(file: &Path, config: Config) -> Vec<String> {
     fields
 }
 
-/// What is as in the smallest configuration is printed for that one alone.
+/// Fields equal to the smallest configuration are printed for that one alone.
 #[test]
 fn valid_files() {
     let read = |file: &PathBuf| {
@@ -88,7 +88,7 @@ fn invalid_files() {
     }
 }
 
-/// Every table of the file with the key that holds it.
+/// Returns every table of the file with its key.
 fn tables() -> Vec<(&'static str, TableDoc)> {
     let root = GatewayFile::doc();
     root.keys.into_iter().map(|key| (key.name, key.table.expect("a table"))).collect()
@@ -136,18 +136,18 @@ fn one_file_sets_every_key() {
     }
 }
 
-/// Damages files at every place in several ways: nothing may panic, and nothing may print a
-/// secret, whatever a misplaced quote makes of the lines around it.
+/// Damages files at every position in several ways. Nothing may panic or print a secret, even if a
+/// misplaced quote changes the meaning of the lines around it.
 #[test]
-fn damaged_files_neither_panic_nor_spill() {
+fn damaged_files_neither_panic_nor_print_secrets() {
     let damages = ["\"", "'", "\n", "[", "=", "#", "x", ""];
     let mut faulty = 0;
     for file in cases("valid").into_iter().chain(cases("invalid")) {
         let text = std::fs::read_to_string(&file).unwrap();
-        let places = text.char_indices().map(|(at, letter)| at..at + letter.len_utf8());
-        for (i, place) in places.enumerate() {
+        let positions = text.char_indices().map(|(at, letter)| at..at + letter.len_utf8());
+        for (i, position) in positions.enumerate() {
             let damage = damages[i % damages.len()];
-            let damaged = format!("{}{damage}{}", &text[..place.start], &text[place.end..]);
+            let damaged = format!("{}{damage}{}", &text[..position.start], &text[position.end..]);
             let printed = match read(&file, &damaged) {
                 Ok(config) => format!("{config:?}{}", config.warnings),
                 Err(faults) => {
@@ -156,7 +156,7 @@ fn damaged_files_neither_panic_nor_spill() {
                 }
             };
             let shown = printed.contains("sekrit");
-            assert!(!shown, "{} at {place:?} with {damage:?}:\n{printed}", file.display());
+            assert!(!shown, "{} at {position:?} with {damage:?}:\n{printed}", file.display());
         }
     }
     assert!(faulty > 1000, "only {faulty} damages were noticed");
@@ -164,7 +164,7 @@ fn damaged_files_neither_panic_nor_spill() {
 
 /// A key from the environment may be as short as a word of a path.
 #[test]
-fn what_comes_from_the_environment_is_no_shown_part_of_a_path() {
+fn values_from_the_environment_are_masked_in_paths() {
     let environment = |name: &str| match name {
         "KEY" => Some("test2".to_owned()),
         "HOST" => Some("node-3".to_owned()),
@@ -202,12 +202,12 @@ fn upstreams_make_a_configuration() {
 }
 
 #[test]
-fn faulty_upstreams_are_all_told() {
+fn all_upstream_errors_are_reported() {
     let none = Config::from_upstreams(&[], None, None, false).unwrap_err();
     let upstreams = ["localhost:8545", "ftp://h", "ws://ok"].map(str::to_owned);
     let two = Config::from_upstreams(&upstreams, None, None, false).unwrap_err();
     expect_test::expect![[r#"
-        --upstream: at least one url of an upstream is needed
+        --upstream: at least one upstream url is required
              allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
         --
         --upstream 1 = localhost:8545: a url begins with http://, https://, ws://, wss:// or ipc:
@@ -220,7 +220,7 @@ fn faulty_upstreams_are_all_told() {
 }
 
 #[test]
-fn unreadable_file_is_one_fault() {
+fn an_unreadable_file_is_one_error() {
     let faults = Config::from_file(Path::new("/nowhere/gateway.toml")).unwrap_err();
     expect_test::expect![[r#"
         /nowhere/gateway.toml: cannot read the file: No such file or directory (os error 2)
@@ -248,7 +248,7 @@ fn reference_and_schema_are_up_to_date() {
     expect_test::expect_file![docs.join("gateway.schema.json")].assert_eq(&schema());
 }
 
-/// The examples by name, with their texts.
+/// Returns the examples by name, with their texts.
 fn examples() -> Vec<(PathBuf, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -262,7 +262,7 @@ fn examples() -> Vec<(PathBuf, String)> {
 #[test]
 fn examples_are_clean() {
     for (file, text) in examples() {
-        // Examples name variables that only their reader sets.
+        // Examples use variables that only their users set.
         let environment = |_: &str| Some("0123456789".to_owned());
         let folder = file.parent().unwrap();
         let config = Config::from_text("example", &text, folder, &environment);
@@ -272,9 +272,9 @@ fn examples_are_clean() {
     }
 }
 
-/// What an editor says by the published schema, which is found where the example says.
+/// Checks the examples as an editor does, by the published schema at the address in the example.
 #[test]
-fn the_schema_takes_every_example_and_no_misspelt_key() {
+fn the_schema_accepts_every_example_and_no_misspelt_key() {
     let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let error = |text: &str| {
@@ -346,7 +346,7 @@ fn the_same_in_another_order_is_no_change() {
 }
 
 #[test]
-fn each_changed_key_is_named_with_its_former_value() {
+fn each_changed_key_is_listed_with_its_former_value() {
     let after = r#"
         [server]
         listen = "0.0.0.0:8645"
@@ -388,7 +388,7 @@ fn each_changed_key_is_named_with_its_former_value() {
 }
 
 #[test]
-fn a_secret_that_changes_is_named_and_not_shown() {
+fn a_changed_secret_is_listed_and_masked() {
     let after = NODES.replace("sekrit4", "sekrit5").replace("sekrit3", "sekrit6");
     check_changes(
         NODES,

@@ -1,10 +1,10 @@
-//! TLS towards clients: certificates, ciphers, resumption and clients' certificates, made ready
-//! when the configuration is checked, so that a bad file is a fault of it and not of the first
+//! TLS with clients: certificates, ciphers, resumption and client certificates. They are prepared
+//! when the configuration is validated, so that a bad file is an error in it and not in the first
 //! handshake.
 //!
-//! It opens no connection: the handshake of one is `downstream/tls.rs`. TLS to upstreams is
-//! `config/tls.rs`. In reading order: `certificate` (ours), `choose` (which of ours), `ciphers`,
-//! `tickets` and `sessions` (resumption), `client` (theirs).
+//! It opens no connection: `downstream/tls.rs` does the handshake. TLS to upstreams is
+//! `config/upstream_tls.rs`. In reading order: `certificate` (the gateway's), `choose` (selection
+//! by SNI), `ciphers`, `tickets` and `sessions` (resumption), `client` (client certificates).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,28 +34,28 @@ use tickets::{TicketKey, Tickets};
 pub enum ClientAuth {
     /// They are not asked.
     Off,
-    /// They are asked, and served without one; one that is shown must be good.
+    /// They are asked, and served without one. A certificate that is sent must be valid.
     Optional,
-    /// Who shows none is not served.
+    /// Clients without a certificate are rejected.
     Required,
 }
 
-/// What a [`ServerConfig`] is made of.
+/// Settings of a [`ServerConfig`].
 pub(crate) struct Settings {
     pub(crate) versions: Vec<&'static SupportedProtocolVersion>,
-    /// The best first; empty for all of them in the client's order.
+    /// The most preferred first; empty for all of them in the client's order.
     pub(crate) ciphers: Vec<SupportedCipherSuite>,
     pub(crate) certificates: Certificates,
-    /// None turns tickets off.
+    /// `None` turns tickets off.
     pub(crate) tickets: Option<Vec<TicketKey>>,
     pub(crate) sessions_max: usize,
     pub(crate) session_age_max: Duration,
     pub(crate) client_auth: ClientAuth,
-    /// Whom clients' certificates come from.
+    /// Authorities of client certificates.
     pub(crate) client_roots: Vec<CertificateDer<'static>>,
 }
 
-/// Where the keys of tickets come from.
+/// Source of the ticket keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TicketKeys {
     /// There are no tickets.
@@ -65,10 +65,11 @@ pub(crate) enum TicketKeys {
     OfFiles,
 }
 
-/// Sessions that began under one configuration may go on under another with equal terms.
+/// Settings under which sessions begin. A session may resume under another configuration with equal
+/// terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionTerms {
-    /// Tells apart how clients are verified.
+    /// Identifies how clients are verified.
     auth: [u8; 32],
     pub(crate) tickets: TicketKeys,
     sessions_max: usize,
@@ -76,7 +77,7 @@ pub(crate) struct SessionTerms {
 }
 
 impl Settings {
-    /// On what terms sessions begin.
+    /// Returns the session terms of these settings.
     pub(crate) fn terms(&self) -> SessionTerms {
         SessionTerms {
             auth: auth_id(self.client_auth, &self.client_roots),
@@ -91,10 +92,11 @@ impl Settings {
     }
 }
 
-/// Makes the settings ready.
+/// Builds the TLS server.
 ///
 /// # Errors
-/// If they do not fit each other; `config/listen_tls.rs` finds that out before.
+///
+/// If the settings contradict each other; `config/listen_tls.rs` checks that before.
 pub(crate) fn server(settings: Settings) -> Result<Arc<ServerConfig>, String> {
     let mut crypto = provider::default_provider();
     let chosen = !settings.ciphers.is_empty();
@@ -127,8 +129,8 @@ pub(crate) fn server(settings: Settings) -> Result<Arc<ServerConfig>, String> {
     Ok(Arc::new(server))
 }
 
-/// Tells apart how clients are verified: a session is resumed only under the rule that it began
-/// under, because nobody verifies a certificate again when a session is resumed.
+/// Identifies how clients are verified. A session resumes only under the rules of its handshake,
+/// because resumption does not verify the certificate again.
 fn auth_id(auth: ClientAuth, roots: &[CertificateDer<'_>]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     context.update(&[auth as u8]);
@@ -161,10 +163,11 @@ fn verifier(
     builder.build().map_err(|error| error.to_string())
 }
 
-/// The certificates of a PEM file, at least one.
+/// Reads the certificates of a PEM file, at least one.
 ///
 /// # Errors
-/// What is wrong with the file.
+///
+/// A description of the error in the file.
 pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let broken = |error: rustls::pki_types::pem::Error| match error {
         rustls::pki_types::pem::Error::Io(error) => format!("cannot read the file: {error}"),
@@ -173,7 +176,7 @@ pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
     let certificates = CertificateDer::pem_file_iter(path).map_err(broken)?;
     let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(broken)?;
     if certificates.is_empty() {
-        return Err("the file holds no certificate".to_owned());
+        return Err("the file contains no certificate".to_owned());
     }
     Ok(certificates)
 }

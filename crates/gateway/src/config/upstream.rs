@@ -1,4 +1,4 @@
-//! `[[upstream]]`: where upstreams are, and how connections to them are made and used.
+//! `[[upstream]]`: addresses of upstreams, and how connections to them are opened and used.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,86 +13,86 @@ use settings::{Located, Report};
 
 use super::chain::{Chain, ChainTable};
 use super::values::{DAY, GIB, HOUR, Headers, Host, Name, SECOND, Size, UpstreamAddress};
-use super::{chain, is_near};
+use super::{chain, is_local};
 
 #[cfg(test)]
 mod tests;
 
 settings::table! {
-    /// An upstream. Its URL and header values are secrets and are printed nowhere.
+    /// An upstream. Its URL and header values are secrets and are never printed.
     pub struct UpstreamTable as label => pub UpstreamKeys {
         /// Its name in headers, metrics and logs.
         name: Name = follows "host and port of the URL";
-        /// Where it is: `http://`, `https://`, `ws://`, `wss://`, or `ipc:` and the path of a
+        /// Its address: `http://`, `https://`, `ws://`, `wss://`, or `ipc:` and the path of a
         /// socket. A user part becomes an `authorization` header.
         url: UpstreamAddress = required;
-        /// A WebSocket (`ws://`, `wss://`) or socket (`ipc:`) of the same upstream beside its HTTP
-        /// address. Calls go there while it works, and to `url` otherwise.
+        /// A WebSocket (`ws://`, `wss://`) or socket (`ipc:`) of the same upstream in addition to
+        /// its HTTP address. Calls go there while it works, and to `url` otherwise.
         ws_url: UpstreamAddress = follows "none";
-        /// The chain that it serves. It must be set where there are several.
+        /// The chain that it serves. It must be set if there are several.
         chain: Name = follows "the only chain";
         /// Its share of calls relative to the others, for `weighted` and `hash`.
         weight: Count<1, 1000, u32> = "1";
-        /// Used only while no other upstream of the group can be.
+        /// Whether it is used only while no other upstream of the group is usable.
         backup: Bool = "false";
         /// Open connections over all threads.
         connections_max: Count<1, 100_000, usize> = "512";
         /// Calls in flight on one WebSocket, socket or HTTP/2 connection. Further ones open
         /// another.
         calls_per_connection_max: Count<1, 65_536, usize> = "256";
-        /// Longest call sent over the WebSocket or socket, because an upstream may close the
-        /// connection at a longer one, which loses all calls on it (besu by default takes 1 MiB,
-        /// geth 32 MiB). Longer ones go over HTTP where the upstream has such an address, and to
-        /// another upstream where it has not.
+        /// Longest call sent over the WebSocket or socket. An upstream may close the connection at
+        /// a longer one, which loses all calls on it (besu by default accepts 1 MiB, geth 32 MiB).
+        /// Longer calls go over HTTP if the upstream has such an address, and to another upstream
+        /// if not.
         message_bytes_max: Size<1024, { 4 * GIB }> =
-            follows "1MiB beside an HTTP address, no bound without";
-        /// How long a WebSocket may be silent before the upstream is pinged, and how long its
-        /// answer to the ping may take. Over HTTP/2 it is pinged as often.
+            follows "1MiB with an HTTP address, no limit without";
+        /// Time without data after which a WebSocket is pinged, and the time for the response to
+        /// the ping. HTTP/2 connections are pinged at the same interval.
         ping_interval: Duration<1, HOUR> = "5s";
-        /// Whether HTTP/2 is offered to it in TLS: many calls at a time share a connection. An
-        /// upstream that declines gets HTTP/1.1 for ten minutes, and polls always do. Only for
+        /// Whether HTTP/2 is offered in TLS, so that many calls share a connection. An upstream
+        /// that declines gets HTTP/1.1 for ten minutes, and polls always use HTTP/1.1. Only for
         /// https.
         http2: Bool = "false";
-        /// Calls of any clients that may leave as one JSON-RPC batch, of those that a thread has
-        /// for the upstream at a moment; 1 for no batches. For providers that are reached over HTTP
-        /// alone. Reads of little weight are gathered, others go alone. A batch that is refused as
-        /// a whole is sent call by call, and the next ones are smaller.
+        /// Most calls, of any clients, in one JSON-RPC batch; a thread combines the calls that it
+        /// has for the upstream at the moment. 1 disables batches. For providers that only offer
+        /// HTTP. Cheap reads are combined; other calls are sent alone. If the upstream rejects a
+        /// batch as a whole, its calls are sent one by one, and the next batches are smaller.
         batch_calls_max: Count<1, 1000, usize> = "1";
-        /// How long the first call of a batch waits for others. With `0ms` only those share one
-        /// that come in the same turn of a thread, such as the calls of a client's own batch.
+        /// How long the first call of a batch waits for others. With `0ms` only calls of the same
+        /// event loop turn of a thread are combined, such as those of a client's own batch.
         batch_wait: Duration<0, SECOND> = "1ms";
-        /// How long an unused connection is kept. Keep it below the upstream's own.
+        /// How long an unused connection stays open. Keep it below the upstream's own timeout.
         idle_timeout: Duration<1, DAY> = "10s";
-        /// Whether a connection over HTTP carries one call after the other. Without it each call
-        /// opens its own, and sends `connection: close`.
+        /// Whether an HTTP connection is used for more than one call. If not, each call opens its
+        /// own, and sends `connection: close`.
         keep_alive: Bool = "true";
         /// Time for a connection to open, TLS included.
         connect_timeout: Duration<1, HOUR> = "2s";
         /// Headers to add to every request, such as `{ authorization = "Bearer ${TOKEN}" }`.
         headers: Headers = empty;
-        /// File of PEM certificates to trust in place of the built-in ones. Only for https and wss.
+        /// File of PEM certificates to trust instead of the built-in ones. Only for https and wss.
         tls_ca: File = follows "Mozilla's roots, built in";
-        /// The name that is asked for and verified. Only for https and wss.
+        /// The name that is sent (SNI) and verified. Only for https and wss.
         tls_server_name: Host = follows "the host of the URL";
         /// Whether the upstream's certificate is verified. Only for https and wss.
         tls_verify: Bool = "true";
     }
 }
 
-/// Longest call over a WebSocket or socket where HTTP is the other way: what besu takes by default
-/// (`--rpc-ws-max-frame-size`); a longer one would also hold up all others behind it.
+/// Default of `message_bytes_max` if the upstream also has an HTTP address: besu's default
+/// (`--rpc-ws-max-frame-size`). A longer call would also delay all others behind it.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// One upstream. It dereferences to its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
-    /// Unique; shown in headers, metrics and logs. Never holds a part of the URL but host and port.
+    /// Unique name in headers, metrics and logs. It contains no part of the URL but host and port.
     pub name: Arc<str>,
     /// Index into [`super::Config::chains`].
     pub chain: usize,
-    /// How to speak TLS with it; `None` exactly when the URL is not `https://` or `wss://`.
+    /// TLS settings; `None` exactly if the URL is not `https://` or `wss://`.
     pub tls: Option<Tls>,
-    /// How to speak TLS at its other address; `None` exactly when that is not `wss://`.
+    /// TLS settings of the second address; `None` exactly if that is not `wss://`.
     pub ws_tls: Option<Tls>,
     keys: UpstreamKeys,
 }
@@ -106,12 +106,12 @@ impl Deref for Upstream {
 }
 
 impl Upstream {
-    /// The address that takes one call at a time on a connection, if it has one.
+    /// Returns the address for one call at a time per connection, if there is one.
     pub(crate) fn http(&self) -> Option<(&NodeUrl, Option<&Tls>)> {
         (self.url.transport() == Transport::Http).then_some((&self.url, self.tls.as_ref()))
     }
 
-    /// The address that takes many calls at a time on a connection, if it has one.
+    /// Returns the address for multiplexed connections, if there is one.
     pub(crate) fn multiplexed(&self) -> Option<(&NodeUrl, Option<&Tls>)> {
         match &self.ws_url {
             Some(url) => Some((url, self.ws_tls.as_ref())),
@@ -120,9 +120,9 @@ impl Upstream {
         }
     }
 
-    /// Returns true if both are at the same place and spoken to in the same way, so that what is
-    /// known of one, such as its health, holds for the other.
-    pub(crate) fn is_spoken_to_like(&self, other: &Upstream) -> bool {
+    /// Returns true if both have the same addresses and settings, so that state such as the health
+    /// of one is valid for the other.
+    pub(crate) fn has_same_target(&self, other: &Upstream) -> bool {
         self.url == other.url
             && self.ws_url == other.ws_url
             && self.headers == other.headers
@@ -130,9 +130,9 @@ impl Upstream {
             && self.ws_tls == other.ws_tls
     }
 
-    /// Returns true if connections to one may serve the other. Every key is compared, so that a new
-    /// one cannot be forgotten, but for those that only balancing uses and those that `tls` follows
-    /// from.
+    /// Returns true if connections to one can be used for the other. Every key is compared, so that
+    /// a new one cannot be forgotten, except for those that only load balancing uses and those that
+    /// `tls` is derived from.
     pub(crate) fn connects_like(&self, other: &Upstream) -> bool {
         let UpstreamKeys {
             name, chain, weight, backup, tls_ca, tls_server_name, tls_verify, ..
@@ -152,30 +152,30 @@ impl Upstream {
     }
 }
 
-/// How to speak TLS with one upstream. Two are equal if they were built from the same settings.
+/// TLS settings of one upstream. Two are equal if they were built from the same settings.
 #[derive(Clone)]
 pub struct Tls {
     /// Trust anchors, verification and session store; shared by all connections to the upstream.
     pub client: Arc<rustls::ClientConfig>,
-    /// What the client was built from.
+    /// The trust settings of the client.
     pub(crate) trust: Trust,
-    /// The name that is asked for and verified.
+    /// The name that is sent (SNI) and verified.
     pub server_name: ServerName<'static>,
 }
 
-/// Whom a TLS client trusts.
+/// Certificates that a TLS client trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
     /// The built-in roots.
     Roots,
-    /// The certificates of a file, as it was.
+    /// Those of a file, with its content.
     File(Arc<[u8]>),
-    /// Everybody.
+    /// All certificates.
     Anybody,
 }
 
 impl Tls {
-    /// The certificates of `tls_ca`, as they were read; none without it.
+    /// Returns the content of `tls_ca`, if it is set.
     pub fn ca_pem(&self) -> Option<&[u8]> {
         match &self.trust {
             Trust::File(pem) => Some(pem),
@@ -186,7 +186,7 @@ impl Tls {
 
 impl PartialEq for Tls {
     fn eq(&self, other: &Tls) -> bool {
-        // Clients cannot be compared, but follow from their trust.
+        // Clients cannot be compared, but they are derived from their trust settings.
         let Tls { client: _, trust, server_name } = self;
         *trust == other.trust && *server_name == other.server_name
     }
@@ -206,7 +206,7 @@ fn label(table: &UpstreamTable) -> String {
     table.name.as_deref().map(str::to_owned).or_else(place).unwrap_or_default()
 }
 
-/// All upstreams; adds each to its chain.
+/// Validates all upstreams, and adds each to its chain.
 pub(super) fn check(
     tables: &[UpstreamTable],
     folder: &Path,
@@ -228,9 +228,9 @@ pub(super) fn check(
         }
         upstreams.push(upstream);
     }
-    // An upstream whose URL cannot be read is not missing.
+    // An upstream whose URL is invalid is not missing.
     if upstreams.len() == tables.len() {
-        enough_upstreams(chains, chain_tables, &upstreams, report);
+        check_upstream_counts(chains, chain_tables, &upstreams, report);
     }
     upstreams
 }
@@ -269,15 +269,15 @@ fn upstream(
     let url = &*table.url;
     let authorized = table.headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
     if authorized && url.authorization().is_some() {
-        let message = "both the url and the headers say who we are";
+        let message = "both the url and the headers set authorization";
         report.error(&table.headers, message, "a user part in the url or the header");
     }
     let ws_url = ws_url(table, report);
-    secrets_in_clear(table, &table.url, url, "https:// or wss://", report);
+    warn_of_plain_secrets(table, &table.url, url, "https:// or wss://", report);
     if let Some(url) = &ws_url {
-        secrets_in_clear(table, &table.ws_url, url, "wss://", report);
+        warn_of_plain_secrets(table, &table.ws_url, url, "wss://", report);
     }
-    only_where_of_use(table, ws_url.is_some(), report);
+    reject_unused_keys(table, ws_url.is_some(), report);
     if !url.tls() && !ws_url.as_ref().is_some_and(NodeUrl::tls) {
         let UpstreamTable { tls_ca, tls_server_name, tls_verify, .. } = table;
         let keys = [&tls_ca.at, &tls_server_name.at, &tls_verify.at];
@@ -300,8 +300,8 @@ fn upstream(
     }
 }
 
-/// Warns of secrets that go to another network without TLS.
-fn secrets_in_clear(
+/// Warns about secrets that are sent to another network without TLS.
+fn warn_of_plain_secrets(
     table: &UpstreamTable,
     key: &impl Located,
     url: &NodeUrl,
@@ -309,14 +309,14 @@ fn secrets_in_clear(
     report: &mut Report<'_>,
 ) {
     let secrets = !table.headers.is_empty() || url.authorization().is_some();
-    let is_open = url.transport() != Transport::Ipc && !url.tls() && !is_near(url.host());
+    let is_open = url.transport() != Transport::Ipc && !url.tls() && !is_local(url.host());
     if secrets && is_open {
-        report.warn(key, "secrets go to another network in clear text", safe);
+        report.warn(key, "secrets are sent to another network in plain text", safe);
     }
 }
 
-/// Refuses what would do nothing with the addresses that the upstream has.
-fn only_where_of_use(table: &UpstreamTable, has_ws_url: bool, report: &mut Report<'_>) {
+/// Rejects keys that have no effect with the addresses of the upstream.
+fn reject_unused_keys(table: &UpstreamTable, has_ws_url: bool, report: &mut Report<'_>) {
     let is_http = table.url.transport() == Transport::Http;
     let (http_alone, http2) = (is_http && !has_ws_url, *table.http2);
     let multiplexed = [&table.calls_per_connection_max.at, &table.ping_interval.at];
@@ -328,7 +328,7 @@ fn only_where_of_use(table: &UpstreamTable, has_ws_url: bool, report: &mut Repor
         report.error(&table.http2, "http/2 is agreed on in tls", "an https:// url");
     }
     if http2 && !*table.keep_alive {
-        let message = "a connection of http/2 carries many calls";
+        let message = "an http/2 connection carries many calls";
         report.error(&table.keep_alive, message, "true, or http2 = false");
     }
     if !is_http && !*table.keep_alive {
@@ -341,7 +341,7 @@ fn only_where_of_use(table: &UpstreamTable, has_ws_url: bool, report: &mut Repor
     }
     let gathers = *table.batch_calls_max > 1;
     if gathers && !http_alone {
-        let message = "calls share the websocket or socket, one by one";
+        let message = "calls over a websocket or socket are not batched";
         report.error(&table.batch_calls_max, message, "1, or an http:// url alone");
     }
     if table.batch_wait.is_set() && !gathers {
@@ -349,11 +349,11 @@ fn only_where_of_use(table: &UpstreamTable, has_ws_url: bool, report: &mut Repor
     }
 }
 
-/// The second address, if there is one.
+/// Returns the second address, if there is one.
 fn ws_url(table: &UpstreamTable, report: &mut Report<'_>) -> Option<NodeUrl> {
     let ws_url = table.ws_url.as_ref()?;
     if table.url.transport() != Transport::Http {
-        let message = "the url is a websocket or socket by itself";
+        let message = "the url is already a websocket or socket";
         report.error(&table.ws_url, message, "one of both, or an http:// url");
         return None;
     }
@@ -379,15 +379,14 @@ fn tls_of(
     let client = if *table.tls_verify {
         super::upstream_tls::verifying_client(ca.as_deref())
     } else {
-        let message = "anyone on the way can answer in this upstream's place";
+        let message = "anyone on the network path can impersonate this upstream";
         report.warn(&table.tls_verify, message, "tls_ca with the upstream's certificate");
         super::upstream_tls::trusting_client()
     };
     let trust = match &ca {
         _ if !*table.tls_verify => Trust::Anybody,
         None => Trust::Roots,
-        // A file that has just been removed is noticed by the next reload; until then it equals
-        // nothing else.
+        // The next reload notices a file that was just removed; until then it equals nothing else.
         Some(path) => Trust::File(std::fs::read(path).unwrap_or_default().into()),
     };
     match client {
@@ -399,7 +398,7 @@ fn tls_of(
     }
 }
 
-fn enough_upstreams(
+fn check_upstream_counts(
     chains: &[Chain],
     tables: &[(String, ChainTable)],
     upstreams: &[Upstream],
@@ -415,8 +414,8 @@ fn enough_upstreams(
             [] if report.has_errors() => {}
             [] => report.error(&place, "the chain has no upstream", "at least one [[upstream]]"),
             [_] => {
-                let message = "the chain has a single upstream: every call depends on it";
-                report.warn(&place, message, "a second [[upstream]], as backup = true if need be");
+                let message = "the chain has a single upstream: if it fails, all calls fail";
+                report.warn(&place, message, "a second [[upstream]], possibly with backup = true");
             }
             own if own.iter().all(|upstream| upstreams[*upstream].backup) => {
                 let message = "all upstreams of the chain are backups";

@@ -1,7 +1,7 @@
-//! The TLS client for one upstream, built when the configuration is checked so that a bad
-//! certificate file is a fault of the configuration and not of the first call.
+//! The TLS client for one upstream. It is built when the configuration is validated, so that a bad
+//! certificate file is an error in the configuration and not in the first call.
 //!
-//! It opens no connection; `upstream/` does, with what is built here.
+//! It opens no connection; `upstream/` does.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,17 +12,19 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-/// A client that trusts the built-in roots, or only the certificates of a PEM file.
+/// Builds a client that trusts the built-in roots, or only the certificates of a PEM file.
 ///
 /// # Errors
-/// What is wrong with the file.
+///
+/// A description of the error in the file.
 pub(super) fn verifying_client(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     verifying(ca).map(over_http1)
 }
 
-/// The same for a protocol that has no name in TLS.
+/// The same for a protocol without an ALPN name.
 ///
 /// # Errors
+///
 /// As [`verifying_client`].
 pub(super) fn plain_client(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     verifying(ca).map(Arc::new)
@@ -44,7 +46,7 @@ fn verifying(ca: Option<&Path>) -> Result<ClientConfig, String> {
                 roots.add(certificate).map_err(|error| format!("not a certificate: {error}"))?;
             }
             if roots.is_empty() {
-                return Err("the file holds no certificate".to_owned());
+                return Err("the file contains no certificate".to_owned());
             }
         }
     }
@@ -52,9 +54,10 @@ fn verifying(ca: Option<&Path>) -> Result<ClientConfig, String> {
     Ok(builder.with_no_client_auth())
 }
 
-/// A client that takes any certificate: for an upstream whose operator has said so.
+/// Builds a client that accepts any certificate, for `tls_verify = false`.
 ///
 /// # Errors
+///
 /// If TLS cannot be set up at all.
 pub(super) fn trusting_client() -> Result<Arc<ClientConfig>, String> {
     let verifier = Arc::new(AnyCertificate { provider: aws_lc_rs::default_provider() });
@@ -73,7 +76,7 @@ fn over_http1(mut client: ClientConfig) -> Arc<ClientConfig> {
     Arc::new(client)
 }
 
-/// Takes any certificate, but still checks that the other side holds its key.
+/// Accepts any certificate, but still checks that the server has its key.
 #[derive(Debug)]
 struct AnyCertificate {
     provider: CryptoProvider,

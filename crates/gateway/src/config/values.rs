@@ -1,4 +1,4 @@
-//! The value types of this configuration, beside those of every file in `settings::value`.
+//! The value types of this configuration, in addition to the general ones in `settings::value`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +11,7 @@ use settings::url::{self, NodeUrl};
 use settings::value::{As, List, Pair, Pairs};
 use wire::call::is_name_byte;
 
-use super::access_log::format::{CARRIERS_OF_SECRETS, Format};
+use super::access_log::format::{Format, SECRET_HEADERS};
 use super::group::HashKey;
 use super::limits::KeyPart;
 use super::redis_url;
@@ -35,19 +35,19 @@ pub(super) const MIB: u64 = 1 << 20;
 /// Bytes of a gibibyte.
 pub(super) const GIB: u64 = 1 << 30;
 
-/// Longest name of a chain, upstream or group: they become metric labels.
+/// Longest name of a chain, upstream or group. Names become metric labels.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Longest method pattern: the bound that `downstream.method_bytes_max` has at most.
+/// Longest method pattern: the largest value of `downstream.method_bytes_max`.
 pub(super) const METHOD_BYTES_MAX: usize = 1024;
 
 /// Longest URL path of a chain.
 const PATH_BYTES_MAX: usize = 256;
 
-/// Highest rate: far above what one machine answers, and far below where the arithmetic would end.
+/// Highest rate: far above what one machine serves, and far below an overflow.
 const RATE_MAX: u64 = 1_000_000_000;
 
-/// A share between none and all.
+/// A share from 0 to 1.
 pub(super) type Share = settings::value::Number<0, 1000>;
 /// A number of bytes in memory.
 pub(super) type Size<const MIN: u64, const MAX: u64> = settings::value::Bytes<MIN, MAX, usize>;
@@ -58,26 +58,26 @@ settings::text! {
     /// Where a socket listens; `None` for nowhere.
     pub Address: Option<SocketAddr> = address, "an address",
         "ip address and port, such as \"127.0.0.1:8646\", or \"off\"", "127.0.0.1:8646";
-    /// A name for a chain, upstream, group, key or zone.
+    /// A name of a chain, upstream, group, key or zone.
     pub Name: Box<str> = name, "a name",
         format!("1 to {NAME_BYTES_MAX} of a-z A-Z 0-9 _ - . :"), "main";
-    /// The URL of an upstream; it may hold secrets.
+    /// The URL of an upstream; it may contain secrets.
     pub UpstreamAddress: NodeUrl = NodeUrl::parse, "a url",
         "http[s]://host[:port][/path], ws[s]://… or ipc:/path", "http://127.0.0.1:8545",
         masked url::masked, replaced NodeUrl::masked_unless_in;
-    /// The URL of a Redis; it may hold secrets.
+    /// The URL of a Redis; it may contain secrets.
     pub RedisAddress: RedisUrl = RedisUrl::parse, "a url",
         "redis://host[:port][/database], rediss://…, redis-sentinel://… or redis-cluster://…",
         "redis://127.0.0.1:6379", masked redis_url::masked;
     /// The input of a consistent hash.
     pub HashKeyName: HashKey = hash_key, "a hash key",
         "\"call\", \"client\" or \"header:NAME\"", "call";
-    /// The name of a file that is written.
+    /// The name of an output file.
     pub OutputFile: Box<str> = not_empty, "a file name",
         "name of a file, from the folder of this one", "access.log";
     /// A host name or IP address.
     pub Host: Box<str> = not_empty, "a host name", "host name or ip address", "node.example";
-    /// A host name, perhaps with `*.` before it, in lower case.
+    /// A host name in lower case, optionally with `*.` before it.
     pub HostPattern: String = host_pattern, "a host name",
         "host name such as \"rpc.example\" or \"*.rpc.example\"", "rpc.example";
     /// A cipher suite of TLS, in either spelling.
@@ -106,11 +106,11 @@ settings::text! {
     /// The name of a header, in lower case.
     pub HeaderKey: Box<str> = header_key, "the name of a header",
         "name of a header, such as \"x-api-key\"", "x-api-key";
-    /// A header and its value, or what that begins with; it may hold a secret.
+    /// A header and its value, or a prefix of it; it may contain a secret.
     pub HeaderPattern: (Box<str>, Box<str>) = header_pattern, "a header",
-        "header such as \"x-client: mobile\", or \"x-client: mobile*\" for what begins so",
+        "header such as \"x-client: mobile\", or \"x-client: mobile*\" for a prefix",
         "x-client: mobile", masked |_: &str| Some(MASK.to_owned());
-    /// What a line of the access log holds.
+    /// Format of an access log line.
     pub LogFormat: Format = Format::parse, "a format",
         "\"json\", \"combined\", or a text with variables such as \"$remote_addr $status\"",
         "json";
@@ -147,7 +147,7 @@ impl Pair for Header {
 }
 
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    // The gateway sets these itself: framing, and the upstream's name.
+    // The gateway sets these itself: framing, and the host.
     const OWN: [&str; 6] =
         ["host", "content-length", "transfer-encoding", "connection", "content-type", "upgrade"];
     let name: HeaderName = name.parse().map_err(|_| "not the name of a header")?;
@@ -155,7 +155,7 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> 
         return Err("the gateway sets this header itself".to_owned());
     }
     let mut value = HeaderValue::from_str(value)
-        .map_err(|_| "the value holds a character that no header may hold")?;
+        .map_err(|_| "the value contains a character that is not allowed in a header")?;
     value.set_sensitive(true);
     Ok((name, value))
 }
@@ -178,7 +178,7 @@ impl From<Vec<IpNet>> for Trusted {
     }
 }
 
-/// Returns true if a text can name a chain, upstream, group or key.
+/// Returns true if a text is a valid name of a chain, upstream, group or key.
 pub fn is_name(text: &str) -> bool {
     name(text).is_ok()
 }
@@ -203,7 +203,7 @@ fn cipher(text: &str) -> Result<SupportedCipherSuite, &'static str> {
     ciphers::find(text).ok_or("no such cipher")
 }
 
-/// The bits behind the prefix do not count.
+/// The bits after the prefix are ignored.
 fn network(text: &str) -> Result<IpNet, &'static str> {
     const WHAT: &str = "neither an ip address nor a network";
     let network = match text.parse::<IpNet>() {
@@ -214,7 +214,7 @@ fn network(text: &str) -> Result<IpNet, &'static str> {
 }
 
 fn host_pattern(text: &str) -> Result<String, &'static str> {
-    const WHAT: &str = "not a host name; * stands only for its whole first part";
+    const WHAT: &str = "not a host name; * may only replace its first label";
     let name = text.strip_prefix("*.").unwrap_or(text);
     match rustls::pki_types::DnsName::try_from(name) {
         Ok(_) => Ok(text.to_ascii_lowercase()),
@@ -222,7 +222,7 @@ fn host_pattern(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The prefix `sha256:` may be left out.
+/// The prefix `sha256:` is optional.
 fn hash(text: &str) -> Result<[u8; 32], &'static str> {
     const DIGITS: usize = 64;
     let digits = Some(text.strip_prefix("sha256:").unwrap_or(text));
@@ -246,8 +246,8 @@ fn header_key(text: &str) -> Result<Box<str>, &'static str> {
 fn header_pattern(text: &str) -> Result<(Box<str>, Box<str>), &'static str> {
     let (name, value) = text.split_once(':').ok_or("not a name, a colon and a value")?;
     let name = header_key(name.trim())?;
-    if CARRIERS_OF_SECRETS.contains(&&*name) {
-        return Err("this header carries secrets, which rules do not see");
+    if SECRET_HEADERS.contains(&&*name) {
+        return Err("this header contains secrets, so rules cannot use it");
     }
     Ok((name, value.trim().into()))
 }
@@ -288,21 +288,29 @@ pub(super) fn name(text: &str) -> Result<Box<str>, &'static str> {
         return Err("the name is too long");
     }
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
-    if text.bytes().all(fits) { not_empty(text) } else { Err("a name holds no such character") }
+    if text.bytes().all(fits) {
+        not_empty(text)
+    } else {
+        Err("the name contains an invalid character")
+    }
 }
 
 fn url_path(text: &str) -> Result<Box<str>, &'static str> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.~".contains(&byte);
     if !text.starts_with('/') {
-        return Err("a path begins with /");
+        return Err("a path must begin with /");
     }
     if text.len() > PATH_BYTES_MAX {
         return Err("the path is too long");
     }
     if text.len() > 1 && (text.ends_with('/') || text.contains("//")) {
-        return Err("a path holds no empty segment");
+        return Err("a path must not contain an empty segment");
     }
-    if text.bytes().all(fits) { Ok(text.into()) } else { Err("a path holds no such character") }
+    if text.bytes().all(fits) {
+        Ok(text.into())
+    } else {
+        Err("the path contains an invalid character")
+    }
 }
 
 fn method_pattern(text: &str) -> Result<Box<str>, &'static str> {
@@ -311,10 +319,10 @@ fn method_pattern(text: &str) -> Result<Box<str>, &'static str> {
     }
     let name = text.strip_suffix('*').unwrap_or(text);
     if name.contains('*') {
-        return Err("* stands only at the end");
+        return Err("* is allowed only at the end");
     }
     if !name.bytes().all(is_name_byte) {
-        return Err("a method holds only letters, digits, _ and .");
+        return Err("a method may contain only letters, digits, _ and .");
     }
     not_empty(text)
 }

@@ -89,7 +89,7 @@ pub(crate) async fn respond(
             path,
             hash_header: head.hash_header.as_deref(),
             limit_headers: &head.limit_headers,
-            ahead: None,
+            prefetched: None,
             waiting,
             extra: head.extra.as_deref(),
             calls: calls.as_ref(),
@@ -132,7 +132,7 @@ pub(crate) async fn respond(
 fn denied_too_often(cx: &ThreadContext, client: IpAddr) -> Option<Message> {
     let limits = cx.snapshot.limits.as_ref()?;
     cx.tick();
-    let failure = limits.may_try(client, cx.now_ms(), &cx.counters).err()?;
+    let failure = limits.check_failures(client, cx.now_ms(), &cx.counters).err()?;
     Some(refuse(cx, Message::denied_too_often(&failure)))
 }
 

@@ -14,7 +14,7 @@ use crate::downstream::parsed_heads::ParsedHeads;
 use crate::downstream::peer::Peer;
 use crate::downstream::{arrive, http1};
 use crate::io::memory;
-use crate::limits::clients::Seat;
+use crate::limits::clients::ConnectionGuard;
 use crate::policy::client::AddressSource;
 use crate::state::context::ThreadContext;
 use crate::state::snapshot::Snapshot;
@@ -127,7 +127,7 @@ impl Thread {
         let cx = self.context();
         let trusted = cx.snapshot.config.downstream.trusted_proxies.contains(client);
         let seat = match &cx.snapshot.clients {
-            Some(clients) if !trusted => match clients.seat(client) {
+            Some(clients) if !trusted => match clients.open(client) {
                 // Closing at once informs the client better than a connection that never responds.
                 None => return cx.counters.connections_refused.add(1),
                 seat => seat,
@@ -199,7 +199,7 @@ struct CloseGuard {
     thread: Rc<Thread>,
     slot: usize,
     /// The connection's slot in its client's connection limit, if there is one.
-    _seat: Option<Seat>,
+    _seat: Option<ConnectionGuard>,
 }
 
 impl Drop for CloseGuard {

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::policy::memory;
-use crate::policy::memory::{Held, Purpose, Slow};
+use crate::policy::memory::{HeldBytes, Purpose, Slow};
 
 #[cfg(test)]
 mod tests;
@@ -57,7 +57,7 @@ impl Budget {
         self.max.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn held(&self) -> Held {
+    pub(crate) fn held(&self) -> HeldBytes {
         std::array::from_fn(|at| self.held[at].load(Ordering::Relaxed))
     }
 
@@ -261,7 +261,7 @@ impl Account {
         let entries = self.entries.borrow();
         let oldest = entries.iter().flatten().filter_map(|entry| entry.waiting).min()?;
         let bytes = entries.iter().flatten().map(|entry| entry.bytes).sum();
-        Some(Slow { place, age: now - oldest, bytes })
+        Some(Slow { index: place, age: now - oldest, bytes })
     }
 }
 

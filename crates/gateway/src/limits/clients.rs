@@ -1,7 +1,7 @@
-//! How many connections each client has open, over all threads.
+//! Number of open connections per client, over all threads.
 //!
-//! Bounded by the connections themselves: a client without one is forgotten. Taken when a
-//! connection comes and goes, never for a request.
+//! The size is bounded by the connections: a client without one has no entry. Used when a
+//! connection opens and closes, never for a request.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,16 +18,16 @@ pub(crate) struct Clients {
     open: Mutex<HashMap<IpAddr, usize, RandomState>>,
 }
 
-/// One connection's seat, given back when it is dropped.
+/// A counted connection. It is released when dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct ConnectionGuard {
     clients: Arc<Clients>,
     client: IpAddr,
 }
 
 impl Clients {
-    /// At most so many connections for each client, those before a reload counted in; none without
-    /// a maximum.
+    /// Allows `max` connections per client, including those from before a reload; `None` without a
+    /// maximum.
     pub(crate) fn after(before: Option<&Arc<Clients>>, max: Option<usize>) -> Option<Arc<Clients>> {
         let max = max?;
         let clients = before.map_or_else(Arc::default, Arc::clone);
@@ -35,19 +35,19 @@ impl Clients {
         Some(clients)
     }
 
-    /// A seat for one more connection of a client; none if it has as many as it may.
-    pub(crate) fn seat(self: &Arc<Clients>, client: IpAddr) -> Option<Seat> {
+    /// Counts one more connection of a client; `None` if it has as many as allowed.
+    pub(crate) fn open(self: &Arc<Clients>, client: IpAddr) -> Option<ConnectionGuard> {
         let mut open = self.open.lock();
         let count = open.entry(client).or_default();
         if *count >= self.max.load(Ordering::Relaxed) {
             return None;
         }
         *count += 1;
-        Some(Seat { clients: Arc::clone(self), client })
+        Some(ConnectionGuard { clients: Arc::clone(self), client })
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let mut open = self.clients.open.lock();
         if let Some(count) = open.get_mut(&self.client) {
@@ -61,25 +61,25 @@ impl Drop for Seat {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: seats are counted by client, and given back.
+    //! Goal: connections are counted by client, and released.
 
     use super::*;
 
     #[test]
-    fn a_client_has_so_many_seats_and_no_more() {
+    fn a_client_has_a_maximum_of_connections() {
         let clients = Clients::after(None, Some(2)).unwrap();
         let [one, other] = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])];
-        let first = clients.seat(one).unwrap();
-        let second = clients.seat(one).unwrap();
-        assert!(clients.seat(one).is_none());
-        let third = clients.seat(other).unwrap();
+        let first = clients.open(one).unwrap();
+        let second = clients.open(one).unwrap();
+        assert!(clients.open(one).is_none());
+        let third = clients.open(other).unwrap();
         let clients = Clients::after(Some(&clients), Some(1)).unwrap();
         assert!(Clients::after(Some(&clients), None).is_none());
-        assert!(clients.seat(other).is_none(), "a reload lost count");
+        assert!(clients.open(other).is_none(), "a reload lost count");
         let clients = Clients::after(Some(&clients), Some(2)).unwrap();
         drop(first);
-        let fourth = clients.seat(one).unwrap();
-        assert!(clients.seat(one).is_none());
+        let fourth = clients.open(one).unwrap();
+        assert!(clients.open(one).is_none());
         drop((second, third, fourth));
         assert!(clients.open.lock().is_empty(), "a client without a connection is kept");
     }

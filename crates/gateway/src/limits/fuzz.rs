@@ -1,14 +1,14 @@
-//! What must hold for any arrivals, zones and terms at all, as functions for fuzzers.
+//! Properties that hold for any arrivals, zones and terms, as functions for fuzzers.
 //!
-//! Called by `fuzz/src/limit.rs` for as long as one likes, and by the test below for a second in
-//! every check.
+//! `fuzz/src/limit.rs` calls them without a time limit, and the test below for a second in every
+//! check.
 
 use crate::policy::limit::{
-    CALL, Judgement, Looked, Rate, State, Terms, judge, left, look, look_share, raised,
+    Assessment, CALL, Judgement, Rate, State, Terms, assess, assess_share, judge, left, raised,
     retry_share_ms,
 };
 
-/// Arrivals tried at most: every stretch of them is looked at.
+/// Most arrivals per input, because every interval of them is checked.
 const ARRIVALS_MAX: usize = 160;
 /// Bytes of the head, and of one arrival.
 const HEAD_BYTES: usize = 8;
@@ -17,19 +17,20 @@ const ARRIVAL_BYTES: usize = 4;
 const RATE_MAX: u64 = 1_000_000_000;
 const BURST_MAX: u64 = 4_000_000;
 
-/// A zone with its limit and its one key.
+/// A zone with its limit and a single key.
 struct Zone {
     terms: Terms,
     gateways: u64,
     state: Option<State>,
-    /// When which cost was let through.
+    /// Time and cost of the calls that passed.
     passed: Vec<(u64, u64)>,
 }
 
-/// Tries bytes as terms of up to three zones, followed by arrivals.
+/// Reads bytes as the terms of up to three zones, followed by arrivals.
 ///
 /// # Panics
-/// When a promise is broken.
+///
+/// If a property does not hold.
 pub(crate) fn limit(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_at_checked(HEAD_BYTES) else { return };
     let count = usize::from(head[0] % 3) + 1;
@@ -73,58 +74,58 @@ fn zone(head: &[u8], at: usize) -> Zone {
     Zone { terms, gateways, state: None, passed: Vec::new() }
 }
 
-/// Another process says that a key has at least so much.
+/// Another process reports that a key has at least this excess.
 fn raise(zones: &mut [Zone], now: u64, least: u64) {
     for zone in zones {
         let least = least.min(zone.terms.burst);
         let state = raised(zone.state, zone.terms.rate, now, least);
-        let kept = state.map_or(0, |state| left(state, zone.terms.rate, now));
+        let remaining = state.map_or(0, |state| left(state, zone.terms.rate, now));
         let before = zone.state.map_or(0, |state| left(state, zone.terms.rate, now));
-        assert_eq!(kept, before.max(least), "raised to less, or more, than either");
+        assert_eq!(remaining, before.max(least), "raised to less, or more, than either");
         zone.state = state;
     }
 }
 
 /// One call in all zones.
 fn arrive(zones: &mut [Zone], now: u64, cost: u64, forward: bool) {
-    let looked: Vec<(Looked, Terms)> = zones
+    let assessed: Vec<(Assessment, Terms)> = zones
         .iter()
         .map(|zone| {
             let Zone { terms, gateways, state, .. } = zone;
-            let looked = look_share(*state, terms.rate, now, cost, *gateways);
-            let whole = look(*state, terms.rate, now, cost);
-            assert!(looked.excess >= whole.excess, "a share is more than the whole");
-            (looked, *terms)
+            let assessed = assess_share(*state, terms.rate, now, cost, *gateways);
+            let whole = assess(*state, terms.rate, now, cost);
+            assert!(assessed.excess >= whole.excess, "a share is more than the whole");
+            (assessed, *terms)
         })
         .collect();
-    let judgement = judge(&looked);
-    let over = looked.iter().position(|(looked, terms)| looked.excess > terms.burst);
+    let judgement = judge(&assessed);
+    let over = assessed.iter().position(|(assessed, terms)| assessed.excess > terms.burst);
     match judgement {
         Judgement::Refused { at } => assert_eq!(over, Some(at), "another zone was over"),
         Judgement::Passed | Judgement::Delayed { .. } => assert_eq!(over, None),
     }
     if let Judgement::Delayed { ms, at } = judgement {
-        let terms = looked[at].1;
+        let terms = assessed[at].1;
         assert!(ms >= 1 && ms <= terms.burst.saturating_mul(1000) / terms.rate.thousandths());
     }
-    for (zone, (looked, terms)) in zones.iter_mut().zip(&looked) {
-        comes_back(zone, looked, now, cost, forward);
+    for (zone, (assessed, terms)) in zones.iter_mut().zip(&assessed) {
+        comes_back(zone, assessed, now, cost, forward);
         if over.is_none() {
-            assert!(looked.state.excess <= terms.burst, "more is kept than the burst");
-            zone.state = Some(looked.state);
+            assert!(assessed.state.excess <= terms.burst, "more is kept than the burst");
+            zone.state = Some(assessed.state);
             zone.passed.push((now, cost));
         }
     }
 }
 
-/// What a refused call is told is when it may pass, and not before.
-fn comes_back(zone: &Zone, looked: &Looked, now: u64, cost: u64, forward: bool) {
+/// A rejected call passes at the reported time, and not before.
+fn comes_back(zone: &Zone, assessed: &Assessment, now: u64, cost: u64, forward: bool) {
     let Zone { terms, gateways, state, .. } = zone;
     let passes =
-        |at: u64| look_share(*state, terms.rate, at, cost, *gateways).excess <= terms.burst;
-    let told = retry_share_ms(*state, *terms, now, cost, *gateways);
-    assert_eq!(told == Some(0), looked.excess <= terms.burst);
-    match told {
+        |at: u64| assess_share(*state, terms.rate, at, cost, *gateways).excess <= terms.burst;
+    let retry_ms = retry_share_ms(*state, *terms, now, cost, *gateways);
+    assert_eq!(retry_ms == Some(0), assessed.excess <= terms.burst);
+    match retry_ms {
         Some(ms @ 1..) if forward => {
             assert!(passes(now.saturating_add(ms)), "it came back in vain");
             assert!(ms == 1 || !passes(now + ms - 1), "it was sent away for too long");
@@ -134,7 +135,7 @@ fn comes_back(zone: &Zone, looked: &Looked, now: u64, cost: u64, forward: bool) 
     }
 }
 
-/// In any stretch of time no more passes than the burst, what drains in it, and one call.
+/// In any interval no more passes than the burst, its drain, and one call.
 fn keeps_its_rate(zone: &Zone) {
     for (first, (from, _)) in zone.passed.iter().enumerate() {
         let mut units = 0u64;
@@ -172,14 +173,14 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Mutates the seeds for as long as `go_on` says; returns how many inputs were tried.
+/// Mutates the seeds while `go_on` returns true; returns the number of inputs.
 pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
     wire::fuzz::mutate_all(&seeds(), limit, seed, go_on)
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: some fuzzing in every check, from seeds in which calls pass and are refused.
+    //! Goal: some fuzzing in every check, from seeds in which calls pass and are rejected.
 
     use super::*;
 

@@ -1,84 +1,84 @@
-//! Zones that gateways share: what is asked of Redis, and what is made of its answer.
+//! Zones that gateways share: the request to Redis, and how its response is used.
 //!
-//! The table of a shared zone holds what Redis last said of each key, in this process's clock, so
-//! that it is good for two things. A call that Redis would certainly refuse is refused here: others
-//! can only have added to a key since. And when Redis is away, a gateway goes on from there by its
-//! share ([`crate::policy::limit::look_share`]): a key that was at its limit stays there. A key
-//! that was charged by the share is marked: Redis may know less of it. What is known here is told
-//! with every question, so that a Redis that has forgotten everything grants no second burst. While
-//! all is well it changes nothing: of a key that is not marked so much is told as is left of it at
-//! the latest time at which an answer counts. A question may be longer under way than the one
-//! before it, and what is left by the time of the asking would charge the key with the difference.
+//! The table of a shared zone stores the last state of each key in Redis, by this process's clock.
+//! It has two uses. A call that Redis would certainly reject is rejected here, because others can
+//! only have added to a key since. And when Redis is unreachable, a gateway continues from there
+//! with its share ([`crate::policy::limit::assess_share`]): a key that was at its limit stays
+//! there. A key charged by the share is marked, because Redis may know less of it. Every request
+//! reports the local state, so that a Redis that has lost its data grants no second burst. In
+//! normal operation this changes nothing: for an unmarked key the report is what is left of it at
+//! the latest time at which a response counts. Requests may overtake each other, and a report of
+//! the state at sending time would charge the key for the difference.
 //!
-//! A call that counts in zones of this process too is looked at there first, then judged in Redis,
-//! then judged and charged here. Should another call have taken the last place here meanwhile, it
-//! is refused although Redis has charged it: too little, never too much.
+//! A call that also counts in zones of this process is checked there first, then judged in Redis,
+//! then judged and charged here. If another call has used the local limit up meanwhile, the call is
+//! rejected although Redis has charged it: this counts too much, never too little.
 
 use smallvec::SmallVec;
 
-use super::{Act, ChainLimits, Charge, Counted, Limits, RateLimit};
-use crate::limits::table::Material;
+use super::{ChainLimits, Charge, JudgeMode, LimitedCall, Limits, RateLimit};
+use crate::limits::table::HashedKey;
 use crate::metrics::label::{LimitJudge, LimitOutcome};
 use crate::metrics::thread::Counters;
-use crate::policy::limit::{Judgement, Looked, State, Terms, judge, left, look};
+use crate::policy::limit::{Assessment, Judgement, State, Terms, assess, judge, left};
 
 #[cfg(test)]
 mod tests;
 
 /// A call to be judged in Redis.
 #[derive(Debug)]
-pub(crate) struct Question {
-    asked: SmallVec<[Asked; 2]>,
-    /// When it was asked, by the clock of limits.
+pub(crate) struct SharedLimitQuery {
+    zones: SmallVec<[SharedZoneQuery; 2]>,
+    /// Sending time, by the clock of limits.
     sent: u64,
 }
 
-/// One zone of it.
+/// One zone of the request.
 #[derive(Debug)]
-pub(crate) struct Asked {
-    /// Its place in the configuration.
+pub(crate) struct SharedZoneQuery {
+    /// Its index in the configuration.
     pub(crate) zone: usize,
-    /// Of the key, the same in every gateway.
+    /// Digest of the key, the same in every gateway.
     pub(crate) digest: [u8; 16],
     pub(crate) terms: Terms,
-    /// What the call counts as.
+    /// How much the call counts.
     pub(crate) cost: u64,
-    /// The excess that is known here: at least so much there is in Redis, or should be.
+    /// The excess known here: Redis has at least this much, or should have.
     pub(crate) least: u64,
     limit: usize,
-    material: Material,
+    hashed_key: HashedKey,
 }
 
-/// What Redis says.
+/// Response of Redis.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    /// When, by its own clock, milliseconds.
+    /// Its own clock, milliseconds.
     pub(crate) now: u64,
-    /// The place of the zone that refused.
+    /// Index of the zone that rejected the call.
     pub(crate) refused: Option<usize>,
-    /// What it keeps of each zone's key.
+    /// Stored state of each zone's key.
     pub(crate) states: SmallVec<[Option<State>; 2]>,
 }
 
-impl Question {
-    /// Zones that it is about.
+impl SharedLimitQuery {
+    /// Returns the number of zones.
     pub(crate) fn zones(&self) -> usize {
-        self.asked.len()
+        self.zones.len()
     }
 
-    /// Each of them.
-    pub(crate) fn each(&self) -> impl Iterator<Item = &Asked> {
-        self.asked.iter()
+    /// Iterates over the zones.
+    pub(crate) fn each(&self) -> impl Iterator<Item = &SharedZoneQuery> {
+        self.zones.iter()
     }
 }
 
 impl Limits {
-    /// What to ask Redis about a call, or its refusal where that is certain; none if it counts in
-    /// no shared zone.
-    pub(super) fn question(
+    /// Builds the request to Redis about a call, or a rejection if that is certain; `None` if the
+    /// call counts in no shared zone.
+    pub(super) fn query(
         &self,
         chain: &ChainLimits,
-        caller: &Counted<'_>,
+        caller: &LimitedCall<'_>,
         now: u64,
         counters: &Counters,
     ) -> Option<Charge> {
@@ -86,24 +86,25 @@ impl Limits {
         if chosen.is_empty() {
             return None;
         }
-        if let Judgement::Refused { at } = self.judge(&chain.own, caller, now, counters, Act::Look)
+        if let Judgement::Refused { at } =
+            self.judge(&chain.own, caller, now, counters, JudgeMode::Check)
         {
             return Some(Charge::Refuse(self.over_rate(&chain.own[at], caller, now, 1)));
         }
-        let mut asked = SmallVec::new();
+        let mut zones = SmallVec::new();
         for own in chosen {
             let limit = &chain.shared[own.limit];
             let zone = &self.zones[limit.zone];
             let cost = zone.cost(caller);
-            let mut table = zone.part(&own.material);
-            let at = table.find(&own.material);
+            let mut table = zone.part(&own.hashed_key);
+            let at = table.find(&own.hashed_key);
             let (state, marked) = match at {
                 Some(at) => (Some(table.state(at)), table.is_marked(at)),
                 None => (None, false),
             };
             let Terms { rate, burst, .. } = own.terms;
-            let looked = look(state.filter(|_| !marked), rate, now, cost);
-            if looked.excess > burst {
+            let assessed = assess(state.filter(|_| !marked), rate, now, cost);
+            if assessed.excess > burst {
                 if let Some(at) = at {
                     table.touch(at, now);
                 }
@@ -112,26 +113,27 @@ impl Limits {
                 counters.zone(limit.zone, LimitOutcome::Rejected);
                 return Some(Charge::Refuse(self.over_rate(limit, caller, now, 1)));
             }
-            let told_at = if marked { now } else { now + self.redis_timeout.as_millis() as u64 };
-            asked.push(Asked {
+            let received_by =
+                if marked { now } else { now + self.redis_timeout.as_millis() as u64 };
+            zones.push(SharedZoneQuery {
                 zone: limit.zone,
                 digest: zone.digest(caller),
                 terms: own.terms,
                 cost,
-                least: state.map_or(0, |state| left(state, rate, told_at)),
+                least: state.map_or(0, |state| left(state, rate, received_by)),
                 limit: own.limit,
-                material: own.material,
+                hashed_key: own.hashed_key,
             });
         }
-        Some(Charge::Ask(Box::new(Question { asked, sent: now })))
+        Some(Charge::AskRedis(Box::new(SharedLimitQuery { zones, sent: now })))
     }
 
-    /// What becomes of a call that Redis was asked about, or else of one that it had no word for.
+    /// Decides about a call by the verdict of Redis, or by the share if there is none.
     pub(crate) fn settle(
         &self,
-        question: &Question,
+        query: &SharedLimitQuery,
         verdict: Option<&Verdict>,
-        caller: &Counted<'_>,
+        caller: &LimitedCall<'_>,
         now: u64,
         counters: &Counters,
     ) -> Charge {
@@ -141,58 +143,65 @@ impl Limits {
             return self.charge_here(chain, &chain.rates, caller, now, counters);
         };
         counters.shared_limits.calls[LimitJudge::Redis].add(1);
-        for (asked, state) in question.asked.iter().zip(&verdict.states) {
+        for (zone, state) in query.zones.iter().zip(&verdict.states) {
             if let Some(state) = state {
-                self.remember(asked, *state, verdict.now, question.sent, now);
+                self.store_redis_state(zone, *state, verdict.now, query.sent, now);
             }
         }
-        if let Some(asked) = verdict.refused.and_then(|at| question.asked.get(at)) {
-            counters.zone(asked.zone, LimitOutcome::Rejected);
-            let limit: &RateLimit = &chain.shared[asked.limit];
+        if let Some(zone) = verdict.refused.and_then(|at| query.zones.get(at)) {
+            counters.zone(zone.zone, LimitOutcome::Rejected);
+            let limit: &RateLimit = &chain.shared[zone.limit];
             return Charge::Refuse(self.over_rate(limit, caller, now, 1));
         }
-        let looked: SmallVec<[(Looked, Terms); 2]> = question
-            .asked
+        let assessed: SmallVec<[(Assessment, Terms); 2]> = query
+            .zones
             .iter()
             .zip(&verdict.states)
-            .filter_map(|(asked, state)| {
+            .filter_map(|(zone, state)| {
                 let state = (*state)?;
-                Some((Looked { excess: state.excess, state }, asked.terms))
+                Some((Assessment { excess: state.excess, state }, zone.terms))
             })
             .collect();
-        let there = match judge(&looked) {
+        let there = match judge(&assessed) {
             Judgement::Delayed { ms, at } => Some((ms, at)),
-            // It was let through by the same terms.
+            // The call passed under the same terms.
             Judgement::Passed | Judgement::Refused { .. } => None,
         };
         let here = self.charge_here(chain, &chain.own, caller, now, counters);
         let here_ms = match &here {
             Charge::Wait(wait) => wait.as_millis() as u64,
             Charge::Pass => 0,
-            Charge::Refuse(_) | Charge::Ask(_) => return here,
+            Charge::Refuse(_) | Charge::AskRedis(_) => return here,
         };
         let longer = there.filter(|(ms, _)| *ms > here_ms);
-        for (place, asked) in question.asked.iter().enumerate() {
-            let delayed = longer.is_some_and(|(_, at)| at == place);
+        for (index, zone) in query.zones.iter().enumerate() {
+            let delayed = longer.is_some_and(|(_, at)| at == index);
             let outcome = if delayed { LimitOutcome::Delayed } else { LimitOutcome::Passed };
-            counters.zone(asked.zone, outcome);
+            counters.zone(zone.zone, outcome);
         }
         longer.map_or(here, |(ms, _)| Charge::Wait(std::time::Duration::from_millis(ms)))
     }
 
-    /// Keeps what Redis said of a key.
-    fn remember(&self, asked: &Asked, state: State, said_at: u64, sent: u64, now: u64) {
-        // As if it had been said when it was asked, and a millisecond before, because the clocks do
-        // not tick together: Redis has drained at least as much at any time from now on.
-        let ago = said_at.saturating_sub(state.last);
+    /// Stores the state that Redis returned for a key.
+    fn store_redis_state(
+        &self,
+        zone: &SharedZoneQuery,
+        state: State,
+        redis_now: u64,
+        sent: u64,
+        now: u64,
+    ) {
+        // The state is dated to the sending time, minus a millisecond because clock ticks differ:
+        // Redis has drained at least as much at any time from now on.
+        let ago = redis_now.saturating_sub(state.last);
         let state = State { last: sent.saturating_sub(ago + 1), ..state };
-        let mut table = self.zones[asked.zone].part(&asked.material);
-        let at = table.find(&asked.material);
-        // What another call has been let through with by the share meanwhile is told the next time.
-        let untold = at.filter(|at| table.is_marked(*at)).map(|at| table.state(at));
-        if untold.is_some_and(|own| left(own, asked.terms.rate, sent) > state.excess) {
+        let mut table = self.zones[zone.zone].part(&zone.hashed_key);
+        let at = table.find(&zone.hashed_key);
+        // The next request reports what another call charged by the share meanwhile.
+        let unreported = at.filter(|at| table.is_marked(*at)).map(|at| table.state(at));
+        if unreported.is_some_and(|own| left(own, zone.terms.rate, sent) > state.excess) {
             return;
         }
-        table.keep(&asked.material, at, state, now);
+        table.store(&zone.hashed_key, at, state, now);
     }
 }

@@ -1,182 +1,181 @@
-//! The keys of one part of a zone: a flat table of fixed size, so that a call costs one look at
-//! memory that is not in a cache, and a flood of keys costs nobody else's memory.
+//! The keys of one part of a zone: a flat table of fixed size, so that a call costs one cache miss,
+//! and a flood of keys uses no other memory.
 //!
-//! Open addressing with linear probing; a key that goes leaves no gap behind (entries after it move
-//! up). Nothing is allocated after the start, and the system gives memory only where keys come to
-//! lie. What the states mean is `policy/limit.rs`.
+//! Open addressing with linear probing and backward-shift deletion. Nothing is allocated after the
+//! start, and the system commits memory only for used pages. `policy/limit.rs` defines the states.
 
 use crate::policy::limit::State;
 
 mod hint;
 
-/// Longest key that is kept as it is; of a longer one its digest is.
+/// Longest key that is stored as it is. A longer one is stored as its digest.
 pub(super) const KEY_BYTES_INLINE: usize = 23;
-/// What an entry takes of memory.
+/// Bytes of an entry.
 const ENTRY_BYTES: usize = 48;
-/// Share of the places that may be taken: beyond it runs of taken places grow long.
+/// Largest load factor: above it runs of used slots grow long.
 const LOAD: (usize, usize) = (3, 4);
-/// What a key takes of a zone's memory, free places counted in: as much as nginx's states do.
+/// Bytes of a zone's memory per key, free slots included: as much as nginx's states.
 pub(crate) const KEY_BYTES: usize = ENTRY_BYTES * LOAD.1 / LOAD.0;
-/// Places looked at for the key that was called least lately, when one has to go.
-const LOOKED_AT: usize = 32;
+/// Slots examined for the least recently used key, when one has to be evicted.
+const EVICTION_SCAN: usize = 32;
 
-/// A key as it is found by.
+/// A key as it is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Material {
-    /// Never 0, which marks a free place.
+pub(super) struct HashedKey {
+    /// Never 0, which marks a free slot.
     pub(super) hash: u64,
     pub(super) key: [u64; 3],
 }
 
-/// Hash, key, excess with the time of the last call, time of the last charge. Plain words, so that
-/// fresh memory, which is zero, is a table of free places.
+/// Hash, key, excess with the time of the last call, time of the last charge. Plain integers, so
+/// that fresh memory, which is zero, is a table of free slots.
 type Entry = [u64; ENTRY_BYTES / 8];
 
 const HASH: usize = 0;
-/// Excess in the upper half, the time of the last call (ms, cut) in the lower.
+/// Excess in the upper half, the time of the last call (ms, truncated) in the lower.
 const EXCESS: usize = 4;
-/// Time of the last charge with the mark above it, or how many are in flight.
+/// Time of the last charge with the mark above it, or the number of calls in flight.
 const LAST: usize = 5;
-/// The mark of a key; clocks do not come so far.
+/// The mark of a key; no time is this large.
 const MARK: u64 = 1 << 63;
 
 /// A table.
 #[derive(Debug)]
 pub(super) struct Table {
-    places: Vec<Entry>,
-    /// Those before it are not used, so that it begins on a huge page.
+    slots: Vec<Entry>,
+    /// Slots before it are unused, so that the table begins on a huge page.
     first: usize,
-    held: usize,
-    held_max: usize,
+    len: usize,
+    len_max: usize,
+    /// Slot at which the next eviction scan starts.
     hand: usize,
     evicted: u64,
 }
 
 impl Table {
-    /// A table for at most so many keys, at least one.
+    /// Creates a table for at most this many keys, at least one.
     pub(super) fn new(keys_max: usize) -> Table {
-        let held_max = keys_max.max(1);
-        // At least one place is always free, so that every search ends.
-        let places = (held_max * LOAD.1).div_ceil(LOAD.0).max(held_max + 1);
-        let mut all = vec![[0; ENTRY_BYTES / 8]; places + hint::spare::<Entry>(places)];
-        let first = hint::lay_on_huge_pages(&mut all, places);
-        all.truncate(first + places);
-        Table { places: all, first, held: 0, held_max, hand: first, evicted: 0 }
+        let len_max = keys_max.max(1);
+        // At least one slot is always free, so that every search ends.
+        let slots = (len_max * LOAD.1).div_ceil(LOAD.0).max(len_max + 1);
+        let mut all = vec![[0; ENTRY_BYTES / 8]; slots + hint::spare::<Entry>(slots)];
+        let first = hint::lay_on_huge_pages(&mut all, slots);
+        all.truncate(first + slots);
+        Table { slots: all, first, len: 0, len_max, hand: first, evicted: 0 }
     }
 
-    /// Keys that it holds.
-    pub(super) fn held(&self) -> usize {
-        self.held
+    /// Returns the number of stored keys.
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
-    /// Keys that had to go for others so far.
+    /// Returns the number of evicted keys.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// Where a key lies.
-    pub(super) fn find(&self, material: &Material) -> Option<usize> {
-        let mut at = self.home(material.hash);
+    /// Returns the slot of a key.
+    pub(super) fn find(&self, hashed_key: &HashedKey) -> Option<usize> {
+        let mut at = self.home(hashed_key.hash);
         loop {
-            let entry = &self.places[at];
+            let entry = &self.slots[at];
             if entry[HASH] == 0 {
                 return None;
             }
-            if entry[HASH] == material.hash && entry[1..4] == material.key {
+            if entry[HASH] == hashed_key.hash && entry[1..4] == hashed_key.key {
                 return Some(at);
             }
             at = self.next(at);
         }
     }
 
-    /// Has the processor fetch where a key lies, if it lies where it should, without waiting for
-    /// it.
-    pub(super) fn fetch(&self, material: &Material) {
-        if let Some(entry) = self.places.get(self.home(material.hash)) {
+    /// Prefetches the slot where a key's search begins, without waiting.
+    pub(super) fn fetch(&self, hashed_key: &HashedKey) {
+        if let Some(entry) = self.slots.get(self.home(hashed_key.hash)) {
             hint::fetch(entry);
         }
     }
 
-    /// The state of the key at a place.
+    /// Returns the state of the key in a slot.
     pub(super) fn state(&self, at: usize) -> State {
-        let entry = &self.places[at];
+        let entry = &self.slots[at];
         State { excess: entry[EXCESS] >> 32, last: entry[LAST] & !MARK }
     }
 
-    /// Whether the key at a place was marked since its state was last kept.
+    /// Returns true if the key in a slot was marked since its state was last stored.
     pub(super) fn is_marked(&self, at: usize) -> bool {
-        self.places[at][LAST] & MARK != 0
+        self.slots[at][LAST] & MARK != 0
     }
 
-    /// Marks the key at a place.
+    /// Marks the key in a slot.
     pub(super) fn mark(&mut self, at: usize) {
-        self.places[at][LAST] |= MARK;
+        self.slots[at][LAST] |= MARK;
     }
 
-    /// Notes that the key at a place was called, which is all that a refused call leaves.
+    /// Records that the key in a slot was called, which is the only effect of a rejected call.
     pub(super) fn touch(&mut self, at: usize, now: u64) {
-        let entry = &mut self.places[at];
+        let entry = &mut self.slots[at];
         entry[EXCESS] = (entry[EXCESS] & !u64::from(u32::MAX)) | u64::from(now as u32);
     }
 
-    /// Keeps the state of a key that lies at `at`, or nowhere yet: then the key that was called
-    /// least lately goes if there is no room, of those under the hand. Where it lies now.
-    pub(super) fn keep(
+    /// Stores the state of a key in slot `at`, or in a new one, for which the least recently used
+    /// of the examined keys is evicted if the table is full. Returns the slot.
+    pub(super) fn store(
         &mut self,
-        material: &Material,
+        hashed_key: &HashedKey,
         at: Option<usize>,
         state: State,
         now: u64,
     ) -> usize {
         let at = at.unwrap_or_else(|| {
-            if self.held >= self.held_max {
+            if self.len >= self.len_max {
                 self.evict(now);
             }
-            self.take_place(material)
+            self.claim_slot(hashed_key)
         });
-        // The configuration bounds a burst, and so every excess that is kept, to 32 bits.
-        self.places[at][EXCESS] = (state.excess << 32) | u64::from(now as u32);
-        self.places[at][LAST] = state.last & !MARK;
+        // The configuration bounds a burst, and so every stored excess, to 32 bits.
+        self.slots[at][EXCESS] = (state.excess << 32) | u64::from(now as u32);
+        self.slots[at][LAST] = state.last & !MARK;
         at
     }
 
-    /// Counts one more in flight for a key, unless there are `in_flight_max` or there is no room.
-    pub(super) fn enter(&mut self, material: &Material, in_flight_max: u64) -> bool {
-        let at = match self.find(material) {
+    /// Adds a call in flight to a key. Returns false at `in_flight_max`, or if the table is full.
+    pub(super) fn enter(&mut self, hashed_key: &HashedKey, in_flight_max: u64) -> bool {
+        let at = match self.find(hashed_key) {
             Some(at) => at,
-            None if self.held >= self.held_max => return false,
-            None => self.take_place(material),
+            None if self.len >= self.len_max => return false,
+            None => self.claim_slot(hashed_key),
         };
-        let free = self.places[at][LAST] < in_flight_max;
-        self.places[at][LAST] += u64::from(free);
+        let free = self.slots[at][LAST] < in_flight_max;
+        self.slots[at][LAST] += u64::from(free);
         free
     }
 
-    /// Counts one less in flight.
-    pub(super) fn leave(&mut self, material: &Material) {
-        let Some(at) = self.find(material) else { return };
-        self.places[at][LAST] = self.places[at][LAST].saturating_sub(1);
-        if self.places[at][LAST] == 0 {
+    /// Removes a call in flight.
+    pub(super) fn leave(&mut self, hashed_key: &HashedKey) {
+        let Some(at) = self.find(hashed_key) else { return };
+        self.slots[at][LAST] = self.slots[at][LAST].saturating_sub(1);
+        if self.slots[at][LAST] == 0 {
             self.remove(at);
         }
     }
 
-    fn take_place(&mut self, material: &Material) -> usize {
-        let mut at = self.home(material.hash);
-        while self.places[at][HASH] != 0 {
+    fn claim_slot(&mut self, hashed_key: &HashedKey) -> usize {
+        let mut at = self.home(hashed_key.hash);
+        while self.slots[at][HASH] != 0 {
             at = self.next(at);
         }
-        let [first, second, third] = material.key;
-        self.places[at] = [material.hash, first, second, third, 0, 0];
-        self.held += 1;
+        let [first, second, third] = hashed_key.key;
+        self.slots[at] = [hashed_key.hash, first, second, third, 0, 0];
+        self.len += 1;
         at
     }
 
     fn evict(&mut self, now: u64) {
         let mut oldest: Option<(u32, usize)> = None;
         let mut at = self.hand;
-        for _ in 0..LOOKED_AT.min(self.used()) {
-            let entry = &self.places[at];
+        for _ in 0..EVICTION_SCAN.min(self.used()) {
+            let entry = &self.slots[at];
             if entry[HASH] != 0 {
                 let age = (now as u32).wrapping_sub(entry[EXCESS] as u32);
                 if oldest.is_none_or(|(most, _)| age > most) {
@@ -191,42 +190,42 @@ impl Table {
                 self.remove(at);
                 self.evicted += 1;
             }
-            // So many free places in a row are next to impossible in a full table.
+            // This many free slots in a row are next to impossible in a full table.
             None => self.evict(now),
         }
     }
 
-    /// Frees a place and moves up what was put further on because of it.
+    /// Frees a slot and moves up the entries that were displaced because of it.
     fn remove(&mut self, mut hole: usize) {
         let mut at = hole;
         loop {
             at = self.next(at);
-            let hash = self.places[at][HASH];
+            let hash = self.slots[at][HASH];
             if hash == 0 {
                 break;
             }
             if self.distance(self.home(hash), at) >= self.distance(hole, at) {
-                self.places[hole] = self.places[at];
+                self.slots[hole] = self.slots[at];
                 hole = at;
             }
         }
-        self.places[hole][HASH] = 0;
-        self.held -= 1;
+        self.slots[hole][HASH] = 0;
+        self.len -= 1;
     }
 
-    /// Where the search for a hash begins: its upper bits, scaled to the number of places (Lemire
-    /// 2016, "A fast alternative to the modulo reduction").
+    /// Returns where the search for a hash begins: its upper bits, scaled to the number of slots
+    /// (Lemire 2016, "A fast alternative to the modulo reduction").
     fn home(&self, hash: u64) -> usize {
         self.first + ((u128::from(hash) * self.used() as u128) >> 64) as usize
     }
 
-    /// Places that keys may lie in.
+    /// Returns the number of slots for keys.
     fn used(&self) -> usize {
-        self.places.len() - self.first
+        self.slots.len() - self.first
     }
 
     fn next(&self, at: usize) -> usize {
-        if at + 1 == self.places.len() { self.first } else { at + 1 }
+        if at + 1 == self.slots.len() { self.first } else { at + 1 }
     }
 
     fn distance(&self, from: usize, to: usize) -> usize {
@@ -236,8 +235,9 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the table keeps what a map would keep, whatever comes and goes, within its bound; and
-    //! what goes is old. Method: the same random steps on it and on the standard library's map.
+    //! Goal: the table holds what a map would hold, for any insertions and removals, within its
+    //! bound; and evicted keys are old. Method: the same random steps on it and on the standard
+    //! library's map.
 
     use std::collections::HashMap;
 
@@ -245,9 +245,9 @@ mod tests {
 
     use super::*;
 
-    fn material(number: u64) -> Material {
+    fn hashed_key(number: u64) -> HashedKey {
         // Few distinct upper bits, so that keys collide and wrap around the end.
-        Material { hash: (number % 7).wrapping_mul(u64::MAX / 6) | 1, key: [number, 0, 0] }
+        HashedKey { hash: (number % 7).wrapping_mul(u64::MAX / 6) | 1, key: [number, 0, 0] }
     }
 
     fn state(excess: u64, last: u64) -> State {
@@ -256,13 +256,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_map_holds(steps in prop::collection::vec((0u64..40, 0u8..4), 1..300)) {
+        fn it_has_the_content_of_a_map(steps in prop::collection::vec((0u64..40, 0u8..4), 1..300)) {
             let mut table = Table::new(64);
             let mut map = HashMap::new();
             for (now, (number, step)) in steps.into_iter().enumerate() {
                 let now = now as u64;
-                let material = material(number);
-                let at = table.find(&material);
+                let hashed_key = hashed_key(number);
+                let at = table.find(&hashed_key);
                 prop_assert_eq!(at.map(|at| table.state(at)), map.get(&number).copied());
                 match (step, at) {
                     (0, Some(at)) => {
@@ -271,42 +271,42 @@ mod tests {
                     }
                     (1, Some(at)) => table.touch(at, now),
                     _ => {
-                        table.keep(&material, at, state(now * 3, now), now);
+                        table.store(&hashed_key, at, state(now * 3, now), now);
                         map.insert(number, state(now * 3, now));
                     }
                 }
-                prop_assert_eq!(table.held(), map.len());
+                prop_assert_eq!(table.len(), map.len());
             }
-            for (number, kept) in map {
-                let at = table.find(&material(number)).unwrap();
-                prop_assert_eq!(table.state(at), kept);
+            for (number, state) in map {
+                let at = table.find(&hashed_key(number)).unwrap();
+                prop_assert_eq!(table.state(at), state);
             }
         }
     }
 
     #[test]
-    fn a_full_table_gives_up_what_was_called_least_lately() {
+    fn a_full_table_evicts_the_least_recently_called() {
         let mut table = Table::new(10);
         for number in 0..10 {
-            table.keep(&material(number), None, state(number, 0), number);
+            table.store(&hashed_key(number), None, state(number, 0), number);
         }
-        // Refused calls count as calls: who is refused all the time must not be forgotten.
-        table.touch(table.find(&material(0)).unwrap(), 20);
-        table.keep(&material(100), None, state(0, 0), 21);
-        assert_eq!((table.held(), table.evicted()), (10, 1));
-        assert!(table.find(&material(1)).is_none(), "the oldest one stayed");
-        assert!(table.find(&material(0)).is_some());
+        // Rejected calls count as calls: a client that is always rejected must not be forgotten.
+        table.touch(table.find(&hashed_key(0)).unwrap(), 20);
+        table.store(&hashed_key(100), None, state(0, 0), 21);
+        assert_eq!((table.len(), table.evicted()), (10, 1));
+        assert!(table.find(&hashed_key(1)).is_none(), "the oldest one stayed");
+        assert!(table.find(&hashed_key(0)).is_some());
         for number in 200..1200 {
-            table.keep(&material(number), None, state(0, 0), number);
-            assert!(table.find(&material(number)).is_some());
+            table.store(&hashed_key(number), None, state(0, 0), number);
+            assert!(table.find(&hashed_key(number)).is_some());
         }
-        assert_eq!((table.held(), table.evicted()), (10, 1001));
+        assert_eq!((table.len(), table.evicted()), (10, 1001));
     }
 
     #[test]
-    fn those_in_flight_are_counted_to_the_last_and_keep_their_place() {
+    fn calls_in_flight_are_counted_exactly_and_never_evicted() {
         let mut table = Table::new(2);
-        let (a, b, c) = (material(1), material(2), material(3));
+        let (a, b, c) = (hashed_key(1), hashed_key(2), hashed_key(3));
         assert!(table.enter(&a, 2) && table.enter(&a, 2) && !table.enter(&a, 2));
         assert!(table.enter(&b, 2));
         assert!(!table.enter(&c, 2), "there is no room, and nobody in flight may be forgotten");
@@ -314,21 +314,21 @@ mod tests {
         assert!(table.enter(&c, 2));
         table.leave(&a);
         assert!(table.enter(&a, 2) && !table.enter(&a, 2));
-        for material in [&a, &a, &c] {
-            table.leave(material);
+        for hashed_key in [&a, &a, &c] {
+            table.leave(hashed_key);
         }
-        assert_eq!(table.held(), 0);
+        assert_eq!(table.len(), 0);
         table.leave(&a);
-        assert_eq!(table.held(), 0);
+        assert_eq!(table.len(), 0);
     }
 
     #[test]
     fn the_smallest_table_works() {
         let mut table = Table::new(0);
         for number in 0..100 {
-            table.keep(&material(number), None, state(7, 0), number);
-            assert_eq!(table.state(table.find(&material(number)).unwrap()), state(7, 0));
-            assert_eq!(table.held(), 1);
+            table.store(&hashed_key(number), None, state(7, 0), number);
+            assert_eq!(table.state(table.find(&hashed_key(number)).unwrap()), state(7, 0));
+            assert_eq!(table.len(), 1);
         }
     }
 }

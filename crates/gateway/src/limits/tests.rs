@@ -1,6 +1,6 @@
 //! Goal: the right limits apply to a call under the right key, all zones are charged or none, and
-//! no count is lost or given twice between threads. Method: configurations as they are written,
-//! calls in virtual time, and real threads at one instant.
+//! threads lose or duplicate no count. Method: configuration texts, calls in virtual time, and real
+//! threads at one instant.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -24,7 +24,7 @@ url = \"http://127.0.0.1:8546\"
 chain = \"side\"
 ";
 
-/// Limits with counters, and a caller to start from.
+/// Limits with their counters.
 struct Scene {
     limits: Limits,
     counters: Counters,
@@ -46,17 +46,17 @@ impl Scene {
         let limits = Limits::after(None, &config).unwrap();
         Scene { limits, counters: counters(config.zones.len()) }
     }
-    /// What becomes of a call: `.` passes, a number waits so many ms, `x` is refused.
-    fn call(&self, caller: &Counted<'_>, now: u64) -> String {
+    /// Returns the outcome of a call: `.` passes, a number waits that many ms, `x` is rejected.
+    fn call(&self, caller: &LimitedCall<'_>, now: u64) -> String {
         match self.limits.charge(caller, now, &self.counters) {
             Charge::Pass => ".".to_owned(),
             Charge::Wait(wait) => wait.as_millis().to_string(),
             Charge::Refuse(_) => "x".to_owned(),
-            Charge::Ask(_) => "?".to_owned(),
+            Charge::AskRedis(_) => "?".to_owned(),
         }
     }
 
-    fn calls(&self, caller: &Counted<'_>, now: u64, count: usize) -> String {
+    fn calls(&self, caller: &LimitedCall<'_>, now: u64, count: usize) -> String {
         let outcomes: Vec<String> = (0..count).map(|_| self.call(caller, now)).collect();
         outcomes.join(" ")
     }
@@ -68,9 +68,9 @@ impl Scene {
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
-fn caller(name: &str) -> Counted<'_> {
+fn caller(name: &str) -> LimitedCall<'_> {
     let method = methods_of(Family::Ethereum).method(name);
-    Counted {
+    LimitedCall {
         client: V4,
         chain: 0,
         chain_name: "eth",
@@ -78,7 +78,7 @@ fn caller(name: &str) -> Counted<'_> {
         method,
         headers: &[],
         grant: None,
-        ahead: None,
+        prefetched: None,
     }
 }
 
@@ -89,18 +89,18 @@ fn a_configuration_without_limits_has_none() {
 }
 
 #[test]
-fn calls_are_told_apart_by_the_key() {
+fn calls_are_counted_by_key() {
     let scene = Scene::new(
         "[zone.z]\nkey = [\"client\", \"method\", \"chain\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n",
     );
     let first = caller("eth_call");
-    let side = Counted { chain: 1, chain_name: "side", ..first };
-    let other = Counted { client: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), ..first };
+    let side = LimitedCall { chain: 1, chain_name: "side", ..first };
+    let other = LimitedCall { client: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), ..first };
     for caller in [first, side, other, caller("eth_chainId")] {
         assert_eq!(scene.calls(&caller, 5, 2), ". x", "{caller:?}");
     }
     assert_eq!(scene.outcomes(0), [4, 0, 4, 0, 0]);
-    assert_eq!(scene.limits.fills(), [Fill { keys: 4, evicted: 0 }]);
+    assert_eq!(scene.limits.fills(), [ZoneFill { keys: 4, evicted: 0 }]);
 }
 
 #[test]
@@ -112,34 +112,35 @@ fn parts_of_a_key_do_not_run_into_each_other() {
     let pairs = [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc"), (&long[..60], "c")];
     for (a, b) in pairs {
         let headers = [a, b].map(|value| Some(SmallVec::from_slice(value.as_bytes())));
-        let caller = Counted { headers: &headers, ..caller("eth_call") };
+        let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
         assert_eq!(scene.calls(&caller, 5, 2), ". x", "{a:?} {b:?}");
     }
     for first in [None, Some(&b""[..]), Some(long.as_bytes())] {
         let headers = [first.map(SmallVec::from_slice), None];
-        let caller = Counted { headers: &headers, ..caller("eth_call") };
+        let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
         assert_eq!(scene.calls(&caller, 5, 3), ". . .", "without a key nothing is limited");
     }
 }
 
 #[test]
-fn a_key_that_was_made_ahead_is_the_calls_own() {
+fn a_prefetched_key_is_the_key_of_the_call() {
     for key in ["\"client\"", "\"header:a\"", "\"method\"", "\"client\", \"chain\""] {
         let scene = Scene::new(&format!(
             "[zone.z]\nkey = [{key}]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\nburst = 1\nnodelay = true\n"
         ));
         let headers = [Some(SmallVec::from_slice(b"one"))];
-        let caller = Counted { headers: &headers, ..caller("eth_call") };
-        let ahead = scene.limits.look_ahead(&Counted { name: "", method: None, ..caller });
-        let made = !key.contains("method") && !key.contains("chain");
-        assert_eq!(ahead.is_some(), made, "{key}");
-        assert_eq!(scene.calls(&Counted { ahead, ..caller }, 5, 1), ".", "{key}");
+        let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
+        let prefetched =
+            scene.limits.prefetch_key(&LimitedCall { name: "", method: None, ..caller });
+        let depends_on_caller = !key.contains("method") && !key.contains("chain");
+        assert_eq!(prefetched.is_some(), depends_on_caller, "{key}");
+        assert_eq!(scene.calls(&LimitedCall { prefetched, ..caller }, 5, 1), ".", "{key}");
         assert_eq!(scene.calls(&caller, 5, 2), ". x", "{key}: it counts for the same key");
     }
 }
 
 #[test]
-fn long_keys_are_told_apart_to_the_last_byte() {
+fn long_keys_differ_to_the_last_byte() {
     let scene =
         Scene::new("[zone.z]\nkey = [\"header:a\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n");
     for length in [1, 7, 8, 22, 23, 24, 25, 500, 65_535] {
@@ -147,7 +148,7 @@ fn long_keys_are_told_apart_to_the_last_byte() {
             let mut value = vec![b'x'; length];
             value[length - 1] = last;
             let headers = [Some(SmallVec::from_vec(value))];
-            let caller = Counted { headers: &headers, ..caller("eth_call") };
+            let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
             assert_eq!(scene.calls(&caller, 5, 2), ". x", "{length} bytes");
         }
     }
@@ -155,7 +156,7 @@ fn long_keys_are_told_apart_to_the_last_byte() {
 }
 
 #[test]
-fn an_ipv6_client_is_its_network_where_that_is_asked_for() {
+fn client_net_is_the_network_of_an_ipv6_client() {
     let zone = |key: &str| {
         Scene::new(&format!(
             "[zone.z]\nkey = [\"{key}\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n"
@@ -163,7 +164,7 @@ fn an_ipv6_client_is_its_network_where_that_is_asked_for() {
     };
     let at = |low: u16, net: u16| {
         let address = Ipv6Addr::new(0x2001, 0xdb8, 0, net, 0, 0, 0, low);
-        Counted { client: IpAddr::V6(address), ..caller("eth_call") }
+        LimitedCall { client: IpAddr::V6(address), ..caller("eth_call") }
     };
     let (whole, net) = (zone("client"), zone("client-net"));
     let outcomes = |scene: &Scene| {
@@ -183,9 +184,9 @@ fn limits_apply_by_chain_and_method_and_of_one_zone_only_the_first() {
     );
     assert_eq!(scene.calls(&caller("eth_getLogs"), 0, 3), ". . x");
     assert_eq!(scene.calls(&caller("debug_any"), 0, 1), "x");
-    // The same key under the second limit's terms: two of four are taken.
+    // The same key under the second limit's terms: two of four are used.
     assert_eq!(scene.calls(&caller("eth_call"), 0, 3), ". . x");
-    let side = Counted { chain: 1, chain_name: "side", ..caller("eth_call") };
+    let side = LimitedCall { chain: 1, chain_name: "side", ..caller("eth_call") };
     assert_eq!(scene.calls(&side, 0, 9), ". . . . . . . . .", "no limit is about this chain");
 }
 
@@ -196,7 +197,7 @@ fn all_zones_are_charged_or_none() {
          [[limit]]\nzone = \"a\"\nburst = 10\nnodelay = true\n[[limit]]\nzone = \"b\"\n",
     );
     let client = caller("eth_call");
-    // The second zone refuses most; the first must not be charged for these.
+    // The second zone rejects most calls; the first must not be charged for them.
     for now in 0..1000 {
         scene.call(&client, now);
     }
@@ -218,7 +219,7 @@ fn a_dry_run_counts_and_lets_through() {
 }
 
 #[test]
-fn a_call_may_count_as_much_as_it_weighs() {
+fn a_call_may_count_its_weight() {
     let scene = Scene::new(
         "[zone.z]\nkey = [\"client\"]\nrate = \"10r/s\"\ncost = \"weight\"\n\
          [[limit]]\nzone = \"z\"\nburst = 1000\nnodelay = true\n",
@@ -234,13 +235,13 @@ fn a_call_may_count_as_much_as_it_weighs() {
     let Charge::Refuse(failure) = scene.limits.charge(&heavy, 0, &scene.counters) else {
         panic!("it passed")
     };
-    let due = calls * weight + weight - 1001;
-    assert_eq!(failure.retry_after, Some(Duration::from_millis(due * 100)));
-    assert_eq!(scene.call(&heavy, due * 100), ".");
+    let expected = calls * weight + weight - 1001;
+    assert_eq!(failure.retry_after, Some(Duration::from_millis(expected * 100)));
+    assert_eq!(scene.call(&heavy, expected * 100), ".");
 }
 
 #[test]
-fn those_in_flight_leave_when_they_are_dropped() {
+fn calls_in_flight_leave_when_dropped() {
     let scene = Scene::new(
         "[zone.a]\nkey = [\"client\"]\n[zone.b]\nkey = [\"method\"]\n[zone.c]\nkey = [\"client\"]\n\
          [[limit]]\nzone = \"a\"\nconcurrent = 3\n\
@@ -252,7 +253,7 @@ fn those_in_flight_leave_when_they_are_dropped() {
     let second = enter("eth_call").unwrap();
     let refused = enter("eth_call").unwrap_err();
     assert_eq!(refused.kind, Kind::OverConcurrency { status: 503 });
-    // The refused one is not counted in the zone that had let it in.
+    // The rejected call is not counted in the zone that had accepted it.
     let third = enter("eth_chainId").unwrap();
     assert!(enter("eth_chainId").is_err());
     drop(second);
@@ -279,7 +280,7 @@ fn threads_share_a_zone_to_the_last_call() {
             let (limits, passed) = (&scene.limits, &passed);
             scope.spawn(move || {
                 let counters = counters(2);
-                // Both orders of the two zones are taken, so locks in a circle would hang here.
+                // Calls use the two zones in both orders, so a deadlock would hang here.
                 for call in 0..2000 {
                     let name = ["eth_call", "net_version"][(call + thread) % 2];
                     if matches!(limits.charge(&caller(name), 0, &counters), Charge::Pass) {
@@ -293,7 +294,7 @@ fn threads_share_a_zone_to_the_last_call() {
 }
 
 #[test]
-fn a_zone_holds_as_many_keys_as_its_memory_and_forgets_old_ones() {
+fn a_zone_evicts_old_keys_when_its_memory_is_full() {
     let scene = Scene::new(
         "[zone.z]\nkey = [\"client\"]\nrate = \"1r/m\"\nbytes = \"32KiB\"\n[[limit]]\nzone = \"z\"\n",
     );
@@ -301,8 +302,8 @@ fn a_zone_holds_as_many_keys_as_its_memory_and_forgets_old_ones() {
     assert_eq!(scene.call(&victim, 0), ".");
     for number in 0..2000u64 {
         let client = IpAddr::V4(Ipv4Addr::from(0x0b00_0000 + number as u32));
-        assert_eq!(scene.call(&Counted { client, ..victim }, number), ".");
-        // Who is refused all the time stays limited, however many others come.
+        assert_eq!(scene.call(&LimitedCall { client, ..victim }, number), ".");
+        // A client that is always rejected stays limited, however many others come.
         assert_eq!(scene.call(&victim, number), "x", "forgotten after {number}");
     }
     let fill = scene.limits.fills()[0];
@@ -311,7 +312,7 @@ fn a_zone_holds_as_many_keys_as_its_memory_and_forgets_old_ones() {
 }
 
 #[test]
-fn a_reload_keeps_what_zones_hold() {
+fn a_reload_keeps_the_state_of_zones() {
     let text = |key: &str, rate: &str, more: &str| {
         format!(
             "[zone.a]\nkey = [\"{key}\"]\n{rate}\n[[limit]]\nzone = \"a\"\n\
@@ -322,18 +323,18 @@ fn a_reload_keeps_what_zones_hold() {
     let before = Limits::after(None, &first).unwrap();
     let counters = counters(2);
     let headers = [Some(SmallVec::from_slice(b"k")), None];
-    let caller = Counted { headers: &headers, ..caller("eth_call") };
+    let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
     let pass = |limits: &Limits| matches!(limits.charge(&caller, 0, &counters), Charge::Pass);
     assert!(pass(&before) && pass(&before) && !pass(&before));
     let in_flight = before.enter(&caller, &counters).unwrap();
-    // Another rate and burst, and another header before the one that a key is made of.
+    // A different rate and burst, and another header before the one in the key.
     let second = text("client", "rate = \"2r/s\"", "burst = 2\nnodelay = true");
     let second = config(&format!(
         "[zone.other]\nkey = [\"header:x\"]\nrate = \"9r/s\"\n[[limit]]\nzone = \"other\"\n{second}"
     ));
     let after = Limits::after(Some((&before, &first)), &second).unwrap();
     let headers = [Some(SmallVec::from_slice(b"x")), Some(SmallVec::from_slice(b"k"))];
-    let moved = Counted { headers: &headers, ..caller };
+    let moved = LimitedCall { headers: &headers, ..caller };
     let counts = self::counters(3);
     let pass = |limits: &Limits| matches!(limits.charge(&moved, 0, &counts), Charge::Pass);
     assert!(!after.chains[0].rates.is_empty());
@@ -342,7 +343,7 @@ fn a_reload_keeps_what_zones_hold() {
     assert!(after.enter(&moved, &counts).is_err(), "who was in flight is forgotten");
     drop(in_flight);
     assert!(after.enter(&moved, &counts).is_ok());
-    // Another key is another zone.
+    // A zone with another key is a new zone.
     let third = config(&text("method", "rate = \"1r/s\"", "burst = 1\nnodelay = true"));
     let after = Limits::after(Some((&before, &first)), &third).unwrap();
     assert!(matches!(after.charge(&caller, 0, &counters), Charge::Pass));
@@ -367,25 +368,27 @@ fn calls_count_by_key_and_a_key_may_have_its_own_rate_and_burst() {
     );
     let scene = Scene::new(&text);
     let config = config(&text);
-    let of =
-        |at: usize| Counted { grant: Some(&*config.access.keys[at].grant), ..caller("eth_call") };
+    let of = |at: usize| LimitedCall {
+        grant: Some(&*config.access.keys[at].grant),
+        ..caller("eth_call")
+    };
     assert_eq!(scene.calls(&of(0), 0, 3), ". x x");
     assert_eq!(scene.calls(&of(1), 0, 5), ". . . x x");
-    // Its own rate drains, whatever the zone's is.
+    // The key's own rate applies instead of the zone's.
     assert_eq!(scene.calls(&of(1), 20, 3), ". . x");
     assert_eq!(scene.calls(&of(0), 20, 1), "x");
     let Charge::Refuse(failure) = scene.limits.charge(&of(1), 20, &scene.counters) else {
         panic!("it passed")
     };
     assert_eq!(failure.retry_after, Some(Duration::from_millis(10)));
-    // The rate of a zone that counts otherwise is that of all.
+    // A zone that does not count by key keeps its own rate for all.
     assert_eq!(scene.outcomes(1)[0], 6);
-    // Without a key nobody is limited by it.
+    // A call without a key is not limited.
     assert_eq!(scene.calls(&caller("eth_call"), 20, 5), ". . . . .");
 }
 
 #[test]
-fn a_call_without_a_key_counts_by_what_else_there_is() {
+fn a_call_without_a_key_counts_by_the_other_parts() {
     let scene = Scene::new(
         "[zone.z]\nkey = [\"key\", \"method\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n",
     );
@@ -393,8 +396,8 @@ fn a_call_without_a_key_counts_by_what_else_there_is() {
     assert_eq!(scene.calls(&caller("eth_chainId"), 0, 2), ". x");
 }
 
-/// What is wrong with limits, or warned of.
-fn told(text: &str) -> String {
+/// Returns the errors and warnings about limits.
+fn diagnostics(text: &str) -> String {
     match Config::from_text("test", &format!("{NODES}{text}"), Path::new(""), &|_| None) {
         Ok(config) => config.warnings.to_string(),
         Err(faults) => faults.to_string(),
@@ -402,7 +405,7 @@ fn told(text: &str) -> String {
 }
 
 #[test]
-fn shared_zones_that_cannot_be_are_told() {
+fn impossible_shared_zones_are_reported() {
     let zone =
         "[zone.a]\nkey = [\"chain\"]\nrate = \"1r/s\"\nshared = true\n[[limit]]\nzone = \"a\"\n";
     let redis = "[redis]\nurl = \"redis://127.0.0.1\"\n";
@@ -412,7 +415,7 @@ fn shared_zones_that_cannot_be_are_told() {
             "[zone.b]\nkey = [\"chain\"]\nrate = \"1r/s\"\nshared = true\n[[limit]]\nzone = \"b\"\n{methods}"
         )
     };
-    for (text, due) in [
+    for (text, expected) in [
         (zone.to_owned(), "there is no redis to share it through"),
         (format!("{redis}{zone}"), "each gateway has to know its part"),
         (format!("{cluster}{zone}{}", second("")), "may count in both shared zones a and b"),
@@ -436,8 +439,8 @@ fn shared_zones_that_cannot_be_are_told() {
         (format!("{redis}responses = false\n"), "so it is not used"),
         (KEYS.to_owned(), "key fast has its own rate or burst, and no limit counts by key"),
     ] {
-        let told = told(&text);
-        assert!(told.contains(due), "{text}\n{told}");
+        let diagnostics = diagnostics(&text);
+        assert!(diagnostics.contains(expected), "{text}\n{diagnostics}");
     }
     let fine = [
         format!("{redis}gateways = 2\n{zone}{}", second("")),
@@ -446,21 +449,24 @@ fn shared_zones_that_cannot_be_are_told() {
         format!("{redis}gateways = 2\nresponses = false\n{zone}"),
     ];
     for text in fine {
-        let told = told(&text);
-        assert!(!told.contains("zone") && !told.contains("redis"), "{text}\n{told}");
+        let diagnostics = diagnostics(&text);
+        assert!(
+            !diagnostics.contains("zone") && !diagnostics.contains("redis"),
+            "{text}\n{diagnostics}"
+        );
     }
 }
 
 #[test]
-fn who_is_refused_too_often_is_not_looked_at() {
+fn a_client_with_too_many_failures_is_rejected_early() {
     let scene = Scene::new(
         "[zone.z]\nkey = [\"client-net\"]\nrate = \"6r/m\"\n\
          [[limit]]\nzone = \"z\"\nfailures = true\nburst = 2\n",
     );
-    let may = |client, now| scene.limits.may_try(client, now, &scene.counters);
+    let may = |client, now| scene.limits.check_failures(client, now, &scene.counters);
     let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     for _ in 0..3 {
-        assert!(may(V4, 0).is_ok(), "who asks without failing is free");
+        assert!(may(V4, 0).is_ok(), "a client without failures is not limited");
         assert!(may(V4, 0).is_ok());
         scene.limits.failed(V4, 0, &scene.counters);
     }
@@ -471,7 +477,7 @@ fn who_is_refused_too_often_is_not_looked_at() {
     assert!(may(V4, 10_000).is_ok());
     assert_eq!(scene.calls(&caller("eth_call"), 0, 9), ". . . . . . . . .", "calls are free");
     assert_eq!(scene.outcomes(0), [3, 0, 2, 0, 0]);
-    for (more, due) in [
+    for (more, expected) in [
         ("methods = [\"eth_call\"]\n", "no methods"),
         ("chain = \"eth\"\n", "no chain"),
         ("dry_run = true\n", "allowed: false"),
@@ -479,9 +485,9 @@ fn who_is_refused_too_often_is_not_looked_at() {
         let text = format!(
             "[zone.z]\nkey = [\"client\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\nfailures = true\n{more}"
         );
-        assert!(told(&text).contains(due), "{more}{}", told(&text));
+        assert!(diagnostics(&text).contains(expected), "{more}{}", diagnostics(&text));
     }
     let text =
         "[zone.z]\nkey = [\"key\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\nfailures = true\n";
-    assert!(told(text).contains("client-net alone"));
+    assert!(diagnostics(text).contains("client-net alone"));
 }

@@ -1,4 +1,4 @@
-//! A zone: of what its keys are made, and the tables that they lie in.
+//! A zone: the parts of its keys, and the tables that store them.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
@@ -8,44 +8,44 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use wire::method::equivalent_log_method;
 
-use super::Counted;
-use super::table::{KEY_BYTES, KEY_BYTES_INLINE, Material, Table};
+use super::LimitedCall;
+use super::table::{HashedKey, KEY_BYTES, KEY_BYTES_INLINE, Table};
 use crate::config;
 use crate::config::Config;
 use crate::config::limits::{Cost, KeyPart};
 
-/// Longer keys are not limited, as in nginx (`ngx_http_limit_req_handler`).
+/// Longest key in bytes; longer ones are not limited, as in nginx (`ngx_http_limit_req_handler`).
 const KEY_BYTES_MAX: usize = 65_535;
-/// Into how many parts a zone is cut, so that threads seldom meet.
+/// Number of parts of a zone, so that threads seldom contend.
 const PARTS: usize = 16;
-/// Smaller zones stay whole: there, what is given up should be the oldest of all.
+/// Fewest keys per part. Smaller zones are not split, so that the evicted key is the oldest of all.
 const PART_KEYS_MIN: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Zone {
     key: Vec<Part>,
     cost: Cost,
-    /// Whether the caller's API key is a part of the key.
+    /// True if the caller's API key is a part of the key.
     pub(super) by_key: bool,
-    /// Whether a request's key is the same for all its calls.
+    /// True if a request's key is the same for all its calls.
     by_caller: bool,
     pub(super) shared: bool,
-    /// Of how many gateways each has its share, while this one judges alone.
+    /// Number of gateways that share the zone while this one cannot reach the others.
     pub(super) gateways: u64,
-    pub(super) kept: Arc<Kept>,
+    pub(super) state: Arc<ZoneState>,
 }
 
-/// What a zone holds. It outlives a reload that does not change what it is.
+/// State of a zone. It survives a reload that does not change the zone's definition.
 #[derive(Debug)]
-pub(super) struct Kept {
-    /// Random, so that nobody can make keys that fall together.
+pub(super) struct ZoneState {
+    /// Random, so that nobody can construct colliding keys.
     index: foldhash::fast::RandomState,
     /// Two keyed hashes of 64 bits, SipHash of the standard library: a long key's digest.
     digest: [std::hash::RandomState; 2],
     parts: Box<[ZonePart]>,
 }
 
-/// A part on cache lines of its own, so that threads in different parts do not meet there either.
+/// A part on its own cache lines, so that threads in different parts do not share one.
 #[derive(Debug)]
 #[repr(align(128))]
 struct ZonePart(Mutex<Table>);
@@ -55,15 +55,15 @@ enum Part {
     Client,
     ClientNet,
     Key,
-    /// By place in [`key_headers`].
+    /// By index in [`key_headers`].
     Header(usize),
     Method,
     Chain,
 }
 
-/// How full a zone is.
+/// Fill level of a zone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Fill {
+pub(crate) struct ZoneFill {
     pub(crate) keys: u64,
     pub(crate) evicted: u64,
 }
@@ -73,15 +73,15 @@ impl Zone {
         zone: &config::limits::Zone,
         gateways: u64,
         headers: &[http::HeaderName],
-        kept: Option<Arc<Kept>>,
+        state: Option<Arc<ZoneState>>,
     ) -> Zone {
-        let place = |name: &http::HeaderName| headers.iter().position(|known| known == name);
+        let index = |name: &http::HeaderName| headers.iter().position(|known| known == name);
         let part = |part: &KeyPart| match part {
             KeyPart::Client => Part::Client,
             KeyPart::ClientNet => Part::ClientNet,
             KeyPart::Key => Part::Key,
             KeyPart::Header(name) => {
-                Part::Header(place(name).expect("headers are gathered from the same zones"))
+                Part::Header(index(name).expect("headers are gathered from the same zones"))
             }
             KeyPart::Method => Part::Method,
             KeyPart::Chain => Part::Chain,
@@ -96,49 +96,50 @@ impl Zone {
                 .any(|part| matches!(part, KeyPart::Method | KeyPart::Chain)),
             shared: zone.shared,
             gateways: if zone.shared { gateways } else { 1 },
-            kept: kept.unwrap_or_else(|| Arc::new(Kept::new(zone.bytes))),
+            state: state.unwrap_or_else(|| Arc::new(ZoneState::new(zone.bytes))),
         }
     }
 
-    pub(super) fn part(&self, material: &Material) -> MutexGuard<'_, Table> {
-        // The upper bits choose the place within the part, the lowest is always 1.
-        let parts = &self.kept.parts;
-        parts[(material.hash >> 1) as usize % parts.len()].0.lock()
+    pub(super) fn part(&self, hashed_key: &HashedKey) -> MutexGuard<'_, Table> {
+        // The upper bits select the slot within the part, and the lowest is always 1.
+        let parts = &self.state.parts;
+        parts[(hashed_key.hash >> 1) as usize % parts.len()].0.lock()
     }
 
-    /// The key of a request whose calls are not known yet, where that can be told; its place is
-    /// fetched from memory meanwhile.
-    pub(super) fn expect(&self, caller: &Counted<'_>) -> Option<Material> {
-        let material = self.by_caller.then(|| self.material(caller)).flatten()?;
-        self.part(&material).fetch(&material);
-        Some(material)
+    /// Returns the key of a request before its calls are known, if the key does not depend on them,
+    /// and prefetches its slot.
+    pub(super) fn prefetch(&self, caller: &LimitedCall<'_>) -> Option<HashedKey> {
+        let hashed_key = self.by_caller.then(|| self.hashed_key(caller)).flatten()?;
+        self.part(&hashed_key).fetch(&hashed_key);
+        Some(hashed_key)
     }
 
-    pub(super) fn cost(&self, caller: &Counted<'_>) -> u64 {
+    pub(super) fn cost(&self, caller: &LimitedCall<'_>) -> u64 {
         match self.cost {
             Cost::Call => 1,
             Cost::Weight => caller.method.map_or(1, |method| u64::from(method.weight)).max(1),
         }
     }
 
-    pub(super) fn fill(&self) -> Fill {
-        self.kept.parts.iter().fold(Fill::default(), |sum, part| {
+    pub(super) fn fill(&self) -> ZoneFill {
+        self.state.parts.iter().fold(ZoneFill::default(), |sum, part| {
             let table = part.0.lock();
-            let (keys, evicted) = (table.held() as u64, table.evicted());
-            Fill { keys: sum.keys + keys, evicted: sum.evicted + evicted }
+            let (keys, evicted) = (table.len() as u64, table.evicted());
+            ZoneFill { keys: sum.keys + keys, evicted: sum.evicted + evicted }
         })
     }
 
-    /// The bytes of the call's key; none if it is empty or too long, in which case the call is not
-    /// limited.
-    fn key_bytes(&self, caller: &Counted<'_>) -> Option<SmallVec<[u8; 128]>> {
+    /// Returns the bytes of the call's key; `None` if it is empty or too long, so that the call is
+    /// not limited.
+    fn key_bytes(&self, caller: &LimitedCall<'_>) -> Option<SmallVec<[u8; 128]>> {
         let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
         match *self.key.as_slice() {
             [part] => part.write(caller, &mut bytes),
             ref parts => {
                 let mut empty = true;
                 for part in parts {
-                    // Each part has its length before it, so that no two lists of parts are alike.
+                    // Each part follows its length, so that no two lists of parts have the same
+                    // bytes.
                     let start = bytes.len();
                     bytes.extend_from_slice(&[0; 4]);
                     part.write(caller, &mut bytes);
@@ -154,22 +155,22 @@ impl Zone {
         (!bytes.is_empty() && bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
     }
 
-    /// A digest of the call's key that is the same in every gateway.
-    pub(super) fn digest(&self, caller: &Counted<'_>) -> [u8; 16] {
+    /// Returns a digest of the call's key that is the same in every gateway.
+    pub(super) fn digest(&self, caller: &LimitedCall<'_>) -> [u8; 16] {
         let bytes = self.key_bytes(caller).unwrap_or_default();
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
         digest.as_ref()[..16].try_into().expect("it has 32")
     }
 
-    /// The call's key as it is found by.
-    pub(super) fn material(&self, caller: &Counted<'_>) -> Option<Material> {
+    /// Returns the lookup form of the call's key.
+    pub(super) fn hashed_key(&self, caller: &LimitedCall<'_>) -> Option<HashedKey> {
         let bytes = self.key_bytes(caller)?;
         let mut key = [0; KEY_BYTES_INLINE + 1];
         if bytes.len() <= KEY_BYTES_INLINE {
             key[..bytes.len()].copy_from_slice(&bytes);
             key[KEY_BYTES_INLINE] = bytes.len() as u8;
         } else {
-            for (half, state) in key.chunks_exact_mut(8).zip(&self.kept.digest) {
+            for (half, state) in key.chunks_exact_mut(8).zip(&self.state.digest) {
                 let mut hasher = state.build_hasher();
                 hasher.write(&bytes);
                 half.copy_from_slice(&hasher.finish().to_le_bytes());
@@ -180,15 +181,15 @@ impl Zone {
         for (word, bytes) in words.iter_mut().zip(key.chunks_exact(8)) {
             *word = u64::from_le_bytes(bytes.try_into().expect("chunks of 8"));
         }
-        Some(Material { hash: self.kept.index.hash_one(words) | 1, key: words })
+        Some(HashedKey { hash: self.state.index.hash_one(words) | 1, key: words })
     }
 }
 
-impl Kept {
-    fn new(bytes: usize) -> Kept {
+impl ZoneState {
+    fn new(bytes: usize) -> ZoneState {
         let keys = bytes / KEY_BYTES;
         let parts = if keys / PARTS < PART_KEYS_MIN { 1 } else { PARTS };
-        Kept {
+        ZoneState {
             index: foldhash::fast::RandomState::default(),
             digest: [std::hash::RandomState::new(), std::hash::RandomState::new()],
             parts: (0..parts).map(|_| ZonePart(Mutex::new(Table::new(keys / parts)))).collect(),
@@ -197,7 +198,7 @@ impl Kept {
 }
 
 impl Part {
-    fn write(self, caller: &Counted<'_>, out: &mut SmallVec<[u8; 128]>) {
+    fn write(self, caller: &LimitedCall<'_>, out: &mut SmallVec<[u8; 128]>) {
         match (self, caller.client) {
             (Part::Client | Part::ClientNet, IpAddr::V4(address)) => {
                 out.extend_from_slice(&address.octets());
@@ -208,8 +209,8 @@ impl Part {
                 let name = caller.grant.map_or("", |grant| &*grant.name);
                 out.extend_from_slice(name.as_bytes());
             }
-            (Part::Header(place), _) => {
-                let value = caller.headers.get(place).and_then(Option::as_deref);
+            (Part::Header(index), _) => {
+                let value = caller.headers.get(index).and_then(Option::as_deref);
                 out.extend_from_slice(value.unwrap_or(b""));
             }
             (Part::Method, _) => {
@@ -221,7 +222,7 @@ impl Part {
     }
 }
 
-/// Lower-case names of the headers that keys of zones are made of, each once.
+/// Returns the lower-case names of the headers in keys of zones, without duplicates.
 pub(crate) fn key_headers(config: &Config) -> Vec<http::HeaderName> {
     let mut names: Vec<http::HeaderName> = Vec::new();
     for part in config.zones.iter().flat_map(|zone| &zone.key) {

@@ -9,8 +9,8 @@ use wire::method::Method;
 
 use super::Request;
 use crate::call::failure::Failure;
-use crate::limits::shared::Question;
-use crate::limits::{Charge, Counted, Entered, Limits};
+use crate::limits::shared::SharedLimitQuery;
+use crate::limits::{Charge, InFlightGuard, LimitedCall, Limits};
 use crate::quota::unix_seconds;
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
@@ -33,19 +33,19 @@ pub(super) async fn limit<'a>(
     request: &Request<'_>,
     item: &Result<Call<'_>, Rejection<'_>>,
     now: &mut Instant,
-) -> Result<Option<Box<Entered<'a>>>, Failure> {
+) -> Result<Option<Box<InFlightGuard<'a>>>, Failure> {
     let Some(limits) = &cx.snapshot.limits else { return Ok(None) };
     let name = name_of(item);
     let method = charged_method(cx, request.chain, name);
     let caller = caller_facts(cx, request, name, method);
     let mut charge = limits.charge(&caller, cx.now_ms(), &cx.counters);
-    if let Charge::Ask(question) = charge {
+    if let Charge::AskRedis(question) = charge {
         charge = Box::pin(charge_shared(cx, limits, &question, &caller)).await;
         *now = cx.tick();
     }
     match charge {
         // A settled charge asks Redis only once.
-        Charge::Pass | Charge::Ask(_) => {}
+        Charge::Pass | Charge::AskRedis(_) => {}
         Charge::Wait(wait) => {
             Box::pin(wait_turn(cx, request, wait)).await;
             *now = cx.tick();
@@ -69,8 +69,8 @@ pub(super) fn caller_facts<'a>(
     request: &Request<'a>,
     name: &'a str,
     method: Option<&'static Method>,
-) -> Counted<'a> {
-    Counted {
+) -> LimitedCall<'a> {
+    LimitedCall {
         client: request.caller.address,
         chain: request.chain,
         chain_name: &cx.snapshot.chains[request.chain].name,
@@ -78,7 +78,7 @@ pub(super) fn caller_facts<'a>(
         method,
         headers: request.limit_headers,
         grant: request.caller.grant.as_deref(),
-        ahead: request.ahead,
+        prefetched: request.prefetched,
     }
 }
 
@@ -86,8 +86,8 @@ pub(super) fn caller_facts<'a>(
 async fn charge_shared(
     cx: &ThreadContext,
     limits: &Limits,
-    question: &Question,
-    caller: &Counted<'_>,
+    question: &SharedLimitQuery,
+    caller: &LimitedCall<'_>,
 ) -> Charge {
     let verdict = match &cx.shared_limits {
         Some(client) => client.check(question).await,

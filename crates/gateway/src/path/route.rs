@@ -12,7 +12,7 @@ use crate::access::permit::{effect, permit};
 use crate::call::failure::{Failure, Kind};
 use crate::policy::access::Denial;
 use crate::policy::direct;
-use crate::policy::direct::{Action, CallFacts, Directed, End, Facts};
+use crate::policy::direct::{Action, CallFacts, Facts, RouteDecision, RoutingResult};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
@@ -41,7 +41,7 @@ pub(super) fn route<'a>(
     let params = call.params.raw().unwrap_or(b"");
     let facts = facts(request, Some(CallFacts { method: &call.method, params }));
     let directed = walk(cx, &facts);
-    for place in &directed.fitted {
+    for place in &directed.matched {
         cx.counters.rules[*place].calls.add(1);
     }
     let chain = match directed.path {
@@ -51,10 +51,10 @@ pub(super) fn route<'a>(
     if chain != request.chain && !may_reach(cx, request, chain) {
         return Err(Failure::ours(Kind::Forbidden));
     }
-    match directed.end {
-        End::Free => Ok(build(chain, None)),
-        End::Group(group) => Ok(build(chain, Some(group))),
-        End::Deny(place) => {
+    match directed.decision {
+        RouteDecision::Free => Ok(build(chain, None)),
+        RouteDecision::Group(group) => Ok(build(chain, Some(group))),
+        RouteDecision::Deny(place) => {
             cx.counters.denied[Denial::Rule].add(1);
             Err(Failure::ours(Kind::Rule(place as u16)))
         }
@@ -71,9 +71,9 @@ pub(crate) fn rewritten(cx: &ThreadContext, request: &Request<'_>) -> Option<usi
     cx.snapshot.router.chain(&directed.path)
 }
 
-fn walk<'a>(cx: &ThreadContext, facts: &Facts<'a>) -> Directed<'a> {
+fn walk<'a>(cx: &ThreadContext, facts: &Facts<'a>) -> RoutingResult<'a> {
     let snapshot = &cx.snapshot;
-    direct::direct(&snapshot.config.rules, facts, |path| snapshot.router.chain(path))
+    direct::apply_rules(&snapshot.config.rules, facts, |path| snapshot.router.chain(path))
 }
 
 fn facts<'a>(request: &Request<'a>, call: Option<CallFacts<'a>>) -> Facts<'a> {

@@ -1,5 +1,5 @@
-//! Who may call what: lists of methods and networks, what a key grants, and the order in which they
-//! decide.
+//! Authorization: lists of methods and networks, the grants of keys, and the order in which they
+//! apply.
 //!
 //! `access/caller.rs` identifies the client. `direct.rs` and `route.rs` decide where a call goes.
 
@@ -18,17 +18,17 @@ use crate::policy::limit::Rate;
 #[cfg(test)]
 mod tests;
 
-/// Methods by name and by prefix, in any case of letters: some upstreams ignore it.
+/// Methods by name and by prefix. Case does not matter, because some upstreams ignore it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MethodSet {
     /// In lower case, sorted.
     exact: Vec<Box<str>>,
-    /// Without their star; an empty one is every method.
+    /// Without their star. An empty prefix matches every method.
     prefixes: Vec<Box<str>>,
 }
 
 impl MethodSet {
-    /// The methods that these patterns name: exact names, prefixes that end in `*`, or `*`.
+    /// Builds the set from patterns: exact names, prefixes that end in `*`, or `*`.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> MethodSet {
         let mut set = MethodSet::default();
         for pattern in patterns {
@@ -41,154 +41,155 @@ impl MethodSet {
         set
     }
 
-    /// Whether it names no method at all.
+    /// Returns true if it contains no method.
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.prefixes.is_empty()
     }
 
-    /// Whether it names this method.
+    /// Returns true if it contains this method.
     pub fn has(&self, method: &str) -> bool {
         let lower = || method.bytes().map(|byte| byte.to_ascii_lowercase());
         self.exact.binary_search_by(|known| known.bytes().cmp(lower())).is_ok()
             || self.prefixes.iter().any(|prefix| starts_with_ignoring_case(method, prefix))
     }
 
-    /// Whether it names this method, or the one whose results this method returns.
+    /// Returns true if it contains this method, or the one whose results this method returns.
     pub fn concerns(&self, method: &str) -> bool {
         self.has(method) || equivalent_log_method(method).is_some_and(|other| self.has(other))
     }
 }
 
-/// Which methods are served: what is denied is not; where some are allowed, no others are.
+/// Served methods: all but the denied ones, or only the allowed ones if there are any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MethodRules {
-    /// Empty: all.
+    /// Empty allows all.
     pub allow: MethodSet,
-    /// Decides before `allow`.
+    /// Takes precedence over `allow`.
     pub deny: MethodSet,
 }
 
 impl MethodRules {
-    /// Whether a method is served.
+    /// Returns true if a method is served.
     pub fn admit(&self, method: &str) -> bool {
         !self.deny.has(method) && (self.allow.is_empty() || self.allow.has(method))
     }
 
-    /// Whether every method is.
+    /// Returns true if every method is served.
     pub fn is_open(&self) -> bool {
         self.allow.is_empty() && self.deny.is_empty()
     }
 }
 
-/// Networks by address and length of prefix.
+/// Networks as address and prefix length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Networks(pub Vec<IpNet>);
 
 impl Networks {
-    /// Whether an address is in one of them.
+    /// Returns true if an address is in one of them.
     pub fn has(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&address))
     }
 }
 
-/// Which clients may call: who is denied may not; where some are allowed, no others may.
+/// Clients that may call: all but the denied ones, or only the allowed ones if there are any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressRules {
-    /// Empty: all.
+    /// Empty allows all.
     pub allow: Networks,
-    /// Decides before `allow`.
+    /// Takes precedence over `allow`.
     pub deny: Networks,
 }
 
 impl AddressRules {
-    /// Whether a client at this address may call.
+    /// Returns true if a client at this address may call.
     pub fn admit(&self, address: IpAddr) -> bool {
         !self.deny.has(address) && (self.allow.0.is_empty() || self.allow.has(address))
     }
 
-    /// Whether everybody may.
+    /// Returns true if every client may call.
     pub fn is_open(&self) -> bool {
         self.allow.0.is_empty() && self.deny.0.is_empty()
     }
 }
 
-/// What whoever holds a key or a token may do.
+/// Rights of a key or token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// How logs and limits call its holder; never a part of the secret.
+    /// Name in logs and limits; never a part of the secret.
     pub name: Arc<str>,
-    /// Where it is counted: the place of the key, or behind all keys that of the token's issuer.
+    /// Index of its counters: the key's index, or for a token an index after all keys, by issuer.
     pub index: usize,
-    /// The class that its calls belong to.
+    /// The tier of its calls.
     pub tier: Option<Arc<str>>,
-    /// Which methods.
+    /// Methods that it may call.
     pub methods: MethodRules,
-    /// Methods that act on the node itself, and are served nevertheless.
+    /// Methods that administer the node, and are served nevertheless.
     pub node_methods: MethodSet,
-    /// Whether signed transactions are taken; `None` leaves it to [`Policy::transactions`].
+    /// True if signed transactions are accepted; `None` applies [`Policy::transactions`].
     pub transactions: Option<bool>,
-    /// Which chains, by index; `None` is all.
+    /// Chains that it may use, by index; `None` is all.
     pub chains: Option<Box<[usize]>>,
-    /// From which networks; empty is all.
+    /// Networks from which it may be used; empty is all.
     pub clients: Networks,
-    /// The second since 1970 from which on it is void.
+    /// Expiry in seconds since 1970.
     pub expires: Option<u64>,
-    /// Its own rate where a zone counts by key.
+    /// Its own rate in zones that count by key.
     pub rate: Option<Rate>,
-    /// Its own burst there, thousandths of a call.
+    /// Its own burst in such zones, thousandths of a call.
     pub burst: Option<u64>,
     /// Units that it may use in a month.
     pub quota: Option<u64>,
 }
 
 impl Grant {
-    /// Whether it leads to this chain.
+    /// Returns true if it may use this chain.
     pub fn leads_to(&self, chain: usize) -> bool {
         self.chains.as_ref().is_none_or(|chains| chains.contains(&chain))
     }
 }
 
-/// What holds for all callers.
+/// Rules for all callers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether signed transactions are taken.
+    /// True if signed transactions are accepted.
     pub transactions: bool,
-    /// Methods that act on the node itself, and are served nevertheless.
+    /// Methods that administer the node, and are served nevertheless.
     pub node_methods: MethodSet,
-    /// Which methods.
+    /// Methods that are served.
     pub methods: MethodRules,
 }
 
 closed_set! {
-    /// Why a request is not served.
+    /// Why a request is rejected.
     pub enum Denial {
-        /// A key is needed and none was given.
+        /// A key is required and missing.
         NoKey = "no_key",
-        /// What was given is no key, or no valid token.
+        /// The key or token is invalid.
         BadKey = "bad_key",
-        /// The key or token was valid once.
+        /// The key or token has expired.
         Expired = "expired",
-        /// Two keys were given, and which one counts is anybody's guess.
+        /// The request has two keys, so it is ambiguous which one counts.
         TwoKeys = "two_keys",
         /// The client's address may not call at all, or not with this key.
         Address = "address",
-        /// The key does not lead to this chain.
+        /// The key may not use this chain.
         Chain = "chain",
-        /// The method acts on the node itself.
+        /// The method administers the node.
         NodeMethod = "node_method",
-        /// Signed transactions are not taken.
+        /// Signed transactions are not accepted.
         Transaction = "transaction",
-        /// A list of methods says so.
+        /// A list of methods excludes it.
         Method = "method",
-        /// A rule says so.
+        /// A routing rule denies it.
         Rule = "rule",
     }
 }
 
-/// Whether a key may be used from this address at this second since 1970.
+/// Checks whether a key may be used from this address at this second since 1970.
 ///
 /// # Errors
-/// Why it may not.
+///
+/// The reason why it may not.
 pub fn may_use(grant: &Grant, address: IpAddr, now: impl FnOnce() -> u64) -> Result<(), Denial> {
     if grant.expires.is_some_and(|expires| now() >= expires) {
         return Err(Denial::Expired);
@@ -199,37 +200,37 @@ pub fn may_use(grant: &Grant, address: IpAddr, now: impl FnOnce() -> u64) -> Res
     Ok(())
 }
 
-/// One call, and the lists that it meets.
+/// One call, and the lists that apply to it.
 #[derive(Debug, Clone, Copy)]
 pub struct MethodCase<'a> {
     /// The method's name.
     pub method: &'a str,
-    /// What the method acts on.
+    /// What the method affects.
     pub reach: Effect,
-    /// What holds for all callers.
+    /// Rules for all callers.
     pub policy: &'a Policy,
     /// The lists of the call's chain.
     pub chain: &'a MethodRules,
     /// What the call's group denies.
     pub group_deny: &'a MethodSet,
-    /// What the caller's key grants, if there is one.
+    /// The grant of the caller's key, if it has one.
     pub grant: Option<&'a Grant>,
 }
 
-/// Whether a method of this name asks to be told of what is to come, or no more: nothing that is
-/// passed on to an upstream, whose connections are many clients'.
+/// Returns true if a method subscribes or unsubscribes. Such calls are not forwarded, because many
+/// clients share an upstream's connections.
 pub fn is_subscription(method: &str) -> bool {
     let name = method.rsplit_once('_').map_or("", |(_, name)| name);
     name.eq_ignore_ascii_case("subscribe") || is_unsubscription(method)
 }
 
-/// Whether it asks to be told no more.
+/// Returns true if a method unsubscribes.
 pub fn is_unsubscription(method: &str) -> bool {
     method.rsplit_once('_').is_some_and(|(_, name)| name.eq_ignore_ascii_case("unsubscribe"))
 }
 
-/// Whether a method is about filters that the gateway keeps itself: those of blocks and logs, where
-/// these have Ethereum's form. That a filter is such a one, its id tells.
+/// Returns true if a method is about filters of the gateway itself: those of blocks and logs in
+/// Ethereum's form. The id of a filter then tells whether it is the gateway's.
 pub fn is_own_filter(family: Family, method: &str) -> bool {
     family == Family::Ethereum
         && matches!(
@@ -242,11 +243,12 @@ pub fn is_own_filter(family: Family, method: &str) -> bool {
         )
 }
 
-/// Whether a call is served. Every list must admit it; what acts on the node itself must be named
-/// by a list of such methods besides.
+/// Checks whether a call is served. Every list must allow it. A method that administers the node
+/// must also be in a list of such methods.
 ///
 /// # Errors
-/// Why it is not.
+///
+/// The reason why it is not.
 pub fn may_call(case: &MethodCase<'_>) -> Result<(), Denial> {
     let MethodCase { method, policy, grant, .. } = *case;
     match case.reach {

@@ -1,47 +1,47 @@
 //! How many calls an upstream takes in one batch.
 //!
-//! The configuration names the most. An upstream or provider may take fewer, and says so by
-//! refusing a batch as a whole, each in words of its own; so a refusal halves the bound, and time
-//! lifts it again.
+//! The configuration sets the maximum. An upstream or provider may allow less, and rejects a larger
+//! batch as a whole, with an error text of its own. So each rejection halves the limit, and it
+//! doubles again after some time.
 
 use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
 
-/// How long after a refusal the bound is doubled. A provider's limits seldom change; a refusal
+/// Time after which a lowered limit is doubled. A provider's limits seldom change, and a rejection
 /// costs each of its calls a second request.
 pub const LIFTED_AFTER: Duration = Duration::from_secs(600);
 
-/// What one upstream has been found to take.
+/// The batch size limit of one upstream.
 #[derive(Debug)]
-pub struct Bound {
-    most: usize,
-    bound: usize,
-    /// When it was last lowered or lifted; none while it is the most.
+pub struct BatchLimit {
+    max: usize,
+    limit: usize,
+    /// Time of the last change; `None` while the limit is the maximum.
     changed: Option<Duration>,
 }
 
-impl Bound {
-    /// Nothing is known: as many as are configured.
-    pub fn new(most: usize) -> Bound {
-        Bound { most, bound: most, changed: None }
+impl BatchLimit {
+    /// Starts at the configured maximum.
+    pub fn new(max: usize) -> BatchLimit {
+        BatchLimit { max, limit: max, changed: None }
     }
 
-    /// How many calls may be in a batch now; with one there is none.
+    /// Returns the number of calls allowed in a batch now; 1 means no batches.
     pub fn get(&mut self, now: Duration) -> usize {
         if self.changed.is_some_and(|changed| now.saturating_sub(changed) >= LIFTED_AFTER) {
-            self.bound = self.bound.saturating_mul(2).min(self.most);
-            self.changed = (self.bound < self.most).then_some(now);
+            self.limit = self.limit.saturating_mul(2).min(self.max);
+            self.changed = (self.limit < self.max).then_some(now);
         }
-        self.bound
+        self.limit
     }
 
-    /// A batch of so many calls was refused as a whole. One that was sent before the bound was
-    /// lowered says nothing new.
+    /// Records that a batch of this size was rejected as a whole. A batch sent before the limit was
+    /// lowered is ignored.
     pub fn refused(&mut self, now: Duration, calls: usize) {
-        if calls <= self.bound {
-            self.bound = (calls / 2).max(1);
+        if calls <= self.limit {
+            self.limit = (calls / 2).max(1);
             self.changed = Some(now);
         }
     }

@@ -1,5 +1,5 @@
-//! `hmyv2_getBlocks` over a range of which the first part is known: what is asked of an upstream
-//! then, and how the two parts are put together. Blocks are copied as they came.
+//! `hmyv2_getBlocks` over a range whose first part is known: the parameters of the remaining call,
+//! and joining both parts. Blocks are copied byte for byte.
 
 use wire::block::{BlockFormat, write_number};
 use wire::hex::hash_from_value;
@@ -8,8 +8,9 @@ use wire::json::walk;
 #[cfg(test)]
 mod tests;
 
-/// The raw parameters of the same call from another block on; none if they name no first block.
-pub fn rest(params: &[u8], from: u64) -> Option<Vec<u8>> {
+/// Returns the raw parameters of the same call from another block on; `None` if they name no first
+/// block.
+pub fn rest_params(params: &[u8], from: u64) -> Option<Vec<u8>> {
     let span = walk::spans(params).next()?;
     let mut rest = Vec::with_capacity(params.len() + 20);
     rest.extend_from_slice(&params[..span.start]);
@@ -18,8 +19,8 @@ pub fn rest(params: &[u8], from: u64) -> Option<Vec<u8>> {
     Some(rest)
 }
 
-/// Two raw arrays of blocks as one; none if the second does not begin with a block whose parent is
-/// the last one of the first: its upstream is on another branch, or has nothing after it.
+/// Joins two raw arrays of blocks. `None` if the second does not begin with a child of the first
+/// one's last block: its upstream is on another branch, or has no later block.
 pub fn join(first: &[u8], second: &[u8]) -> Option<Vec<u8>> {
     let (_, last) = walk::first_and_last(first)?;
     let (next, _) = walk::first_and_last(second)?;

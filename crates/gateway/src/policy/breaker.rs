@@ -1,15 +1,16 @@
-//! Whether a helper that may be dead is asked, so that waiting for it costs at most a few calls.
+//! Circuit breaker for a service that may be down, so that at most a few calls wait for it.
 //!
-//! Closed: it is asked. After so many failures in a row open: it is not. Then, after a backoff, one
-//! probe decides. The probe is not a client's call, so that nobody waits for it.
+//! Closed: calls pass. After enough consecutive failures it opens and calls skip the service. After
+//! a backoff one probe decides. The probe is not a client's call, so no client waits for it.
 
 use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
 
-/// A breaker. Order of calls: [`Breaker::is_closed`] before asking, then [`Breaker::succeeded`] or
-/// [`Breaker::failed`]; now and then [`Breaker::probe_due`], and after it [`Breaker::probed`].
+/// A circuit breaker. Order of calls: [`Breaker::is_closed`] before a call, then
+/// [`Breaker::succeeded`] or [`Breaker::failed`]. Periodically [`Breaker::probe_due`], and
+/// [`Breaker::probed`] after a probe.
 #[derive(Debug, Clone)]
 pub struct Breaker {
     failures_max: u32,
@@ -25,24 +26,24 @@ enum State {
 }
 
 impl Breaker {
-    /// One that is open until its first probe: nothing is known of the other side yet.
+    /// Creates an open breaker: the state of the service is unknown until the first probe.
     pub fn new(failures_max: u32, backoff: Duration) -> Breaker {
         Breaker { failures_max, backoff, state: State::Open { until: Duration::ZERO } }
     }
 
-    /// Whether to ask.
+    /// Returns true if calls may pass.
     pub fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed { .. })
     }
 
-    /// It answered.
+    /// Records a success.
     pub fn succeeded(&mut self) {
         if let State::Closed { failures } = &mut self.state {
             *failures = 0;
         }
     }
 
-    /// It failed or was too slow; whether the breaker opened by that.
+    /// Records a failure or timeout. Returns true if it opened the breaker.
     pub fn failed(&mut self, now: Duration) -> bool {
         let State::Closed { failures } = &mut self.state else { return false };
         *failures += 1;
@@ -53,7 +54,7 @@ impl Breaker {
         true
     }
 
-    /// Whether to send a probe now; if so one is under way until [`Breaker::probed`].
+    /// Returns true if a probe is due. The probe is then in flight until [`Breaker::probed`].
     pub fn probe_due(&mut self, now: Duration) -> bool {
         let due = matches!(self.state, State::Open { until } if now >= until);
         if due {
@@ -62,7 +63,7 @@ impl Breaker {
         due
     }
 
-    /// The probe ended.
+    /// Records the end of the probe.
     pub fn probed(&mut self, well: bool, now: Duration) {
         self.state = if well {
             State::Closed { failures: 0 }

@@ -1,8 +1,8 @@
-//! Whether an answer may be kept, what it is bound to, and whether a kept one is still true.
+//! Whether a response may be cached, what it depends on, and whether a cached one is still valid.
 //!
-//! Three questions in the order in which `path` asks them: [`decide`] before the cache is looked
-//! at, [`usable`] on a hit, [`admit`] when an answer came. Facts about methods are in `wire`, the
-//! state of the chain in `heads`; bytes, ages and memory are the cache's business.
+//! `path` calls three functions in this order: [`decide`] before the cache lookup, [`usable`] on a
+//! hit, [`admit`] when a response arrives. `wire` has the facts about methods and `heads` the state
+//! of the chain. The cache handles bytes, ages and memory.
 
 use wire::block::ResponseBlock;
 use wire::block::{BlockId, BlockRef, BlockTag};
@@ -13,56 +13,57 @@ use crate::policy::heads::{ChainView, Hash};
 #[cfg(test)]
 mod tests;
 
-/// What an answer to a call would be bound to.
+/// What a response to a call depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheRule {
-    /// Not kept and not looked for.
+    /// Neither stored nor looked up.
     Never,
     /// The same for ever on this chain.
     Constant,
     /// A pure function of a block hash that the call names.
     AtHash,
-    /// About the block at this height.
+    /// The block at this height.
     AtNumber {
-        /// The height, resolved if the call gave a tag.
+        /// The height, resolved if the call has a tag.
         number: u64,
-        /// Whether it was final when the call came.
+        /// True if it was final when the call arrived.
         finalized: bool,
     },
-    /// About a range of blocks, as a part of a log filter is: true as long as its last block is.
+    /// A range of blocks, as in a part of a log filter. Valid as long as its last block is.
     AtRange {
         /// First block.
         from: u64,
         /// Last block.
         to: u64,
     },
-    /// About the block that the answer names.
+    /// The block that the response names.
     AtTransaction,
-    /// True until the head changes.
+    /// The head.
     AtHead,
-    /// A log filter: see `logs`, which gives a rule for each part.
+    /// A log filter. `logs` has a rule for each part.
     Logs,
 }
 
-/// A decision about one call, made once and kept until it is answered.
+/// The caching decision about one call, made once and used until the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caching {
-    /// What the answer would be bound to.
+    /// What the response depends on.
     pub rule: CacheRule,
-    /// The height to put in place of the call's tag, in the key and in the parameters sent, so that
-    /// all reads of "latest" are about exactly one block.
+    /// The height that replaces the call's tag in the key and in the sent parameters, so that all
+    /// reads of "latest" are about exactly one block.
     pub resolved: Option<u64>,
-    /// The head that an upstream must have reached to be asked.
+    /// The head that an upstream must have reached to take the call.
     pub min_head: u64,
-    /// Of an answer about a hash: how far below `min_head` its block must be to be complete.
+    /// For a response about a hash: distance of its block below `min_head` at which the response is
+    /// complete.
     pub behind_head: u64,
-    /// The answer is the height of the served head itself: answer from the view, ask no upstream.
+    /// True if the response is the height of the served head, so that no upstream is needed.
     pub from_view: bool,
-    /// The state of the chain at the start.
+    /// State of the chain at the start of the call.
     pub stamp: Stamp,
 }
 
-/// The state of the chain when a call began.
+/// State of the chain at the start of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// [`ChainView::generation`].
@@ -72,15 +73,15 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of a view.
+    /// Returns the stamp of a view.
     pub fn of(view: &ChainView) -> Self {
         Self { generation: view.generation, head_seq: view.head_seq }
     }
 }
 
-/// What kind of answer came.
+/// Kind of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnswerKind {
+pub enum ResponseKind {
     /// A result other than null.
     Value,
     /// `null`: not found.
@@ -91,18 +92,18 @@ pub enum AnswerKind {
     Error,
 }
 
-/// What `admit` needs to know of an answer.
+/// Facts about a response that [`admit`] needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AnswerFacts {
+pub struct ResponseFacts {
     /// Its kind.
-    pub kind: AnswerKind,
-    /// How answers of the method name their block.
-    pub answer_block: ResponseBlock,
-    /// The first and last block that this answer names (`wire::block::response_blocks`).
+    pub kind: ResponseKind,
+    /// How responses of the method name their block.
+    pub response_block: ResponseBlock,
+    /// The first and last block that this response names (`wire::block::response_blocks`).
     pub named: Option<(BlockId, BlockId)>,
 }
 
-/// What a kept answer is bound to.
+/// What a cached response depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
     /// Nothing.
@@ -111,50 +112,50 @@ pub enum Binding {
     Block {
         /// Its height.
         number: u64,
-        /// Its hash, where it is known.
+        /// Its hash, if known.
         hash: Option<Hash>,
     },
-    /// The head at the time.
+    /// The head when the response was stored.
     Head {
         /// [`ChainView::head_seq`].
         seq: u64,
     },
 }
 
-/// What the cache keeps beside an answer to judge it later.
+/// Stored beside a cached response to validate it later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
-    /// What it is bound to.
+pub struct ValidityTag {
+    /// What the response depends on.
     pub binding: Binding,
-    /// [`ChainView::generation`] at the start of the call that fetched it.
+    /// [`ChainView::generation`] at the start of the call that fetched the response.
     pub generation: u64,
-    /// It is a null, which the cache gives a shorter life.
+    /// True for a null, which the cache stores for a shorter time.
     pub null: bool,
 }
 
-/// Whether an answer is kept.
+/// Whether a response is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admit {
-    /// Keep it with this.
-    Store(Kept),
-    /// Do not.
-    No(Refused),
+pub enum Admission {
+    /// Store it with this.
+    Store(ValidityTag),
+    /// Do not store it.
+    No(RejectReason),
 }
 
-/// Why an answer is not kept.
+/// Why a response is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// The call's rule is never, or asks for parts.
+pub enum RejectReason {
+    /// The call's rule is `Never`, or the call is split into parts.
     Rule,
-    /// It is an error that may be different next time.
+    /// An error that may be different next time.
     Error,
-    /// It is a null that may be found at any moment.
+    /// A null that may become a value at any moment.
     Null,
-    /// It is a null about a block that the served chain has: the upstream is behind, or dropped it.
+    /// A null about a block of the served chain: the upstream is behind, or dropped the block.
     Absent,
-    /// It should name its block and does not: still pending.
+    /// It should name its block and does not: the transaction is pending.
     Unnamed,
-    /// It names another height than was asked for: the upstream answered wrongly.
+    /// It names another height than the requested one: the upstream is wrong.
     OtherBlock,
     /// It names a block that the served chain does not have: the upstream is on another branch.
     NotCanonical,
@@ -166,15 +167,15 @@ pub enum Refused {
     HeadMoved,
 }
 
-impl Refused {
-    /// Whether the answer itself is wrong for the served chain, so that another upstream should be
-    /// asked.
+impl RejectReason {
+    /// Returns true if the response itself is wrong for the served chain, so that another upstream
+    /// should be asked.
     pub fn is_wrong(self) -> bool {
         matches!(self, Self::OtherBlock | Self::NotCanonical | Self::Absent)
     }
 }
 
-/// What the answer to a call would be bound to, given the block that the call names (with the
+/// Decides what the response to a call depends on, given the block that the call names (with the
 /// method's default applied, as `wire::method::Method::block_ref` does).
 pub fn decide(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Caching {
     let never = Caching {
@@ -210,9 +211,9 @@ pub fn decide(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Ca
 fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching) -> Caching {
     match *block {
         BlockRef::Number(number) => at_number(method, number, view, never),
-        // Fixed by the hash whether canonical or not.
+        // The hash fixes the response, on any branch.
         BlockRef::Hash(_) => at_hash(method, view, never),
-        // With requireCanonical a reorg turns the answer into an error.
+        // With requireCanonical a reorg turns the response into an error.
         BlockRef::CanonicalHash(hash) => match view.number_of(hash) {
             Some(number) => at_number(method, number, view, never),
             None => never,
@@ -224,22 +225,21 @@ fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching)
             },
             None => headless(view, never),
         },
-        // Only where the upstreams say what is final: our own depth is not what the client asked
-        // for.
+        // Only if the upstreams name the finalized height: the client does not ask for our own
+        // depth.
         BlockRef::Tag(BlockTag::Finalized) => match view.finalized {
             Some(number) if view.finalized_by_upstreams => {
                 Caching { resolved: Some(number), ..at_number(method, number, view, never) }
             }
             _ => at_head(view, never),
         },
-        // Safe moves only with the head. Earliest moves where upstreams drop history.
+        // Safe moves only with the head. Earliest moves on upstreams that drop history.
         BlockRef::Tag(BlockTag::Safe | BlockTag::Earliest) => at_head(view, never),
         BlockRef::Tag(BlockTag::Pending) => never,
     }
 }
 
-/// Where the next block completes an answer, an upstream is asked that has all blocks which are
-/// served.
+/// If a response is only complete with the next block, the upstream must have all served blocks.
 fn at_hash(method: &Method, view: &ChainView, never: Caching) -> Caching {
     let rule = CacheRule::AtHash;
     match (method.blocks_behind_head, view.head) {
@@ -251,18 +251,18 @@ fn at_hash(method: &Method, view: &ChainView, never: Caching) -> Caching {
 
 fn at_number(method: &Method, number: u64, view: &ChainView, never: Caching) -> Caching {
     let Some(head) = view.head else {
-        // All upstreams are silent: what is final can still be served.
+        // All upstreams are silent, so only final blocks can be served.
         let finalized = view.is_finalized(number);
         let rule = CacheRule::AtNumber { number, finalized };
         return if finalized { Caching { rule, ..never } } else { never };
     };
-    // A future block is passed on, to any upstream, and not kept.
+    // A future block is forwarded to any upstream, and the response is not stored.
     let Some(below) = head.number.checked_sub(number) else {
         return never;
     };
     let finalized = view.is_finalized(number);
-    // Some upstreams complete the newest block's answer only with the next block, each with its
-    // own.
+    // Some upstreams complete the response about the newest block only with the next block, each
+    // differently.
     if below < method.blocks_behind_head {
         return Caching { min_head: number, ..never };
     }
@@ -277,182 +277,187 @@ fn at_head(view: &ChainView, never: Caching) -> Caching {
     }
 }
 
-/// No upstream vouches for a head: nothing is kept, and only an upstream that has reached the head
-/// last served may say what the head is.
+/// No upstream vouches for a head. Nothing is stored, and only an upstream that has reached the
+/// last served head may take a call about the head.
 fn headless(view: &ChainView, never: Caching) -> Caching {
     Caching { min_head: view.floor.unwrap_or(0), ..never }
 }
 
-/// Whether the answer to a call decided by `caching` is kept, and bound to what. `view` is the
-/// present one, read after the answer came.
-pub fn admit(caching: &Caching, answer: &AnswerFacts, view: &ChainView) -> Admit {
-    if answer.kind == AnswerKind::Error {
-        return Admit::No(Refused::Error);
+/// Decides whether a response to a call is stored, and what it depends on. `view` is the present
+/// one, read after the response arrived.
+pub fn admit(caching: &Caching, response: &ResponseFacts, view: &ChainView) -> Admission {
+    if response.kind == ResponseKind::Error {
+        return Admission::No(RejectReason::Error);
     }
     let binding = match caching.rule {
-        CacheRule::Never | CacheRule::Logs => Err(Refused::Rule),
-        CacheRule::AtHash if caching.behind_head > 0 => complete(caching, answer),
-        CacheRule::Constant | CacheRule::AtHash => free(caching.rule, answer.kind),
-        CacheRule::AtNumber { number, .. } => at_number_admitted(number, caching, answer, view),
-        CacheRule::AtRange { from, to } => at_range_admitted(from..=to, caching, answer, view),
-        CacheRule::AtTransaction => at_transaction_admitted(caching, answer, view),
-        CacheRule::AtHead if answer.kind == AnswerKind::DeterministicError => Err(Refused::Error),
-        CacheRule::AtHead => at_head_admitted(caching, view),
+        CacheRule::Never | CacheRule::Logs => Err(RejectReason::Rule),
+        CacheRule::AtHash if caching.behind_head > 0 => complete(caching, response),
+        CacheRule::Constant | CacheRule::AtHash => free(caching.rule, response.kind),
+        CacheRule::AtNumber { number, .. } => admit_at_number(number, caching, response, view),
+        CacheRule::AtRange { from, to } => admit_at_range(from..=to, caching, response, view),
+        CacheRule::AtTransaction => admit_at_transaction(caching, response, view),
+        CacheRule::AtHead if response.kind == ResponseKind::DeterministicError => {
+            Err(RejectReason::Error)
+        }
+        CacheRule::AtHead => admit_at_head(caching, view),
     };
     match binding {
-        Ok(binding) => Admit::Store(Kept {
+        Ok(binding) => Admission::Store(ValidityTag {
             binding,
             generation: caching.stamp.generation,
-            null: answer.kind == AnswerKind::Null,
+            null: response.kind == ResponseKind::Null,
         }),
-        Err(why) => Admit::No(why),
+        Err(reason) => Admission::No(reason),
     }
 }
 
-/// About a block by its hash, if the block is so old that its answer is complete.
-fn complete(caching: &Caching, answer: &AnswerFacts) -> Result<Binding, Refused> {
-    match answer.named {
+/// Binds a response to a block by its hash, if the block is old enough for a complete response.
+fn complete(caching: &Caching, response: &ResponseFacts) -> Result<Binding, RejectReason> {
+    match response.named {
         Some((_, last)) if last.number + caching.behind_head > caching.min_head => {
-            Err(Refused::AboveHead)
+            Err(RejectReason::AboveHead)
         }
-        None if answer.kind == AnswerKind::Value => Err(Refused::Unnamed),
-        _ => free(caching.rule, answer.kind),
+        None if response.kind == ResponseKind::Value => Err(RejectReason::Unnamed),
+        _ => free(caching.rule, response.kind),
     }
 }
 
-/// A constant, or a function of a hash. A null only says that this upstream has not got it yet.
-fn free(rule: CacheRule, kind: AnswerKind) -> Result<Binding, Refused> {
+/// For a constant or a function of a hash. A null only means that this upstream does not have it
+/// yet.
+fn free(rule: CacheRule, kind: ResponseKind) -> Result<Binding, RejectReason> {
     match kind {
-        AnswerKind::Value => Ok(Binding::Free),
-        AnswerKind::DeterministicError if rule == CacheRule::AtHash => Ok(Binding::Free),
-        AnswerKind::DeterministicError | AnswerKind::Error => Err(Refused::Error),
-        AnswerKind::Null => Err(Refused::Null),
+        ResponseKind::Value => Ok(Binding::Free),
+        ResponseKind::DeterministicError if rule == CacheRule::AtHash => Ok(Binding::Free),
+        ResponseKind::DeterministicError | ResponseKind::Error => Err(RejectReason::Error),
+        ResponseKind::Null => Err(RejectReason::Null),
     }
 }
 
-fn at_number_admitted(
+fn admit_at_number(
     number: u64,
     caching: &Caching,
-    answer: &AnswerFacts,
+    response: &ResponseFacts,
     view: &ChainView,
-) -> Result<Binding, Refused> {
-    if answer.kind == AnswerKind::Null {
-        // The block itself exists, so an upstream that does not have it is behind or pruned. Other
-        // nulls (no such index in the block) live until the next head at most.
-        return match answer.answer_block {
-            ResponseBlock::Itself | ResponseBlock::ElementMembers => Err(Refused::Absent),
-            _ => at_head_admitted(caching, view),
+) -> Result<Binding, RejectReason> {
+    if response.kind == ResponseKind::Null {
+        // The block exists, so an upstream without it is behind or pruned. Other nulls (no such
+        // index in the block) are valid until the next head at most.
+        return match response.response_block {
+            ResponseBlock::Itself | ResponseBlock::ElementMembers => Err(RejectReason::Absent),
+            _ => admit_at_head(caching, view),
         };
     }
     let mut hash = view.canonical(number);
-    if let Some((first, last)) = answer.named {
+    if let Some((first, last)) = response.named {
         if first.number != number || last.number != number {
-            return Err(Refused::OtherBlock);
+            return Err(RejectReason::OtherBlock);
         }
         if first.hash != last.hash || hash.is_some_and(|known| known != first.hash) {
-            return Err(Refused::NotCanonical);
+            return Err(RejectReason::NotCanonical);
         }
         hash = Some(first.hash);
-    } else if answer.kind == AnswerKind::Value && answer.answer_block == ResponseBlock::Itself {
-        return Err(Refused::Unnamed);
+    } else if response.kind == ResponseKind::Value
+        && response.response_block == ResponseBlock::Itself
+    {
+        return Err(RejectReason::Unnamed);
     }
-    bound(number, hash, caching, view)
+    bind(number, hash, caching, view)
 }
 
-/// Logs name the blocks they stand in; the first and the last are looked at. No logs are an answer
-/// too, since only upstreams that have reached the end of the range are asked (21).
-fn at_range_admitted(
+/// Logs name their blocks; the first and the last are checked. An empty response is valid too,
+/// because only upstreams that have reached the end of the range are asked.
+fn admit_at_range(
     range: std::ops::RangeInclusive<u64>,
     caching: &Caching,
-    answer: &AnswerFacts,
+    response: &ResponseFacts,
     view: &ChainView,
-) -> Result<Binding, Refused> {
-    match answer.kind {
-        AnswerKind::Value => {}
-        AnswerKind::Null => return Err(Refused::Null),
-        AnswerKind::DeterministicError | AnswerKind::Error => return Err(Refused::Error),
+) -> Result<Binding, RejectReason> {
+    match response.kind {
+        ResponseKind::Value => {}
+        ResponseKind::Null => return Err(RejectReason::Null),
+        ResponseKind::DeterministicError | ResponseKind::Error => return Err(RejectReason::Error),
     }
-    if let Some((first, last)) = answer.named {
+    if let Some((first, last)) = response.named {
         for named in [first, last] {
             if !range.contains(&named.number) {
-                return Err(Refused::OtherBlock);
+                return Err(RejectReason::OtherBlock);
             }
             if view.canonical(named.number).is_some_and(|known| known != named.hash) {
-                return Err(Refused::NotCanonical);
+                return Err(RejectReason::NotCanonical);
             }
         }
     }
-    bound(*range.end(), view.canonical(*range.end()), caching, view)
+    bind(*range.end(), view.canonical(*range.end()), caching, view)
 }
 
-fn at_transaction_admitted(
+fn admit_at_transaction(
     caching: &Caching,
-    answer: &AnswerFacts,
+    response: &ResponseFacts,
     view: &ChainView,
-) -> Result<Binding, Refused> {
-    match answer.kind {
-        AnswerKind::Value => {}
-        // It may come into the pool, or into a block that is being imported, at any moment.
-        AnswerKind::Null => return Err(Refused::Null),
-        AnswerKind::DeterministicError | AnswerKind::Error => return Err(Refused::Error),
+) -> Result<Binding, RejectReason> {
+    match response.kind {
+        ResponseKind::Value => {}
+        // It may enter the pool, or a block that is being imported, at any moment.
+        ResponseKind::Null => return Err(RejectReason::Null),
+        ResponseKind::DeterministicError | ResponseKind::Error => return Err(RejectReason::Error),
     }
-    let Some((first, last)) = answer.named else {
-        return Err(Refused::Unnamed);
+    let Some((first, last)) = response.named else {
+        return Err(RejectReason::Unnamed);
     };
     if first != last {
-        return Err(Refused::OtherBlock);
+        return Err(RejectReason::OtherBlock);
     }
     let known = view.canonical(first.number);
     if known.is_some_and(|known| known != first.hash) {
-        return Err(Refused::NotCanonical);
+        return Err(RejectReason::NotCanonical);
     }
-    bound(first.number, Some(first.hash), caching, view)
+    bind(first.number, Some(first.hash), caching, view)
 }
 
-/// Bound to a block of the served chain, unless that changed while the call was under way.
-fn bound(
+/// Binds a response to a block of the served chain, unless the block changed during the call.
+fn bind(
     number: u64,
     hash: Option<Hash>,
     caching: &Caching,
     view: &ChainView,
-) -> Result<Binding, Refused> {
+) -> Result<Binding, RejectReason> {
     if view.head.is_none_or(|head| number > head.number) {
-        return Err(Refused::AboveHead);
+        return Err(RejectReason::AboveHead);
     }
     if !view.valid_since(caching.stamp.generation, number) {
-        return Err(Refused::Reorg);
+        return Err(RejectReason::Reorg);
     }
     Ok(Binding::Block { number, hash })
 }
 
-fn at_head_admitted(caching: &Caching, view: &ChainView) -> Result<Binding, Refused> {
+fn admit_at_head(caching: &Caching, view: &ChainView) -> Result<Binding, RejectReason> {
     let seq = caching.stamp.head_seq;
     if view.head_seq != seq || view.head.is_none() {
-        return Err(Refused::HeadMoved);
+        return Err(RejectReason::HeadMoved);
     }
     Ok(Binding::Head { seq })
 }
 
-/// Whether a kept answer is still true. Costs two comparisons while no branch changed.
-pub fn usable(kept: &Kept, view: &ChainView) -> bool {
-    match kept.binding {
+/// Returns true if a cached response is still valid. Costs two comparisons while no branch changed.
+pub fn usable(tag: &ValidityTag, view: &ChainView) -> bool {
+    match tag.binding {
         Binding::Free => true,
         Binding::Head { seq } => view.head_seq == seq && view.head.is_some(),
         Binding::Block { number, hash } => {
             let within = match view.head {
                 Some(head) => number <= head.number,
-                // No upstream vouches for a head: only what is final is served.
+                // No upstream vouches for a head, so only final blocks are served.
                 None => view.is_finalized(number),
             };
-            within && view.valid_since(kept.generation, number) && agrees(view, number, hash)
+            within && view.valid_since(tag.generation, number) && agrees(view, number, hash)
         }
     }
 }
 
-/// A second look beside the marks: the served chain's hash, where both are known.
+/// Compares with the served chain's hash, if both are known, in addition to the reorg marks.
 fn agrees(view: &ChainView, number: u64, hash: Option<Hash>) -> bool {
     match (hash, view.canonical(number)) {
-        (Some(kept), Some(served)) => kept == served,
+        (Some(expected), Some(served)) => expected == served,
         _ => true,
     }
 }

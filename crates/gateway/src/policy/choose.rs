@@ -1,8 +1,7 @@
-//! Which of a group's upstreams gets the call: weighted turns, consistent hash, or the less loaded
-//! of two.
+//! Load balancing within a group: weighted round robin, consistent hash, or power of two choices.
 //!
-//! The algorithms know nothing of health: the caller says which upstreams are usable (`health` and
-//! `heads` know). Upstreams are named by their index in the group.
+//! The algorithms ignore health: the caller passes the usable upstreams (from `health` and
+//! `heads`). Upstreams are identified by their index in the group.
 
 use std::time::Duration;
 
@@ -11,18 +10,16 @@ use smallvec::SmallVec;
 #[cfg(test)]
 mod tests;
 
-/// Points that one unit of weight puts on the ring: as ketama and nginx
+/// Points on the ring per unit of weight, as in ketama and nginx
 /// (`ngx_http_upstream_hash_module.c`, `peer->weight * 160`).
 pub const RING_POINTS_PER_WEIGHT: u32 = 160;
 
-/// Most points of one ring. Weights are scaled down together beyond it, so memory stays under 1
-/// MiB.
+/// Most points of one ring. Larger weights are scaled down together, so memory stays under 1 MiB.
 pub const RING_POINTS_MAX: u64 = 65_536;
 
-/// How much more than the average load an upstream of the ring may carry. The paper
-/// (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016) proves
-/// O(1/(c-1)^2) moved keys; 1.25 is the value that HAProxy's manual gives for `hash-balance-factor`
-/// as a reasonable trade.
+/// Load that an upstream on the ring may carry, relative to the average. The paper (Mirrokni,
+/// Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016) proves O(1/(c-1)^2) moved
+/// keys. HAProxy's manual calls 1.25 a reasonable `hash-balance-factor`.
 pub const RING_BALANCE: f64 = 1.25;
 
 /// Decay of the latency estimate: the default of linkerd's balancer
@@ -30,71 +27,71 @@ pub const RING_BALANCE: f64 = 1.25;
 /// `PeakEwma`.
 pub const EWMA_DECAY: Duration = Duration::from_secs(10);
 
-/// Latency assumed of an upstream that has not answered yet: linkerd's default estimate of 30 ms.
+/// Latency assumed for an upstream without any response yet: linkerd's default estimate of 30 ms.
 pub const EWMA_START: Duration = Duration::from_millis(30);
 
-/// Latency assumed of an upstream that was taken back, or that joins others whose latency is known.
-/// What it showed before its outage is forgotten; it is asked at once, and a few calls in flight
-/// there make it as dear as any other.
+/// Latency assumed for a readmitted upstream, or one that joins others with known latencies. Its
+/// earlier estimate is dropped. It gets calls at once, and a few calls in flight make it cost as
+/// much as any other.
 pub const EWMA_READMITTED: Duration = Duration::from_millis(1);
 
 /// Smooth weighted round robin, exactly as nginx's `ngx_http_upstream_get_peer`.
 ///
 /// Each choice adds every usable upstream's effective weight to its current weight, takes the
-/// upstream with the highest current weight, and subtracts the total from it: turns are spread
-/// evenly, not bunched.
+/// upstream with the highest current weight, and subtracts the total from it. This spreads the
+/// choices evenly instead of bunching them.
 #[derive(Debug, Clone)]
 pub struct SmoothWeighted {
-    turns: Vec<Turn>,
+    states: Vec<WeightState>,
     fails_max: i64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Turn {
+struct WeightState {
     current: i64,
     effective: i64,
     configured: i64,
 }
 
 impl SmoothWeighted {
-    /// One entry per upstream. `fails_max` is nginx's `max_fails`: how many failures bring an
-    /// upstream's effective weight to nothing; 0 means that failures do not change weights.
+    /// Creates one entry per upstream. `fails_max` is nginx's `max_fails`: the number of failures
+    /// that reduce an effective weight to zero. With 0, failures do not change weights.
     pub fn new(weights: &[u32], fails_max: u32) -> Self {
-        let turn = |&weight: &u32| Turn {
+        let state = |&weight: &u32| WeightState {
             current: 0,
             effective: i64::from(weight),
             configured: i64::from(weight),
         };
-        Self { turns: weights.iter().map(turn).collect(), fails_max: i64::from(fails_max) }
+        Self { states: weights.iter().map(state).collect(), fails_max: i64::from(fails_max) }
     }
 
-    /// The next upstream in turn among the usable ones.
+    /// Returns the next usable upstream.
     pub fn pick(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let mut total = 0;
         let mut best: Option<(usize, i64)> = None;
-        for (upstream, turn) in self.turns.iter_mut().enumerate() {
+        for (upstream, state) in self.states.iter_mut().enumerate() {
             if !usable(upstream) {
                 continue;
             }
-            turn.current += turn.effective;
-            total += turn.effective;
-            if turn.effective < turn.configured {
-                turn.effective += 1;
+            state.current += state.effective;
+            total += state.effective;
+            if state.effective < state.configured {
+                state.effective += 1;
             }
-            if best.is_none_or(|(_, current)| turn.current > current) {
-                best = Some((upstream, turn.current));
+            if best.is_none_or(|(_, current)| state.current > current) {
+                best = Some((upstream, state.current));
             }
         }
         let (upstream, _) = best?;
-        self.turns[upstream].current -= total;
+        self.states[upstream].current -= total;
         Some(upstream)
     }
 
-    /// The same, but for upstreams that hold more than their share of the calls in flight (`loads`,
-    /// per upstream): for while calls wait, so that one slow upstream cannot hold the places of
-    /// all.
+    /// Returns the next usable upstream, without those that hold more than their share of the calls
+    /// in flight (`loads`, per upstream). It is used while calls wait, so that one slow upstream
+    /// cannot hold all permits.
     pub fn pick_bounded(&mut self, loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
-        let weights = self.turns.iter().map(|turn| turn.configured as f64);
+        let weights = self.states.iter().map(|state| state.configured as f64);
         let weights: SmallVec<[f64; 8]> = weights.collect();
         let load_max = load_max(RING_BALANCE, loads, &weights, &usable);
         let bounded =
@@ -102,18 +99,18 @@ impl SmoothWeighted {
         self.pick(bounded)
     }
 
-    /// A call to `upstream` failed: its effective weight falls by its share of the failures
-    /// allowed, and comes back by one with each choice.
+    /// Records a failed call: the effective weight falls by one failure's share, and recovers by
+    /// one with each choice.
     pub fn failed(&mut self, upstream: usize) {
         if self.fails_max == 0 {
             return;
         }
-        let turn = &mut self.turns[upstream];
-        turn.effective = (turn.effective - turn.configured / self.fails_max).max(0);
+        let state = &mut self.states[upstream];
+        state.effective = (state.effective - state.configured / self.fails_max).max(0);
     }
 }
 
-/// A consistent hash ring with virtual upstreams and bounded load.
+/// A consistent hash ring with virtual nodes and bounded load.
 #[derive(Debug, Clone)]
 pub struct Ring {
     points: Vec<(u64, u16)>,
@@ -122,8 +119,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring of named upstreams with weights. The names, not the positions, fix the points, so an
-    /// upstream keeps its keys when others come and go.
+    /// Builds a ring from names and weights. Points depend on names, not positions, so an upstream
+    /// keeps its keys when others come and go.
     pub fn new(upstreams: &[(&str, u32)], balance: f64) -> Self {
         let weight_sum: u64 = upstreams.iter().map(|&(_, weight)| u64::from(weight)).sum();
         let wanted = weight_sum * u64::from(RING_POINTS_PER_WEIGHT);
@@ -136,8 +133,9 @@ impl Ring {
                 own
             };
             let start = hash64(name.as_bytes());
-            points
-                .extend((0..scaled).map(|turn| (mix64(start ^ mix64(turn + 1)), upstream as u16)));
+            points.extend(
+                (0..scaled).map(|point| (mix64(start ^ mix64(point + 1)), upstream as u16)),
+            );
         }
         points.sort_unstable();
         points.dedup_by_key(|point| point.0);
@@ -148,8 +146,8 @@ impl Ring {
         }
     }
 
-    /// The first usable upstream clockwise of the key that carries less than its share of the load.
-    /// `loads` are the calls in flight per upstream.
+    /// Returns the first usable upstream clockwise of the key that carries less than its share of
+    /// the load. `loads` are the calls in flight per upstream.
     pub fn pick(
         &self,
         key_hash: u64,
@@ -174,8 +172,8 @@ impl Ring {
     }
 }
 
-/// The calls in flight that each upstream may have: its share of all, by weight, times `balance`.
-/// At least one usable upstream has fewer.
+/// Returns the calls in flight allowed per upstream: its share by weight, times `balance`. At least
+/// one usable upstream has fewer.
 fn load_max<'a>(
     balance: f64,
     loads: &[u32],
@@ -191,8 +189,8 @@ fn load_max<'a>(
     move |upstream| (load_per_weight * weights[upstream]).ceil()
 }
 
-/// FNV-1a over the bytes with a finaliser, the same in every process and release: replicas must put
-/// equal keys on equal upstreams, which a seeded hash does not.
+/// FNV-1a over the bytes with a finaliser. It is the same in every process and release, because
+/// replicas must map equal keys to equal upstreams; a seeded hash does not.
 pub fn hash64(bytes: &[u8]) -> u64 {
     let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -200,7 +198,7 @@ pub fn hash64(bytes: &[u8]) -> u64 {
     mix64(fnv)
 }
 
-/// MurmurHash3's 64-bit finaliser (`fmix64`): FNV alone leaves the high bits of short keys alike.
+/// MurmurHash3's 64-bit finaliser (`fmix64`): FNV alone mixes the high bits of short keys poorly.
 fn mix64(mut value: u64) -> u64 {
     value ^= value >> 33;
     value = value.wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -219,7 +217,7 @@ pub struct PeakEwma {
 }
 
 impl PeakEwma {
-    /// An estimate for an upstream not called yet. See [`EWMA_START`] and [`EWMA_DECAY`].
+    /// Creates an estimate for an upstream without calls. See [`EWMA_START`] and [`EWMA_DECAY`].
     pub fn new(now: Duration, start: Duration, decay: Duration) -> Self {
         Self {
             rtt: start.as_secs_f64(),
@@ -228,42 +226,42 @@ impl PeakEwma {
         }
     }
 
-    /// An answer took `rtt`. Feed a failed call with its whole deadline, else an upstream that
-    /// fails fast would look like the quickest.
+    /// Records the round trip of a response. For a failed call pass the whole deadline, or an
+    /// upstream that fails fast would look like the quickest.
     pub fn observe(&mut self, now: Duration, rtt: Duration) {
         let rtt = rtt.as_secs_f64();
         if rtt > self.rtt {
             self.rtt = rtt;
         } else {
-            let kept = self.kept(now);
-            self.rtt = self.rtt * kept + rtt * (1.0 - kept);
+            let decay_factor = self.decay_factor(now);
+            self.rtt = self.rtt * decay_factor + rtt * (1.0 - decay_factor);
         }
         self.updated = self.updated.max(now);
     }
 
-    /// The latest estimate, as it was when the last answer came.
+    /// Returns the estimate at the time of the last response.
     pub fn estimate(&self) -> Duration {
         Duration::from_secs_f64(self.rtt)
     }
 
-    /// What one more call costs there: the estimate, decayed towards nothing while no answer came,
-    /// or the time that calls have waited there for any answer if that is longer, times the calls
-    /// in flight and this one.
+    /// Returns the cost of one more call: latency times the calls in flight, this one included. The
+    /// latency is the estimate, decayed towards zero since the last response, or the time that
+    /// calls have waited for any response, if that is longer.
     pub fn cost(&self, now: Duration, in_flight: u32, silence: Duration) -> f64 {
-        let rtt = (self.rtt * self.kept(now)).max(silence.as_secs_f64());
+        let rtt = (self.rtt * self.decay_factor(now)).max(silence.as_secs_f64());
         rtt * (f64::from(in_flight) + 1.0)
     }
 
-    fn kept(&self, now: Duration) -> f64 {
+    fn decay_factor(&self, now: Duration) -> f64 {
         let elapsed = now.saturating_sub(self.updated).as_secs_f64();
         (-elapsed / self.decay).exp()
     }
 }
 
-/// The cheaper of two random candidates (power of two choices). `skip` names candidates that cannot
-/// take the call, such as upstreams that were already tried for it. Where one of the two is
-/// skipped, the cheapest of all that are left is taken: a call that waited in vain at one stalled
-/// upstream must not go on to the next.
+/// Returns the cheaper of two random candidates (power of two choices). `skip` excludes candidates,
+/// such as upstreams that were already tried. If one of the two is excluded, the cheapest remaining
+/// candidate is returned: a call that timed out at one stalled upstream must not go to the next
+/// one.
 pub fn pick_two(
     random: u64,
     candidates: &[u16],
@@ -291,7 +289,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// From each upstream's tier: 0 primary, 1 backup, and so on.
+    /// Creates the order from each upstream's tier: 0 is primary, 1 is backup, and so on.
     pub fn new(tiers: &[u8]) -> Self {
         let mut numbers = tiers.to_vec();
         numbers.sort_unstable();
@@ -304,8 +302,8 @@ impl Order {
         Self { tiers: numbers.iter().map(of_tier).collect() }
     }
 
-    /// Fills `out` with the usable upstreams of the first tier that has any. Meant to be called
-    /// when a upstream's state changes, not for each call.
+    /// Fills `out` with the usable upstreams of the first tier that has any. Call it when the state
+    /// of an upstream changes, not for each call.
     pub fn candidates(&self, usable: impl Fn(u16) -> bool, out: &mut Vec<u16>) {
         out.clear();
         for tier in &self.tiers {

@@ -1,8 +1,8 @@
-//! What an upstream's reply means: an answer, the upstream's own fault, or a wish for rest.
+//! Classifies the response of an upstream: a response for the client, a fault, or a rate limit.
 //!
-//! HTTP status is not enough and code -32000 stands for anything, so the texts of real clients and
-//! providers are matched; they are data, `crates/gateway/policy/errors.toml`. What to do about a
-//! verdict is decided in `retry`, `health` and `cacheable`.
+//! HTTP status is not enough, and code -32000 stands for anything. So the error texts of real
+//! clients and providers are matched; they are data in `crates/gateway/policy/errors.toml`.
+//! `retry`, `health` and `cacheable` act on the verdict.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,68 +13,70 @@ use serde::Deserialize;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a message that are looked at. The texts stand at the start; nethermind and ganache
-/// append whole stack traces.
+/// Bytes of a message that are searched. The texts are at the start; nethermind and ganache append
+/// whole stack traces.
 pub const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// What a call to an upstream came to.
+/// Outcome of a call to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard<'a> {
-    /// No reply: the connection or the deadline failed.
+pub enum CallOutcome<'a> {
+    /// No response: the connection failed or the deadline expired.
     Broken(Fault),
-    /// An HTTP reply without a JSON-RPC answer to this call in it: HTML, another id, cut short.
+    /// An HTTP response without a JSON-RPC response to this call: HTML, another id, or truncated.
     Http {
         /// HTTP status.
         status: u16,
-        /// The reply's `Retry-After`, if it had one.
+        /// The `Retry-After` header, if present.
         retry_after: Option<Duration>,
     },
     /// A JSON-RPC result.
     Result,
     /// A JSON-RPC error.
     Error {
-        /// HTTP status that came with it.
+        /// HTTP status of the response.
         status: u16,
-        /// The reply's `Retry-After`, if it had one.
+        /// The `Retry-After` header, if present.
         retry_after: Option<Duration>,
-        /// Code of the error.
+        /// JSON-RPC error code.
         code: i64,
-        /// Message of the error.
+        /// JSON-RPC error message.
         message: &'a str,
-        /// The method sends a signed transaction (`wire::method::Repeat::Broadcast`).
+        /// True if the method sends a signed transaction (`wire::method::Repeat::Broadcast`).
         broadcast: bool,
     },
 }
 
-/// What it means.
+/// Meaning of an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// For the client as it is: a result, or an error that is the caller's or the same everywhere.
-    Answer,
-    /// For the client; and the same at that block for ever: may be kept with a fixed block.
+    /// For the client as it is: a result, or an error that is the caller's or the same on every
+    /// upstream.
+    Response,
+    /// For the client. The error is the same at that block for ever, so it may be cached with a
+    /// fixed block.
     DeterministicError,
-    /// The upstream's fault: another may do better. If none does, the client gets what the upstream
-    /// said.
+    /// A fault of the upstream: another may do better. If none does, the client gets this response.
     UpstreamFault(Fault),
-    /// The upstream wants rest; this is no ill health.
+    /// The upstream reports its rate limit. This is not a failure.
     RateLimited {
-        /// For how long, if it said so.
+        /// The requested pause, if any.
         retry_after: Option<Duration>,
     },
-    /// This upstream does not know the method: another may.
+    /// This upstream does not support the method. Another may.
     Unsupported,
-    /// The sent transaction is in the pool already: success with its hash.
+    /// The transaction is in the pool already: success with its hash.
     AlreadyKnown,
-    /// The sent transaction's nonce is used: success if that transaction is this one, which only a
-    /// look-up of its hash can tell. For a send never sent before, an answer for the client.
+    /// The nonce of the transaction is used: success if that transaction is this one, which only a
+    /// lookup of its hash can tell. For a transaction never sent before, it is a response for the
+    /// client.
     NonceTooLow,
 }
 
 impl Verdict {
-    /// Whether the upstream has answered the call, so that no other one is to be asked.
-    pub fn is_answer(self) -> bool {
+    /// Returns true if the response goes to the client, so that no other upstream is asked.
+    pub fn is_response(self) -> bool {
         match self {
-            Self::Answer | Self::DeterministicError | Self::AlreadyKnown | Self::NonceTooLow => {
+            Self::Response | Self::DeterministicError | Self::AlreadyKnown | Self::NonceTooLow => {
                 true
             }
             Self::UpstreamFault(_) | Self::RateLimited { .. } | Self::Unsupported => false,
@@ -87,40 +89,40 @@ impl Verdict {
 pub enum Fault {
     /// No connection could be made.
     Connect,
-    /// The connection ended or broke before the whole reply.
+    /// The connection closed or broke before the whole response.
     Closed,
-    /// No whole reply within the attempt's deadline.
+    /// No whole response within the attempt's deadline.
     Timeout,
-    /// The reply is no JSON-RPC answer to the call.
+    /// The response is no JSON-RPC response to the call.
     Malformed,
-    /// An HTTP status that tells of a broken server.
+    /// An HTTP status of a server failure.
     Http,
-    /// It says itself that it failed.
+    /// The upstream reports an internal error.
     Internal,
-    /// It has not the state or history asked for.
+    /// The upstream lacks the requested state or history.
     MissingState,
-    /// It has not the block asked for.
+    /// The upstream lacks the requested block.
     NotSynced,
-    /// The call is too large or too long for it.
+    /// The call exceeds a size or time limit of the upstream.
     Limit,
-    /// It does not let us in.
+    /// The upstream denies access.
     Refused,
 }
 
-/// Whether a fault speaks against the upstream.
+/// Whether a fault counts against the health of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
     /// It does.
     Always,
-    /// Only if another upstream then did better: a call can be such that every upstream fails it,
-    /// and a client that repeats it must not be able to take them all out.
+    /// Only if another upstream then did better. Some calls fail on every upstream, and a client
+    /// that repeats one must not be able to eject them all.
     IfOtherDoesBetter,
-    /// It does not: upstreams differ in what they hold and allow.
+    /// It does not: upstreams differ in their data and limits.
     None,
 }
 
 impl Fault {
-    /// Whether it speaks against the upstream.
+    /// Returns whether the fault counts against the upstream.
     pub fn blame(self) -> Blame {
         match self {
             Self::Connect | Self::Closed | Self::Timeout | Self::Malformed | Self::Http => {
@@ -131,7 +133,7 @@ impl Fault {
         }
     }
 
-    /// A word for logs and metric labels.
+    /// Returns the name for logs and metric labels.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -148,22 +150,22 @@ impl Fault {
     }
 }
 
-/// What a call to an upstream came to, judged.
-pub fn classify(heard: &Heard<'_>) -> Verdict {
-    match *heard {
-        Heard::Result => Verdict::Answer,
-        Heard::Broken(fault) => Verdict::UpstreamFault(fault),
-        Heard::Http { status, retry_after } => classify_http(status, retry_after),
-        Heard::Error { status: 429, retry_after, .. }
-        | Heard::Error {
+/// Classifies the outcome of a call.
+pub fn classify(outcome: &CallOutcome<'_>) -> Verdict {
+    match *outcome {
+        CallOutcome::Result => Verdict::Response,
+        CallOutcome::Broken(fault) => Verdict::UpstreamFault(fault),
+        CallOutcome::Http { status, retry_after } => classify_http(status, retry_after),
+        CallOutcome::Error { status: 429, retry_after, .. }
+        | CallOutcome::Error {
             // -32029: several providers; 429: Alchemy inside HTTP 200.
             code: -32029 | 429,
             retry_after,
             ..
         } => Verdict::RateLimited { retry_after },
         // Code 3 is geth's for a revert, with the reason as data.
-        Heard::Error { code: 3, .. } => Verdict::DeterministicError,
-        Heard::Error { retry_after, code, message, broadcast, .. } => {
+        CallOutcome::Error { code: 3, .. } => Verdict::DeterministicError,
+        CallOutcome::Error { retry_after, code, message, broadcast, .. } => {
             let by_text = rules().find(code, message, broadcast);
             let meaning = by_text.map_or_else(|| meaning_of(code), |rule| rule.meaning);
             meaning.verdict(retry_after)
@@ -177,13 +179,14 @@ fn classify_http(status: u16, retry_after: Option<Duration>) -> Verdict {
         503 if retry_after.is_some() => Verdict::RateLimited { retry_after },
         401..=403 => Verdict::UpstreamFault(Fault::Refused),
         413 => Verdict::UpstreamFault(Fault::Limit),
-        // A success or redirect that is no answer: an HTML page with status 200, a login form.
+        // A success or redirect without a JSON-RPC response: an HTML page with status 200, or a
+        // login form.
         100..=399 => Verdict::UpstreamFault(Fault::Malformed),
         _ => Verdict::UpstreamFault(Fault::Http),
     }
 }
 
-/// What a code means when no text is known.
+/// Returns the meaning of a code whose text is unknown.
 fn meaning_of(code: i64) -> Meaning {
     match code {
         // JSON-RPC 2.0 section 5.1; EIP-1474 method not supported; besu method not enabled.
@@ -199,15 +202,15 @@ fn meaning_of(code: i64) -> Meaning {
         -32016 | -32017 => Meaning::Limit,
         // Besu unauthorized.
         -40100 => Meaning::Refused,
-        // -32000 without a known text is most often the caller's fault, and the client must see it.
-        _ => Meaning::Answer,
+        // -32000 with an unknown text is most often the caller's fault, and the client must see it.
+        _ => Meaning::Response,
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Meaning {
-    Answer,
+    Response,
     Revert,
     Internal,
     MissingState,
@@ -223,7 +226,7 @@ enum Meaning {
 impl Meaning {
     fn verdict(self, retry_after: Option<Duration>) -> Verdict {
         match self {
-            Self::Answer => Verdict::Answer,
+            Self::Response => Verdict::Response,
             Self::Revert => Verdict::DeterministicError,
             Self::Internal => Verdict::UpstreamFault(Fault::Internal),
             Self::MissingState => Verdict::UpstreamFault(Fault::MissingState),
@@ -266,12 +269,12 @@ impl Rules {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RulesFile {
-    rule: Vec<WrittenRule>,
+    rule: Vec<RuleEntry>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenRule {
+struct RuleEntry {
     verdict: Meaning,
     text: Vec<String>,
     #[serde(default)]
@@ -301,7 +304,7 @@ fn rules() -> &'static Rules {
     RULES.get_or_init(|| {
         let file: RulesFile =
             toml::from_str(ERRORS).expect("the file is compiled in and read in a test");
-        let compile = |rule: WrittenRule| Rule {
+        let compile = |rule: RuleEntry| Rule {
             meaning: rule.verdict,
             codes: rule.codes,
             broadcast_only: rule.only == Some(Only::Broadcast),

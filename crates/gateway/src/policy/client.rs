@@ -1,15 +1,15 @@
-//! Whose address a request comes from: what trusted proxies say, read from the right.
+//! The client address of a request: the entries of trusted proxies, read from the right.
 //!
-//! Each proxy appends the address that it was called from, so that only what stands right of an
-//! address of an untrusted caller can be believed. The walk begins at the peer and goes left while
-//! it meets trusted proxies; it ends at the first address that is none, or at the last one that
-//! could be read (nginx: `real_ip_recursive on`). The PROXY protocol is `proxy.rs`.
+//! Each proxy appends the address of its caller, so an entry is trustworthy only if all entries to
+//! its right are trusted proxies. The walk starts at the peer and goes left over trusted proxies.
+//! It ends at the first untrusted address, or at the last readable one (nginx: `real_ip_recursive
+//! on`). `proxy.rs` parses the PROXY protocol.
 
 use core::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-/// Where a client's address is taken from.
+/// Source of a client's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressSource {
     /// The connection itself.
@@ -18,12 +18,12 @@ pub enum AddressSource {
     XForwardedFor,
     /// The header `Forwarded` (RFC 7239).
     Forwarded,
-    /// The PROXY protocol before anything else on the connection.
+    /// The PROXY protocol header at the start of the connection.
     ProxyProtocol,
 }
 
 impl AddressSource {
-    /// The lower-case name of the header, if it is one.
+    /// Returns the lower-case name of the header, if the source is a header.
     pub fn header(self) -> Option<&'static str> {
         match self {
             AddressSource::XForwardedFor => Some("x-forwarded-for"),
@@ -33,27 +33,28 @@ impl AddressSource {
     }
 }
 
-/// The peers that may say in whose name they call.
+/// Peers that may report the address of their client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trusted {
     networks: Vec<IpNet>,
 }
 
 impl Trusted {
-    /// Those of these networks. IPv4 in IPv6 form counts as IPv4.
+    /// Trusts these networks. IPv4 in IPv6 form counts as IPv4.
     pub fn new(networks: Vec<IpNet>) -> Trusted {
         Trusted { networks }
     }
 
-    /// Whether this address is one of them.
+    /// Returns true if this address is trusted.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.networks.iter().any(|network| network.contains(&address))
     }
 }
 
-/// The client's address by the values of a header, in the order of the request, given that the peer
-/// is trusted; `None` if they hold nothing that can be believed, and then the peer is the client.
+/// Returns the client's address from the values of a header, in the order of the request, given
+/// that the peer is trusted. `None` if they hold no trustworthy address; then the peer is the
+/// client.
 pub fn client<'a>(
     source: AddressSource,
     values: impl DoubleEndedIterator<Item = &'a [u8]>,
@@ -79,11 +80,11 @@ pub fn client<'a>(
     found
 }
 
-/// Takes the last entry off a value: what is left of it, and the entry; `None` at the start.
+/// Splits the last entry off a value. Returns the rest and the entry; `None` at the start.
 type Split = fn(&[u8]) -> Option<(&[u8], &[u8])>;
 type Read = fn(&[u8]) -> Option<IpAddr>;
 
-/// Entries are divided by commas or spaces, and empty ones do not count, as in nginx.
+/// Splits at commas or spaces and skips empty entries, as in nginx.
 fn last_of_list(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let divides = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
     let end = value.iter().rposition(|byte| !divides(byte))? + 1;
@@ -91,8 +92,8 @@ fn last_of_list(value: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&value[..start], &value[start..end]))
 }
 
-/// Elements are divided by commas outside of quotes. Read from the right, so that a quote that the
-/// client left open cannot swallow what proxies have appended behind it.
+/// Splits at commas outside of quotes. It reads from the right, so that a quote left open by the
+/// client cannot hide what proxies appended after it.
 fn last_of_forwarded(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let divides = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
     let end = value.iter().rposition(|byte| !divides(byte))? + 1;
@@ -112,7 +113,7 @@ fn is_escaped(value: &[u8], at: usize) -> bool {
     backslashes % 2 == 1
 }
 
-/// The address of an element's `for`. Names that hide it (`unknown`, `_abc`) say nothing.
+/// Returns the address of an element's `for`. Obfuscated names (`unknown`, `_abc`) give none.
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = element;
@@ -136,13 +137,13 @@ fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
         return None;
     }
     address(value).or_else(|| {
-        // A port may be hidden as a name too (RFC 7239, section 6).
+        // The port may be obfuscated too (RFC 7239, section 6).
         let colon = value.iter().rposition(|byte| *byte == b':')?;
         value[colon + 1..].starts_with(b"_").then(|| address(&value[..colon]))?
     })
 }
 
-/// Up to the first semicolon outside of quotes, and what is behind it.
+/// Splits at the first semicolon outside of quotes.
 fn first_pair(element: &[u8]) -> (&[u8], &[u8]) {
     let mut quoted = false;
     let mut escaped = false;
@@ -158,7 +159,7 @@ fn first_pair(element: &[u8]) -> (&[u8], &[u8]) {
     (element, &[])
 }
 
-/// An IP address, with or without a port; IPv6 with or without brackets, with them before a port.
+/// Parses an IP address with or without a port. IPv6 needs brackets before a port.
 fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     let bare = || {

@@ -1,7 +1,7 @@
-//! Closed sets: enums of which each value has a word, in configuration, metrics or status.
+//! Closed sets: enums whose values have a name in configuration, metrics or status.
 
 /// Declares an enum with `ALL` its values in order, `index` into arrays of `ALL.len()` elements,
-/// and `as_str` for the word.
+/// and `as_str` for the name.
 macro_rules! closed_set {
     ($(#[$meta:meta])* $vis:vis enum $Type:ident {
         $($(#[$value_meta:meta])* $Value:ident = $word:literal,)+
@@ -14,12 +14,12 @@ macro_rules! closed_set {
             /// All values, in the order of their indices.
             $vis const ALL: [$Type; [$($word),+].len()] = [$($Type::$Value),+];
 
-            /// Returns the place of the value in tables.
+            /// Returns the index of the value in tables.
             $vis fn index(self) -> usize {
                 self as usize
             }
 
-            /// Returns the word of the value.
+            /// Returns the name of the value.
             $vis fn as_str(self) -> &'static str {
                 match self { $($Type::$Value => $word,)+ }
             }

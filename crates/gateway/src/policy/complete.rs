@@ -1,11 +1,10 @@
-//! Whether a response may lack logs, receipts or a transaction that its blocks have, and what
-//! follows.
+//! Whether a response may lack logs, receipts or a transaction of its blocks, and what follows.
 //!
-//! An upstream that announces a block before it has indexed it answers `[]`; a provider with
-//! several upstreams behind one address clamps a range to the upstream that answers; a pruned
-//! upstream leaves out what it has dropped. Such a response looks like any other. [`of_logs`],
-//! [`of_receipts`] and [`of_transaction`] compare it with the headers (`contents`). [`Opinions`]
-//! says whether another upstream is asked first, and [`keep`] whether the cache keeps it.
+//! Some upstreams announce a block before it is indexed and return `[]`. A provider with several
+//! nodes behind one address may clamp a range to the head of one node. A pruned node omits what it
+//! has dropped. Such responses look like any other. [`check_logs`], [`check_receipts`] and
+//! [`check_transaction`] compare them with the headers (`contents`). [`Opinions`] decides whether
+//! another upstream is asked first, and [`keep`] whether the response is cached.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,81 +21,87 @@ use crate::policy::heads::{ChainView, Hash};
 #[cfg(test)]
 mod tests;
 
-/// A block is young for this long after its header came: upstreams may still index it. Upstreams
-/// that index late are some seconds late.
+/// Time for which a block is young after its header arrived: upstreams may still be indexing it.
+/// Slow upstreams index some seconds late.
 pub const YOUNG_FOR: Duration = Duration::from_secs(6);
-/// A block without a known header is young within so many blocks of the head.
+/// Distance from the head within which a block without a known header counts as young.
 pub const YOUNG_BLOCKS: u64 = 16;
-/// How long the cache keeps a response that no upstream contradicts but a header does. Short enough
-/// that logs are served within a second of being indexed, long enough that a poll costs few calls.
+/// Time for which a response is cached that a header contradicts and no upstream does. It is short
+/// enough that logs are served within a second of being indexed, and long enough that polling costs
+/// few calls.
 pub const BRIEF: Duration = Duration::from_millis(300);
-/// How long an upstream's shown depth is believed: its operator may let it prune more.
+/// Time for which an upstream's depth is believed: its operator may enable more pruning.
 const DEPTH_AGE_MAX: Duration = Duration::from_secs(600);
-/// By how many blocks the view may be behind the upstream whose depth is measured.
+/// Blocks by which the view may be behind the upstream whose depth is measured.
 const DEPTH_MARGIN: u64 = 16;
 
-/// What speaks against a response.
+/// Reason to doubt a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doubt {
-    /// Nothing: the headers show that it is whole.
+    /// No doubt: the headers show that it is complete.
     None,
-    /// The bloom filter of an old block matches. It often does by chance.
+    /// The bloom filter of an old block matches, which often happens by chance.
     Bloom,
-    /// Nothing shows that the upstream has history as old as this.
+    /// The upstream has not proved that it has history as old as this.
     Unproven,
-    /// A young block may have more: its bloom filter matches, or its header is not known.
+    /// A young block may have more: its bloom filter matches, or its header is unknown.
     Young,
-    /// The header shows that something is missing.
+    /// The header proves that something is missing.
     Missing,
 }
 
-/// How far the responding upstream and the clock allow to judge.
+/// The state against which a response is checked.
 #[derive(Debug, Clone, Copy)]
-pub struct Judging<'a> {
+pub struct Evidence<'a> {
     /// The served chain.
     pub view: &'a ChainView,
-    /// Its headers.
+    /// Headers of the served chain.
     pub headers: &'a Headers,
-    /// How far below the head the upstream has shown logs.
+    /// Distance below the head at which the upstream has returned logs.
     pub depth: u64,
-    /// Now.
+    /// Current time.
     pub now: Duration,
 }
 
-/// Which blocks a log filter spans.
+/// Blocks that a log filter covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
-    /// These, both included.
+    /// A range, both ends included.
     Range {
         /// First block.
         from: u64,
         /// Last block.
         to: u64,
     },
-    /// The block of this hash.
+    /// The block with this hash.
     Hash(Hash),
 }
 
-/// What was found out about a response of logs.
+/// Result of checking a logs response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogsFound {
-    /// What speaks against it.
+pub struct LogsCheck {
+    /// Reason to doubt the response.
     pub doubt: Doubt,
-    /// How far below the head the upstream has shown logs with it.
+    /// Distance below the head at which the upstream returned logs here.
     pub depth: Option<u64>,
-    /// It has logs of a block whose bloom filter excludes them.
+    /// True if it has logs of a block whose bloom filter excludes them.
     pub blooms_unfilled: bool,
 }
 
-/// Judges the logs that an upstream gave for a filter.
-pub fn of_logs(wanted: &Wanted, span: Span, response: &[u8], judging: Judging<'_>) -> LogsFound {
-    let Judging { view, headers, .. } = judging;
+/// Checks the logs that an upstream returned for a filter.
+pub fn check_logs(
+    wanted: &Wanted,
+    span: Span,
+    response: &[u8],
+    evidence: Evidence<'_>,
+) -> LogsCheck {
+    let Evidence { view, headers, .. } = evidence;
     let named = response_blocks(ResponseBlock::ElementMembers, response);
     let excludes = |hash: &Hash| {
         let block = headers.get(hash);
         block.and_then(|block| headers.may_have(block, wanted)) == Some(false)
     };
-    let mut found = LogsFound {
+    let mut found = LogsCheck {
         doubt: Doubt::None,
         depth: None,
         blooms_unfilled: named
@@ -109,45 +114,45 @@ pub fn of_logs(wanted: &Wanted, span: Span, response: &[u8], judging: Judging<'_
         Span::Hash(_) if named.is_some() => {}
         Span::Hash(hash) => {
             found.doubt = match headers.get(&hash) {
-                Some(block) => judging.of_block(headers.may_have(block, wanted), block),
+                Some(block) => evidence.check_block(headers.may_have(block, wanted), block),
                 None => Doubt::Young,
             }
         }
         Span::Range { from, to } => {
             let shown = named.map(|(first, last)| (first.number, last.number));
-            found.doubt = of_range(wanted, from, to.min(head.number), response, shown, judging);
+            found.doubt = check_range(wanted, from, to.min(head.number), response, shown, evidence);
         }
     }
     found
 }
 
-/// Judges the logs of a range whose first and last shown block are given.
-fn of_range(
+/// Checks the logs of a range, given the first and last block that they name.
+fn check_range(
     wanted: &Wanted,
     from: u64,
     to: u64,
     response: &[u8],
     shown: Option<(u64, u64)>,
-    judging: Judging<'_>,
+    evidence: Evidence<'_>,
 ) -> Doubt {
-    let Judging { view, headers, .. } = judging;
+    let Evidence { view, headers, .. } = evidence;
     let mut doubt = Doubt::None;
     let mut doubted = Vec::new();
     for number in (from..=to).rev() {
         let block = view.canonical(number).and_then(|hash| headers.get(&hash));
         let own = match block {
             Some(block) => match headers.may_have(block, wanted) {
-                // Without bloom filters each block would be doubted for ever.
+                // Without bloom filters every block would be doubted for ever.
                 None if shown.is_some_and(|(_, last)| number < last) => Doubt::None,
-                may_have => judging.of_block(may_have, block),
+                may_have => evidence.check_block(may_have, block),
             },
             None if view.head.is_some_and(|head| number + YOUNG_BLOCKS > head.number) => {
                 Doubt::Young
             }
-            // This block and all below it are older than the headers.
+            // This block and all below it are older than the known headers.
             None => {
                 let starts_late = shown.is_none_or(|(first, _)| first > from);
-                if starts_late && !judging.has_depth(from) {
+                if starts_late && !evidence.has_depth(from) {
                     doubt = Doubt::Unproven;
                 }
                 break;
@@ -165,15 +170,15 @@ fn of_range(
     left.map(|(_, own)| *own).fold(doubt, Doubt::max)
 }
 
-impl Judging<'_> {
-    /// Whether the upstream has shown logs as old as a block.
+impl Evidence<'_> {
+    /// Returns true if the upstream has returned logs as old as a block.
     fn has_depth(&self, number: u64) -> bool {
         let below = self.view.head.map_or(0, |head| head.number.saturating_sub(number));
         self.depth > 0 && below + DEPTH_MARGIN <= self.depth
     }
 
-    /// Judges a block that a response shows nothing of, by whether it may have something.
-    fn of_block(&self, may_have: Option<bool>, block: &Contents) -> Doubt {
+    /// Checks a block that the response does not mention, given whether it may have items.
+    fn check_block(&self, may_have: Option<bool>, block: &Contents) -> Doubt {
         match may_have {
             Some(false) => Doubt::None,
             _ if self.now.saturating_sub(block.seen) < YOUNG_FOR => Doubt::Young,
@@ -183,57 +188,57 @@ impl Judging<'_> {
     }
 }
 
-/// The heights of all blocks that logs stand in.
+/// Returns the heights of all blocks that the logs name.
 fn blocks_of(logs: &[u8]) -> BTreeSet<u64> {
     let number = |log| walk::member(log, "blockNumber").and_then(quantity::from_value);
     walk::elements(logs).filter_map(number).collect()
 }
 
-/// Judges the receipts that an upstream gave for a block: by its hash, or by a height whose hash
-/// the view has. A height that is older than that has no hash here.
-pub fn of_receipts(
+/// Checks the receipts that an upstream returned for a block. `block` is a hash, or a height whose
+/// hash the view knows. An older height has no hash here.
+pub fn check_receipts(
     hash: Option<Hash>,
     by_height: bool,
     response: &[u8],
-    judging: Judging<'_>,
+    evidence: Evidence<'_>,
 ) -> Doubt {
-    let known = hash.and_then(|hash| judging.headers.get(&hash));
+    let known = hash.and_then(|hash| evidence.headers.get(&hash));
     let count = walk::elements(response).count();
     match known.map(|block| (block.transactions(), block)) {
         Some((Some(0), _)) => Doubt::None,
         Some((Some(_), _)) if count == 0 => Doubt::Missing,
-        Some((Some(due), block)) if count < due => judging.of_block(None, block),
+        Some((Some(due), block)) if count < due => evidence.check_block(None, block),
         Some((Some(_), _)) => Doubt::None,
-        // No such block, as far as the upstream knows.
+        // The upstream does not know the block.
         _ if count > 0 || response == b"null" => Doubt::None,
-        Some((None, block)) => judging.of_block(None, block),
-        // An old height, or a hash that may be newer than all that is known.
+        Some((None, block)) => evidence.check_block(None, block),
+        // An old height, or a hash that may be newer than the view.
         None if by_height => Doubt::Unproven,
         None => Doubt::Young,
     }
 }
 
-/// Judges a `null` for a transaction, given its raw hash: whether the served chain has it.
-pub fn of_transaction(hash: &[u8], judging: Judging<'_>) -> Doubt {
-    let Judging { view, headers, .. } = judging;
+/// Checks a `null` for a transaction, given its raw hash: the served chain may have it.
+pub fn check_transaction(hash: &[u8], evidence: Evidence<'_>) -> Doubt {
+    let Evidence { view, headers, .. } = evidence;
     let mut blocks = headers.blocks_with(hash);
     let mined = blocks.any(|(hash, block)| view.canonical(block.number) == Some(*hash));
     if mined { Doubt::Missing } else { Doubt::None }
 }
 
-/// A doubted response, so that it can be compared with those of other upstreams.
+/// A doubted response, reduced to what is compared with other upstreams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opinion {
-    /// What speaks against it.
+    /// Reason to doubt it.
     pub doubt: Doubt,
-    /// Logs or receipts in it.
+    /// Number of logs or receipts.
     pub items: usize,
-    /// Equal for equal logs, whatever their members and order of members.
+    /// Equal for equal logs, whatever their members and the order of members.
     digest: u64,
 }
 
 impl Opinion {
-    /// Describes a doubted response.
+    /// Summarises a doubted response.
     pub fn new(doubt: Doubt, response: &[u8]) -> Opinion {
         let (mut items, mut digest) = (0, 0_u64);
         for item in walk::elements(response) {
@@ -248,29 +253,29 @@ impl Opinion {
     }
 }
 
-/// What several upstreams said to one call, each of it doubted.
+/// Doubted responses of several upstreams to one call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Opinions {
-    /// The one with the most items, and how many upstreams share it.
+    /// The one with the most items, and the number of upstreams that share it.
     best: Option<(Opinion, usize)>,
 }
 
-/// How much a response is trusted. Decides whether the cache keeps it.
+/// How much a response is trusted. Decides whether it is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Trust {
-    /// Nothing speaks against it.
+    /// There is no doubt.
     #[default]
     Whole,
-    /// A second upstream gave the same for an old block.
+    /// A second upstream returned the same for an old block.
     Agreed,
-    /// All upstreams that could be asked were, and none has more.
+    /// All available upstreams were asked, and none has more.
     Unopposed,
-    /// Other upstreams were not asked, or it lacks something for certain.
+    /// Other upstreams were not asked, or something is certainly missing.
     Doubted,
 }
 
 impl Opinions {
-    /// Adds what an upstream said.
+    /// Adds the response of an upstream.
     pub fn add(&mut self, opinion: Opinion) {
         self.best = Some(match self.best {
             Some((best, count)) if best.items == opinion.items && best.digest == opinion.digest => {
@@ -281,19 +286,19 @@ impl Opinions {
         });
     }
 
-    /// Whether a doubted response had more items than this one.
+    /// Returns true if a doubted response had more items than this one.
     pub fn has_more_than(&self, response: &[u8]) -> bool {
         let most = self.best.map_or(0, |(best, _)| best.items);
         most > 0 && walk::elements(response).count() < most
     }
 
-    /// Whether the response with the most items is believed without asking further upstreams.
+    /// Returns true if the response with the most items needs no further upstream.
     pub fn suffice(&self) -> bool {
         matches!(self.best, Some((Opinion { doubt: Doubt::Bloom, .. }, 2..)))
     }
 
-    /// The trust in the response with the most items once no more upstreams are asked. `all_asked`
-    /// is true if there was no other to ask.
+    /// Returns the trust in the response with the most items once no more upstreams are asked.
+    /// `all_asked` is true if there was no other to ask.
     pub fn trust(&self, all_asked: bool) -> Trust {
         match self.best {
             None => Trust::Whole,
@@ -306,21 +311,21 @@ impl Opinions {
     }
 }
 
-/// Whether the cache keeps a response.
+/// Whether a response is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// As long as its block is on the chain.
     Fully,
-    /// For [`BRIEF`], to be compared with later ones.
+    /// For [`BRIEF`], so that later responses can be compared with it.
     Briefly {
-        /// When the same was said first.
+        /// Time of the first equal response.
         since: Duration,
     },
     /// Not at all.
     No,
 }
 
-/// Whether the cache keeps a response, given since when it has held the same one briefly.
+/// Decides whether a response is cached, given since when an equal one has been cached briefly.
 pub fn keep(trust: Trust, same_since: Option<Duration>, now: Duration) -> Keep {
     match trust {
         Trust::Whole | Trust::Agreed => Keep::Fully,
@@ -332,7 +337,7 @@ pub fn keep(trust: Trust, same_since: Option<Duration>, now: Duration) -> Keep {
     }
 }
 
-/// How far below the head an upstream has shown logs.
+/// Distance below the head at which an upstream has returned logs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Depth {
     blocks: u64,
@@ -340,14 +345,14 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// The upstream has shown logs so many blocks below the head.
+    /// Records that the upstream returned logs this many blocks below the head.
     pub fn shown(&mut self, blocks: u64, now: Duration) {
         if blocks >= self.blocks || now >= self.until {
             *self = Depth { blocks, until: now + DEPTH_AGE_MAX };
         }
     }
 
-    /// The depth that is still believed.
+    /// Returns the depth that is still believed.
     pub fn get(&self, now: Duration) -> u64 {
         if now < self.until { self.blocks } else { 0 }
     }

@@ -1,8 +1,9 @@
-//! What the headers of recent blocks say about their logs and transactions.
+//! Bloom filters and transaction lists from the headers of recent blocks.
 //!
-//! Upstreams announce a block before they have indexed its logs and receipts. A header cannot be
-//! late: its bloom filter and its transactions show whether a response about the block can be whole
-//! (`policy/complete.rs`). [`Headers`] keeps this of the newest blocks of one chain.
+//! Upstreams announce a block before they have indexed its logs and receipts. The header is
+//! complete from the start: its bloom filter and transactions show whether a response about the
+//! block can be complete (`policy/complete.rs`). [`Headers`] stores them for the newest blocks of
+//! one chain.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -18,22 +19,22 @@ use crate::policy::heads::Hash;
 #[cfg(test)]
 pub(super) mod tests;
 
-/// Blocks that are remembered: twice the usual window of the served chain, for reorgs.
+/// Blocks stored: twice the usual window of the served chain, for reorgs.
 pub const BLOCKS_MAX: usize = 512;
-/// Transactions of all these blocks together, at eight bytes each.
+/// Most transactions of all these blocks together, at eight bytes each.
 pub const TRANSACTIONS_MAX: usize = 1 << 18;
-/// Addresses or topics of one position that are looked up in a bloom filter; each costs one hash.
+/// Most addresses or topics of one position to look up in a bloom filter; each costs one hash.
 const ALTERNATIVES_MAX: usize = 64;
 
 /// Bytes of a bloom filter (yellow paper 4.3.1).
 const BLOOM_BYTES: usize = 256;
 
-/// What one header says.
+/// The stored part of one header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
     /// Height of the block.
     pub number: u64,
-    /// When the gateway first saw the header.
+    /// Time when the gateway first received the header.
     pub seen: Duration,
     bloom: Option<Box<[u8; BLOOM_BYTES]>>,
     /// The first eight bytes of each transaction's hash, sorted. `None` if the header has no list.
@@ -41,7 +42,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Reads a raw block whose transactions are given by their hashes.
+    /// Parses a raw block that lists its transactions by hash.
     pub fn read(raw: &[u8], seen: Duration) -> Option<Contents> {
         let [number, bloom, transactions] =
             walk::fields_of(raw, ["number", "logsBloom", "transactions"]);
@@ -58,7 +59,7 @@ impl Contents {
         })
     }
 
-    /// Whether the block may have wanted logs; `None` if the header has no bloom filter.
+    /// Returns true if the block may have matching logs; `None` if the header has no bloom filter.
     pub fn may_have(&self, wanted: &Wanted) -> Option<bool> {
         let bloom = self.bloom.as_deref()?;
         let has = |bits: &[u16; 3]| {
@@ -71,7 +72,7 @@ impl Contents {
         Some(any && wanted.positions.iter().all(|alternatives| alternatives.iter().any(has)))
     }
 
-    /// The number of its transactions, if the header lists them.
+    /// Returns the number of transactions, if the header lists them.
     pub fn transactions(&self) -> Option<usize> {
         self.transactions.as_ref().map(|list| list.len())
     }
@@ -81,7 +82,7 @@ impl Contents {
     }
 }
 
-/// The eight first bytes of a raw hash.
+/// Returns the first eight bytes of a raw hash.
 fn short_hash(raw: &[u8]) -> Option<u64> {
     let hash = wire::hex::hash_from_value(raw)?;
     Some(u64::from_be_bytes(hash[..8].try_into().ok()?))
@@ -102,14 +103,14 @@ fn read_bloom(raw: &[u8]) -> Option<Box<[u8; BLOOM_BYTES]>> {
     Some(bloom)
 }
 
-/// The bits that a bloom filter must have for a log of a selection. Empty for all logs.
+/// The bloom filter bits that a log filter requires. Empty for a filter that matches all logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     positions: Vec<Vec<[u16; 3]>>,
 }
 
 impl Wanted {
-    /// The bits of a selection. A position with very many alternatives is left out.
+    /// Computes the bits of a log filter. A position with too many alternatives is left out.
     pub fn of(selection: &LogMatcher) -> Wanted {
         let few = |count: usize| count > 0 && count <= ALTERNATIVES_MAX;
         let addresses = selection.addresses();
@@ -121,25 +122,26 @@ impl Wanted {
     }
 }
 
-/// The three bits of an entry (yellow paper 4.3.1, go-ethereum `core/types/bloom9.go`).
+/// Returns the three bits of an entry (yellow paper 4.3.1, go-ethereum `core/types/bloom9.go`).
 fn bits_of(entry: &[u8]) -> [u16; 3] {
     let hash = keccak256(entry);
     std::array::from_fn(|at| u16::from_be_bytes([hash[at * 2], hash[at * 2 + 1]]) & 0x7ff)
 }
 
-/// What is known of the newest blocks of one chain, by their hashes.
+/// Headers of the newest blocks of one chain, by hash.
 #[derive(Debug, Default)]
 pub struct Headers {
     blocks: HashMap<Hash, Contents, foldhash::fast::RandomState>,
-    /// The oldest first.
+    /// Hashes, the oldest first.
     order: VecDeque<Hash>,
     transactions: usize,
-    /// A block had logs that its bloom filter excludes: this chain does not fill its filters.
+    /// True after a block had logs that its bloom filter excludes: this chain does not fill its
+    /// filters.
     blooms_unfilled: bool,
 }
 
 impl Headers {
-    /// Remembers a header. A header that is known already keeps its age.
+    /// Stores a header. A known header keeps its arrival time.
     pub fn insert(&mut self, hash: Hash, contents: Contents) {
         if self.blocks.contains_key(&hash) {
             return;
@@ -154,27 +156,27 @@ impl Headers {
         }
     }
 
-    /// Whether the header is known.
+    /// Returns true if the header is known.
     pub fn has(&self, hash: &Hash) -> bool {
         self.blocks.contains_key(hash)
     }
 
-    /// What a header says.
+    /// Returns a header.
     pub fn get(&self, hash: &Hash) -> Option<&Contents> {
         self.blocks.get(hash)
     }
 
-    /// Whether a block may have wanted logs; `None` if its header does not tell.
+    /// Returns true if a block may have matching logs; `None` if its header cannot tell.
     pub fn may_have(&self, block: &Contents, wanted: &Wanted) -> Option<bool> {
         if self.blooms_unfilled { None } else { block.may_have(wanted) }
     }
 
-    /// A block had logs that its bloom filter excludes.
+    /// Ignores bloom filters from now on, because a block had logs that its filter excludes.
     pub fn distrust_blooms(&mut self) {
         self.blooms_unfilled = true;
     }
 
-    /// The known blocks that have a transaction, by its raw hash.
+    /// Returns the known blocks that contain a transaction, by its raw hash.
     pub fn blocks_with(&self, transaction: &[u8]) -> impl Iterator<Item = (&Hash, &Contents)> {
         let short = short_hash(transaction);
         self.blocks

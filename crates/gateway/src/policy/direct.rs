@@ -1,7 +1,7 @@
-//! Directing traffic: the rules of the operator, in their order, about where calls go.
+//! Routing rules of the operator, in order: where calls go.
 //!
-//! The first rule that fits a call decides, unless it only rewrites the path: then those behind it
-//! see the new path. What may be called at all is `access.rs`.
+//! The first matching rule decides, unless it only rewrites the path: later rules then match the
+//! new path. `access.rs` decides what may be called at all.
 
 use core::net::IpAddr;
 use std::borrow::Cow;
@@ -12,123 +12,123 @@ use crate::policy::choose::hash64;
 #[cfg(test)]
 mod tests;
 
-/// One rule: everything that is set must fit.
+/// A routing rule. Every condition that is set must match.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    /// How metrics and explanations call it.
+    /// Name in metrics and explanations.
     pub name: Box<str>,
-    /// Hosts, lower case; `*.suffix` is every name below; empty is any.
+    /// Hosts in lower case; `*.suffix` matches every name below it; empty matches any host.
     pub hosts: Vec<Box<str>>,
-    /// What the path begins with, whole segments.
+    /// Prefix of the path, in whole segments.
     pub path: Option<Box<str>>,
-    /// Headers, all of which must fit.
-    pub headers: Vec<HeaderTest>,
-    /// Names of keys; empty is any caller.
+    /// Header conditions. All must match.
+    pub headers: Vec<HeaderCondition>,
+    /// Names of keys; empty matches any caller.
     pub keys: Vec<Box<str>>,
-    /// Names of tiers; empty is any caller.
+    /// Names of tiers; empty matches any caller.
     pub tiers: Vec<Box<str>>,
-    /// Methods; empty is any.
+    /// Methods; empty matches any method.
     pub methods: MethodSet,
-    /// What the parameters begin with, as they are written.
+    /// Prefix of the raw parameters.
     pub params: Option<Box<str>>,
-    /// The first parameter: a text without its quotes, or any other value as it is written.
+    /// The first parameter: a string without its quotes, or any other value as written.
     pub first_param: Option<Box<str>>,
-    /// Which share of what fits, in hundredths of a percent.
+    /// Share of the matching traffic, in hundredths of a percent.
     pub share: u32,
     /// What the share is taken of.
     pub share_of: ShareOf,
-    /// What becomes of a call that fits.
+    /// What happens to a matching call.
     pub action: Action,
 }
 
-/// A header that must be there.
+/// A condition on a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeaderTest {
-    /// Place in the list of headers that are kept of each request.
-    pub place: usize,
-    /// The value, or what it begins with.
+pub struct HeaderCondition {
+    /// Index in the list of headers that are stored of each request.
+    pub index: usize,
+    /// The value, or its prefix.
     pub value: Box<str>,
-    /// Whether `value` is only the beginning.
+    /// True if `value` is a prefix.
     pub prefix: bool,
 }
 
 /// What a share is taken of, so that the same caller or the same call is always in or out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareOf {
-    /// The caller: key, or else address.
+    /// The caller: its key, or else its address.
     Client,
-    /// Method and parameters.
+    /// The method and the parameters.
     Call,
 }
 
-/// What becomes of a call.
+/// Action of a rule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Upstreams of this group take it; by chain, the group's index. A chain without a group of the
-    /// name is not meant by the rule.
+    /// Sends the call to this group, given as the group's index per chain. `None` for a chain
+    /// without a group of that name: the rule does not match there.
     Group(Vec<Option<usize>>),
-    /// It is refused with this HTTP status and message.
+    /// Rejects the call with this HTTP status and message.
     Deny {
-        /// HTTP status of a request that holds this call alone.
+        /// HTTP status if the request holds this call alone.
         status: u16,
-        /// What the client is told.
+        /// Error message for the client.
         message: Box<str>,
     },
-    /// The part of the path that the rule names is replaced by this.
+    /// Replaces the part of the path that the rule matched.
     Rewrite(Box<str>),
 }
 
-/// What is known of a request and a call.
+/// Facts about a request and a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// The host that was asked for, without its port.
+    /// The requested host, without its port.
     pub host: &'a str,
     /// The path, without key and query.
     pub path: &'a str,
-    /// By [`HeaderTest::place`].
+    /// By [`HeaderCondition::index`].
     pub headers: &'a [Option<Box<[u8]>>],
     /// Name of the caller's key.
     pub key: Option<&'a str>,
-    /// Its tier.
+    /// The caller's tier.
     pub tier: Option<&'a str>,
-    /// A hash of the caller.
+    /// Hash of the caller.
     pub client: u64,
-    /// The call; none while only the path is looked at, and then no rule about calls fits.
+    /// The call. `None` if only the path is routed; then no rule about calls matches.
     pub call: Option<CallFacts<'a>>,
 }
 
-/// What is known of a call.
+/// Facts about a call.
 #[derive(Debug, Clone, Copy)]
 pub struct CallFacts<'a> {
     /// The method's name.
     pub method: &'a str,
-    /// The parameters as they were written; empty where there are none.
+    /// The raw parameters; empty if there are none.
     pub params: &'a [u8],
 }
 
-/// Where a call goes.
+/// Result of routing a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Directed<'a> {
-    /// The path, perhaps another one.
+pub struct RoutingResult<'a> {
+    /// The path, which a rule may have rewritten.
     pub path: Cow<'a, str>,
-    /// What decided.
-    pub end: End,
-    /// Which rules fitted, in their order.
-    pub fitted: Vec<usize>,
+    /// The decision.
+    pub decision: RouteDecision,
+    /// Indices of the matching rules, in order.
+    pub matched: Vec<usize>,
 }
 
-/// How walking the rules ended.
+/// Outcome of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum RouteDecision {
     /// No rule decided.
     Free,
-    /// This group takes it.
+    /// This group serves the call.
     Group(usize),
-    /// The rule at this place refuses it.
+    /// The rule at this index rejects the call.
     Deny(usize),
 }
 
-/// A hash of a caller: of the name of its key, or else of its address.
+/// Returns a hash of a caller: of the name of its key, or else of its address.
 pub fn caller_hash(key: Option<&str>, address: IpAddr) -> u64 {
     match (key, address) {
         (Some(key), _) => hash64(key.as_bytes()),
@@ -137,59 +137,62 @@ pub fn caller_hash(key: Option<&str>, address: IpAddr) -> u64 {
     }
 }
 
-/// Walks the rules. `chain_at` tells which chain a path leads to.
-pub fn direct<'a>(
+/// Applies the rules. `chain_at` returns the chain of a path.
+pub fn apply_rules<'a>(
     rules: &[Rule],
     facts: &Facts<'a>,
     chain_at: impl Fn(&str) -> Option<usize>,
-) -> Directed<'a> {
-    let mut directed =
-        Directed { path: Cow::Borrowed(facts.path), end: End::Free, fitted: Vec::new() };
-    for (place, rule) in rules.iter().enumerate() {
-        if !rule.fits(facts, &directed.path) {
+) -> RoutingResult<'a> {
+    let mut result = RoutingResult {
+        path: Cow::Borrowed(facts.path),
+        decision: RouteDecision::Free,
+        matched: Vec::new(),
+    };
+    for (index, rule) in rules.iter().enumerate() {
+        if !rule.matches(facts, &result.path) {
             continue;
         }
         match &rule.action {
             Action::Group(groups) => {
-                let chain = chain_at(&directed.path);
+                let chain = chain_at(&result.path);
                 let group = chain.and_then(|chain| groups.get(chain).copied().flatten());
                 let Some(group) = group else { continue };
-                directed.end = End::Group(group);
+                result.decision = RouteDecision::Group(group);
             }
-            Action::Deny { .. } => directed.end = End::Deny(place),
+            Action::Deny { .. } => result.decision = RouteDecision::Deny(index),
             Action::Rewrite(to) => {
-                let rest = rule.path.as_deref().and_then(|prefix| below(&directed.path, prefix));
-                directed.path = Cow::Owned(joined(to, rest.unwrap_or("")));
+                let rest = rule.path.as_deref().and_then(|prefix| below(&result.path, prefix));
+                result.path = Cow::Owned(joined(to, rest.unwrap_or("")));
             }
         }
-        directed.fitted.push(place);
-        if directed.end != End::Free {
+        result.matched.push(index);
+        if result.decision != RouteDecision::Free {
             break;
         }
     }
-    directed
+    result
 }
 
 impl Rule {
-    /// Whether every condition holds; cheap ones first.
-    fn fits(&self, facts: &Facts<'_>, path: &str) -> bool {
-        self.fits_call(facts.call.as_ref())
+    /// Returns true if every condition matches. Cheap conditions come first.
+    fn matches(&self, facts: &Facts<'_>, path: &str) -> bool {
+        self.matches_call(facts.call.as_ref())
             && self.path.as_deref().is_none_or(|prefix| below(path, prefix).is_some())
             && one_of(&self.keys, facts.key)
             && one_of(&self.tiers, facts.tier)
             && (self.hosts.is_empty() || self.hosts.iter().any(|host| is_host(host, facts.host)))
-            && self.headers.iter().all(|header| header.fits(facts.headers))
-            && self.fits_share(facts)
+            && self.headers.iter().all(|header| header.matches(facts.headers))
+            && self.matches_share(facts)
     }
 
-    fn fits_call(&self, call: Option<&CallFacts<'_>>) -> bool {
+    fn matches_call(&self, call: Option<&CallFacts<'_>>) -> bool {
         let Some(call) = call else { return !self.is_about_calls() };
         (self.methods.is_empty() || self.methods.concerns(call.method))
             && self.params.as_deref().is_none_or(|start| call.params.starts_with(start.as_bytes()))
             && self.first_param.as_deref().is_none_or(|wanted| has_first(call.params, wanted))
     }
 
-    /// Whether it looks at anything but the request's head.
+    /// Returns true if it depends on more than the head of the request.
     pub fn is_about_calls(&self) -> bool {
         !self.methods.is_empty()
             || self.params.is_some()
@@ -197,7 +200,7 @@ impl Rule {
             || (self.share < WHOLE && self.share_of == ShareOf::Call)
     }
 
-    fn fits_share(&self, facts: &Facts<'_>) -> bool {
+    fn matches_share(&self, facts: &Facts<'_>) -> bool {
         if self.share >= WHOLE {
             return true;
         }
@@ -207,18 +210,19 @@ impl Rule {
             }
             _ => facts.client,
         };
-        // The rule's name takes part, so that two rules of one share mean different clients.
+        // The hash includes the rule's name, so that two rules with the same share select different
+        // clients.
         let salted = hash64(&(of ^ hash64(self.name.as_bytes())).to_le_bytes());
         (salted % u64::from(WHOLE)) < u64::from(self.share)
     }
 }
 
-/// A share that everything is in.
+/// The share that includes everything.
 pub const WHOLE: u32 = 10_000;
 
-impl HeaderTest {
-    fn fits(&self, headers: &[Option<Box<[u8]>>]) -> bool {
-        let value = headers.get(self.place).and_then(Option::as_deref);
+impl HeaderCondition {
+    fn matches(&self, headers: &[Option<Box<[u8]>>]) -> bool {
+        let value = headers.get(self.index).and_then(Option::as_deref);
         value.is_some_and(|value| match self.prefix {
             true => value.starts_with(self.value.as_bytes()),
             false => value == self.value.as_bytes(),
@@ -241,7 +245,7 @@ fn is_host(pattern: &str, host: &str) -> bool {
     }
 }
 
-/// What of a path is below a prefix of whole segments: empty, or with its slash.
+/// Returns the rest of a path after a prefix of whole segments: empty, or starting with a slash.
 fn below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
     let prefix = prefix.trim_end_matches('/');
     let rest = path.strip_prefix(prefix)?;
@@ -253,7 +257,7 @@ fn joined(start: &str, rest: &str) -> String {
     if path.is_empty() { "/".to_owned() } else { path }
 }
 
-/// Whether the first parameter is this one.
+/// Returns true if this is the first parameter.
 fn has_first(params: &[u8], wanted: &str) -> bool {
     if params.first() != Some(&b'[') {
         return false;

@@ -1,15 +1,15 @@
-//! The head of a chain as several upstreams show it, and what of the past may still change.
+//! The served head of a chain, elected from the heads of its upstreams, and the finalized height.
 //!
-//! One [`HeadTracker`] per chain is fed with polls and gives an immutable [`ChainView`]. It sends
-//! nothing: headers that it lacks are asked for by effect ([`Step::asks`]). Parts:
-//! `heads/upstream.rs` links one upstream's blocks, `heads/plausible.rs` doubts heads,
-//! `heads/elect.rs` chooses among upstreams, `heads/finality.rs` says what no reorg may undo,
-//! `heads/view.rs` is what readers see.
+//! One [`HeadTracker`] per chain takes polls and builds an immutable [`ChainView`]. It sends
+//! nothing: missing headers are returned as [`Step::requests`]. Parts: `heads/upstream.rs` links
+//! the blocks of one upstream, `heads/plausible.rs` rejects implausible heads, `heads/elect.rs`
+//! elects the head, `heads/finality.rs` finds the finalized height, `heads/view.rs` is the snapshot
+//! for readers.
 //!
-//! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::missed`] per poll,
-//! [`HeadTracker::header`] per answered ask; after a step that says `changed`,
-//! [`HeadTracker::view`]. When the upstreams change: [`HeadTracker::settle_for`], then
-//! [`HeadTracker::begin`] per upstream that did.
+//! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::missed`] per poll, and
+//! [`HeadTracker::header`] per header received. After a step with `changed`, call
+//! [`HeadTracker::view`]. When the upstreams change, call [`HeadTracker::reconfigure`], then
+//! [`HeadTracker::replace_upstream`] for each changed upstream.
 
 use std::time::Duration;
 
@@ -24,12 +24,12 @@ mod view;
 
 use branch::Branch;
 use elect::{Elected, Witnesses, elect, witnesses};
-use upstream::{Linked, UpstreamChain, asks_of};
+use upstream::{LinkResult, UpstreamChain, request_collector};
 use view::ReorgLog;
 
 pub use finality::FINALITY_POLLS;
 pub use plausible::CLAIM_POLLS_CONTESTED;
-pub use upstream::{ASK_AGAIN, ASKS_MAX, FILL_BLOCKS};
+pub use upstream::{FILL_BLOCKS, HEADER_REQUESTS_MAX, HEADER_TIMEOUT};
 pub use view::{ChainView, REORG_MARKS_MAX, UpstreamView};
 
 /// A block hash.
@@ -44,22 +44,22 @@ pub struct Head {
     pub hash: Hash,
 }
 
-/// What one poll of an upstream showed.
+/// Result of one poll of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeadSeen {
+pub struct HeadPoll {
     /// Height of its head.
     pub number: u64,
     /// Hash of its head.
     pub hash: Hash,
     /// Hash of the head's parent.
     pub parent: Hash,
-    /// Height that it calls finalized, if it was asked and knows one.
+    /// Height that the upstream calls finalized, if it was polled and names one.
     pub finalized: Option<u64>,
 }
 
-/// A header wanted from an upstream: answer with [`HeadTracker::header`].
+/// A header to fetch from an upstream. [`HeadTracker::header`] takes the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
+pub struct HeaderRequest {
     /// Index of the upstream.
     pub upstream: usize,
     /// Height of the header.
@@ -69,75 +69,74 @@ pub struct Ask {
 /// Where the finalized height comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finality {
-    /// The upstreams name it; while they do not, nothing is final.
+    /// The upstreams name it. Nothing is final until they do.
     FromUpstreams,
-    /// The upstreams name it; on a chain whose upstreams never named one, head minus so many
-    /// blocks.
+    /// The upstreams name it. If no upstream of the chain ever did: head minus this many blocks.
     FromUpstreamsOr(u64),
-    /// Head minus so many blocks: for chains whose upstreams name none.
+    /// Head minus this many blocks, for chains whose upstreams name no finalized height.
     Depth(u64),
 }
 
-/// How the tracker judges. All values are per chain.
+/// Settings of the tracker of one chain.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadSettings {
-    /// Recent blocks kept per upstream and for the served chain; at least the finality distance.
+    /// Recent blocks stored per upstream and for the served chain. At least the finality distance.
     pub window: usize,
     /// Where the finalized height comes from.
     pub finality: Finality,
-    /// Blocks that an upstream may be behind and still count as being at the head.
+    /// Blocks that an upstream may be behind and still count as at the head.
     pub lag_max: u64,
     /// Blocks that a head may rise beyond what the block time allows without a second witness.
     pub jump_max: u64,
-    /// Depth up to which a lone upstream's branch change is believed at once.
+    /// Largest depth of a reorg that is accepted from one upstream at once.
     pub rollback_max: u64,
-    /// Polls, per upstream that counts, for which a deeper rollback must persist without a second
+    /// Polls, per upstream that counts, for which a deeper reorg must persist without a second
     /// witness.
     pub rollback_polls: u32,
-    /// Polls missed in a row after which an upstream's head no longer counts.
+    /// Consecutive missed polls after which the head of an upstream no longer counts.
     pub missed_max: u32,
-    /// Block time to start from; then it is measured.
+    /// Initial block time. The tracker then measures it.
     pub block_time: Duration,
 }
 
-/// Two Ethereum epochs are 64 blocks; four times that, so that a late finality does not empty it.
+/// Four times two Ethereum epochs (64 blocks), so that a late finality stays within the window.
 pub const WINDOW: usize = 256;
-/// An upstream polled just before a new block is one behind, and one more for slow import.
+/// One block for a poll just before a new block, and one for a slow import.
 pub const LAG_MAX: u64 = 2;
-/// More than a poll interval's blocks on the fastest chains (250 ms), less than a plausible lie.
+/// More blocks than the fastest chains (250 ms) produce per poll interval. Less than a plausible
+/// lie.
 pub const JUMP_MAX: u64 = 64;
-/// Ethereum since the Merge has rarely seen more than 7 blocks (May 2022, the deepest known).
+/// The deepest known reorg of Ethereum is 7 blocks (May 2022).
 pub const ROLLBACK_MAX: u64 = 8;
-/// Polls that a lone upstream must insist on a deeper rollback.
+/// Polls for which a lone upstream must repeat a deeper reorg.
 pub const ROLLBACK_POLLS: u32 = 3;
-/// Polls missed before silence counts: one may be lost to a restart of the connection.
+/// Tolerates one missed poll, for example while a connection restarts.
 pub const MISSED_MAX: u32 = 3;
-/// An upstream counts as rising for so many block times after its last new block.
+/// An upstream counts as advancing for this many block times after its last new block.
 const FRESH_BLOCKS: u32 = 20;
-/// And at least this long, for chains of very short block times that pause now and then.
+/// Minimum of the same, for chains with very short block times that pause now and then.
 const FRESH_MIN: Duration = Duration::from_secs(10);
-/// Bounds of the measured block time: below a millisecond nothing is measured, above an hour a
-/// chain is halted rather than slow.
+/// Bounds of the measured block time. A chain without a block for an hour has halted.
 const BLOCK_TIME_MIN: Duration = Duration::from_millis(1);
 const BLOCK_TIME_MAX: Duration = Duration::from_secs(3600);
 
-/// What happened, for logs and metrics.
+/// An event for logs and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadEvent {
-    /// The served chain left the blocks above `fork`, `depth` of them up to its former head.
+    /// The served chain dropped the `depth` blocks above `fork`, up to its former head.
     Reorg {
-        /// Highest block kept.
+        /// Highest block that stays.
         fork: u64,
-        /// Blocks dropped.
+        /// Number of dropped blocks.
         depth: u64,
     },
-    /// An upstream's own branch changed above `fork`.
+    /// The branch of one upstream changed above `fork`.
     UpstreamReorg {
         /// The upstream.
         upstream: usize,
-        /// Highest block kept.
+        /// Highest block that stays.
         fork: u64,
-        /// Blocks dropped.
+        /// Number of dropped blocks.
         depth: u64,
     },
     /// A live upstream fell more than the allowed number of blocks behind.
@@ -147,14 +146,14 @@ pub enum HeadEvent {
         /// Blocks behind.
         lag: u64,
     },
-    /// The finalized height fell: everything cached must go.
+    /// The finalized height fell, so the whole cache is invalid.
     FinalizedFell {
-        /// Before.
+        /// Previous height.
         from: u64,
-        /// Now.
+        /// New height.
         to: u64,
     },
-    /// An upstream claims a head that nobody confirms and the block time does not allow.
+    /// An upstream claims a head that the block time does not allow and no other upstream confirms.
     HeadImplausible {
         /// The upstream.
         upstream: usize,
@@ -163,14 +162,14 @@ pub enum HeadEvent {
     },
 }
 
-/// What an input led to.
+/// Result of one input.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Headers to fetch.
-    pub asks: Vec<Ask>,
-    /// What to log and count.
+    pub requests: Vec<HeaderRequest>,
+    /// Events to log and count.
     pub events: Vec<HeadEvent>,
-    /// Whether [`HeadTracker::view`] would now differ.
+    /// True if [`HeadTracker::view`] now returns another view.
     pub changed: bool,
 }
 
@@ -182,7 +181,8 @@ pub struct HeadTracker {
     views: Vec<UpstreamView>,
     canonical: Branch,
     head: Option<Head>,
-    /// The head last served, also while no upstream vouches for one: it is the floor for the next.
+    /// The last served head. It stays the floor for the next one while no upstream vouches for a
+    /// head.
     floor: Option<Head>,
     head_since: Duration,
     head_seq: u64,
@@ -191,13 +191,13 @@ pub struct HeadTracker {
     generation: u64,
     reorgs: ReorgLog,
     polls: u64,
-    /// Polls in a row that wanted a rollback which still lacks evidence.
+    /// Consecutive polls that wanted a reorg which still lacks evidence.
     rollback_polls: u32,
     finalized_low_polls: u32,
 }
 
 impl HeadTracker {
-    /// A tracker of `upstream_count` upstreams of one chain.
+    /// Creates a tracker for the `upstream_count` upstreams of one chain.
     pub fn new(settings: HeadSettings, upstream_count: usize) -> Self {
         Self {
             settings,
@@ -218,58 +218,58 @@ impl HeadTracker {
         }
     }
 
-    /// Goes by other settings from now on, with room for `upstream_count` upstreams at least. What
-    /// is known of the chain stays.
-    pub fn settle_for(&mut self, settings: HeadSettings, upstream_count: usize) {
+    /// Applies new settings and grows to at least `upstream_count` upstreams. The state of the
+    /// chain stays.
+    pub fn reconfigure(&mut self, settings: HeadSettings, upstream_count: usize) {
         self.settings = settings;
         let count = upstream_count.max(self.upstreams.len());
         self.upstreams.resize_with(count, UpstreamChain::default);
         self.views.resize(count, UpstreamView::default());
     }
 
-    /// Another upstream than before has this index from now on, or none: nothing is known of it.
-    /// Views say by its mark that they are about this one.
-    pub fn begin(&mut self, upstream: usize, mark: u64) {
+    /// Resets an index, because another upstream or none has it from now on. Views carry `mark`, so
+    /// readers can tell the two upstreams apart.
+    pub fn replace_upstream(&mut self, upstream: usize, mark: u64) {
         self.upstreams[upstream] = UpstreamChain::default();
         self.views[upstream] = UpstreamView { mark, ..UpstreamView::default() };
     }
 
-    /// A poll of `upstream` was answered.
-    pub fn observe(&mut self, upstream: usize, now: Duration, seen: HeadSeen) -> Step {
+    /// Takes the result of a poll of `upstream`.
+    pub fn observe(&mut self, upstream: usize, now: Duration, poll: HeadPoll) -> Step {
         let mut step = Step::default();
         self.polls += 1;
         let chain = &mut self.upstreams[upstream];
-        if let Some(finalized) = seen.finalized {
+        if let Some(finalized) = poll.finalized {
             chain.finalized = Some(finalized);
             chain.finalized_max = chain.finalized_max.max(Some(finalized));
         }
-        if self.plausible(upstream, now, &seen, &mut step.events) {
-            let linked = self.upstreams[upstream].link(now, &seen, self.settings.window);
-            self.linked(upstream, linked, &mut step);
+        if self.plausible(upstream, now, &poll, &mut step.events) {
+            let link = self.upstreams[upstream].link(now, &poll, self.settings.window);
+            self.apply_link(upstream, link, &mut step);
             self.walk(upstream, now, &mut step);
-            self.ask_fill(upstream, &mut step);
+            self.request_fill(upstream, &mut step);
         }
-        self.heard(upstream);
-        self.settle(now, Some(upstream), true, &mut step);
+        self.mark_responsive(upstream);
+        self.elect_and_serve(now, Some(upstream), true, &mut step);
         step
     }
 
-    /// A poll of `upstream` failed or was refused.
+    /// Records that a poll of `upstream` failed or was rejected.
     pub fn missed(&mut self, upstream: usize, now: Duration) -> Step {
         let mut step = Step::default();
         let chain = &mut self.upstreams[upstream];
         chain.missed = chain.missed.saturating_add(1);
-        self.settle(now, None, false, &mut step);
+        self.elect_and_serve(now, None, false, &mut step);
         step
     }
 
-    /// Headers asked of `upstream` will not come, as far as they have not: its next poll asks
-    /// again. Without this call they are waited for, for [`ASK_AGAIN`].
-    pub fn unanswered(&mut self, upstream: usize) {
-        self.upstreams[upstream].forget_asks();
+    /// Gives up on the missing headers of `upstream`, so its next poll requests them again. Without
+    /// this call the tracker waits for [`HEADER_TIMEOUT`].
+    pub fn headers_failed(&mut self, upstream: usize) {
+        self.upstreams[upstream].forget_requests();
     }
 
-    /// A header asked of `upstream` arrived.
+    /// Takes a header received from `upstream`.
     pub fn header(
         &mut self,
         upstream: usize,
@@ -282,19 +282,19 @@ impl HeadTracker {
         let wanted = self.upstreams[upstream].fill_wanted();
         self.upstreams[upstream].header(number, hash, parent, self.settings.window);
         if wanted == Some(number) {
-            self.ask_fill(upstream, &mut step);
+            self.request_fill(upstream, &mut step);
         }
         self.walk(upstream, now, &mut step);
-        self.heard(upstream);
-        self.settle(now, Some(upstream), false, &mut step);
+        self.mark_responsive(upstream);
+        self.elect_and_serve(now, Some(upstream), false, &mut step);
         let bottom = self.canonical.bottom();
         self.canonical.deepen(&self.upstreams[upstream].branch);
-        // What is known below the head counts too: readers compare hashes there.
+        // Blocks below the head count too, because readers compare hashes there.
         step.changed |= self.canonical.bottom() != bottom;
         step
     }
 
-    /// The present state, to be shared with readers.
+    /// Returns a snapshot of the present state for readers.
     pub fn view(&self) -> ChainView {
         ChainView {
             head: self.head,
@@ -310,14 +310,14 @@ impl HeadTracker {
         }
     }
 
-    /// The measured time between blocks, for poll intervals.
+    /// Returns the measured block time, for poll intervals.
     pub fn block_time(&self) -> Duration {
         self.block_time
     }
 
-    /// An upstream that answers counts again. One that was silent for long must first show how its
-    /// head follows from what is known of it: its former head is no news.
-    fn heard(&mut self, upstream: usize) {
+    /// Marks an upstream as responsive. After a long silence it must first link its new head to its
+    /// known blocks, because its former head may be stale.
+    fn mark_responsive(&mut self, upstream: usize) {
         let chain = &mut self.upstreams[upstream];
         if chain.missed < self.settings.missed_max || chain.is_linked() {
             chain.missed = 0;
@@ -325,7 +325,7 @@ impl HeadTracker {
     }
 
     fn walk(&mut self, upstream: usize, now: Duration, step: &mut Step) {
-        // Taken out, so that the other upstreams' blocks can be read meanwhile.
+        // The chain is taken out so that the blocks of other upstreams can be read meanwhile.
         let mut chain = std::mem::take(&mut self.upstreams[upstream]);
         let others = &self.upstreams;
         let known = |number: u64, hash: Hash| {
@@ -335,14 +335,14 @@ impl HeadTracker {
                 .find(|other| other.branch.get(number) == Some(hash))
                 .and_then(|other| other.branch.get(below))
         };
-        let ask = asks_of(upstream, &mut step.asks);
-        let linked = chain.walk(now, self.settings.window, known, ask);
+        let request = request_collector(upstream, &mut step.requests);
+        let link = chain.walk(now, self.settings.window, known, request);
         self.upstreams[upstream] = chain;
-        self.linked(upstream, linked, step);
+        self.apply_link(upstream, link, step);
     }
 
-    /// Asks for the next header below a young branch, unless another upstream's blocks tell it.
-    fn ask_fill(&mut self, upstream: usize, step: &mut Step) {
+    /// Requests the next header below a young branch, unless another upstream has that block.
+    fn request_fill(&mut self, upstream: usize, step: &mut Step) {
         if self.upstreams[upstream].fill_wanted().is_none() {
             return;
         }
@@ -352,17 +352,17 @@ impl HeadTracker {
         }
         chain.end_fill_if_deep();
         if let Some(number) = chain.fill_wanted() {
-            step.asks.push(Ask { upstream, number });
+            step.requests.push(HeaderRequest { upstream, number });
         }
         self.upstreams[upstream] = chain;
     }
 
-    fn linked(&mut self, upstream: usize, linked: Linked, step: &mut Step) {
-        let (fork, top) = match linked {
-            Linked::No | Linked::Along => return,
-            Linked::Changed { fork, top } => (fork, top),
-            // Where it forked is unknown; only what is final is safe.
-            Linked::Apart { top } => (self.finalized.unwrap_or(0).min(top), top),
+    fn apply_link(&mut self, upstream: usize, link: LinkResult, step: &mut Step) {
+        let (fork, top) = match link {
+            LinkResult::Unchanged | LinkResult::Advanced => return,
+            LinkResult::Forked { fork, top } => (fork, top),
+            // The fork is unknown, so only finalized blocks are safe.
+            LinkResult::Disconnected { top } => (self.finalized.unwrap_or(0).min(top), top),
         };
         self.mark_reorg(fork);
         step.events.push(HeadEvent::UpstreamReorg { upstream, fork, depth: top - fork });
@@ -373,9 +373,15 @@ impl HeadTracker {
         self.reorgs.push(self.generation, fork);
     }
 
-    /// Elects the head, moves the served chain, and brings the derived values up to date.
-    /// `spoke` is the upstream that was just heard, `polled` whether of its head.
-    fn settle(&mut self, now: Duration, spoke: Option<usize>, polled: bool, step: &mut Step) {
+    /// Elects the head, moves the served chain, and updates the derived values. `reporter` is the
+    /// upstream that just responded. `polled` is true if it reported its head.
+    fn elect_and_serve(
+        &mut self,
+        now: Duration,
+        reporter: Option<usize>,
+        polled: bool,
+        step: &mut Step,
+    ) {
         let before = (self.head_seq, self.generation, self.finalized);
         let fresh = (self.block_time * FRESH_BLOCKS).max(FRESH_MIN);
         let settings = self.settings;
@@ -383,34 +389,35 @@ impl HeadTracker {
             witnesses(&self.upstreams, now, settings.missed_max, settings.lag_max, fresh);
         let elected = elect(&self.upstreams, &witnesses, self.floor);
         match elected {
-            Some(elected) if self.allowed(&elected, &witnesses, spoke, polled) => {
+            Some(elected) if self.allowed(&elected, &witnesses, reporter, polled) => {
                 self.serve(now, &elected, &mut step.events);
             }
-            // While a rollback waits for evidence the present head stays.
+            // The present head stays until there is evidence for the reorg.
             Some(_) => self.set_head(self.floor),
             None => self.set_head(None),
         }
-        self.settle_finalized(&witnesses.upstreams, polled, &mut step.events);
+        self.update_finalized(&witnesses.upstreams, polled, &mut step.events);
         let views = self.upstream_views(&mut step.events);
         step.changed =
             before != (self.head_seq, self.generation, self.finalized) || views != self.views;
         self.views = views;
     }
 
-    /// Whether the elected head may be served: it extends the present one, or there is evidence
-    /// that the present one is gone.
+    /// Returns true if the elected head may be served: it extends the present head, or there is
+    /// evidence that the present head was dropped.
     fn allowed(
         &mut self,
         elected: &Elected,
         witnesses: &Witnesses,
-        spoke: Option<usize>,
+        reporter: Option<usize>,
         polled: bool,
     ) -> bool {
         let Some(floor) = self.floor else {
             return true;
         };
         let winner = &self.upstreams[elected.upstream];
-        // Of three and more that all differ, one alone proves nothing: the others are on their way.
+        // If three or more upstreams all differ, one alone proves nothing, because the others may
+        // be about to follow.
         let alone = witnesses.live >= 3 && elected.support < 2;
         let apart = winner.branch.bottom() > floor.number;
         let above = elected.head.number >= floor.number;
@@ -423,17 +430,16 @@ impl HeadTracker {
             .canonical
             .fork(&winner.branch, elected.head.number.min(floor.number))
             .map(|fork| floor.number - fork);
-        // A lower head on the same branch is no reorg: an upstream that held the served head went
+        // A lower head on the same branch is no reorg: the upstream with the served head went
         // silent.
         let behind = self.canonical.get(elected.head.number) == Some(elected.head.hash);
         let shallow = depth.is_some_and(|depth| depth <= self.settings.rollback_max);
         let backed = elected.own_head && elected.support >= 2;
-        // That others went silent says nothing against the head that they held: the lone upstream
-        // must have said just now what its head is, and not a head that is still being linked.
-        let insists = spoke == Some(elected.upstream) && winner.is_linked();
-        // While an upstream holds the served head, others that never did and stand below it on
-        // another branch may be on their way over it: the branch that replaces it soon reaches
-        // above it.
+        // Silence of other upstreams is no evidence against their head. The lone upstream must have
+        // just reported a head that is fully linked.
+        let insists = reporter == Some(elected.upstream) && winner.is_linked();
+        // While one upstream holds the served head, upstreams below it on another branch may still
+        // switch to its branch. A real replacement branch soon rises above the served head.
         let gone = !held || winner.has_dropped(floor.hash);
         let by_two = backed && !behind && (above || gone);
         let by_one = elected.own_head && above && shallow && !held && insists;
@@ -456,7 +462,7 @@ impl HeadTracker {
         persisted
     }
 
-    /// Makes the elected head the served one.
+    /// Serves the elected head.
     fn serve(&mut self, now: Duration, elected: &Elected, events: &mut Vec<HeadEvent>) {
         let Elected { head, upstream, .. } = *elected;
         let branch = &self.upstreams[upstream].branch;
@@ -467,7 +473,7 @@ impl HeadTracker {
             Some(fork) => {
                 if fork < head.number && self.canonical.get(fork + 1).is_some() {
                     dropped = Some(fork);
-                    self.canonical.cut_above(fork);
+                    self.canonical.truncate_above(fork);
                 }
                 for number in fork + 1..=head.number {
                     if let Some(hash) = branch.get(number) {
@@ -476,10 +482,10 @@ impl HeadTracker {
                 }
             }
             None => {
-                // Nothing in common: only what is final may have stayed.
+                // The branches have no block in common, so only finalized blocks may have stayed.
                 dropped = self.canonical.top().map(|_| self.finalized.unwrap_or(0));
                 self.canonical = branch.clone();
-                self.canonical.cut_above(head.number);
+                self.canonical.truncate_above(head.number);
             }
         }
         self.canonical.trim(self.settings.window);
@@ -504,7 +510,7 @@ impl HeadTracker {
             && let Ok(blocks @ 1..) = u32::try_from(head.number.saturating_sub(former.number))
         {
             let each = now.saturating_sub(self.head_since) / blocks;
-            // Smoothed over about eight heads, so that one late block does not stretch it.
+            // A moving average over about eight heads, so that one late block has little effect.
             self.block_time = ((self.block_time * 7 + each.min(BLOCK_TIME_MAX)) / 8)
                 .clamp(BLOCK_TIME_MIN, BLOCK_TIME_MAX);
         }
@@ -526,7 +532,8 @@ impl HeadTracker {
                 return UpstreamView { mark, head: chain.head, live, ..UpstreamView::default() };
             };
             let lower = own.min(served.number);
-            // Below the window nobody can tell, so an upstream that far behind counts as elsewhere.
+            // An upstream below the window cannot be compared, so it counts as being on another
+            // branch.
             let hash = self.canonical.get(lower);
             let consistent =
                 hash.is_some() && chain.branch.get(lower) == hash && chain.is_explained();

@@ -1,9 +1,9 @@
-//! Whether an upstream may be called: one state machine per upstream, and what a group does when
-//! none may.
+//! Upstream health: one state machine per upstream, and the fallback of a group without a healthy
+//! one.
 //!
-//! Inputs are outcomes of calls, polls and probes; lag comes from `heads`. It starts no probe and
-//! keeps no clock: the caller asks [`UpstreamHealth::probe_due`]. Which reply counts as which fault
-//! is decided in `classify`.
+//! Inputs are outcomes of calls, polls and probes; lag comes from `heads`. It starts no probes and
+//! has no clock: the caller polls [`UpstreamHealth::probe_due`]. `classify` maps responses to
+//! faults.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,124 +16,128 @@ use crate::policy::classify::{Blame, Fault};
 #[cfg(test)]
 mod tests;
 
-/// Parts of the sliding window; finer parts would follow the edge more closely, at more cost.
-const WINDOW_PARTS: usize = 10;
+/// Buckets of the sliding window. More buckets follow the edge more closely, at more cost.
+const WINDOW_BUCKETS: usize = 10;
 
-/// Methods remembered per upstream as unknown to it; one beyond replaces the one that ends first.
+/// Unknown methods stored per upstream. Beyond that a new one replaces the one that expires first.
 pub const UNSUPPORTED_MAX: usize = 256;
 
-/// First rest of an upstream that is over its rate limit and does not say for how long. It doubles
-/// with each refusal up to [`HealthSettings::pause`], and begins anew after an answered call, so
-/// that an upstream that refuses some calls is used for the others.
-const REST_MIN: Duration = Duration::from_millis(50);
+/// First pause of an upstream that reports its rate limit without a `Retry-After`. It doubles with
+/// each report up to [`HealthSettings::pause`]. A successful call resets it, so that an upstream
+/// that rejects only some calls still serves the others.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// When an upstream is taken out and when it comes back; see `config::health::Health` for the keys.
+/// When an upstream is ejected and readmitted. `config::health::Health` has the keys.
 #[derive(Debug, Clone, Copy)]
 pub struct HealthSettings {
-    /// Failures in a row that take an upstream out, of calls or of polls; at least 1.
+    /// Consecutive failures, of calls or of polls, that eject an upstream; at least 1.
     pub failures_max: u32,
     /// Length of the sliding window.
     pub window: Duration,
-    /// Calls within the window below which the share is not judged.
+    /// Minimum number of calls in the window before the failure share is judged.
     pub window_calls_min: u32,
-    /// Share of failed calls in the window that takes an upstream out.
+    /// Share of failed calls in the window that ejects an upstream.
     pub failure_share_max: f64,
-    /// First time out.
+    /// First ejection time.
     pub backoff_min: Duration,
-    /// Longest time out.
+    /// Longest ejection time.
     pub backoff_max: Duration,
-    /// Longest rest of an upstream that is over its rate limit and does not say for how long.
+    /// Longest pause of an upstream that reports its rate limit without a `Retry-After`.
     pub pause: Duration,
-    /// Longest rest that an upstream may ask for.
+    /// Longest pause that an upstream may request.
     pub pause_max: Duration,
 }
 
 /// Whether an upstream may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthState {
-    /// Yes.
+    /// It may be called.
     Healthy,
-    /// It is behind the others: only if nobody is at the head.
+    /// It is behind the others, and is called only if no upstream is at the head.
     Lagging,
-    /// One probe decides: it was out and its time is over, or it has stopped answering calls.
+    /// The next probe decides: its ejection time is over, or it has stopped responding to calls.
     Probing,
-    /// Out until then.
+    /// Ejected until a given time.
     Ejected {
         /// Time of the next probe.
         until: Duration,
     },
-    /// It asked for a rest; this is no ill health.
+    /// Paused because of its rate limit. This is not a failure.
     Paused {
-        /// End of the rest.
+        /// End of the pause.
         until: Duration,
     },
 }
 
-/// A change worth a log line and a count.
+/// A change of state to log and count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthEvent {
-    /// Taken out for so long.
+    /// The upstream was ejected.
     Ejected {
         /// Time until the probe.
         backoff: Duration,
-        /// What tipped it.
-        why: Why,
+        /// Cause of the ejection.
+        reason: EjectReason,
     },
-    /// It answers no call: a poll decides whether it stays in service.
+    /// It responds to no calls. The next poll decides whether it stays in service.
     Suspected,
-    /// It has answered a poll, so that the suspicion was wrong or is over.
+    /// It responded to a poll, so the suspicion is cleared.
     Cleared,
-    /// Back in service.
+    /// It is back in service.
     Readmitted,
-    /// At rest until then.
+    /// It is paused.
     Paused {
-        /// End of the rest.
+        /// End of the pause.
         until: Duration,
     },
 }
 
-/// What tipped an ejection.
+/// Cause of an ejection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// Too many failed calls in a row; the last one failed so.
+pub enum EjectReason {
+    /// Too many consecutive failed calls. Holds the last fault.
     InRow(Fault),
-    /// Too large a share of failed calls; the last one failed so.
+    /// Too large a share of failed calls. Holds the last fault.
     Share(Fault),
-    /// Too many failed polls in a row.
+    /// Too many consecutive failed polls.
     Polls,
     /// A failed probe.
     Probe,
-    /// It answers polls and no calls.
+    /// It responds to polls but not to calls.
     PollsOnly,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for EjectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::InRow(fault) => write!(f, "calls failed in a row, the last with {}", fault.name()),
-            Why::Share(fault) => write!(f, "too many calls failed, the last with {}", fault.name()),
-            Why::Polls => f.write_str("it answers no poll"),
-            Why::Probe => f.write_str("the probe failed"),
-            Why::PollsOnly => f.write_str("it answers polls and no calls"),
+            EjectReason::InRow(fault) => {
+                write!(f, "calls failed in a row, the last with {}", fault.name())
+            }
+            EjectReason::Share(fault) => {
+                write!(f, "too many calls failed, the last with {}", fault.name())
+            }
+            EjectReason::Polls => f.write_str("it answers no poll"),
+            EjectReason::Probe => f.write_str("the probe failed"),
+            EjectReason::PollsOnly => f.write_str("it answers polls and no calls"),
         }
     }
 }
 
-/// One upstream's health.
+/// Health of one upstream.
 #[derive(Debug, Clone)]
 pub struct UpstreamHealth {
     settings: HealthSettings,
     phase: Phase,
     paused_until: Duration,
-    /// Last rest of our own choice; zero after an answered call.
-    rest: Duration,
+    /// Last pause without a `Retry-After`; zero after a successful call.
+    last_pause: Duration,
     lagging: bool,
-    /// It was suspected and has answered no call since.
-    unanswered: bool,
+    /// True if it was suspected and has responded to no call since.
+    unresponsive: bool,
     calls_failed: u32,
     polls_failed: u32,
-    /// Last time out, kept after readmission so that an upstream that keeps failing stays out
-    /// longer.
+    /// Last ejection time. It survives readmission, so that an upstream that keeps failing stays
+    /// out longer.
     backoff: Duration,
     healthy_since: Duration,
     ejected: Duration,
@@ -143,7 +147,7 @@ pub struct UpstreamHealth {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Healthy,
-    /// It answers no call, and the next poll decides.
+    /// It responds to no calls. The next poll decides.
     Suspected,
     Ejected {
         until: Duration,
@@ -152,15 +156,15 @@ enum Phase {
 }
 
 impl UpstreamHealth {
-    /// An upstream is healthy until it shows otherwise; whether it has a head is judged by `heads`.
+    /// Creates the state of an upstream, which starts healthy. `heads` judges its head.
     pub fn new(settings: HealthSettings) -> Self {
         Self {
             settings,
             phase: Phase::Healthy,
             paused_until: Duration::ZERO,
-            rest: Duration::ZERO,
+            last_pause: Duration::ZERO,
             lagging: false,
-            unanswered: false,
+            unresponsive: false,
             calls_failed: 0,
             polls_failed: 0,
             backoff: Duration::ZERO,
@@ -170,14 +174,14 @@ impl UpstreamHealth {
         }
     }
 
-    /// Goes by other settings from now on.
-    pub fn settle(&mut self, settings: HealthSettings) {
+    /// Applies new settings.
+    pub fn reconfigure(&mut self, settings: HealthSettings) {
         self.settings = settings;
     }
 
     // Queries.
 
-    /// Whether it may be called now.
+    /// Returns whether it may be called now.
     pub fn state(&self, now: Duration) -> HealthState {
         match self.phase {
             Phase::Ejected { until } => HealthState::Ejected { until },
@@ -190,12 +194,12 @@ impl UpstreamHealth {
         }
     }
 
-    /// End of the last rest that the upstream asked for or was given.
+    /// Returns the end of the last pause.
     pub fn paused_until(&self) -> Duration {
         self.paused_until
     }
 
-    /// Whether to send a probe now; true once per time out. A head poll does as a probe.
+    /// Returns true, once per ejection, when a probe is due. A head poll serves as a probe.
     pub fn probe_due(&mut self, now: Duration) -> bool {
         match self.phase {
             Phase::Ejected { until } if now >= until && now >= self.paused_until => {
@@ -206,12 +210,12 @@ impl UpstreamHealth {
         }
     }
 
-    /// The same once it has been out for the shortest time, however long it is out for: for when no
-    /// other upstream can be used, so that one which answers again need not be waited for.
+    /// Returns true once after the shortest ejection time, even if the ejection lasts longer. For
+    /// use while no other upstream is usable.
     pub fn probe_early(&mut self, now: Duration) -> bool {
-        let ripe = now >= self.paused_until && now >= self.ejected + self.settings.backoff_min;
+        let due = now >= self.paused_until && now >= self.ejected + self.settings.backoff_min;
         match self.phase {
-            Phase::Ejected { .. } if ripe => {
+            Phase::Ejected { .. } if due => {
                 self.phase = Phase::Probing;
                 true
             }
@@ -221,45 +225,46 @@ impl UpstreamHealth {
 
     // Calls.
 
-    /// A call was answered, be it with an error that is the caller's.
+    /// Records a successful call. An error that is the caller's counts as success.
     pub fn call_ok(&mut self, now: Duration) {
         self.calls_failed = 0;
-        self.unanswered = false;
-        self.rest = Duration::ZERO;
-        self.window.note(now, self.settings.window, false);
+        self.unresponsive = false;
+        self.last_pause = Duration::ZERO;
+        self.window.record(now, self.settings.window, false);
     }
 
-    /// A call failed. Faults that do not speak against the upstream are counted as answers, and
-    /// those that speak against it only if another upstream does better must be held back by the
-    /// caller until one did ([`Fault::blame`]). `random` spreads the time out.
+    /// Records a failed call. A fault without blame counts as success. For a fault that is blamed
+    /// only if another upstream does better, the caller waits until one did ([`Fault::blame`]).
+    /// `random` adds jitter to the ejection time.
     pub fn call_failed(&mut self, now: Duration, fault: Fault, random: u64) -> Option<HealthEvent> {
         if fault.blame() == Blame::None {
             self.call_ok(now);
             return None;
         }
         self.calls_failed = self.calls_failed.saturating_add(1);
-        self.window.note(now, self.settings.window, true);
+        self.window.record(now, self.settings.window, true);
         if !matches!(self.phase, Phase::Healthy | Phase::Suspected) {
             return None;
         }
         if self.calls_failed >= self.settings.failures_max {
-            return Some(self.eject(now, Why::InRow(fault), random));
+            return Some(self.eject(now, EjectReason::InRow(fault), random));
         }
         let (calls, failed) = self.window.sums(now, self.settings.window);
         let too_many = f64::from(failed) >= f64::from(calls) * self.settings.failure_share_max;
         (calls >= self.settings.window_calls_min && too_many)
-            .then(|| self.eject(now, Why::Share(fault), random))
+            .then(|| self.eject(now, EjectReason::Share(fault), random))
     }
 
-    /// The upstream has answered no call for too long ([`super::stall`]). It counts as a failed
-    /// call; calls go elsewhere until a poll is answered. An upstream that has answered no call
-    /// since it was last suspected is taken out: its answers to polls say nothing about calls.
+    /// Suspects an upstream that has responded to no calls for too long ([`super::stall`]). This
+    /// counts as a failed call, and calls go elsewhere until a poll succeeds. An upstream that has
+    /// responded to no call since its last suspicion is ejected, because its polls prove nothing
+    /// about calls.
     pub fn suspect(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         if self.phase != Phase::Healthy {
             return None;
         }
-        if std::mem::replace(&mut self.unanswered, true) {
-            return Some(self.eject(now, Why::PollsOnly, random));
+        if std::mem::replace(&mut self.unresponsive, true) {
+            return Some(self.eject(now, EjectReason::PollsOnly, random));
         }
         let ejected = self.call_failed(now, Fault::Timeout, random);
         ejected.or_else(|| {
@@ -268,23 +273,23 @@ impl UpstreamHealth {
         })
     }
 
-    /// The upstream said that it is called too often.
+    /// Records that the upstream reported its rate limit.
     pub fn rate_limited(
         &mut self,
         now: Duration,
         retry_after: Option<Duration>,
     ) -> Option<HealthEvent> {
         let was_paused = now < self.paused_until;
-        let rest = match retry_after {
-            Some(rest) => rest.min(self.settings.pause_max),
-            // Calls that were in flight when the rest began say nothing new.
+        let pause = match retry_after {
+            Some(pause) => pause.min(self.settings.pause_max),
+            // Calls that were in flight when the pause began carry no new information.
             None if was_paused => return None,
             None => {
-                self.rest = (self.rest * 2).max(REST_MIN).min(self.settings.pause);
-                self.rest
+                self.last_pause = (self.last_pause * 2).max(PAUSE_MIN).min(self.settings.pause);
+                self.last_pause
             }
         };
-        let until = now + rest;
+        let until = now + pause;
         if until <= self.paused_until {
             return None;
         }
@@ -294,7 +299,7 @@ impl UpstreamHealth {
 
     // Polls and probes.
 
-    /// A head poll was answered.
+    /// Records a successful head poll.
     pub fn poll_ok(&mut self) -> Option<HealthEvent> {
         self.polls_failed = 0;
         if self.phase != Phase::Suspected {
@@ -304,16 +309,16 @@ impl UpstreamHealth {
         Some(HealthEvent::Cleared)
     }
 
-    /// A head poll failed (not: was refused for its rate, which is
-    /// [`UpstreamHealth::rate_limited`]).
+    /// Records a failed head poll. A poll rejected by a rate limit is
+    /// [`UpstreamHealth::rate_limited`].
     pub fn poll_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         self.polls_failed = self.polls_failed.saturating_add(1);
         let out = self.phase == Phase::Suspected
             || self.phase == Phase::Healthy && self.polls_failed >= self.settings.failures_max;
-        out.then(|| self.eject(now, Why::Polls, random))
+        out.then(|| self.eject(now, EjectReason::Polls, random))
     }
 
-    /// The probe was answered well.
+    /// Records a successful probe.
     pub fn probe_ok(&mut self, now: Duration) -> Option<HealthEvent> {
         if self.phase != Phase::Probing {
             return None;
@@ -326,25 +331,25 @@ impl UpstreamHealth {
         Some(HealthEvent::Readmitted)
     }
 
-    /// The probe failed.
+    /// Records a failed probe.
     pub fn probe_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
-        (self.phase == Phase::Probing).then(|| self.eject(now, Why::Probe, random))
+        (self.phase == Phase::Probing).then(|| self.eject(now, EjectReason::Probe, random))
     }
 
-    /// `heads` says that it fell behind, or is wholly unknown.
+    /// Marks it as lagging: `heads` reports that it fell behind or has no known head.
     pub fn lagging(&mut self) {
         self.lagging = true;
     }
 
-    /// `heads` says that it is at the head.
+    /// Marks it as caught up: `heads` reports that it is at the head.
     pub fn caught_up(&mut self) {
         self.lagging = false;
     }
 
-    /// Doubles the time out, unless the upstream has been well for as long as the longest time out;
-    /// then it starts anew. Jitter takes off up to a quarter, so that upstreams lost together are
-    /// not probed together.
-    fn eject(&mut self, now: Duration, why: Why, random: u64) -> HealthEvent {
+    /// Doubles the ejection time. It starts again at the minimum if the upstream was healthy for at
+    /// least the longest ejection time. Jitter subtracts up to a quarter, so that upstreams ejected
+    /// together are not probed together.
+    fn eject(&mut self, now: Duration, reason: EjectReason, random: u64) -> HealthEvent {
         let settings = self.settings;
         let recovered = matches!(self.phase, Phase::Healthy | Phase::Suspected)
             && now.saturating_sub(self.healthy_since) >= settings.backoff_max;
@@ -356,75 +361,75 @@ impl UpstreamHealth {
         let backoff = self.backoff - fraction(self.backoff / 4, random);
         self.phase = Phase::Ejected { until: now + backoff };
         self.ejected = now;
-        HealthEvent::Ejected { backoff, why }
+        HealthEvent::Ejected { backoff, reason }
     }
 }
 
-/// The part `random / 2^32` (its lower half) of a duration.
+/// Returns the share `random / 2^32` (of the lower half) of a duration.
 fn fraction(whole: Duration, random: u64) -> Duration {
     whole.mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
 }
 
-/// Calls and failures of the last window, in parts that are cleared as time passes over them.
+/// Calls and failures in a sliding window of buckets.
 #[derive(Debug, Clone, Default)]
 struct Window {
-    parts: [Part; WINDOW_PARTS],
+    buckets: [Bucket; WINDOW_BUCKETS],
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Part {
-    turn: u64,
+struct Bucket {
+    index: u64,
     calls: u32,
     failed: u32,
 }
 
 impl Window {
-    fn note(&mut self, now: Duration, window: Duration, failed: bool) {
-        let turn = Self::turn(now, window);
-        let part = &mut self.parts[(turn % WINDOW_PARTS as u64) as usize];
-        if part.turn != turn {
-            *part = Part { turn, ..Part::default() };
+    fn record(&mut self, now: Duration, window: Duration, failed: bool) {
+        let index = Self::index(now, window);
+        let bucket = &mut self.buckets[(index % WINDOW_BUCKETS as u64) as usize];
+        if bucket.index != index {
+            *bucket = Bucket { index, ..Bucket::default() };
         }
-        part.calls = part.calls.saturating_add(1);
-        part.failed = part.failed.saturating_add(u32::from(failed));
+        bucket.calls = bucket.calls.saturating_add(1);
+        bucket.failed = bucket.failed.saturating_add(u32::from(failed));
     }
 
     fn sums(&self, now: Duration, window: Duration) -> (u32, u32) {
-        let oldest = (Self::turn(now, window) + 1).saturating_sub(WINDOW_PARTS as u64);
-        self.parts.iter().filter(|part| part.turn >= oldest).fold(
+        let oldest = (Self::index(now, window) + 1).saturating_sub(WINDOW_BUCKETS as u64);
+        self.buckets.iter().filter(|bucket| bucket.index >= oldest).fold(
             (0, 0),
-            |(calls, failed), part| {
-                (calls.saturating_add(part.calls), failed.saturating_add(part.failed))
+            |(calls, failed), bucket| {
+                (calls.saturating_add(bucket.calls), failed.saturating_add(bucket.failed))
             },
         )
     }
 
-    fn turn(now: Duration, window: Duration) -> u64 {
-        let part = (window.as_nanos() / WINDOW_PARTS as u128).max(1);
-        u64::try_from(now.as_nanos() / part).unwrap_or(u64::MAX)
+    fn index(now: Duration, window: Duration) -> u64 {
+        let bucket = (window.as_nanos() / WINDOW_BUCKETS as u128).max(1);
+        u64::try_from(now.as_nanos() / bucket).unwrap_or(u64::MAX)
     }
 }
 
-/// Which upstreams of a group to call.
+/// Which upstreams of a group may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
-    /// Healthy ones.
+    /// The healthy ones.
     None,
-    /// None is healthy: those that only lag.
+    /// None is healthy, so those that only lag.
     Lagging,
-    /// Those of which a probe is under way.
+    /// The ones with a probe in flight.
     Probing,
-    /// All are out: all of those, since one of them may be back already.
+    /// All are ejected, so all of these, since one of them may have recovered.
     Ejected,
-    /// All that is left asked for a rest: better to refuse with this time than to call.
+    /// All that are left are paused. The call is rejected with this time.
     Paused {
-        /// The earliest end of a rest.
+        /// The earliest end of a pause.
         until: Duration,
     },
 }
 
-/// Fills `out` with the upstreams to call: the healthy ones, or the least bad, so that a group is
-/// never wholly out. Meant to be called when a state changes, not for each call.
+/// Fills `out` with the upstreams to call: the healthy ones, or else the least bad, so that a group
+/// is never empty. Call it when a state changes, not for each call.
 pub fn usable_set(states: &[HealthState], out: &mut Vec<u16>) -> Fallback {
     let rank = |state: &HealthState| match state {
         HealthState::Healthy => 0,
@@ -441,12 +446,12 @@ pub fn usable_set(states: &[HealthState], out: &mut Vec<u16>) -> Fallback {
         Some(1) => Fallback::Lagging,
         Some(2) => Fallback::Probing,
         Some(3) => Fallback::Ejected,
-        Some(4) => Fallback::Paused { until: earliest_rest(states) },
+        Some(4) => Fallback::Paused { until: earliest_pause(states) },
         _ => Fallback::None,
     }
 }
 
-fn earliest_rest(states: &[HealthState]) -> Duration {
+fn earliest_pause(states: &[HealthState]) -> Duration {
     let ends = states.iter().filter_map(|state| match state {
         HealthState::Paused { until } => Some(*until),
         _ => None,
@@ -454,14 +459,14 @@ fn earliest_rest(states: &[HealthState]) -> Duration {
     ends.min().unwrap_or_default()
 }
 
-/// Methods that an upstream said it does not know, each until some time.
+/// Methods that an upstream does not support, each with an expiry time.
 #[derive(Debug, Clone, Default)]
 pub struct Unsupported {
     until: HashMap<Box<str>, Duration, RandomState>,
 }
 
 impl Unsupported {
-    /// The upstream does not know `method`; this is believed until `until`.
+    /// Records that the upstream does not support `method` until `until`.
     pub fn learn(&mut self, now: Duration, method: &str, until: Duration) {
         if let Some(known) = self.until.get_mut(method) {
             *known = until;
@@ -479,14 +484,14 @@ impl Unsupported {
         self.until.insert(method.into(), until);
     }
 
-    /// The upstream answered `method` after all.
+    /// Records that the upstream supports `method` after all.
     pub fn forget(&mut self, method: &str) {
         if !self.until.is_empty() {
             self.until.remove(method);
         }
     }
 
-    /// Whether the upstream is believed not to know `method`.
+    /// Returns true if the upstream is believed not to support `method`.
     pub fn contains(&self, now: Duration, method: &str) -> bool {
         !self.until.is_empty() && self.until.get(method).is_some_and(|until| now < *until)
     }

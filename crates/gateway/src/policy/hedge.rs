@@ -1,10 +1,10 @@
-//! When a second upstream is asked before the first has answered.
+//! Hedging: when a second upstream gets a call that the first has not responded to.
 //!
-//! The contract that keeps a hedge from counting twice, for callers: the client's call is counted
-//! once, for limits, for the retry budget and in metrics of calls; of the two attempts only the one
-//! whose answer is used is fed to latency and health; the loser is cancelled, which is neither a
-//! success nor a failure of its upstream, unless it had already failed by itself. A hedge is not an
-//! attempt in the sense of `retry`: if both fail, the decision is taken once, about the first.
+//! Callers must not count a hedge twice. The client's call counts once in limits, the retry budget
+//! and metrics of calls. Only the attempt whose response is used counts for latency and health. The
+//! other is cancelled, which is neither a success nor a failure of its upstream, unless it had
+//! already failed by itself. A hedge is not an attempt as in `retry`: if both fail, one decision is
+//! made, about the first.
 
 use std::time::Duration;
 
@@ -19,61 +19,61 @@ mod tests;
 /// above.
 pub const CLASSES: usize = 8;
 
-/// Answers seen before a quantile means anything: at p95, twenty would rest on one.
+/// Least number of responses for a quantile: at p95, twenty would rest on one response.
 pub const SAMPLES_MIN: u32 = 60;
 
-/// Half of the answers counted are younger than this.
+/// Half-life of the counted responses.
 pub const HALF_LIFE: Duration = Duration::from_secs(30);
 
-/// Hedges that may be saved up, so that a sudden stall is met but not doubled.
+/// Most hedges saved up, so that a sudden stall is hedged but not doubled.
 pub const SAVED_MAX: f64 = 10.0;
 
-/// Parts of an octave of the histogram: values are exact to an eighth.
-const PARTS: usize = 8;
+/// Buckets per octave of the histogram: values are exact to an eighth.
+const BUCKETS_PER_OCTAVE: usize = 8;
 
-/// Lowest octave: 2^6 = 64 µs. A faster answer counts as this slow.
+/// Lowest octave: 2^6 = 64 µs. Faster responses count as this.
 const OCTAVE_MIN: u32 = 6;
 
 /// Octaves: up to 2^26 µs, 67 s, above every attempt's deadline.
 const OCTAVES: usize = 20;
 
 /// Buckets of one histogram.
-const BUCKETS: usize = PARTS * OCTAVES;
+const BUCKETS: usize = BUCKETS_PER_OCTAVE * OCTAVES;
 
-/// The quantile is computed anew after so many answers.
-const FRESH_SAMPLES: u32 = 64;
+/// Responses after which the quantile is computed again.
+const SAMPLES_PER_UPDATE: u32 = 64;
 
-/// The quantile by which a stalled upstream is told from a slow one.
+/// The quantile that separates a stalled upstream from a slow one.
 const STALL_QUANTILE: f64 = 0.99;
 
-/// When to hedge; see `config::group::Hedge`.
+/// Hedging settings; see `config::group::Hedge`.
 #[derive(Debug, Clone, Copy)]
 pub struct HedgeSettings {
-    /// Quantile of the class's latency after which the second upstream is asked.
+    /// Quantile of the class's latency after which the second upstream gets the call.
     pub quantile: f64,
-    /// Shortest wait.
+    /// Shortest delay.
     pub delay_min: Duration,
     /// Hedges as a share of calls.
     pub share_max: f64,
 }
 
-/// Latencies by class, and the budget of one group on one core.
+/// Latencies by class, and the hedge budget of one group on one core.
 #[derive(Debug)]
 pub struct Hedge {
-    /// None where calls are not hedged.
+    /// `None` if calls are not hedged.
     settings: Option<HedgeSettings>,
     classes: Vec<Latency>,
     saved: f64,
 }
 
 impl Hedge {
-    /// Starts without any latency, so without hedges.
+    /// Starts without latencies, so without hedges.
     pub fn new(settings: Option<HedgeSettings>) -> Self {
         Self { settings, classes: vec![Latency::default(); CLASSES], saved: 0.0 }
     }
 
-    /// A call begins. Gives the time after which to ask a second upstream if none has answered, or
-    /// none if this call is not to be hedged. Then ask [`Hedge::take`].
+    /// Records a new call. Returns the delay after which a second upstream may get it, or `None` if
+    /// this call is not hedged. After the delay call [`Hedge::take`].
     pub fn delay(&mut self, repeat: Repeat, weight: u32, other_upstream: bool) -> Option<Duration> {
         let settings = self.settings?;
         self.saved = (self.saved + settings.share_max).min(SAVED_MAX);
@@ -84,13 +84,13 @@ impl Hedge {
         Some(after.max(settings.delay_min))
     }
 
-    /// How long a call of this weight waits at an upstream that answers nothing.
+    /// Returns how long a call of this weight waits at an upstream that responds to nothing.
     pub fn patience(&mut self, weight: u32) -> Duration {
         let quantile = self.settings.map_or(STALL_QUANTILE, |settings| settings.quantile);
         stall::patience(self.classes[class(weight)].quantiles(quantile).map(|both| both.1))
     }
 
-    /// The time is over: whether the budget allows the second attempt; if so it is paid.
+    /// Returns true, and charges the budget, if the second attempt is allowed.
     pub fn take(&mut self) -> bool {
         let allowed = self.saved >= 1.0;
         if allowed {
@@ -99,16 +99,16 @@ impl Hedge {
         allowed
     }
 
-    /// A call of this weight was answered after this [`latency`].
+    /// Records the [`latency`] of a call of this weight.
     pub fn observe(&mut self, now: Duration, weight: u32, latency: Duration) {
         self.classes[class(weight)].observe(now, latency);
     }
 }
 
-/// How long a call would have taken if its last attempt, which took `own`, had begun after `delay`.
-/// A call may wait far longer at upstreams that have stalled, until the budget allows another
-/// attempt. That time says nothing about calls of its kind: with it, a stall made the next one be
-/// noticed later.
+/// Returns how long a call would have taken if its last attempt, which took `own`, had started
+/// after `delay`. A call may wait far longer at stalled upstreams, until the budget allows another
+/// attempt. That time says nothing about calls of its kind: if it counted, the next stall would be
+/// detected later.
 pub fn latency(total: Duration, own: Duration, delay: Duration) -> Duration {
     total.min(delay + own)
 }
@@ -148,7 +148,7 @@ impl Latency {
         if self.total == 0 {
             self.halved = now;
         }
-        // Bounded, so that sums cannot overflow however fast answers come.
+        // Bounded, so that sums cannot overflow at any rate of responses.
         if self.total >= u32::MAX / 2 {
             self.halve();
         }
@@ -165,13 +165,13 @@ impl Latency {
         self.cached = None;
     }
 
-    /// The upper ends of the buckets in which this quantile lies, and that by which stalls are
-    /// told; none while too few were seen.
+    /// Returns the upper ends of the buckets of this quantile and of [`STALL_QUANTILE`]. `None` if
+    /// there are too few samples.
     fn quantiles(&mut self, quantile: f64) -> Option<(Duration, Duration)> {
         if self.total < SAMPLES_MIN {
             return None;
         }
-        if self.cached.is_none() || self.since_cached >= FRESH_SAMPLES {
+        if self.cached.is_none() || self.since_cached >= SAMPLES_PER_UPDATE {
             self.cached = Some((self.upper_of(quantile), self.upper_of(STALL_QUANTILE)));
             self.since_cached = 0;
         }
@@ -180,10 +180,10 @@ impl Latency {
 
     fn upper_of(&self, quantile: f64) -> Duration {
         let rank = (f64::from(self.total) * quantile).ceil() as u32;
-        let mut seen = 0;
+        let mut counted = 0;
         let at = self.counts.iter().position(|&count| {
-            seen += count;
-            seen >= rank
+            counted += count;
+            counted >= rank
         });
         upper(at.unwrap_or(BUCKETS - 1))
     }
@@ -193,12 +193,12 @@ fn bucket(latency: Duration) -> usize {
     let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
     let micros = micros.max(1 << OCTAVE_MIN);
     let octave = micros.ilog2();
-    let part = (micros >> (octave - PARTS.ilog2())) as usize % PARTS;
-    ((octave - OCTAVE_MIN) as usize * PARTS + part).min(BUCKETS - 1)
+    let part = (micros >> (octave - BUCKETS_PER_OCTAVE.ilog2())) as usize % BUCKETS_PER_OCTAVE;
+    ((octave - OCTAVE_MIN) as usize * BUCKETS_PER_OCTAVE + part).min(BUCKETS - 1)
 }
 
 fn upper(bucket: usize) -> Duration {
-    let octave = OCTAVE_MIN + (bucket / PARTS) as u32;
-    let width = 1_u64 << (octave - PARTS.ilog2());
-    Duration::from_micros((1 << octave) + width * (bucket % PARTS + 1) as u64)
+    let octave = OCTAVE_MIN + (bucket / BUCKETS_PER_OCTAVE) as u32;
+    let width = 1_u64 << (octave - BUCKETS_PER_OCTAVE.ilog2());
+    Duration::from_micros((1 << octave) + width * (bucket % BUCKETS_PER_OCTAVE + 1) as u64)
 }

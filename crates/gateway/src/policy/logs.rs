@@ -1,8 +1,8 @@
-//! `eth_getLogs` over a range: how it is cut, and how the parts' answers are put together.
+//! `eth_getLogs` over a range: how it is split, and how the responses of the parts are merged.
 //!
-//! The final part is cut into aligned chunks, which many ranges share; the rest stays one part,
-//! true as long as its last block is. Logs are copied as they came, never printed anew. Fetching
-//! the parts and the one failure that fails them all are `path`'s.
+//! The final part of a range is split into aligned chunks, which many ranges share. The rest stays
+//! one part, valid as long as its last block is. Logs are copied byte for byte. `path` fetches the
+//! parts and handles failures.
 
 use wire::block::{BlockRef, BlockTag};
 use wire::filter::LogFilter;
@@ -22,23 +22,25 @@ pub struct Part {
     pub from: u64,
     /// Last block.
     pub to: u64,
-    /// No reorg can change it.
+    /// True if no reorg can change it.
     pub finalized: bool,
 }
 
-/// What to do with a log filter.
+/// How a log filter is resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogsPlan {
-    /// Pass it on as it is and keep nothing: bounds that move, are reversed, or lie above the head.
+    /// Forward it unchanged and store nothing: the bounds move, are reversed, or lie above the
+    /// head.
     Forward,
-    /// One block by hash: a pure function of it; an unknown block is the upstream's error to tell.
+    /// One block by hash, a pure function of it. An unknown block is the upstream's error to
+    /// report.
     ByHash,
-    /// These parts, in order; one part is the whole range with its bounds resolved.
+    /// These parts, in order. A single part is the whole range with its bounds resolved.
     Parts(Vec<Part>),
 }
 
 impl Part {
-    /// The cache rule of a part. The logs up to a block are fixed by that block's hash, so the last
+    /// Returns the cache rule of a part. The hash of a block fixes all logs up to it, so the last
     /// block binds the whole part.
     pub fn caching(&self, view: &ChainView) -> Caching {
         Caching {
@@ -52,7 +54,7 @@ impl Part {
     }
 }
 
-/// Resolves a filter's bounds at the served head and cuts the range. See [`plan`].
+/// Resolves a filter's bounds at the served head and splits the range. See [`plan`].
 pub fn plan_filter(
     filter: &LogFilter<'_>,
     view: &ChainView,
@@ -61,7 +63,7 @@ pub fn plan_filter(
 ) -> LogsPlan {
     let bounded = filter.from.is_some() || filter.to.is_some();
     match filter.block_hash {
-        // Both kinds of bounds are an error that the upstream words better.
+        // Both kinds of bounds are an error. The upstream has the better message.
         Some(_) if bounded => return LogsPlan::Forward,
         Some(_) => return LogsPlan::ByHash,
         None => {}
@@ -85,8 +87,8 @@ pub fn plan_filter(
     }
 }
 
-/// Cuts `from..=to` at the finalized height, and the final part at multiples of `chunk`. A range
-/// that would need more than `parts_max` parts, or whose bounds are reversed, stays whole.
+/// Splits `from..=to` at the finalized height, and the final part at multiples of `chunk`. A range
+/// that needs more than `parts_max` parts, or with reversed bounds, stays whole.
 pub fn plan(from: u64, to: u64, finalized: Option<u64>, chunk: u64, parts_max: usize) -> Vec<Part> {
     let whole = Part { from, to, finalized: finalized.is_some_and(|finalized| to <= finalized) };
     let chunk = chunk.max(1);
@@ -116,13 +118,13 @@ pub fn plan(from: u64, to: u64, finalized: Option<u64>, chunk: u64, parts_max: u
     plan
 }
 
-/// Whether one piece is as long as all the parts together.
+/// Returns true if one piece is as long as all the parts together.
 pub fn covers(piece: Part, parts: &[Part]) -> bool {
     let ends = parts.first().zip(parts.last());
     ends.is_some_and(|(first, last)| piece.from <= first.from && piece.to >= last.to)
 }
 
-/// The piece, and what of the parts is outside of it, in order.
+/// Returns the piece and the rest of the parts around it, in order.
 pub fn around(piece: Part, parts: &[Part]) -> Vec<Part> {
     let before = parts
         .iter()
@@ -135,7 +137,7 @@ pub fn around(piece: Part, parts: &[Part]) -> Vec<Part> {
     before.chain([piece]).chain(after).collect()
 }
 
-/// Why the answers of parts do not fit together.
+/// Why the responses of parts do not fit together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MergeFault {
     /// A part's result is no array.
@@ -146,9 +148,9 @@ pub enum MergeFault {
         /// Last block of the part.
         to: u64,
     },
-    /// A log does not say where it stands.
+    /// A log has no block number or log index.
     #[error("a log of blocks {from} to {to} has no block number or log index")]
-    NoPlace {
+    NoPosition {
         /// First block of the part.
         from: u64,
         /// Last block of the part.
@@ -169,13 +171,14 @@ pub enum MergeFault {
 }
 
 /// Joins the raw results of consecutive parts into one raw array, byte for byte. The results must
-/// have been validated as JSON.
+/// be valid JSON.
 ///
-/// The first and last log of each part must lie within it and after those of the part before, so no
-/// log can stand twice at a seam; order inside a part is its upstream's own answer.
+/// The first and last log of each part must lie within it and after those of the part before, so
+/// that no log appears twice at a boundary. The order inside a part is its upstream's.
 ///
 /// # Errors
-/// Which part does not fit: its upstream answered something else than was asked.
+///
+/// The part that does not fit, because its upstream returned something else than requested.
 pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeFault> {
     let bytes: usize = parts.iter().map(|(_, raw)| raw.len()).sum();
     let mut merged = Vec::with_capacity(bytes + 2);
@@ -187,18 +190,18 @@ pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeFault> {
             continue;
         };
         for (log, may_equal) in [(first_log, false), (last_log, true)] {
-            let place = place(part, log)?;
-            let within = part.from <= place.0 && place.0 <= part.to;
-            let after = last.is_none_or(|last| place > last || (may_equal && place == last));
+            let position = position(part, log)?;
+            let within = part.from <= position.0 && position.0 <= part.to;
+            let after = last.is_none_or(|last| position > last || (may_equal && position == last));
             if !within || !after {
                 return Err(MergeFault::OutOfOrder {
-                    number: place.0,
-                    index: place.1,
+                    number: position.0,
+                    index: position.1,
                     from: part.from,
                     to: part.to,
                 });
             }
-            last = Some(place);
+            last = Some(position);
         }
         if merged.len() > 1 {
             merged.push(b',');
@@ -209,7 +212,7 @@ pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeFault> {
     Ok(merged)
 }
 
-/// What stands between the brackets.
+/// Returns the text between the brackets.
 fn contents(part: Part, raw: &[u8]) -> Result<&[u8], MergeFault> {
     raw.trim_ascii()
         .strip_prefix(b"[")
@@ -218,8 +221,8 @@ fn contents(part: Part, raw: &[u8]) -> Result<&[u8], MergeFault> {
         .ok_or(MergeFault::NotArray { from: part.from, to: part.to })
 }
 
-fn place(part: Part, log: &[u8]) -> Result<(u64, u64), MergeFault> {
+fn position(part: Part, log: &[u8]) -> Result<(u64, u64), MergeFault> {
     let [number, index] = walk::fields_of(log, ["blockNumber", "logIndex"]);
     let both = number.and_then(quantity::from_value).zip(index.and_then(quantity::from_value));
-    both.ok_or(MergeFault::NoPlace { from: part.from, to: part.to })
+    both.ok_or(MergeFault::NoPosition { from: part.from, to: part.to })
 }

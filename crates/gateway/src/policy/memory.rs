@@ -1,7 +1,7 @@
-//! How the budget of memory is shared, and which connections are closed when it runs out.
+//! Division of the memory budget, and the connections to close when it is exhausted.
 //!
-//! The bytes are counted in `io/memory.rs`. Requests and upstreams may use a part of the budget
-//! each, so that neither can keep responses from clients.
+//! `io/memory.rs` counts the bytes. Requests and upstream responses may each use a part of the
+//! budget, so that neither can block responses to clients.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::policy::closed_set::closed_set;
 mod tests;
 
 closed_set! {
-    /// What bytes are held for.
+    /// Purpose of buffered bytes.
     pub enum Purpose {
-        /// Requests of clients, complete or not.
+        /// Requests of clients, complete or partial.
         Request = "request",
         /// Responses that upstreams are sending.
         Upstream = "upstream",
@@ -23,7 +23,7 @@ closed_set! {
 }
 
 impl Purpose {
-    /// The most that may be held for it.
+    /// Returns the most bytes for this purpose.
     fn share(self, max: usize) -> usize {
         match self {
             Purpose::Request => max / 2,
@@ -33,22 +33,22 @@ impl Purpose {
     }
 }
 
-/// Bytes held, by [`Purpose::index`].
-pub type Held = [usize; 3];
+/// Buffered bytes, by [`Purpose::index`].
+pub type HeldBytes = [usize; 3];
 
-/// The most that one client connection may hold.
+/// Returns the most bytes for one client connection.
 pub fn connection_max(max: usize) -> usize {
     max / 8
 }
 
-/// Returns true if what is held for a purpose is within the budget.
-pub fn is_within(held: &Held, purpose: Purpose, max: usize) -> bool {
+/// Returns true if the bytes of a purpose are within the budget.
+pub fn is_within(held: &HeldBytes, purpose: Purpose, max: usize) -> bool {
     held.iter().sum::<usize>() <= max && held[purpose.index()] <= purpose.share(max)
 }
 
-/// Bytes to free so that other clients find room, 0 if there is room. Three quarters of the budget,
-/// or of the requests' part of it, may stay in use; freeing begins at seven eighths.
-pub fn excess(held: &Held, max: usize) -> usize {
+/// Returns the bytes to free for other clients; 0 if there is enough free memory. Freeing starts at
+/// seven eighths of the budget, or of the requests' part of it, and ends at three quarters.
+pub fn excess(held: &HeldBytes, max: usize) -> usize {
     let over = |held: usize, share: usize| {
         if held > share - share / 8 { held - (share - share / 4) } else { 0 }
     };
@@ -59,16 +59,16 @@ pub fn excess(held: &Held, max: usize) -> usize {
 /// A connection whose client is slow to send or to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slow {
-    /// Its place in the caller's list.
-    pub place: usize,
-    /// How long the oldest of its bytes have been held.
+    /// Index in the caller's list.
+    pub index: usize,
+    /// Age of its oldest buffered bytes.
     pub age: Duration,
     /// Bytes that closing it frees.
     pub bytes: usize,
 }
 
-/// The connections to close, those with the oldest bytes first, until `excess` bytes are freed.
-/// Connections younger than `age_min` are left alone.
+/// Returns the connections to close, those with the oldest bytes first, until `excess` bytes are
+/// freed. Connections younger than `age_min` stay open.
 pub fn to_close(mut slow: Vec<Slow>, excess: usize, age_min: Duration) -> Vec<usize> {
     slow.retain(|one| one.age >= age_min && one.bytes > 0);
     slow.sort_by_key(|one| std::cmp::Reverse(one.age));
@@ -78,5 +78,5 @@ pub fn to_close(mut slow: Vec<Slow>, excess: usize, age_min: Duration) -> Vec<us
         freed += one.bytes;
         more
     });
-    needed.map(|one| one.place).collect()
+    needed.map(|one| one.index).collect()
 }

@@ -1,9 +1,9 @@
-//! What becomes of calls for which the upstreams have no room: how many may be under way at the
-//! upstreams of a group, who waits, who is served first, and who is told to come back later.
+//! Overload control: how many calls of a group may be in flight, which ones wait, which ones go
+//! first, and which ones are shed.
 //!
-//! How many is `overload/limiter.rs`; how places are divided among clients is `overload/shares.rs`;
-//! the queue in front is `overload/queue.rs`; here is the class of a call. A call below the limit
-//! meets none of this. Places are given and taken, and callers answered, in `upstream/overload.rs`.
+//! `overload/limiter.rs` finds the limit, `overload/shares.rs` divides permits among clients, and
+//! `overload/queue.rs` is the queue in front. This file has the class of a call. Nothing here
+//! affects a call below the limit. `upstream/overload.rs` hands out permits and rejects calls.
 
 use crate::policy::closed_set::closed_set;
 
@@ -12,16 +12,16 @@ pub mod queue;
 pub mod shares;
 
 closed_set! {
-    /// Who goes first, best first. A better class is served before a worse one, but for the share
-    /// that the worse one keeps; the worse one is shed first.
+    /// Priority of a call, best first. A better class is served before a worse one, except for the
+    /// worse one's minimum share. The worse class is shed first.
     #[derive(PartialOrd, Ord, Hash)]
     pub enum Class {
-        /// Callers of the tiers that the configuration puts first.
+        /// Callers of the tiers that the configuration lists as high.
         High = "high",
-        /// Everybody else, and heavy calls of the former.
+        /// All other callers, and heavy calls of `High` callers.
         Normal = "normal",
-        /// Callers of the tiers that the configuration puts last, and heavy calls of everybody
-        /// else.
+        /// Callers of the tiers that the configuration lists as low, and heavy calls of `Normal`
+        /// callers.
         Low = "low",
     }
 }
@@ -36,30 +36,30 @@ impl Class {
 }
 
 closed_set! {
-    /// Why a call was told to come back later.
+    /// Why a call was shed.
     pub enum Shed {
-        /// It came when as many waited as may, none of them of a worse class.
+        /// It arrived when the queue was full and no call in it had a worse class.
         Full = "full",
-        /// It waited and had to give way to a better or a newer one.
+        /// A call of a better class, or a newer one, displaced it from the queue.
         Displaced = "displaced",
-        /// It had waited long enough.
+        /// It waited for the longest time allowed.
         Late = "late",
     }
 }
 
-/// What decides the class of a call.
+/// Rules for the class of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Priorities {
-    /// Tiers of keys whose calls go first.
+    /// Tiers with high priority.
     pub high_tiers: Vec<Box<str>>,
-    /// Tiers of keys whose calls go last.
+    /// Tiers with low priority.
     pub low_tiers: Vec<Box<str>>,
-    /// A call that weighs at least this much is one class worse than its caller's others.
+    /// A call of at least this weight is one class worse than its caller's others.
     pub heavy_weight: u32,
 }
 
 impl Priorities {
-    /// The class of a call of this weight by a caller of this tier.
+    /// Returns the class of a call of this weight by a caller of this tier.
     pub fn class(&self, tier: Option<&str>, weight: u32) -> Class {
         let is_in =
             |tiers: &[Box<str>]| tier.is_some_and(|tier| tiers.iter().any(|own| **own == *tier));

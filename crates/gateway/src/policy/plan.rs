@@ -1,4 +1,4 @@
-//! How a call is resolved: serving follows this plan, and `weir explain` prints it.
+//! How a call is resolved. Serving follows this plan, and `weir explain` prints it.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use wire::method::{Method, Validity};
 use super::cacheable::{CacheRule, Caching, decide};
 use super::heads::ChainView;
 
-/// What the configuration turns on.
+/// Features that the configuration turns on.
 #[derive(Debug, Clone, Copy)]
 pub struct Switches {
     /// Responses are cached.
@@ -18,27 +18,27 @@ pub struct Switches {
     pub coalesce: bool,
 }
 
-/// The way of a call to its response.
+/// How a call gets its response.
 #[derive(Debug, Clone)]
 pub enum Plan {
-    /// To an upstream as it is: no table knows the method.
+    /// Forward it to an upstream unchanged: no table knows the method.
     Forward,
-    /// A log filter goes in parts: [`super::logs::plan_filter`].
+    /// A log filter, split into parts: [`super::logs::plan_filter`].
     Logs(&'static Method),
     /// The response is the number of the head, which the gateway knows.
     Head(u64),
-    /// Through the cache and the calls in flight, then to an upstream.
+    /// Look up the cache and the calls in flight, then call an upstream.
     Lookup(Lookup),
 }
 
-/// A call that is looked up by its key.
+/// A call with a lookup key.
 #[derive(Debug, Clone)]
 pub struct Lookup {
     /// The method's row.
     pub method: &'static Method,
     /// What the response depends on, and the height that an upstream must have reached.
     pub caching: Caching,
-    /// The block parameter, and where it stands in the parameters.
+    /// The block parameter, and its position in the parameters.
     pub block: Result<Option<(BlockRef, Range<usize>)>, BlockRefError>,
     /// Equal calls in flight share one response.
     pub coalesce: bool,
@@ -67,8 +67,8 @@ pub fn plan(
     }
 }
 
-/// Adapts a decision to what is turned on: without the cache every call reaches an upstream as it
-/// came.
+/// Adapts a decision to the enabled features: without the cache every call reaches an upstream
+/// unchanged.
 pub fn without_cache_unless(cache: bool, caching: Caching) -> Caching {
     if cache {
         return caching;

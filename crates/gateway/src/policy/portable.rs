@@ -1,44 +1,49 @@
-//! What a kept answer is bound to in words that every replica understands, and whether it holds
-//! here.
+//! What a cached response depends on, in terms that every replica understands, and whether it is
+//! valid here.
 //!
-//! [`Kept`] counts by one process' own marks, which mean nothing to another. A [`Bond`] names block
-//! hashes instead. [`proof`] says when an answer may leave the process, [`bond()`] what it is bound
-//! to then, and [`adopt`] judges one that comes from elsewhere by this replica's own view: what it
-//! cannot verify is not used. So a message that is lost, or a store that is behind, can cost a hit
-//! and never an answer about a block that was dropped.
+//! [`ValidityTag`] counts by the generations of one process, which mean nothing to another. A
+//! [`ShareableTag`] names block hashes instead. [`proof`] decides when a response may leave the
+//! process, [`shareable_tag()`] returns its tag, and [`adopt`] checks a tag from another replica
+//! against this replica's view. What cannot be verified is not used. So a lost message or a stale
+//! store can cost a cache hit, but never causes a response about a dropped block.
 
-use crate::policy::cacheable::{AnswerFacts, Binding, CacheRule, Kept, usable};
+use crate::policy::cacheable::{Binding, CacheRule, ResponseFacts, ValidityTag, usable};
 use crate::policy::heads::{ChainView, Head};
 
 mod bond;
 #[cfg(test)]
 mod tests;
 
-pub use bond::Bond;
+pub use bond::ShareableTag;
 
-/// What shows that an answer is about the block that it is to be bound to.
+/// Evidence that a response is about the block in its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// The answer itself, or finality: it may be stored at once.
+    /// The response itself, or finality. It may be stored at once.
     Given,
-    /// Nothing yet: the upstream may have changed its branch without our having seen it. It may be
-    /// stored once the same upstream was polled again and is still on the branch.
+    /// None yet: the upstream may have changed its branch unnoticed. The response may be stored
+    /// once the next poll shows the same upstream still on the branch.
     NextPoll,
-    /// It is not to be stored elsewhere at all.
+    /// The response must not be shared.
     None,
 }
 
-/// What shows that an admitted answer is about its block.
-pub fn proof(rule: CacheRule, kept: &Kept, answer: &AnswerFacts, view: &ChainView) -> Proof {
-    if kept.null {
-        // It may be found at any moment; other replicas ask for themselves.
+/// Returns the evidence that an admitted response is about its block.
+pub fn proof(
+    rule: CacheRule,
+    tag: &ValidityTag,
+    response: &ResponseFacts,
+    view: &ChainView,
+) -> Proof {
+    if tag.null {
+        // A null may become a value at any moment, so other replicas fetch it themselves.
         return Proof::None;
     }
-    match kept.binding {
+    match tag.binding {
         Binding::Free => Proof::Given,
         Binding::Block { number, .. } if view.is_finalized(number) => Proof::Given,
-        // Logs name the blocks that they stand in, which says nothing of the range's other blocks.
-        Binding::Block { .. } if answer.named.is_some() && !is_range(rule) => Proof::Given,
+        // Logs name their own blocks, which proves nothing about the other blocks of the range.
+        Binding::Block { .. } if response.named.is_some() && !is_range(rule) => Proof::Given,
         Binding::Block { .. } | Binding::Head { .. } => Proof::NextPoll,
     }
 }
@@ -47,61 +52,69 @@ fn is_range(rule: CacheRule) -> bool {
     matches!(rule, CacheRule::AtRange { .. } | CacheRule::Logs)
 }
 
-/// What an answer is bound to, if it still holds in the present `view` and its block can be named.
-pub fn bond(kept: &Kept, view: &ChainView) -> Option<Bond> {
-    if kept.null || !usable(kept, view) {
+/// Returns the tag of a response that is still valid in `view` and whose block hash is known.
+pub fn shareable_tag(tag: &ValidityTag, view: &ChainView) -> Option<ShareableTag> {
+    if tag.null || !usable(tag, view) {
         return None;
     }
-    match kept.binding {
-        Binding::Free => Some(Bond::Free),
+    match tag.binding {
+        Binding::Free => Some(ShareableTag::Free),
         Binding::Block { number, hash } if view.is_finalized(number) => {
-            Some(Bond::Final { number, hash: hash.or_else(|| view.canonical(number)) })
+            Some(ShareableTag::Final { number, hash: hash.or_else(|| view.canonical(number)) })
         }
         Binding::Block { number, hash } => {
             let hash = hash?;
-            (view.canonical(number) == Some(hash)).then_some(Bond::Block { number, hash })
+            (view.canonical(number) == Some(hash)).then_some(ShareableTag::Block { number, hash })
         }
-        Binding::Head { .. } => view.head.map(|Head { number, hash }| Bond::Head { number, hash }),
+        Binding::Head { .. } => {
+            view.head.map(|Head { number, hash }| ShareableTag::Head { number, hash })
+        }
     }
 }
 
-/// What an answer from elsewhere is bound to here, if it fits the call and this replica's present
-/// `view` shows that it holds.
-pub fn adopt(bond: &Bond, rule: CacheRule, view: &ChainView) -> Option<Kept> {
-    let binding = match *bond {
-        Bond::Free => {
+/// Returns the validity of a response from another replica, if it fits the call and `view` shows
+/// that it is valid here.
+pub fn adopt(
+    shareable_tag: &ShareableTag,
+    rule: CacheRule,
+    view: &ChainView,
+) -> Option<ValidityTag> {
+    let binding = match *shareable_tag {
+        ShareableTag::Free => {
             if !matches!(rule, CacheRule::Constant | CacheRule::AtHash) {
                 return None;
             }
             Binding::Free
         }
-        Bond::Final { number, hash } => {
-            // Final there and not here: the hash decides, as for any other block.
+        ShareableTag::Final { number, hash } => {
+            // The block was final there and is not here, so the hash decides, as for any other
+            // block.
             let known = hash.is_some() && view.canonical(number) == hash;
             if !fits(rule, number) || !(known || view.is_finalized(number)) {
                 return None;
             }
             Binding::Block { number, hash }
         }
-        Bond::Block { number, hash } => {
-            // Below the window a final height says nothing of a hash that was not final then.
+        ShareableTag::Block { number, hash } => {
+            // Below the window a finalized height proves nothing about a hash that was not final
+            // then.
             if !fits(rule, number) || view.canonical(number) != Some(hash) {
                 return None;
             }
             Binding::Block { number, hash: Some(hash) }
         }
-        Bond::Head { number, hash } => {
+        ShareableTag::Head { number, hash } => {
             if rule != CacheRule::AtHead || view.head != Some(Head { number, hash }) {
                 return None;
             }
             Binding::Head { seq: view.head_seq }
         }
     };
-    let kept = Kept { binding, generation: view.generation, null: false };
-    usable(&kept, view).then_some(kept)
+    let tag = ValidityTag { binding, generation: view.generation, null: false };
+    usable(&tag, view).then_some(tag)
 }
 
-/// Whether an answer about the block at this height can be the answer to the call.
+/// Returns true if a response about the block at this height can belong to the call.
 fn fits(rule: CacheRule, height: u64) -> bool {
     match rule {
         CacheRule::AtNumber { number, .. } => number == height,

@@ -1,49 +1,51 @@
-//! The header of the PROXY protocol, version 1 (text) and 2 (binary), as HAProxy's
-//! `doc/proxy-protocol.txt` defines it: whose connection a proxy hands on.
+//! The PROXY protocol header, version 1 (text) and 2 (binary), as HAProxy's
+//! `doc/proxy-protocol.txt` defines it. It carries the address of the proxy's client.
 //!
-//! It reads bytes only. Who may send one, and how long to wait for it, is `downstream/arrive.rs`.
+//! It only parses bytes. `downstream/arrive.rs` decides which peers may send one, and waits for it.
 
 use core::net::IpAddr;
 
-/// A header of version 1 is never longer (section 2.1).
+/// Longest header of version 1 (section 2.1).
 const V1_BYTES_MAX: usize = 107;
-/// What version 2 begins with.
+/// Signature of version 2.
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Bytes of version 2 before the addresses.
 const V2_FIXED: usize = 16;
-/// The longest header that is read: room for the addresses and for what proxies add to them; nginx
-/// reads as much (`NGX_PROXY_PROTOCOL_MAX_HEADER`).
+/// The longest header accepted: addresses and what proxies add to them. nginx has the same limit
+/// (`NGX_PROXY_PROTOCOL_MAX_HEADER`).
 pub const HEADER_BYTES_MAX: usize = 4096;
 
-/// What a whole header says.
+/// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Proxied {
-    /// Who called the proxy; `None` where it speaks for itself (a health check) or cannot tell.
+pub struct ProxyHeader {
+    /// Address of the proxy's client. `None` if the proxy speaks for itself (a health check) or
+    /// does not know.
     pub source: Option<IpAddr>,
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub bytes: usize,
 }
 
-/// The bytes are no header, or a longer one than is read.
+/// The bytes are no header, or a header that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyFault {
-    /// It begins like no header.
+    /// The signature is missing.
     #[error("not a PROXY protocol header")]
     NoHeader,
-    /// It begins like one, and goes on otherwise.
+    /// The signature is there, but the rest is malformed.
     #[error("malformed PROXY protocol header")]
     Malformed,
-    /// It is longer than any should be.
+    /// It exceeds [`HEADER_BYTES_MAX`].
     #[error("PROXY protocol header is too long")]
     TooLong,
 }
 
-/// Reads the header at the start of a connection; `None` while it is not whole. Then all of `buf`
+/// Parses the header at the start of a connection; `None` while it is incomplete. All of `buf` then
 /// belongs to the header.
 ///
 /// # Errors
-/// A [`ProxyFault`]: the peer's, always.
-pub fn read(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
+///
+/// A [`ProxyFault`], always caused by the peer.
+pub fn read(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
     let begins = |with: &[u8]| {
         let known = buf.len().min(with.len());
         buf[..known] == with[..known]
@@ -57,17 +59,17 @@ pub fn read(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
     }
 }
 
-fn read_v1(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
-    let seen = &buf[..buf.len().min(V1_BYTES_MAX)];
-    let Some(end) = seen.windows(2).position(|two| two == b"\r\n") else {
+fn read_v1(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
+    let start = &buf[..buf.len().min(V1_BYTES_MAX)];
+    let Some(end) = start.windows(2).position(|two| two == b"\r\n") else {
         return if buf.len() >= V1_BYTES_MAX { Err(ProxyFault::TooLong) } else { Ok(None) };
     };
     let line = std::str::from_utf8(&buf[..end]).map_err(|_| ProxyFault::Malformed)?;
     let bytes = end + 2;
     let mut words = line.split(' ').skip(1);
     let v4 = match words.next() {
-        // What follows it is to be ignored.
-        Some("UNKNOWN") => return Ok(Some(Proxied { source: None, bytes })),
+        // The specification says to ignore the rest.
+        Some("UNKNOWN") => return Ok(Some(ProxyHeader { source: None, bytes })),
         Some("TCP4") => true,
         Some("TCP6") => false,
         _ => return Err(ProxyFault::Malformed),
@@ -81,13 +83,13 @@ fn read_v1(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
     let (source_port, target_port) = (port(), port());
     match (source, target, source_port, target_port, words.next()) {
         (Some(source), Some(_), Some(_), Some(_), None) => {
-            Ok(Some(Proxied { source: Some(source.to_canonical()), bytes }))
+            Ok(Some(ProxyHeader { source: Some(source.to_canonical()), bytes }))
         }
         _ => Err(ProxyFault::Malformed),
     }
 }
 
-fn read_v2(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
+fn read_v2(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
     let Some((fixed, rest)) = buf.split_first_chunk::<V2_FIXED>() else { return Ok(None) };
     let (command, family) = (fixed[12], fixed[13]);
     let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
@@ -111,11 +113,11 @@ fn read_v2(buf: &[u8]) -> Result<Option<Proxied>, ProxyFault> {
             let source = addresses.first_chunk::<16>().filter(|_| length >= 36);
             Some(IpAddr::from(*source.ok_or(ProxyFault::Malformed)?).to_canonical())
         }
-        // A socket of the same machine, or a family that it cannot name.
+        // A Unix socket, or an unspecified family.
         (1, 0 | 3) => None,
         _ => return Err(ProxyFault::Malformed),
     };
-    Ok(Some(Proxied { source, bytes }))
+    Ok(Some(ProxyHeader { source, bytes }))
 }
 
 #[cfg(test)]

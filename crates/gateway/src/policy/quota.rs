@@ -1,7 +1,7 @@
 //! What a key may use in a calendar month (UTC), and how much of that is left.
 //!
-//! An [`Account`] knows how much was used as far as it was last told, by its own file or by Redis
-//! for all gateways together, and what has been used since. Where accounts are kept is `quota.rs`.
+//! An [`Account`] holds the usage as last reported by its own file, or by Redis for all gateways
+//! together, and the usage since then. `quota.rs` stores the accounts.
 
 use core::fmt;
 
@@ -12,11 +12,11 @@ mod tests;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Month(u32);
 
-/// Years that can be told.
+/// Last year that is supported.
 const YEAR_MAX: u32 = 9998;
 
 impl Month {
-    /// The month of a second since 1970, UTC.
+    /// Returns the month of a second since 1970, UTC.
     pub fn of(second: u64) -> Month {
         let second = i64::try_from(second).unwrap_or(i64::MAX);
         let Ok(time) = jiff::Timestamp::from_second(second) else { return Month(LAST) };
@@ -26,7 +26,7 @@ impl Month {
         Month((years * 12 + month).min(LAST))
     }
 
-    /// The second at which the next month begins.
+    /// Returns the second at which the next month begins.
     pub fn end(self) -> u64 {
         let next = self.0.min(LAST) + 1;
         let year = i16::try_from(1970 + next / 12).unwrap_or(i16::MAX);
@@ -35,7 +35,7 @@ impl Month {
         start.ok().and_then(|start| u64::try_from(start.timestamp().as_second()).ok()).unwrap_or(0)
     }
 
-    /// The month of a text such as `2026-11`.
+    /// Parses a month such as `2026-11`.
     pub fn parse(text: &str) -> Option<Month> {
         let (year, month) = text.split_once('-')?;
         let (year, month): (u32, u32) = (year.parse().ok()?, month.parse().ok()?);
@@ -44,7 +44,7 @@ impl Month {
     }
 }
 
-/// The last month that can be told.
+/// The last month that is supported.
 const LAST: u32 = (YEAR_MAX - 1970) * 12 + 11;
 
 impl fmt::Display for Month {
@@ -57,66 +57,66 @@ impl fmt::Display for Month {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
     month: Month,
-    /// Units used as far as was last told; those of other gateways are in it.
-    told: u64,
+    /// Units used as last reported, including those of other gateways.
+    reported: u64,
     /// Units used here since then.
     since: u64,
 }
 
-/// How an account stands with the other gateways.
+/// How much of the rest of a quota a gateway may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// There are none, or it hears of them all the time.
+pub enum Allowance {
+    /// All of it: there are no other gateways, or it receives their usage all the time.
     Whole,
-    /// It cannot hear of them: of so many gateways it may use its part of what was left.
+    /// An equal share of it among this many gateways, because it cannot reach the others.
     Share(u64),
 }
 
-/// Units that others are to be told of.
+/// Usage to report to other gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    /// When they were used.
+pub struct UsageReport {
+    /// Month of the usage.
     pub month: Month,
-    /// Units since the last time.
+    /// Units since the last report.
     pub since: u64,
-    /// All units of the month, with these.
+    /// All known units of the month, including `since`.
     pub least: u64,
 }
 
 impl Account {
-    /// One that has used so much.
+    /// Creates an account with this usage.
     pub fn new(month: Month, used: u64) -> Account {
-        Account { month, told: used, since: 0 }
+        Account { month, reported: used, since: 0 }
     }
 
-    /// Units used in a month; one that is over counts no more.
+    /// Returns the units used in a month; 0 for a past month.
     pub fn used(&self, month: Month) -> u64 {
-        if self.month >= month { self.told.saturating_add(self.since) } else { 0 }
+        if self.month >= month { self.reported.saturating_add(self.since) } else { 0 }
     }
 
-    /// Takes in that at least so much was used in a month.
+    /// Raises the usage of a month to at least this value.
     pub fn raise(&mut self, month: Month, used: u64) {
         if month > self.month {
             *self = Account::new(month, used);
         } else if month == self.month {
             let missing = used.saturating_sub(self.used(month));
-            self.told = self.told.saturating_add(missing);
+            self.reported = self.reported.saturating_add(missing);
         }
     }
 
-    /// Charges a call, unless that would go beyond the quota; whether it did. A clock that goes
-    /// back over the end of a month gives nothing back.
-    pub fn charge(&mut self, month: Month, cost: u64, quota: u64, standing: Standing) -> bool {
+    /// Charges a call unless it would exceed the quota. Returns true if it was charged. A clock
+    /// that goes back over the end of a month gives nothing back.
+    pub fn charge(&mut self, month: Month, cost: u64, quota: u64, allowance: Allowance) -> bool {
         if month > self.month {
-            *self = Account { month, told: 0, since: 0 };
+            *self = Account { month, reported: 0, since: 0 };
         }
-        let most = match standing {
-            Standing::Whole => quota,
-            Standing::Share(gateways) => {
-                self.told.saturating_add(quota.saturating_sub(self.told) / gateways.max(1))
+        let most = match allowance {
+            Allowance::Whole => quota,
+            Allowance::Share(gateways) => {
+                self.reported.saturating_add(quota.saturating_sub(self.reported) / gateways.max(1))
             }
         };
-        let used = self.told.saturating_add(self.since).saturating_add(cost);
+        let used = self.reported.saturating_add(self.since).saturating_add(cost);
         let within = used <= most;
         if within {
             self.since = self.since.saturating_add(cost);
@@ -124,19 +124,19 @@ impl Account {
         within
     }
 
-    /// What to tell others now.
-    pub fn telling(&self) -> Told {
-        let least = self.told.saturating_add(self.since);
-        Told { month: self.month, since: self.since, least }
+    /// Returns the usage to report now.
+    pub fn report(&self) -> UsageReport {
+        let least = self.reported.saturating_add(self.since);
+        UsageReport { month: self.month, since: self.since, least }
     }
 
-    /// Takes in that others were told, and what all have used with it. Nothing is ever given back
+    /// Confirms a report, with the usage of all gateways that includes it. Nothing is given back
     /// within a month.
-    pub fn heard(&mut self, told: Told, used: u64) {
-        if told.month != self.month {
+    pub fn confirm(&mut self, reported: UsageReport, used: u64) {
+        if reported.month != self.month {
             return;
         }
-        self.told = self.told.saturating_add(told.since).max(used);
-        self.since = self.since.saturating_sub(told.since);
+        self.reported = self.reported.saturating_add(reported.since).max(used);
+        self.since = self.since.saturating_sub(reported.since);
     }
 }

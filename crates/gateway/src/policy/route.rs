@@ -1,7 +1,7 @@
-//! Which chain a path leads to, and which group of the chain serves a method.
+//! The chain of a path, and the group of the chain that serves a method.
 //!
-//! Made once from the configuration; looking up is one hash for exact names and a short list of
-//! prefixes otherwise. Which upstream of the group is taken is decided in `choose`.
+//! Built once from the configuration. A lookup is one hash for exact names, or a short list of
+//! prefixes. `choose` picks the upstream of the group.
 
 use std::collections::HashMap;
 
@@ -11,28 +11,27 @@ use wire::effect::starts_with_ignoring_case;
 #[cfg(test)]
 mod tests;
 
-/// One chain's routes as written; indices are the caller's.
+/// Routes of one chain as written. Indices are the caller's.
 #[derive(Debug, Clone)]
 pub struct ChainRoutes<'a> {
-    /// Paths that lead here, each beginning with `/`.
+    /// Paths of this chain, each beginning with `/`.
     pub paths: &'a [&'a str],
-    /// Patterns and the group that serves them: an exact method name, a prefix ending in `*`, or
-    /// `*`.
+    /// Patterns and their groups: an exact method name, a prefix ending in `*`, or `*`.
     pub methods: &'a [(&'a str, usize)],
-    /// The group for methods that no pattern names.
+    /// The group for methods that match no pattern.
     pub rest: usize,
 }
 
-/// What is wrong with written routes.
+/// An error in written routes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RouteFault {
-    /// Two chains claim one path.
+    /// Two chains have the same path.
     #[error("path {0:?} leads to two chains; a path may lead to one")]
     PathTwice(Box<str>),
-    /// Two groups of a chain claim one pattern.
+    /// Two groups of a chain have the same pattern.
     #[error("method pattern {0:?} names two groups; a pattern may name one")]
     PatternTwice(Box<str>),
-    /// A star elsewhere than at the end.
+    /// A star that is not at the end.
     #[error("method pattern {0:?} has a star before its end; allowed is name, prefix* or *")]
     Star(Box<str>),
 }
@@ -48,16 +47,17 @@ pub struct Router {
 #[derive(Debug, Default)]
 struct Methods {
     exact: HashMap<Box<str>, usize, RandomState>,
-    /// Longest first, so that the first match is the most exact one.
+    /// Longest first, so that the first match is the most specific one.
     prefixes: Vec<(Box<str>, usize)>,
     rest: usize,
 }
 
 impl Router {
-    /// Compiles the routes of all chains. `default` is the chain of paths that lead nowhere else.
+    /// Compiles the routes of all chains. `default` is the chain of all other paths.
     ///
     /// # Errors
-    /// The first path or pattern that is given twice or is no pattern.
+    ///
+    /// The first path or pattern that is duplicate or malformed.
     pub fn new(chains: &[ChainRoutes<'_>], default: Option<usize>) -> Result<Self, RouteFault> {
         let mut router = Self { default, ..Self::default() };
         for (chain, routes) in chains.iter().enumerate() {
@@ -71,13 +71,13 @@ impl Router {
         Ok(router)
     }
 
-    /// The chain that a path (without its query) leads to. A slash at the end makes no difference.
+    /// Returns the chain of a path without its query. A trailing slash makes no difference.
     pub fn chain(&self, path: &str) -> Option<usize> {
         self.paths.get(trimmed(path)).copied().or(self.default)
     }
 
-    /// The group of `chain` that serves `method`: a whole name before the longest prefix before the
-    /// rest. The case of letters makes no difference.
+    /// Returns the group of `chain` that serves `method`: an exact name first, then the longest
+    /// prefix, then the rest. Case does not matter.
     pub fn group(&self, chain: usize, method: &str) -> usize {
         self.chains[chain].group(method)
     }

@@ -1,51 +1,52 @@
-//! When an upstream is suspected of having stalled: it has calls in flight and has answered nothing
-//! for far longer than its calls take.
+//! Stall detection: an upstream with calls in flight that has responded to none for far longer than
+//! its calls take.
 //!
-//! The models are Envoy's hedging on per-try timeouts and HAProxy's `observe` with `fastinter`:
-//! calls that wait at a suspected upstream are started again elsewhere, and a poll decides whether
-//! it is back. What a suspicion does to the upstream is `health.rs`.
+//! The models are Envoy's hedging on per-try timeouts and HAProxy's `observe` with `fastinter`.
+//! Calls that wait at a suspected upstream are started again elsewhere, and a poll decides whether
+//! it is back. `health.rs` handles the suspected upstream.
 
 use std::time::Duration;
 
-/// An upstream is suspected after so many times the 99th percentile of a call's kind.
+/// Multiple of the 99th percentile of a call's kind after which an upstream is suspected.
 const TIMES: u32 = 10;
 
-/// And not before this: a garbage collection, or the import of a block, takes a tenth of a second.
+/// Shortest patience: a garbage collection or the import of a block takes a tenth of a second.
 const PATIENCE_MIN: Duration = Duration::from_millis(200);
 
-/// The same for calls of which too few were seen to know how long they take.
+/// Patience for calls with too few samples to know how long they take.
 const PATIENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
-/// How long a call of a kind with this 99th percentile waits at an upstream that answers nothing.
+/// Returns how long a call with this 99th percentile waits at an upstream that responds to nothing.
 pub fn patience(p99: Option<Duration>) -> Duration {
     p99.map_or(PATIENCE_UNKNOWN, |p99| p99.saturating_mul(TIMES).max(PATIENCE_MIN))
 }
 
-/// How long an upstream has answered nothing, as one thread sees it.
+/// Time since an upstream last responded, as one thread observes it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silence {
     since: Duration,
 }
 
 impl Silence {
-    /// A call begins there; `idle` is true if no other is in flight.
+    /// Records a new call. `idle` is true if no other is in flight.
     pub fn begins(&mut self, now: Duration, idle: bool) {
         if idle {
             self.since = now;
         }
     }
 
-    /// The upstream has answered a call.
+    /// Records a response.
     pub fn ends(&mut self, now: Duration) {
         self.since = now;
     }
 
-    /// How long it has lasted. Meaningful only while calls are in flight.
+    /// Returns the length of the silence. Meaningful only while calls are in flight.
     pub fn age(&self, now: Duration) -> Duration {
         now.saturating_sub(self.since)
     }
 
-    /// When a call that began then, and waits for so long, suspects the upstream.
+    /// Returns when a call that began at `began` suspects the upstream, after waiting for
+    /// `patience`.
     pub fn suspect_at(&self, began: Duration, patience: Duration) -> Duration {
         self.since.max(began) + patience
     }
@@ -53,7 +54,7 @@ impl Silence {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: only an upstream that leaves calls waiting and answers none is suspected.
+    //! Goal: only an upstream that leaves calls waiting and responds to none is suspected.
 
     use super::*;
 
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_follows_what_calls_take() {
+    fn patience_follows_the_latency_of_calls() {
         assert_eq!(patience(None), ms(500));
         assert_eq!(patience(Some(ms(3))), ms(200));
         assert_eq!(patience(Some(ms(50))), ms(500));
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_and_every_idle_time_begins_the_silence_anew() {
+    fn every_response_and_every_idle_time_restarts_the_silence() {
         let mut silence = Silence::default();
         silence.begins(ms(1000), true);
         assert_eq!(silence.suspect_at(ms(1000), ms(300)), ms(1300));

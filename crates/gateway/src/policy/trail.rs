@@ -1,9 +1,9 @@
-//! What has happened to the served chain since somebody was told of it last.
+//! Chain cursor: the changes of the served chain since a subscriber was last notified.
 //!
-//! A [`Trail`] holds the blocks that somebody knows as the chain. Beside a newer view it gives the
-//! changes in between, as go-ethereum tells them to subscribers (`core/blockchain.go` `reorg`): the
-//! dropped blocks from the newest down, then the added ones from the oldest up. So nobody misses a
-//! block, however seldom views come, nor hears of one twice. It neither fetches nor tells anything.
+//! A [`ChainCursor`] holds the blocks that a subscriber has received. Compared with a newer view it
+//! returns the changes in between, in go-ethereum's order (`core/blockchain.go` `reorg`): the
+//! dropped blocks from the newest down, then the added ones from the oldest up. So each block is
+//! reported exactly once, however seldom views come. The cursor fetches and sends nothing.
 
 use std::collections::VecDeque;
 
@@ -12,39 +12,39 @@ use crate::policy::heads::{ChainView, Head};
 #[cfg(test)]
 mod tests;
 
-/// A step of the served chain.
+/// A change of the served chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// The block is on the chain no more.
+    /// The block was dropped from the chain.
     Dropped(Head),
-    /// The block is the chain's newest.
+    /// The block is the newest of the chain.
     Added(Head),
 }
 
-/// Old and new chain have no block in common that is still known.
+/// The old and the new chain have no known block in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Apart;
+pub struct NoCommonBlock;
 
-/// The newest blocks of the chain, as somebody was told of it; never empty.
+/// The newest blocks that a subscriber has received; never empty.
 #[derive(Debug, Clone)]
-pub struct Trail {
+pub struct ChainCursor {
     bottom: u64,
     hashes: VecDeque<[u8; 32]>,
     length_max: usize,
 }
 
-impl Trail {
-    /// The chain as it is now, of which nothing needs to be told; none while there is no head. It
-    /// remembers `length_max` blocks, so that deeper a reorg is not understood.
-    pub fn at(view: &ChainView, length_max: usize) -> Option<Trail> {
+impl ChainCursor {
+    /// Creates a cursor at the head of `view`; `None` while there is no head. It stores at most
+    /// `length_max` blocks, so it cannot follow a deeper reorg.
+    pub fn at(view: &ChainView, length_max: usize) -> Option<ChainCursor> {
         let Head { number, hash } = view.head?;
-        let mut trail = Trail { bottom: number, hashes: VecDeque::from([hash]), length_max };
-        trail.learn(view);
-        Some(trail)
+        let mut cursor = ChainCursor { bottom: number, hashes: VecDeque::from([hash]), length_max };
+        cursor.extend_down(view);
+        Some(cursor)
     }
 
-    /// Takes in what the view knows below the oldest block.
-    pub fn learn(&mut self, view: &ChainView) {
+    /// Adds the blocks that the view knows below the oldest one.
+    pub fn extend_down(&mut self, view: &ChainView) {
         while self.hashes.len() < self.length_max
             && view.canonical(self.bottom) == self.get(self.bottom)
             && let Some(below) = self.bottom.checked_sub(1)
@@ -55,37 +55,39 @@ impl Trail {
         }
     }
 
-    /// The newest block.
+    /// Returns the newest block.
     pub fn top(&self) -> Option<Head> {
         let hash = *self.hashes.back()?;
         Some(Head { number: self.bottom + self.hashes.len() as u64 - 1, hash })
     }
 
-    /// What leads from here to the chain of `view`; nothing while that has no head.
+    /// Returns the changes from here to the chain of `view`; none while it has no head.
     ///
     /// # Errors
-    /// If it cannot be told, because no block of both is known.
-    pub fn changes(&self, view: &ChainView) -> Result<Vec<Change>, Apart> {
+    ///
+    /// [`NoCommonBlock`] if both chains have no known block in common.
+    pub fn changes(&self, view: &ChainView) -> Result<Vec<Change>, NoCommonBlock> {
         let (Some(top), Some(head)) = (self.top(), view.head) else { return Ok(Vec::new()) };
         let common = |number: &u64| view.canonical(*number) == self.get(*number);
         let highest = top.number.min(head.number);
         if highest < self.bottom {
-            return Err(Apart);
+            return Err(NoCommonBlock);
         }
-        let fork = (self.bottom..=highest).rev().find(common).ok_or(Apart)?;
+        let fork = (self.bottom..=highest).rev().find(common).ok_or(NoCommonBlock)?;
         let mut changes = Vec::new();
         for number in (fork + 1..=top.number).rev() {
-            let hash = self.get(number).ok_or(Apart)?;
+            let hash = self.get(number).ok_or(NoCommonBlock)?;
             changes.push(Change::Dropped(Head { number, hash }));
         }
         for number in fork + 1..=head.number {
-            let hash = view.canonical(number).ok_or(Apart)?;
+            let hash = view.canonical(number).ok_or(NoCommonBlock)?;
             changes.push(Change::Added(Head { number, hash }));
         }
         Ok(changes)
     }
 
-    /// A change has been told; they must come in the order in which they were given.
+    /// Moves the cursor over one change. Changes must come in the order of
+    /// [`ChainCursor::changes`].
     pub fn follow(&mut self, change: Change) {
         match change {
             Change::Dropped(_) => {

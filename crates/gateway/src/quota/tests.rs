@@ -1,6 +1,6 @@
-//! Goal: the book outlives reloads and restarts, a file is read as it was written or refused, and a
-//! refusal says when the month ends. Method: configurations as they are written, files in a folder
-//! of the test, seconds that it names.
+//! Goal: the ledger survives reloads and restarts, a file is read as written or rejected, and a
+//! rejection reports the end of the month. Method: configuration texts, files in a temporary
+//! folder, explicit times.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::quota::file;
-use crate::config::quota::file::Kept;
-use crate::policy::quota::Told;
+use crate::config::quota::file::QuotaUsage;
+use crate::policy::quota::UsageReport;
 
 /// 2026-11-30T23:59:50Z.
 const NEARLY_DECEMBER: u64 = 1_796_083_190;
@@ -37,7 +37,7 @@ fn month() -> Month {
 }
 
 #[test]
-fn a_refusal_says_when_the_month_ends() {
+fn a_rejection_reports_the_end_of_the_month() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", "cost = \"call\""));
     let quotas = Quotas::after(None, &config).unwrap();
@@ -52,12 +52,12 @@ fn a_refusal_says_when_the_month_ends() {
     );
     assert!((0..100).all(|_| charge(0, NEARLY_DECEMBER).is_ok()), "a key without a quota");
     assert!(charge(1, NEARLY_DECEMBER + 10).is_ok(), "a month later");
-    assert_eq!(quotas.standings(NEARLY_DECEMBER + 10), [None, Some((1, 10))]);
-    assert_eq!(quotas.book.refused.load(Ordering::Relaxed), 1);
+    assert_eq!(quotas.usage(NEARLY_DECEMBER + 10), [None, Some((1, 10))]);
+    assert_eq!(quotas.ledger.refused.load(Ordering::Relaxed), 1);
 }
 
 #[test]
-fn calls_count_as_they_weigh() {
+fn calls_count_their_weight() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", ""));
     let quotas = Quotas::after(None, &config).unwrap();
@@ -66,12 +66,12 @@ fn calls_count_as_they_weigh() {
     let heavy = family.methods().find(|method| method.weight > 10).unwrap();
     assert!(quotas.charge(grant(&config, 1), Some(heavy), NEARLY_DECEMBER).is_err());
     assert!(quotas.charge(grant(&config, 1), Some(light), NEARLY_DECEMBER).is_ok());
-    let (used, _) = quotas.standings(NEARLY_DECEMBER)[1].unwrap();
+    let (used, _) = quotas.usage(NEARLY_DECEMBER)[1].unwrap();
     assert_eq!(used, u64::from(light.weight).max(1));
 }
 
 #[test]
-fn what_was_used_outlives_reloads_also_of_a_key_that_was_gone() {
+fn usage_survives_reloads_even_of_a_removed_key() {
     let folder = TempDir::new().unwrap();
     let [paid, other] = ["paid", "other"].map(|key| text(key, "cost = \"call\""));
     let first = config(folder.path(), &paid);
@@ -90,18 +90,18 @@ fn what_was_used_outlives_reloads_also_of_a_key_that_was_gone() {
 #[test]
 fn a_file_is_read_as_it_was_written() {
     let folder = TempDir::new().unwrap();
-    let place = folder.path().join("quotas.json");
-    assert_eq!(file::read(&place).unwrap(), Kept::default());
+    let path = folder.path().join("quotas.json");
+    assert_eq!(file::read(&path).unwrap(), QuotaUsage::default());
     let keys = BTreeMap::from([("a".into(), 1), ("b:c".into(), u64::MAX)]);
-    let kept = Kept { month: month(), keys };
-    file::write(&place, &kept).unwrap();
-    assert_eq!(file::read(&place).unwrap(), kept);
+    let usage = QuotaUsage { month: month(), keys };
+    file::write(&path, &usage).unwrap();
+    assert_eq!(file::read(&path).unwrap(), usage);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "something was left behind");
     for broken in
         ["", "{}", r#"{"month":"2026-13","units":{}}"#, r#"{"month":"2026-11","units":{"a":-1}}"#]
     {
-        std::fs::write(&place, broken).unwrap();
-        assert!(file::read(&place).is_err(), "{broken}");
+        std::fs::write(&path, broken).unwrap();
+        assert!(file::read(&path).is_err(), "{broken}");
         let faults = Config::from_text("test", &text("paid", ""), folder.path(), &|_| None);
         let faults = faults.unwrap_err().to_string();
         assert!(faults.contains("quota.file") && faults.contains("cannot be read"), "{faults}");
@@ -109,7 +109,7 @@ fn a_file_is_read_as_it_was_written() {
 }
 
 #[test]
-fn a_restart_goes_on_from_the_file_and_two_writers_lose_nothing() {
+fn a_restart_continues_from_the_file_and_two_writers_lose_nothing() {
     let folder = TempDir::new().unwrap();
     let now = unix_seconds();
     let text = text("paid", "cost = \"call\"");
@@ -118,28 +118,28 @@ fn a_restart_goes_on_from_the_file_and_two_writers_lose_nothing() {
     for _ in 0..6 {
         quotas.charge(grant(&first, 1), None, now).unwrap();
     }
-    let place = folder.path().join("quotas.json");
-    assert!(crate::runtime::quota::write(&quotas.book, &place));
-    // The process that takes over, and the last of what the former one has used.
+    let path = folder.path().join("quotas.json");
+    assert!(crate::runtime::quota::write(&quotas.ledger, &path));
+    // The process that takes over, and the last usage of the former one.
     let second = config(folder.path(), &text);
     let after = Quotas::after(None, &second).unwrap();
     quotas.charge(grant(&first, 1), None, now).unwrap();
-    assert!(crate::runtime::quota::write(&quotas.book, &place));
-    assert!(crate::runtime::quota::write(&after.book, &place));
-    assert_eq!(after.standings(now)[1].unwrap().0, 7);
+    assert!(crate::runtime::quota::write(&quotas.ledger, &path));
+    assert!(crate::runtime::quota::write(&after.ledger, &path));
+    assert_eq!(after.usage(now)[1].unwrap().0, 7);
     assert!((0..4).filter(|_| after.charge(grant(&second, 1), None, now).is_ok()).count() == 3);
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_no_file() {
+fn a_file_in_a_missing_folder_and_no_file_are_errors() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", ""));
     let quotas = Quotas::after(None, &config).unwrap();
     assert!(!crate::runtime::quota::write(
-        &quotas.book,
+        &quotas.ledger,
         &folder.path().join("nowhere/quotas.json")
     ));
-    assert_eq!(quotas.book.write_failures.load(Ordering::Relaxed), 1);
+    assert_eq!(quotas.ledger.write_failures.load(Ordering::Relaxed), 1);
     let faults = Config::from_text(
         "test",
         &text("paid", "").replace("file = \"quotas.json\"", ""),
@@ -147,11 +147,11 @@ fn a_folder_that_is_not_there_is_no_file() {
         &|_| None,
     );
     let faults = faults.unwrap_err().to_string();
-    assert!(faults.contains("what it uses is kept nowhere"), "{faults}");
+    assert!(faults.contains("no file stores its usage"), "{faults}");
 }
 
 #[test]
-fn a_shared_quota_is_a_part_until_others_are_heard() {
+fn a_shared_quota_is_a_share_until_the_first_report() {
     let folder = TempDir::new().unwrap();
     let redis =
         "cost = \"call\"\nshared = true\n[redis]\nurl = \"redis://127.0.0.1\"\ngateways = 2\n";
@@ -159,10 +159,10 @@ fn a_shared_quota_is_a_part_until_others_are_heard() {
     let quotas = Quotas::after(None, &config).unwrap();
     let charge = || quotas.charge(grant(&config, 1), None, NEARLY_DECEMBER).is_ok();
     assert_eq!((0..20).filter(|_| charge()).count(), 5);
-    assert!(quotas.is_alone());
-    quotas.book.away.store(false, Ordering::Relaxed);
+    assert!(quotas.is_local_only());
+    quotas.ledger.unreachable.store(false, Ordering::Relaxed);
     assert_eq!((0..20).filter(|_| charge()).count(), 5);
     let entry = &quotas.keys[1].as_ref().unwrap().entry;
-    let told = entry.account.lock().telling();
-    assert_eq!(told, Told { month: month(), since: 10, least: 10 });
+    let told = entry.account.lock().report();
+    assert_eq!(told, UsageReport { month: month(), since: 10, least: 10 });
 }

@@ -16,9 +16,9 @@ use tokio::time::Instant;
 
 use crate::cache::redis::quotas::Exchange;
 use crate::config::quota::file;
-use crate::config::quota::file::Kept;
+use crate::config::quota::file::QuotaUsage;
 use crate::policy::quota::Month;
-use crate::quota::{Book, unix_seconds};
+use crate::quota::{Ledger, unix_seconds};
 use crate::state::snapshot::Snapshot;
 
 /// Interval of writes and exchanges.
@@ -36,7 +36,7 @@ pub(crate) struct QuotaSync {
 
 struct Task {
     snapshot: Arc<Snapshot>,
-    book: Arc<Book>,
+    ledger: Arc<Ledger>,
     file: PathBuf,
     exchange: Option<Exchange>,
 }
@@ -45,14 +45,14 @@ impl QuotaSync {
     /// Starts the task; `None` without quotas.
     pub(crate) fn start(snapshot: &Arc<Snapshot>) -> Option<QuotaSync> {
         let quota = snapshot.config.quota.as_ref()?;
-        let book = Arc::clone(&snapshot.quotas.as_ref()?.book);
+        let ledger = Arc::clone(&snapshot.quotas.as_ref()?.ledger);
         let redis = snapshot.config.redis.as_ref().filter(|_| quota.shared);
         let exchange = redis.map(Exchange::new);
         if exchange.is_none() {
-            book.away.store(false, Ordering::Relaxed);
+            ledger.unreachable.store(false, Ordering::Relaxed);
         }
         let file = quota.file.clone();
-        let task = Rc::new(Task { snapshot: Arc::clone(snapshot), book, file, exchange });
+        let task = Rc::new(Task { snapshot: Arc::clone(snapshot), ledger, file, exchange });
         let running = tokio::task::spawn_local(Rc::clone(&task).run()).abort_handle();
         Some(QuotaSync { task, running })
     }
@@ -83,14 +83,19 @@ impl Task {
                 if self.sync(last_response.is_none()).await {
                     last_response = Some(Instant::now());
                 }
-                let away = last_response
+                let unreachable = last_response
                     .is_none_or(|last_response| last_response.elapsed() > REDIS_SILENCE_MAX);
-                if self.book.away.swap(away, Ordering::Relaxed) != away && last_response.is_some() {
-                    tracing::warn!(away, "reachability of Redis for shared quotas has changed");
+                if self.ledger.unreachable.swap(unreachable, Ordering::Relaxed) != unreachable
+                    && last_response.is_some()
+                {
+                    tracing::warn!(
+                        unreachable,
+                        "reachability of Redis for shared quotas has changed"
+                    );
                 }
             }
-            if self.book.changed.swap(false, Ordering::Relaxed) {
-                let task = (Arc::clone(&self.book), self.file.clone());
+            if self.ledger.changed.swap(false, Ordering::Relaxed) {
+                let task = (Arc::clone(&self.ledger), self.file.clone());
                 let written = tokio::task::spawn_blocking(move || write(&task.0, &task.1)).await;
                 let is_written = written.unwrap_or(false);
                 if !is_written && !has_failed {
@@ -110,15 +115,15 @@ impl Task {
             return false;
         }
         let entries = self
-            .book
+            .ledger
             .each()
             .into_iter()
             .filter(|(_, entry)| entry.touched.swap(false, Ordering::Relaxed) || all);
         let exchanges = entries.map(|(name, entry)| async move {
-            let sent = entry.account.lock().telling();
+            let sent = entry.account.lock().report();
             match exchange.report(&name, sent, now).await {
                 Some(used) => {
-                    entry.account.lock().heard(sent, used);
+                    entry.account.lock().confirm(sent, used);
                     true
                 }
                 None => {
@@ -132,26 +137,26 @@ impl Task {
     }
 
     fn write(&self) {
-        write(&self.book, &self.file);
+        write(&self.ledger, &self.file);
     }
 }
 
-/// Merges the file into the book and writes the book. Returns true on success. The merge is needed
+/// Merges the file into the ledger and writes the ledger. Returns true on success. The merge is needed
 /// because a hand-over has two writers.
-pub(crate) fn write(book: &Book, file: &std::path::Path) -> bool {
+pub(crate) fn write(ledger: &Ledger, file: &std::path::Path) -> bool {
     if let Ok(kept) = file::read(file) {
-        book.take(&kept);
+        ledger.take(&kept);
     }
     let month = Month::of(unix_seconds());
-    let used = book.each().into_iter().map(|(name, entry)| {
+    let used = ledger.each().into_iter().map(|(name, entry)| {
         let used = entry.account.lock().used(month);
         (name, used)
     });
-    let kept = Kept { month, keys: used.filter(|(_, used)| *used > 0).collect() };
+    let kept = QuotaUsage { month, keys: used.filter(|(_, used)| *used > 0).collect() };
     let written = file::write(file, &kept);
     if let Err(error) = &written {
-        book.write_failures.fetch_add(1, Ordering::Relaxed);
-        book.changed.store(true, Ordering::Relaxed);
+        ledger.write_failures.fetch_add(1, Ordering::Relaxed);
+        ledger.changed.store(true, Ordering::Relaxed);
         tracing::debug!(%error, "quotas cannot be written");
     }
     written.is_ok()

@@ -83,7 +83,7 @@ impl Snapshot {
         config.server.listen = self.config.server.listen;
         config.listen_tls = match (&self.config.listen_tls, config.listen_tls.take()) {
             (Some(before), Some(own)) => {
-                let own = Arc::unwrap_or_clone(own).carrying(before);
+                let own = Arc::unwrap_or_clone(own).with_sessions_of(before);
                 Some(Arc::new(ListenTls { address: before.address, ..own }))
             }
             (before, _) => before.clone(),

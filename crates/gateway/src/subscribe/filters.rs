@@ -1,6 +1,6 @@
 //! Filters (`eth_newFilter` and similar methods) for clients that poll.
 //!
-//! A filter stores only its client's chain cursor (`policy/trail.rs`). The changes are computed
+//! A filter stores only its client's chain cursor (`policy/cursor.rs`). The changes are computed
 //! when the client polls, from the gateway's own view of the chain. So an idle filter costs
 //! nothing, survives the loss of any upstream, and misses no block, however rarely it is polled.
 //! Filters for pending transactions belong to an upstream; their calls go to the client's sticky
@@ -25,7 +25,7 @@ use super::feeds::Feed;
 use super::{LogSelection, Outcome, raw_result, refusal};
 use crate::call::failure::{Failure, Kind, SubscribeRefusal};
 use crate::call::response::Payload;
-use crate::policy::trail::{Apart, Change, Trail};
+use crate::policy::trail::{ChainCursor, Change, NoCommonBlock};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
@@ -67,7 +67,7 @@ struct Filter {
     /// When it was last polled, since the start.
     polled_at: Mutex<Duration>,
     /// The cursor of its client; one poll at a time advances it.
-    cursor: AsyncMutex<Trail>,
+    cursor: AsyncMutex<ChainCursor>,
 }
 
 #[derive(Debug)]
@@ -146,7 +146,7 @@ fn create(
     kind: FilterKind,
 ) -> Result<Outcome, Failure> {
     let chain = &cx.snapshot.chains[route.chain];
-    let cursor = Trail::at(&chain.view.load(), CURSOR_BLOCKS);
+    let cursor = ChainCursor::at(&chain.view.load(), CURSOR_BLOCKS);
     let cursor = cursor.ok_or_else(|| Failure::ours(Kind::NoUpstream))?;
     let bounds = &cx.snapshot.config.downstream;
     let (now, owner) = (cx.now(), route.caller.hash());
@@ -186,11 +186,11 @@ async fn changes(
     let view = state.view.load_full();
     // The cursor is a copy, so that a disconnect during the poll loses no changes.
     let mut cursor = saved.clone();
-    cursor.learn(&view);
+    cursor.extend_down(&view);
     // If the cursor is too far behind, the client must create a new filter, so it receives the
     // error of an unknown filter.
     let mut changes =
-        cursor.changes(&view).map_err(|Apart| refusal(SubscribeRefusal::UnknownFilter))?;
+        cursor.changes(&view).map_err(|NoCommonBlock| refusal(SubscribeRefusal::UnknownFilter))?;
     changes.truncate(CHANGES_MAX);
     let mut out = vec![b'['];
     let push = |out: &mut Vec<u8>, raw: &[u8]| {

@@ -1,7 +1,7 @@
 //! Produces a chain's block and log events: one task per chain and kind, on the thread of the first
 //! subscriber, for all threads.
 //!
-//! Whenever the served chain changes, the task computes the changes (`policy/trail.rs`) and fetches
+//! Whenever the served chain changes, the task computes the changes (`policy/cursor.rs`) and fetches
 //! the blocks or their logs by hash (`blocks.rs`). It retries a failed fetch until it succeeds or
 //! the chain drops the block; later events wait.
 
@@ -16,7 +16,7 @@ use super::blocks::{FETCHES_MAX, Unavailable};
 use super::relay::RelayRequest;
 use super::stream::{Event, OpenState, Stream};
 use super::{Subscriptions, blocks, relay};
-use crate::policy::trail::{Apart, Change, Trail};
+use crate::policy::trail::{ChainCursor, Change, NoCommonBlock};
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
 
@@ -56,7 +56,7 @@ pub(super) fn start(
             return;
         }
     };
-    let cursor = Trail::at(&chain.view.load(), CURSOR_BLOCKS);
+    let cursor = ChainCursor::at(&chain.view.load(), CURSOR_BLOCKS);
     stream.set_open_state(OpenState::Open);
     tokio::task::spawn_local(source.follow(cursor, content));
 }
@@ -82,7 +82,7 @@ impl Source {
     }
 
     /// Sends events until the stream has no followers.
-    async fn follow(self, mut cursor: Option<Trail>, content: Content) {
+    async fn follow(self, mut cursor: Option<ChainCursor>, content: Content) {
         let mut view_changes = self.chain.view_changes();
         let mut retry_pause = RETRY_PAUSE_MIN;
         while !self.stream.end_if_unfollowed() {
@@ -124,21 +124,21 @@ impl Source {
         &self,
         cx: &Rc<ThreadContext>,
         chain: usize,
-        cursor: &mut Option<Trail>,
+        cursor: &mut Option<ChainCursor>,
         content: Content,
     ) -> Result<(), Unavailable> {
         let view = self.chain.view.load_full();
         let Some(known) = cursor else {
-            *cursor = Trail::at(&view, CURSOR_BLOCKS);
+            *cursor = ChainCursor::at(&view, CURSOR_BLOCKS);
             return Ok(());
         };
-        known.learn(&view);
+        known.extend_down(&view);
         let changes = match known.changes(&view) {
             Ok(changes) => changes,
-            Err(Apart) => {
+            Err(NoCommonBlock) => {
                 tracing::warn!(chain = &*self.chain.name, "subscribers have missed blocks");
                 self.stream.send(Event::Broken);
-                *cursor = Trail::at(&view, CURSOR_BLOCKS);
+                *cursor = ChainCursor::at(&view, CURSOR_BLOCKS);
                 return Ok(());
             }
         };

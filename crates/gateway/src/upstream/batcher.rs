@@ -25,8 +25,8 @@ use wire::response::{
 use crate::call::failure::{Kind, Origin, Sent};
 use crate::call::request::UpstreamRequest;
 use crate::config::upstream::Upstream;
-use crate::policy::batch::Bound;
-use crate::policy::classify::{Heard, Verdict, classify};
+use crate::policy::batch::BatchLimit;
+use crate::policy::classify::{CallOutcome, Verdict, classify};
 use crate::upstream::http1::HttpResponse;
 use crate::upstream::multiplexed_pool::LARGE_WEIGHT;
 use crate::upstream::post::{Body, PostError, post};
@@ -43,7 +43,7 @@ const RESPONSE_TOO_LARGE: i64 = -32003;
 /// Batches the calls of one thread to one upstream.
 pub(crate) struct Batcher {
     wait: Duration,
-    calls_max: RefCell<Bound>,
+    calls_max: RefCell<BatchLimit>,
     current: RefCell<Option<Rc<Batch>>>,
 }
 
@@ -70,11 +70,11 @@ struct Calls {
 
 struct PendingCall {
     id: Decimal,
-    outcome: oneshot::Sender<CallOutcome>,
+    outcome: oneshot::Sender<BatchedOutcome>,
 }
 
 /// The outcome for one call of a batch.
-enum CallOutcome {
+enum BatchedOutcome {
     /// The response, as if the call had been sent alone.
     Response(HttpResponse),
     Failed(PostError),
@@ -100,7 +100,7 @@ impl Batcher {
         (upstream.batch_calls_max > 1).then(|| {
             Rc::new(Batcher {
                 wait: upstream.batch_wait,
-                calls_max: RefCell::new(Bound::new(upstream.batch_calls_max)),
+                calls_max: RefCell::new(BatchLimit::new(upstream.batch_calls_max)),
                 current: RefCell::default(),
             })
         })
@@ -134,15 +134,15 @@ impl Batcher {
             batch.full.notify_one();
         }
         match timeout_at(deadline, outcome).await {
-            Ok(Ok(CallOutcome::Response(response))) => Some(Ok((id, response))),
-            Ok(Ok(CallOutcome::Failed(mut error))) => {
+            Ok(Ok(BatchedOutcome::Response(response))) => Some(Ok((id, response))),
+            Ok(Ok(BatchedOutcome::Failed(mut error))) => {
                 // The sender of the batch may use an older configuration, in which the upstream has
                 // another index.
                 error.failure.origin = Origin::Upstream(upstream);
                 Some(Err(error))
             }
             // The task that sends the batch has ended with its thread.
-            Ok(Ok(CallOutcome::SendAlone) | Err(_)) => None,
+            Ok(Ok(BatchedOutcome::SendAlone) | Err(_)) => None,
             Err(_) => Some(Err(PostError::new(upstream, Kind::Deadline, Sent::Maybe))),
         }
     }
@@ -183,7 +183,7 @@ impl Batcher {
         let calls = batch.take();
         // The batch has a single call, or no caller waits any more.
         if calls.pending.len() < 2 || calls.pending.iter().all(|call| call.outcome.is_closed()) {
-            return calls.complete(|_| CallOutcome::SendAlone);
+            return calls.complete(|_| BatchedOutcome::SendAlone);
         }
         cx.counters.upstreams[upstream].batches.add(1);
         cx.counters.upstreams[upstream].batched_calls.add(calls.pending.len() as u64);
@@ -199,7 +199,7 @@ impl Batcher {
             Ok(response) => self.complete_from(&cx, calls, &response),
             // Each response alone may fit into the limit.
             Err(error) if error.failure.kind == Kind::TooLarge => self.send_each_alone(&cx, calls),
-            Err(error) => calls.complete(|_| CallOutcome::Failed(error.clone())),
+            Err(error) => calls.complete(|_| BatchedOutcome::Failed(error.clone())),
         }
     }
 
@@ -215,35 +215,36 @@ impl Batcher {
         match read.as_ref().map(|responses| (responses, error_of_all(responses))) {
             Ok((_, Some((raw, code, message)))) => {
                 let (status, retry_after) = (*status, *retry_after);
-                let reply = Heard::Error { status, retry_after, code, message, broadcast: false };
+                let reply =
+                    CallOutcome::Error { status, retry_after, code, message, broadcast: false };
                 if !matches!(classify(&reply), Verdict::RateLimited { .. }) {
                     return self.send_each_alone(cx, calls);
                 }
                 calls.complete(|id| {
                     let mut own = Vec::new();
                     write_error_raw(&mut own, id.as_bytes(), raw);
-                    CallOutcome::Response(whole(own.into()))
+                    BatchedOutcome::Response(whole(own.into()))
                 });
             }
             Ok((Responses::Batch(responses), None)) => {
                 let mut responses_by_id = responses_by_id(body, responses);
                 calls.complete(|id| {
-                    responses_by_id
-                        .take(id)
-                        .map_or(CallOutcome::SendAlone, |own| CallOutcome::Response(whole(own)))
+                    responses_by_id.take(id).map_or(BatchedOutcome::SendAlone, |own| {
+                        BatchedOutcome::Response(whole(own))
+                    })
                 });
             }
             // The body holds no response, so the status decides. These statuses reject the form of
             // the request.
             _ if matches!(status, 400 | 405 | 411..=417 | 422) => self.send_each_alone(cx, calls),
-            _ => calls.complete(|_| CallOutcome::Response(whole(body.clone()))),
+            _ => calls.complete(|_| BatchedOutcome::Response(whole(body.clone()))),
         }
     }
 
     /// The upstream rejected the batch: reduces the size of batches and sends the calls alone.
     fn send_each_alone(&self, cx: &UpstreamContext, calls: Calls) {
         self.calls_max.borrow_mut().refused(cx.now(), calls.pending.len());
-        calls.complete(|_| CallOutcome::SendAlone);
+        calls.complete(|_| BatchedOutcome::SendAlone);
     }
 }
 
@@ -254,7 +255,7 @@ impl Batch {
         id: &Decimal,
         request: &UpstreamRequest<'_>,
         deadline: Instant,
-    ) -> oneshot::Receiver<CallOutcome> {
+    ) -> oneshot::Receiver<BatchedOutcome> {
         let mut calls = self.calls.borrow_mut();
         if !calls.encoded.is_empty() {
             calls.encoded.push(b',');
@@ -285,7 +286,7 @@ impl Batch {
 }
 
 impl Calls {
-    fn complete(self, mut outcome: impl FnMut(&Decimal) -> CallOutcome) {
+    fn complete(self, mut outcome: impl FnMut(&Decimal) -> BatchedOutcome) {
         for call in self.pending {
             let own = outcome(&call.id);
             // The caller may have gone.

@@ -15,7 +15,7 @@ use crate::call::request::UpstreamRequest;
 use crate::call::response::Payload;
 use crate::policy::classify::Verdict;
 use crate::policy::complete::{
-    Doubt, Judging, Opinion, Span, YOUNG_BLOCKS, of_logs, of_receipts, of_transaction,
+    Doubt, Evidence, Opinion, Span, YOUNG_BLOCKS, check_logs, check_receipts, check_transaction,
 };
 use crate::policy::contents::Wanted;
 use crate::policy::heads::ChainView;
@@ -28,20 +28,20 @@ pub(crate) fn opinion(
     request: &UpstreamRequest<'_>,
     attempt: &Attempt,
 ) -> Option<Opinion> {
-    let (Verdict::Answer, Some(Payload::Result(result))) = (attempt.verdict, &attempt.payload)
+    let (Verdict::Response, Some(Payload::Result(result))) = (attempt.verdict, &attempt.payload)
     else {
         return None;
     };
     let params = Params::Array(request.params.as_deref()?);
     let doubt = match request.method? {
         method if method.validity == Validity::Logs => {
-            check_logs(cx, request, attempt.upstream, result)?
+            judge_logs(cx, request, attempt.upstream, result)?
         }
-        method if has_receipts(method) => check_receipts(cx, request, method, &params, result)?,
+        method if has_receipts(method) => judge_receipts(cx, request, method, &params, result)?,
         method if is_null_transaction(method, result) => {
             let Params::Array(params) = params else { return None };
             let hash = walk::elements(params).next()?;
-            judge_with(cx, request, 0, |judging| of_transaction(hash, judging))
+            judge_with(cx, request, 0, |evidence| check_transaction(hash, evidence))
         }
         _ => return None,
     };
@@ -64,15 +64,15 @@ fn judge_with<T>(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     depth: u64,
-    judge: impl FnOnce(Judging<'_>) -> T,
+    judge: impl FnOnce(Evidence<'_>) -> T,
 ) -> T {
     let chain = &cx.topology.chains[request.chain];
     let view = chain.view.load();
     let headers = chain.headers.read();
-    judge(Judging { view: &view, headers: &headers, depth, now: cx.now() })
+    judge(Evidence { view: &view, headers: &headers, depth, now: cx.now() })
 }
 
-fn check_logs(
+fn judge_logs(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     upstream: usize,
@@ -89,7 +89,8 @@ fn check_logs(
     let now = cx.now();
     let logs_depth = &cx.topology.upstreams[upstream].logs_depth;
     let depth = logs_depth.lock().get(now);
-    let found = judge_with(cx, request, depth, |judging| of_logs(&wanted, span, result, judging));
+    let found =
+        judge_with(cx, request, depth, |evidence| check_logs(&wanted, span, result, evidence));
     if let Some(depth) = found.depth {
         logs_depth.lock().shown(depth, now);
     }
@@ -120,7 +121,7 @@ fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
     Some(Span::Range { from, to })
 }
 
-fn check_receipts(
+fn judge_receipts(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     method: &Method,
@@ -138,5 +139,5 @@ fn check_receipts(
         BlockRef::Tag(BlockTag::Latest) => (Some(view.head?.hash), true),
         BlockRef::Tag(_) => return None,
     };
-    Some(judge_with(cx, request, 0, |judging| of_receipts(hash, by_height, result, judging)))
+    Some(judge_with(cx, request, 0, |evidence| check_receipts(hash, by_height, result, evidence)))
 }

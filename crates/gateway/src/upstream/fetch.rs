@@ -15,12 +15,12 @@ use wire::method::Repeat;
 use crate::call::failure::{Failure, Kind};
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Judgement, Payload, UpstreamResponse};
-use crate::policy::cacheable::{Admit, CacheRule, Refused};
+use crate::policy::cacheable::{Admission, CacheRule, RejectReason};
 use crate::policy::classify::{Blame, Fault, Verdict};
 use crate::policy::complete::{Doubt, Opinion, Opinions, Trust};
 use crate::policy::heads::ChainView;
 use crate::policy::retry;
-use crate::policy::retry::{Decision, Left};
+use crate::policy::retry::{Decision, Remaining};
 use crate::upstream::choose::{Patience, choose_candidate, choose_or_wait, supports};
 use crate::upstream::race::race;
 use crate::upstream::send::{Attempt, attempt};
@@ -109,7 +109,7 @@ pub(crate) async fn fetch(
 /// attempt failed or the method is never cached.
 fn judge(request: &UpstreamRequest<'_>, attempt: &Attempt, view: &ChainView) -> Option<Judgement> {
     let deterministic = match attempt.verdict {
-        Verdict::Answer => false,
+        Verdict::Response => false,
         Verdict::DeterministicError => true,
         _ => return None,
     };
@@ -124,12 +124,12 @@ fn judge(request: &UpstreamRequest<'_>, attempt: &Attempt, view: &ChainView) -> 
 /// another one is called: a client that has seen a block must find its transactions.
 fn is_out_of_sync(cx: &UpstreamContext, attempt: &Attempt, view: &ChainView) -> bool {
     match &attempt.judgement {
-        _ if attempt.verdict != Verdict::Answer => false,
-        Some(Judgement { admit: Admit::No(Refused::Null), .. }) => {
+        _ if attempt.verdict != Verdict::Response => false,
+        Some(Judgement { admit: Admission::No(RejectReason::Null), .. }) => {
             let seen = cx.topology.upstreams[attempt.upstream].in_view(view);
             seen.is_none_or(|seen| seen.lag > 0 || !seen.consistent)
         }
-        Some(Judgement { admit: Admit::No(why), .. }) => why.is_wrong(),
+        Some(Judgement { admit: Admission::No(why), .. }) => why.is_wrong(),
         Some(_) | None => false,
     }
 }
@@ -287,7 +287,7 @@ impl Attempts {
                 let mut unsupported = topology.upstreams[attempt.upstream].unsupported.lock();
                 unsupported.learn(now, &request.name, now + age);
             }
-            Verdict::Answer
+            Verdict::Response
             | Verdict::DeterministicError
             | Verdict::AlreadyKnown
             | Verdict::NonceTooLow => {
@@ -305,7 +305,7 @@ impl Attempts {
         request: &UpstreamRequest<'_>,
         attempt: &Attempt,
     ) -> Decision {
-        if attempt.verdict.is_answer() {
+        if attempt.verdict.is_response() {
             // A final response needs no retry decision.
             return Decision::Return;
         }
@@ -327,7 +327,7 @@ impl Attempts {
             reused: attempt.stale_connection,
             has_reply: attempt.payload.is_some(),
         };
-        let left = Left {
+        let left = Remaining {
             attempts: self.count,
             attempts_max: group.retries_max + 1,
             fresh_tried: self.fresh_tried,
@@ -385,7 +385,7 @@ fn rank(attempt: &Attempt) -> (u8, usize) {
         Verdict::Unsupported | Verdict::UpstreamFault(Fault::Internal | Fault::Refused) => 2,
         Verdict::UpstreamFault(_) if !matches!(attempt.payload, Some(Payload::Result(_))) => 3,
         Verdict::UpstreamFault(_) => 4,
-        Verdict::Answer
+        Verdict::Response
         | Verdict::DeterministicError
         | Verdict::AlreadyKnown
         | Verdict::NonceTooLow => 5,
@@ -416,7 +416,7 @@ async fn attempt_or_race(
         let attempt = attempt(cx, upstream, request, deadline, fresh).await;
         (attempt, cx.now().saturating_sub(began))
     };
-    if attempt.verdict == Verdict::Answer {
+    if attempt.verdict == Verdict::Response {
         hedge.borrow_mut().observe(cx.now(), weight(request), latency);
     }
     attempt

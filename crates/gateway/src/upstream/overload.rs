@@ -27,8 +27,8 @@ use crate::config::Config;
 use crate::config::group::Group;
 use crate::metrics::counters::GroupCounters;
 use crate::metrics::thread::Counters;
-use crate::policy::overload::limiter::{Answer, Limiter};
-use crate::policy::overload::queue::{Key, Pushed, Queue, QueueSettings};
+use crate::policy::overload::limiter::{Limiter, ResponseSample};
+use crate::policy::overload::queue::{Key, PushResult, Queue, QueueSettings};
 use crate::policy::overload::shares::{Flow, Shares};
 use crate::policy::overload::{Class, Shed};
 use crate::upstream::thread::UpstreamContext;
@@ -351,12 +351,12 @@ pub(crate) async fn acquire<'a>(
     let own = Rc::clone(&waiter);
     let pushed = permits.queue.borrow_mut().push(cx.now(), request.class, request.flow, own);
     let key = match pushed {
-        Pushed::Waits(key) => key,
-        Pushed::Instead(key, (other, class)) => {
+        PushResult::Queued(key) => key,
+        PushResult::Replaced(key, (other, class)) => {
             permits.shed(&other, class, Shed::Displaced);
             key
         }
-        Pushed::Full(_) => {
+        PushResult::Full(_) => {
             permits.counts.shed[request.class][Shed::Full].add(1);
             return Err(overloaded(cx, permits));
         }
@@ -366,7 +366,7 @@ pub(crate) async fn acquire<'a>(
     permits.admit_waiters(now);
     if matches!(waiter.state.get(), State::Waiting) {
         let usual = permits.flows.borrow().usual();
-        permits.limit.update(|limiter| limiter.waits(now, usual));
+        permits.limit.update(|limiter| limiter.record_wait(now, usual));
         // The limit may have risen.
         permits.admit_waiters(now);
     }
@@ -499,6 +499,6 @@ pub(crate) fn record_response(
     };
     let now = cx.now();
     let queue = if permits.is_queueing() { permits.limit.queue() } else { 0 };
-    let sample = Answer { epoch, flow: request.flow, took, queue };
-    permits.limit.update(|limiter| limiter.answered(now, sample));
+    let sample = ResponseSample { epoch, flow: request.flow, took, queue };
+    permits.limit.update(|limiter| limiter.record_response(now, sample));
 }

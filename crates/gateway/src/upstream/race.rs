@@ -113,7 +113,7 @@ impl Race<'_, '_> {
             tokio::select! {
                 biased;
                 (racer, done) = next_done(&mut self.racers) => {
-                    if done.verdict.is_answer() || self.racers.is_empty() {
+                    if done.verdict.is_response() || self.racers.is_empty() {
                         self.cx.counters.hedges_won.add(u64::from(racer.hedge));
                         attempts.cancelled = self.racers.iter().map(|racer| racer.upstream).collect();
                         let now = self.cx.now();

@@ -16,7 +16,7 @@ use crate::call::failure::{Failure, Kind, Sent};
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Judgement, Payload};
 use crate::metrics::label::AttemptOutcome;
-use crate::policy::classify::{Blame, Fault, Heard, Verdict, classify};
+use crate::policy::classify::{Blame, CallOutcome, Fault, Verdict, classify};
 use crate::policy::complete::Opinion;
 use crate::upstream::http1::HttpResponse;
 use crate::upstream::multiplexed_connection::{CallFailure, MultiplexedConnection};
@@ -87,7 +87,7 @@ pub(crate) async fn attempt(
     };
     let took = cx.now().saturating_sub(began);
     cx.counters.upstreams[upstream].attempted(outcome, took);
-    if attempt.verdict.is_answer() {
+    if attempt.verdict.is_response() {
         overload::record_response(cx, request, epoch, took);
     }
     guard.observed = Some(match attempt.verdict {
@@ -251,7 +251,7 @@ fn failed_attempt(upstream: usize, error: PostError) -> Attempt {
         Kind::TooLarge | Kind::CallTooLarge | Kind::Memory => Fault::Limit,
         _ => Fault::Closed,
     };
-    let verdict = classify(&Heard::Broken(fault));
+    let verdict = classify(&CallOutcome::Broken(fault));
     Attempt { stale_connection, ..Attempt::failed(upstream, verdict, failure) }
 }
 
@@ -266,7 +266,7 @@ fn classify_response(
     let response = parse_response(&body, DEPTH_MAX).ok();
     let response = response.filter(|response| is_ours(response, id.as_bytes()));
     let Some(response) = response else {
-        let verdict = classify(&Heard::Http { status, retry_after });
+        let verdict = classify(&CallOutcome::Http { status, retry_after });
         let kind = match status {
             200 => Kind::Malformed,
             429 => Kind::RateLimited,
@@ -276,10 +276,10 @@ fn classify_response(
         return Attempt::failed(upstream, verdict, failure);
     };
     let (reply, payload) = match &response.outcome {
-        Outcome::Result(result) => (Heard::Result, Payload::Result(body.slice_ref(result))),
+        Outcome::Result(result) => (CallOutcome::Result, Payload::Result(body.slice_ref(result))),
         Outcome::Error { raw, code, message, .. } => {
             let broadcast = request.method.is_some_and(|m| m.repeat == Repeat::Broadcast);
-            let reply = Heard::Error { status, retry_after, code: *code, message, broadcast };
+            let reply = CallOutcome::Error { status, retry_after, code: *code, message, broadcast };
             (reply, Payload::Error(body.slice_ref(raw)))
         }
     };

@@ -101,7 +101,7 @@ impl UpstreamState {
         // The TLS client holds sessions that can be resumed.
         self.config.tls.clone_from(&before.config.tls);
         self.health = Arc::clone(&before.health);
-        self.health.lock().settle(health_settings(&config.health));
+        self.health.lock().reconfigure(health_settings(&config.health));
         self.suspected = Arc::clone(&before.suspected);
         self.unsupported = Arc::clone(&before.unsupported);
         self.logs_depth = Arc::clone(&before.logs_depth);

@@ -138,9 +138,9 @@ impl Topology {
         let Some(event) = event else { return };
         let name = &*state.config.name;
         match event {
-            HealthEvent::Ejected { backoff, why } => {
+            HealthEvent::Ejected { backoff, reason } => {
                 state.ejections.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(upstream = name, ?backoff, %why, "upstream ejected");
+                tracing::warn!(upstream = name, ?backoff, why = %reason, "upstream ejected");
             }
             HealthEvent::Suspected => {
                 tracing::info!(

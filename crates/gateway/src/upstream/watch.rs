@@ -18,8 +18,8 @@ use wire::quantity;
 
 use crate::config;
 use crate::policy::heads::{
-    Ask, Finality, HeadEvent, HeadSeen, HeadSettings, HeadTracker, MISSED_MAX, ROLLBACK_MAX,
-    ROLLBACK_POLLS, Step, UpstreamView, WINDOW,
+    Finality, HeadEvent, HeadPoll, HeadSettings, HeadTracker, HeaderRequest, MISSED_MAX,
+    ROLLBACK_MAX, ROLLBACK_POLLS, Step, UpstreamView, WINDOW,
 };
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::Topology;
@@ -206,7 +206,7 @@ impl WatchedChain {
         let count = tasks.len().max(upstreams.len());
         upstreams.resize(count, None);
         tasks.resize_with(count, || None);
-        self.tracker.borrow_mut().settle_for(head_settings(chain), count);
+        self.tracker.borrow_mut().reconfigure(head_settings(chain), count);
         for (place, (task, upstream)) in tasks.iter_mut().zip(upstreams).enumerate() {
             let is_same = match (&*task, upstream) {
                 (Some((mark, _)), Some(upstream)) => *mark == upstream,
@@ -223,7 +223,7 @@ impl WatchedChain {
                 }
             }
             if !is_same {
-                self.tracker.borrow_mut().begin(place, upstream.unwrap_or_default());
+                self.tracker.borrow_mut().replace_upstream(place, upstream.unwrap_or_default());
             }
             if let Some(mark) = upstream {
                 let started = tokio::task::spawn_local(poll_upstream(Rc::clone(self), place));
@@ -316,7 +316,7 @@ impl WatchedChain {
         !foreign
     }
 
-    async fn record_head(&self, poller: &mut Poller, family: Family, seen: HeadSeen) {
+    async fn record_head(&self, poller: &mut Poller, family: Family, seen: HeadPoll) {
         let (topology, place) = (self.topology(), poller.place);
         let upstream = self.upstream(&topology, place);
         let now = topology.now();
@@ -337,7 +337,7 @@ impl WatchedChain {
         let step = self.tracker.borrow_mut().observe(place, now, seen);
         let asks = self.apply(step);
         self.link(poller, family, asks).await;
-        self.tracker.borrow_mut().unanswered(place);
+        self.tracker.borrow_mut().headers_failed(place);
     }
 
     /// Records that a poll has ended. Responses of the upstream from before `began` belong to the
@@ -352,10 +352,10 @@ impl WatchedChain {
     }
 
     /// Fetches the headers that link an upstream's new head to its known branch.
-    async fn link(&self, poller: &mut Poller, family: Family, mut asks: Vec<Ask>) {
+    async fn link(&self, poller: &mut Poller, family: Family, mut requests: Vec<HeaderRequest>) {
         let place = poller.place;
         let mut fetched = 0;
-        while let Some(Ask { number, .. }) = asks.pop() {
+        while let Some(HeaderRequest { number, .. }) = requests.pop() {
             fetched += 1;
             if fetched > HEADERS_PER_POLL_MAX {
                 return;
@@ -363,7 +363,8 @@ impl WatchedChain {
             let Ok((hash, parent)) = poller.header(family, number).await else { return };
             let now = self.topology().now();
             let step = self.tracker.borrow_mut().header(place, now, number, hash, parent);
-            asks.extend(self.apply(step).into_iter().filter(|ask| ask.upstream == place));
+            requests
+                .extend(self.apply(step).into_iter().filter(|request| request.upstream == place));
         }
     }
 
@@ -400,14 +401,14 @@ impl WatchedChain {
     }
 
     /// Publishes the changes of a step and returns the headers that it requests.
-    fn apply(&self, step: Step) -> Vec<Ask> {
+    fn apply(&self, step: Step) -> Vec<HeaderRequest> {
         for event in &step.events {
             self.report(event);
         }
         if step.changed {
             self.publish();
         }
-        step.asks
+        step.requests
     }
 
     fn emit(&self, event: ChainEvent) {

@@ -171,7 +171,9 @@ fn warnings_do_not_fail() {
     std::fs::write(&file, "[[upstream]]\nurl = 'http://127.0.0.1:8545'\n").unwrap();
     let output = weir(&["check", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    assert!(text(&output.stderr).contains("warning: chain.ethereum: the chain has a single upstream"));
+    assert!(
+        text(&output.stderr).contains("warning: chain.ethereum: the chain has a single upstream")
+    );
     assert!(text(&output.stdout).starts_with("ok: "));
 }
 

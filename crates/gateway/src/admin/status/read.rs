@@ -336,7 +336,7 @@ fn index_status(snapshot: &Snapshot, counters: &Counters) -> Option<IndexStatus>
 fn key_statuses(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
     let quotas = snapshot.quotas.as_ref();
     let mut standings = quotas
-        .map(|quotas| quotas.standings(crate::quota::unix_seconds()))
+        .map(|quotas| quotas.usage(crate::quota::unix_seconds()))
         .unwrap_or_default()
         .into_iter();
     let status = |([name], own): (&[Arc<str>; 1], &Arc<KeyCounters>)| {

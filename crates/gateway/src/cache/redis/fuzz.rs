@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::message::{ChainEvent, Message};
 use super::value::Value;
 use super::{message, value};
-use crate::policy::portable::Bond;
+use crate::policy::portable::ShareableTag;
 
 /// Larger responses are refused.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -47,11 +47,11 @@ fn try_value(bytes: &[u8]) {
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let (number, hash) = (22_431_084, [0xab; 32]);
     let bonds = [
-        Bond::Free,
-        Bond::Final { number, hash: None },
-        Bond::Final { number, hash: Some(hash) },
-        Bond::Block { number, hash },
-        Bond::Head { number, hash },
+        ShareableTag::Free,
+        ShareableTag::Final { number, hash: None },
+        ShareableTag::Final { number, hash: Some(hash) },
+        ShareableTag::Block { number, hash },
+        ShareableTag::Head { number, hash },
     ];
     let body = br#"{"number":"0x15644ec","transactions":[],"uncles":[]}"#.repeat(20);
     let values = bonds.into_iter().flat_map(|bond| {

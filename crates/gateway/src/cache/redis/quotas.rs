@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::cache::redis::client::{RedisClient, Role};
 use crate::cache::redis::script::{Script, numbers};
 use crate::config;
-use crate::policy::quota::Told;
+use crate::policy::quota::UsageReport;
 
 static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
 
@@ -40,7 +40,7 @@ impl Exchange {
     /// Reports the usage of a key and returns the total of all gateways, or `None` if Redis did not
     /// respond. After a timeout the report can have arrived nevertheless; its units then count
     /// twice.
-    pub(crate) async fn report(&self, key: &str, told: Told, now: Duration) -> Option<u64> {
+    pub(crate) async fn report(&self, key: &str, told: UsageReport, now: Duration) -> Option<u64> {
         let name = format!("{}:quota:{}:{key}", self.prefix, told.month);
         let expires_at = told.month.end().saturating_add(EXPIRY_SECONDS);
         let arguments = [told.since, told.least, expires_at];

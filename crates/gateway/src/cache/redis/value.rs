@@ -14,7 +14,7 @@
 
 use std::borrow::Cow;
 
-use crate::policy::portable::Bond;
+use crate::policy::portable::ShareableTag;
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +40,7 @@ pub(super) struct Value<'a> {
     /// True if `body` is an error object.
     pub(super) is_error: bool,
     /// The condition under which the response is valid.
-    pub(super) bond: Bond,
+    pub(super) bond: ShareableTag,
     /// When the value was written, in Unix milliseconds of the writer's clock.
     pub(super) written_ms: u64,
 }
@@ -64,11 +64,11 @@ impl Value<'_> {
             .filter(|compressed| compressed.len() < self.body.len());
         let body: &[u8] = compressed.as_deref().unwrap_or(&self.body);
         let (tag, number, hash) = match self.bond {
-            Bond::Free => (0, 0, [0; 32]),
-            Bond::Final { number, hash: None } => (1, number, [0; 32]),
-            Bond::Final { number, hash: Some(hash) } => (2, number, hash),
-            Bond::Block { number, hash } => (3, number, hash),
-            Bond::Head { number, hash } => (4, number, hash),
+            ShareableTag::Free => (0, 0, [0; 32]),
+            ShareableTag::Final { number, hash: None } => (1, number, [0; 32]),
+            ShareableTag::Final { number, hash: Some(hash) } => (2, number, hash),
+            ShareableTag::Block { number, hash } => (3, number, hash),
+            ShareableTag::Head { number, hash } => (4, number, hash),
         };
         let error = if self.is_error { FLAG_ERROR } else { 0 };
         let compression = if compressed.is_some() { FLAG_COMPRESSED } else { 0 };
@@ -113,11 +113,11 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
         return Err(ValueFault::Malformed);
     }
     let bond = match head[4] {
-        0 => Bond::Free,
-        1 => Bond::Final { number, hash: None },
-        2 => Bond::Final { number, hash: Some(hash) },
-        3 => Bond::Block { number, hash },
-        4 => Bond::Head { number, hash },
+        0 => ShareableTag::Free,
+        1 => ShareableTag::Final { number, hash: None },
+        2 => ShareableTag::Final { number, hash: Some(hash) },
+        3 => ShareableTag::Block { number, hash },
+        4 => ShareableTag::Head { number, hash },
         _ => return Err(ValueFault::Malformed),
     };
     let body = if head[3] & FLAG_COMPRESSED == 0 {

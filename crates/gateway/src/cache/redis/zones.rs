@@ -20,7 +20,7 @@ use crate::cache::redis::CHECK_INTERVAL;
 use crate::cache::redis::client::{PROBE_TIMEOUT, RedisClient, Role};
 use crate::cache::redis::script::{Script, hex, numbers};
 use crate::config::Config;
-use crate::limits::shared::{Question, Verdict};
+use crate::limits::shared::{SharedLimitQuery, Verdict};
 use crate::metrics::counters::SharedLimitCounters;
 use crate::metrics::label::RedisFailure;
 use crate::metrics::thread::Counters;
@@ -80,7 +80,7 @@ impl SharedLimitClient {
 
     /// Checks and charges a call in Redis. Returns `None` if the breaker is open, or Redis is slow
     /// or down. A call that timed out can be charged nevertheless.
-    pub(crate) async fn check(&self, question: &Question) -> Option<Verdict> {
+    pub(crate) async fn check(&self, question: &SharedLimitQuery) -> Option<Verdict> {
         if !self.redis.is_usable(self.topology.now()) {
             return None;
         }
@@ -112,7 +112,7 @@ impl SharedLimitClient {
     }
 
     /// Returns the keys and arguments of the script.
-    fn encode(&self, question: &Question) -> (Vec<String>, Vec<i64>) {
+    fn encode(&self, question: &SharedLimitQuery) -> (Vec<String>, Vec<i64>) {
         let mut names = Vec::with_capacity(question.zones());
         let mut arguments = Vec::with_capacity(question.zones() * 4);
         for charge in question.each() {

@@ -1,4 +1,4 @@
-//! What a line of the access log holds: JSON, or a text with variables as nginx's `log_format`.
+//! Format of an access log line: JSON, or a text with variables as in nginx's `log_format`.
 
 use std::fmt;
 
@@ -9,32 +9,32 @@ mod tests;
 pub const COMBINED: &str = "$remote_addr - $key [$time_local] \"$request\" $status \
                             $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
-/// Headers whose values are kept nowhere.
-pub const CARRIERS_OF_SECRETS: [&str; 4] =
+/// Headers whose values are never stored.
+pub const SECRET_HEADERS: [&str; 4] =
     ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 
 /// Longest format.
 pub(crate) const BYTES_MAX: usize = 4096;
 
-/// What stands for one line.
+/// Format of a line.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Format {
     /// One JSON object.
     Json,
-    /// These parts one after the other.
+    /// These parts in order.
     Text(Vec<Part>),
 }
 
 /// A part of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// Itself.
+    /// Literal text.
     Literal(Box<str>),
-    /// What a variable stands for.
+    /// The value of a variable.
     Var(Var),
 }
 
-/// What a variable stands for.
+/// A variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Var {
     /// Address of the client.
@@ -59,33 +59,33 @@ pub enum Var {
     Request,
     /// HTTP status.
     Status,
-    /// Bytes of the answer's body as it was sent; of one call, of its result or error.
+    /// Bytes of the response body as sent; for one call, of its result or error.
     BodyBytesSent,
     /// Bytes of the request's body.
     RequestLength,
-    /// Seconds from the whole request to the written answer, with milliseconds.
+    /// Seconds from the complete request to the written response, with milliseconds.
     RequestTime,
-    /// Seconds that were spent on upstreams.
+    /// Seconds spent on upstreams.
     UpstreamTime,
-    /// Host that was asked for.
+    /// The requested host.
     Host,
-    /// A header of the request, by its name in lower case and its place among those that are kept.
+    /// A request header, by its lower-case name and its index among the stored ones.
     Header(Box<str>, usize),
     /// Name of the chain.
     Chain,
     /// JSON-RPC method; `batch` for several of different methods.
     Method,
-    /// Calls of the request.
+    /// Number of calls in the request.
     Calls,
     /// Code of the first JSON-RPC error.
     Error,
-    /// How the cache took part.
+    /// Cache status.
     Cache,
-    /// Name of the upstream that answered.
+    /// Name of the upstream that responded.
     Upstream,
 }
 
-/// The variables by name; `$http_NAME` besides.
+/// The variables by name, apart from `$http_NAME`.
 pub const VARIABLES: [(&str, Var, &str); 22] = [
     ("remote_addr", Var::RemoteAddr, "address of the client"),
     ("key", Var::Key, "name of the key, or `ISSUER:SUBJECT` of the token"),
@@ -98,47 +98,47 @@ pub const VARIABLES: [(&str, Var, &str); 22] = [
     ("server_protocol", Var::Protocol, "`HTTP/1.1`, `HTTP/2.0`"),
     ("request", Var::Request, "`$request_method $uri $server_protocol`"),
     ("status", Var::Status, "HTTP status"),
-    ("body_bytes_sent", Var::BodyBytesSent, "bytes of the answer's body as it was sent"),
+    ("body_bytes_sent", Var::BodyBytesSent, "bytes of the response body as sent"),
     ("request_length", Var::RequestLength, "bytes of the request's body"),
-    ("request_time", Var::RequestTime, "seconds from the whole request to the written answer"),
+    ("request_time", Var::RequestTime, "seconds from the complete request to the written response"),
     (
         "upstream_response_time",
         Var::UpstreamTime,
         "seconds that the longest call waited for upstreams",
     ),
-    ("host", Var::Host, "host that was asked for"),
+    ("host", Var::Host, "requested host"),
     ("chain", Var::Chain, "name of the chain"),
     ("rpc_method", Var::Method, "JSON-RPC method; `batch` for several different ones"),
-    ("rpc_calls", Var::Calls, "calls of the request"),
+    ("rpc_calls", Var::Calls, "number of calls in the request"),
     ("rpc_error", Var::Error, "code of the first JSON-RPC error"),
     ("cache", Var::Cache, "`hit`, `miss`, `coalesced` or `bypass`; of a batch, of its first call"),
-    ("upstream", Var::Upstream, "name of the upstream that answered; of a batch, its first call"),
+    ("upstream", Var::Upstream, "name of the upstream that responded; of a batch, its first call"),
 ];
 
-/// What is wrong with a format.
+/// An error in a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FormatFault {
-    /// Nothing, or far too much.
+    /// Empty or too long.
     Length,
-    /// A dollar without a name behind it.
+    /// A dollar without a name.
     Name,
-    /// A name that is not known.
+    /// An unknown variable.
     Unknown,
     /// A header that carries secrets.
     Secret,
-    /// A line end or another control character.
+    /// A line break or another control character.
     Control,
 }
 
 impl FormatFault {
-    /// What to say.
+    /// Returns the message.
     pub fn as_str(self) -> &'static str {
         match self {
             FormatFault::Length => "the format is empty or too long",
-            FormatFault::Name => "a $ has no name behind it",
+            FormatFault::Name => "a $ has no name after it",
             FormatFault::Unknown => "there is no such variable",
-            FormatFault::Secret => "this header carries secrets, which are not logged",
-            FormatFault::Control => "the format holds a control character",
+            FormatFault::Secret => "this header contains secrets, which are not logged",
+            FormatFault::Control => "the format contains a control character",
         }
     }
 }
@@ -150,10 +150,11 @@ impl fmt::Display for FormatFault {
 }
 
 impl Format {
-    /// Reads `json`, `combined`, or a text with variables, `$name` or `${name}`.
+    /// Parses `json`, `combined`, or a text with variables, `$name` or `${name}`.
     ///
     /// # Errors
-    /// [`FormatFault`].
+    ///
+    /// A [`FormatFault`].
     pub fn parse(text: &str) -> Result<Format, FormatFault> {
         match text {
             "json" => return Ok(Format::Json),
@@ -179,13 +180,13 @@ impl Format {
         Ok(Format::Text(parts))
     }
 
-    /// Names of the headers that it holds.
+    /// Returns the names of the headers in it.
     pub fn headers(&self) -> impl Iterator<Item = &str> {
         let parts = match self {
             Format::Json => &[][..],
             Format::Text(parts) => parts,
         };
-        // What JSON lines hold besides.
+        // The header that JSON lines contain.
         let own = matches!(self, Format::Json).then_some(USER_AGENT);
         let named = parts.iter().filter_map(|part| match part {
             Part::Var(Var::Header(name, _)) => Some(&**name),
@@ -194,13 +195,13 @@ impl Format {
         own.into_iter().chain(named)
     }
 
-    /// The same with each header's place among those that are kept.
+    /// Sets each header's index among the stored ones.
     #[must_use]
-    pub fn placed(mut self, place_of: impl Fn(&str) -> Option<usize>) -> Format {
+    pub fn with_header_indices(mut self, index_of: impl Fn(&str) -> Option<usize>) -> Format {
         if let Format::Text(parts) = &mut self {
             for part in parts {
-                if let Part::Var(Var::Header(name, place)) = part {
-                    *place = place_of(name).unwrap_or(usize::MAX);
+                if let Part::Var(Var::Header(name, index)) = part {
+                    *index = index_of(name).unwrap_or(usize::MAX);
                 }
             }
         }
@@ -208,10 +209,10 @@ impl Format {
     }
 }
 
-/// The header that JSON lines hold.
+/// The header that JSON lines contain.
 pub const USER_AGENT: &str = "user-agent";
 
-/// The name at the start of a text, and what follows it.
+/// Splits the variable name off the start of a text.
 fn name_at(text: &str) -> Result<(&str, &str), FormatFault> {
     if let Some(inside) = text.strip_prefix('{') {
         let (name, after) = inside.split_once('}').ok_or(FormatFault::Name)?;
@@ -227,7 +228,7 @@ fn name_at(text: &str) -> Result<(&str, &str), FormatFault> {
 fn variable(name: &str) -> Result<Var, FormatFault> {
     if let Some(header) = name.strip_prefix("http_") {
         let header = header.to_ascii_lowercase().replace('_', "-");
-        if CARRIERS_OF_SECRETS.contains(&header.as_str()) {
+        if SECRET_HEADERS.contains(&header.as_str()) {
             return Err(FormatFault::Secret);
         }
         let known: Result<http::HeaderName, _> = header.parse();
@@ -251,7 +252,7 @@ impl Var {
     }
 }
 
-/// As it would be written in a configuration.
+/// Prints the format as in a configuration.
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Format::Text(parts) = self else { return f.write_str("json") };

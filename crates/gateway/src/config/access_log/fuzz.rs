@@ -1,20 +1,21 @@
-//! What must hold for any text as a format of the access log, as functions for fuzzers.
+//! Properties that hold for any text as an access log format, as functions for fuzzers.
 //!
-//! `fuzz/src/access_log.rs` calls it for as long as one likes, and the test below for a second in
+//! `fuzz/src/access_log.rs` calls them without a time limit, and the test below for a second in
 //! every check.
 
 use super::format::{BYTES_MAX, COMBINED, Format, FormatFault};
 
-/// Tries bytes as a format: what is read is printed as a text that is read as the same.
+/// Checks that a format survives printing and parsing.
 ///
 /// # Panics
-/// When that does not hold.
+///
+/// If it does not.
 pub(crate) fn format(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(format) = Format::parse(text) else { return };
     let printed = format.to_string();
     let again = Format::parse(&printed);
-    // Every name is printed in braces, which may make the longest ones too long.
+    // Every name is printed in braces, which may make the longest formats too long.
     if again != Err(FormatFault::Length) || printed.len() <= BYTES_MAX {
         assert_eq!(again.as_ref(), Ok(&format), "a format is not printed as it was read");
     }

@@ -1,4 +1,4 @@
-//! The file that quotas are kept in: what each key has used in one month.
+//! The quota file: the usage of each key in one month.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,50 +13,53 @@ use crate::policy::quota::Month;
 /// Largest file: some hundred thousand keys.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What a file says.
+/// Content of a quota file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct QuotaUsage {
     pub(crate) month: Month,
-    /// Units by name of key.
+    /// Units by key name.
     pub(crate) keys: BTreeMap<Arc<str>, u64>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct QuotaFile {
     month: String,
     units: BTreeMap<String, u64>,
 }
 
-/// What a file says; nothing if there is none.
+/// Reads a file. The result is empty if the file does not exist.
 ///
 /// # Errors
-/// Why it cannot be read, or is not what [`write()`] writes.
-pub(crate) fn read(path: &Path) -> Result<Kept, String> {
+///
+/// A description of the error if the file cannot be read, or has another format than [`write()`]
+/// writes.
+pub(crate) fn read(path: &Path) -> Result<QuotaUsage, String> {
     let size = match std::fs::metadata(path) {
         Ok(metadata) => metadata.len(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(QuotaUsage::default()),
         Err(error) => return Err(error.to_string()),
     };
     if size > FILE_BYTES_MAX {
         return Err(format!("{size} bytes, at most {FILE_BYTES_MAX} are allowed"));
     }
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let written: Written = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let written: QuotaFile = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let month = Month::parse(&written.month).ok_or("the month is none such as 2026-11")?;
     let keys = written.units.into_iter().map(|(name, units)| (name.into(), units)).collect();
-    Ok(Kept { month, keys })
+    Ok(QuotaUsage { month, keys })
 }
 
-/// Puts a file in place of the one that is there, so that whoever reads it finds one or the other.
+/// Replaces a file atomically: a reader finds either the old or the new content.
 ///
 /// # Errors
-/// What the system says.
-pub(crate) fn write(path: &Path, kept: &Kept) -> io::Result<()> {
-    let units = kept.keys.iter().map(|(name, units)| (name.to_string(), *units)).collect();
-    let written = Written { month: kept.month.to_string(), units };
+///
+/// The error of the operating system.
+pub(crate) fn write(path: &Path, usage: &QuotaUsage) -> io::Result<()> {
+    let units = usage.keys.iter().map(|(name, units)| (name.to_string(), *units)).collect();
+    let written = QuotaFile { month: usage.month.to_string(), units };
     let text = serde_json::to_string_pretty(&written)?;
-    // Its own name: at a hand-over two processes write.
+    // The name of the temporary file is unique: during a hand-over two processes write.
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let beside = path.with_file_name(name);

@@ -1,9 +1,9 @@
-//! Goal: every setup of a Redis can be named, and no secret of it is shown.
+//! Goal: a URL can express every topology of Redis, and its secrets are never printed.
 
 use super::*;
 
 #[test]
-fn setups_are_read_and_secrets_are_not_shown() {
+fn topologies_are_parsed_and_secrets_are_masked() {
     let check = |text: &str, shown: &str, tls: bool, cluster: bool| {
         let url = RedisUrl::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
         assert_eq!((url.tls(), url.is_cluster()), (tls, cluster), "{text}");
@@ -24,7 +24,7 @@ fn setups_are_read_and_secrets_are_not_shown() {
 }
 
 #[test]
-fn what_is_no_such_url_is_refused_and_hidden() {
+fn malformed_urls_are_rejected_and_masked() {
     for text in [
         "",
         "sekrit",

@@ -1,5 +1,5 @@
-//! One certificate of ours with its key, read from files: whether they fit, for which names it is,
-//! and until when.
+//! A certificate of the gateway with its key, read from files: whether they match, its names, and
+//! its expiry.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use x509_cert::ext::pkix::name::GeneralName;
 
 use crate::config::tls::read_certificates;
 
-/// A certificate that can be shown.
+/// A certificate of the gateway.
 #[derive(Debug)]
 pub(crate) struct Certificate {
     pub(crate) key: Arc<CertifiedKey>,
-    /// The DNS names in it, lower case, `*.` before those that stand for many.
+    /// Its DNS names, lower case, with `*.` for wildcards.
     pub(crate) names: Vec<String>,
-    /// When it ends.
+    /// Time of expiry.
     until: SystemTime,
 }
 
 impl Certificate {
-    /// Returns true if clients refuse it because its time is over.
+    /// Returns true if it has expired.
     pub(crate) fn has_ended(&self) -> bool {
         self.until < SystemTime::now()
     }
 }
 
-/// Which of the two files is wrong, and why.
+/// The file with the error, and a description.
 #[derive(Debug)]
 pub(crate) enum CertificateFault {
     Chain(String),
@@ -42,7 +42,8 @@ pub(crate) enum CertificateFault {
 /// Reads a certificate and its key.
 ///
 /// # Errors
-/// A [`CertificateFault`]; its text never holds a part of the key.
+///
+/// A [`CertificateFault`]; its text never contains a part of the key.
 pub(crate) fn read(chain_file: &Path, key_file: &Path) -> Result<Certificate, CertificateFault> {
     let chain = read_certificates(chain_file).map_err(CertificateFault::Chain)?;
     let facts = x509_cert::Certificate::from_der(&chain[0]);
@@ -52,10 +53,10 @@ pub(crate) fn read(chain_file: &Path, key_file: &Path) -> Result<Certificate, Ce
     let names = dns_names(&facts.tbs_certificate);
     let until = facts.tbs_certificate.validity.not_after.to_unix_duration();
     let key = any_supported_type(&read_key(key_file)?)
-        .map_err(|_| CertificateFault::Key("not a key that can sign for tls".to_owned()))?;
+        .map_err(|_| CertificateFault::Key("not a key for tls signatures".to_owned()))?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
-        // A kind of key that cannot tell its public half is no fault.
+        // For some key types the public half is unknown, so the match cannot be checked.
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
         Err(rustls::Error::InconsistentKeys(_)) => {
             let message = "not the key of the certificate".to_owned();
@@ -76,8 +77,8 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateFault> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| {
         CertificateFault::Key(match error {
             Error::Io(error) => format!("cannot read the file: {error}"),
-            Error::NoItemsFound => "the file holds no private key without a password".to_owned(),
-            // Further words could quote the file.
+            Error::NoItemsFound => "the file contains no private key without a password".to_owned(),
+            // Other error texts could quote the file.
             _ => "not a file of a pem private key".to_owned(),
         })
     })

@@ -1,5 +1,5 @@
-//! Which of our certificates a client is shown: by the name that it asks for (SNI) and by the kinds
-//! of keys that it can verify.
+//! Certificate selection: by the name that a client asks for (SNI) and by the key types that it can
+//! verify.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,35 +7,35 @@ use std::sync::Arc;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// All of ours.
+/// All certificates of the gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Certificates {
-    /// In the order of the file; the first one is for whoever asks for no known name.
+    /// In the order of the file; the first one is the default.
     keys: Vec<Arc<CertifiedKey>>,
-    /// By lower-case name, places in `keys`.
+    /// Indices in `keys`, by lower-case name.
     exact: HashMap<Box<str>, Vec<usize>>,
-    /// By what stands behind `*.`, places in `keys`.
+    /// Indices in `keys`, by the part after `*.`.
     wild: HashMap<Box<str>, Vec<usize>>,
 }
 
 impl Certificates {
     /// Adds a certificate for these names.
     pub(crate) fn add(&mut self, key: Arc<CertifiedKey>, names: &[String]) {
-        let place = self.keys.len();
+        let index = self.keys.len();
         self.keys.push(key);
         for name in names {
             let (map, name) = match name.strip_prefix("*.") {
                 Some(rest) => (&mut self.wild, rest),
                 None => (&mut self.exact, name.as_str()),
             };
-            map.entry(name.to_ascii_lowercase().into()).or_default().push(place);
+            map.entry(name.to_ascii_lowercase().into()).or_default().push(index);
         }
     }
 
-    /// Places of the certificates for a name: those for exactly it, else those for all names beside
-    /// it (RFC 6125, section 6.4.3: a star stands for one label), else none.
-    fn places(&self, name: &str) -> &[usize] {
-        // DNS names compare without case; most come in lower case already.
+    /// Returns the indices of the certificates for a name: exact matches, or else wildcards (RFC
+    /// 6125, section 6.4.3: a star matches one label), or else none.
+    fn indices(&self, name: &str) -> &[usize] {
+        // DNS names are case-insensitive; most arrive in lower case already.
         let lower;
         let name = if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
             lower = name.to_ascii_lowercase();
@@ -50,20 +50,20 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let places = hello.server_name().map_or(&[][..], |name| self.places(name));
-        let known = || places.iter().map(|place| &self.keys[*place]);
+        let indices = hello.server_name().map_or(&[][..], |name| self.indices(name));
+        let known = || indices.iter().map(|index| &self.keys[*index]);
         let fits =
             |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        let default = || self.keys.iter().filter(|_| places.is_empty());
+        let default = || self.keys.iter().filter(|_| indices.is_empty());
         let key = known().find(fits).or_else(|| default().find(fits));
-        // Where none fits, the handshake fails with a precise reason if one is shown all the same.
+        // If none fits, sending one anyway makes the handshake fail with a precise reason.
         key.or_else(|| known().next()).or_else(|| self.keys.first()).cloned()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a name leads to its own certificate, in any case, with one label for a star.
+    //! Goal: a name selects its own certificate, in any case, with one label for a star.
 
     use super::*;
 
@@ -78,11 +78,11 @@ mod tests {
             let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
             all.add(Arc::new(CertifiedKey::new(Vec::new(), key)), &names);
         }
-        assert_eq!(all.places(name), expected, "{name}");
+        assert_eq!(all.indices(name), expected, "{name}");
     }
 
     #[test]
-    fn names_lead_to_certificates() {
+    fn names_select_certificates() {
         check("a.test", &[0, 2]);
         check("A.TEST", &[0, 2]);
         check("y.a.test", &[0]);

@@ -1,4 +1,4 @@
-//! The cipher suites that are spoken, under both of their names.
+//! The supported cipher suites, under both of their names.
 //!
 //! OpenSSL's spelling is what nginx, HAProxy and most guides use; IANA's is what the RFCs use. They
 //! differ for TLS 1.2 only. All suites have forward secrecy and authenticated encryption.
@@ -6,12 +6,12 @@
 use rustls::SupportedCipherSuite;
 use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 
-/// OpenSSL's names, in rustls's order of preference.
+/// Returns OpenSSL's names, in rustls's order of preference.
 pub(crate) fn names() -> impl Iterator<Item = String> {
     ALL_CIPHER_SUITES.iter().map(openssl)
 }
 
-/// The suite of this name, in either spelling and any case.
+/// Returns the suite of this name, in either spelling and any case.
 pub(crate) fn find(name: &str) -> Option<SupportedCipherSuite> {
     let fits = |suite: &&SupportedCipherSuite| {
         let known = [openssl(suite), iana(suite), rustls_name(suite)];
@@ -20,12 +20,12 @@ pub(crate) fn find(name: &str) -> Option<SupportedCipherSuite> {
     ALL_CIPHER_SUITES.iter().find(fits).copied()
 }
 
-/// Whether a suite belongs to TLS 1.3.
+/// Returns true if a suite belongs to TLS 1.3.
 pub(crate) fn is_tls13(suite: &SupportedCipherSuite) -> bool {
     suite.tls13().is_some()
 }
 
-/// rustls's name: IANA's, but for the version in those of TLS 1.3.
+/// Returns rustls's name: IANA's, except for the version in those of TLS 1.3.
 fn rustls_name(suite: &SupportedCipherSuite) -> String {
     suite.suite().as_str().unwrap_or_default().to_owned()
 }
@@ -34,8 +34,9 @@ fn iana(suite: &SupportedCipherSuite) -> String {
     rustls_name(suite).replace("TLS13_", "TLS_")
 }
 
-/// `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` is `ECDHE-RSA-AES256-GCM-SHA384`, and the one that ends
-/// in `CHACHA20_POLY1305_SHA256` goes without its hash; names of TLS 1.3 are IANA's.
+/// Translates IANA's name to OpenSSL's: `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` is
+/// `ECDHE-RSA-AES256-GCM-SHA384`. The one that ends in `CHACHA20_POLY1305_SHA256` loses its hash,
+/// and names of TLS 1.3 do not change.
 fn openssl(suite: &SupportedCipherSuite) -> String {
     let name = iana(suite);
     if is_tls13(suite) {
@@ -51,12 +52,12 @@ fn openssl(suite: &SupportedCipherSuite) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: both spellings of every suite lead to it, and they are those that others use.
+    //! Goal: both spellings of every suite are found, and they are those of other programs.
 
     use super::*;
 
     #[test]
-    fn names_are_those_that_openssl_prints() {
+    fn names_are_those_of_openssl() {
         let names: Vec<_> = names().collect();
         expect_test::expect![[r#"
             TLS_AES_256_GCM_SHA384
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_leads_to_the_suite() {
+    fn every_spelling_finds_the_suite() {
         for suite in ALL_CIPHER_SUITES {
             for name in [openssl(suite), iana(suite), rustls_name(suite)] {
                 let found = find(&name.to_lowercase()).map(|found| found.suite());

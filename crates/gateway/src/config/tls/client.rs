@@ -1,7 +1,6 @@
-//! Who a client's certificate says that it is.
+//! The names in a client's certificate.
 //!
-//! Whether the certificate may be believed was settled in the handshake; what is allowed to whom is
-//! for the rules of access.
+//! The handshake has verified the certificate; the access rules decide what the names may do.
 
 use rustls::pki_types::CertificateDer;
 use x509_cert::Certificate;
@@ -11,14 +10,14 @@ use x509_cert::der::oid::db::rfc4519::CN;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-/// Names taken from one certificate; it was verified, but whoever issued it may be generous.
+/// Most names taken from one certificate, in case its issuer adds too many.
 const NAMES_MAX: usize = 64;
 
-/// How a name of a certificate is written.
-pub(crate) const SHOWN_FORMS: &str =
+/// Forms of a name in a certificate.
+pub(crate) const NAME_FORMS: &str =
     "cn:NAME, dns:NAME, uri:URI, email:ADDRESS, ip:ADDRESS or subject:CN=NAME,O=...";
 
-/// A name of a certificate as [`ClientCertificate::names`] has it; none if it is none.
+/// Parses a name in the form of [`ClientCertificate::names`]; `None` if it is malformed.
 pub(crate) fn shown(text: &str) -> Option<String> {
     let (kind, name) = text.split_once(':')?;
     match kind {
@@ -30,19 +29,19 @@ pub(crate) fn shown(text: &str) -> Option<String> {
     }
 }
 
-/// The verified certificate of a client, as far as rules may ask about it.
+/// The verified certificate of a client, reduced to its names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
     /// The whole subject as in RFC 4514: `CN=ci,O=Example`.
     pub(crate) subject: String,
-    /// What it may be known by, with its kind before it: `subject:` and the subject, `cn:` and the
-    /// common name, and alternative names as `dns:`, `uri:`, `email:` or `ip:`.
+    /// Its names, each prefixed with its type: `subject:` and the subject, `cn:` and the common
+    /// name, and alternative names as `dns:`, `uri:`, `email:` or `ip:`.
     pub(crate) names: Vec<String>,
 }
 
 impl ClientCertificate {
-    /// Reads what rustls has verified. A certificate that cannot be read says nothing: rules that
-    /// ask for a name then do not find it.
+    /// Parses a certificate that rustls has verified. A certificate that cannot be parsed has no
+    /// names, so rules that need a name do not match.
     pub(crate) fn read(certificate: &CertificateDer<'_>) -> ClientCertificate {
         let Ok(certificate) = Certificate::from_der(certificate) else {
             return ClientCertificate::default();
@@ -86,7 +85,7 @@ fn name(name: &GeneralName) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: what a certificate says is read as it is, and nonsense says nothing.
+    //! Goal: the names of a certificate are read unchanged, and malformed bytes have none.
 
     use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_says_nothing() {
+    fn malformed_bytes_have_no_names() {
         for bytes in [&b""[..], b"x", &[0x30, 0x82, 0xff, 0xff]] {
             let read = ClientCertificate::read(&CertificateDer::from(bytes));
             assert_eq!(read, ClientCertificate::default());

@@ -1,7 +1,7 @@
-//! Sessions kept in memory, for clients that resume by session id: one store for all threads.
+//! In-memory session cache, for clients that resume by session id: one for all threads.
 //!
-//! It is bounded and sharded (`quick_cache`), so that threads seldom wait for each other, and a
-//! session ends by age. Tickets, which need no memory here, are `tickets.rs`.
+//! It is bounded and sharded (`quick_cache`), so that threads seldom wait for each other. Sessions
+//! expire by age. `tickets.rs` has tickets, which need no memory here.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use quick_cache::sync::Cache;
 use rustls::server::StoresServerSessions;
 
-/// The store.
+/// The session cache.
 pub(crate) struct Sessions {
     age_max: Duration,
-    kept: Cache<Vec<u8>, (Instant, Vec<u8>)>,
+    cache: Cache<Vec<u8>, (Instant, Vec<u8>)>,
 }
 
 impl Sessions {
-    /// Room for so many sessions.
+    /// Creates a cache for at most this many sessions.
     pub(crate) fn new(max: usize, age_max: Duration) -> Sessions {
-        Sessions { age_max, kept: Cache::new(max) }
+        Sessions { age_max, cache: Cache::new(max) }
     }
 
     fn in_time(&self, (since, value): (Instant, Vec<u8>)) -> Option<Vec<u8>> {
@@ -28,16 +28,16 @@ impl Sessions {
 
 impl StoresServerSessions for Sessions {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
-        self.kept.insert(key, (Instant::now(), value));
+        self.cache.insert(key, (Instant::now(), value));
         true
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.in_time(self.kept.get(key)?)
+        self.in_time(self.cache.get(key)?)
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.in_time(self.kept.remove(key)?.1)
+        self.in_time(self.cache.remove(key)?.1)
     }
 
     fn can_cache(&self) -> bool {
@@ -45,21 +45,24 @@ impl StoresServerSessions for Sessions {
     }
 }
 
-/// Keys and values are secrets, so that only their number is shown.
+/// Shows only the number of sessions, because keys and values are secrets.
 impl fmt::Debug for Sessions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Sessions").field("kept", &self.kept.len()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Sessions")
+            .field("sessions", &self.cache.len())
+            .finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a session is found until it is taken, too old, or crowded out.
+    //! Goal: a session is found until it is taken, expires, or is evicted.
 
     use super::*;
 
     #[test]
-    fn sessions_are_kept_and_taken_once() {
+    fn sessions_are_stored_and_taken_once() {
         let sessions = Sessions::new(100, Duration::from_secs(60));
         assert!(sessions.can_cache() && sessions.put(vec![1], vec![11]));
         assert_eq!(sessions.get(&[1]), Some(vec![11]));
@@ -69,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_session_is_gone() {
+    fn an_old_session_expires() {
         let sessions = Sessions::new(100, Duration::ZERO);
         sessions.put(vec![1], vec![11]);
         let later = Instant::now() + Duration::from_millis(1);
@@ -85,7 +88,7 @@ mod tests {
         for number in 0..10_000u32 {
             sessions.put(number.to_be_bytes().to_vec(), vec![0; 8]);
         }
-        assert!(sessions.kept.len() <= 100, "{}", sessions.kept.len());
-        assert!(sessions.kept.len() >= 50, "{}", sessions.kept.len());
+        assert!(sessions.cache.len() <= 100, "{}", sessions.cache.len());
+        assert!(sessions.cache.len() >= 50, "{}", sessions.cache.len());
     }
 }

@@ -1,14 +1,14 @@
 //! Session tickets under keys from files, which replicas share.
 //!
 //! A ticket is `name ‖ nonce ‖ sealed(time ‖ session) ‖ tag`. It is sealed with AES-256-GCM-SIV
-//! (RFC 8452) under a nonce of 96 random bits: replicas draw nonces under one key without knowing
-//! of each other, and with this cipher two equal nonces would tell at most that two tickets are
-//! equal, where with GCM they would give the key away. The key is HKDF-SHA256 of all bytes of the
-//! file but the first 16, which are its public name. Bound to each ticket are the name and how
-//! clients are verified: a session that began under other rules is not resumed. The time bounds a
-//! ticket's life, because a key from a file lives until somebody changes it.
+//! (RFC 8452) under a nonce of 96 random bits. Replicas draw nonces under one key independently.
+//! With this cipher two equal nonces reveal at most that two tickets are equal; with GCM they would
+//! reveal the key. The key is HKDF-SHA256 of all bytes of the file but the first 16, which are its
+//! public name. The name and the client verification settings are bound to each ticket, so a
+//! session that began under other settings is not resumed. The time bounds a ticket's lifetime,
+//! because a key from a file does not expire.
 //!
-//! Without files, rustls's own ticketer is used, whose keys live in memory and for hours only.
+//! Without files, rustls's own ticketer is used. Its keys live in memory and for hours only.
 
 use std::fmt;
 use std::path::Path;
@@ -21,13 +21,13 @@ use rustls::server::ProducesTickets;
 
 /// Bytes of a key's public name, as in RFC 5077.
 const NAME_BYTES: usize = 16;
-/// Bytes of the time within.
+/// Bytes of the time inside a ticket.
 const TIME_BYTES: usize = 8;
 /// Sizes of key files: nginx's for AES-128 and for AES-256.
 const FILE_BYTES: [usize; 2] = [48, 80];
-/// A ticket longer than this is none of ours: a session holds a client's certificates at most.
+/// Longest ticket. A session contains a client's certificates at most.
 const TICKET_BYTES_MAX: usize = 64 * 1024;
-/// How far the clocks of replicas may differ.
+/// Largest difference between the clocks of replicas, in seconds.
 const SKEW_MAX: u64 = 60;
 
 /// A key with its public name.
@@ -36,10 +36,10 @@ pub(crate) struct TicketKey {
     key: LessSafeKey,
 }
 
-/// Makes tickets with the first key and takes those of all.
+/// Encrypts tickets with the first key and decrypts them with all.
 pub(crate) struct Tickets {
     keys: Vec<TicketKey>,
-    /// What is bound to a ticket beside its key's name.
+    /// Additional data bound to a ticket beside its key's name.
     context: [u8; 32],
     age_max: Duration,
 }
@@ -48,7 +48,8 @@ impl TicketKey {
     /// Reads a key file.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    ///
+    /// A description of the error in the file.
     pub(crate) fn read(path: &Path) -> Result<TicketKey, String> {
         let bytes =
             std::fs::read(path).map_err(|error| format!("cannot read the file: {error}"))?;
@@ -69,7 +70,7 @@ impl TicketKey {
 }
 
 impl Tickets {
-    /// `keys` is not empty; `context` tells apart what sessions must not be carried between.
+    /// `keys` is not empty. Sessions are not resumed under another `context`.
     pub(crate) fn new(keys: Vec<TicketKey>, context: &[u8; 32], age_max: Duration) -> Tickets {
         Tickets { keys, context: *context, age_max }
     }
@@ -98,7 +99,7 @@ impl Tickets {
         Some(ticket)
     }
 
-    /// Opens a ticket, whoever made it, if it is ours and not too old at a time in Unix seconds.
+    /// Opens a ticket of any replica, if it is authentic and not too old at a time in Unix seconds.
     fn open(&self, ticket: &[u8], now: u64) -> Option<Vec<u8>> {
         if ticket.len() > TICKET_BYTES_MAX {
             return None;
@@ -136,7 +137,7 @@ impl ProducesTickets for Tickets {
     }
 }
 
-/// Without the secrets.
+/// Omits the secrets.
 impl fmt::Debug for Tickets {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Tickets").field("keys", &self.keys.len()).finish_non_exhaustive()

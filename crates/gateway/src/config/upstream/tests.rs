@@ -1,5 +1,5 @@
-//! Goal: a reload takes no connection over to an upstream whose keys have changed, whichever key
-//! that is. Method: two upstreams that differ in one key, for every key that is declared.
+//! Goal: a reload keeps no connection to an upstream with a changed key. Method: two upstreams that
+//! differ in one key, for every declared key.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use settings::Table;
 use super::*;
 use crate::config::Config;
 
-/// An upstream with these keys on the chain `a`, unless they name another one.
+/// Returns an upstream with these keys on the chain `a`, unless they name another one.
 fn upstream(keys: &str) -> Upstream {
     let url = if keys.starts_with("url =") { "" } else { "url = 'https://n.example'\n" };
     let chain = if keys.contains("chain =") { "" } else { "chain = 'a'\n" };

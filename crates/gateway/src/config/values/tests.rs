@@ -1,4 +1,4 @@
-//! Goal: every value type takes what it says it allows and refuses what lies beside it. Method:
+//! Goal: every value type accepts what its documentation allows and rejects similar values. Method:
 //! tables of texts.
 
 use settings::{Input, Scalar};

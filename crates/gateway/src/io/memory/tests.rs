@@ -47,7 +47,7 @@ async fn only_bytes_that_wait_for_the_client_make_a_connection_slow() {
     assert_eq!(account.slow(0, Instant::now()), None);
     reservation.set(1 << 20).unwrap();
     tokio::time::advance(Duration::from_secs(3)).await;
-    let slow = Slow { place: 0, age: Duration::from_secs(3), bytes: 1 << 20 };
+    let slow = Slow { index: 0, age: Duration::from_secs(3), bytes: 1 << 20 };
     assert_eq!(account.slow(0, Instant::now()), Some(slow));
     reservation.set_waiting(false);
     assert_eq!(account.slow(0, Instant::now()), None);

@@ -1,7 +1,7 @@
-//! Goal: however Redis comes and goes, gateways that share a zone together let no more through than
-//! its rate and one burst (another for each time that Redis forgets), and Redis is not asked in
-//! vain. Method: several gateways and a Redis made of the pure rules, in virtual time, with
-//! outages, lost answers and a Redis that forgets.
+//! Goal: gateways that share a zone together pass no more than its rate and one burst, whatever
+//! happens to Redis (plus one burst for each loss of its data), and Redis gets no needless
+//! requests. Method: several gateways and a Redis built from the policy functions, in virtual time,
+//! with outages, lost responses and data loss.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,7 +16,7 @@ use crate::metrics::thread::Labels;
 use crate::policy::limit::{CALL, raised};
 
 const START: u64 = 1 << 40;
-/// What Redis is waited for, ms.
+/// Longest wait for Redis, ms.
 const TIMEOUT: u64 = 20;
 const ZONE: &str = "[zone.z]\nkey = [\"chain\"]\nrate = \"100r/s\"\nshared = true\n";
 
@@ -29,39 +29,39 @@ fn config(gateways: u64, limits: &str) -> Config {
     config.unwrap_or_else(|faults| panic!("{faults}"))
 }
 
-/// What the script does, with the rules themselves.
+/// Redis with the script, built from the policy functions.
 #[derive(Default)]
 struct Store {
     keys: HashMap<(usize, [u8; 16]), State>,
-    /// Its clock is another.
-    ahead: u64,
+    /// Offset of its clock.
+    clock_offset: u64,
 }
 
 impl Store {
-    fn judge(&mut self, question: &Question, now: u64) -> Verdict {
-        let now = now + self.ahead;
-        let of = |asked: &Asked| (asked.zone, asked.digest);
-        for asked in question.each() {
-            let before = self.keys.get(&of(asked)).copied();
-            if let Some(state) = raised(before, asked.terms.rate, now, asked.least) {
-                self.keys.insert(of(asked), state);
+    fn judge(&mut self, question: &SharedLimitQuery, now: u64) -> Verdict {
+        let now = now + self.clock_offset;
+        let of = |query: &SharedZoneQuery| (query.zone, query.digest);
+        for query in question.each() {
+            let before = self.keys.get(&of(query)).copied();
+            if let Some(state) = raised(before, query.terms.rate, now, query.least) {
+                self.keys.insert(of(query), state);
             }
         }
-        let looked = question.each().map(|asked| {
-            let state = self.keys.get(&of(asked)).copied();
-            (look(state, asked.terms.rate, now, asked.cost), asked.terms)
+        let assessed = question.each().map(|query| {
+            let state = self.keys.get(&of(query)).copied();
+            (assess(state, query.terms.rate, now, query.cost), query.terms)
         });
-        let looked: Vec<_> = looked.collect();
-        let refused = match judge(&looked) {
+        let assessed: Vec<_> = assessed.collect();
+        let refused = match judge(&assessed) {
             Judgement::Refused { at } => Some(at),
             _ => None,
         };
         if refused.is_none() {
-            for (asked, (looked, _)) in question.each().zip(&looked) {
-                self.keys.insert(of(asked), looked.state);
+            for (query, (assessed, _)) in question.each().zip(&assessed) {
+                self.keys.insert(of(query), assessed.state);
             }
         }
-        let states = question.each().map(|asked| self.keys.get(&of(asked)).copied()).collect();
+        let states = question.each().map(|query| self.keys.get(&of(query)).copied()).collect();
         Verdict { now, refused, states }
     }
 }
@@ -84,11 +84,11 @@ impl Gateway {
         (0..gateways).map(|_| Gateway::new(&config)).collect()
     }
 
-    /// What becomes of a call: `.` passes, a number waits so many ms, `x` is refused.
+    /// Returns the outcome of a call: `.` passes, a number waits that many ms, `x` is rejected.
     fn call(&self, store: Option<&mut Store>, now: u64) -> String {
         let caller = caller();
         let charge = match self.limits.charge(&caller, now, &self.counters) {
-            Charge::Ask(question) => {
+            Charge::AskRedis(question) => {
                 let verdict = store.map(|store| store.judge(&question, now));
                 self.limits.settle(&question, verdict.as_ref(), &caller, now, &self.counters)
             }
@@ -98,7 +98,7 @@ impl Gateway {
             Charge::Pass => ".".to_owned(),
             Charge::Wait(wait) => wait.as_millis().to_string(),
             Charge::Refuse(_) => "x".to_owned(),
-            Charge::Ask(_) => "?".to_owned(),
+            Charge::AskRedis(_) => "?".to_owned(),
         }
     }
 
@@ -112,10 +112,10 @@ impl Gateway {
     }
 }
 
-fn caller() -> Counted<'static> {
+fn caller() -> LimitedCall<'static> {
     let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let name = "eth_call";
-    Counted {
+    LimitedCall {
         client,
         chain: 0,
         chain_name: "c",
@@ -123,7 +123,7 @@ fn caller() -> Counted<'static> {
         method: None,
         headers: &[],
         grant: None,
-        ahead: None,
+        prefetched: None,
     }
 }
 
@@ -132,18 +132,18 @@ fn burst(calls: u64) -> String {
 }
 
 #[test]
-fn gateways_count_as_one_and_a_certain_refusal_asks_nobody() {
+fn gateways_count_as_one_and_a_certain_rejection_needs_no_request() {
     let gateways = Gateway::set(2, &burst(2));
-    let mut store = Store { ahead: 12_345, ..Store::default() };
+    let mut store = Store { clock_offset: 12_345, ..Store::default() };
     let mut call = |at: usize, now| gateways[at].call(Some(&mut store), START + now);
     assert_eq!([call(0, 0), call(1, 0), call(0, 0)].concat(), "...");
     assert_eq!([call(0, 0), call(1, 0), call(1, 0)].concat(), "xxx");
-    // The first knows from its own last call, the second has to be told once.
+    // The first gateway knows from its own last call, the second from one response of Redis.
     assert_eq!(gateways[0].judged(), [2, 0, 1]);
     assert_eq!(gateways[1].judged(), [2, 0, 1]);
     assert_eq!(call(0, 8), "x");
     assert_eq!(gateways[0].judged(), [2, 0, 2]);
-    // A millisecond early it may ask in vain, for clocks that do not tick together.
+    // A millisecond early the request may be needless, because clock ticks differ.
     assert_eq!(call(0, 9), "x");
     assert_eq!(gateways[0].judged(), [3, 0, 2]);
     assert_eq!(call(0, 10), ".");
@@ -151,14 +151,15 @@ fn gateways_count_as_one_and_a_certain_refusal_asks_nobody() {
 }
 
 #[test]
-fn questions_that_are_long_under_way_take_nothing_away() {
+fn slow_requests_cost_nothing() {
     let gateways = Gateway::set(2, &burst(10));
     let mut store = Store::default();
     let (gateway, caller) = (&gateways[0], caller());
     let mut passed = 0;
-    // Ten calls come in each time of one, and every other question is slow.
+    // Calls arrive at ten times the rate, and every other request is slow.
     for now in START..START + 1000 {
-        let Charge::Ask(question) = gateway.limits.charge(&caller, now, &gateway.counters) else {
+        let Charge::AskRedis(question) = gateway.limits.charge(&caller, now, &gateway.counters)
+        else {
             continue;
         };
         let verdict = store.judge(&question, now + if passed % 2 == 0 { 0 } else { TIMEOUT });
@@ -170,20 +171,20 @@ fn questions_that_are_long_under_way_take_nothing_away() {
 }
 
 #[test]
-fn without_redis_each_has_its_share_from_where_it_was() {
+fn without_redis_each_gateway_continues_with_its_share() {
     let gateways = Gateway::set(2, &burst(10));
     let mut store = Store::default();
     for _ in 0..11 {
         assert_eq!(gateways[0].call(Some(&mut store), START), ".");
     }
-    // The first is at its limit, and goes on at half the rate.
+    // The first gateway is at its limit, and continues at half the rate.
     let alone = |at: usize, now| gateways[at].call(None, START + now);
     let passed = (0..1000).filter(|now| alone(0, *now) == ".").count();
     assert_eq!(passed, 50);
-    // The second never heard of the key: half of the burst and half of the rate.
+    // The second has no state of the key: half of the burst and half of the rate.
     let passed = (0..1000).filter(|now| alone(1, *now) == ".").count();
     assert_eq!(passed, 6 + 49);
-    // Redis has forgotten everything, and is told.
+    // Redis has lost its data, and receives a report.
     let mut empty = Store::default();
     let back = (0..20).filter(|_| gateways[0].call(Some(&mut empty), START + 1000) == ".").count();
     assert!(back <= 2, "{back} passed at once");
@@ -200,17 +201,17 @@ fn waits_are_those_of_the_longest_zone() {
     let mut store = Store::default();
     let outcomes: Vec<String> = (0..5).map(|_| gateways[0].call(Some(&mut store), START)).collect();
     assert_eq!(outcomes.join(" "), ". 10 100 x x");
-    // What a zone of the gateway's own refuses is not charged in Redis, which is not even asked.
+    // A call rejected by a local zone is not charged in Redis, which gets no request.
     assert_eq!(gateways[0].judged(), [3, 0, 0]);
     assert_eq!(gateways[0].outcomes(0), [2, 1, 0, 0, 0]);
     assert_eq!(gateways[0].outcomes(1), [2, 1, 2, 0, 0]);
     assert_eq!(gateways[1].call(Some(&mut store), START), "30");
-    // Without Redis both zones are judged here, as one.
+    // Without Redis both zones are judged here together.
     assert_eq!(gateways[1].call(None, START + 1), "48");
 }
 
 #[test]
-fn a_dry_run_is_by_the_share_and_asks_nobody() {
+fn a_dry_run_uses_the_share_and_sends_no_requests() {
     let limits = format!("{ZONE}[[limit]]\nzone = \"z\"\nburst = 3\ndry_run = true\n");
     let gateways = Gateway::set(2, &limits);
     for _ in 0..5 {
@@ -220,18 +221,18 @@ fn a_dry_run_is_by_the_share_and_asks_nobody() {
     assert_eq!(gateways[0].judged(), [0, 0, 0]);
 }
 
-/// What happens at one instant.
+/// An event at one instant.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// A gateway gets calls; of those that ask, so many answers of Redis in ten come.
+    /// A gateway gets calls. This many in ten responses of Redis arrive.
     Calls {
         gateway: usize,
         count: usize,
         answers: u64,
     },
-    /// Redis is there, or not.
+    /// True if Redis is reachable.
     Redis(bool),
-    /// It forgets everything while it is away.
+    /// Redis loses its data during an outage.
     Emptied,
     Time(u64),
 }
@@ -250,13 +251,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn together_they_keep_the_rate_whatever_becomes_of_redis(
+    fn together_they_keep_the_rate_whatever_happens_to_redis(
         steps in steps(),
         burst_calls in 0u64..40,
-        ahead in prop_oneof![Just(0u64), Just(1 << 41)],
+        clock_offset in prop_oneof![Just(0u64), Just(1 << 41)],
     ) {
         let gateways = Gateway::set(3, &burst(burst_calls));
-        let mut store = Store { ahead, ..Store::default() };
+        let mut store = Store { clock_offset, ..Store::default() };
         let (mut there, mut now, mut passed, mut number) = (true, START, 0u64, 0u64);
         let (mut outages, mut forgotten) = (0, 0);
         for step in steps {
@@ -277,16 +278,15 @@ proptest! {
                     for _ in 0..count {
                         number += 1;
                         let answered = there && (number * 7) % 10 < answers;
-                        let said = answered.then_some(&mut store);
-                        passed += u64::from(gateways[gateway].call(said, now) == ".");
+                        let store = answered.then_some(&mut store);
+                        passed += u64::from(gateways[gateway].call(store, now) == ".");
                     }
                 }
             }
-            // Who has not heard of a key for long knows less than Redis: a part of the burst and a
-            // call for each of the other gateways, once for each time that Redis goes. As much once
-            // more when it is back: it has drained meanwhile, and whoever asks first may not know
-            // what the others let through and have not told yet. And a Redis that has forgotten
-            // knows no more than the first who asks it: a burst, as the pages say.
+            // A gateway with an old state of a key knows less than Redis: each outage costs a share
+            // of the burst and a call for each other gateway. The recovery costs the same again:
+            // Redis has drained meanwhile, and the first request may not include the unreported
+            // calls of other gateways. A loss of data costs one burst, as documented.
             let drained = (now - START) * 100 / 1000;
             let most = drained
                 + (1 + forgotten) * (1 + burst_calls)

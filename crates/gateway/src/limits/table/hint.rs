@@ -1,20 +1,20 @@
-//! Tells the processor and the system what a table is like: one place of many is wanted next, and
-//! it is a random one. The standard library has no safe way to either (`core::hint::prefetch_read`
-//! is unstable).
+//! Memory hints for a large table with random access: prefetch to the processor, and huge pages to
+//! the system. The standard library has no safe way to either (`core::hint::prefetch_read` is
+//! unstable).
 
 #![expect(unsafe_code, reason = "hints, which neither read nor write nor fault")]
 
-/// Has the processor fetch the cache lines of a value; does nothing where that is not known to
+/// Prefetches the cache lines of a value. Does nothing on processors where that is not known to
 /// help.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn fetch<T>(value: &T) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
     let first = std::ptr::from_ref(value).cast::<i8>();
-    // The last byte may lie in the next line.
+    // The last byte may be in the next line.
     let last = first.wrapping_add(size_of::<T>().saturating_sub(1));
     for address in [first, last] {
-        // SAFETY: a prefetch is a hint: any address may be given to it, and SSE is part of x86-64.
+        // SAFETY: a prefetch is a hint, so any address is valid, and SSE is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
     }
 }
@@ -23,18 +23,18 @@ pub(super) fn fetch<T>(value: &T) {
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn fetch<T>(_value: &T) {}
 
-/// Bytes of a huge page, as most machines have it.
+/// Bytes of a huge page on most machines.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// How many values more it takes for so many to begin on a huge page, if they fill one.
+/// Returns how many extra values let `count` of them begin on a huge page, if they fill one.
 pub(super) const fn spare<T>(count: usize) -> usize {
     if count * size_of::<T>() < HUGE_PAGE { 0 } else { HUGE_PAGE.div_ceil(size_of::<T>()) }
 }
 
-/// Has the system lay so many of these values on huge pages, as far as they fill some, so that a
-/// random one costs no walk through page tables beside its own fetch. Where the first of them is.
+/// Asks the system to put these values on huge pages, if they fill at least one, so that a random
+/// access needs no page table walk. Returns the index of the first value.
 ///
-/// The allocator asks for no huge pages itself: what it holds comes and goes in small pieces.
+/// The allocator does not request huge pages itself: its memory comes and goes in small pieces.
 pub(super) fn lay_on_huge_pages<T>(values: &mut [T], count: usize) -> usize {
     let before = values.as_ptr().addr().next_multiple_of(HUGE_PAGE) - values.as_ptr().addr();
     let first = before.div_ceil(size_of::<T>());
@@ -51,12 +51,12 @@ fn advise<T>(values: &mut [T], before: usize, bytes: usize) {
     use rustix::mm::{Advice, madvise};
 
     let start = values.as_mut_ptr().wrapping_byte_add(before).cast();
-    // SAFETY: whole pages within memory that is ours alone; the advice leaves what is in it as it
-    // is. A system that has no huge pages refuses, which changes nothing.
+    // SAFETY: the pages are whole and within memory that this process owns; the advice does not
+    // change their content. A system without huge pages rejects it, which has no effect.
     let _refused = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
 }
 
-/// Says nothing.
+/// Gives no advice.
 #[cfg(not(target_os = "linux"))]
 fn advise<T>(_values: &mut [T], _before: usize, _bytes: usize) {}
 

@@ -1,5 +1,5 @@
-//! Goal: each list decides what it should, and none can be walked around by another. Method: one
-//! caller and one call at a time, every list in turn.
+//! Goal: each list takes effect, and none can be bypassed through another. Method: one caller and
+//! one call at a time, every list in turn.
 
 use super::*;
 
@@ -49,7 +49,7 @@ fn called(
 #[test]
 fn patterns_name_what_they_should() {
     let some = set(&["eth_call", "debug_*"]);
-    for (method, due) in [
+    for (method, expected) in [
         ("eth_call", true),
         ("eth_callMany", false),
         ("eth_cal", false),
@@ -59,7 +59,7 @@ fn patterns_name_what_they_should() {
         ("ETH_CALL", true),
         ("", false),
     ] {
-        assert_eq!(some.has(method), due, "{method}");
+        assert_eq!(some.has(method), expected, "{method}");
     }
     assert!(set(&["*"]).has("") && set(&["*"]).has("x"));
     assert!(!set(&[]).has("x"));
@@ -78,14 +78,14 @@ fn addresses_are_admitted_by_network() {
         allow: networks(&["10.0.0.0/8", "::1/128"]),
         deny: networks(&["10.1.0.0/16"]),
     };
-    for (address, due) in [
+    for (address, expected) in [
         ("10.2.3.4", true),
         ("10.1.3.4", false),
         ("11.0.0.1", false),
         ("::1", true),
         ("::2", false),
     ] {
-        assert_eq!(both.admit(address.parse().unwrap()), due, "{address}");
+        assert_eq!(both.admit(address.parse().unwrap()), expected, "{address}");
     }
     assert!(AddressRules::default().admit("1.2.3.4".parse().unwrap()));
 }
@@ -101,11 +101,11 @@ fn a_key_ends_with_its_time_and_its_networks() {
 }
 
 #[test]
-fn what_acts_on_the_upstream_must_be_named() {
+fn methods_that_administer_the_node_must_be_named() {
     let upstream =
         |policy: &Policy, grant: Option<&Grant>| called("admin_peers", Effect::Node, policy, grant);
     assert_eq!(upstream(&open(), None), Err(Denial::NodeMethod));
-    // Allowing everything does not name it.
+    // A list that allows everything does not name the method.
     let all = Policy { methods: rules(&["*"], &[]), ..open() };
     assert_eq!(upstream(&all, None), Err(Denial::NodeMethod));
     let named = Policy { node_methods: set(&["admin_peers"]), ..open() };
@@ -113,13 +113,13 @@ fn what_acts_on_the_upstream_must_be_named() {
     let key = Grant { node_methods: set(&["admin_*"]), ..grant() };
     assert_eq!(upstream(&open(), Some(&key)), Ok(()));
     assert_eq!(upstream(&open(), Some(&grant())), Err(Denial::NodeMethod));
-    // Named, and yet denied by another list.
+    // The method is named, but another list denies it.
     let denied = Policy { methods: rules(&[], &["admin_*"]), ..named };
     assert_eq!(upstream(&denied, None), Err(Denial::Method));
 }
 
 #[test]
-fn a_key_may_be_given_transactions_or_be_kept_from_them() {
+fn a_key_may_allow_or_deny_transactions() {
     let send = |policy: &Policy, transactions: Option<bool>| {
         let key = Grant { transactions, ..grant() };
         called("eth_sendRawTransaction", Effect::Transaction, policy, Some(&key))

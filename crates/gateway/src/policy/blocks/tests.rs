@@ -1,4 +1,4 @@
-//! Parts that follow each other are one answer; others are none.
+//! Goal: consecutive parts are joined, and other parts are not. Method: small blocks.
 
 use super::*;
 
@@ -8,9 +8,10 @@ fn block(own: u8, parent: u8) -> String {
 }
 
 #[test]
-fn the_rest_is_asked_for_with_the_same_options() {
-    let changed =
-        |params: &str| rest(params.as_bytes(), 42).map(String::from_utf8).map(Result::unwrap);
+fn the_rest_is_requested_with_the_same_options() {
+    let changed = |params: &str| {
+        rest_params(params.as_bytes(), 42).map(String::from_utf8).map(Result::unwrap)
+    };
     assert_eq!(changed(r#"[7, 50,{"fullTx":true}]"#).unwrap(), r#"[42, 50,{"fullTx":true}]"#);
     assert_eq!(changed(r#"["0x7","50"]"#).unwrap(), r#"[42,"50"]"#);
     assert_eq!(changed("[]"), None);

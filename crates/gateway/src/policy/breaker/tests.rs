@@ -1,5 +1,5 @@
-//! Goal: the other side is asked while it answers, left alone while it does not, and asked again.
-//! Method: each step of its life, in virtual time.
+//! Goal: calls pass while the service responds, skip it while it does not, and return to it.
+//! Method: each state change, in virtual time.
 
 use super::*;
 
@@ -18,14 +18,14 @@ fn closed() -> Breaker {
 }
 
 #[test]
-fn failures_in_a_row_open_it_and_an_answer_between_them_does_not() {
+fn consecutive_failures_open_it_and_a_success_between_them_prevents_it() {
     let mut breaker = closed();
     assert!(!breaker.failed(at(1)) && !breaker.failed(at(2)));
     breaker.succeeded();
     assert!(!breaker.failed(at(3)) && !breaker.failed(at(4)) && breaker.is_closed());
     assert!(breaker.failed(at(5)), "the third in a row");
     assert!(!breaker.is_closed());
-    // Calls that were under way when it opened change nothing.
+    // Calls that were in flight when it opened change nothing.
     assert!(!breaker.failed(at(6)));
     breaker.succeeded();
     assert!(!breaker.is_closed());

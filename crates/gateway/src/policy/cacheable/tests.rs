@@ -1,10 +1,10 @@
-//! Goal: nothing is kept that may turn untrue unnoticed, and what is true is kept. Method: tables
-//! over the real method tables with views that a head tracker made; then a reorg under them.
+//! Goal: no response is cached that may become invalid unnoticed, and valid ones are cached.
+//! Method: the real method tables with views of a head tracker, then a reorg.
 
 use std::time::Duration;
 
 use super::*;
-use crate::policy::heads::{Finality, HeadSeen, HeadSettings, HeadTracker};
+use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
 use wire::family::Family;
 use wire::method::methods_of;
 
@@ -42,8 +42,8 @@ impl Chain {
 
     fn poll(&mut self, branch: u8, number: u64, parent: Hash) {
         self.now += Duration::from_secs(1);
-        let seen = HeadSeen { number, hash: hash(branch, number), parent, finalized: Some(90) };
-        self.tracker.observe(0, self.now, seen);
+        let poll = HeadPoll { number, hash: hash(branch, number), parent, finalized: Some(90) };
+        self.tracker.observe(0, self.now, poll);
     }
 
     fn view(&self) -> ChainView {
@@ -112,12 +112,12 @@ fn methods() {
 }
 
 #[test]
-fn no_method_that_writes_or_sticks_is_ever_kept() {
+fn no_method_that_writes_or_sticks_is_ever_cached() {
     let latest = BlockRef::Tag(BlockTag::Latest);
-    let mut seen = 0;
+    let mut count = 0;
     for name in Family::ALL {
         for method in methods_of(name).methods().filter(|method| method.write || method.sticky) {
-            seen += 1;
+            count += 1;
             for block in [None, Some(&latest), Some(&BlockRef::Number(5))] {
                 assert_eq!(
                     decide(method, block, &view()).rule,
@@ -128,18 +128,18 @@ fn no_method_that_writes_or_sticks_is_ever_kept() {
             }
         }
     }
-    assert!(seen > 10, "{seen}");
+    assert!(count > 10, "{count}");
 }
 
 #[test]
-fn the_head_number_is_answered_from_the_view() {
+fn the_head_number_is_served_from_the_view() {
     assert!(decide(ethereum("eth_blockNumber"), None, &view()).from_view);
     assert!(!decide(ethereum("eth_blockNumber"), None, &ChainView::default()).from_view);
     assert!(!decide(ethereum("eth_gasPrice"), None, &view()).from_view);
 }
 
 #[test]
-fn without_a_head_nothing_moving_is_kept() {
+fn without_a_head_nothing_moving_is_cached() {
     let none = ChainView::default();
     for block in
         [BlockRef::Number(5), BlockRef::Tag(BlockTag::Latest), BlockRef::Tag(BlockTag::Safe)]
@@ -151,7 +151,7 @@ fn without_a_head_nothing_moving_is_kept() {
 }
 
 #[test]
-fn our_own_finality_depth_is_not_put_in_place_of_the_tag() {
+fn our_own_finality_depth_does_not_replace_the_tag() {
     let view = Chain::new(Finality::Depth(4)).view();
     assert_eq!(view.finalized, Some(96));
     let finalized = BlockRef::Tag(BlockTag::Finalized);
@@ -160,7 +160,7 @@ fn our_own_finality_depth_is_not_put_in_place_of_the_tag() {
 }
 
 #[test]
-fn answers_that_grow_are_kept_only_behind_the_head() {
+fn growing_responses_are_cached_only_behind_the_head() {
     let harmony = methods_of(Family::Harmony);
     let Some(method) = harmony.methods().find(|method| method.blocks_behind_head > 0) else {
         panic!("harmony has a method that the next block completes")
@@ -174,19 +174,20 @@ fn answers_that_grow_are_kept_only_behind_the_head() {
 }
 
 #[test]
-fn answers_that_grow_are_kept_by_hash_only_behind_the_head() {
+fn growing_responses_are_cached_by_hash_only_behind_the_head() {
     let (_, method) = methods_of(Family::Harmony).find("hmyv2_getBlockByHash").unwrap();
     let of = |number| BlockRef::Hash(hash(0, number));
-    for (number, due) in [(HEAD, Err(Refused::AboveHead)), (HEAD - 1, Ok(Binding::Free))] {
+    for (number, expected) in [(HEAD, Err(RejectReason::AboveHead)), (HEAD - 1, Ok(Binding::Free))]
+    {
         let caching = decide(method, Some(&of(number)), &view());
         assert_eq!((caching.rule, caching.min_head), (CacheRule::AtHash, HEAD));
-        let answer = facts(AnswerKind::Value, method.response_block, named(0, number));
-        assert_eq!(binding(admit(&caching, &answer, &view())), due);
+        let response = facts(ResponseKind::Value, method.response_block, named(0, number));
+        assert_eq!(binding(admit(&caching, &response, &view())), expected);
     }
-    // One that names no block may be of any.
+    // A response without a block may be about any block.
     let caching = decide(method, Some(&of(HEAD - 1)), &view());
-    let answer = facts(AnswerKind::Value, method.response_block, None);
-    assert_eq!(binding(admit(&caching, &answer, &view())), Err(Refused::Unnamed));
+    let response = facts(ResponseKind::Value, method.response_block, None);
+    assert_eq!(binding(admit(&caching, &response, &view())), Err(RejectReason::Unnamed));
 }
 
 fn named(branch: u8, number: u64) -> Option<(BlockId, BlockId)> {
@@ -195,118 +196,118 @@ fn named(branch: u8, number: u64) -> Option<(BlockId, BlockId)> {
 }
 
 fn facts(
-    kind: AnswerKind,
-    answer_block: ResponseBlock,
+    kind: ResponseKind,
+    response_block: ResponseBlock,
     named: Option<(BlockId, BlockId)>,
-) -> AnswerFacts {
-    AnswerFacts { kind, answer_block, named }
+) -> ResponseFacts {
+    ResponseFacts { kind, response_block, named }
 }
 
-fn value() -> AnswerFacts {
-    facts(AnswerKind::Value, ResponseBlock::None, None)
+fn value() -> ResponseFacts {
+    facts(ResponseKind::Value, ResponseBlock::None, None)
 }
 
 fn balance_at(block: BlockRef, view: &ChainView) -> Caching {
     decide(ethereum("eth_getBalance"), Some(&block), view)
 }
 
-fn binding(admit: Admit) -> Result<Binding, Refused> {
+fn binding(admit: Admission) -> Result<Binding, RejectReason> {
     match admit {
-        Admit::Store(kept) => Ok(kept.binding),
-        Admit::No(why) => Err(why),
+        Admission::Store(tag) => Ok(tag.binding),
+        Admission::No(reason) => Err(reason),
     }
 }
 
 #[test]
 fn admission_by_number() {
-    use AnswerKind::{DeterministicError, Error, Null, Value};
+    use ResponseKind::{DeterministicError, Error, Null, Value};
     let view = view();
     let caching = balance_at(BlockRef::Number(95), &view);
     let block = Ok(Binding::Block { number: 95, hash: Some(hash(b'a', 95)) });
     let head = Ok(Binding::Head { seq: view.head_seq });
     let own = ResponseBlock::Itself;
-    for (answer, expected) in [
+    for (response, expected) in [
         (value(), block),
         (facts(DeterministicError, ResponseBlock::None, None), block),
-        (facts(Error, ResponseBlock::None, None), Err(Refused::Error)),
+        (facts(Error, ResponseBlock::None, None), Err(RejectReason::Error)),
         (facts(Value, own, named(b'a', 95)), block),
-        (facts(Value, own, named(b'a', 94)), Err(Refused::OtherBlock)),
-        (facts(Value, own, named(b'b', 95)), Err(Refused::NotCanonical)),
-        (facts(Value, own, None), Err(Refused::Unnamed)),
-        (facts(Null, own, None), Err(Refused::Absent)),
-        (facts(Null, ResponseBlock::ElementMembers, None), Err(Refused::Absent)),
-        // No transaction at that index.
+        (facts(Value, own, named(b'a', 94)), Err(RejectReason::OtherBlock)),
+        (facts(Value, own, named(b'b', 95)), Err(RejectReason::NotCanonical)),
+        (facts(Value, own, None), Err(RejectReason::Unnamed)),
+        (facts(Null, own, None), Err(RejectReason::Absent)),
+        (facts(Null, ResponseBlock::ElementMembers, None), Err(RejectReason::Absent)),
+        // The block has no transaction at that index.
         (facts(Null, ResponseBlock::Members, None), head),
         (facts(Value, ResponseBlock::ElementMembers, None), block),
     ] {
-        assert_eq!(binding(admit(&caching, &answer, &view)), expected, "{answer:?}");
+        assert_eq!(binding(admit(&caching, &response, &view)), expected, "{response:?}");
     }
-    assert!(Refused::OtherBlock.is_wrong() && Refused::NotCanonical.is_wrong());
-    assert!(Refused::Absent.is_wrong() && !Refused::Reorg.is_wrong());
+    assert!(RejectReason::OtherBlock.is_wrong() && RejectReason::NotCanonical.is_wrong());
+    assert!(RejectReason::Absent.is_wrong() && !RejectReason::Reorg.is_wrong());
 }
 
 #[test]
 fn admission_by_transaction() {
-    use AnswerKind::{Null, Value};
+    use ResponseKind::{Null, Value};
     let view = view();
     let caching = decide(ethereum("eth_getTransactionReceipt"), None, &view);
     let stored = |number| Ok(Binding::Block { number, hash: Some(hash(b'a', number)) });
     let names = ResponseBlock::Members;
-    for (answer, expected) in [
+    for (response, expected) in [
         (facts(Value, names, named(b'a', 95)), stored(95)),
         (facts(Value, names, named(b'a', 3)), stored(3)),
-        (facts(Value, names, named(b'b', 95)), Err(Refused::NotCanonical)),
-        (facts(Value, names, named(b'a', 101)), Err(Refused::AboveHead)),
-        (facts(Value, names, None), Err(Refused::Unnamed)),
-        (facts(Value, ResponseBlock::None, None), Err(Refused::Unnamed)),
-        (facts(Null, names, None), Err(Refused::Null)),
+        (facts(Value, names, named(b'b', 95)), Err(RejectReason::NotCanonical)),
+        (facts(Value, names, named(b'a', 101)), Err(RejectReason::AboveHead)),
+        (facts(Value, names, None), Err(RejectReason::Unnamed)),
+        (facts(Value, ResponseBlock::None, None), Err(RejectReason::Unnamed)),
+        (facts(Null, names, None), Err(RejectReason::Null)),
     ] {
-        assert_eq!(binding(admit(&caching, &answer, &view)), expected, "{answer:?}");
+        assert_eq!(binding(admit(&caching, &response, &view)), expected, "{response:?}");
     }
 }
 
 #[test]
 fn admission_of_constants_hashes_and_head_values() {
     let view = view();
-    let null = facts(AnswerKind::Null, ResponseBlock::None, None);
-    let revert = facts(AnswerKind::DeterministicError, ResponseBlock::None, None);
+    let null = facts(ResponseKind::Null, ResponseBlock::None, None);
+    let revert = facts(ResponseKind::DeterministicError, ResponseBlock::None, None);
     let constant = decide(ethereum("eth_chainId"), None, &view);
     assert_eq!(binding(admit(&constant, &value(), &view)), Ok(Binding::Free));
-    assert_eq!(binding(admit(&constant, &null, &view)), Err(Refused::Null));
-    assert_eq!(binding(admit(&constant, &revert, &view)), Err(Refused::Error));
+    assert_eq!(binding(admit(&constant, &null, &view)), Err(RejectReason::Null));
+    assert_eq!(binding(admit(&constant, &revert, &view)), Err(RejectReason::Error));
     let by_hash = balance_at(BlockRef::Hash(hash(b'z', 7)), &view);
     assert_eq!(binding(admit(&by_hash, &value(), &view)), Ok(Binding::Free));
     assert_eq!(binding(admit(&by_hash, &revert, &view)), Ok(Binding::Free));
-    assert_eq!(binding(admit(&by_hash, &null, &view)), Err(Refused::Null));
+    assert_eq!(binding(admit(&by_hash, &null, &view)), Err(RejectReason::Null));
     let price = decide(ethereum("eth_gasPrice"), None, &view);
     let seq = view.head_seq;
     assert_eq!(binding(admit(&price, &value(), &view)), Ok(Binding::Head { seq }));
-    assert_eq!(binding(admit(&price, &revert, &view)), Err(Refused::Error));
+    assert_eq!(binding(admit(&price, &revert, &view)), Err(RejectReason::Error));
     let never = balance_at(BlockRef::Tag(BlockTag::Pending), &view);
-    assert_eq!(binding(admit(&never, &value(), &view)), Err(Refused::Rule));
+    assert_eq!(binding(admit(&never, &value(), &view)), Err(RejectReason::Rule));
 }
 
-fn kept(caching: &Caching, view: &ChainView) -> Kept {
+fn tag(caching: &Caching, view: &ChainView) -> ValidityTag {
     match admit(caching, &value(), view) {
-        Admit::Store(kept) => kept,
-        Admit::No(why) => panic!("{why:?}"),
+        Admission::Store(tag) => tag,
+        Admission::No(reason) => panic!("{reason:?}"),
     }
 }
 
 #[test]
-fn head_values_go_with_the_head_and_block_values_stay() {
+fn head_values_expire_with_the_head_and_block_values_stay() {
     let mut chain = Chain::new(Finality::FromUpstreams);
     let old = chain.view();
     let price = decide(ethereum("eth_gasPrice"), None, &old);
-    let price_kept = kept(&price, &old);
+    let price_tag = tag(&price, &old);
     let latest = balance_at(BlockRef::Tag(BlockTag::Latest), &old);
-    let latest_kept = kept(&latest, &old);
-    assert!(usable(&price_kept, &old) && usable(&latest_kept, &old));
+    let latest_tag = tag(&latest, &old);
+    assert!(usable(&price_tag, &old) && usable(&latest_tag, &old));
     chain.poll(b'a', 101, hash(b'a', 100));
     let new = chain.view();
-    assert!(!usable(&price_kept, &new));
-    assert!(usable(&latest_kept, &new), "block 100 has not changed");
-    assert_eq!(binding(admit(&price, &value(), &new)), Err(Refused::HeadMoved));
+    assert!(!usable(&price_tag, &new));
+    assert!(usable(&latest_tag, &new), "block 100 has not changed");
+    assert_eq!(binding(admit(&price, &value(), &new)), Err(RejectReason::HeadMoved));
     assert!(binding(admit(&latest, &value(), &new)).is_ok());
 }
 
@@ -317,28 +318,29 @@ fn a_reorg_drops_what_it_touched_and_refuses_late_fills() {
     let at_98 = balance_at(BlockRef::Number(98), &old);
     let at_97 = balance_at(BlockRef::Number(97), &old);
     let by_hash = balance_at(BlockRef::Hash(hash(b'a', 99)), &old);
-    let entries = [&at_97, &at_98, &by_hash].map(|caching| kept(caching, &old));
-    // Block 98 and all above are replaced: 98b to 101b come in one poll and are linked by headers.
+    let entries = [&at_97, &at_98, &by_hash].map(|caching| tag(caching, &old));
+    // Block 98 and all above are replaced: 98b to 101b arrive in one poll and are linked by
+    // headers.
     for number in [98, 99, 100, 101] {
         let parent = hash(if number == 98 { b'a' } else { b'b' }, number - 1);
         chain.poll(b'b', number, parent);
     }
     let new = chain.view();
     assert_eq!(new.head.map(|head| head.hash), Some(hash(b'b', 101)));
-    assert_eq!(entries.map(|kept| usable(&kept, &new)), [true, false, true]);
-    assert_eq!(binding(admit(&at_98, &value(), &new)), Err(Refused::Reorg));
+    assert_eq!(entries.map(|tag| usable(&tag, &new)), [true, false, true]);
+    assert_eq!(binding(admit(&at_98, &value(), &new)), Err(RejectReason::Reorg));
     assert!(binding(admit(&at_97, &value(), &new)).is_ok());
-    let again = kept(&balance_at(BlockRef::Number(98), &new), &new);
+    let again = tag(&balance_at(BlockRef::Number(98), &new), &new);
     assert_eq!(again.binding, Binding::Block { number: 98, hash: Some(hash(b'b', 98)) });
     assert!(usable(&again, &new));
 }
 
 #[test]
-fn with_all_upstreams_silent_only_what_is_final_is_served() {
+fn with_all_upstreams_silent_only_final_blocks_are_served() {
     let mut chain = Chain::new(Finality::FromUpstreams);
     let view = chain.view();
     let [old, young] =
-        [85, 95].map(|number| kept(&balance_at(BlockRef::Number(number), &view), &view));
+        [85, 95].map(|number| tag(&balance_at(BlockRef::Number(number), &view), &view));
     for _ in 0..3 {
         chain.tracker.missed(0, chain.now);
     }
@@ -351,28 +353,41 @@ fn with_all_upstreams_silent_only_what_is_final_is_served() {
 }
 
 #[test]
-fn logs_of_a_range_are_kept_as_long_as_its_last_block() {
+fn logs_of_a_range_are_valid_as_long_as_its_last_block() {
     let view = view();
     let part = crate::policy::logs::Part { from: 92, to: 97, finalized: false };
     let caching = part.caching(&view);
     let named = |first: u64, last: u64, letter: u8| {
         let block = |number| BlockId { number, hash: hash(letter, number) };
         let named = Some((block(first), block(last)));
-        AnswerFacts { kind: AnswerKind::Value, answer_block: ResponseBlock::ElementMembers, named }
+        ResponseFacts {
+            kind: ResponseKind::Value,
+            response_block: ResponseBlock::ElementMembers,
+            named,
+        }
     };
-    let none = AnswerFacts { named: None, ..named(92, 97, b'a') };
+    let none = ResponseFacts { named: None, ..named(92, 97, b'a') };
     let bound = Binding::Block { number: 97, hash: Some(hash(b'a', 97)) };
     for good in [named(92, 97, b'a'), named(95, 95, b'a'), none] {
-        let Admit::Store(kept) = admit(&caching, &good, &view) else { panic!("{good:?}") };
-        assert_eq!(kept.binding, bound);
+        let Admission::Store(tag) = admit(&caching, &good, &view) else { panic!("{good:?}") };
+        assert_eq!(tag.binding, bound);
     }
-    assert_eq!(admit(&caching, &named(91, 97, b'a'), &view), Admit::No(Refused::OtherBlock));
-    assert_eq!(admit(&caching, &named(92, 98, b'a'), &view), Admit::No(Refused::OtherBlock));
-    assert_eq!(admit(&caching, &named(95, 97, b'z'), &view), Admit::No(Refused::NotCanonical));
+    assert_eq!(
+        admit(&caching, &named(91, 97, b'a'), &view),
+        Admission::No(RejectReason::OtherBlock)
+    );
+    assert_eq!(
+        admit(&caching, &named(92, 98, b'a'), &view),
+        Admission::No(RejectReason::OtherBlock)
+    );
+    assert_eq!(
+        admit(&caching, &named(95, 97, b'z'), &view),
+        Admission::No(RejectReason::NotCanonical)
+    );
 }
 
 #[test]
-fn without_a_head_only_upstreams_at_the_last_one_answer_about_it() {
+fn without_a_head_only_upstreams_at_the_last_one_serve_calls_about_it() {
     let mut chain = Chain::new(Finality::FromUpstreams);
     for _ in 0..5 {
         chain.now += Duration::from_secs(1);

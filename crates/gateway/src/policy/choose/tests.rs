@@ -1,5 +1,5 @@
-//! Goal: the balancing algorithms give the published sequences and shares. Method: small tables,
-//! and counted choices with fixed hashes.
+//! Goal: the load balancing algorithms produce the published sequences and shares. Method: small
+//! tables, and counted choices with fixed hashes.
 
 use super::*;
 use std::time::Duration;
@@ -21,33 +21,33 @@ fn failure_lowers_the_weight_and_choices_restore_it() {
     let mut weights = SmoothWeighted::new(&[4, 4], 2);
     weights.failed(0);
     weights.failed(0);
-    assert_eq!(weights.turns[0].effective, 0);
+    assert_eq!(weights.states[0].effective, 0);
     weights.failed(0);
-    assert_eq!(weights.turns[0].effective, 0, "never below nothing");
+    assert_eq!(weights.states[0].effective, 0, "never below nothing");
     assert_eq!(sequence(&mut weights, 3), [1, 1, 0]);
-    assert_eq!(weights.turns[0].effective, 3);
+    assert_eq!(weights.states[0].effective, 3);
     let later = sequence(&mut weights, 40);
-    assert_eq!(weights.turns[0].effective, 4);
+    assert_eq!(weights.states[0].effective, 4);
     assert!(later.iter().filter(|&&upstream| upstream == 0).count() >= 18);
 }
 
 #[test]
 fn a_slow_upstream_holds_no_more_than_its_share_where_turns_are_bounded() {
-    // The first upstream answers nothing, the others at once.
+    // The first upstream never responds, the others at once.
     let run = |bounded: bool| {
         let mut turns = SmoothWeighted::new(&[1, 1, 2], 0);
-        let (mut held, mut answered) = (0, 0);
+        let (mut held, mut responded) = (0, 0);
         for _ in 0..300 {
             // Ten calls are always in flight at the others.
             let loads = [held, 3, 7];
             let upstream =
                 if bounded { turns.pick_bounded(&loads, |_| true) } else { turns.pick(|_| true) };
-            if upstream == Some(0) { held += 1 } else { answered += 1 }
+            if upstream == Some(0) { held += 1 } else { responded += 1 }
         }
-        (held, answered)
+        (held, responded)
     };
-    let (held, answered) = run(true);
-    assert!(held <= 5 && answered >= 295, "{held} held, {answered} answered");
+    let (held, responded) = run(true);
+    assert!(held <= 5 && responded >= 295, "{held} held, {responded} answered");
     assert!(run(false).0 >= 70, "without a bound it holds a quarter of all calls");
 }
 
@@ -129,7 +129,7 @@ fn latency_rises_at_once_and_falls_slowly() {
 }
 
 #[test]
-fn of_two_the_cheaper_is_taken() {
+fn the_cheaper_of_two_is_picked() {
     let costs = [5.0, 1.0, 3.0];
     let mut counts = [0; 3];
     for turn in 0..3000_u64 {

@@ -1,5 +1,5 @@
-//! Goal: replies of real clients and providers get the right verdict. Method: every rule's recorded
-//! example must come to that rule, and a table of whole replies with their codes.
+//! Goal: responses of real clients and providers get the right verdict. Method: every rule's
+//! recorded example must match that rule, and a table of whole responses with their codes.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn send_error(code: i64, message: &str) -> Verdict {
 }
 
 fn judged(code: i64, message: &str, broadcast: bool) -> Verdict {
-    classify(&Heard::Error { status: 200, retry_after: None, code, message, broadcast })
+    classify(&CallOutcome::Error { status: 200, retry_after: None, code, message, broadcast })
 }
 
 const RATE_LIMITED: Verdict = Verdict::RateLimited { retry_after: None };
@@ -39,17 +39,17 @@ fn every_rule_is_reached_by_its_own_example() {
 
 #[test]
 fn results_and_broken_connections() {
-    assert_eq!(classify(&Heard::Result), Verdict::Answer);
+    assert_eq!(classify(&CallOutcome::Result), Verdict::Response);
     for broken in [Fault::Connect, Fault::Closed, Fault::Timeout] {
-        assert_eq!(classify(&Heard::Broken(broken)), fault(broken));
+        assert_eq!(classify(&CallOutcome::Broken(broken)), fault(broken));
     }
 }
 
 #[test]
-fn replies_that_are_no_answers() {
+fn responses_that_are_no_json_rpc() {
     let check = |status, expected| {
-        let heard = Heard::Http { status, retry_after: None };
-        assert_eq!(classify(&heard), expected, "{status}");
+        let outcome = CallOutcome::Http { status, retry_after: None };
+        assert_eq!(classify(&outcome), expected, "{status}");
     };
     check(200, fault(Fault::Malformed));
     check(302, fault(Fault::Malformed));
@@ -63,14 +63,14 @@ fn replies_that_are_no_answers() {
     check(503, fault(Fault::Http));
     let retry_after = Some(Duration::from_secs(7));
     for status in [429, 503] {
-        let heard = Heard::Http { status, retry_after };
-        assert_eq!(classify(&heard), Verdict::RateLimited { retry_after });
+        let outcome = CallOutcome::Http { status, retry_after };
+        assert_eq!(classify(&outcome), Verdict::RateLimited { retry_after });
     }
 }
 
 #[test]
 fn rate_limits_by_status_code_and_text() {
-    let heard = Heard::Error {
+    let outcome = CallOutcome::Error {
         status: 429,
         retry_after: Some(Duration::from_secs(2)),
         code: -32000,
@@ -78,7 +78,7 @@ fn rate_limits_by_status_code_and_text() {
         broadcast: false,
     };
     let retry_after = Some(Duration::from_secs(2));
-    assert_eq!(classify(&heard), Verdict::RateLimited { retry_after });
+    assert_eq!(classify(&outcome), Verdict::RateLimited { retry_after });
     for (code, message) in [
         (-32005, "daily request count exceeded, request rate limited"),
         (-32005, "limit exceeded"),
@@ -140,8 +140,8 @@ fn the_callers_faults_return_at_once() {
         (-32005, "Transaction gas limit exceeds block gas limit"),
         (-32002, "Invalid signature"),
     ] {
-        assert_eq!(error(code, message), Verdict::Answer, "{message}");
-        assert_eq!(send_error(code, message), Verdict::Answer, "{message}");
+        assert_eq!(error(code, message), Verdict::Response, "{message}");
+        assert_eq!(send_error(code, message), Verdict::Response, "{message}");
     }
 }
 
@@ -156,11 +156,11 @@ fn reverts_are_certain() {
     ] {
         assert_eq!(error(code, message), Verdict::DeterministicError, "{message}");
     }
-    assert_eq!(error(-32015, "VM execution error."), Verdict::Answer);
+    assert_eq!(error(-32015, "VM execution error."), Verdict::Response);
 }
 
 #[test]
-fn missing_state_and_blocks_are_asked_of_others() {
+fn missing_state_and_blocks_go_to_other_upstreams() {
     for (code, message) in [
         (-32000, "missing trie node 5c0ee75d (path ) state 0x5c0e is not available"),
         (-32002, "No state available for block 0xe7b1e5b5"),
@@ -208,11 +208,11 @@ fn a_sent_transaction_that_is_known_is_a_success_only_for_senders() {
         (-32000, "ALREADY_EXISTS: already known"),
     ] {
         assert_eq!(send_error(code, message), Verdict::AlreadyKnown, "{message}");
-        assert_eq!(error(code, message), Verdict::Answer, "{message}");
+        assert_eq!(error(code, message), Verdict::Response, "{message}");
     }
-    assert_eq!(send_error(-32000, "unknown transaction type"), Verdict::Answer);
+    assert_eq!(send_error(-32000, "unknown transaction type"), Verdict::Response);
     assert_eq!(send_error(-32001, "Nonce too low"), Verdict::NonceTooLow);
-    assert_eq!(error(-32000, "nonce too low"), Verdict::Answer);
+    assert_eq!(error(-32000, "nonce too low"), Verdict::Response);
     assert_eq!(send_error(-32000, "txpool is full"), fault(Fault::Internal));
 }
 
@@ -233,5 +233,5 @@ fn long_and_odd_messages_are_bounded() {
     let trace = format!("Internal error{}", " at Foo.Bar()".repeat(100_000));
     assert_eq!(error(-32603, &trace), fault(Fault::Internal));
     let late = format!("{}execution reverted", "é".repeat(MESSAGE_BYTES_MAX));
-    assert_eq!(error(-32000, &late), Verdict::Answer);
+    assert_eq!(error(-32000, &late), Verdict::Response);
 }

@@ -1,6 +1,6 @@
-//! Goal: the first address from the right that no trusted proxy has, whatever the client wrote left
-//! of it. Method: tables, with what nginx's realip does where it has the same case; then arbitrary
-//! bytes.
+//! Goal: the client is the first address from the right that is no trusted proxy, whatever the
+//! client wrote to the left of it. Method: tables, with nginx's realip as the reference for the
+//! same cases; then arbitrary bytes.
 
 use AddressSource::{Forwarded, Peer, ProxyProtocol, XForwardedFor};
 use proptest::prelude::*;
@@ -23,23 +23,23 @@ fn x_forwarded_for_is_walked_from_the_right() {
     let check = |values: &[&str], expected| check(XForwardedFor, values, expected);
     check(&[], "peer");
     check(&["1.1.1.1"], "1.1.1.1");
-    // The client says what it likes on the left.
+    // The client controls the entries on the left.
     check(&["9.9.9.9, 1.1.1.1"], "1.1.1.1");
     check(&["9.9.9.9, 1.1.1.1, 10.0.0.2"], "1.1.1.1");
     check(&["9.9.9.9, 1.1.1.1, 192.0.2.1, 10.0.0.2"], "1.1.1.1");
     check(&["1.1.1.1, 192.0.2.2, 10.0.0.2"], "192.0.2.2");
-    // Only proxies: the first of them is who asks.
+    // If all entries are proxies, the first of them is the client.
     check(&["10.0.0.3, 10.0.0.2"], "10.0.0.3");
-    // Several lines are one list.
+    // Several header lines form one list.
     check(&["9.9.9.9", "1.1.1.1", "10.0.0.2"], "1.1.1.1");
     check(&["9.9.9.9, 1.1.1.1", "10.0.0.3, 10.0.0.2"], "1.1.1.1");
-    // IPv6, ports, IPv4 in IPv6.
+    // Forms of addresses: IPv6, with ports, IPv4 in IPv6.
     check(&["2a00::1, 2001:db8::7"], "2a00::1");
     check(&["[2a00::1]:443, [2001:db8::7]:80"], "2a00::1");
     check(&["[2a00::1]"], "2a00::1");
     check(&["1.1.1.1:5678, 10.0.0.2:80"], "1.1.1.1");
     check(&["::ffff:1.1.1.1, ::ffff:10.0.0.2"], "1.1.1.1");
-    // Empty entries and odd spaces do not count.
+    // Empty entries and extra spaces are skipped.
     check(&[" 1.1.1.1 ,, ,10.0.0.2, "], "1.1.1.1");
     check(&["9.9.9.9 1.1.1.1"], "1.1.1.1");
     check(&["", ",", " , "], "peer");
@@ -125,7 +125,7 @@ fn networks_hold_their_addresses_in_both_forms() {
 }
 
 proptest! {
-    /// Whatever a client sends, the entry that the trusted proxy appended is what counts.
+    /// The entry that the trusted proxy appended counts, whatever the client sends.
     #[test]
     fn a_client_cannot_choose_its_address(junk in "[ -~]{0,60}", lines in any::<bool>()) {
         for (source, own) in [(XForwardedFor, "1.1.1.1"), (Forwarded, "for=1.1.1.1")] {

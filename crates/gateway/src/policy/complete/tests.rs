@@ -1,14 +1,14 @@
-//! Goal: a response that lacks something is neither believed nor kept, a whole one is both, and a
-//! bloom filter that matches by chance ends in a kept response. Method: a chain of 20 seconds with
-//! one header a second, and responses of chosen blocks.
+//! Goal: an incomplete response is neither trusted nor cached, a complete one is both, and a
+//! response is cached in the end if a bloom filter only matches by chance. Method: a chain of 20
+//! seconds with one header a second, and responses about chosen blocks.
 
 use super::*;
 use crate::policy::contents::tests::block;
-use crate::policy::heads::{Finality, HeadSeen, HeadSettings, HeadTracker};
+use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
 
 const BOTTOM: u64 = 1_000;
 const HEAD: u64 = 1_020;
-/// The contract whose logs stand in [`HAS`].
+/// The contract with logs in the blocks of [`HAS`].
 const ADDRESS: [u8; 20] = [7; 20];
 /// The blocks with logs: an old one, a young one, and the head.
 const HAS: [u64; 3] = [1_005, 1_018, HEAD];
@@ -46,7 +46,7 @@ impl Chain {
         for number in BOTTOM..=HEAD {
             let now = Duration::from_secs(number - BOTTOM);
             let (hash, parent) = (hash(number), hash(number - 1));
-            tracker.observe(0, now, HeadSeen { number, hash, parent, finalized: None });
+            tracker.observe(0, now, HeadPoll { number, hash, parent, finalized: None });
             let entries: &[&[u8]] = if HAS.contains(&number) { &[&ADDRESS] } else { &[] };
             let transactions: &[Hash] = if HAS.contains(&number) { &[hash] } else { &[] };
             let raw = block(number, entries, transactions);
@@ -55,12 +55,12 @@ impl Chain {
         Chain { view: tracker.view(), headers, now: Duration::from_secs(HEAD - BOTTOM) }
     }
 
-    fn judging(&self, depth: u64) -> Judging<'_> {
-        Judging { view: &self.view, headers: &self.headers, depth, now: self.now }
+    fn evidence(&self, depth: u64) -> Evidence<'_> {
+        Evidence { view: &self.view, headers: &self.headers, depth, now: self.now }
     }
 
-    fn logs(&self, span: Span, blocks: &[u64], depth: u64) -> LogsFound {
-        of_logs(&Wanted::default(), span, logs(blocks).as_bytes(), self.judging(depth))
+    fn logs(&self, span: Span, blocks: &[u64], depth: u64) -> LogsCheck {
+        check_logs(&Wanted::default(), span, logs(blocks).as_bytes(), self.evidence(depth))
     }
 
     fn range(&self, from: u64, to: u64, blocks: &[u64]) -> Doubt {
@@ -96,14 +96,14 @@ fn only_blocks_that_the_filter_can_match_are_doubted() {
     let judge = |filter: &str| {
         let selection = wire::logs::LogMatcher::parse(filter.as_bytes()).expect("a filter");
         let span = Span::Range { from: 1_001, to: HEAD };
-        of_logs(&Wanted::of(&selection), span, b"[]", chain.judging(100)).doubt
+        check_logs(&Wanted::of(&selection), span, b"[]", chain.evidence(100)).doubt
     };
     assert_eq!(judge(&format!(r#"{{"address":{}}}"#, hex(&ADDRESS))), Doubt::Young);
     assert_eq!(judge(&format!(r#"{{"address":{}}}"#, hex(&[8; 20]))), Doubt::None);
 }
 
 #[test]
-fn what_is_older_than_the_headers_needs_an_upstream_that_has_shown_as_much() {
+fn blocks_older_than_the_headers_need_an_upstream_with_proven_depth() {
     let chain = Chain::new();
     let judge = |from, blocks: &[u64], depth| {
         chain.logs(Span::Range { from, to: 900 }, blocks, depth).doubt
@@ -113,7 +113,7 @@ fn what_is_older_than_the_headers_needs_an_upstream_that_has_shown_as_much() {
     assert_eq!(judge(800, &[800, 850], 0), Doubt::None);
     assert_eq!(judge(800, &[], 220 + DEPTH_MARGIN), Doubt::None);
     assert_eq!(judge(800, &[], 219 + DEPTH_MARGIN), Doubt::Unproven);
-    // An old block with a header: two upstreams that prune may agree that it has nothing.
+    // An old block with a header: two pruned upstreams may agree that it has no logs.
     let old = Span::Range { from: 1_005, to: 1_005 };
     assert_eq!(chain.logs(old, &[], 0).doubt, Doubt::Unproven);
     assert_eq!(chain.logs(old, &[1_005], 0).depth, Some(15));
@@ -147,7 +147,7 @@ fn a_chain_that_does_not_fill_its_bloom_filters_is_noticed() {
 fn receipts_are_counted() {
     let chain = Chain::new();
     let judge = |hash, by_height, response: &str| {
-        of_receipts(hash, by_height, response.as_bytes(), chain.judging(100))
+        check_receipts(hash, by_height, response.as_bytes(), chain.evidence(100))
     };
     assert_eq!(judge(Some(hash(1_005)), true, "[]"), Doubt::Missing);
     assert_eq!(judge(Some(hash(1_005)), false, "null"), Doubt::Missing);
@@ -162,7 +162,7 @@ fn receipts_are_counted() {
 #[test]
 fn a_mined_transaction_is_not_null() {
     let chain = Chain::new();
-    let judge = |raw: &str| of_transaction(raw.as_bytes(), chain.judging(100));
+    let judge = |raw: &str| check_transaction(raw.as_bytes(), chain.evidence(100));
     assert_eq!(judge(&hex(&hash(1_018))), Doubt::Missing);
     assert_eq!(judge(&hex(&hash(1_019))), Doubt::None);
     assert_eq!(judge("7"), Doubt::None);
@@ -177,15 +177,15 @@ fn opinions(given: &[(Doubt, &[u64])]) -> Opinions {
 }
 
 #[test]
-fn other_upstreams_are_asked_until_the_response_is_believed() {
+fn other_upstreams_are_asked_until_the_response_is_trusted() {
     let one = opinions(&[(Doubt::Bloom, &[])]);
     assert!(!one.suffice());
     assert_eq!((one.trust(false), one.trust(true)), (Trust::Doubted, Trust::Unopposed));
     let two = opinions(&[(Doubt::Bloom, &[]), (Doubt::Bloom, &[])]);
     assert!(two.suffice());
     assert_eq!(two.trust(false), Trust::Agreed);
-    // Two late upstreams agree about a young block, two pruned ones about an old one: all are
-    // asked.
+    // Two late upstreams agree about a young block, two pruned ones about an old one: all others
+    // are asked.
     for (doubt, all) in [(Doubt::Young, Trust::Unopposed), (Doubt::Unproven, Trust::Agreed)] {
         let two = opinions(&[(Doubt::Bloom, &[]), (doubt, &[])]);
         assert!(!two.suffice(), "{doubt:?}");
@@ -207,7 +207,7 @@ fn the_response_with_the_most_logs_counts() {
 }
 
 #[test]
-fn a_response_that_nobody_contradicts_is_kept_once_it_was_given_again() {
+fn an_unopposed_response_is_cached_after_it_was_repeated() {
     let (now, at) = (Duration::from_secs(100), Duration::from_secs);
     assert_eq!(keep(Trust::Whole, None, now), Keep::Fully);
     assert_eq!(keep(Trust::Agreed, None, now), Keep::Fully);
@@ -218,7 +218,7 @@ fn a_response_that_nobody_contradicts_is_kept_once_it_was_given_again() {
 }
 
 #[test]
-fn a_shown_depth_is_forgotten() {
+fn a_proven_depth_expires() {
     let (mut depth, at) = (Depth::default(), Duration::from_secs);
     assert_eq!(depth.get(at(0)), 0);
     depth.shown(500, at(0));

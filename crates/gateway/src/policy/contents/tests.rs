@@ -1,5 +1,5 @@
-//! Goal: a bloom filter never excludes a log that stands in its block; tables are bounded.
-//! Method: filters that alloy makes, in small blocks.
+//! Goal: a bloom filter never excludes a log of its block, and tables are bounded. Method: filters
+//! made by alloy, in small blocks.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A raw block with these entries in its bloom filter.
+/// Returns a raw block with these entries in its bloom filter.
 pub(crate) fn block(number: u64, entries: &[&[u8]], transactions: &[Hash]) -> String {
     let mut bloom = alloy_primitives::Bloom::ZERO;
     for entry in entries {

@@ -1,5 +1,5 @@
-//! Goal: a rule fits exactly what it describes, and the first that fits decides. Method: one rule
-//! at a time with one thing changed, then several in a row.
+//! Goal: a rule matches exactly what it describes, and the first match decides. Method: one rule at
+//! a time with one change, then several in a row.
 
 use super::*;
 
@@ -36,39 +36,47 @@ fn call<'a>(method: &'a str, params: &'a str) -> Facts<'a> {
     }
 }
 
-fn end(rules: &[Rule], facts: &Facts<'_>) -> End {
-    direct(rules, facts, |_| Some(0)).end
+fn end(rules: &[Rule], facts: &Facts<'_>) -> RouteDecision {
+    apply_rules(rules, facts, |_| Some(0)).decision
 }
 
 #[test]
 fn each_condition_must_hold() {
     let facts = call("eth_getLogs", r#"["0xab",1]"#);
-    let fits = |rule: Rule| end(&[rule], &facts) == End::Deny(0);
-    assert!(fits(deny()));
-    for (host, due) in
+    let matches = |rule: Rule| end(&[rule], &facts) == RouteDecision::Deny(0);
+    assert!(matches(deny()));
+    for (host, expected) in
         [("rpc.example", true), ("*.example", true), ("*.rpc.example", false), ("example", false)]
     {
-        assert_eq!(fits(Rule { hosts: vec![host.into()], ..deny() }), due, "{host}");
+        assert_eq!(matches(Rule { hosts: vec![host.into()], ..deny() }), expected, "{host}");
     }
-    for (path, due) in
+    for (path, expected) in
         [("/v1", true), ("/", true), ("/v1/eth", true), ("/v", false), ("/v1/eth/x", false)]
     {
-        assert_eq!(fits(Rule { path: Some(path.into()), ..deny() }), due, "{path}");
+        assert_eq!(matches(Rule { path: Some(path.into()), ..deny() }), expected, "{path}");
     }
-    for (key, due) in [("alice", true), ("bob", false)] {
-        assert_eq!(fits(Rule { keys: vec![key.into()], ..deny() }), due, "{key}");
+    for (key, expected) in [("alice", true), ("bob", false)] {
+        assert_eq!(matches(Rule { keys: vec![key.into()], ..deny() }), expected, "{key}");
     }
-    for (tier, due) in [("gold", true), ("free", false)] {
-        assert_eq!(fits(Rule { tiers: vec![tier.into()], ..deny() }), due, "{tier}");
+    for (tier, expected) in [("gold", true), ("free", false)] {
+        assert_eq!(matches(Rule { tiers: vec![tier.into()], ..deny() }), expected, "{tier}");
     }
-    for (method, due) in [("eth_getLogs", true), ("eth_*", true), ("debug_*", false)] {
-        assert_eq!(fits(Rule { methods: MethodSet::new([method]), ..deny() }), due, "{method}");
+    for (method, expected) in [("eth_getLogs", true), ("eth_*", true), ("debug_*", false)] {
+        assert_eq!(
+            matches(Rule { methods: MethodSet::new([method]), ..deny() }),
+            expected,
+            "{method}"
+        );
     }
-    for (start, due) in [(r#"["0xa"#, true), ("[", true), ("{", false)] {
-        assert_eq!(fits(Rule { params: Some(start.into()), ..deny() }), due, "{start}");
+    for (start, expected) in [(r#"["0xa"#, true), ("[", true), ("{", false)] {
+        assert_eq!(matches(Rule { params: Some(start.into()), ..deny() }), expected, "{start}");
     }
-    for (first, due) in [("0xab", true), ("0xa", false), (r#""0xab""#, false)] {
-        assert_eq!(fits(Rule { first_param: Some(first.into()), ..deny() }), due, "{first}");
+    for (first, expected) in [("0xab", true), ("0xa", false), (r#""0xab""#, false)] {
+        assert_eq!(
+            matches(Rule { first_param: Some(first.into()), ..deny() }),
+            expected,
+            "{first}"
+        );
     }
 }
 
@@ -76,7 +84,7 @@ fn each_condition_must_hold() {
 fn headers_fit_whole_or_by_their_start() {
     let headers = [Some(Box::from(&b"mobile/1.2"[..])), None];
     let facts = Facts { headers: &headers, ..call("eth_call", "[]") };
-    for (place, value, prefix, due) in [
+    for (index, value, prefix, expected) in [
         (0, "mobile/1.2", false, true),
         (0, "mobile", false, false),
         (0, "mobile", true, true),
@@ -84,34 +92,38 @@ fn headers_fit_whole_or_by_their_start() {
         (1, "", true, false),
         (2, "", true, false),
     ] {
-        let test = HeaderTest { place, value: value.into(), prefix };
-        let fits = end(&[Rule { headers: vec![test.clone()], ..deny() }], &facts) == End::Deny(0);
-        assert_eq!(fits, due, "{test:?}");
+        let test = HeaderCondition { index, value: value.into(), prefix };
+        let matches = end(&[Rule { headers: vec![test.clone()], ..deny() }], &facts)
+            == RouteDecision::Deny(0);
+        assert_eq!(matches, expected, "{test:?}");
     }
 }
 
 #[test]
-fn the_first_rule_decides_and_a_rewritten_path_is_seen_behind() {
+fn the_first_match_decides_and_later_rules_match_the_rewritten_path() {
     let rewrite = Rule { path: Some("/v1".into()), ..rule(Action::Rewrite("/".into())) };
     let group = Rule { path: Some("/eth".into()), ..rule(Action::Group(vec![None, Some(4)])) };
     let rules = [rewrite, group, deny()];
     let facts = call("eth_call", "[]");
     let chain_at = |path: &str| (path == "/eth").then_some(1);
-    let directed = direct(&rules, &facts, chain_at);
-    assert_eq!((&*directed.path, directed.end), ("/eth", End::Group(4)));
-    assert_eq!(directed.fitted, [0, 1]);
-    // A chain that has no such group is not meant.
-    assert_eq!(direct(&rules, &facts, |_| Some(0)).end, End::Deny(2));
+    let result = apply_rules(&rules, &facts, chain_at);
+    assert_eq!((&*result.path, result.decision), ("/eth", RouteDecision::Group(4)));
+    assert_eq!(result.matched, [0, 1]);
+    // The rule skips a chain without such a group.
+    assert_eq!(apply_rules(&rules, &facts, |_| Some(0)).decision, RouteDecision::Deny(2));
     let root = Facts { path: "/v1", ..facts };
-    assert_eq!(direct(&rules[..1], &root, |_| None).path, "/");
-    assert_eq!(direct(&[], &facts, |_| None).end, End::Free);
+    assert_eq!(apply_rules(&rules[..1], &root, |_| None).path, "/");
+    assert_eq!(apply_rules(&[], &facts, |_| None).decision, RouteDecision::Free);
 }
 
 #[test]
 fn a_rule_about_calls_does_not_fit_a_path_alone() {
     let facts = Facts { call: None, ..call("", "") };
-    assert_eq!(end(&[Rule { methods: MethodSet::new(["*"]), ..deny() }], &facts), End::Free);
-    assert_eq!(end(&[deny()], &facts), End::Deny(0));
+    assert_eq!(
+        end(&[Rule { methods: MethodSet::new(["*"]), ..deny() }], &facts),
+        RouteDecision::Free
+    );
+    assert_eq!(end(&[deny()], &facts), RouteDecision::Deny(0));
 }
 
 #[test]
@@ -123,12 +135,12 @@ fn a_share_is_as_large_as_it_says_and_always_the_same() {
             let params = format!("[{number}]");
             let facts =
                 Facts { client: hash64(&number.to_le_bytes()), ..call("eth_call", &params) };
-            let fits = end(&rules, &facts) == End::Deny(0);
-            assert_eq!(fits, end(&rules, &facts) == End::Deny(0));
-            within += u32::from(fits);
+            let matches = end(&rules, &facts) == RouteDecision::Deny(0);
+            assert_eq!(matches, end(&rules, &facts) == RouteDecision::Deny(0));
+            within += u32::from(matches);
         }
         // Four standard deviations around a quarter of 4,000.
         assert!((890..=1110).contains(&within), "{within} of 4000 by {share_of:?}");
     }
-    assert_eq!(end(&[Rule { share: 0, ..deny() }], &call("eth_call", "[]")), End::Free);
+    assert_eq!(end(&[Rule { share: 0, ..deny() }], &call("eth_call", "[]")), RouteDecision::Free);
 }

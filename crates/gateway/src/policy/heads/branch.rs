@@ -1,7 +1,7 @@
 //! A run of linked block hashes, one per height, with a bounded length.
 //!
-//! Used for what one upstream was seen to hold and for the chain that is served. It knows nothing
-//! of upstreams, polls or reorgs (`heads` does).
+//! It stores the known blocks of one upstream and those of the served chain. It has no notion of
+//! upstreams, polls or reorgs (see `heads`).
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ pub(super) struct Branch {
 }
 
 impl Branch {
-    /// Forgets everything and starts anew at `bottom`.
+    /// Drops everything and starts again at `bottom`.
     pub(super) fn restart(&mut self, bottom: u64, hashes: impl IntoIterator<Item = Hash>) {
         self.bottom = bottom;
         self.hashes = hashes.into_iter().collect();
@@ -25,7 +25,7 @@ impl Branch {
         self.bottom
     }
 
-    /// The highest block known, or none if nothing is.
+    /// Returns the highest known block, or `None` if the branch is empty.
     pub(super) fn top(&self) -> Option<u64> {
         (!self.hashes.is_empty()).then(|| self.bottom + self.hashes.len() as u64 - 1)
     }
@@ -47,7 +47,7 @@ impl Branch {
         }
     }
 
-    /// Takes over what `other` knows below, if both hold the same lowest block.
+    /// Copies the blocks that `other` has below, if both have the same lowest block.
     pub(super) fn deepen(&mut self, other: &Branch) {
         let bottom = self.bottom;
         if self.get(bottom).is_none() || self.get(bottom) != other.get(bottom) {
@@ -61,7 +61,7 @@ impl Branch {
     }
 
     /// Drops every block above `number`.
-    pub(super) fn cut_above(&mut self, number: u64) {
+    pub(super) fn truncate_above(&mut self, number: u64) {
         let kept = (number + 1).saturating_sub(self.bottom);
         self.hashes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
     }
@@ -77,7 +77,7 @@ impl Branch {
         self.hashes.iter().copied()
     }
 
-    /// The highest block that both hold, looking no higher than `number`.
+    /// Returns the highest block at or below `number` that both branches hold.
     pub(super) fn fork(&self, other: &Branch, number: u64) -> Option<u64> {
         let top = self.top()?.min(other.top()?).min(number);
         let bottom = self.bottom.max(other.bottom);

@@ -1,7 +1,7 @@
-//! Which head to serve: the highest that two witnesses hold, on the branch that most agree with.
+//! Head election: the highest head that two witnesses hold, on the branch that most agree with.
 //!
-//! Pure over the upstreams' chains. Whether the elected head may replace the present one (rollbacks
-//! need evidence) is decided in `heads`.
+//! The functions are pure over the upstreams' chains. `heads` decides whether the elected head may
+//! replace the present one, because a rollback needs evidence.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use std::time::Duration;
 use crate::policy::heads::Head;
 use crate::policy::heads::upstream::UpstreamChain;
 
-/// An elected head, the upstream that leads there, and how many witnesses hold it.
+/// An elected head, the upstream that leads to it, and the number of witnesses that hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Elected {
     pub(super) head: Head,
     pub(super) upstream: usize,
     pub(super) support: usize,
-    /// It is the head of an upstream. Otherwise it is what upstreams on different branches share,
-    /// which says nothing against a head above it.
+    /// True if it is the head of an upstream. Otherwise it is a block that upstreams on different
+    /// branches share, which is no evidence against a higher head.
     pub(super) own_head: bool,
 }
 
@@ -25,17 +25,17 @@ pub(super) struct Elected {
 pub(super) struct Witnesses {
     /// Their indices.
     pub(super) upstreams: Vec<usize>,
-    /// How many could count: from three on, none of them is believed alone.
+    /// Number of live upstreams. From three on, one alone is not believed.
     pub(super) live: usize,
 }
 
 /// Finds the upstreams whose heads count: polled, with a head, neither frozen nor left behind.
 ///
-/// Both are judged against upstreams that rise, that is, got linked blocks within `fresh`. An
-/// upstream is frozen if it has not moved for as long while another rose over `lag_max` above it.
-/// It is left behind if at least half of the live upstreams rose over `lag_max` above it. So one
-/// slow upstream of two does not hold the head back, and one rogue high head of three does not shut
-/// the others out.
+/// Both states are relative to rising upstreams, which linked new blocks within `fresh`. A frozen
+/// upstream has not moved for that long while another rose over `lag_max` above it. An upstream is
+/// left behind if at least half of the live upstreams rose over `lag_max` above it. So one slow
+/// upstream of two does not hold the head back, and one rogue high head of three does not exclude
+/// the others.
 pub(super) fn witnesses(
     upstreams: &[UpstreamChain],
     now: Duration,
@@ -73,7 +73,7 @@ pub(super) fn witnesses(
     Witnesses { upstreams: counted.collect(), live: live.len() }
 }
 
-/// The head to serve, given the witnesses and the head served now.
+/// Elects the head to serve, given the witnesses and the head served now.
 pub(super) fn elect(
     upstreams: &[UpstreamChain],
     witnesses: &Witnesses,
@@ -97,8 +97,8 @@ pub(super) fn elect(
         let extends =
             current.is_some_and(|current| upstreams[index].holds(current.number, current.hash));
         current_held |= extends;
-        // A head that two hold beats any that one holds alone. Among equals the branch with more
-        // witnesses, then the branch served already, then the higher head; the hash breaks ties so
+        // A head with two witnesses beats any head with one. Ties go to the branch with more
+        // witnesses, then the served branch, then the higher head. The hash breaks the last tie, so
         // that all replicas elect alike.
         let backed = !two_wanted || support >= 2;
         let rank = (backed, agree, extends, number, Reverse(hash));
@@ -112,8 +112,8 @@ pub(super) fn elect(
             });
         }
     }
-    // No head that two hold. Of many, two still share some block; of two, stay on the branch
-    // served.
+    // No head has two witnesses. Of three or more, two still share some block; of two, the served
+    // branch stays.
     let split = two_wanted && best_rank.is_some_and(|rank| !rank.0);
     match current {
         _ if split && three_live => highest_shared(upstreams, witnesses).or(best),
@@ -122,7 +122,7 @@ pub(super) fn elect(
     }
 }
 
-/// The highest block that two witnesses hold.
+/// Returns the highest block that two witnesses hold.
 fn highest_shared(upstreams: &[UpstreamChain], witnesses: &[usize]) -> Option<Elected> {
     let mut best: Option<Elected> = None;
     for (at, &one) in witnesses.iter().enumerate() {
@@ -155,7 +155,7 @@ fn extension_of(
     Some(Elected { head, upstream, support: 1, own_head: true })
 }
 
-/// Whether two upstreams hold the same block at the lower of their heads.
+/// Returns true if two upstreams hold the same block at the lower of their heads.
 fn agree(one: &UpstreamChain, other: &UpstreamChain) -> bool {
     let (Some(a), Some(b)) = (one.head, other.head) else {
         return false;

@@ -1,16 +1,16 @@
-//! The height that no reorg may undo, from what the upstreams call final or from a depth.
+//! The finalized height: the highest block that no reorg may undo, from the upstreams or by depth.
 //!
-//! It never falls quietly: a fall is an alarm and drops everything that was kept. Which head is
-//! served is not decided here.
+//! A fall of the finalized height raises an alarm and invalidates the whole cache. `heads` elects
+//! the served head.
 
 use crate::policy::heads::{Finality, HeadEvent, HeadTracker};
 
-/// Polls without a finalized height after which a chain counts as one whose upstreams name none.
+/// Polls without a finalized height after which the tracker assumes that the upstreams name none.
 pub const FINALITY_POLLS: u64 = 5;
 
 impl HeadTracker {
-    /// Brings the finalized height up to date; it falls only with evidence, and with an alarm.
-    pub(super) fn settle_finalized(
+    /// Updates the finalized height. It falls only with evidence, and with an alarm.
+    pub(super) fn update_finalized(
         &mut self,
         witnesses: &[usize],
         polled: bool,
@@ -32,8 +32,8 @@ impl HeadTracker {
                     .filter_map(|&upstream| self.upstreams[upstream].finalized)
                     .collect();
                 named.sort_unstable();
-                // The lower of two; with more, one upstream that names too low a height is left
-                // out.
+                // The lower of two heights. With more, the lowest one is ignored, so that one
+                // upstream cannot hold the height back.
                 named.get(usize::from(named.len() > 2)).copied()
             }
         };
@@ -57,7 +57,8 @@ impl HeadTracker {
         }
     }
 
-    /// Whether the upstreams say what is final. They are given [`FINALITY_POLLS`] polls to do so.
+    /// Returns true if the upstreams name the finalized height. They have [`FINALITY_POLLS`] polls
+    /// to do so.
     pub(super) fn named_by_upstreams(&self) -> bool {
         match self.settings.finality {
             Finality::FromUpstreams => true,
@@ -69,8 +70,8 @@ impl HeadTracker {
         }
     }
 
-    /// Whether as many upstreams as can be asked have themselves taken back what they called final.
-    /// An upstream that merely joins with a lower height has not.
+    /// Returns true if enough upstreams lowered their own finalized height. An upstream that joins
+    /// with a lower height does not count.
     fn upstreams_fell(&self, witnesses: &[usize], finalized: u64) -> bool {
         let naming = witnesses
             .iter()
@@ -87,7 +88,7 @@ impl HeadTracker {
 
     pub(super) fn finalized_fell(&mut self, to: u64, events: &mut Vec<HeadEvent>) {
         let from = self.finalized.unwrap_or(to);
-        // What was thought final is not: nothing stored so far can be trusted.
+        // A block called final was dropped, so nothing in the cache can be trusted.
         self.mark_reorg(0);
         self.finalized = Some(to);
         self.finalized_low_polls = 0;

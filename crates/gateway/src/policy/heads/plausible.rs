@@ -1,25 +1,25 @@
-//! Whether an upstream's claimed head can be believed before its blocks are looked at.
+//! Whether an upstream's claimed head is plausible, before its blocks are linked.
 //!
-//! One rogue high head must neither be served nor make the others look late. Linking the blocks is
-//! `upstream.rs`, choosing among upstreams `elect.rs`.
+//! One rogue high head must neither be served nor make the other upstreams look late. `upstream.rs`
+//! links blocks, and `elect.rs` elects the head.
 
 use std::time::Duration;
 
 use crate::policy::heads::upstream::{Claim, UpstreamChain};
-use crate::policy::heads::{HeadEvent, HeadSeen, HeadTracker};
+use crate::policy::heads::{HeadEvent, HeadPoll, HeadTracker};
 
-/// Polls, for one of two upstreams, to be believed that it is the other which lags by thousands of
-/// blocks.
+/// Polls after which one of two upstreams is believed if it claims that the other lags by thousands
+/// of blocks.
 pub const CLAIM_POLLS_CONTESTED: u32 = 10;
 
 impl HeadTracker {
-    /// Whether a claimed head may be linked: within reach of the block time, or confirmed by
-    /// another upstream, or insisted on while nobody else could tell.
+    /// Returns true if a claimed head may be linked: the block time allows it, another upstream
+    /// confirms it, or the upstream repeats it while no other can contradict it.
     pub(super) fn plausible(
         &mut self,
         upstream: usize,
         now: Duration,
-        seen: &HeadSeen,
+        poll: &HeadPoll,
         events: &mut Vec<HeadEvent>,
     ) -> bool {
         let served = self.floor.map(|head| (head.number, self.head_since));
@@ -31,17 +31,17 @@ impl HeadTracker {
         let reach = base
             .saturating_add(self.settings.jump_max)
             .saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX));
-        let lie = seen.number > reach && self.contradicted(upstream, seen);
-        if !lie && (seen.number <= reach || self.confirmed(upstream, seen.number)) {
+        let lie = poll.number > reach && self.contradicted(upstream, poll);
+        if !lie && (poll.number <= reach || self.confirmed(upstream, poll.number)) {
             self.upstreams[upstream].claim = None;
             return true;
         }
         let polls = match self.upstreams[upstream].claim {
-            Some(claim) if seen.number >= claim.number => claim.polls.saturating_add(1),
+            Some(claim) if poll.number >= claim.number => claim.polls.saturating_add(1),
             _ => 1,
         };
         if polls == 1 {
-            events.push(HeadEvent::HeadImplausible { upstream, number: seen.number });
+            events.push(HeadEvent::HeadImplausible { upstream, number: poll.number });
         }
         let wanted = match self.others(upstream).count() {
             0 => Some(self.settings.rollback_polls),
@@ -50,11 +50,11 @@ impl HeadTracker {
         };
         let insisted = !lie && wanted.is_some_and(|wanted| polls >= wanted);
         self.upstreams[upstream].claim =
-            (!insisted).then_some(Claim { number: seen.number, polls });
+            (!insisted).then_some(Claim { number: poll.number, polls });
         insisted
     }
 
-    /// The other upstreams that are live and have shown a head.
+    /// Returns the other live upstreams that have a head.
     fn others(&self, upstream: usize) -> impl Iterator<Item = &UpstreamChain> {
         let missed_max = self.settings.missed_max;
         self.upstreams
@@ -75,13 +75,13 @@ impl HeadTracker {
         })
     }
 
-    /// Whether another upstream holds the claimed block, or its parent, at another height: a hash
-    /// has only one height, so the claim is false.
-    fn contradicted(&self, upstream: usize, seen: &HeadSeen) -> bool {
+    /// Returns true if another upstream has the claimed block, or its parent, at another height. A
+    /// hash has only one height, so the claim is false.
+    fn contradicted(&self, upstream: usize, poll: &HeadPoll) -> bool {
         self.others(upstream).any(|chain| {
             (chain.branch.bottom()..).zip(chain.branch.hashes()).any(|(number, hash)| {
-                (hash == seen.hash && number != seen.number)
-                    || (hash == seen.parent && number + 1 != seen.number)
+                (hash == poll.hash && number != poll.number)
+                    || (hash == poll.parent && number + 1 != poll.number)
             })
         })
     }

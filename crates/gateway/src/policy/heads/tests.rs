@@ -1,18 +1,18 @@
 //! Goal: the head is corroborated, never goes back without evidence, and every branch change is
-//! marked. Method: scripted polls in virtual time against small forked chains.
+//! marked. Method: scripted polls in virtual time of small forked chains.
 
 use super::*;
 
 mod sim;
 
-/// A block's hash in a test chain: the branch's letter and the height.
+/// Returns the hash of a block in a test chain: the branch's letter and the height.
 fn hash(branch: u8, number: u64) -> Hash {
     let mut hash = [branch; 32];
     hash[24..].copy_from_slice(&number.to_be_bytes());
     hash
 }
 
-/// Chain `branch` which leaves chain `a` above `fork`.
+/// Chain `branch`, which forks from chain `a` above `fork`.
 #[derive(Clone, Copy)]
 struct Chain {
     branch: u8,
@@ -31,8 +31,8 @@ impl Chain {
         hash(branch, number)
     }
 
-    fn seen(self, number: u64) -> HeadSeen {
-        HeadSeen {
+    fn poll_at(self, number: u64) -> HeadPoll {
+        HeadPoll {
             number,
             hash: self.hash(number),
             parent: self.hash(number.saturating_sub(1)),
@@ -45,7 +45,7 @@ struct Net {
     tracker: HeadTracker,
     now: Duration,
     events: Vec<HeadEvent>,
-    asked: usize,
+    requested: usize,
     highest_served: u64,
 }
 
@@ -70,36 +70,38 @@ impl Net {
             tracker: HeadTracker::new(settings, upstreams),
             now: Duration::from_secs(100),
             events: Vec::new(),
-            asked: 0,
+            requested: 0,
             highest_served: 0,
         }
     }
 
-    /// One poll, with every ask answered from the same chain.
+    /// Polls once, and serves every header request from the same chain.
     fn poll(&mut self, upstream: usize, chain: Chain, number: u64) -> &mut Self {
-        self.poll_seen(upstream, chain, chain.seen(number))
+        self.poll_with(upstream, chain, chain.poll_at(number))
     }
 
     fn poll_final(&mut self, upstream: usize, number: u64, finalized: u64) -> &mut Self {
-        let mut seen = A.seen(number);
-        seen.finalized = Some(finalized);
-        self.poll_seen(upstream, A, seen)
+        let mut poll = A.poll_at(number);
+        poll.finalized = Some(finalized);
+        self.poll_with(upstream, A, poll)
     }
 
-    fn poll_seen(&mut self, upstream: usize, chain: Chain, seen: HeadSeen) -> &mut Self {
+    fn poll_with(&mut self, upstream: usize, chain: Chain, poll: HeadPoll) -> &mut Self {
         self.now += Duration::from_millis(100);
-        let mut step = self.tracker.observe(upstream, self.now, seen);
-        let mut asks = std::mem::take(&mut step.asks);
+        let mut step = self.tracker.observe(upstream, self.now, poll);
+        let mut requests = std::mem::take(&mut step.requests);
         self.events.append(&mut step.events);
         for _ in 0..1000 {
-            let Some(ask) = asks.pop() else { break };
-            self.asked += 1;
-            let (own, parent) = (chain.hash(ask.number), chain.hash(ask.number.saturating_sub(1)));
-            let mut step = self.tracker.header(ask.upstream, self.now, ask.number, own, parent);
-            asks.append(&mut step.asks);
+            let Some(request) = requests.pop() else { break };
+            self.requested += 1;
+            let (own, parent) =
+                (chain.hash(request.number), chain.hash(request.number.saturating_sub(1)));
+            let mut step =
+                self.tracker.header(request.upstream, self.now, request.number, own, parent);
+            requests.append(&mut step.requests);
             self.events.append(&mut step.events);
         }
-        assert!(asks.is_empty(), "a walk comes to rest");
+        assert!(requests.is_empty(), "a walk comes to rest");
         self
     }
 
@@ -140,7 +142,7 @@ impl Net {
 }
 
 #[test]
-fn a_head_never_seen_is_not_zero_lag() {
+fn an_unknown_head_is_not_zero_lag() {
     let mut net = Net::new(2);
     net.head(None).poll(0, A, 100).head(Some((A, 100)));
     assert!(net.upstream(0).at_head);
@@ -163,30 +165,30 @@ fn two_upstreams_must_hold_the_head() {
 fn missing_blocks_are_walked_from_other_upstreams_first() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
-    let filled = net.asked;
+    let filled = net.requested;
     assert!((FILL_BLOCKS - 2..FILL_BLOCKS + 2).contains(&filled), "{filled}");
     net.poll(0, A, 110);
-    assert_eq!(net.asked - filled, 9, "the gap in one round");
+    assert_eq!(net.requested - filled, 9, "the gap in one round");
     net.poll(1, A, 110).head(Some((A, 110)));
-    assert_eq!(net.asked - filled, 9, "the second upstream needs none");
+    assert_eq!(net.requested - filled, 9, "the second upstream needs none");
     for number in 100..=110 {
         assert_eq!(net.tracker.view().canonical(number), Some(A.hash(number)));
     }
 }
 
 #[test]
-fn headers_that_will_not_come_are_asked_for_again_at_the_next_poll() {
+fn failed_headers_are_requested_again_at_the_next_poll() {
     let mut net = Net::new(1);
     net.poll(0, A, 100);
-    let mut asks = |unanswered: bool| {
-        if unanswered {
-            net.tracker.unanswered(0);
+    let mut requests = |headers_failed: bool| {
+        if headers_failed {
+            net.tracker.headers_failed(0);
         }
-        net.tracker.observe(0, net.now, A.seen(105)).asks.len()
+        net.tracker.observe(0, net.now, A.poll_at(105)).requests.len()
     };
-    assert_eq!(asks(false), 4);
-    assert_eq!(asks(false), 0, "they may be on their way");
-    assert_eq!(asks(true), 4);
+    assert_eq!(requests(false), 4);
+    assert_eq!(requests(false), 0, "they may be on their way");
+    assert_eq!(requests(true), 4);
 }
 
 #[test]
@@ -226,7 +228,7 @@ fn a_deep_rollback_of_a_lone_upstream_needs_persistence() {
 }
 
 #[test]
-fn a_deep_rollback_with_two_witnesses_is_taken_at_once() {
+fn a_deep_rollback_with_two_witnesses_is_accepted_at_once() {
     let mut net = Net::new(3);
     for number in 90..=100 {
         net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
@@ -326,9 +328,9 @@ fn the_same_hash_at_another_height_is_a_lie_for_ever() {
     net.poll(0, A, 100).poll(1, A, 100);
     for number in 101..=140 {
         net.wait(1).poll(0, A, number);
-        let mut seen = A.seen(number);
-        seen.number += 1000;
-        net.poll_seen(1, A, seen);
+        let mut poll = A.poll_at(number);
+        poll.number += 1000;
+        net.poll_with(1, A, poll);
     }
     net.head(Some((A, 140)));
     assert_eq!(net.upstream(1).head, Some(100));
@@ -386,15 +388,15 @@ fn the_head_does_not_go_back_when_its_witnesses_go_silent() {
 }
 
 #[test]
-fn an_upstream_that_cannot_explain_its_head_is_not_read_from() {
+fn no_reads_go_to_an_upstream_with_an_unlinked_head() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
     assert!(net.upstream(1).consistent);
     for number in [105, 106] {
-        let mut seen = fork(b'x', 90).seen(number);
-        seen.parent = hash(b'y', number);
+        let mut poll = fork(b'x', 90).poll_at(number);
+        poll.parent = hash(b'y', number);
         net.now += Duration::from_secs(1);
-        net.tracker.observe(1, net.now, seen);
+        net.tracker.observe(1, net.now, poll);
     }
     assert!(!net.upstream(1).consistent && !net.upstream(1).at_head);
     net.head(Some((A, 100))).poll(1, A, 101);
@@ -430,7 +432,7 @@ fn finalized_is_the_second_lowest_and_never_falls_quietly() {
 }
 
 #[test]
-fn a_finalized_height_taken_back_flushes_everything() {
+fn a_lower_finalized_height_flushes_everything() {
     let mut net = Net::new(1);
     net.poll_final(0, 100, 90);
     let before = net.tracker.view().generation;
@@ -504,8 +506,8 @@ fn marks_stay_bounded_and_err_on_the_safe_side() {
 }
 
 mod random {
-    //! Random polls of honest upstreams on a chain that reorganises: what is served is always true
-    //! of the chain at some instant, and marks cover every change.
+    //! Random polls of honest upstreams on a chain with reorgs: the served chain is always a state
+    //! of the true chain, and marks cover every change.
 
     use super::*;
     use proptest::prelude::*;
@@ -516,7 +518,7 @@ mod random {
             steps in proptest::collection::vec((1_u64..4, 0_u64..5), 1..60),
         ) {
             let mut net = Net::new(1);
-            // The chain as hashes; each step drops some blocks and adds more than it dropped.
+            // The chain as hashes. Each step drops some blocks and adds more than it dropped.
             let mut chain: Vec<Hash> = (0..100).map(|number| hash(b'a', number)).collect();
             let mut stored: Vec<(u64, u64, Hash)> = Vec::new();
             for (turn, (grow, drop)) in steps.into_iter().enumerate() {
@@ -525,17 +527,17 @@ mod random {
                     chain.push(hash(turn as u8, chain.len() as u64));
                 }
                 let number = chain.len() as u64 - 1;
-                let seen = HeadSeen {
+                let poll = HeadPoll {
                     number,
                     hash: chain[number as usize],
                     parent: chain[number as usize - 1],
                     finalized: None,
                 };
                 net.wait(1);
-                let mut asks = net.tracker.observe(0, net.now, seen).asks;
-                while let Some(ask) = asks.pop() {
-                    let at = ask.number as usize;
-                    asks.extend(net.tracker.header(0, net.now, ask.number, chain[at], chain[at - 1]).asks);
+                let mut requests = net.tracker.observe(0, net.now, poll).requests;
+                while let Some(request) = requests.pop() {
+                    let at = request.number as usize;
+                    requests.extend(net.tracker.header(0, net.now, request.number, chain[at], chain[at - 1]).requests);
                 }
                 let view = net.tracker.view();
                 prop_assert_eq!(view.head.map(|head| head.hash), chain.last().copied());
@@ -558,13 +560,13 @@ mod random {
 }
 
 #[test]
-fn an_upstream_that_is_gone_vouches_for_nothing_and_what_is_known_of_the_chain_stays() {
+fn a_removed_upstream_vouches_for_nothing_and_the_chain_stays() {
     let mut net = Net::new(2);
     net.poll(0, A, 20).poll(1, A, 20).poll(0, A, 21).poll(1, A, 21);
     let before = net.tracker.view();
     let settings = net.tracker.settings;
-    net.tracker.settle_for(settings, 3);
-    net.tracker.begin(1, 7);
+    net.tracker.reconfigure(settings, 3);
+    net.tracker.replace_upstream(1, 7);
     let view = net.tracker.view();
     assert_eq!((view.head, view.generation), (before.head, before.generation));
     assert_eq!(view.canonical(21), before.canonical(21));
@@ -572,23 +574,23 @@ fn an_upstream_that_is_gone_vouches_for_nothing_and_what_is_known_of_the_chain_s
     assert_eq!(view.upstreams[1..], nothing, "nothing is known of these");
     assert_eq!((view.of(1, 7), view.of(1, 0), view.of(3, 0)), (Some(nothing[0]), None, None));
     assert!(view.upstreams[0].at_head);
-    // An upstream elsewhere that takes its place is another upstream: no branch of it has changed.
+    // A replacement on another branch is another upstream, so it causes no branch change.
     net.poll(2, A, 22).poll(0, A, 22);
     assert_eq!(net.tracker.view().head.map(|head| head.number), Some(22));
     net.poll(1, fork(b'b', 10), 15);
     assert_eq!(net.tracker.view().generation, before.generation);
-    let seen = net.tracker.view().upstreams[1];
-    assert!(!seen.consistent && seen.head.is_some() && seen.mark == 7, "{seen:?}");
+    let own = net.tracker.view().upstreams[1];
+    assert!(!own.consistent && own.head.is_some() && own.mark == 7, "{own:?}");
 }
 
 #[test]
-fn other_settings_hold_from_the_next_poll_on() {
+fn new_settings_apply_from_the_next_poll() {
     let mut net = Net::new(2);
     net.poll(0, A, 20).poll(1, A, 20);
     net.poll(0, A, 21).poll(0, A, 22);
     assert!(net.tracker.view().upstreams[1].at_head || net.tracker.view().upstreams[1].lag <= 2);
     let settings = HeadSettings { lag_max: 0, ..net.tracker.settings };
-    net.tracker.settle_for(settings, 0);
+    net.tracker.reconfigure(settings, 0);
     assert_eq!(net.tracker.view().upstreams.len(), 2, "it never shrinks: places are kept");
     net.poll(1, A, 21).poll(0, A, 22);
     let view = net.tracker.view();

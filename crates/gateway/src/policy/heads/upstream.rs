@@ -1,58 +1,57 @@
-//! What one upstream was seen to hold: its linked blocks, and the walk back to where a new head
-//! joins them.
+//! The known blocks of one upstream, and the walk back that links a new head to them.
 //!
-//! It judges no other upstream and elects nothing (`heads` does).
+//! It judges no other upstream and elects nothing (see `heads`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::policy::heads::branch::Branch;
-use crate::policy::heads::{Ask, Hash, HeadSeen};
+use crate::policy::heads::{Hash, HeadPoll, HeaderRequest};
 
-/// Headers asked of an upstream at once: enough to fill a usual gap between two polls in one round
-/// trip, few enough not to matter to its rate limit.
-pub const ASKS_MAX: u64 = 32;
+/// Most headers requested from an upstream at once. It fills a usual gap between two polls in one
+/// round trip, and is small compared with a provider's rate limit.
+pub const HEADER_REQUESTS_MAX: u64 = 32;
 
-/// After this long an unanswered header is asked for again: well over a slow upstream's round trip.
-pub const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// Time after which a missing header is requested again. Well over a slow upstream's round trip.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Blocks learnt below the first head seen, so that a reorg right after the start is measured
-/// rather than guessed. Twice the deepest reorg of Ethereum since the Merge.
+/// Blocks fetched below the first head, so that the depth of a reorg right after the start is
+/// known. Twice the deepest reorg of Ethereum since the Merge.
 pub const FILL_BLOCKS: usize = 16;
 
-/// An upstream's own chain as polls and walks showed it.
+/// An upstream's own chain, from its polls and walks.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamChain {
-    /// Blocks it was seen to hold. May reach above `head` after a step back, so that a different
-    /// block at such a height is recognised as a branch change.
+    /// Blocks that it has reported. After a step back the branch may reach above `head`, so that a
+    /// different block at such a height is recognised as a branch change.
     pub(super) branch: Branch,
     pub(super) head: Option<u64>,
     /// The blocks that its last branch change dropped.
     dropped: Vec<Hash>,
-    /// When its head last rose by linked blocks.
+    /// Time when its head last rose by linked blocks.
     pub(super) advanced: Option<Duration>,
-    /// When its head was last set at all.
+    /// Time when its head last changed.
     pub(super) moved: Duration,
     pub(super) finalized: Option<u64>,
     pub(super) finalized_max: Option<u64>,
-    /// Polls missed in a row.
+    /// Consecutive missed polls.
     pub(super) missed: u32,
     pub(super) claim: Option<Claim>,
-    /// Polls in a row that began with blocks still unlinked, or ended so.
+    /// Consecutive polls that began or ended with unlinked blocks.
     unlinked_polls: u32,
-    /// The height asked for to deepen a young branch.
+    /// The height requested to extend a young branch downwards.
     fill: Option<u64>,
     walk: Option<Walk>,
 }
 
-/// A head too far ahead to be believed on one upstream's word.
+/// A head too far ahead to be believed without confirmation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     pub(super) number: u64,
     pub(super) polls: u32,
 }
 
-/// Verified blocks under a new head whose connection to the branch is not known yet.
+/// Verified blocks under a new head that are not linked to the branch yet.
 #[derive(Debug)]
 struct Walk {
     /// Hashes from the lowest verified block up to the new head.
@@ -62,89 +61,89 @@ struct Walk {
     parent: Hash,
     /// Headers received for lower heights, not yet verified: (hash, parent).
     headers: BTreeMap<u64, (Hash, Hash)>,
-    asked: BTreeSet<u64>,
-    asked_at: Duration,
+    requested: BTreeSet<u64>,
+    requested_at: Duration,
     burst: u64,
 }
 
-/// What linking a head came to.
+/// Result of linking a head.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Linked {
-    /// Nothing known changed, or headers are still missing.
-    No,
+pub(super) enum LinkResult {
+    /// The branch did not change, or headers are missing.
+    Unchanged,
     /// The head moved along its branch.
-    Along,
+    Advanced,
     /// The blocks above `fork` were replaced; the highest dropped one was `top`.
-    Changed { fork: u64, top: u64 },
-    /// The new blocks do not connect to those known before.
-    Apart { top: u64 },
+    Forked { fork: u64, top: u64 },
+    /// The new blocks do not connect to the known branch.
+    Disconnected { top: u64 },
 }
 
 impl UpstreamChain {
-    /// Whether the upstream, up to its head, holds this block.
+    /// Returns true if the upstream has this block at or below its head.
     pub(super) fn holds(&self, number: u64, hash: Hash) -> bool {
         self.head.is_some_and(|head| head >= number) && self.branch.get(number) == Some(hash)
     }
 
-    /// The hash of its head.
+    /// Returns the hash of its head.
     pub(super) fn head_hash(&self) -> Option<Hash> {
         self.branch.get(self.head?)
     }
 
-    /// Whether its last poll fits what is known of it. While a claim is doubted, or a walk has not
-    /// ended by the poll after, nobody knows which branch it is on.
+    /// Returns true if its last poll matches its known blocks. Its branch is unknown while a claim
+    /// is doubted, or while a walk lasts beyond the next poll.
     pub(super) fn is_explained(&self) -> bool {
         self.claim.is_none() && self.unlinked_polls < 2
     }
 
-    /// Whether its head is the one that it claimed last.
+    /// Returns true if its head is the one that it last claimed.
     pub(super) fn is_linked(&self) -> bool {
         self.claim.is_none() && self.unlinked_polls == 0
     }
 
-    /// Whether its last branch change dropped this block.
+    /// Returns true if its last branch change dropped this block.
     pub(super) fn has_dropped(&self, hash: Hash) -> bool {
         self.dropped.contains(&hash)
     }
 
-    /// Takes a head that was judged plausible. May ask for headers.
-    pub(super) fn link(&mut self, now: Duration, seen: &HeadSeen, window: usize) -> Linked {
-        let number = seen.number;
+    /// Takes a plausible head. The walk may then request headers.
+    pub(super) fn link(&mut self, now: Duration, poll: &HeadPoll, window: usize) -> LinkResult {
+        let number = poll.number;
         if self.branch.top().is_none() {
-            self.restart(now, number, [seen.hash], seen.parent, window);
+            self.restart(now, number, [poll.hash], poll.parent, window);
             self.fill = Some(self.branch.bottom());
-            return Linked::Along;
+            return LinkResult::Advanced;
         }
-        if self.branch.get(number) == Some(seen.hash) {
+        if self.branch.get(number) == Some(poll.hash) {
             self.walk = None;
             let moved = self.head != Some(number);
             self.set_head(now, number);
-            return if moved { Linked::Along } else { Linked::No };
+            return if moved { LinkResult::Advanced } else { LinkResult::Unchanged };
         }
         match &mut self.walk {
-            Some(walk) if walk.top == number && walk.hashes.back() == Some(&seen.hash) => {}
-            Some(walk) if walk.top + 1 == number && walk.hashes.back() == Some(&seen.parent) => {
-                walk.hashes.push_back(seen.hash);
+            Some(walk) if walk.top == number && walk.hashes.back() == Some(&poll.hash) => {}
+            Some(walk) if walk.top + 1 == number && walk.hashes.back() == Some(&poll.parent) => {
+                walk.hashes.push_back(poll.hash);
                 walk.top = number;
             }
-            _ => self.walk = Some(Walk::new(seen, self.walk.take())),
+            _ => self.walk = Some(Walk::new(poll, self.walk.take())),
         }
         self.unlinked_polls = self.unlinked_polls.saturating_add(1);
-        Linked::No
+        LinkResult::Unchanged
     }
 
-    /// The next header wanted to deepen a young branch.
+    /// Returns the next header needed to extend a young branch downwards.
     pub(super) fn fill_wanted(&self) -> Option<u64> {
         self.fill.filter(|&number| number > 0)
     }
 
-    /// Ends deepening once enough is known, or moves it to the lowest block.
+    /// Ends the extension once the branch is deep enough, or moves it to the lowest block.
     pub(super) fn end_fill_if_deep(&mut self) {
         let deep = self.branch.hashes().len() >= FILL_BLOCKS;
         self.fill = (!deep).then(|| self.branch.bottom());
     }
 
-    /// A header asked for arrived.
+    /// Takes a requested header.
     pub(super) fn header(&mut self, number: u64, hash: Hash, parent: Hash, window: usize) {
         if self.fill == Some(number) {
             let fits = number == self.branch.bottom() && self.branch.get(number) == Some(hash);
@@ -156,94 +155,96 @@ impl UpstreamChain {
             }
         }
         if let Some(walk) = &mut self.walk {
-            walk.asked.remove(&number);
+            walk.requested.remove(&number);
             if number < walk.top && walk.headers.len() < window {
                 walk.headers.insert(number, (hash, parent));
             }
         }
     }
 
-    /// What was asked and has not arrived will not.
-    pub(super) fn forget_asks(&mut self) {
+    /// Forgets the outstanding requests, so that they can be sent again.
+    pub(super) fn forget_requests(&mut self) {
         if let Some(walk) = &mut self.walk {
-            walk.asked.clear();
+            walk.requested.clear();
         }
     }
 
-    /// Goes on with the walk as far as the headers at hand allow. `known` gives a parent's parent
-    /// from what other upstreams showed. Asks for what is missing.
+    /// Continues the walk as far as the known headers allow, and requests missing ones. `known`
+    /// returns the parent of a block from the branches of other upstreams.
     pub(super) fn walk(
         &mut self,
         now: Duration,
         window: usize,
         known: impl Fn(u64, Hash) -> Option<Hash>,
-        mut ask: impl FnMut(u64),
-    ) -> Linked {
+        mut request: impl FnMut(u64),
+    ) -> LinkResult {
         let Some(walk) = &mut self.walk else {
-            return Linked::No;
+            return LinkResult::Unchanged;
         };
         let Some(top) = self.branch.top() else {
-            return Linked::No;
+            return LinkResult::Unchanged;
         };
         loop {
             let lowest = walk.top + 1 - walk.hashes.len() as u64;
             if lowest > 0 && self.branch.get(lowest - 1) == Some(walk.parent) {
-                return self.join(now, lowest - 1, window);
+                return self.link_at(now, lowest - 1, window);
             }
             let out_of_reach = lowest <= self.branch.bottom()
                 || walk.hashes.len() >= window
                 || lowest - top.min(lowest) > window as u64;
             if out_of_reach {
-                return self.part(now, lowest, window);
+                return self.replace_branch(now, lowest, window);
             }
             let below = lowest - 1;
             let parent = match walk.headers.remove(&below) {
                 Some((hash, parent)) if hash == walk.parent => Some(parent),
                 Some(_) => {
-                    // The upstream changed its mind between two answers: the next poll starts anew.
+                    // The upstream changed its branch between two responses, so the next poll
+                    // starts again.
                     self.walk = None;
-                    return Linked::No;
+                    return LinkResult::Unchanged;
                 }
                 None => known(below, walk.parent),
             };
             let Some(parent) = parent else {
-                walk.ask(now, below, top, self.branch.bottom(), &mut ask);
-                return Linked::No;
+                walk.request(now, below, top, self.branch.bottom(), &mut request);
+                return LinkResult::Unchanged;
             };
             walk.hashes.push_front(walk.parent);
             walk.parent = parent;
         }
     }
 
-    /// The walk met the branch at `fork`.
-    fn join(&mut self, now: Duration, fork: u64, window: usize) -> Linked {
+    /// Links the walk to the branch at `fork`.
+    fn link_at(&mut self, now: Duration, fork: u64, window: usize) -> LinkResult {
         let Some(walk) = self.walk.take() else {
-            return Linked::No;
+            return LinkResult::Unchanged;
         };
         let dropped = self.branch.top().filter(|&top| top > fork);
         if let Some(top) = dropped {
             self.dropped = (fork + 1..=top).filter_map(|number| self.branch.get(number)).collect();
         }
-        self.branch.cut_above(fork);
+        self.branch.truncate_above(fork);
         for hash in walk.hashes {
             self.branch.push(hash);
         }
         self.branch.trim(window);
         self.set_head(now, walk.top);
         match dropped {
-            Some(top) => Linked::Changed { fork, top },
-            None => Linked::Along,
+            Some(top) => LinkResult::Forked { fork, top },
+            None => LinkResult::Advanced,
         }
     }
 
-    /// The walk cannot meet the branch: the upstream is taken at its word, without a common past.
-    fn part(&mut self, now: Duration, lowest: u64, window: usize) -> Linked {
+    /// Replaces the branch, because the walk cannot reach it: the two have no known block in
+    /// common.
+    fn replace_branch(&mut self, now: Duration, lowest: u64, window: usize) -> LinkResult {
         let Some(walk) = self.walk.take() else {
-            return Linked::No;
+            return LinkResult::Unchanged;
         };
         let top = self.branch.top().unwrap_or(0);
         self.restart(now, lowest, walk.hashes, walk.parent, window);
-        Linked::Apart { top }
+        LinkResult::Disconnected { top }
     }
 
     fn restart(
@@ -261,7 +262,7 @@ impl UpstreamChain {
         self.branch.trim(window);
         self.walk = None;
         if let Some(top) = self.branch.top() {
-            // Only linked blocks count as a rise: a jump proves nothing.
+            // Only linked blocks count as a rise, because a jump proves nothing.
             let advanced = self.advanced;
             self.set_head(now, top);
             self.advanced = advanced;
@@ -281,19 +282,20 @@ impl UpstreamChain {
 }
 
 impl Walk {
-    fn new(seen: &HeadSeen, former: Option<Walk>) -> Self {
+    fn new(poll: &HeadPoll, previous: Option<Walk>) -> Self {
         Self {
-            hashes: VecDeque::from([seen.hash]),
-            top: seen.number,
-            parent: seen.parent,
-            headers: former.map(Walk::into_headers).unwrap_or_default(),
-            asked: BTreeSet::new(),
-            asked_at: Duration::ZERO,
+            hashes: VecDeque::from([poll.hash]),
+            top: poll.number,
+            parent: poll.parent,
+            headers: previous.map(Walk::into_headers).unwrap_or_default(),
+            requested: BTreeSet::new(),
+            requested_at: Duration::ZERO,
             burst: 1,
         }
     }
 
-    /// What a walk given up still tells: a slow upstream must not start from nothing at each poll.
+    /// Returns the headers of an abandoned walk, so that a slow upstream need not start again at
+    /// each poll.
     fn into_headers(self) -> BTreeMap<u64, (Hash, Hash)> {
         let lowest = self.top + 1 - self.hashes.len() as u64;
         let mut headers = self.headers;
@@ -305,31 +307,42 @@ impl Walk {
         headers
     }
 
-    /// Asks for `below` and some under it: the whole gap down to the branch's top, and beneath that
-    /// twice as many each time, since nobody knows how deep the fork lies.
-    fn ask(&mut self, now: Duration, below: u64, top: u64, bottom: u64, ask: &mut impl FnMut(u64)) {
-        if self.asked.contains(&below) && now.saturating_sub(self.asked_at) < ASK_AGAIN {
+    /// Requests `below` and headers under it: the whole gap down to the branch's top. Below the top
+    /// each request is twice as large as the last, because the depth of the fork is unknown.
+    fn request(
+        &mut self,
+        now: Duration,
+        below: u64,
+        top: u64,
+        bottom: u64,
+        request: &mut impl FnMut(u64),
+    ) {
+        if self.requested.contains(&below) && now.saturating_sub(self.requested_at) < HEADER_TIMEOUT
+        {
             return;
         }
         let wanted = if below > top {
             below - top
         } else {
-            self.burst = (self.burst * 2).min(ASKS_MAX);
+            self.burst = (self.burst * 2).min(HEADER_REQUESTS_MAX);
             self.burst / 2
         };
-        let lowest = (below + 1).saturating_sub(wanted.min(ASKS_MAX)).max(bottom);
-        self.asked.clear();
-        self.asked_at = now;
+        let lowest = (below + 1).saturating_sub(wanted.min(HEADER_REQUESTS_MAX)).max(bottom);
+        self.requested.clear();
+        self.requested_at = now;
         for number in (lowest..=below).rev() {
             if !self.headers.contains_key(&number) {
-                self.asked.insert(number);
-                ask(number);
+                self.requested.insert(number);
+                request(number);
             }
         }
     }
 }
 
-/// Collects an upstream's wishes for headers into asks.
-pub(super) fn asks_of(upstream: usize, asks: &mut Vec<Ask>) -> impl FnMut(u64) + '_ {
-    move |number| asks.push(Ask { upstream, number })
+/// Returns a callback that collects header requests.
+pub(super) fn request_collector(
+    upstream: usize,
+    requests: &mut Vec<HeaderRequest>,
+) -> impl FnMut(u64) + '_ {
+    move |number| requests.push(HeaderRequest { upstream, number })
 }

@@ -1,5 +1,5 @@
-//! Goal: a failing upstream leaves quickly, comes back by one probe, and a busy one is not called
-//! ill. Method: scripted outcomes in virtual time.
+//! Goal: a failing upstream is ejected quickly and readmitted by one probe, and a busy one is not
+//! ejected. Method: scripted outcomes in virtual time.
 
 use super::*;
 
@@ -31,52 +31,52 @@ fn fail(upstream: &mut UpstreamHealth, now: Duration, times: u32) -> Option<Heal
 }
 
 #[test]
-fn three_failures_in_a_row_take_an_upstream_out() {
+fn three_consecutive_failures_eject_an_upstream() {
     let mut upstream = upstream();
     assert_eq!(fail(&mut upstream, SECOND, 2), None);
     upstream.call_ok(SECOND);
     assert_eq!(fail(&mut upstream, SECOND, 2), None);
-    let out = HealthEvent::Ejected { backoff: SECOND, why: Why::InRow(Fault::Closed) };
+    let out = HealthEvent::Ejected { backoff: SECOND, reason: EjectReason::InRow(Fault::Closed) };
     assert_eq!(fail(&mut upstream, SECOND, 1), Some(out));
     assert_eq!(upstream.state(SECOND), HealthState::Ejected { until: 2 * SECOND });
     assert_eq!(fail(&mut upstream, SECOND, 5), None, "late failures add nothing");
 }
 
 #[test]
-fn half_of_ten_calls_failed_take_an_upstream_out() {
+fn five_failures_of_ten_calls_eject_an_upstream() {
     let mut upstream = upstream();
     let mut out = None;
-    for turn in 0..10 {
-        let now = SECOND * 100 + SECOND / 4 * turn;
+    for index in 0..10 {
+        let now = SECOND * 100 + SECOND / 4 * index;
         assert_eq!(out, None);
-        if turn % 2 == 0 {
+        if index % 2 == 0 {
             upstream.call_ok(now);
         } else {
             out = upstream.call_failed(now, Fault::Timeout, 0);
         }
     }
-    let why = Why::Share(Fault::Timeout);
-    assert_eq!(out, Some(HealthEvent::Ejected { backoff: SECOND, why }));
+    let reason = EjectReason::Share(Fault::Timeout);
+    assert_eq!(out, Some(HealthEvent::Ejected { backoff: SECOND, reason }));
 }
 
 #[test]
 fn old_failures_leave_the_window() {
     let mut upstream = upstream();
-    for turn in 0..5 {
-        let now = SECOND * 100 + SECOND / 10 * turn;
+    for index in 0..5 {
+        let now = SECOND * 100 + SECOND / 10 * index;
         upstream.call_ok(now);
-        assert_eq!(upstream.call_failed(now, Fault::Timeout, 0).is_some(), turn == 4);
+        assert_eq!(upstream.call_failed(now, Fault::Timeout, 0).is_some(), index == 4);
     }
     let mut upstream = super::UpstreamHealth::new(settings());
-    for turn in 0..200 {
-        let now = SECOND * 100 + SECOND * 3 * turn;
+    for index in 0..200 {
+        let now = SECOND * 100 + SECOND * 3 * index;
         upstream.call_ok(now);
         assert_eq!(upstream.call_failed(now, Fault::Timeout, 0), None, "never ten in a window");
     }
 }
 
 #[test]
-fn an_upstream_that_is_needed_may_come_back_after_the_shortest_time_out() {
+fn a_needed_upstream_may_return_after_the_shortest_ejection() {
     let mut upstream = upstream();
     fail(&mut upstream, SECOND, 3);
     assert!(upstream.probe_due(2 * SECOND));
@@ -89,7 +89,7 @@ fn an_upstream_that_is_needed_may_come_back_after_the_shortest_time_out() {
 }
 
 #[test]
-fn time_out_doubles_up_to_the_longest_and_heals() {
+fn ejections_double_up_to_the_longest_and_reset() {
     let mut upstream = upstream();
     let mut now = SECOND;
     let mut backoffs = Vec::new();
@@ -131,7 +131,7 @@ fn jitter_takes_off_up_to_a_quarter() {
 }
 
 #[test]
-fn a_rate_limit_is_a_rest_and_no_failure() {
+fn a_rate_limit_is_a_pause_and_no_failure() {
     let mut upstream = upstream();
     let now = 5 * SECOND;
     for _ in 0..50 {
@@ -139,7 +139,7 @@ fn a_rate_limit_is_a_rest_and_no_failure() {
     }
     assert_eq!(
         upstream.state(now),
-        HealthState::Paused { until: now + REST_MIN },
+        HealthState::Paused { until: now + PAUSE_MIN },
         "one refusal of many"
     );
     assert_eq!(upstream.state(6 * SECOND), HealthState::Healthy);
@@ -151,7 +151,7 @@ fn a_rate_limit_is_a_rest_and_no_failure() {
 }
 
 #[test]
-fn rests_grow_while_an_upstream_refuses_and_begin_anew_after_an_answer() {
+fn pauses_grow_with_each_rejection_and_restart_after_a_success() {
     let mut upstream = upstream();
     let mut now = 5 * SECOND;
     for ms in [50, 100, 200, 400, 800, 1000, 1000] {
@@ -162,16 +162,16 @@ fn rests_grow_while_an_upstream_refuses_and_begin_anew_after_an_answer() {
     }
     upstream.call_ok(now);
     upstream.rate_limited(now, None);
-    assert_eq!(upstream.state(now), HealthState::Paused { until: now + REST_MIN });
+    assert_eq!(upstream.state(now), HealthState::Paused { until: now + PAUSE_MIN });
 }
 
 #[test]
-fn polls_take_an_upstream_out_but_do_not_excuse_failed_calls() {
+fn failed_polls_eject_an_upstream_and_good_ones_do_not_excuse_failed_calls() {
     let mut upstream = upstream();
     assert_eq!(upstream.poll_failed(SECOND, 0), None);
     assert_eq!(upstream.poll_failed(SECOND, 0), None);
     let out = upstream.poll_failed(SECOND, 0);
-    assert!(matches!(out, Some(HealthEvent::Ejected { why: Why::Polls, .. })));
+    assert!(matches!(out, Some(HealthEvent::Ejected { reason: EjectReason::Polls, .. })));
 
     let mut upstream = super::UpstreamHealth::new(settings());
     for _ in 0..2 {
@@ -182,7 +182,7 @@ fn polls_take_an_upstream_out_but_do_not_excuse_failed_calls() {
 }
 
 #[test]
-fn what_an_upstream_lacks_is_no_ill_health() {
+fn missing_data_is_no_failure() {
     let mut upstream = upstream();
     for fault in [Fault::MissingState, Fault::NotSynced, Fault::Limit] {
         for _ in 0..100 {
@@ -202,7 +202,7 @@ fn lag_is_remembered_beside_health() {
 }
 
 #[test]
-fn a_group_is_never_wholly_out() {
+fn a_group_is_never_empty() {
     let (healthy, lagging, probing) =
         (HealthState::Healthy, HealthState::Lagging, HealthState::Probing);
     let ejected = HealthState::Ejected { until: SECOND };
@@ -237,7 +237,7 @@ fn unknown_methods_expire_and_stay_bounded() {
 }
 
 #[test]
-fn a_suspected_upstream_gets_no_calls_until_it_answers_a_poll() {
+fn a_suspected_upstream_gets_no_calls_until_a_poll_succeeds() {
     let mut upstream = upstream();
     assert_eq!(upstream.suspect(SECOND, 0), Some(HealthEvent::Suspected));
     assert_eq!(upstream.state(SECOND), HealthState::Probing);
@@ -247,19 +247,19 @@ fn a_suspected_upstream_gets_no_calls_until_it_answers_a_poll() {
 }
 
 #[test]
-fn a_suspected_upstream_that_misses_a_poll_is_taken_out() {
+fn a_suspected_upstream_that_misses_a_poll_is_ejected() {
     let mut upstream = upstream();
     upstream.suspect(SECOND, 0);
-    let out = HealthEvent::Ejected { backoff: SECOND, why: Why::Polls };
+    let out = HealthEvent::Ejected { backoff: SECOND, reason: EjectReason::Polls };
     assert_eq!(upstream.poll_failed(SECOND, 0), Some(out));
 }
 
 #[test]
-fn an_upstream_that_answers_polls_and_no_calls_is_out_for_longer_each_time() {
+fn an_upstream_that_responds_only_to_polls_is_ejected_for_longer_each_time() {
     let mut upstream = upstream();
     upstream.suspect(SECOND, 0);
     upstream.poll_ok();
-    let out = |backoff| Some(HealthEvent::Ejected { backoff, why: Why::PollsOnly });
+    let out = |backoff| Some(HealthEvent::Ejected { backoff, reason: EjectReason::PollsOnly });
     assert_eq!(upstream.suspect(2 * SECOND, 0), out(SECOND));
     assert!(upstream.probe_due(3 * SECOND));
     assert_eq!(upstream.probe_ok(3 * SECOND), Some(HealthEvent::Readmitted));
@@ -267,10 +267,10 @@ fn an_upstream_that_answers_polls_and_no_calls_is_out_for_longer_each_time() {
 }
 
 #[test]
-fn an_answered_call_ends_all_suspicion() {
+fn a_successful_call_ends_all_suspicion() {
     let mut upstream = upstream();
-    for turn in 1..10 {
-        let now = 20 * turn * SECOND;
+    for index in 1..10 {
+        let now = 20 * index * SECOND;
         assert_eq!(upstream.suspect(now, 0), Some(HealthEvent::Suspected));
         upstream.poll_ok();
         upstream.call_ok(now);

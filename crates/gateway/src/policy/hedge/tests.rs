@@ -25,7 +25,7 @@ fn the_delay_is_the_quantile_of_the_class() {
 }
 
 #[test]
-fn it_is_never_shorter_than_the_least_delay() {
+fn it_is_never_shorter_than_the_minimum() {
     let mut hedge = fed((0..1000).map(|_| 1));
     assert_eq!(hedge.delay(Repeat::Safe, 1, true), Some(SETTINGS.delay_min));
 }
@@ -91,7 +91,7 @@ proptest! {
 }
 
 #[test]
-fn a_stall_makes_no_later_one_be_noticed_late() {
+fn a_stall_does_not_delay_the_detection_of_the_next() {
     let ms = Duration::from_millis;
     let mut hedge = fed((0..1000).map(|_| 3));
     let before = hedge.patience(1);

@@ -1,7 +1,7 @@
-//! Goal: the arithmetic is nginx's to the thousandth and the millisecond. Method: tables worked out
-//! by hand from nginx's source; a second, literal transcription of its C over random sequences; and
-//! properties that hold for any limit. nginx's own decisions, logged by a running one, are replayed
-//! in `crates/weir/tests/gateway/limits.rs`.
+//! Goal: the arithmetic is nginx's to the thousandth and the millisecond. Method: tables computed
+//! by hand from nginx's source; a literal transcription of its C over random sequences; and
+//! properties that hold for any limit. `crates/weir/tests/gateway/limits.rs` replays decisions
+//! logged by a running nginx.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ fn terms(rate: Rate, burst: u64, delay: Option<u64>) -> Terms {
     Terms { rate, burst: burst * CALL, delay: delay.map(|delay| delay * CALL) }
 }
 
-/// A zone with one key under one limit, in time.
+/// A zone with one key under one limit.
 struct One {
     terms: Terms,
     state: Option<State>,
@@ -23,12 +23,12 @@ impl One {
     }
 
     fn call(&mut self, now: u64, cost: u64) -> (u64, Judgement) {
-        let looked = look(self.state, self.terms.rate, now, cost);
-        let judgement = judge(&[(looked, self.terms)]);
+        let assessed = assess(self.state, self.terms.rate, now, cost);
+        let judgement = judge(&[(assessed, self.terms)]);
         if !matches!(judgement, Judgement::Refused { .. }) {
-            self.state = Some(looked.state);
+            self.state = Some(assessed.state);
         }
-        (looked.excess, judgement)
+        (assessed.excess, judgement)
     }
 
     fn at(&mut self, now: u64) -> (u64, Judgement) {
@@ -116,20 +116,30 @@ fn the_time_of_the_last_charge_moves_only_with_the_clock() {
 fn a_clock_that_goes_back_drains_nothing_and_a_new_one_a_millisecond() {
     let rate = Rate::per_second(1000);
     let state = Some(State { excess: 5000, last: 100_000 });
-    let back = |now| look(state, rate, now, 1);
-    assert_eq!(back(99_999), Looked { excess: 6000, state: State { excess: 6000, last: 100_000 } });
-    assert_eq!(back(40_000), Looked { excess: 6000, state: State { excess: 6000, last: 100_000 } });
-    // Further back than a minute: one millisecond has passed, and the new clock is taken.
-    assert_eq!(back(39_999), Looked { excess: 5000, state: State { excess: 5000, last: 39_999 } });
+    let back = |now| assess(state, rate, now, 1);
+    assert_eq!(
+        back(99_999),
+        Assessment { excess: 6000, state: State { excess: 6000, last: 100_000 } }
+    );
+    assert_eq!(
+        back(40_000),
+        Assessment { excess: 6000, state: State { excess: 6000, last: 100_000 } }
+    );
+    // The clock went back more than a minute: one millisecond counts as passed, and the new clock
+    // is used.
+    assert_eq!(
+        back(39_999),
+        Assessment { excess: 5000, state: State { excess: 5000, last: 39_999 } }
+    );
 }
 
 #[test]
 fn several_limits_charge_all_or_nothing() {
     let slow = terms(Rate::per_second(1), 1, Some(0));
     let fast = terms(Rate::per_second(10), 0, Some(0));
-    let fresh = |terms: Terms| (look(None, terms.rate, 0, 1), terms);
+    let fresh = |terms: Terms| (assess(None, terms.rate, 0, 1), terms);
     let full =
-        |terms: Terms, excess| (look(Some(State { excess, last: 0 }), terms.rate, 0, 1), terms);
+        |terms: Terms, excess| (assess(Some(State { excess, last: 0 }), terms.rate, 0, 1), terms);
     assert_eq!(judge(&[fresh(slow), fresh(fast)]), PASSED);
     assert_eq!(judge(&[full(slow, 0), full(fast, 0)]), Judgement::Refused { at: 1 });
     assert_eq!(judge(&[full(slow, 1000), full(fast, 0)]), Judgement::Refused { at: 0 });
@@ -141,7 +151,7 @@ fn several_limits_charge_all_or_nothing() {
 fn the_longest_wait_counts_and_of_equal_ones_the_last() {
     let each = |rate| {
         let terms = terms(Rate::per_second(rate), 9, Some(0));
-        (look(Some(State { excess: 0, last: 0 }), terms.rate, 0, 1), terms)
+        (assess(Some(State { excess: 0, last: 0 }), terms.rate, 0, 1), terms)
     };
     assert_eq!(judge(&[each(10), each(2), each(5)]), Judgement::Delayed { ms: 500, at: 1 });
     assert_eq!(judge(&[each(5), each(5)]), Judgement::Delayed { ms: 200, at: 1 });
@@ -166,8 +176,8 @@ fn a_call_of_some_cost_counts_as_so_many_at_once() {
 fn extremes_saturate() {
     let terms = terms(Rate::per_second(u64::MAX), 0, Some(0));
     let state = Some(State { excess: u64::from(u32::MAX), last: 0 });
-    assert_eq!(look(state, terms.rate, u64::MAX / 4, 1).excess, 0);
-    assert!(look(state, Rate::per_minute(0), 1, u64::MAX).excess > terms.burst);
+    assert_eq!(assess(state, terms.rate, u64::MAX / 4, 1).excess, 0);
+    assert!(assess(state, Rate::per_minute(0), 1, u64::MAX).excess > terms.burst);
     assert_eq!(retry_ms(state, terms, 0, u64::MAX), None);
 }
 
@@ -207,21 +217,21 @@ proptest! {
         let mut one = One::new(Terms { rate: Rate(rate), burst, delay: None });
         let (mut lr, mut now) = (None, 10_000_000i64);
         for (step, calls) in steps {
-            // Mostly forward: the clock steps back in the range that nginx tells apart.
+            // Time moves mostly forward; backward steps cover the range in which nginx differs.
             now += if step % 5 == 0 { step } else { step.rem_euclid(500) };
             for _ in 0..calls {
                 let (passed, excess) = nginx(&mut lr, rate as i64, burst as i64, now);
                 let (ours, judgement) = one.at(now as u64);
                 prop_assert_eq!(ours as i64, excess);
                 prop_assert_eq!(judgement == PASSED, passed);
-                let kept = one.state.map(|state| (state.excess as i64, state.last as i64));
-                prop_assert_eq!(kept, lr);
+                let state = one.state.map(|state| (state.excess as i64, state.last as i64));
+                prop_assert_eq!(state, lr);
             }
         }
     }
 
     #[test]
-    fn a_retry_passes_when_it_is_said_to_and_not_before(
+    fn a_retry_passes_at_the_reported_time_and_not_before(
         rate in 1u64..100_000,
         burst in 0u64..20_000,
         excess in 0u64..20_000,
@@ -231,7 +241,7 @@ proptest! {
         let terms = Terms { rate: Rate(rate), burst, delay: None };
         let state = Some(State { excess, last: 1000 });
         let now = 1000 + since;
-        let passes = |now| look(state, terms.rate, now, cost).excess <= burst;
+        let passes = |now| assess(state, terms.rate, now, cost).excess <= burst;
         match retry_ms(state, terms, now, cost) {
             None => prop_assert!((cost - 1) * CALL > burst),
             Some(0) => prop_assert!(passes(now)),

@@ -1,5 +1,5 @@
-//! Goal: parts cover a range exactly, chunks are shared, and merging never loses, doubles or
-//! reorders a log. Method: tables, and random ranges and cuts against the whole.
+//! Goal: parts cover a range exactly, chunks are shared, and merging never loses, duplicates or
+//! reorders a log. Method: tables, and random ranges and splits compared with the whole.
 
 use super::*;
 use proptest::prelude::*;
@@ -82,8 +82,8 @@ fn parts_that_do_not_fit_are_refused() {
     let (from, to) = (10, 19);
     check("null", MergeFault::NotArray { from, to });
     check("{}", MergeFault::NotArray { from, to });
-    check(r#"[{"blockNumber":"0xa"}]"#, MergeFault::NoPlace { from, to });
-    check(r#"[{"blockNumber":null,"logIndex":"0x1"}]"#, MergeFault::NoPlace { from, to });
+    check(r#"[{"blockNumber":"0xa"}]"#, MergeFault::NoPosition { from, to });
+    check(r#"[{"blockNumber":null,"logIndex":"0x1"}]"#, MergeFault::NoPosition { from, to });
     let out = |number, index| MergeFault::OutOfOrder { number, index, from, to };
     check(&array(&[log(9, 6)]), out(9, 6));
     check(&array(&[log(10, 0), log(20, 0)]), out(20, 0));

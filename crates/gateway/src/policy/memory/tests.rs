@@ -25,7 +25,7 @@ fn freeing_begins_before_the_budget_is_used_up() {
 
 #[test]
 fn the_oldest_are_closed_until_enough_is_freed() {
-    let slow = |place, ms, bytes| Slow { place, age: Duration::from_millis(ms), bytes };
+    let slow = |index, ms, bytes| Slow { index, age: Duration::from_millis(ms), bytes };
     let all = || vec![slow(0, 200, 10), slow(1, 900, 10), slow(2, 50, 99), slow(3, 500, 10)];
     let least = Duration::from_millis(100);
     assert_eq!(to_close(all(), 1, least), [1]);

@@ -1,39 +1,39 @@
-//! How many calls may be in flight at the upstreams of a group: found by experiment, not
+//! Adaptive concurrency limit of a group: the number of calls in flight, found by experiment, not
 //! configured.
 //!
-//! The limit acts only while calls wait for a place. Then another limit is tried, and the
-//! throughput (responses per second) at both is compared. Where upstreams have room, throughput
-//! rises with the number of calls in flight, however long each call takes; where they have none, it
-//! stays the same and only the time of each call grows. So a higher latency alone never lowers the
-//! limit, and neither does a mix of fast and slow methods.
+//! The limit acts only while calls wait for a permit. The limiter then tries another limit, and
+//! compares the throughput (responses per second) at both. If upstreams have capacity left,
+//! throughput rises with the number of calls in flight, however long each call takes. If they have
+//! none, it stays the same and only the time of each call grows. So a higher latency alone never
+//! lowers the limit, and neither does a mix of fast and slow methods.
 //!
-//! Throughput says nothing where only a few slow calls wait beside many that are served. There the
-//! time of calls does, flow by flow (`shares.rs`): a higher limit that makes no flow slower is
-//! kept, and a lower one that makes none faster is not.
+//! Throughput says little if only a few slow calls wait beside many fast ones. Then the latency of
+//! each flow (`shares.rs`) decides: a higher limit stays if it makes no flow slower, and a lower
+//! one is dropped if it makes none faster.
 //!
-//! The limit sought is the one with the highest `rate / limit^0.15`: each further call in flight
+//! The limiter seeks the limit with the highest `rate / limit^0.15`: each further call in flight
 //! must earn its keep. That is the "power" of Kleinrock ("Power and Deterministic Rules of Thumb
 //! for Probabilistic Problems in Computer Communications", 1979) with more weight on throughput.
-//! The search is a pattern search (Hooke and Jeeves, 1961), as the thread pool of .NET climbs hills
+//! The search is a pattern search (Hooke and Jeeves, 1961), as in the thread pool of .NET
 //! (Hellerstein and others, "Optimizing Concurrency Levels in the .NET ThreadPool", 2009). A
-//! measurement lasts until its own spread says that it is exact enough (batch means).
+//! measurement lasts until its own variance shows that it is exact enough (batch means).
 //!
-//! While calls wait and no response comes at all, there is nothing to compare: upstreams have
-//! stalled or have become slow. The limit then doubles until responses come or nobody waits. "At
-//! all" is relative to the time that calls took before.
+//! If calls wait and no response arrives at all, there is nothing to compare: upstreams have
+//! stalled or become slow. The limit then doubles until responses arrive or the queue is empty. "At
+//! all" is relative to the earlier latency of calls.
 //!
-//! Two signs need no comparison. Where far fewer responses come than before at the same limit, long
-//! calls hold the places, or the upstreams have become slower: the limit doubles as well. And where
-//! calls pile up while a lower limit is on trial, the trial ends.
+//! Two signs need no comparison. If far fewer responses arrive than before at the same limit, long
+//! calls hold the permits, or the upstreams have become slower: the limit doubles as well. And if
+//! the queue grows during a trial of a lower limit, the trial ends.
 //!
 //! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
-//! `Gradient2Limit`, TCP Vegas) were not taken: upstreams that become slower while they have room
-//! look overloaded to them until the baseline has risen. Latencies of two limits alone were tried
-//! as well: short calls feel a queue more than their share, so that mixed methods got 60 % of the
+//! `Gradient2Limit`, TCP Vegas) were rejected: to them, upstreams that become slower with capacity
+//! left look overloaded until the baseline has risen. Latency alone, compared at two limits, was
+//! tried as well: a queue slows short calls more than their share, so mixed methods got 60 % of the
 //! throughput.
 //!
-//! One limiter serves a group on all threads: a changed limit shows in the throughput only if all
-//! of it is changed.
+//! One limiter serves a group on all threads: the throughput only shows a change that applies to
+//! all of it.
 
 use std::time::Duration;
 
@@ -42,28 +42,28 @@ use crate::policy::overload::shares::Flow;
 #[cfg(test)]
 mod tests;
 
-/// The limit before anything is known, where the configuration allows it.
+/// Initial limit, within the configured bounds.
 pub const LIMIT_START: u32 = 64;
 
-/// A limit that is higher by a share must bring this part of the share as throughput.
+/// Share of a relative rise of the limit that throughput must rise by.
 const ELASTICITY: f64 = 0.15;
 
-/// Factors between the limits that are compared: the first and largest, and the last and smallest.
+/// Factors between compared limits: the first and largest, and the last and smallest.
 const STEP_MAX: f64 = 2.0;
 const STEP_MIN: f64 = 1.4;
 
-/// Pause between pairs of trials with the smallest step. It doubles while no trial succeeds: each
-/// costs some throughput.
+/// Shortest and longest pause between pairs of trials with the smallest step. It doubles while no
+/// trial succeeds, because each costs some throughput.
 const PAUSE_MIN: Duration = Duration::from_secs(3);
 const PAUSE_MAX: Duration = Duration::from_secs(12);
 
-/// Calls that wait for so long without any response raise the limit, and for so long if the time
-/// that calls usually take is not known.
+/// Time without any response after which waiting calls raise the limit: the minimum, and the value
+/// used while the usual latency is unknown.
 const SILENCE_MIN: Duration = Duration::from_millis(50);
 const SILENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
-/// A throughput is measured over at least so many batches of responses, until its error is this
-/// share of it for the largest step. A batch has at least so many responses, and one per place.
+/// A throughput is measured over at least this many batches of responses, until its error is this
+/// share of it for the largest step. A batch has at least this many responses, and one per permit.
 const BATCHES_MIN: u32 = 4;
 const BATCH_MIN: u32 = 8;
 const ERROR_MAX: f64 = 0.05;
@@ -71,36 +71,36 @@ const ERROR_MAX: f64 = 0.05;
 /// Responses after which a measurement ends whatever its error.
 const SAMPLES_MAX: u32 = 2048;
 
-/// A measurement also ends after so long, for upstreams that take seconds, but not with fewer
+/// A measurement also ends after this time, for upstreams that take seconds, but not with fewer
 /// responses than these.
 const WINDOW_MAX: Duration = Duration::from_secs(1);
 const SAMPLES_FEW: u32 = 16;
 
-/// What was measured is forgotten when nobody has waited for so long.
-const FORGET_AFTER: Duration = Duration::from_secs(10);
+/// Measurements expire when no call has waited for this long.
+const EXPIRES_AFTER: Duration = Duration::from_secs(10);
 
 /// Share of the throughput below which a trial ends early.
-const HOPELESS: f64 = 0.75;
+const ABORT_BELOW: f64 = 0.75;
 
-/// Upstreams have room if a higher limit brings this part of the step as throughput. Less may be
-/// noise, and does not end an overload.
-const ROOM: f64 = 0.5;
+/// Upstreams have capacity left if throughput rises by this share of the step of the limit. Less
+/// may be noise, and does not end an overload.
+const CAPACITY_LEFT: f64 = 0.5;
 
-/// Calls of a flow have become slower if their time has grown by this part of the step.
-const SLOWER: f64 = 0.3;
+/// Calls of a flow have become slower if their latency has grown by this share of the step.
+const SLOWDOWN_MIN: f64 = 0.3;
 
-/// A trial of a lower limit also ends when the queue has grown by the calls of so long: calls wait
-/// because of the trial then.
+/// Growth of the queue, as the arrivals of this time, that ends a trial of a lower limit: the trial
+/// makes calls wait.
 const GROWTH_MAX: Duration = Duration::from_millis(50);
 
-/// Share of the throughput below which the places are held by calls that take far longer than
-/// others, or the upstreams have become slower: both call for a higher limit.
-const COLLAPSED: f64 = 0.2;
+/// Share of the throughput below which either slow calls hold the permits or the upstreams have
+/// become slower. Both call for a higher limit.
+const COLLAPSED_BELOW: f64 = 0.2;
 
-/// Responses in a row after which nobody waited mean that the queue is over.
+/// Consecutive responses without a waiting call after which the queue counts as over.
 const IDLE_AFTER: u32 = 16;
 
-/// Buckets in which flows are told apart here.
+/// Buckets of flows in the latency samples.
 const BUCKETS: usize = 32;
 
 /// Bounds of the limit.
@@ -112,21 +112,22 @@ pub struct LimiterSettings {
     pub limit_max: u32,
 }
 
-/// A response of an upstream to a call.
+/// The response of an upstream to a call.
 #[derive(Debug, Clone, Copy)]
-pub struct Answer {
+pub struct ResponseSample {
     /// The epoch in which the call was sent.
     pub epoch: u32,
     /// The flow of the call.
     pub flow: Flow,
-    /// How long the upstream took.
+    /// Latency at the upstream.
     pub took: Duration,
-    /// Calls that wait for places.
+    /// Number of calls that wait for permits.
     pub queue: u32,
 }
 
-/// The limit of one group. Order of calls: [`Limiter::waits`] for each call that has to wait, and
-/// [`Limiter::answered`] for each response while [`Limiter::is_limited`] or while calls wait.
+/// The limit of one group. Order of calls: [`Limiter::record_wait`] for each call that has to wait,
+/// and [`Limiter::record_response`] for each response while [`Limiter::is_limited`] or while calls
+/// wait.
 #[derive(Debug)]
 pub struct Limiter {
     settings: LimiterSettings,
@@ -135,11 +136,11 @@ pub struct Limiter {
     limited: bool,
     saturated: bool,
     unqueued_in_row: u32,
-    /// When the limit was changed, or a call was last answered.
+    /// Time of the last change of the limit or the last response.
     progress: Duration,
-    /// The accepted limit, and what it brings.
-    held: Option<Level>,
-    /// True if the limit now in force is a trial against `held`.
+    /// The accepted limit, and its measurements.
+    accepted: Option<Measurement>,
+    /// True if the current limit is a trial against `accepted`.
     trying: bool,
     direction: Direction,
     step: f64,
@@ -154,9 +155,9 @@ enum Direction {
     Down,
 }
 
-/// What the upstreams did at one limit.
+/// Measurements at one limit.
 #[derive(Debug, Clone, Copy)]
-struct Level {
+struct Measurement {
     limit: u32,
     /// Responses per second, and the relative standard error.
     rate: f64,
@@ -164,10 +165,10 @@ struct Level {
     times: Times,
 }
 
-/// How long calls took, by bucket of flows.
+/// Latencies by bucket of flows.
 type Times = [Samples; BUCKETS];
 
-/// A number of times, in seconds.
+/// Sum and count of latencies, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Samples {
     count: u32,
@@ -175,13 +176,13 @@ struct Samples {
     squares: f64,
 }
 
-/// A measurement under way.
+/// A measurement in progress.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
-    /// When the limit was set, and all responses since.
+    /// Time when the limit was set, and all responses since.
     set: Duration,
     all: u32,
-    /// Responses to pass over first: one for each call that the limit allows.
+    /// Responses to skip at the start: one for each call that the limit allows.
     skip: u32,
     start: Option<Duration>,
     last: Duration,
@@ -190,11 +191,11 @@ struct Window {
     waited: u32,
     batches: Batches,
     times: Times,
-    /// Calls that waited at the first response.
+    /// Length of the queue at the first response.
     queue_before: Option<u32>,
 }
 
-/// The times that equal numbers of responses took: their mean, and the sum of squares about it
+/// Times that equal numbers of responses took: their mean, and the sum of squared deviations
 /// (Welford, 1962).
 #[derive(Debug, Clone, Copy, Default)]
 struct Batches {
@@ -206,7 +207,7 @@ struct Batches {
 }
 
 impl Limiter {
-    /// Creates a limiter that knows nothing.
+    /// Creates a limiter without measurements.
     pub fn new(settings: LimiterSettings) -> Limiter {
         Limiter {
             settings,
@@ -216,7 +217,7 @@ impl Limiter {
             saturated: false,
             unqueued_in_row: 0,
             progress: Duration::ZERO,
-            held: None,
+            accepted: None,
             trying: false,
             direction: Direction::Up,
             step: STEP_MAX,
@@ -226,46 +227,46 @@ impl Limiter {
         }
     }
 
-    /// Calls that may be in flight.
+    /// Returns the number of calls that may be in flight.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Counts changes of the limit: a call belongs to the limit under which it was sent.
+    /// Returns the number of changes of the limit. A call belongs to the limit under which it was
+    /// sent.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Returns true if calls have waited recently, so that every response is wanted.
+    /// Returns true if calls have waited recently, so that every response must be reported.
     pub fn is_limited(&self) -> bool {
         self.limited
     }
 
-    /// Returns true if a higher limit is known to bring no more responses: the upstreams are
-    /// overloaded.
+    /// Returns true if a higher limit would bring no more responses: the upstreams are overloaded.
     pub fn is_saturated(&self) -> bool {
         self.saturated
     }
 
-    /// A call has to wait for a place; such calls usually take so long.
-    pub fn waits(&mut self, now: Duration, usual: Option<Duration>) {
+    /// Records that a call waits for a permit. `usual` is the usual latency of such calls.
+    pub fn record_wait(&mut self, now: Duration, usual: Option<Duration>) {
         self.begin(now);
         let silence = usual.map_or(SILENCE_UNKNOWN, |usual| usual * 2);
         let silent = now.saturating_sub(self.progress) >= silence.max(self.patience());
         if silent || self.has_collapsed(now) {
-            self.give_way(now);
+            self.raise_without_trial(now);
         }
     }
 
-    /// An upstream has answered a call.
-    pub fn answered(&mut self, now: Duration, answer: Answer) {
-        if answer.queue > 0 {
+    /// Records a response.
+    pub fn record_response(&mut self, now: Duration, sample: ResponseSample) {
+        if sample.queue > 0 {
             self.unqueued_in_row = 0;
             self.begin(now);
         } else {
             self.unqueued_in_row = self.unqueued_in_row.saturating_add(1);
             if self.unqueued_in_row >= IDLE_AFTER {
-                self.rest(now);
+                self.end_queue(now);
             }
         }
         self.progress = now;
@@ -273,19 +274,19 @@ impl Limiter {
             return;
         }
         self.window.all = self.window.all.saturating_add(1);
-        if self.queue_grows(answer.queue) {
+        if self.queue_grows(sample.queue) {
             self.reject(now);
         } else if self.has_collapsed(now) {
-            self.give_way(now);
-        } else if answer.epoch == self.epoch {
-            self.window.take_in(now, answer, self.limit);
+            self.raise_without_trial(now);
+        } else if sample.epoch == self.epoch {
+            self.window.record(now, sample, self.limit);
             if self.is_full(now) || self.is_hopeless() {
                 self.judge(now);
             }
         }
     }
 
-    /// Calls wait from now on, if they did not before.
+    /// Starts a measurement, if none is running, because calls wait.
     fn begin(&mut self, now: Duration) {
         if self.limited {
             return;
@@ -294,24 +295,25 @@ impl Limiter {
         self.unqueued_in_row = 0;
         self.saturated = self.settings.limit_min == self.settings.limit_max;
         self.window = Window { set: now, ..self.window };
-        if now.saturating_sub(self.progress) >= FORGET_AFTER {
-            self.held = None;
+        if now.saturating_sub(self.progress) >= EXPIRES_AFTER {
+            self.accepted = None;
             self.search_up();
             self.window = Window::default();
         }
         self.progress = now;
     }
 
-    /// How long responses may stay away before that says something.
+    /// Returns how long a lack of responses is normal.
     fn patience(&self) -> Duration {
-        let round = self.held.map_or(0.0, |held| f64::from(self.limit) / held.rate.max(1e-3));
+        let round =
+            self.accepted.map_or(0.0, |accepted| f64::from(self.limit) / accepted.rate.max(1e-3));
         SILENCE_MIN.max(Duration::from_secs_f64(2.0 * round))
     }
 
     /// Raises the limit without a trial, because there is nothing to compare.
-    fn give_way(&mut self, now: Duration) {
+    fn raise_without_trial(&mut self, now: Duration) {
         if self.limit < self.settings.limit_max {
-            self.held = None;
+            self.accepted = None;
             self.saturated = false;
             self.search_up();
             self.set(now, self.moved(Direction::Up));
@@ -324,30 +326,30 @@ impl Limiter {
 
     /// Returns true if calls wait because a lower limit is on trial.
     fn queue_grows(&mut self, queue: u32) -> bool {
-        let Some(held) = self.held.filter(|_| self.is_trying(Direction::Down)) else {
+        let Some(accepted) = self.accepted.filter(|_| self.is_trying(Direction::Down)) else {
             return false;
         };
         let before = *self.window.queue_before.get_or_insert(queue);
-        let growth = SAMPLES_FEW.max((held.rate * GROWTH_MAX.as_secs_f64()) as u32);
+        let growth = SAMPLES_FEW.max((accepted.rate * GROWTH_MAX.as_secs_f64()) as u32);
         queue > (before + before / 2).max(before + growth)
     }
 
-    /// Returns true if far fewer responses come than at this limit before.
+    /// Returns true if far fewer responses arrive than at this limit before.
     fn has_collapsed(&self, now: Duration) -> bool {
-        let Some(held) = self.held.filter(|_| !self.is_trying(Direction::Up)) else {
+        let Some(accepted) = self.accepted.filter(|_| !self.is_trying(Direction::Up)) else {
             return false;
         };
         let elapsed = now.saturating_sub(self.window.set);
-        let expected = held.rate * elapsed.as_secs_f64();
-        elapsed >= self.patience() && f64::from(self.window.all) < expected * COLLAPSED
+        let expected = accepted.rate * elapsed.as_secs_f64();
+        elapsed >= self.patience() && f64::from(self.window.all) < expected * COLLAPSED_BELOW
     }
 
-    /// Nobody waits any more. A trial of a lower limit is given up; that of a higher one may be the
-    /// reason and goes on when calls wait again.
-    fn rest(&mut self, now: Duration) {
-        if let Some(held) = self.held.filter(|_| self.is_trying(Direction::Down)) {
+    /// Ends a measurement, because no call waits. A trial of a lower limit is aborted. A trial of a
+    /// higher one may be the reason and continues when calls wait again.
+    fn end_queue(&mut self, now: Duration) {
+        if let Some(accepted) = self.accepted.filter(|_| self.is_trying(Direction::Down)) {
             self.trying = false;
-            self.set(now, held.limit);
+            self.set(now, accepted.limit);
         }
         self.window = Window { set: now, skip: self.window.skip, ..Window::default() };
         self.limited = false;
@@ -371,67 +373,68 @@ impl Limiter {
         batches.count >= BATCHES_MIN && exact
     }
 
-    /// Returns true if the limit on trial plainly costs throughput.
+    /// Returns true if the trial clearly costs throughput.
     fn is_hopeless(&self) -> bool {
-        let held = self.held.filter(|_| self.trying && self.window.samples >= SAMPLES_FEW * 2);
-        held.is_some_and(|held| self.window.rate() < held.rate * HOPELESS)
+        let accepted =
+            self.accepted.filter(|_| self.trying && self.window.samples >= SAMPLES_FEW * 2);
+        accepted.is_some_and(|accepted| self.window.rate() < accepted.rate * ABORT_BELOW)
     }
 
     fn judge(&mut self, now: Duration) {
         let window = std::mem::replace(&mut self.window, Window { set: now, ..Window::default() });
         if window.waited * 2 < window.samples {
-            // The upstreams were not asked for all that they can give.
+            // The load was too low to measure the capacity.
             return;
         }
         let trial = window.level(self.limit);
-        let Some(held) = self.held.filter(|_| self.trying) else {
-            self.held = Some(trial);
+        let Some(accepted) = self.accepted.filter(|_| self.trying) else {
+            self.accepted = Some(trial);
             if now >= self.next_trial {
                 self.try_next(now);
             }
             return;
         };
-        let (score, error) = (trial.score() - held.score(), trial.error.hypot(held.error));
-        let step = (f64::from(trial.limit) / f64::from(held.limit)).ln();
+        let (score, error) = (trial.score() - accepted.score(), trial.error.hypot(accepted.error));
+        let step = (f64::from(trial.limit) / f64::from(accepted.limit)).ln();
         let better = match self.direction {
-            // Of two limits between which the noise decides, the lower one.
-            Direction::Up => score > error || !is_slower(&held, &trial, step),
-            Direction::Down => score > 0.0 && is_slower(&trial, &held, -step),
+            // If noise decides between two limits, the lower one wins.
+            Direction::Up => score > error || !is_slower(&accepted, &trial, step),
+            Direction::Down => score > 0.0 && is_slower(&trial, &accepted, -step),
         };
         if !better {
             self.reject(now);
             return;
         }
         self.trying = false;
-        let gain = (trial.rate / held.rate).ln() - error;
-        if step > 0.0 && gain > ROOM * step {
+        let gain = (trial.rate / accepted.rate).ln() - error;
+        if step > 0.0 && gain > CAPACITY_LEFT * step {
             self.saturated = false;
         }
-        self.held = Some(trial);
+        self.accepted = Some(trial);
         self.pause = PAUSE_MIN;
         let large = self.step >= STEP_MAX;
         self.step = (self.step * self.step).min(STEP_MAX);
-        // After a smaller step the limit is measured once more: a lucky measurement is one that is
-        // accepted.
+        // After a smaller step the limit is measured once more, because accepted measurements tend
+        // to be lucky.
         if large {
             self.try_next(now);
         }
     }
 
-    /// The limit on trial is no better.
+    /// Rejects the limit on trial.
     fn reject(&mut self, now: Duration) {
         let direction = self.direction;
         self.trying = false;
-        let Some(held) = self.held else { return };
-        self.set(now, held.limit);
-        self.turn(now);
+        let Some(accepted) = self.accepted else { return };
+        self.set(now, accepted.limit);
+        self.reverse(now);
         if direction == Direction::Up {
             self.try_next(now);
         }
     }
 
-    /// A trial in this direction has failed.
-    fn turn(&mut self, now: Duration) {
+    /// Turns the search around after a failed trial.
+    fn reverse(&mut self, now: Duration) {
         if self.direction == Direction::Up {
             self.saturated = true;
             self.direction = Direction::Down;
@@ -449,15 +452,15 @@ impl Limiter {
     fn try_next(&mut self, now: Duration) {
         let next = self.moved(self.direction);
         if next == self.limit {
-            // The limit is as high or as low as it may be.
-            self.turn(now);
+            // The limit is at a bound.
+            self.reverse(now);
             return;
         }
         self.trying = true;
         self.set(now, next);
     }
 
-    /// The limit one step away.
+    /// Returns the limit one step away.
     fn moved(&self, direction: Direction) -> u32 {
         let limit = f64::from(self.limit);
         let moved = match direction {
@@ -475,14 +478,14 @@ impl Limiter {
     }
 }
 
-impl Level {
+impl Measurement {
     fn score(&self) -> f64 {
         self.rate.ln() - ELASTICITY * f64::from(self.limit).ln()
     }
 }
 
 impl Window {
-    fn take_in(&mut self, now: Duration, answer: Answer, limit: u32) {
+    fn record(&mut self, now: Duration, sample: ResponseSample, limit: u32) {
         self.last = now;
         if self.start.is_none() {
             self.skip = self.skip.saturating_sub(1);
@@ -493,15 +496,15 @@ impl Window {
             return;
         }
         self.samples += 1;
-        self.waited += u32::from(answer.queue > 0);
-        self.times[answer.flow.index() % BUCKETS].add(answer.took);
+        self.waited += u32::from(sample.queue > 0);
+        self.times[sample.flow.index() % BUCKETS].add(sample.took);
         if self.samples.is_multiple_of(self.batches.size) {
             self.batches.add(now);
         }
     }
 
-    fn level(&self, limit: u32) -> Level {
-        Level { limit, rate: self.rate(), error: self.batches.error(), times: self.times }
+    fn level(&self, limit: u32) -> Measurement {
+        Measurement { limit, rate: self.rate(), error: self.batches.error(), times: self.times }
     }
 
     fn rate(&self) -> f64 {
@@ -518,7 +521,7 @@ impl Samples {
         self.squares += took * took;
     }
 
-    /// The mean, and its relative standard error.
+    /// Returns the mean and its relative standard error.
     fn mean(&self) -> (f64, f64) {
         let count = f64::from(self.count);
         let mean = (self.sum / count).max(1e-6);
@@ -527,16 +530,16 @@ impl Samples {
     }
 }
 
-/// Returns true if calls of some flow take longer at the higher of two limits, which is higher by
-/// this step; also if too few calls were seen to tell.
-fn is_slower(lower: &Level, higher: &Level, step: f64) -> bool {
+/// Returns true if the calls of some flow take longer at the higher of two limits, given the step
+/// between them; also if there are too few samples.
+fn is_slower(lower: &Measurement, higher: &Measurement, step: f64) -> bool {
     let mut pairs = lower.times.iter().zip(&higher.times);
     let known = |(one, other): &(&Samples, &Samples)| {
         one.count >= SAMPLES_FEW && other.count >= SAMPLES_FEW
     };
     let slower = |(one, other): (&Samples, &Samples)| {
         let ((before, error_before), (after, error_after)) = (one.mean(), other.mean());
-        (after / before).ln() - error_before.hypot(error_after) > SLOWER * step
+        (after / before).ln() - error_before.hypot(error_after) > SLOWDOWN_MIN * step
     };
     let any_known = pairs.clone().any(|pair| known(&pair));
     !any_known || pairs.any(|pair| known(&pair) && slower(pair))
@@ -552,7 +555,7 @@ impl Batches {
         self.squares += apart * (took - self.mean);
     }
 
-    /// The relative standard error of the throughput; a guess for too few batches.
+    /// Returns the relative standard error of the throughput, or a guess for too few batches.
     fn error(&self) -> f64 {
         if self.count < 2 {
             return 0.2;

@@ -1,22 +1,21 @@
-//! The calls of one group on one thread that wait for a place: bounded, by class and flow, each for
-//! a bounded time.
+//! The waiting calls of one group on one thread: a bounded queue by class and flow, with a bounded
+//! wait.
 //!
-//! Places go to the best class that waits, but a worse one that waits keeps a share of them, so
-//! that it is never shut out for good. Within a class the flow with the fewest calls in flight goes
-//! first, unless its places are kept for others (`shares.rs`). Where the queue is full, the flow
-//! with the most waiting calls loses one.
+//! Permits go to the best waiting class, but a worse class keeps a share of them, so that it is
+//! never starved. Within a class the flow with the fewest calls in flight goes first, unless the
+//! free permits are reserved for others (`shares.rs`). If the queue is full, the flow with the most
+//! waiting calls loses one.
 //!
-//! Within a flow the oldest goes first while its line is a passing
-//! one. Once it has stood for [`STANDING`] it is an overload, and then the newest goes first and
-//! nobody waits longer than that: in a line that never ends, whoever is served in turn has waited
-//! as long as the whole line, and clients have given up by then. That is adaptive LIFO with
-//! controlled delay as Facebook runs them (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel
-//! (Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
+//! Within a flow the oldest call goes first while the queue is short-lived. After
+//! [`STANDING_AFTER`] the queue is an overload: the newest call goes first, and no call waits
+//! longer than that. In a queue that never empties, first-in-first-out makes every call wait as
+//! long as the whole queue, and clients have given up by then. This is adaptive LIFO with
+//! controlled delay, as at Facebook (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel (Nichols
+//! and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
 //!
-//! Neither rule holds while the upstreams may have room for more calls than the limit allows: the
-//! queue then only waits for the limit to rise. And while nothing is served at all, because the
-//! upstreams stall, nothing is cut short: a line that stands still says nothing about what
-//! upstreams can carry.
+//! Neither rule applies while the upstreams may have capacity beyond the limit: the queue then only
+//! waits for the limit to rise. Nothing expires while upstreams stall and nothing is served: a
+//! queue that does not move says nothing about capacity.
 
 use std::time::Duration;
 
@@ -26,46 +25,46 @@ use crate::policy::overload::shares::{FLOWS, Flow, Shares};
 #[cfg(test)]
 mod tests;
 
-/// A queue that has not been empty for so long is no passing one, and this is then also the longest
-/// that a call waits in it: twice CoDel's interval, because upstreams and machines halt for a tenth
-/// of a second now and then without being overloaded.
-pub const STANDING: Duration = Duration::from_millis(200);
+/// Time without an empty queue after which it counts as standing, and then also the longest wait in
+/// it. Twice CoDel's interval, because upstreams and machines pause for a tenth of a second now and
+/// then without being overloaded.
+pub const STANDING_AFTER: Duration = Duration::from_millis(200);
 
 const CLASSES: usize = Class::ALL.len();
 
-/// No entry.
+/// Index of no entry.
 const NONE: u32 = u32::MAX;
 
 /// Bounds of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueueSettings {
-    /// Calls that may wait.
+    /// Most calls that may wait.
     pub calls_max: usize,
-    /// How long one may wait.
+    /// Longest wait.
     pub wait_max: Duration,
-    /// The share of places that a class which is not the best keeps while it waits.
+    /// Share of permits that a class other than the best keeps while it waits.
     pub share_kept: f64,
 }
 
-/// Where an entry stands. Valid until it is taken or removed.
+/// Position of an entry. Valid until the entry is taken or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key(u32);
 
-/// Calls that wait. Order of calls: [`Queue::push`]; for each place that becomes free
-/// [`Queue::expired`] until it gives none, then [`Queue::take`]; [`Queue::remove`] for who leaves.
+/// Waiting calls. Order of calls: [`Queue::push`]; for each free permit [`Queue::expired`] until it
+/// returns `None`, then [`Queue::take`]; [`Queue::remove`] for a cancelled call.
 #[derive(Debug)]
 pub struct Queue<T> {
     settings: QueueSettings,
     entries: Vec<Entry<T>>,
     free: u32,
     /// By class and flow.
-    lines: Box<[[Line; FLOWS]; CLASSES]>,
-    /// A bit for each flow of a class that waits.
+    queues: Box<[[FlowQueue; FLOWS]; CLASSES]>,
+    /// Bit set of the waiting flows of each class.
     waiting: [u128; CLASSES],
-    /// Places that classes are owed.
+    /// Permits owed to each class.
     owed: [f64; CLASSES],
     len: usize,
-    /// When a place was last given.
+    /// Time when a permit was last handed out.
     taken: Duration,
 }
 
@@ -81,7 +80,7 @@ struct Entry<T> {
 
 /// The entries of one flow of a class, linked by age.
 #[derive(Debug, Clone, Copy)]
-struct Line {
+struct FlowQueue {
     oldest: u32,
     newest: u32,
     len: u32,
@@ -89,26 +88,26 @@ struct Line {
     busy_since: Duration,
 }
 
-/// What came of pushing.
+/// Result of a push.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Pushed<T> {
-    /// It waits.
-    Waits(Key),
-    /// It waits in the place of this one, which had waited longest of the worst class.
-    Instead(Key, (T, Class)),
-    /// All that wait are of a better class.
+pub enum PushResult<T> {
+    /// The call waits.
+    Queued(Key),
+    /// The call waits in place of this one, which had waited longest in the worst class.
+    Replaced(Key, (T, Class)),
+    /// All waiting calls have a better class.
     Full(T),
 }
 
 impl<T> Queue<T> {
-    /// An empty one.
+    /// Creates an empty queue.
     pub fn new(settings: QueueSettings) -> Queue<T> {
-        let line = Line { oldest: NONE, newest: NONE, len: 0, busy_since: Duration::ZERO };
+        let queue = FlowQueue { oldest: NONE, newest: NONE, len: 0, busy_since: Duration::ZERO };
         Queue {
             settings,
             entries: Vec::new(),
             free: NONE,
-            lines: Box::new([[line; FLOWS]; CLASSES]),
+            queues: Box::new([[queue; FLOWS]; CLASSES]),
             waiting: [0; CLASSES],
             owed: [0.0; CLASSES],
             len: 0,
@@ -116,37 +115,37 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Calls that wait.
+    /// Returns the number of waiting calls.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nobody waits.
+    /// Returns true if no call waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Lets a call wait, at the cost of one of a worse class or a longer line where there is no
-    /// room.
-    pub fn push(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> Pushed<T> {
+    /// Adds a call. If the queue is full, it displaces one of a worse class or of a flow with more
+    /// waiting calls.
+    pub fn push(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> PushResult<T> {
         if self.len < self.settings.calls_max {
-            return Pushed::Waits(self.insert(now, class, flow, item));
+            return PushResult::Queued(self.insert(now, class, flow, item));
         }
         let worst = Class::ALL.into_iter().rev().find(|own| self.waiting[own.index()] != 0);
         match worst {
             Some(worst) if worst >= class => {
-                let lines = &self.lines[worst.index()];
-                let longest = flows(self.waiting[worst.index()]).max_by_key(|own| lines[*own].len);
+                let queues = &self.queues[worst.index()];
+                let longest = flows(self.waiting[worst.index()]).max_by_key(|own| queues[*own].len);
                 let longest = longest.expect("a class that waits has a flow that waits");
-                let shed = self.remove(Key(lines[longest].oldest));
-                let shed = shed.expect("the oldest of a line is an entry");
-                Pushed::Instead(self.insert(now, class, flow, item), (shed, worst))
+                let shed = self.remove(Key(queues[longest].oldest));
+                let shed = shed.expect("the oldest of a flow queue is an entry");
+                PushResult::Replaced(self.insert(now, class, flow, item), (shed, worst))
             }
-            _ => Pushed::Full(item),
+            _ => PushResult::Full(item),
         }
     }
 
-    /// Takes out one that waits.
+    /// Removes a waiting call.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.get_mut(key.0 as usize)?;
         let item = entry.item.take()?;
@@ -155,17 +154,17 @@ impl<T> Queue<T> {
         entry.older = self.free;
         self.free = key.0;
         self.len -= 1;
-        let line = &mut self.lines[class][flow];
-        line.len -= 1;
+        let queue = &mut self.queues[class][flow];
+        queue.len -= 1;
         match older {
-            NONE => line.oldest = newer,
+            NONE => queue.oldest = newer,
             _ => self.entries[older as usize].newer = newer,
         }
         match newer {
-            NONE => line.newest = older,
+            NONE => queue.newest = older,
             _ => self.entries[newer as usize].older = older,
         }
-        if line.oldest == NONE {
+        if queue.oldest == NONE {
             self.waiting[class] &= !(1 << flow);
         }
         if self.waiting[class] == 0 {
@@ -174,9 +173,9 @@ impl<T> Queue<T> {
         Some(item)
     }
 
-    /// The call that gets one of the places that are free, with how long it has waited; none if
-    /// those are kept for others. `overloaded` is true if more places would not help: only then is
-    /// a standing queue served newest first.
+    /// Returns the call for one of the `free` permits, and how long it has waited. `None` if the
+    /// permits are reserved for others. `overloaded` is true if more permits would not help: only
+    /// then is a standing queue served newest first.
     pub fn take(
         &mut self,
         now: Duration,
@@ -185,26 +184,26 @@ impl<T> Queue<T> {
         free: u32,
     ) -> Option<(T, Class, Duration)> {
         let (class, flow) = self.next(shares, free)?;
-        let line = &self.lines[class.index()][flow];
-        let standing = overloaded && line.is_standing(now);
-        let key = Key(if standing { line.newest } else { line.oldest });
+        let queue = &self.queues[class.index()][flow];
+        let standing = overloaded && queue.is_standing(now);
+        let key = Key(if standing { queue.newest } else { queue.oldest });
         let since = self.entries[key.0 as usize].since;
-        let item = self.remove(key).expect("the ends of a line are entries");
-        self.note_served(now);
+        let item = self.remove(key).expect("the ends of a flow queue are entries");
+        self.record_served(now);
         Some((item, class, now.saturating_sub(since)))
     }
 
-    /// One that has waited longer than it should; to be called when a place is free, before
-    /// [`Queue::take`], so that none is cut short while nothing is served.
+    /// Returns a call that has waited too long. Call it when a permit is free, before
+    /// [`Queue::take`], so that nothing expires while nothing is served.
     pub fn expired(&mut self, now: Duration, overloaded: bool) -> Option<(T, Class)> {
-        self.note_served(now);
+        self.record_served(now);
         for class in Class::ALL {
             for flow in flows(self.waiting[class.index()]) {
-                let line = &self.lines[class.index()][flow];
+                let queue = &self.queues[class.index()][flow];
                 let wait_max = self.settings.wait_max;
-                let standing = overloaded && line.is_standing(now);
-                let wait_max = if standing { wait_max.min(STANDING) } else { wait_max };
-                let oldest = line.oldest;
+                let standing = overloaded && queue.is_standing(now);
+                let wait_max = if standing { wait_max.min(STANDING_AFTER) } else { wait_max };
+                let oldest = queue.oldest;
                 if now.saturating_sub(self.entries[oldest as usize].since) > wait_max {
                     return self.remove(Key(oldest)).map(|item| (item, class));
                 }
@@ -213,15 +212,16 @@ impl<T> Queue<T> {
         None
     }
 
-    /// Places are given again: a line that stood still for want of any starts anew.
-    fn note_served(&mut self, now: Duration) {
-        if now.saturating_sub(self.taken) > STANDING {
-            self.lines.iter_mut().flatten().for_each(|line| line.busy_since = now);
+    /// Records that permits are available again: after a standstill the age of every flow queue
+    /// starts again.
+    fn record_served(&mut self, now: Duration) {
+        if now.saturating_sub(self.taken) > STANDING_AFTER {
+            self.queues.iter_mut().flatten().for_each(|queue| queue.busy_since = now);
         }
         self.taken = now;
     }
 
-    /// The best class that waits and may take a place, unless a worse one has waited for its share;
+    /// Returns the best waiting class that may take a permit, unless a worse one is owed its share,
     /// and the flow of it that goes first.
     fn next(&mut self, shares: &Shares, free: u32) -> Option<(Class, usize)> {
         let (mut best, mut next) = (None, None);
@@ -233,7 +233,7 @@ impl<T> Queue<T> {
             }
             let owed = &mut self.owed[class.index()];
             *owed += self.settings.share_kept;
-            // A tenth ten times is a little less than one.
+            // A tenth added ten times is a little less than one.
             if *owed >= 1.0 - 1e-6 && next.map(|(class, _)| class) == best {
                 *owed -= 1.0;
                 next = Some((class, flow));
@@ -242,8 +242,8 @@ impl<T> Queue<T> {
         next
     }
 
-    /// The flow of a class that goes first: the one with the fewest calls in flight, of equals the
-    /// one that has waited longest.
+    /// Returns the flow of a class that goes first: the one with the fewest calls in flight, then
+    /// the one that has waited longest.
     fn first(&self, class: Class, shares: &Shares, free: u32) -> Option<usize> {
         if self.waiting[class.index()] == 0 {
             return None;
@@ -252,7 +252,7 @@ impl<T> Queue<T> {
         let waiting = flows(self.waiting[class.index()]);
         let admitted = waiting.filter(|flow| shares.admits(Flow::at(*flow), spare));
         admitted.min_by_key(|flow| {
-            let oldest = self.lines[class.index()][*flow].oldest;
+            let oldest = self.queues[class.index()][*flow].oldest;
             (shares.held(Flow::at(*flow)), self.entries[oldest as usize].since)
         })
     }
@@ -260,8 +260,8 @@ impl<T> Queue<T> {
     fn insert(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> Key {
         let at = self.free;
         self.waiting[class.index()] |= 1 << flow.index();
-        let line = &mut self.lines[class.index()][flow.index()];
-        let (older, newer) = (line.newest, NONE);
+        let queue = &mut self.queues[class.index()][flow.index()];
+        let (older, newer) = (queue.newest, NONE);
         let entry = Entry { item: Some(item), class, flow, since: now, older, newer };
         let at = if at == NONE {
             self.entries.push(entry);
@@ -271,27 +271,27 @@ impl<T> Queue<T> {
             self.entries[at as usize] = entry;
             at
         };
-        match line.newest {
+        match queue.newest {
             NONE => {
-                line.oldest = at;
-                line.busy_since = now;
+                queue.oldest = at;
+                queue.busy_since = now;
             }
             newest => self.entries[newest as usize].newer = at,
         }
-        line.newest = at;
-        line.len += 1;
+        queue.newest = at;
+        queue.len += 1;
         self.len += 1;
         Key(at)
     }
 }
 
-impl Line {
+impl FlowQueue {
     fn is_standing(&self, now: Duration) -> bool {
-        now.saturating_sub(self.busy_since) > STANDING
+        now.saturating_sub(self.busy_since) > STANDING_AFTER
     }
 }
 
-/// The places of the bits that are set.
+/// Returns the indices of the set bits.
 fn flows(mut bits: u128) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let at = bits.trailing_zeros();

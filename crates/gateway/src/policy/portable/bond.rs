@@ -1,19 +1,19 @@
-//! What an answer is bound to in words that every replica understands; apart from the rules, so
-//! that what reads and writes it needs none of them.
+//! The shareable validity tag of a response. It has a file of its own, so that its codecs do not
+//! depend on the policy.
 
 /// A block hash.
 type Hash = [u8; 32];
 
-/// What an answer is bound to, for any replica.
+/// What a response depends on, for any replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bond {
+pub enum ShareableTag {
     /// Nothing.
     Free,
-    /// A block that was final when the answer was stored.
+    /// A block that was final when the response was stored.
     Final {
         /// Its height.
         number: u64,
-        /// Its hash, where the writer knew it.
+        /// Its hash, if the writer knew it.
         hash: Option<Hash>,
     },
     /// A block that a reorg might still drop.
@@ -23,7 +23,7 @@ pub enum Bond {
         /// Its hash.
         hash: Hash,
     },
-    /// The head at the time.
+    /// The head when the response was stored.
     Head {
         /// Its height.
         number: u64,

@@ -1,6 +1,5 @@
-//! Goal: an answer leaves the process only when it is about the block that it names, and is used
-//! elsewhere only where that block is served. Method: two replicas' views of one chain that forks,
-//! made by head trackers.
+//! Goal: a response is shared only with evidence of its block, and is used only by replicas that
+//! serve that block. Method: two replicas' views of one forking chain, from head trackers.
 
 use std::time::Duration;
 
@@ -8,8 +7,8 @@ use wire::block::BlockId;
 use wire::block::ResponseBlock;
 
 use super::*;
-use crate::policy::cacheable::AnswerKind;
-use crate::policy::heads::{Finality, Hash, HeadSeen, HeadSettings, HeadTracker};
+use crate::policy::cacheable::ResponseKind;
+use crate::policy::heads::{Finality, Hash, HeadPoll, HeadSettings, HeadTracker};
 
 const HEAD: u64 = 100;
 const FINAL: u64 = 90;
@@ -50,17 +49,17 @@ impl Replica {
 
     fn see(&mut self, branch: u8, number: u64) {
         self.now += Duration::from_secs(1);
-        // Branches part above 97.
+        // The branches fork above 97.
         let parent =
             if number - 1 > 97 { hash(branch, number - 1) } else { hash(b'a', number - 1) };
         let finalized = Some(FINAL.min(number));
-        let seen = HeadSeen { number, hash: hash(branch, number), parent, finalized };
-        let step = self.tracker.observe(0, self.now, seen);
-        let mut asks = step.asks;
-        while let Some(ask) = asks.pop() {
+        let poll = HeadPoll { number, hash: hash(branch, number), parent, finalized };
+        let step = self.tracker.observe(0, self.now, poll);
+        let mut requests = step.requests;
+        while let Some(request) = requests.pop() {
             let at = |number: u64| hash(if number > 97 { branch } else { b'a' }, number);
-            let (own, parent) = (at(ask.number), at(ask.number - 1));
-            asks.extend(self.tracker.header(0, self.now, ask.number, own, parent).asks);
+            let (own, parent) = (at(request.number), at(request.number - 1));
+            requests.extend(self.tracker.header(0, self.now, request.number, own, parent).requests);
         }
     }
 
@@ -73,55 +72,62 @@ fn at(number: u64) -> CacheRule {
     CacheRule::AtNumber { number, finalized: false }
 }
 
-fn kept(number: u64, hash: Option<Hash>, view: &ChainView) -> Kept {
+fn tag(number: u64, hash: Option<Hash>, view: &ChainView) -> ValidityTag {
     let binding = Binding::Block { number, hash };
-    Kept { binding, generation: view.generation, null: false }
+    ValidityTag { binding, generation: view.generation, null: false }
 }
 
 #[test]
-fn an_answer_needs_a_proof_of_its_block_before_it_leaves() {
+fn a_response_is_shared_only_with_evidence_of_its_block() {
     let view = Replica::new().view();
-    let plain =
-        AnswerFacts { kind: AnswerKind::Value, answer_block: ResponseBlock::None, named: None };
+    let plain = ResponseFacts {
+        kind: ResponseKind::Value,
+        response_block: ResponseBlock::None,
+        named: None,
+    };
     let name = BlockId { number: 99, hash: hash(b'a', 99) };
-    let named = AnswerFacts { named: Some((name, name)), ..plain };
-    let young = kept(99, Some(hash(b'a', 99)), &view);
+    let named = ResponseFacts { named: Some((name, name)), ..plain };
+    let young = tag(99, Some(hash(b'a', 99)), &view);
     assert_eq!(proof(at(99), &young, &plain, &view), Proof::NextPoll);
     assert_eq!(proof(at(99), &young, &named, &view), Proof::Given);
     assert_eq!(proof(CacheRule::AtTransaction, &young, &named, &view), Proof::Given);
-    // The logs of some blocks of a range say nothing of the others.
+    // The logs of some blocks of a range prove nothing about the others.
     let range = CacheRule::AtRange { from: 95, to: 99 };
     assert_eq!(proof(range, &young, &named, &view), Proof::NextPoll);
-    assert_eq!(proof(at(FINAL), &kept(FINAL, None, &view), &plain, &view), Proof::Given);
-    let head = Kept { binding: Binding::Head { seq: view.head_seq }, ..young };
+    assert_eq!(proof(at(FINAL), &tag(FINAL, None, &view), &plain, &view), Proof::Given);
+    let head = ValidityTag { binding: Binding::Head { seq: view.head_seq }, ..young };
     assert_eq!(proof(CacheRule::AtHead, &head, &plain, &view), Proof::NextPoll);
-    let null = Kept { null: true, ..young };
+    let null = ValidityTag { null: true, ..young };
     assert_eq!(proof(at(99), &null, &plain, &view), Proof::None);
-    assert_eq!(bond(&null, &view), None);
+    assert_eq!(shareable_tag(&null, &view), None);
 }
 
 #[test]
-fn what_a_reorg_touched_meanwhile_does_not_leave() {
+fn a_response_touched_by_a_reorg_is_not_shared() {
     let mut replica = Replica::new();
     let began = replica.view();
-    let young = kept(99, began.canonical(99), &began);
-    let old = kept(96, began.canonical(96), &began);
-    assert!(bond(&young, &began).is_some());
+    let young = tag(99, began.canonical(99), &began);
+    let old = tag(96, began.canonical(96), &began);
+    assert!(shareable_tag(&young, &began).is_some());
     replica.see(b'b', 100);
-    assert_eq!(bond(&young, &replica.view()), None);
-    // And back again: the hash is served once more, but whose answer it was is unknown.
+    assert_eq!(shareable_tag(&young, &replica.view()), None);
+    // The first branch returns: the hash is served again, but the branch of the response is
+    // unknown.
     replica.see(b'a', 101);
     assert_eq!(replica.view().canonical(99), Some(hash(b'a', 99)));
-    assert_eq!(bond(&young, &replica.view()), None);
-    let stands = Bond::Block { number: 96, hash: hash(b'a', 96) };
-    assert_eq!(bond(&old, &replica.view()), Some(stands));
+    assert_eq!(shareable_tag(&young, &replica.view()), None);
+    let stands = ShareableTag::Block { number: 96, hash: hash(b'a', 96) };
+    assert_eq!(shareable_tag(&old, &replica.view()), Some(stands));
 }
 
 #[test]
-fn only_what_is_served_here_is_taken() {
+fn only_responses_about_served_blocks_are_adopted() {
     let mut replica = Replica::new();
-    let take = |bond: &Bond, rule: CacheRule, view: &ChainView| adopt(bond, rule, view).is_some();
-    let block = |branch: u8, number: u64| Bond::Block { number, hash: hash(branch, number) };
+    let take = |shareable_tag: &ShareableTag, rule: CacheRule, view: &ChainView| {
+        adopt(shareable_tag, rule, view).is_some()
+    };
+    let block =
+        |branch: u8, number: u64| ShareableTag::Block { number, hash: hash(branch, number) };
     let view = replica.view();
     assert!(take(&block(b'a', 99), at(99), &view));
     assert!(!take(&block(b'b', 99), at(99), &view));
@@ -130,8 +136,11 @@ fn only_what_is_served_here_is_taken() {
     assert!(take(&block(b'a', 99), CacheRule::AtTransaction, &view));
     assert!(take(&block(b'a', 99), CacheRule::AtRange { from: 95, to: 99 }, &view));
     assert!(!take(&block(b'a', 99), CacheRule::Constant, &view));
-    assert!(take(&Bond::Free, CacheRule::AtHash, &view) && !take(&Bond::Free, at(99), &view));
-    let head = |branch| Bond::Head { number: HEAD, hash: hash(branch, HEAD) };
+    assert!(
+        take(&ShareableTag::Free, CacheRule::AtHash, &view)
+            && !take(&ShareableTag::Free, at(99), &view)
+    );
+    let head = |branch| ShareableTag::Head { number: HEAD, hash: hash(branch, HEAD) };
     assert!(take(&head(b'a'), CacheRule::AtHead, &view));
     assert!(!take(&head(b'b'), CacheRule::AtHead, &view) && !take(&head(b'a'), at(HEAD), &view));
 
@@ -143,23 +152,23 @@ fn only_what_is_served_here_is_taken() {
 }
 
 #[test]
-fn below_the_window_only_what_was_final_when_stored_is_taken() {
+fn below_the_window_only_responses_final_when_stored_are_adopted() {
     let view = Replica::new().view();
     assert_eq!(view.canonical(80), None, "80 is below the window");
-    let final_block = |number, hash| Bond::Final { number, hash };
-    let here = |bond: &Bond, number| adopt(bond, at(number), &view);
+    let final_block = |number, hash| ShareableTag::Final { number, hash };
+    let here = |shareable_tag: &ShareableTag, number| adopt(shareable_tag, at(number), &view);
     assert!(here(&final_block(80, None), 80).is_some());
     assert!(here(&final_block(80, Some(hash(b'z', 80))), 80).is_some());
-    // It was stored while a reorg could still drop it, and perhaps one did.
-    assert!(here(&Bond::Block { number: 80, hash: hash(b'a', 80) }, 80).is_none());
+    // It was stored while a reorg could still drop it, and one may have done so.
+    assert!(here(&ShareableTag::Block { number: 80, hash: hash(b'a', 80) }, 80).is_none());
     // Within the window a hash is compared, final or not.
     assert!(here(&final_block(88, Some(hash(b'z', 88))), 88).is_none());
     assert!(here(&final_block(88, Some(hash(b'a', 88))), 88).is_some());
-    // Final there and not here.
+    // The block is final there and not here.
     assert!(here(&final_block(95, None), 95).is_none());
     assert!(here(&final_block(95, Some(hash(b'a', 95))), 95).is_some());
-    // A replica that knows nothing yet takes nothing that depends on a block.
+    // A replica without a view accepts nothing that depends on a block.
     let blind = ChainView::default();
     assert!(adopt(&final_block(80, None), at(80), &blind).is_none());
-    assert!(adopt(&Bond::Free, CacheRule::Constant, &blind).is_some());
+    assert!(adopt(&ShareableTag::Free, CacheRule::Constant, &blind).is_some());
 }

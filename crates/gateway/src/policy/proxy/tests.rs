@@ -1,5 +1,5 @@
-//! Goal: both versions are read as written, cut ones are waited for, all others refused. Method:
-//! headers by hand, each cut at every byte; then arbitrary bytes.
+//! Goal: both versions are parsed, truncated headers are incomplete, and all others are rejected.
+//! Method: handwritten headers, each truncated at every byte; then arbitrary bytes.
 
 use proptest::prelude::*;
 
@@ -15,12 +15,12 @@ fn v2(command: u8, family: u8, addresses: &[u8]) -> Vec<u8> {
 
 fn check(header: &[u8], expected: Option<&str>) {
     let source = expected.map(|address| address.parse().unwrap());
-    let whole = Ok(Some(Proxied { source, bytes: header.len() }));
+    let whole = Ok(Some(ProxyHeader { source, bytes: header.len() }));
     assert_eq!(read(header), whole, "{header:?}");
     for cut in 0..header.len() {
         assert_eq!(read(&header[..cut]), Ok(None), "cut at {cut}: {header:?}");
     }
-    // What follows belongs to the next protocol.
+    // The following bytes belong to the next protocol.
     let followed = [header, b"POST / HTTP/1.1\r\n\r\n"].concat();
     assert_eq!(read(&followed), whole);
 }
@@ -51,7 +51,7 @@ fn binary_headers_are_read() {
 }
 
 #[test]
-fn all_others_are_refused() {
+fn all_others_are_rejected() {
     let malformed: &[&[u8]] = &[
         b"PROXY TCP4 1.1.1.1 10.0.0.1 5678\r\n",
         b"PROXY TCP4 1.1.1.1 10.0.0.1 5678 443 1\r\n",

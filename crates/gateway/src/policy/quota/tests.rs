@@ -1,12 +1,12 @@
-//! Goal: months are the calendar's, what was used is never forgotten before its end, and gateways
-//! together stay within a quota. Method: dates worked out by hand, all seconds around the ends of
+//! Goal: months follow the calendar, usage is never lost before the end of the month, and gateways
+//! together stay within a quota. Method: dates computed by hand, all seconds around the ends of
 //! months, and random steps in virtual time.
 
 use proptest::prelude::*;
 
 use super::*;
 
-const WHOLE: Standing = Standing::Whole;
+const WHOLE: Allowance = Allowance::Whole;
 
 fn second(text: &str) -> u64 {
     text.parse::<jiff::Timestamp>().unwrap().as_second() as u64
@@ -29,7 +29,7 @@ fn months_begin_and_end_as_in_the_calendar() {
     for text in ["", "2026", "2026-13", "2026-00", "2026-1", "1969-12", "x-01", "2026-11-01"] {
         assert_eq!(Month::parse(text), None, "{text}");
     }
-    // The end of all time is a month too.
+    // The largest time is in a month too.
     assert_eq!(Month::of(u64::MAX), Month::of(Month::of(u64::MAX).end()));
 }
 
@@ -57,39 +57,40 @@ fn a_quota_is_used_up_and_comes_back_with_the_month() {
     assert!(account.charge(december, 1, 100, WHOLE));
     assert!(account.charge(november, 98, 100, WHOLE), "a clock set back");
     assert!(!account.charge(november, 2, 100, WHOLE), "a clock set back gives nothing back");
-    assert_eq!((account.telling().month, account.used(november)), (december, 99));
+    assert_eq!((account.report().month, account.used(november)), (december, 99));
     assert!(!account.charge(december, 1, 0, WHOLE), "a quota of none");
     assert!(account.charge(december, 1, 1000, WHOLE), "a quota that was raised");
 }
 
 #[test]
-fn alone_it_uses_its_part_of_what_was_left() {
+fn alone_it_uses_its_share_of_the_rest() {
     let month = Month::of(0);
     let mut account = Account::new(month, 400);
-    let alone = Standing::Share(3);
+    let alone = Allowance::Share(3);
     let passed = (0..1000).filter(|_| account.charge(month, 1, 1000, alone)).count();
     assert_eq!(passed, 200);
-    // Told, and heard that others have used as much.
-    account.heard(account.telling(), 1000);
+    // The report is confirmed, and others have used as much.
+    account.confirm(account.report(), 1000);
     assert!(!account.charge(month, 1, 1000, WHOLE));
 }
 
 #[test]
-fn what_was_used_while_others_were_told_is_told_the_next_time() {
+fn usage_during_a_report_is_in_the_next_report() {
     let month = Month::of(0);
     let mut account = Account::new(month, 10);
     assert!(account.charge(month, 5, 100, WHOLE));
-    let told = account.telling();
-    assert_eq!(told, Told { month, since: 5, least: 15 });
+    let report = account.report();
+    assert_eq!(report, UsageReport { month, since: 5, least: 15 });
     assert!(account.charge(month, 7, 100, WHOLE));
-    account.heard(told, 40);
-    assert_eq!(account.telling(), Told { month, since: 7, least: 47 });
-    // Who has forgotten changes nothing here, and what is of a month before is let be.
-    account.heard(account.telling(), 0);
+    account.confirm(report, 40);
+    assert_eq!(account.report(), UsageReport { month, since: 7, least: 47 });
+    // A report from a store that has lost its data changes nothing, and reports of past months are
+    // ignored.
+    account.confirm(account.report(), 0);
     assert_eq!(account.used(month), 47);
     let next = Month::of(month.end());
     assert!(account.charge(next, 1, 100, WHOLE));
-    account.heard(told, 99);
+    account.confirm(report, 99);
     assert_eq!(account.used(next), 1);
 }
 
@@ -101,15 +102,15 @@ fn a_file_only_adds_to_what_is_known() {
     account.raise(month, 12);
     assert_eq!(account.used(month), 15);
     account.raise(month, 40);
-    assert_eq!(account.telling(), Told { month, since: 5, least: 40 });
+    assert_eq!(account.report(), UsageReport { month, since: 5, least: 40 });
     account.raise(next, 3);
     account.raise(month, 99);
-    assert_eq!((account.used(next), account.telling().since), (3, 0));
+    assert_eq!((account.used(next), account.report().since), (3, 0));
 }
 
 proptest! {
-    /// Gateways that tell each other in turns go beyond a quota only by what they use between two
-    /// turns; while they cannot, not beyond it at all.
+    /// Gateways that report in turns exceed a quota only by the usage between two reports; while
+    /// they cannot report, they do not exceed it.
     #[test]
     fn together_they_stay_within_the_quota(
         steps in prop::collection::vec((0usize..3, 0u8..8, 1u64..20), 1..600),
@@ -121,12 +122,12 @@ proptest! {
         for (at, step, cost) in steps {
             if step == 0 {
                 turn = 0;
-                // The second time the first ones hear of what the last ones told.
+                // In the second round the first gateways receive the reports of the last ones.
                 for at in [0, 1, 2, 0, 1, 2] {
                     let account: &mut Account = &mut accounts[at];
-                    let told = account.telling();
-                    total = total.saturating_add(told.since).max(told.least);
-                    account.heard(told, total);
+                    let report = account.report();
+                    total = total.saturating_add(report.since).max(report.least);
+                    account.confirm(report, total);
                 }
                 prop_assert_eq!(total, passed, "units were lost or counted twice");
             } else if accounts[at].charge(month, cost, quota, WHOLE) {
@@ -136,12 +137,12 @@ proptest! {
             }
             prop_assert!(passed <= quota + turn_max);
         }
-        // Now nobody hears of anybody any more, from one state that all know.
+        // Now no gateway can reach another, from a state that all know.
         let mut accounts = [Account::new(month, total.min(quota)); 3];
         let before = total.min(quota);
         let mut more = 0;
         for account in &mut accounts {
-            more += (0..3000).filter(|_| account.charge(month, 1, quota, Standing::Share(3))).count();
+            more += (0..3000).filter(|_| account.charge(month, 1, quota, Allowance::Share(3))).count();
         }
         prop_assert!(before + more as u64 <= quota);
     }

@@ -1,5 +1,5 @@
-//! Goal: nothing is sent twice that must not be, and retries cannot multiply load. Method: a table
-//! over verdict, sent and repeat; the budget in virtual time.
+//! Goal: no unsafe call is sent twice, and retries cannot multiply load. Method: a table of
+//! verdict, sent and repeat; the budget in virtual time.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const CLOSED: Verdict = Verdict::UpstreamFault(Fault::Closed);
 const RATE_LIMITED: Verdict = Verdict::RateLimited { retry_after: None };
 
-const LEFT: Left = Left {
+const LEFT: Remaining = Remaining {
     attempts: 1,
     attempts_max: 3,
     fresh_tried: false,
@@ -21,9 +21,9 @@ fn attempt(verdict: Verdict, sent: Sent) -> Attempt {
     Attempt { verdict, sent, reused: false, has_reply: false }
 }
 
-fn decided(attempt: &Attempt, repeat: Repeat, left: &Left) -> Decision {
+fn decided(attempt: &Attempt, repeat: Repeat, remaining: &Remaining) -> Decision {
     let mut budget = RetryBudget::new(BUDGET_SHARE, BUDGET_RATE_MIN);
-    decide(attempt, repeat, left, &mut budget, SECOND, 0)
+    decide(attempt, repeat, remaining, &mut budget, SECOND, 0)
 }
 
 #[test]
@@ -45,20 +45,23 @@ fn what_may_be_sent_again() {
     check(CLOSED, Sent::Maybe, Never, Decision::GiveUp);
     check(CLOSED, Sent::Yes, Never, Decision::GiveUp);
     check(RATE_LIMITED, Sent::Yes, Never, Decision::GiveUp);
-    for verdict in
-        [Verdict::Answer, Verdict::DeterministicError, Verdict::AlreadyKnown, Verdict::NonceTooLow]
-    {
+    for verdict in [
+        Verdict::Response,
+        Verdict::DeterministicError,
+        Verdict::AlreadyKnown,
+        Verdict::NonceTooLow,
+    ] {
         check(verdict, Sent::Yes, Safe, Decision::Return);
     }
 }
 
 #[test]
 fn the_upstreams_own_error_is_returned_when_nobody_does_better() {
-    let mut told = attempt(Verdict::UpstreamFault(Fault::NotSynced), Sent::Yes);
-    told.has_reply = true;
-    let alone = Left { other_upstream: false, ..LEFT };
-    assert_eq!(decided(&told, Repeat::Safe, &alone), Decision::Return);
-    assert_eq!(decided(&told, Repeat::Safe, &LEFT), AT_ONCE);
+    let mut failed = attempt(Verdict::UpstreamFault(Fault::NotSynced), Sent::Yes);
+    failed.has_reply = true;
+    let alone = Remaining { other_upstream: false, ..LEFT };
+    assert_eq!(decided(&failed, Repeat::Safe, &alone), Decision::Return);
+    assert_eq!(decided(&failed, Repeat::Safe, &LEFT), AT_ONCE);
     let silent = attempt(CLOSED, Sent::Maybe);
     assert_eq!(decided(&silent, Repeat::Safe, &alone), Decision::GiveUp);
 }
@@ -70,7 +73,7 @@ fn an_idle_connection_closed_under_the_call_is_replaced_once() {
     assert_eq!(decided(&closed, Repeat::Safe, &LEFT), Decision::SameFresh);
     assert_eq!(decided(&closed, Repeat::Broadcast, &LEFT), Decision::SameFresh);
     assert_eq!(decided(&closed, Repeat::Never, &LEFT), Decision::GiveUp);
-    let again = Left { fresh_tried: true, ..LEFT };
+    let again = Remaining { fresh_tried: true, ..LEFT };
     assert_eq!(decided(&closed, Repeat::Safe, &again), AT_ONCE);
     closed.sent = Sent::Yes;
     assert_eq!(decided(&closed, Repeat::Safe, &LEFT), AT_ONCE);
@@ -81,31 +84,31 @@ fn an_idle_connection_closed_under_the_call_is_replaced_once() {
 #[test]
 fn what_was_never_sent_costs_no_budget() {
     let mut budget = RetryBudget::new(0.2, 0);
-    let mut left = |sent| {
+    let mut remaining = |sent| {
         let attempt = attempt(Verdict::UpstreamFault(Fault::Connect), sent);
         decide(&attempt, Repeat::Safe, &LEFT, &mut budget, Duration::ZERO, 0)
     };
-    assert_eq!(left(Sent::No), AT_ONCE);
-    assert_eq!(left(Sent::Maybe), Decision::GiveUp);
+    assert_eq!(remaining(Sent::No), AT_ONCE);
+    assert_eq!(remaining(Sent::Maybe), Decision::GiveUp);
 }
 
 #[test]
 fn attempts_time_and_upstreams_end_it() {
     let failed = attempt(CLOSED, Sent::Yes);
-    for left in [
-        Left { attempts: 3, ..LEFT },
-        Left { other_upstream: false, ..LEFT },
-        Left { time: Duration::ZERO, ..LEFT },
-        Left { attempts: 2, time: Duration::from_millis(10), ..LEFT },
+    for remaining in [
+        Remaining { attempts: 3, ..LEFT },
+        Remaining { other_upstream: false, ..LEFT },
+        Remaining { time: Duration::ZERO, ..LEFT },
+        Remaining { attempts: 2, time: Duration::from_millis(10), ..LEFT },
     ] {
-        assert_eq!(decided(&failed, Repeat::Safe, &left), Decision::GiveUp, "{left:?}");
+        assert_eq!(decided(&failed, Repeat::Safe, &remaining), Decision::GiveUp, "{remaining:?}");
     }
 }
 
-/// The third of three upstreams is asked at once where the first two said nothing about it.
+/// The third of three upstreams gets the call at once if the first two say nothing about its load.
 #[test]
 fn a_second_retry_waits_only_after_an_upstream_that_took_the_call() {
-    let second = Left { attempts: 2, ..LEFT };
+    let second = Remaining { attempts: 2, ..LEFT };
     let connect = attempt(Verdict::UpstreamFault(Fault::Connect), Sent::No);
     assert_eq!(decided(&connect, Repeat::Safe, &second), AT_ONCE);
     let limited = attempt(RATE_LIMITED, Sent::Yes);

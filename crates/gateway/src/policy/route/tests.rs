@@ -1,4 +1,4 @@
-//! Goal: the most exact route wins and ambiguous ones are refused. Method: tables.
+//! Goal: the most specific route wins, and ambiguous ones are rejected. Method: tables.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn paths_lead_to_chains() {
 }
 
 #[test]
-fn the_most_exact_pattern_wins() {
+fn the_most_specific_pattern_wins() {
     let router = router();
     for (method, group) in [
         ("eth_getLogs", 1),

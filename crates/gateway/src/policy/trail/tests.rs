@@ -1,18 +1,18 @@
-//! Goal: who applies the changes to what he knew has the served chain, whatever happened in between
-//! and however seldom he looks. Method: random chains under a head tracker with one upstream,
-//! watched by several trails at different times.
+//! Goal: a subscriber that applies the changes has the served chain, whatever happened in between.
+//! Method: random chains under a head tracker with one upstream, followed by several cursors at
+//! different times.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::heads::{Finality, HeadSeen, HeadSettings, HeadTracker};
+use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
 
 /// An upstream's chain, and a tracker that follows it.
 struct Net {
     blocks: Vec<[u8; 32]>,
-    made: u64,
+    created: u64,
     tracker: HeadTracker,
     now: Duration,
 }
@@ -30,16 +30,16 @@ impl Net {
             block_time: Duration::from_secs(1),
         };
         let tracker = HeadTracker::new(settings, 1);
-        let mut net = Net { blocks: Vec::new(), made: 0, tracker, now: Duration::ZERO };
+        let mut net = Net { blocks: Vec::new(), created: 0, tracker, now: Duration::ZERO };
         net.extend(length);
         net
     }
 
     fn extend(&mut self, blocks: u64) {
         for _ in 0..blocks {
-            self.made += 1;
+            self.created += 1;
             let mut hash = [0; 32];
-            hash[..8].copy_from_slice(&self.made.to_be_bytes());
+            hash[..8].copy_from_slice(&self.created.to_be_bytes());
             self.blocks.push(hash);
         }
     }
@@ -54,12 +54,13 @@ impl Net {
         let number = self.blocks.len() as u64 - 1;
         let parent = self.parent(number);
         let hash = self.blocks[number as usize];
-        let seen = HeadSeen { number, hash, parent, finalized: None };
-        let mut asks = self.tracker.observe(0, self.now, seen).asks;
-        while let Some(ask) = asks.pop() {
-            let hash = self.blocks[ask.number as usize];
-            let parent = self.parent(ask.number);
-            asks.extend(self.tracker.header(0, self.now, ask.number, hash, parent).asks);
+        let poll = HeadPoll { number, hash, parent, finalized: None };
+        let mut requests = self.tracker.observe(0, self.now, poll).requests;
+        while let Some(request) = requests.pop() {
+            let hash = self.blocks[request.number as usize];
+            let parent = self.parent(request.number);
+            requests
+                .extend(self.tracker.header(0, self.now, request.number, hash, parent).requests);
         }
     }
 
@@ -80,12 +81,12 @@ fn head(net: &Net, number: usize) -> Head {
 fn dropped_blocks_come_first_and_from_the_newest_down() {
     let mut net = Net::new(20);
     net.poll();
-    let mut trail = Trail::at(&net.view(), 16).unwrap();
-    assert_eq!(trail.changes(&net.view()), Ok(Vec::new()));
+    let mut cursor = ChainCursor::at(&net.view(), 16).unwrap();
+    assert_eq!(cursor.changes(&net.view()), Ok(Vec::new()));
     let (old_18, old_19) = (head(&net, 18), head(&net, 19));
     net.reorg(2, 1);
     net.poll();
-    let changes = trail.changes(&net.view()).unwrap();
+    let changes = cursor.changes(&net.view()).unwrap();
     let expected = [
         Change::Dropped(old_19),
         Change::Dropped(old_18),
@@ -95,42 +96,50 @@ fn dropped_blocks_come_first_and_from_the_newest_down() {
     ];
     assert_eq!(changes, expected);
     for change in changes {
-        trail.follow(change);
+        cursor.follow(change);
     }
-    assert_eq!(trail.top(), Some(head(&net, 20)));
-    assert_eq!(trail.changes(&net.view()), Ok(Vec::new()));
+    assert_eq!(cursor.top(), Some(head(&net, 20)));
+    assert_eq!(cursor.changes(&net.view()), Ok(Vec::new()));
 }
 
 #[test]
-fn what_lies_too_far_back_is_not_made_up() {
+fn changes_too_deep_to_follow_are_an_error() {
     let mut net = Net::new(20);
     net.poll();
-    let trail = Trail::at(&net.view(), 4).unwrap();
+    let cursor = ChainCursor::at(&net.view(), 4).unwrap();
     net.reorg(6, 1);
     net.poll();
-    assert_eq!(trail.changes(&net.view()), Err(Apart), "a reorg below all that it remembers");
+    assert_eq!(
+        cursor.changes(&net.view()),
+        Err(NoCommonBlock),
+        "a reorg below all that it remembers"
+    );
     let mut net = Net::new(20);
     net.poll();
-    let trail = Trail::at(&net.view(), 16).unwrap();
+    let cursor = ChainCursor::at(&net.view(), 16).unwrap();
     for _ in 0..8 {
         net.extend(8);
         net.poll();
     }
-    assert_eq!(trail.changes(&net.view()), Err(Apart), "the view has forgotten where it left off");
-    assert!(Trail::at(&ChainView::default(), 4).is_none());
-    assert_eq!(trail.changes(&ChainView::default()), Ok(Vec::new()), "nobody knows a head");
+    assert_eq!(
+        cursor.changes(&net.view()),
+        Err(NoCommonBlock),
+        "the view has forgotten where it left off"
+    );
+    assert!(ChainCursor::at(&ChainView::default(), 4).is_none());
+    assert_eq!(cursor.changes(&ChainView::default()), Ok(Vec::new()), "nobody knows a head");
 }
 
 #[test]
-fn a_trail_learns_what_lies_below_it() {
+fn a_cursor_extends_down() {
     let mut net = Net::new(20);
     net.poll();
     let full = net.view();
-    let mut trail = Trail { bottom: 19, hashes: [net.blocks[19]].into(), length_max: 8 };
-    trail.learn(&full);
-    assert_eq!((trail.bottom, trail.hashes.len()), (12, 8));
-    let mut other = Trail { bottom: 19, hashes: [[7; 32]].into(), length_max: 8 };
-    other.learn(&full);
+    let mut cursor = ChainCursor { bottom: 19, hashes: [net.blocks[19]].into(), length_max: 8 };
+    cursor.extend_down(&full);
+    assert_eq!((cursor.bottom, cursor.hashes.len()), (12, 8));
+    let mut other = ChainCursor { bottom: 19, hashes: [[7; 32]].into(), length_max: 8 };
+    other.extend_down(&full);
     assert_eq!(other.hashes.len(), 1, "another branch is not below it");
 }
 
@@ -141,26 +150,26 @@ proptest! {
     ) {
         let mut net = Net::new(20);
         net.poll();
-        let trail = Trail::at(&net.view(), 32).unwrap();
+        let cursor = ChainCursor::at(&net.view(), 32).unwrap();
         let known: Vec<[u8; 32]> = net.blocks.clone();
-        let mut watchers = [(trail.clone(), known.clone()), (trail, known)];
+        let mut watchers = [(cursor.clone(), known.clone()), (cursor, known)];
         for (depth, blocks, first, second) in steps {
-            // A chain that changes its branch is longer afterwards.
+            // A reorg makes the chain longer.
             if depth > 2 { net.extend(blocks) } else { net.reorg(depth, blocks + 1) }
             net.poll();
             let view = net.view();
-            for ((trail, known), looks) in watchers.iter_mut().zip([first, second]) {
+            for ((cursor, known), looks) in watchers.iter_mut().zip([first, second]) {
                 if !looks {
                     continue;
                 }
-                trail.learn(&view);
-                let Ok(changes) = trail.changes(&view) else {
-                    *trail = Trail::at(&view, 32).unwrap();
+                cursor.extend_down(&view);
+                let Ok(changes) = cursor.changes(&view) else {
+                    *cursor = ChainCursor::at(&view, 32).unwrap();
                     *known = net.blocks.clone();
                     continue;
                 };
                 for change in changes {
-                    trail.follow(change);
+                    cursor.follow(change);
                     match change {
                         Change::Dropped(head) => {
                             prop_assert_eq!(known.len() as u64 - 1, head.number);
@@ -173,7 +182,7 @@ proptest! {
                     }
                 }
                 prop_assert_eq!(&*known, &*net.blocks);
-                prop_assert_eq!(trail.top(), view.head);
+                prop_assert_eq!(cursor.top(), view.head);
             }
         }
     }

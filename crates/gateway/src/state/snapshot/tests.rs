@@ -35,7 +35,7 @@ fn addresses_and_threads_wait_for_a_restart() {
 #[test]
 fn the_cache_goes_on_under_new_settings_and_ends_when_turned_off() {
     let before = start(&format!("[cache]\nbytes_max = \"8MiB\"\n{}", upstream("a", "")));
-    let kept = crate::policy::cacheable::Kept {
+    let kept = crate::policy::cacheable::ValidityTag {
         binding: crate::policy::cacheable::Binding::Free,
         generation: 0,
         null: false,

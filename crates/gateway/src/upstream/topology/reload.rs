@@ -101,7 +101,7 @@ impl Topology {
         before: &UpstreamState,
     ) -> bool {
         Arc::ptr_eq(&chains[upstream.chain], &self.chains[before.config.chain])
-            && upstream.is_spoken_to_like(&before.config)
+            && upstream.has_same_target(&before.config)
     }
 
     /// Returns the limit of a group. If the reload does not change the group and its upstreams, the

@@ -16,9 +16,9 @@ use wire::quantity::Decimal;
 use wire::response::{Outcome, parse_response};
 
 use crate::io::memory::Reservation;
-use crate::policy::classify::{Heard, Verdict, classify};
+use crate::policy::classify::{CallOutcome, Verdict, classify};
 use crate::policy::contents::Contents;
-use crate::policy::heads::HeadSeen;
+use crate::policy::heads::HeadPoll;
 use crate::upstream::dial::AddressKind;
 use crate::upstream::http1::{Connection, HttpResponse, new_parsed_heads};
 use crate::upstream::multiplexed_connection::MultiplexedConnection;
@@ -119,7 +119,7 @@ impl Poller {
         &mut self,
         family: Family,
         with_finalized: bool,
-    ) -> Result<HeadSeen, PollError> {
+    ) -> Result<HeadPoll, PollError> {
         let result = match family {
             Family::Ethereum => self.query("eth_getBlockByNumber", b"[\"latest\",false]").await?,
             Family::Harmony => {
@@ -138,7 +138,7 @@ impl Poller {
                 Err(QueryError::Poll(error)) => return Err(error),
             };
         }
-        Ok(HeadSeen { number, hash, parent, finalized })
+        Ok(HeadPoll { number, hash, parent, finalized })
     }
 
     /// Queries the header at `number`. Returns its hash and its parent's.
@@ -236,11 +236,11 @@ impl Poller {
             Some(Outcome::Error { code, message, .. }) => {
                 let (code, broadcast) = (*code, false);
                 (
-                    Heard::Error { status, retry_after, code, message, broadcast },
+                    CallOutcome::Error { status, retry_after, code, message, broadcast },
                     QueryError::ErrorResponse,
                 )
             }
-            _ => (Heard::Http { status, retry_after }, QueryError::Poll(PollError::NoHead)),
+            _ => (CallOutcome::Http { status, retry_after }, QueryError::Poll(PollError::NoHead)),
         };
         Err(match classify(&reply) {
             Verdict::RateLimited { retry_after } => {

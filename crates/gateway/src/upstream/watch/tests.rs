@@ -68,7 +68,7 @@ async fn an_upstream_that_takes_a_place_does_not_inherit_its_view() {
     assert_eq!(c.upstreams[0].in_view(&state.view.load()), None);
     // The new upstream has its own view after its first poll.
     let tracker = &watch.chains[0].tracker;
-    let seen_head = HeadSeen { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
+    let seen_head = HeadPoll { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
     let step = tracker.borrow_mut().observe(0, Duration::ZERO, seen_head);
     watch.chains[0].apply(step);
     let known = c.upstreams[0].in_view(&state.view.load()).and_then(|seen| seen.head);
@@ -84,7 +84,7 @@ async fn calls_in_flight_still_find_the_view_of_a_removed_upstream() {
     let mut watch = Watcher::default();
     watch.follow(&a, &no_event());
     let state = Arc::clone(&a.chains[0]);
-    let seen_head = HeadSeen { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
+    let seen_head = HeadPoll { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
     for place in 0..2 {
         let step = watch.chains[0].tracker.borrow_mut().observe(place, Duration::ZERO, seen_head);
         watch.chains[0].apply(step);

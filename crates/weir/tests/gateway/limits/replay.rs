@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use gateway::policy::limit::{CALL, Judgement, Looked, Rate, State, Terms, judge, look};
+use gateway::policy::limit::{Assessment, CALL, Judgement, Rate, State, Terms, assess, judge};
 
 use super::arrivals::{Arrival, Kept, bursts, get, poisson, run, send};
 use super::nginx::{KEEP_ALIVE_MS, Nginx};
@@ -47,7 +47,7 @@ const LOCATIONS: [(&str, &[Limit]); 11] = [
 ];
 
 /// The place of a limit, the key in its zone, and what was looked at.
-type LookedAt = (usize, (&'static str, String), (Looked, Terms));
+type LookedAt = (usize, (&'static str, String), (Assessment, Terms));
 
 /// One decision in the log.
 #[derive(Debug, Default, Clone)]
@@ -188,10 +188,10 @@ fn judge_all(decisions: &[Decision]) {
             let terms =
                 Terms { rate: *rate, burst: burst * CALL, delay: delay.map(|delay| delay * CALL) };
             let now = decision.now;
-            let look = look(states.get(&at).copied(), *rate, now, 1);
+            let look = assess(states.get(&at).copied(), *rate, now, 1);
             looked.push((place, at, (look, terms)));
         }
-        let judged: Vec<(Looked, Terms)> = looked.iter().map(|(.., judged)| *judged).collect();
+        let judged: Vec<(Assessment, Terms)> = looked.iter().map(|(.., judged)| *judged).collect();
         let judgement = judge(&judged);
         let refused = match judgement {
             Judgement::Refused { at } => Some(at),

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use gateway::policy::limit::{CALL, Judgement, Rate, State, Terms, judge, look, raised};
+use gateway::policy::limit::{CALL, Judgement, Rate, State, Terms, assess, judge, raised};
 
 use crate::support::redis_server::Redis;
 use test_support::wait::pause;
@@ -101,7 +101,7 @@ fn expect(kept: &mut HashMap<String, State>, call: &[Asked], now: u64) -> Vec<i6
         .iter()
         .map(|asked| {
             let state = kept.get(&asked.key).copied();
-            (look(state, asked.terms.rate, now, asked.cost), asked.terms)
+            (assess(state, asked.terms.rate, now, asked.cost), asked.terms)
         })
         .collect();
     let refused = match judge(&looked) {
@@ -127,7 +127,7 @@ fn alike(said: &[i64], due: &[i64], call: &[Asked]) -> bool {
         && states.all(|((said, due), asked)| {
             let drained = || {
                 let state = State { excess: due[0] as u64, last: due[1] as u64 };
-                look(Some(state), asked.terms.rate, now, 1).excess == 0
+                assess(Some(state), asked.terms.rate, now, 1).excess == 0
             };
             said == due || (said[0] == -1 && due[0] >= 0 && drained())
         })

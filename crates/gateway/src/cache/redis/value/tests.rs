@@ -8,18 +8,18 @@ use super::*;
 
 const MAX: usize = 1 << 20;
 
-fn value(body: &[u8], bond: Bond) -> Value<'_> {
+fn value(body: &[u8], bond: ShareableTag) -> Value<'_> {
     Value { material: b"the key", body: Cow::Borrowed(body), is_error: false, bond, written_ms: 7 }
 }
 
-fn bonds() -> [Bond; 5] {
+fn bonds() -> [ShareableTag; 5] {
     let (number, hash) = (u64::MAX - 1, [0xab; 32]);
     [
-        Bond::Free,
-        Bond::Final { number, hash: None },
-        Bond::Final { number, hash: Some(hash) },
-        Bond::Block { number, hash },
-        Bond::Head { number, hash },
+        ShareableTag::Free,
+        ShareableTag::Final { number, hash: None },
+        ShareableTag::Final { number, hash: Some(hash) },
+        ShareableTag::Block { number, hash },
+        ShareableTag::Head { number, hash },
     ]
 }
 
@@ -35,9 +35,9 @@ fn values_round_trip() {
             }
         }
     }
-    let compressed = value(&long, Bond::Free).encode(1);
+    let compressed = value(&long, ShareableTag::Free).encode(1);
     assert!(compressed.len() < 300, "{} bytes of a text that repeats itself", compressed.len());
-    assert!(value(&long, Bond::Free).encode(long.len() + 1).len() > long.len());
+    assert!(value(&long, ShareableTag::Free).encode(long.len() + 1).len() > long.len());
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn damaged_and_cut_values_are_refused() {
 #[test]
 fn a_small_value_cannot_unpack_into_a_large_one() {
     let long = vec![b'0'; MAX + 1];
-    let bytes = value(&long, Bond::Free).encode(1);
+    let bytes = value(&long, ShareableTag::Free).encode(1);
     assert!(bytes.len() < 1_000);
     assert_eq!(decode(&bytes, MAX), Err(ValueFault::TooLarge));
     // This value claims a wrong length and has a valid checksum.

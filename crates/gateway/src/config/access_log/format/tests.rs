@@ -1,4 +1,4 @@
-//! Goal: a format is read as it is meant, and what could not be written safely is refused.
+//! Goal: valid formats are parsed, and formats that are unsafe to write are rejected.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn variables_and_literals_alternate() {
         ]
     );
     assert_eq!(format.headers().collect::<Vec<_>>(), ["x-client-id"]);
-    let placed = format.placed(|name| (name == "x-client-id").then_some(3));
+    let placed = format.with_header_indices(|name| (name == "x-client-id").then_some(3));
     let Format::Text(parts) = &placed else { panic!() };
     assert_eq!(parts[6], Part::Var(Var::Header("x-client-id".into(), 3)));
 }
@@ -37,8 +37,8 @@ fn every_variable_of_the_table_is_read_and_printed() {
 }
 
 #[test]
-fn faulty_formats_are_refused() {
-    for (text, due) in [
+fn malformed_formats_are_rejected() {
+    for (text, expected) in [
         ("", FormatFault::Length),
         ("a $ b", FormatFault::Name),
         ("$", FormatFault::Name),
@@ -51,7 +51,7 @@ fn faulty_formats_are_refused() {
         ("${http_COOKIE}", FormatFault::Secret),
         ("a\nb", FormatFault::Control),
     ] {
-        assert_eq!(Format::parse(text), Err(due), "{text:?}");
+        assert_eq!(Format::parse(text), Err(expected), "{text:?}");
     }
     assert_eq!(Format::parse(&"x".repeat(5000)), Err(FormatFault::Length));
 }

@@ -1,5 +1,5 @@
-//! Goal: a ticket is taken by whoever has its key, the same rules and a young enough clock, and by
-//! nobody else; nothing that a client sends makes the opening panic. Method: time and nonce given.
+//! Goal: a ticket opens only with its key, the same settings and within its lifetime, and no client
+//! input makes opening it panic. Method: explicit time and nonce.
 
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ fn keys_change_one_after_the_other() {
 }
 
 #[test]
-fn other_rules_for_clients_do_not_take_it() {
+fn other_client_settings_do_not_open_it() {
     assert!(tickets(&[1], 1).open(&made_by(&[1]), NOW).is_none());
 }
 
@@ -92,7 +92,7 @@ fn one_changed_bit_anywhere_spoils_it() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_sent_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), now: u64) {
+    fn no_input_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), now: u64) {
         prop_assert_eq!(tickets(&[1], 0).open(&bytes, now), None);
     }
 }

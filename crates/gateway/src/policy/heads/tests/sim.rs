@@ -1,7 +1,6 @@
 //! Goal: with at most one faulty upstream of three, the served head is always a true one, goes back
-//! only for a true reorg, and marks cover whatever was read from any upstream. Method: seeded runs
-//! of a chain that grows and reorganises under upstreams which follow it late, freeze, lie, or fork
-//! for themselves.
+//! only for a true reorg, and marks cover all reads from any upstream. Method: seeded runs of a
+//! growing chain with reorgs; its upstreams follow late, freeze, lie, or fork.
 
 use super::*;
 
@@ -28,7 +27,7 @@ impl Random {
     }
 }
 
-/// A value that a client read from an upstream about a height, and what must be known to judge it.
+/// A value that a client read from an upstream about a height, and the state needed to judge it.
 struct Read {
     upstream: usize,
     at_poll: u64,
@@ -104,7 +103,7 @@ impl Sim {
         self.judge();
     }
 
-    /// The true chain drops `depth` blocks and gets one more than it dropped.
+    /// Drops `depth` blocks from the true chain and adds one more than that.
     fn grow(&mut self, depth: u64) {
         self.truth.truncate(self.truth.len() - depth as usize);
         self.reorgs += u64::from(depth > 0);
@@ -116,7 +115,7 @@ impl Sim {
         }
     }
 
-    /// The former faulty upstream recovers first: never are two at fault.
+    /// The former faulty upstream recovers first, so that two are never at fault.
     fn change_flaw(&mut self) {
         self.flaw = Flaw::None;
         self.chains[self.faulty] = self.truth.clone();
@@ -130,7 +129,7 @@ impl Sim {
         if upstream == self.faulty { self.flaw } else { Flaw::None }
     }
 
-    /// The upstream takes over what it has missed, if its flaw lets it.
+    /// Moves the upstream to the true chain, if its flaw permits.
     fn follow(&mut self, upstream: usize) {
         match self.flaw_of(upstream) {
             Flaw::Frozen => {}
@@ -155,25 +154,30 @@ impl Sim {
         let chain = self.chains[upstream].clone();
         let top = chain.len() - 1;
         let lie = if self.flaw_of(upstream) == Flaw::LyingNumber { 1000 } else { 0 };
-        let seen = HeadSeen {
+        let poll = HeadPoll {
             number: top as u64 + lie,
             hash: chain[top],
             parent: chain[top - 1],
             finalized: None,
         };
-        let mut asks = self.tracker.observe(upstream, self.now, seen).asks;
+        let mut requests = self.tracker.observe(upstream, self.now, poll).requests;
         for _ in 0..1000 {
-            let Some(ask) = asks.pop() else { break };
-            let at = ask.number as usize;
+            let Some(request) = requests.pop() else { break };
+            let at = request.number as usize;
             if at > 0 && at < chain.len() {
-                let step =
-                    self.tracker.header(upstream, self.now, ask.number, chain[at], chain[at - 1]);
-                asks.extend(step.asks);
+                let step = self.tracker.header(
+                    upstream,
+                    self.now,
+                    request.number,
+                    chain[at],
+                    chain[at - 1],
+                );
+                requests.extend(step.requests);
             }
         }
     }
 
-    /// A client reads something that does not name its block from an upstream the view allows.
+    /// Reads a value without a block from an upstream that the view allows.
     fn read(&mut self) {
         let view = self.tracker.view();
         let upstream = self.random.below(NODES as u64) as usize;
@@ -198,9 +202,9 @@ impl Sim {
             self.served = Some(head);
         }
         for read in &self.reads {
-            // Between an upstream's change and its next poll nobody can know of it.
+            // A change of an upstream is unknown until its next poll.
             let polled_since = self.polls[read.upstream] > read.at_poll;
-            // What a silent or lying upstream did meanwhile shows only when it is true again.
+            // Changes of a silent or lying upstream become known only when it recovers.
             let unknown = matches!(self.flaw_of(read.upstream), Flaw::Silent | Flaw::LyingNumber);
             if polled_since
                 && !unknown
@@ -216,8 +220,8 @@ impl Sim {
         }
     }
 
-    /// All upstreams become honest and are polled: the head must be the true one.
-    fn settle(&mut self) {
+    /// Makes all upstreams honest and polls them: the head must be the true one.
+    fn elect_and_serve(&mut self) {
         self.flaw = Flaw::None;
         for _ in 0..30 {
             self.now += Duration::from_millis(500);
@@ -249,7 +253,7 @@ fn one_faulty_upstream_of_three_never_shows() {
             let run = std::panic::AssertUnwindSafe(|| sim.step());
             assert!(std::panic::catch_unwind(run).is_ok(), "seed {seed}, step {step}");
         }
-        let run = std::panic::AssertUnwindSafe(|| sim.settle());
+        let run = std::panic::AssertUnwindSafe(|| sim.elect_and_serve());
         assert!(std::panic::catch_unwind(run).is_ok(), "seed {seed}, settling");
         checked += sim.checked;
         reorgs += sim.reorgs;

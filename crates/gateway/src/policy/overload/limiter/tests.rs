@@ -1,19 +1,18 @@
-//! Goal: the limit finds what the upstreams can carry, whatever they are like, comes back after
-//! trouble, and keeps away where nobody waits. Method: upstreams with slots and service times of
-//! several kinds in virtual time, behind the limiter and a queue that is cut at a few calls; what
-//! counts is how much of the upstreams' capacity is used, and how long calls are under way beyond
-//! what they need.
+//! Goal: the limiter finds the capacity of all kinds of upstreams, recovers after trouble, and does
+//! nothing while no call waits. Method: upstreams with slots and several kinds of service times in
+//! virtual time, behind the limiter and a short queue. Measured are the used share of the capacity,
+//! and the latency beyond the service time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::*;
-use crate::policy::overload::queue::STANDING;
+use crate::policy::overload::queue::STANDING_AFTER;
 
-/// Calls that wait before the limiter; the rest is shed.
+/// Most calls that wait for the limiter; the rest is shed.
 const QUEUE_MAX: usize = 50;
 
-/// Seconds after which nobody waits for an answer any more.
+/// Seconds after which clients give up.
 const PATIENCE: f64 = 1.0;
 
 type Service = fn(&mut Random, f64) -> f64;
@@ -21,7 +20,7 @@ type Service = fn(&mut Random, f64) -> f64;
 struct Random(u64);
 
 impl Random {
-    /// From 0 to 1.
+    /// Returns a number from 0 to 1.
     fn share(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -34,7 +33,7 @@ impl Random {
     }
 }
 
-/// Calls of one method: their share of all, and the seconds that one takes.
+/// Calls of one method: their share of all calls, and the seconds that one takes.
 #[derive(Clone, Copy)]
 struct Kind {
     share: f64,
@@ -52,7 +51,7 @@ fn random(share: f64, mean: f64) -> Kind {
 
 struct Upstream {
     slots: usize,
-    /// How many times longer everything takes.
+    /// Factor on all service times.
     slowness: f64,
     busy: usize,
     waiting: VecDeque<Call>,
@@ -73,33 +72,33 @@ struct Sim {
     upstreams: Vec<Upstream>,
     now: f64,
     in_flight: usize,
-    /// When the calls came that wait.
+    /// Arrival times of the waiting calls.
     queue: VecDeque<f64>,
     queue_max: usize,
     ends: BinaryHeap<Reverse<(u64, usize, u64)>>,
     calls: Vec<Call>,
     next_arrival: f64,
-    /// Calls are given to upstreams in turn, and not to the less busy of two.
+    /// True for round robin instead of the less busy of two upstreams.
     in_turn: bool,
     turn: usize,
-    /// Seconds from one halt of the machine to the next, on average: nothing happens for a tenth of
-    /// a second, and then everything at once.
+    /// Mean seconds between pauses of the machine: nothing happens for a tenth of a second, then
+    /// everything at once.
     halts_every: Option<f64>,
     next_halt: f64,
-    /// A moving average of what calls took, as `shares.rs` has it.
+    /// A moving average of latencies, as in `shares.rs`.
     took: f64,
 }
 
-/// What was seen in a stretch of time.
+/// Measurements of an interval.
 #[derive(Debug)]
-struct Seen {
-    /// Answers per second.
+struct Measured {
+    /// Responses per second.
     rate: f64,
     limit_mean: f64,
-    /// Seconds under way at upstreams.
+    /// Latency at upstreams, in seconds.
     p50: f64,
     shed: usize,
-    /// Answers per second within [`PATIENCE`] of their arrival.
+    /// Responses per second within [`PATIENCE`] of the call's arrival.
     in_time: f64,
 }
 
@@ -133,12 +132,12 @@ impl Sim {
         self
     }
 
-    /// What calls usually take, once there were some.
+    /// Returns the usual latency, if it is known.
     fn usual(&self) -> Option<Duration> {
         (self.took > 0.0).then(|| Duration::from_secs_f64(self.took))
     }
 
-    /// Answers per second that the upstreams can give.
+    /// Returns the capacity of the upstreams, in responses per second.
     fn capacity(&self) -> f64 {
         let mean: f64 = self.kinds.iter().map(|kind| kind.share * kind.seconds).sum();
         self.upstreams
@@ -147,8 +146,8 @@ impl Sim {
             .sum()
     }
 
-    /// Lets calls come at this rate for so many seconds.
-    fn run(&mut self, rate: f64, seconds: f64) -> Seen {
+    /// Sends calls at this rate for this many seconds.
+    fn run(&mut self, rate: f64, seconds: f64) -> Measured {
         let until = self.now + seconds;
         self.next_arrival = self.now + self.random.exponential(1.0 / rate);
         let (mut took, mut shed, mut in_time, mut limits) = (Vec::new(), 0, 0, Vec::new());
@@ -179,7 +178,7 @@ impl Sim {
                     self.queue.push_back(self.now);
                     if self.in_flight >= self.limiter.limit() as usize {
                         let usual = self.usual();
-                        self.limiter.waits(Duration::from_secs_f64(self.now), usual);
+                        self.limiter.record_wait(Duration::from_secs_f64(self.now), usual);
                     }
                 } else {
                     shed += 1;
@@ -188,8 +187,8 @@ impl Sim {
             while self.in_flight < self.limiter.limit() as usize
                 && let Some(came) = self.queue.pop_front()
             {
-                // As the queue does.
-                if self.limiter.is_saturated() && self.now - came > STANDING.as_secs_f64() {
+                // The queue does the same.
+                if self.limiter.is_saturated() && self.now - came > STANDING_AFTER.as_secs_f64() {
                     shed += 1;
                 } else {
                     self.send(came);
@@ -198,7 +197,7 @@ impl Sim {
         }
         self.now = until;
         took.sort_by(f64::total_cmp);
-        Seen {
+        Measured {
             rate: took.len() as f64 / seconds,
             limit_mean: limits.iter().sum::<f64>() / limits.len().max(1) as f64,
             p50: took.get(took.len() / 2).copied().unwrap_or(0.0),
@@ -251,7 +250,7 @@ impl Sim {
         self.ends.push(Reverse((end, upstream, self.calls.len() as u64 - 1)));
     }
 
-    /// How long a call took at the upstream, and since it came.
+    /// Ends a call. Returns its latency at the upstream, and since its arrival.
     fn end(&mut self, upstream: usize, call: usize) -> (f64, f64) {
         let call = self.calls[call];
         let own = &mut self.upstreams[upstream];
@@ -264,8 +263,8 @@ impl Sim {
         self.took = if self.took == 0.0 { took } else { self.took + (took - self.took) / 10.0 };
         if !self.queue.is_empty() || self.limiter.is_limited() {
             let (epoch, flow, queue) = (call.epoch, Flow::default(), self.queue.len() as u32);
-            let answer = Answer { epoch, flow, took: Duration::from_secs_f64(took), queue };
-            self.limiter.answered(Duration::from_secs_f64(self.now), answer);
+            let sample = ResponseSample { epoch, flow, took: Duration::from_secs_f64(took), queue };
+            self.limiter.record_response(Duration::from_secs_f64(self.now), sample);
         }
         (took, self.now - call.came)
     }
@@ -273,12 +272,12 @@ impl Sim {
 
 const WIDE: (u32, u32) = (1, 2_000);
 
-/// Random sequences that a test is repeated with.
+/// Seeds with which a test is repeated.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=8;
 
-/// Some calm, then three times what the upstreams can carry; the second is what was seen of it
-/// after five seconds.
-fn overloaded(sim: &mut Sim) -> (Seen, Seen) {
+/// Runs at a low load, then at three times the capacity. Returns the measurements of the low load,
+/// and of the overload after five seconds.
+fn overloaded(sim: &mut Sim) -> (Measured, Measured) {
     let capacity = sim.capacity();
     let calm = sim.run(capacity * 0.4, 5.0);
     sim.run(capacity * 3.0, 5.0);
@@ -290,45 +289,45 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 #[track_caller]
-fn carries(sim: &Sim, seen: &Seen, share: f64) {
-    assert!(seen.rate >= sim.capacity() * share, "of {}: {seen:?}", sim.capacity());
+fn carries(sim: &Sim, measured: &Measured, share: f64) {
+    assert!(measured.rate >= sim.capacity() * share, "of {}: {measured:?}", sim.capacity());
 }
 
 #[test]
-fn one_upstream_with_fixed_times_is_kept_busy_and_no_more() {
+fn one_upstream_with_fixed_times_is_busy_and_not_overloaded() {
     for slots in [1, 4, 16, 100] {
         let mut sim = Sim::new(WIDE, &[(slots, 1.0)], &[fixed(1.0, 0.010)]);
-        let (calm, seen) = overloaded(&mut sim);
+        let (calm, measured) = overloaded(&mut sim);
         assert_eq!(calm.shed, 0);
-        carries(&sim, &seen, 0.93);
-        assert!(seen.p50 < 2.1 * calm.p50, "{slots} slots: {seen:?}");
-        assert!(seen.limit_mean < 1.5 * slots as f64 + 2.5, "{slots} slots: {seen:?}");
+        carries(&sim, &measured, 0.93);
+        assert!(measured.p50 < 2.1 * calm.p50, "{slots} slots: {measured:?}");
+        assert!(measured.limit_mean < 1.5 * slots as f64 + 2.5, "{slots} slots: {measured:?}");
     }
 }
 
 #[test]
-fn random_times_are_not_taken_for_a_queue() {
+fn random_service_times_are_not_mistaken_for_a_queue() {
     for slots in [4, 32] {
         let mut limits = Vec::new();
         for seed in SEEDS {
             let mut sim = Sim::new(WIDE, &[(slots, 1.0)], &[random(1.0, 0.010)]).seeded(seed);
-            let (_, seen) = overloaded(&mut sim);
-            carries(&sim, &seen, 0.9);
-            limits.push(seen.limit_mean);
+            let (_, measured) = overloaded(&mut sim);
+            carries(&sim, &measured, 0.9);
+            limits.push(measured.limit_mean);
         }
         assert!(mean(&limits) < 1.5 * slots as f64 + 10.0, "{slots} slots: {limits:?}");
     }
 }
 
 #[test]
-fn a_mix_of_fast_and_slow_methods_is_not_taken_for_a_queue() {
+fn a_mix_of_fast_and_slow_methods_is_not_mistaken_for_a_queue() {
     let kinds = [random(0.6, 0.001), random(0.35, 0.010), random(0.05, 0.300)];
     let mut limits = Vec::new();
     for seed in SEEDS {
         let mut sim = Sim::new(WIDE, &[(16, 1.0)], &kinds).seeded(seed);
-        let (_, seen) = overloaded(&mut sim);
-        carries(&sim, &seen, 0.9);
-        limits.push(seen.limit_mean);
+        let (_, measured) = overloaded(&mut sim);
+        carries(&sim, &measured, 0.9);
+        limits.push(measured.limit_mean);
     }
     assert!(mean(&limits) < 100.0, "{limits:?}");
 }
@@ -338,23 +337,23 @@ fn one_slow_upstream_of_three_does_not_throttle_the_others() {
     for seed in SEEDS {
         let upstreams = [(8, 1.0), (8, 1.0), (8, 10.0)];
         let mut sim = Sim::new(WIDE, &upstreams, &[random(1.0, 0.010)]).seeded(seed);
-        let (_, seen) = overloaded(&mut sim);
-        carries(&sim, &seen, 0.88);
+        let (_, measured) = overloaded(&mut sim);
+        carries(&sim, &measured, 0.88);
     }
 }
 
 #[test]
 fn a_cold_start_in_the_midst_of_overload_finds_the_capacity() {
-    // Few responses per second tell little: 200, 800 and 20,000.
+    // Few responses per second carry little information: 200, 800 and 20,000.
     for (slots, seconds) in [(4, 12.0), (16, 5.0), (400, 5.0)] {
         let mut limits = Vec::new();
         for seed in SEEDS {
             let mut sim = Sim::new(WIDE, &[(slots, 1.0)], &[random(1.0, 0.020)]).seeded(seed);
             let capacity = sim.capacity();
             sim.run(capacity * 3.0, seconds);
-            let seen = sim.run(capacity * 3.0, 30.0);
-            carries(&sim, &seen, 0.88);
-            limits.push(seen.limit_mean);
+            let measured = sim.run(capacity * 3.0, 30.0);
+            carries(&sim, &measured, 0.88);
+            limits.push(measured.limit_mean);
         }
         assert!(mean(&limits) < 1.5 * slots as f64 + 10.0, "{slots} slots: {limits:?}");
     }
@@ -367,23 +366,23 @@ fn a_load_that_creeps_up_is_held() {
     for step in 1..=100 {
         sim.run(capacity * 0.012 * f64::from(step), 0.5);
     }
-    let seen = sim.run(capacity * 1.2, 20.0);
-    carries(&sim, &seen, 0.93);
-    assert!(seen.limit_mean < 16.0, "{seen:?}");
+    let measured = sim.run(capacity * 1.2, 20.0);
+    carries(&sim, &measured, 0.93);
+    assert!(measured.limit_mean < 16.0, "{measured:?}");
 }
 
 #[test]
 fn it_grows_again_after_trouble() {
     let mut sim = Sim::new(WIDE, &[(16, 1.0), (16, 1.0)], &[random(1.0, 0.010)]);
     overloaded(&mut sim);
-    // One of two upstreams is all but gone, and comes back.
+    // One of two upstreams nearly stops, and recovers.
     let capacity = sim.capacity();
     sim.upstreams[1].slowness = 50.0;
     sim.run(capacity * 3.0, 10.0);
     sim.upstreams[1].slowness = 1.0;
     sim.run(capacity * 3.0, 5.0);
-    let seen = sim.run(capacity * 3.0, 20.0);
-    carries(&sim, &seen, 0.88);
+    let measured = sim.run(capacity * 3.0, 20.0);
+    carries(&sim, &measured, 0.88);
 }
 
 #[test]
@@ -393,32 +392,32 @@ fn upstreams_that_become_slower_in_overload_go_on_being_used() {
     sim.upstreams[0].slowness = 5.0;
     let capacity = sim.capacity();
     sim.run(capacity * 3.0, 5.0);
-    let seen = sim.run(capacity * 3.0, 30.0);
-    carries(&sim, &seen, 0.88);
+    let measured = sim.run(capacity * 3.0, 30.0);
+    carries(&sim, &measured, 0.88);
 }
 
 #[test]
 fn calls_that_become_costlier_are_no_overload_where_upstreams_have_room() {
-    // Many slots and a limit of 64 at first: the queue before it is the limiter's own.
+    // Many slots and an initial limit of 64: the limiter itself causes the queue.
     let mut sim = Sim::new(WIDE, &[(500, 1.0)], &[fixed(1.0, 0.010)]);
     sim.run(3_000.0, 5.0);
     sim.kinds[0].seconds = 0.100;
     sim.run(4_000.0, 3.0);
-    let seen = sim.run(4_000.0, 10.0);
-    assert!(seen.rate > 3_900.0 && seen.shed < 400, "{seen:?}");
+    let measured = sim.run(4_000.0, 10.0);
+    assert!(measured.rate > 3_900.0 && measured.shed < 400, "{measured:?}");
 }
 
 #[test]
 fn upstreams_that_give_few_responses_are_not_buried() {
-    // Eight a second: a silence of 50 ms says nothing about them.
+    // At eight responses a second a silence of 50 ms is normal.
     for (kind, calm) in [(fixed(1.0, 1.0), 20.0), (random(1.0, 1.0), 20.0), (random(1.0, 1.0), 0.0)]
     {
         let mut sim = Sim::new(WIDE, &[(8, 1.0)], &[kind]);
         sim.run(4.0, calm);
         sim.run(24.0, 45.0);
-        let seen = sim.run(24.0, 60.0);
-        carries(&sim, &seen, 0.8);
-        assert!(seen.limit_mean < 100.0, "{calm} s of calm: {seen:?}");
+        let measured = sim.run(24.0, 60.0);
+        carries(&sim, &measured, 0.8);
+        assert!(measured.limit_mean < 100.0, "{calm} s of calm: {measured:?}");
     }
 }
 
@@ -444,7 +443,7 @@ fn goodput_is_never_below_what_it_is_without_a_limit() {
             };
             let ((with, capacity), (without, _)) = (goodput(WIDE), goodput((100_000, 100_000)));
             assert!(with >= 0.97 * without, "scene {scene}, {load}: {with} of {without}");
-            // That it protects: without it, nearly all responses come too late.
+            // The limit protects: without it, nearly all responses are late.
             if load == 3.0 {
                 assert!(
                     with > 0.7 * capacity && without < 0.3 * capacity,
@@ -460,20 +459,20 @@ fn nothing_changes_while_nobody_waits() {
     let mut sim = Sim::new(WIDE, &[(8, 1.0)], &[random(0.9, 0.002), random(0.1, 0.200)]);
     let capacity = sim.capacity();
     let before = (sim.limiter.limit(), sim.limiter.epoch());
-    let seen = sim.run(capacity * 0.4, 60.0);
+    let measured = sim.run(capacity * 0.4, 60.0);
     assert_eq!((sim.limiter.limit(), sim.limiter.epoch()), before);
-    assert_eq!(seen.shed, 0);
+    assert_eq!(measured.shed, 0);
 }
 
 #[test]
 fn the_bounds_hold() {
     let mut sim = Sim::new((6, 12), &[(100, 1.0)], &[fixed(1.0, 0.010)]);
     assert_eq!(sim.limiter.limit(), 12);
-    let seen = sim.run(5_000.0, 20.0);
-    assert!(seen.limit_mean > 11.0, "a limit that is too low is kept full: {seen:?}");
+    let measured = sim.run(5_000.0, 20.0);
+    assert!(measured.limit_mean > 11.0, "a limit that is too low is kept full: {measured:?}");
     let mut sim = Sim::new((6, 12), &[(1, 1.0)], &[fixed(1.0, 0.010)]);
-    let seen = sim.run(5_000.0, 20.0);
-    assert!(seen.limit_mean < 8.0, "{seen:?}");
+    let measured = sim.run(5_000.0, 20.0);
+    assert!(measured.limit_mean < 8.0, "{measured:?}");
     assert!(sim.limiter.limit() >= 6);
 }
 
@@ -490,12 +489,12 @@ fn slower_upstreams_with_room_cost_no_call() {
                 sim.run(500.0, 1.0);
                 sim.upstreams.iter_mut().for_each(|upstream| upstream.slots = 2_000);
             }
-            // Two seconds of calls, as long as one may wait.
+            // The queue holds two seconds of calls, which is the longest wait.
             sim.queue_max = 1_000;
             sim.run(500.0, 2.0);
             sim.upstreams.iter_mut().for_each(|upstream| upstream.slowness = times);
-            let seen = sim.run(500.0, 20.0);
-            assert_eq!(seen.shed, 0, "{times} times, {overloaded_before}: {seen:?}");
+            let measured = sim.run(500.0, 20.0);
+            assert_eq!(measured.shed, 0, "{times} times, {overloaded_before}: {measured:?}");
         }
     }
 }
@@ -510,8 +509,8 @@ fn slower_upstreams_with_room_in_the_midst_of_overload_are_found_out() {
     });
     sim.queue_max = 1_000;
     sim.run(500.0, 5.0);
-    let seen = sim.run(500.0, 20.0);
-    assert_eq!(seen.shed, 0, "{seen:?}");
+    let measured = sim.run(500.0, 20.0);
+    assert_eq!(measured.shed, 0, "{measured:?}");
 }
 
 #[test]
@@ -521,8 +520,8 @@ fn few_slow_calls_beside_many_fast_ones_cost_no_call_where_upstreams_have_room()
         let kinds = [fixed(1.0 - share, 0.003), fixed(share, 5.0)];
         let mut sim = Sim::new((4, 1_536), &[(2_000, 1.0); 3], &kinds);
         sim.queue_max = 1_000;
-        let seen = sim.run(rate, 60.0);
-        assert_eq!(seen.shed, 0, "{rate}, {slow_per_second}: {seen:?}");
+        let measured = sim.run(rate, 60.0);
+        assert_eq!(measured.shed, 0, "{rate}, {slow_per_second}: {measured:?}");
     }
 }
 
@@ -535,8 +534,8 @@ fn few_slow_calls_on_a_machine_that_halts_now_and_then_cost_no_call() {
             sim = sim.seeded(seed);
             sim.halts_every = Some(every);
             sim.queue_max = 1_000;
-            let seen = sim.run(500.0, 60.0);
-            assert_eq!(seen.shed, 0, "a halt every {every} s, seed {seed}: {seen:?}");
+            let measured = sim.run(500.0, 60.0);
+            assert_eq!(measured.shed, 0, "a halt every {every} s, seed {seed}: {measured:?}");
         }
     }
 }

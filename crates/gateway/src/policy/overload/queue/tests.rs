@@ -1,10 +1,10 @@
-//! Goal: places go where they should, every wait ends, and the bound holds whatever happens.
-//! Method: one queue in virtual time, first by hand, then with random pushes, takes and leavers
-//! against a plain list.
+//! Goal: permits go to the right calls, every wait ends, and the bound always holds. Method: one
+//! queue in virtual time, first by hand, then with random pushes, takes and removals compared with
+//! a plain list.
 
 use super::*;
 
-/// The flow of all calls where flows do not matter.
+/// The flow of all calls in tests without flows.
 const ONE: Flow = Flow::at(0);
 
 fn ms(ms: u64) -> Duration {
@@ -17,8 +17,8 @@ fn queue(calls_max: usize, share_kept: f64) -> Queue<u32> {
 
 fn wait(queue: &mut Queue<u32>, now: u64, class: Class, item: u32) -> Key {
     match queue.push(ms(now), class, ONE, item) {
-        Pushed::Waits(key) | Pushed::Instead(key, _) => key,
-        Pushed::Full(item) => panic!("{item} found no room"),
+        PushResult::Queued(key) | PushResult::Replaced(key, _) => key,
+        PushResult::Full(item) => panic!("{item} found no room"),
     }
 }
 
@@ -79,12 +79,25 @@ fn a_full_queue_sheds_the_worst_and_the_oldest_of_it() {
     wait(&mut own, 0, Class::Normal, 1);
     wait(&mut own, 1, Class::Low, 2);
     wait(&mut own, 2, Class::Low, 3);
-    assert!(matches!(own.push(ms(3), Class::High, ONE, 4), Pushed::Instead(_, (2, Class::Low))));
-    assert!(matches!(own.push(ms(4), Class::Low, ONE, 5), Pushed::Instead(_, (3, Class::Low))));
-    assert!(matches!(own.push(ms(5), Class::Normal, ONE, 6), Pushed::Instead(_, (5, Class::Low))));
-    assert_eq!(own.push(ms(6), Class::Low, ONE, 7), Pushed::Full(7));
+    assert!(matches!(
+        own.push(ms(3), Class::High, ONE, 4),
+        PushResult::Replaced(_, (2, Class::Low))
+    ));
+    assert!(matches!(
+        own.push(ms(4), Class::Low, ONE, 5),
+        PushResult::Replaced(_, (3, Class::Low))
+    ));
+    assert!(matches!(
+        own.push(ms(5), Class::Normal, ONE, 6),
+        PushResult::Replaced(_, (5, Class::Low))
+    ));
+    assert_eq!(own.push(ms(6), Class::Low, ONE, 7), PushResult::Full(7));
     assert_eq!(own.len(), 3);
-    assert_eq!(queue(0, 0.1).push(ms(0), Class::High, ONE, 1), Pushed::Full(1), "no queue at all");
+    assert_eq!(
+        queue(0, 0.1).push(ms(0), Class::High, ONE, 1),
+        PushResult::Full(1),
+        "no queue at all"
+    );
 }
 
 #[test]
@@ -93,7 +106,7 @@ fn the_flow_with_the_fewest_calls_in_flight_goes_first() {
     let (busy, idle) = (Flow::at(1), Flow::at(2));
     (0..3).for_each(|_| shares.enter(Class::Normal, busy));
     let mut push = |now, flow, item| {
-        assert!(matches!(own.push(ms(now), Class::Normal, flow, item), Pushed::Waits(_)))
+        assert!(matches!(own.push(ms(now), Class::Normal, flow, item), PushResult::Queued(_)))
     };
     push(0, busy, 1);
     push(1, busy, 2);
@@ -114,7 +127,7 @@ fn of_equal_flows_the_one_that_has_waited_longest_goes_first() {
         let flow = Flow::at(9 - item as usize);
         assert!(matches!(
             own.push(ms(u64::from(item)), Class::Normal, flow, item),
-            Pushed::Waits(_)
+            PushResult::Queued(_)
         ));
     }
     let order: Vec<_> = std::iter::from_fn(|| next(&mut own, 10)).collect();
@@ -122,7 +135,7 @@ fn of_equal_flows_the_one_that_has_waited_longest_goes_first() {
 }
 
 #[test]
-fn places_that_are_kept_for_a_flow_go_to_no_other() {
+fn permits_reserved_for_a_flow_go_to_no_other() {
     let (mut own, mut shares) = (queue(10, 0.1), Shares::default());
     let (slow, fast) = (Flow::at(1), Flow::at(2));
     (0..6).for_each(|_| shares.enter(Class::Normal, slow));
@@ -146,14 +159,14 @@ fn a_full_queue_sheds_of_the_flow_with_the_most_waiting_calls() {
     let mut own = queue(4, 0.1);
     let (many, few) = (Flow::at(1), Flow::at(2));
     for (flow, item) in [(few, 1), (many, 2), (many, 3), (many, 4)] {
-        assert!(matches!(own.push(ms(0), Class::Normal, flow, item), Pushed::Waits(_)));
+        assert!(matches!(own.push(ms(0), Class::Normal, flow, item), PushResult::Queued(_)));
     }
     let pushed = own.push(ms(1), Class::Normal, few, 5);
-    assert!(matches!(pushed, Pushed::Instead(_, (2, Class::Normal))), "{pushed:?}");
+    assert!(matches!(pushed, PushResult::Replaced(_, (2, Class::Normal))), "{pushed:?}");
 }
 
 #[test]
-fn who_leaves_frees_its_place_wherever_it_stood() {
+fn a_removed_call_frees_its_entry_at_any_position() {
     let mut random = 1_u64;
     let mut next_random = move || {
         random ^= random << 13;
@@ -170,12 +183,12 @@ fn who_leaves_frees_its_place_wherever_it_stood() {
                 let class = Class::ALL[(next_random() % 3) as usize];
                 let flow = Flow::at(next_random() as usize % 5);
                 match own.push(now, class, flow, item) {
-                    Pushed::Waits(key) => waiting.push((key, item)),
-                    Pushed::Instead(key, (shed, _)) => {
+                    PushResult::Queued(key) => waiting.push((key, item)),
+                    PushResult::Replaced(key, (shed, _)) => {
                         waiting.retain(|(_, own)| *own != shed);
                         waiting.push((key, item));
                     }
-                    Pushed::Full(_) => assert_eq!(waiting.len(), 50),
+                    PushResult::Full(_) => assert_eq!(waiting.len(), 50),
                 }
             }
             2 if !waiting.is_empty() => {

@@ -1,14 +1,13 @@
-//! Goal: a flow that fills all places with slow calls costs others next to nothing, and uses every
-//! place that nobody else needs.
-//! Method: by hand, and an upstream with a number of slots in virtual time, behind queue and
-//! limiter.
+//! Goal: a flow that fills all permits with slow calls costs others next to nothing, and uses every
+//! permit that no other flow needs. Method: by hand, and an upstream with slots in virtual time,
+//! behind queue and limiter.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::*;
-use crate::policy::overload::limiter::{Answer, Limiter, LimiterSettings};
-use crate::policy::overload::queue::{Pushed, Queue, QueueSettings};
+use crate::policy::overload::limiter::{Limiter, LimiterSettings, ResponseSample};
+use crate::policy::overload::queue::{PushResult, Queue, QueueSettings};
 
 const SLOW: Flow = Flow::at(1);
 const FAST: Flow = Flow::at(2);
@@ -18,7 +17,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 #[test]
-fn what_a_flow_used_is_kept_for_it_up_to_an_equal_share_and_not_for_long() {
+fn permits_are_reserved_up_to_an_equal_share_for_a_short_time() {
     let mut shares = Shares::default();
     (0..60).for_each(|_| shares.enter(Class::Normal, SLOW));
     (0..40).for_each(|_| shares.enter(Class::Normal, FAST));
@@ -34,7 +33,7 @@ fn what_a_flow_used_is_kept_for_it_up_to_an_equal_share_and_not_for_long() {
 }
 
 #[test]
-fn who_is_new_gets_the_only_place_in_turn() {
+fn a_new_flow_gets_the_only_permit_in_turn() {
     let mut shares = Shares::default();
     shares.enter(Class::Normal, SLOW);
     shares.wait(Class::Normal, FAST);
@@ -44,7 +43,7 @@ fn who_is_new_gets_the_only_place_in_turn() {
 }
 
 #[test]
-fn a_lone_flow_uses_all_places() {
+fn a_lone_flow_uses_all_permits() {
     let mut shares = Shares::default();
     for free in (1..=64).rev() {
         shares.renew(ms(0), 64);
@@ -56,16 +55,16 @@ fn a_lone_flow_uses_all_places() {
 #[test]
 fn flows_differ_by_client_and_by_weight() {
     let distinct = |flows: Vec<Flow>| {
-        let mut seen = [false; FLOWS];
-        flows.iter().for_each(|flow| seen[flow.index()] = true);
-        seen.iter().filter(|seen| **seen).count()
+        let mut used = [false; FLOWS];
+        flows.iter().for_each(|flow| used[flow.index()] = true);
+        used.iter().filter(|used| **used).count()
     };
     assert!(distinct((0..8).map(|at| Flow::of(7, 1 << at)).collect()) >= 7);
     assert!(distinct((0..1000).map(|client| Flow::of(client * 77, 1)).collect()) > 120);
     assert_eq!(Flow::of(7, 4), Flow::of(7, 5));
 }
 
-/// The calls of one client: how many come in a second, and how long each takes at an upstream.
+/// The calls of one client: their rate per second, and the latency of each at an upstream.
 #[derive(Clone, Copy)]
 struct Client {
     flow: Flow,
@@ -73,7 +72,7 @@ struct Client {
     took: Duration,
 }
 
-/// What came of them in the last half of the time.
+/// Outcomes in the last half of the time.
 #[derive(Debug, Default)]
 struct Came {
     served: usize,
@@ -101,11 +100,11 @@ struct Sim {
     in_flight: u32,
     slots: usize,
     busy: usize,
-    /// Calls that wait inside the upstream, as client, epoch, and when they were sent.
+    /// Calls that wait inside the upstream, as client, epoch, and sending time.
     inside: VecDeque<(usize, u32, Duration)>,
     ends: BinaryHeap<Reverse<(Duration, usize, u32, Duration)>>,
     came: [Came; 2],
-    /// What was served and shed before does not count.
+    /// Calls before this time do not count.
     counted_from: Duration,
     limit_max_seen: u32,
 }
@@ -130,7 +129,7 @@ impl Sim {
         }
     }
 
-    /// Lets calls come for so long, at random times.
+    /// Sends calls at random times for this many seconds.
     fn run(mut self, seconds: u64) -> (Came, Came, u32) {
         let until = Duration::from_secs(seconds);
         self.counted_from = until / 2;
@@ -153,17 +152,17 @@ impl Sim {
             while self.ends.peek().is_some_and(|end| end.0.0 <= now) {
                 self.end();
             }
-            // The slow client begins with few calls.
+            // The slow client starts with few calls.
             let few = if next == 0 && now < until / 8 { 10.0 } else { 1.0 };
             due[next] += gap(self.clients[next].rate / few);
             self.shares.wait(Class::Normal, self.clients[next].flow);
             let pushed = self.queue.push(now, Class::Normal, self.clients[next].flow, next);
-            if let Pushed::Instead(_, (shed, _)) = pushed {
+            if let PushResult::Replaced(_, (shed, _)) = pushed {
                 self.shed(now, shed);
             }
             self.serve(now);
             if !self.queue.is_empty() {
-                self.limiter.waits(now, self.shares.usual());
+                self.limiter.record_wait(now, self.shares.usual());
                 self.serve(now);
             }
             self.limit_max_seen = self.limit_max_seen.max(self.limiter.limit());
@@ -211,8 +210,8 @@ impl Sim {
         self.begin(now);
         if !self.queue.is_empty() || self.limiter.is_limited() {
             let queue = self.queue.len() as u32;
-            let answer = Answer { epoch, flow, took: now - sent, queue };
-            self.limiter.answered(now, answer);
+            let answer = ResponseSample { epoch, flow, took: now - sent, queue };
+            self.limiter.record_response(now, answer);
         }
         self.serve(now);
     }
@@ -231,21 +230,21 @@ fn fast(rate: f64, took: u64) -> Client {
 }
 
 #[test]
-fn slow_calls_that_fill_all_places_cost_other_flows_next_to_nothing() {
-    // Twelve places at an upstream with as many slots, of which the fast client needs four; what is
-    // left for the slow one is a sixth of what it asks for.
+fn slow_calls_that_fill_all_permits_cost_other_flows_next_to_nothing() {
+    // The upstream has twelve slots and the limit is twelve. The fast client needs four; the rest
+    // is a sixth of what the slow client requests.
     let scene = |fast| Sim::new(12, (12, 12), [slow(10.0), fast]).run(120);
     let (slow, mut others, _) = scene(fast(400.0, 10));
     assert!(others.shed_share() <= 0.01, "{} served, {} shed", others.served, others.shed);
     assert!(others.p99() <= ms(50), "{:?}", others.p99());
     assert!(slow.served >= 60, "slow: {} served, {} shed", slow.served, slow.shed);
-    // The detector: as one flow, the slow calls keep the fast ones out.
+    // Negative check: as one flow, the slow calls block the fast ones.
     let (_, others, _) = scene(Client { flow: SLOW, ..fast(400.0, 10) });
     assert!(others.shed_share() > 0.1, "{} served, {} shed", others.served, others.shed);
 }
 
 #[test]
-fn where_upstreams_have_room_slow_calls_get_it_in_the_end_and_cost_others_nothing() {
+fn slow_calls_get_spare_capacity_in_the_end_and_cost_others_nothing() {
     for rate in [10.0, 20.0, 60.0] {
         let scene = Sim::new(2_000, (4, 1_536), [slow(rate), fast(500.0, 3)]);
         let (slow, mut others, _) = scene.run(120);
@@ -256,8 +255,7 @@ fn where_upstreams_have_room_slow_calls_get_it_in_the_end_and_cost_others_nothin
 
 #[test]
 fn a_client_that_floods_upstreams_costs_others_little() {
-    // Sixteen slots, of which the fast client needs four. The flood asks for 48, for 240, or for
-    // 480.
+    // The fast client needs four of the sixteen slots. The flood requests 48, 240, or 480.
     for rate in [240.0, 1_200.0, 2_400.0] {
         let scene = |flow| {
             let flood = Client { flow: SLOW, rate, took: ms(200) };
@@ -267,7 +265,7 @@ fn a_client_that_floods_upstreams_costs_others_little() {
         let shed = others.shed_share();
         assert!(shed <= 0.05, "{rate}: {shed}");
         assert!(flood.served > 2_000, "{rate}: {}", flood.served);
-        // The detector: as one flow.
+        // Negative check: both clients as one flow.
         let (_, others, _) = scene(SLOW);
         assert!(others.shed_share() > 0.3, "{rate}: {}", others.shed_share());
     }
