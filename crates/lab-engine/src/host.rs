@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lab_model::metrics::host::host;
-use lab_model::plan::Watch;
+use lab_model::plan::{NodeUrl, Watch};
 use lab_model::results::run::{HostFacts, HostSample, ProcessRole};
 use parking_lot::Mutex;
 
@@ -151,9 +151,9 @@ impl Watcher {
     }
 
     /// The first answer is waited for, so that a wrong URL is known before the load begins.
-    fn ask_exporter(&mut self, url: &str, origin: Instant) -> Result<(), HostFault> {
+    fn ask_exporter(&mut self, url: &NodeUrl, origin: Instant) -> Result<(), HostFault> {
         let refused = |why: exporter::Fault| HostFault::Exporter {
-            url: url.to_owned(),
+            url: url.to_string(),
             why: why.to_string(),
         };
         let exporter = Exporter::at(url).map_err(refused)?;

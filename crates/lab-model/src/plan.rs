@@ -27,7 +27,6 @@ pub mod reference;
 pub mod shipped;
 pub mod summary;
 pub mod threshold;
-pub mod url;
 
 mod checked;
 mod kept;
@@ -38,15 +37,11 @@ mod tables;
 mod values;
 
 pub use checked::whole_seconds;
+pub use settings::url::NodeUrl;
 pub use tables::{Batch, Capacity, Reference, Validity, Watch};
 
 #[cfg(test)]
 mod tests;
-
-/// A URL without what may be a secret: what may be shown of one.
-pub fn masked_url(url: &str) -> String {
-    url::masked(url)
-}
 
 /// Reads a plan. `name` is the file's name as diagnostics show it, and files that the plan names are
 /// looked for in its folder; `variables` replace the plan's own of the same name.
@@ -235,18 +230,8 @@ impl Span {
 /// Who is loaded.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The URL as it was written. May hold a secret: show [`Target::shown`].
-    pub url: String,
-    /// The URL without what may be secret: user, query, and long path segments are masked.
-    pub shown: String,
-    /// Whether TLS is spoken.
-    pub tls: bool,
-    /// Host name or address, for the Host header, SNI and look-up.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-    /// Path and query; begins with a slash.
-    pub path: String,
+    /// An `http://` or `https://` URL.
+    pub url: NodeUrl,
     /// Which methods it understands; none if that is to be found out.
     pub family: Option<Family>,
     /// Further request headers, such as `authorization`; values may be secret.
@@ -265,23 +250,27 @@ impl Target {
     /// # Errors
     /// What is wrong with the URL, in words that hold no part of it.
     pub fn point_at(&mut self, url: &str) -> Result<(), &'static str> {
-        let address = url::Address::parse(url)?;
+        let url = NodeUrl::parse_http(url)?;
         // The user part of the old URL is for the old target alone.
-        let old = url::Address::parse(&self.url).ok().and_then(|address| address.authorization);
-        self.headers.retain(|(name, value)| name != "authorization" || Some(value) != old.as_ref());
-        if let Some(authorization) = address.authorization
-            && !self.headers.iter().any(|(name, _)| name == "authorization")
-        {
-            self.headers.push(("authorization".to_owned(), authorization));
-        }
-        self.url = url.to_owned();
-        self.shown = address.shown;
-        self.tls = address.tls;
-        self.host = address.host;
-        self.port = address.port;
-        self.path = address.path;
+        let old = authorization(&self.url);
+        self.headers.retain(|header| Some(header) != old.as_ref());
+        self.url = url;
+        self.authorize();
         Ok(())
     }
+
+    /// Adds the header that the URL's user part stands for, unless the plan sets it.
+    fn authorize(&mut self) {
+        if !self.headers.iter().any(|(name, _)| name == "authorization") {
+            self.headers.extend(authorization(&self.url));
+        }
+    }
+}
+
+/// The header that the user part of a URL stands for.
+fn authorization(url: &NodeUrl) -> Option<(String, String)> {
+    let value = url.authorization()?.to_str().expect("it is base64");
+    Some(("authorization".to_owned(), value.to_owned()))
 }
 
 /// How connections are made and used.
@@ -511,21 +500,13 @@ pub struct Recorded {
 }
 
 impl Reference {
-    /// It as a target: reached with the timeouts of `like`, and without its headers, which are no
-    /// business of another node. None if the URL is none, which the check of a plan refuses.
-    pub fn target(&self, like: &Target) -> Option<Target> {
-        let address = url::Address::parse(&self.url).ok()?;
-        let authorization = address.authorization.map(|value| ("authorization".to_owned(), value));
-        Some(Target {
+    /// The reference as a target, with the timeouts of `like` but none of its headers.
+    pub fn target(&self, like: &Target) -> Target {
+        Target {
             url: self.url.clone(),
-            shown: address.shown,
-            tls: address.tls,
-            host: address.host,
-            port: address.port,
-            path: address.path,
             family: None,
-            headers: authorization.into_iter().collect(),
+            headers: authorization(&self.url).into_iter().collect(),
             ..like.clone()
-        })
+        }
     }
 }

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use settings::url::NodeUrl;
+
 use crate::plan::{
     Capacity, Connections, HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
     Target, Template, Tls, Validity, Watch, Weighted,
@@ -76,12 +78,7 @@ pub fn stage(plan: &mut Plan, scenario: usize, seconds: u64, from: f64, to: f64)
 
 fn target() -> Target {
     Target {
-        url: "http://127.0.0.1:1/".to_owned(),
-        shown: "http://127.0.0.1:1/".to_owned(),
-        tls: false,
-        host: "127.0.0.1".to_owned(),
-        port: 1,
-        path: "/".to_owned(),
+        url: NodeUrl::parse_http("http://127.0.0.1:1/").expect("it is a url"),
         family: None,
         headers: Vec::new(),
         timeout: Duration::from_secs(15),

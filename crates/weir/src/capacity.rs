@@ -230,7 +230,7 @@ impl Capacity {
                  noisy target, or one that is slow to come back, takes longer",
                 plan.capacity.rate_start,
                 plan.capacity.rate_max,
-                plan.target.shown,
+                plan.target.url,
                 cost.probes.0,
                 cost.probes.1
             );

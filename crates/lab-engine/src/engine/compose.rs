@@ -243,7 +243,7 @@ fn choose<'a>(until: &[f64], calls: &'a [Call], dice: &mut Dice) -> &'a Call {
 /// The head of every request, up to the value of its content-length.
 fn head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
     let own = |name: &str| target.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
-    let mut head = format!("POST {} HTTP/1.1\r\n", target.path);
+    let mut head = format!("POST {} HTTP/1.1\r\n", target.url.target());
     if !own("host") {
         head += &format!("Host: {}\r\n", authority(target));
     }
@@ -280,10 +280,9 @@ pub(crate) const AGENT: &str = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
 
 /// The Host header: name and port, without a usual port.
 pub(crate) fn authority(target: &Target) -> String {
-    let usual = if target.tls { 443 } else { 80 };
-    let bare = target.host.trim_matches(['[', ']']);
-    let host = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
-    if target.port == usual { host } else { format!("{host}:{}", target.port) }
+    let usual = if target.url.tls() { ":443" } else { ":80" };
+    let authority = target.url.authority();
+    authority.strip_suffix(usual).unwrap_or(authority).to_owned()
 }
 
 impl Facts {

@@ -219,9 +219,9 @@ pub(crate) fn head(target: &Target) -> Result<Request<()>, EngineFault> {
         headers.remove(key);
     }
     headers.extend(own);
-    let scheme = if target.tls { "https" } else { "http" };
+    let scheme = if target.url.tls() { "https" } else { "http" };
     let mut request = Request::new(());
-    *request.uri_mut() = format!("{scheme}://{host}{}", target.path)
+    *request.uri_mut() = format!("{scheme}://{host}{}", target.url.target())
         .parse()
         .map_err(|_| EngineFault::Header { name: "host".to_owned() })?;
     *request.headers_mut() = headers;

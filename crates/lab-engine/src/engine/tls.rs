@@ -26,10 +26,10 @@ const SESSIONS_MAX: usize = 256;
 /// # Errors
 /// If a name, file or cipher of the plan cannot be used.
 pub(crate) fn peer(plan: &Plan) -> Result<Peer, EngineFault> {
-    if !plan.target.tls {
+    if !plan.target.url.tls() {
         return Ok(Peer { tls: None });
     }
-    let host = plan.target.host.trim_matches(['[', ']']);
+    let host = plan.target.url.host();
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| EngineFault::ServerName { host: host.to_owned() })?;
     Ok(Peer { tls: Some((name, Arc::new(config(&plan.connections.tls, plan.connections.http)?))) })

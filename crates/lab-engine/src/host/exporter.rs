@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use lab_model::plan::NodeUrl;
 use parking_lot::Mutex;
 
 use super::values::Values;
@@ -19,6 +20,8 @@ use counters::Counters;
 
 /// Time between two questions; the exporter works some milliseconds for each.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The exporter's default port.
+const PORT: u16 = 9_100;
 /// Time for connecting, and for each wait of an answer.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 /// A page of a host with many devices has some 500 kB.
@@ -27,9 +30,8 @@ const PAGE_BYTES_MAX: u64 = 16 << 20;
 /// Where an exporter is asked.
 #[derive(Clone, Debug)]
 pub(super) struct Exporter {
-    host: String,
+    url: NodeUrl,
     port: u16,
-    path: String,
 }
 
 /// Why an exporter told nothing.
@@ -61,25 +63,17 @@ pub(super) struct Polls {
 }
 
 impl Exporter {
-    /// From a URL; the path is `/metrics` if it has none.
+    /// Checks the URL. The default port is 9100, the default path `/metrics`.
     ///
     /// # Errors
-    /// If it is no plain HTTP URL of a host.
-    pub(super) fn at(url: &str) -> Result<Exporter, Fault> {
-        let rest = url.strip_prefix("http://").ok_or(Fault::Url)?;
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => {
-                (host, port.parse().map_err(|_| Fault::Url)?)
-            }
-            _ => (authority, 9_100),
-        };
-        let plain = |letter: char| letter.is_ascii_graphic() && letter != '@';
-        if host.is_empty() || !rest.chars().all(plain) {
+    /// If the URL is not plain HTTP, or has a user part.
+    pub(super) fn at(url: &NodeUrl) -> Result<Exporter, Fault> {
+        if url.tls() || url.authorization().is_some() {
             return Err(Fault::Url);
         }
-        let path = if path.is_empty() { "/metrics" } else { path };
-        Ok(Exporter { host: host.to_owned(), port, path: path.to_owned() })
+        let has_port = url.authority().ends_with(&format!(":{}", url.port()));
+        let port = if has_port { url.port() } else { PORT };
+        Ok(Exporter { url: url.clone(), port })
     }
 
     /// Asks once.
@@ -87,16 +81,16 @@ impl Exporter {
     /// # Errors
     /// If nothing came, or something that is no page of metrics.
     pub(super) fn ask(&self) -> Result<Counters, Fault> {
-        let bare = self.host.trim_start_matches('[').trim_end_matches(']');
-        let mut addresses = (bare, self.port).to_socket_addrs()?;
+        let path = if self.url.target() == "/" { "/metrics" } else { self.url.target() };
+        let mut addresses = (self.url.host(), self.port).to_socket_addrs()?;
         let address = addresses.next().ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?;
         let mut stream = TcpStream::connect_timeout(&address, WAIT_MAX)?;
         stream.set_read_timeout(Some(WAIT_MAX))?;
         stream.set_write_timeout(Some(WAIT_MAX))?;
         // HTTP/1.0: the page comes unchunked, and its end is that of the connection.
         let head = format!(
-            "GET {} HTTP/1.0\r\nHost: {}:{}\r\nAccept: text/plain;version=0.0.4\r\n\r\n",
-            self.path, self.host, self.port
+            "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: text/plain;version=0.0.4\r\n\r\n",
+            self.url.authority()
         );
         stream.write_all(head.as_bytes())?;
         let mut answer = Vec::new();

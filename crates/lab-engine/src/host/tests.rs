@@ -87,15 +87,15 @@ fn what_cannot_be_watched_is_said_before_the_run() {
         |watch: Watch| Watcher::start(&watch, None, Instant::now()).unwrap_err().to_string();
     let nobody = Watch { pids: vec![u32::MAX], ..watch() };
     assert_eq!(fault(nobody), "process 4294967295, which is to be watched, does not exist");
-    let url = Some("https://h:9100/metrics".to_owned());
+    let at = |url: &str| Some(lab_model::plan::NodeUrl::parse_http(url).unwrap());
     assert_eq!(
-        fault(Watch { node_exporter: url, ..watch() }),
+        fault(Watch { node_exporter: at("https://h:9100/metrics"), ..watch() }),
         "the node-exporter at \"https://h:9100/metrics\" cannot be used: allowed is \
          http://HOST:PORT/metrics"
     );
     // A port that was free a moment ago.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = fault(Watch { node_exporter: Some(format!("http://{closed}")), ..watch() });
+    let refused = fault(Watch { node_exporter: at(&format!("http://{closed}")), ..watch() });
     assert!(refused.contains("refused"), "{refused}");
 }
 

@@ -1,8 +1,7 @@
 //! The text of a plan as a result keeps it: it can be read again, but holds no secret.
 
+use settings::url::shown_text;
 use settings::{Report, Span};
-
-use super::url;
 
 /// The text with its secrets masked, other values put in the place of some, and every URL in a
 /// comment masked.
@@ -33,7 +32,7 @@ fn without_urls(text: &str) -> String {
         let start = word[..at].trim_end_matches(is_scheme).len();
         let url = word[start..].trim_end_matches(|letter: char| ")]}>,.;:\"'`".contains(letter));
         let rest = &word[start + url.len()..];
-        format!("{}{}{rest}{space}", &word[..start], url::masked(url))
+        format!("{}{}{rest}{space}", &word[..start], shown_text(url))
     };
     text.split_inclusive(char::is_whitespace).map(word).collect()
 }

@@ -19,7 +19,7 @@ pub fn of(plan: &Plan) -> String {
     let mut text = String::new();
     let target = &plan.target;
     let family = target.family.map_or("family found out by asking", |family| family.as_str());
-    let _ = writeln!(text, "target {} ({family}), timeout {}", target.shown, time(target.timeout));
+    let _ = writeln!(text, "target {} ({family}), timeout {}", target.url, time(target.timeout));
     let http = match plan.connections.http {
         HttpVersion::Http1 => "HTTP/1.1",
         HttpVersion::Http2 => "HTTP/2",
@@ -29,7 +29,7 @@ pub fn of(plan: &Plan) -> String {
         Reuse::Never => "closed after each request".to_owned(),
         Reuse::Requests(requests) => format!("closed after {requests} requests"),
     };
-    let tls = match (target.tls, plan.connections.tls.resume) {
+    let tls = match (target.url.tls(), plan.connections.tls.resume) {
         (false, _) => "",
         (true, true) => ", TLS sessions resumed",
         (true, false) => ", TLS sessions not resumed",

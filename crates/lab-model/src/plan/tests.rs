@@ -93,7 +93,7 @@ fn tables() -> Vec<(String, TableDoc)> {
 fn every_default_is_within_its_own_bounds_and_every_key_has_a_sentence() {
     // Defaults are read here; one that cannot be read panics.
     let file = PlanFile::defaults("");
-    assert_eq!(file.target.url.as_str(), "http://127.0.0.1:8545");
+    assert_eq!(file.target.url.to_string(), "http://127.0.0.1:8545");
     let text = "[[scenario]]\nbatch = {}\nstages = [{}]\n[mix.m]\nstep = [{ calls = [{ params = [\
                 {draw='block'},{draw='logs'},{draw='block-hash'},{draw='transaction-hash'},\
                 {draw='address'},{draw='bytes'},{draw='one-of'}] }] }]\n[thresholds]\nlatency = {}\n";
@@ -136,6 +136,12 @@ fn the_schema_takes_every_plan_and_no_misspelt_key() {
     for text in &texts {
         let error = validator.validate(&json(text)).err().map(|error| error.to_string());
         assert_eq!(error, None, "{text}");
+    }
+    for (name, mix) in shipped::MIXES {
+        let mut plan = json("[[scenario]]\nmix = 'm'\nstages = [{ duration = '1s', rate = 1 }]");
+        plan["mix"] = serde_json::json!({ "m": json(mix) });
+        let error = validator.validate(&plan).err().map(|error| error.to_string());
+        assert_eq!(error, None, "{name}");
     }
     let least = "[[scenario]]\nmix = 'a'\nworkers_max = 'n * 2'\n";
     let wrong = [

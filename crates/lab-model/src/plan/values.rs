@@ -2,12 +2,12 @@
 
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
+use settings::url::{self, NodeUrl};
 use settings::value::{Count, Json, List, Pair, Pairs};
 use settings::{At, Input, Item, Reader, Scalar, Tree, ValueType};
 use wire::family::Family;
 
 use super::Reuse;
-use super::url::{self, Address};
 
 mod ciphers;
 
@@ -25,9 +25,10 @@ pub(super) const BLOCKS_BEHIND_MAX: u64 = 1_000_000_000;
 
 settings::text! {
     /// The URL of a target; it may hold secrets.
-    pub Url: String = url, "a url",
+    pub Url: NodeUrl = NodeUrl::parse_http, "a url",
         "http://host[:port][/path] or https://host[:port][/path]", "http://127.0.0.1:8545",
-        masked |text: &str| Some(format!("\"{}\"", url::masked_written(text)));
+        masked |text: &str| Some(format!("\"{}\"", url::masked_around_references(text))),
+        replaced NodeUrl::masked_unless_in;
     /// The name of a method: it becomes a label and stands in thresholds.
     pub(super) MethodName: String = method, "the name of a method",
         format!("1 to {METHOD_BYTES_MAX} visible characters, such as \"eth_call\""), "eth_call";
@@ -65,10 +66,6 @@ settings::choice! {
         /// It is dropped and counted.
         "drop" => Drop,
     }
-}
-
-fn url(text: &str) -> Result<String, &'static str> {
-    Address::parse(text).map(|_| text.to_owned())
 }
 
 /// Reads the name of a method.

@@ -384,7 +384,7 @@ fn samples_carry_request_and_answer() {
     let server = Server::new(Request::ok);
     let mut sampled = plan(&server, 50);
     sampled.reference = Some(Reference {
-        url: String::new(),
+        url: plan(&server, 1).target.url,
         share: 1.0,
         ignore: Vec::new(),
         tolerance: 0.0,
@@ -403,7 +403,7 @@ fn samples_that_nobody_takes_are_skipped() {
     let server = Server::new(Request::ok);
     let mut sampled = plan(&server, 500);
     sampled.reference = Some(Reference {
-        url: String::new(),
+        url: plan(&server, 1).target.url,
         share: 1.0,
         ignore: Vec::new(),
         tolerance: 0.0,

@@ -14,24 +14,19 @@ use super::*;
 
 #[test]
 fn urls() {
-    let parts = |url: &str| Exporter::at(url).map(|at| (at.host, at.port, at.path)).ok();
-    let expected = |host: &str, port, path: &str| Some((host.to_owned(), port, path.to_owned()));
-    assert_eq!(parts("http://db1:9200/m"), expected("db1", 9_200, "/m"));
-    assert_eq!(parts("http://db1"), expected("db1", 9_100, "/metrics"));
-    assert_eq!(parts("http://[::1]:9100/metrics"), expected("[::1]", 9_100, "/metrics"));
-    assert_eq!(parts("http://[::1]"), expected("[::1]", 9_100, "/metrics"));
-    for wrong in [
-        "https://db1:9100",
-        "db1:9100",
-        "http://",
-        "http://db1:x",
-        "http://a b/",
-        "http://u:p@h/",
-        "http://u:p@h:1/",
-        "http://:9100/",
-    ] {
-        assert!(Exporter::at(wrong).is_err(), "{wrong}");
+    let port = |url: &str| Exporter::at(&NodeUrl::parse_http(url).unwrap()).ok().map(|at| at.port);
+    assert_eq!(port("http://db1:9200/m"), Some(9_200));
+    assert_eq!(port("http://db1"), Some(9_100));
+    assert_eq!(port("http://db1:80"), Some(80));
+    assert_eq!(port("http://[::1]:9100/metrics"), Some(9_100));
+    assert_eq!(port("http://[::80]"), Some(9_100));
+    for wrong in ["https://db1:9100", "http://u:p@h/", "http://u:p@h:1/"] {
+        assert_eq!(port(wrong), None, "{wrong}");
     }
+}
+
+fn exporter(url: &str) -> Exporter {
+    Exporter::at(&NodeUrl::parse_http(url).unwrap()).unwrap()
 }
 
 /// Answers once with this and tells what asking came to.
@@ -43,7 +38,7 @@ fn answered(answer: &'static [u8]) -> Result<Counters, Fault> {
         let _ = stream.read(&mut [0; 1_024]);
         stream.write_all(answer).unwrap();
     });
-    let result = Exporter::at(&format!("http://127.0.0.1:{port}")).unwrap().ask();
+    let result = exporter(&format!("http://127.0.0.1:{port}")).ask();
     server.join().unwrap();
     result
 }
@@ -87,7 +82,7 @@ fn real() -> Option<Real> {
 #[test]
 fn the_real_exporter_is_understood() {
     let Some(real) = real() else { return };
-    let exporter = Exporter::at(&format!("http://{}/metrics", real.1)).unwrap();
+    let exporter = exporter(&format!("http://{}", real.1));
     let first = exporter.ask().unwrap();
     assert_eq!(first.cores, crate::host::machine::cores());
     let waiting = Arc::new(Waiting::default());
