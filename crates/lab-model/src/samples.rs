@@ -1,5 +1,4 @@
-//! Plans and seconds for the tests of the rules, made by hand so that a test shows only what it is
-//! about. Not a sample of anything real.
+//! Plans and seconds for tests of the analysis. They are minimal, and not samples of real data.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::plan::{
 use crate::record::{Class, Interval, Iterations, Slot, Totals};
 use crate::results::run::{MethodSecond, Second};
 
-/// One open scenario at a constant rate, with a call for each method.
+/// Returns a plan with one open scenario at a constant rate and one call per method.
 pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
     let calls = (0..methods.len())
         .map(|method| Weighted { weight: 1.0, template: Template { method, params: Vec::new() } });
@@ -59,7 +58,7 @@ pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
     plan
 }
 
-/// One closed scenario with a pause.
+/// Returns a plan with one closed scenario with a pause.
 pub fn closed(workers: usize, pause_ms: u64, seconds: u64, methods: &[&str]) -> Plan {
     let mut plan = open(workers as f64, seconds, methods);
     let scenario = &mut plan.scenarios[0];
@@ -100,7 +99,8 @@ fn capacity() -> Capacity {
     }
 }
 
-/// What one thread counted in a second: calls of (stage, method, class, how many, milliseconds).
+/// Returns the counts of one thread in a second. Each call is (stage, method, class, count,
+/// milliseconds).
 pub fn counted(
     plan: &Plan,
     calls: &[(u16, u16, Class, u64, u64)],
@@ -119,7 +119,7 @@ pub fn counted(
     totals
 }
 
-/// A second of the series that ends at `at`, with one method's classes.
+/// Returns a second of the series that ends at `at`, with the classes of one method.
 pub fn second(at: u64, begun: u64, method: &str, classes: &[(Class, u64)]) -> Second {
     Second {
         at: at as f64,

@@ -1,5 +1,5 @@
-//! The target's host through a prometheus-node-exporter, under the same metric names as this host's
-//! own samples: `GET /metrics` every second, over plain HTTP.
+//! Samples of the target's host from a prometheus-node-exporter, under the same metric names as
+//! those of this host. It requests `/metrics` every second over plain HTTP.
 
 mod counters;
 mod parse;
@@ -18,46 +18,46 @@ use super::{Waiting, push, since};
 
 use counters::Counters;
 
-/// Time between two questions; the exporter works some milliseconds for each.
+/// Interval between two scrapes. The exporter needs a few milliseconds for each.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The exporter's default port.
 const PORT: u16 = 9_100;
-/// Time for connecting, and for each wait of an answer.
+/// Timeout of a connect, and of each read and write.
 const WAIT_MAX: Duration = Duration::from_secs(3);
-/// A page of a host with many devices has some 500 kB.
+/// Largest page. A host with many devices has about 500 kB.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
 
-/// Where an exporter is asked.
+/// A node-exporter.
 #[derive(Clone, Debug)]
 pub(super) struct Exporter {
     url: NodeUrl,
     port: u16,
 }
 
-/// Why an exporter told nothing.
+/// Why a scrape failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
-    /// Not `http://HOST[:PORT][/PATH]`.
-    #[error("allowed is http://HOST:PORT/metrics")]
+    /// The URL is not `http://HOST[:PORT][/PATH]`.
+    #[error("use http://HOST:PORT/metrics")]
     Url,
-    /// No connection, or it broke.
+    /// The connection failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Another status than 200.
-    #[error("it answered with HTTP status {0}")]
+    /// The status is not 200.
+    #[error("the response has HTTP status {0}")]
     Status(u16),
-    /// Not HTTP.
-    #[error("it did not answer in HTTP")]
+    /// The response is not HTTP.
+    #[error("the response is not HTTP")]
     NotHttp,
-    /// No metrics of a host in it.
+    /// The page has no CPU metrics.
     #[error("the page has no metric node_cpu_seconds_total")]
     NotMetrics,
 }
 
-/// How polling went.
+/// Counts of scrapes.
 #[derive(Debug, Default)]
 pub(super) struct Polls {
-    pub(super) asked: u64,
+    pub(super) total: u64,
     pub(super) failed: u64,
     pub(super) last_fault: Option<String>,
 }
@@ -76,18 +76,18 @@ impl Exporter {
         Ok(Exporter { url: url.clone(), port })
     }
 
-    /// Asks once.
+    /// Scrapes once.
     ///
     /// # Errors
-    /// If nothing came, or something that is no page of metrics.
-    pub(super) fn ask(&self) -> Result<Counters, Fault> {
+    /// Fails if there is no response, or no page of node metrics.
+    pub(super) fn scrape(&self) -> Result<Counters, Fault> {
         let path = if self.url.target() == "/" { "/metrics" } else { self.url.target() };
         let mut addresses = (self.url.host(), self.port).to_socket_addrs()?;
         let address = addresses.next().ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?;
         let mut stream = TcpStream::connect_timeout(&address, WAIT_MAX)?;
         stream.set_read_timeout(Some(WAIT_MAX))?;
         stream.set_write_timeout(Some(WAIT_MAX))?;
-        // HTTP/1.0: the page comes unchunked, and its end is that of the connection.
+        // HTTP/1.0 gives an unchunked page that ends with the connection.
         let head = format!(
             "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: text/plain;version=0.0.4\r\n\r\n",
             self.url.authority()
@@ -99,7 +99,7 @@ impl Exporter {
         if counters.cores == 0.0 { Err(Fault::NotMetrics) } else { Ok(counters) }
     }
 
-    /// Asks until told to stop; samples go to `waiting`.
+    /// Scrapes until `stop` is closed. Sends the samples to `waiting`.
     pub(super) fn run(
         &self,
         origin: Instant,
@@ -116,9 +116,9 @@ impl Exporter {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
             }
-            let answer = self.ask();
+            let answer = self.scrape();
             let now = Instant::now();
-            polls.lock().asked += 1;
+            polls.lock().total += 1;
             match answer {
                 Ok(counters) => {
                     let mut values = Values::default();
@@ -137,7 +137,7 @@ impl Exporter {
     }
 }
 
-/// The body of an answer with status 200.
+/// Returns the body of a response with status 200.
 fn page(answer: &[u8]) -> Result<&str, Fault> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut headers);

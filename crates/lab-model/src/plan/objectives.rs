@@ -1,6 +1,6 @@
-//! How thresholds stand in a plan: `[thresholds]`, whose keys are selectors such as
-//! `latency{method:eth_call}`. The grammar of selectors and expressions is `threshold/parse.rs`; which
-//! names a selector may hold is judged in `checked/thresholds.rs`.
+//! The `[thresholds]` table, whose keys are selectors such as `latency{method:eth_call}`.
+//! `threshold/parse.rs` has the grammar of selectors and expressions; `checked/thresholds.rs`
+//! checks the names in selectors.
 
 use serde_json::json;
 use settings::value::{Bool, Duration as Period, Json, Once, Word};
@@ -10,7 +10,7 @@ use super::tables::WEEK;
 
 const SECOND: u64 = 1000;
 
-/// Names that k6 gives to keys of a threshold, with ours.
+/// k6's names of a threshold's keys, with ours.
 const K6: [(&str, &str); 4] = [
     ("abort_on_fail", "abort"),
     ("abortOnFail", "abort"),
@@ -34,7 +34,7 @@ settings::table! {
     pub(super) struct ObjectiveTable => pub(super) Objective {
         /// The expression, such as `"p(99)<700"`.
         threshold: Word = required;
-        /// Whether the run ends when it is broken (k6: `abortOnFail`).
+        /// True if the run ends when it is broken (k6: `abortOnFail`).
         abort: Bool = "false";
         /// It ends no run before this (k6: `delayAbortEval`).
         abort_delay: Period<0, WEEK> = "0s";
@@ -53,11 +53,11 @@ pub(super) struct Objectives;
 /// The thresholds of one selector.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Selected {
-    /// The selector as it is written.
+    /// The selector as written.
     pub(super) selector: String,
-    /// Where the selector stands.
+    /// Position of the selector.
     pub(super) at: At,
-    /// Its thresholds, each with the place of its expression.
+    /// The thresholds, each with the position of its expression.
     pub(super) list: Vec<(Objective, At)>,
 }
 
@@ -119,7 +119,7 @@ impl ValueType for Objectives {
     }
 }
 
-/// The schema of a threshold as a table, with k6's names as well.
+/// Returns the schema of a threshold as a table. It also accepts k6's names.
 fn table_schema() -> Json {
     let mut schema = <Once<ObjectiveTable>>::schema();
     for (theirs, our) in K6 {
@@ -154,7 +154,7 @@ fn objective(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(Objec
     }
 }
 
-/// The members of a threshold with our names in the place of k6's.
+/// Returns the members of a threshold with k6's names replaced by ours.
 fn our_names(members: &[Member], at: &At, reader: &mut Reader<'_, '_>) -> Vec<Member> {
     let mut ours: Vec<Member> = Vec::with_capacity(members.len());
     for member in members {

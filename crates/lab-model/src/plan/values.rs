@@ -1,4 +1,4 @@
-//! The value types of a plan, beside those of every file in `settings::value`.
+//! The value types that only plans have. `settings::value` has the others.
 
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
@@ -17,10 +17,10 @@ mod tests;
 /// Longest name of a method, as in `wire::call::Limits::USUAL`.
 const METHOD_BYTES_MAX: usize = 128;
 
-/// Most requests on one connection that can be asked for.
+/// Most requests per connection.
 const REUSE_MAX: u64 = 1_000_000_000;
 
-/// Most blocks behind the head.
+/// Largest distance from the head in blocks.
 pub(super) const BLOCKS_BEHIND_MAX: u64 = 1_000_000_000;
 
 settings::text! {
@@ -71,7 +71,7 @@ settings::choice! {
 /// Reads the name of a method.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes what is wrong with the name.
 pub(super) fn method(text: &str) -> Result<String, &'static str> {
     if text.is_empty() {
         return Err("the name is empty");
@@ -83,7 +83,7 @@ pub(super) fn method(text: &str) -> Result<String, &'static str> {
     if text.chars().all(fits) { Ok(text.to_owned()) } else { Err("a method holds no blanks") }
 }
 
-/// Request headers by name; the values are secrets.
+/// Request headers by name. The values are secret.
 pub(super) type Headers = Pairs<Header>;
 
 /// A request header.
@@ -101,7 +101,7 @@ impl Pair for Header {
     }
 
     fn parse(name: &str, value: &str) -> Result<(String, String), String> {
-        // The engine sets these itself: framing, and the target's name.
+        // The engine sets these headers itself.
         const OWN: [&str; 6] = [
             "host",
             "content-length",
@@ -124,14 +124,15 @@ impl Pair for Header {
     }
 }
 
-/// Returns true if a header's value holds nothing but a scheme and one variable of the environment.
+/// Returns true if a header's value is a scheme and one environment variable, without any literal
+/// secret.
 fn is_reference(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("${env:") else { return false };
     let known = ["", "Bearer", "Basic", "Token"].contains(&scheme.trim());
     known && rest.strip_suffix('}').is_some_and(|name| !name.contains(['{', '}', '$', ':']))
 }
 
-/// How often a connection is used: a word, or a number of requests.
+/// How often a connection is reused: a word, or a number of requests.
 pub(super) struct Reused;
 
 impl Scalar for Reused {
@@ -176,7 +177,7 @@ impl Scalar for Reused {
     }
 }
 
-/// Request bodies as JSON texts: nothing in them is replaced.
+/// Request bodies as JSON texts, in which nothing is replaced.
 pub(super) struct Bodies;
 
 impl ValueType for Bodies {

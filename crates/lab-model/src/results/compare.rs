@@ -6,40 +6,40 @@ use serde::{Deserialize, Serialize};
 use super::{Basis, Word};
 use crate::named::named;
 
-/// Version of the shape below.
+/// Version of this format.
 pub const SCHEMA: &str = "weir.compare/1";
 
-/// One comparison, told whole.
+/// A comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompareResult {
     /// [`SCHEMA`].
     pub schema: String,
     /// Version of the program.
     pub weir: String,
-    /// The first is what the others are compared with.
+    /// The arms. The first one is the baseline.
     pub arms: Vec<ArmRow>,
-    /// What the arms do not have in common.
+    /// Settings that differ between the arms.
     pub mismatches: Vec<Mismatch>,
-    /// Differences of every further arm to the first, by method and metric.
+    /// Differences of every other arm from the first, by method and metric.
     pub differences: Vec<Difference>,
-    /// Every arm's figures per core and per request; for arms from different machines.
+    /// Values per core and per request, for arms from different machines.
     pub normalised: Vec<NormalRow>,
-    /// What the whole comparison comes to, in one sentence per further arm.
+    /// The conclusion, one sentence per other arm.
     pub sentences: Vec<String>,
-    /// Doubts, each with advice.
+    /// Warnings, each with advice.
     pub warnings: Vec<String>,
 }
 
-/// One side of a comparison.
+/// One arm of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ArmRow {
     /// Its name.
     pub name: String,
     /// `weir`, `k6`, `vegeta` or `erigon`.
     pub tool: String,
-    /// Runs that were used; runs are the unit of replication.
+    /// Runs that were used. Runs are the unit of replication.
     pub runs: usize,
-    /// Runs that were left out, with why.
+    /// Runs that were left out, each with the reason.
     pub left_out: Vec<String>,
     /// Which target, plan and machine, in one line, as far as is known.
     pub described: String,
@@ -132,12 +132,12 @@ named! {
 }
 
 impl Metric {
-    /// Whether it is a share, compared by plain difference, and not by ratio.
+    /// Returns true if it is a share, compared by plain difference, and not by ratio.
     pub fn is_share(self) -> bool {
         self == Metric::FailedShare
     }
 
-    /// Whether more of it is better.
+    /// Returns true if more of it is better.
     pub fn more_is_better(self) -> bool {
         self == Metric::Goodput
     }

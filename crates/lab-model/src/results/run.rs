@@ -27,7 +27,7 @@ pub struct RunResult {
     pub started_unix: f64,
     /// Measured time.
     pub duration: f64,
-    /// Whether the run was ended before its plan; everything in it is then of a part.
+    /// True if the run was ended before its plan; everything in it is then of a part.
     pub partial: bool,
     /// What was asked.
     pub plan: PlanFacts,
@@ -91,7 +91,7 @@ pub struct Compared {
     pub examples: Vec<Difference>,
 }
 
-/// An answer that differs from the reference's.
+/// A response that differs from the reference's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// Method.
@@ -150,7 +150,7 @@ pub struct Second {
     pub lateness_p99_ms: f64,
     /// Share of the engine threads' time that was neither idle nor waiting, 0 to 1.
     pub generator_busy: f64,
-    /// Calls under way at its end.
+    /// Calls in flight at its end.
     pub in_flight: u64,
     /// Busy workers at its end.
     pub workers_busy: u64,
@@ -234,9 +234,9 @@ pub struct HostSample {
 /// What could be watched on hosts, and what it comes to over the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostFacts {
-    /// Whether the target's address is one of this host's.
+    /// True if the target's address is one of this host's.
     pub target_local: bool,
-    /// Whether a node-exporter told of the target's host.
+    /// True if a node-exporter told of the target's host.
     pub exporter: bool,
     /// Logical cores of this host.
     pub cores: f64,
@@ -280,7 +280,7 @@ pub struct ProcessFacts {
     pub cpu_ms_per_request: Option<f64>,
     /// Largest resident memory.
     pub memory_bytes_max: f64,
-    /// Whether one of them ended, or began, while it was watched.
+    /// True if one of them ended, or began, while it was watched.
     pub restarted: bool,
 }
 
@@ -291,7 +291,7 @@ pub struct UpstreamFacts {
     pub address: String,
     /// The process that listens there, if it is on this host.
     pub process: Option<String>,
-    /// Mean number of connections on which the target waited for its answer.
+    /// Mean number of connections on which the target waited for its response.
     pub waiting: f64,
 }
 

@@ -31,7 +31,7 @@ pub struct StudyResult {
     pub bin: u64,
     /// Seconds in which a block of the chain is made; decides what counts as the tip.
     pub block_time: f64,
-    /// Whether stalls were taken off the times.
+    /// True if stalls were taken off the times.
     pub stalls_subtracted: bool,
     /// The study ended before its plan.
     pub partial: bool,
@@ -233,7 +233,7 @@ pub struct Bin {
 pub struct RateCross {
     /// From this height on.
     pub height: u64,
-    /// Whether the first arm is the faster one from there on.
+    /// True if the first arm is the faster one from there on.
     pub to_first: bool,
 }
 
@@ -248,7 +248,7 @@ pub struct Stall {
     pub height: u64,
     /// Lines about blocks that peers did not deliver, from one period before it to one after it.
     pub timeouts: usize,
-    /// Whether the course ends in it.
+    /// True if the course ends in it.
     pub open: bool,
 }
 
@@ -330,7 +330,7 @@ pub struct Cross {
     pub at: f64,
     /// The first course's height then.
     pub height: u64,
-    /// Whether the first course leads from there on.
+    /// True if the first course leads from there on.
     pub to_first: bool,
 }
 
@@ -350,7 +350,7 @@ pub struct TipLead {
 pub struct TimeRow {
     /// The height.
     pub height: u64,
-    /// Whether it lay above the tip for a run: then the time says nothing of the arms.
+    /// True if it lay above the tip for a run: then the time says nothing of the arms.
     pub above_tip: bool,
     /// What was found; none if an arm did not reach it.
     pub judged: Option<Judged>,
@@ -400,7 +400,7 @@ named! {
         Rates = "rates",
         /// What counters say of the cause.
         Cause = "cause",
-        /// Whether the arms do the same work for a block.
+        /// True if the arms do the same work for a block.
         Work = "work",
         /// The tip of the chain, or a halt below it.
         Tip = "tip",

@@ -467,5 +467,5 @@ fn what_the_chain_does_not_have_is_said_at_the_start() {
         Instant::now(),
     );
     let said = fault.err().unwrap().to_string();
-    assert_eq!(said, "mix \"one\" draws from transaction hashes, of which there are none");
+    assert_eq!(said, "mix \"one\" needs transaction hashes, but there are none");
 }

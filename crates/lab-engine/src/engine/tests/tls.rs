@@ -14,7 +14,7 @@ use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
 
 use super::{Class, Plan, Ran, Reuse, Server, plan, run};
 
-/// A TLS server that gives the usual answer.
+/// A TLS server that gives the usual response.
 struct Secure {
     /// Stands in for it where a plan is made.
     plain: Server,

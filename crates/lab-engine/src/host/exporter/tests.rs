@@ -38,7 +38,7 @@ fn answered(answer: &'static [u8]) -> Result<Counters, Fault> {
         let _ = stream.read(&mut [0; 1_024]);
         stream.write_all(answer).unwrap();
     });
-    let result = exporter(&format!("http://127.0.0.1:{port}")).ask();
+    let result = exporter(&format!("http://127.0.0.1:{port}")).scrape();
     server.join().unwrap();
     result
 }
@@ -46,9 +46,9 @@ fn answered(answer: &'static [u8]) -> Result<Counters, Fault> {
 #[test]
 fn what_is_no_exporter_is_said() {
     let fault = |answer| answered(answer).unwrap_err().to_string();
-    assert_eq!(fault(b"HTTP/1.1 404 Not Found\r\n\r\n"), "it answered with HTTP status 404");
-    assert_eq!(fault(b"SSH-2.0-OpenSSH\r\n"), "it did not answer in HTTP");
-    assert_eq!(fault(b""), "it did not answer in HTTP");
+    assert_eq!(fault(b"HTTP/1.1 404 Not Found\r\n\r\n"), "the response has HTTP status 404");
+    assert_eq!(fault(b"SSH-2.0-OpenSSH\r\n"), "the response is not HTTP");
+    assert_eq!(fault(b""), "the response is not HTTP");
     let other = fault(b"HTTP/1.1 200 OK\r\n\r\ngo_goroutines 7\n");
     assert_eq!(other, "the page has no metric node_cpu_seconds_total");
     let page = b"HTTP/1.0 200 OK\r\n\r\nnode_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} 9\n";
@@ -83,7 +83,7 @@ fn real() -> Option<Real> {
 fn the_real_exporter_is_understood() {
     let Some(real) = real() else { return };
     let exporter = exporter(&format!("http://{}", real.1));
-    let first = exporter.ask().unwrap();
+    let first = exporter.scrape().unwrap();
     assert_eq!(first.cores, crate::host::machine::cores());
     let waiting = Arc::new(Waiting::default());
     let (stop, stopped) = sync_channel(1);

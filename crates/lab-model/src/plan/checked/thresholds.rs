@@ -1,4 +1,4 @@
-//! Thresholds: whether the names in their selectors exist, and their expressions mean something.
+//! Thresholds: checks that the names in selectors exist and that expressions are valid.
 
 use settings::{At, Report};
 
@@ -10,10 +10,10 @@ use crate::metrics::Selector;
 use crate::plan::threshold::parse::{Names, Refused, Tag};
 use crate::plan::threshold::{Threshold, parse};
 
-/// Thresholds of one plan; each is judged every second.
+/// Most thresholds of a plan; each is evaluated every second.
 const THRESHOLDS_MAX: usize = 1000;
 
-/// All thresholds.
+/// Reads all thresholds.
 pub(super) fn check(
     file: &PlanFile,
     methods: &Methods,
@@ -31,7 +31,7 @@ pub(super) fn check(
                 thresholds.extend(selected.list.iter().filter_map(read));
             }
             Err(Refused { message, allowed, unknown }) => {
-                // The name may be one that a table with a problem would have brought.
+                // A table with a problem may define the name.
                 let may_exist = match unknown {
                     Some(Tag::Method) => methods.are_partial,
                     Some(Tag::Stage) => stages.are_partial,
