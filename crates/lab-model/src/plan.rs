@@ -1,6 +1,6 @@
 //! A checked plan, ready to run: durations, byte templates, indexes into existing lists.
 //!
-//! `plan/tables.rs` has the plan as it is written, and `plan/checked.rs` turns that into this form.
+//! `plan/tables.rs` has the plan as it is written, and `plan/validate.rs` turns that into this form.
 //! Nothing here opens a socket or reads a clock.
 //!
 //! [`read`] reads a file's text, and [`line::UrlOptions`] the options of a command line. Options
@@ -26,17 +26,17 @@ pub mod shipped;
 pub mod summary;
 pub mod threshold;
 
-mod checked;
-mod kept;
-mod objectives;
 mod params;
+mod redact;
 mod requests;
 mod tables;
+mod threshold_table;
+mod validate;
 mod values;
 
-pub use checked::whole_seconds;
 pub use settings::url::NodeUrl;
 pub use tables::{Batch, Capacity, Reference, Validity, Watch};
+pub use validate::whole_seconds;
 
 #[cfg(test)]
 mod tests;
@@ -54,7 +54,7 @@ pub fn read(text: &str, name: &str, variables: &[(String, f64)]) -> Result<Plan,
 fn read_in(world: &World<'_>, text: &str, name: &str) -> Result<Plan, Diagnostics> {
     let (file, mut report) = settings::read::<PlanFile>(text, name, &world.settings());
     let Some(file) = file else { return Err(report.finish()) };
-    let Some(mut plan) = checked::check(&file, name, world, &mut report) else {
+    let Some(mut plan) = validate::check(&file, name, world, &mut report) else {
         return Err(report.finish());
     };
     let given = file.variables.iter().filter(|variable| world.gives(&variable.name));
@@ -62,7 +62,7 @@ fn read_in(world: &World<'_>, text: &str, name: &str) -> Result<Plan, Diagnostic
     let number = |value: f64| format!("{value:?}");
     let replaced: Vec<_> =
         given.filter_map(|one| Some((one.at.span.clone()?, number(one.value)))).collect();
-    plan.text = kept::text(text, &report, &replaced);
+    plan.text = redact::text(text, &report, &replaced);
     Ok(plan)
 }
 

@@ -1,6 +1,6 @@
 //! Finds likely mistakes in a plan, which `weir check` and each run report as warnings.
 //!
-//! Each rule is based on a mistake in a published study. `plan/checked.rs` reports errors.
+//! Each rule is based on a mistake in a published study. `plan/validate.rs` reports errors.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ const ITERATION_USUAL: Duration = Duration::from_millis(100);
 /// Returns all warnings, most important first.
 pub fn find(plan: &Plan) -> Vec<String> {
     let mut found = Vec::new();
-    no_objective(plan, &mut found);
+    no_threshold(plan, &mut found);
     blind_spots(plan, &mut found);
     few_samples(plan, &mut found);
     for scenario in &plan.scenarios {
@@ -50,12 +50,12 @@ pub fn find(plan: &Plan) -> Vec<String> {
 }
 
 /// Warning for a plan without thresholds. A capacity search chooses its own.
-pub const NO_OBJECTIVE: &str =
-    "no objective is set: the run can say what it saw, but neither pass nor fail";
+pub const NO_THRESHOLD: &str =
+    "no threshold is set: the run is measured, but can neither pass nor fail";
 
-fn no_objective(plan: &Plan, found: &mut Vec<String>) {
+fn no_threshold(plan: &Plan, found: &mut Vec<String>) {
     if plan.thresholds.is_empty() {
-        found.push(NO_OBJECTIVE.to_owned());
+        found.push(NO_THRESHOLD.to_owned());
     }
 }
 
@@ -106,13 +106,13 @@ fn hidden_wholly(methods: &[Share<'_>], threshold: &Threshold, found: &mut Vec<S
     match methods {
         [] => {}
         [(name, share)] => found.push(format!(
-            "{name} is {} of calls: all of it can fail without breaking \"{text}\"; add \
+            "{name} is {} of calls: all of them can fail without breaking \"{text}\"; add \
              failed{{method:{name}}}",
             percent(*share)
         )),
         more => found.push(format!(
-            "each of these can fail wholly without breaking \"{text}\": {}; add \
-             failed{{method:…}} for those that matter",
+            "all calls of any of these methods can fail without breaking \"{text}\": {}; add \
+             failed{{method:…}} for the important ones",
             listed(more)
         )),
     }
@@ -126,7 +126,7 @@ fn hidden_late(
 ) {
     for (name, share) in methods {
         found.push(format!(
-            "{name} is {} of calls: it can fail wholly from some point of the run on without \
+            "{name} is {} of calls: all of them can fail for the rest of the run without \
              breaking \"{}\", which needs {} of them to fail; add failed{{method:{name}}}",
             percent(*share),
             threshold.text,
@@ -146,7 +146,7 @@ fn hidden_slow(methods: &[Share<'_>], threshold: &Threshold, found: &mut Vec<Str
         )),
         more => found.push(format!(
             "however slow one of these is, \"{text}\" cannot break: {}; add \
-             latency{{method:…}} for those that matter",
+             latency{{method:…}} for the important ones",
             listed(more)
         )),
     }
@@ -217,7 +217,7 @@ pub fn few_samples(plan: &Plan, found: &mut Vec<String>) {
             };
             found.push(format!(
                 "\"{}\" is judged by {about} {} samples{each}, {} of them beyond the percentile: \
-                 one slow call more or less decides; {needed} samples would do",
+                 a single slow call decides; use at least {needed} samples",
                 threshold.text,
                 samples.floor(),
                 (samples * beyond).floor(),
@@ -264,8 +264,8 @@ fn pacing(scenario: &Scenario, found: &mut Vec<String>) {
         let workers = scenario.level_max();
         let most = workers / scenario.pause.as_secs_f64();
         found.push(format!(
-            "scenario {}: {workers} workers that pause {:?} begin at most {} iterations/s, however \
-             fast the target is; at about that rate nothing is learnt of it",
+            "scenario {}: {workers} workers with a pause of {:?} start at most {} iterations/s, \
+             however fast the target is; near that rate the pause is measured, not the target",
             scenario.name,
             scenario.pause,
             rate(most),
@@ -290,7 +290,7 @@ fn workers(plan: &Plan, scenario: &Scenario, found: &mut Vec<String>) {
         let worst = plan.target.timeout.as_secs_f64() * plan.mixes[scenario.mix].steps.len() as f64;
         found.push(format!(
             "scenario {}: {} workers carry {} iterations/s only while one takes at most {:.3} s in \
-             the mean, which is less than the {usual:.3} s that the objectives allow; if all time \
+             the mean, which is less than the {usual:.3} s that the thresholds allow; if all time \
              out they carry {}/s",
             scenario.name,
             scenario.workers_max,
@@ -310,7 +310,7 @@ fn short_stages(scenario: &Scenario, found: &mut Vec<String>) {
         .collect();
     if !short.is_empty() && scenario.iterations_max.is_none() {
         found.push(format!(
-            "scenario {}: shorter than {} s, which is too short for figures of their own: {}",
+            "scenario {}: these stages are shorter than {} s, too short for their own statistics: {}",
             scenario.name,
             STAGE_MIN.as_secs(),
             abridged(short.into_iter())
@@ -323,7 +323,7 @@ fn cut_short(plan: &Plan, scenario: &Scenario, found: &mut Vec<String>) {
     if scenario.grace < plan.target.timeout {
         found.push(format!(
             "scenario {}: its grace of {:?} is shorter than the timeout of {:?}: calls that hang at \
-             the end are cut and not counted as timed out",
+             the end are interrupted instead of counted as timeouts",
             scenario.name, scenario.grace, plan.target.timeout
         ));
     }
@@ -336,8 +336,8 @@ fn mean_of_a_schedule(plan: &Plan, found: &mut Vec<String>) {
     let mean = requests / seconds;
     if peak > mean * 1.01 {
         found.push(format!(
-            "the mean of {} requests/s is the schedule's own (its peak is {}): it is no capacity of \
-             the target",
+            "the mean of {} requests/s follows from the schedule (its peak is {}): it is not the \
+             capacity of the target",
             rate(mean),
             rate(peak)
         ));
@@ -357,13 +357,13 @@ fn methods(plan: &Plan, found: &mut Vec<String>) {
     let writes = names(&|name| row(name).is_some_and(|row| row.write));
     if !writes.is_empty() {
         let writes = abridged(writes.into_iter());
-        found.push(format!("it changes what it is sent to, if the target takes it: {writes}"));
+        found.push(format!("these methods write to the target: {writes}"));
     }
     let unknown = names(&|name| row(name).is_none());
     if !unknown.is_empty() {
         let families: Vec<_> = families.iter().map(|family| family.as_str()).collect();
         let (unknown, families) = (abridged(unknown.into_iter()), families.join(", "));
-        found.push(format!("no such method is known of {families}: {unknown}"));
+        found.push(format!("unknown methods for {families}: {unknown}"));
     }
 }
 

@@ -102,9 +102,9 @@ const HEAD: &str = concat!(
      of all calls. A key that is not listed here is an error, and a plan with an error never runs. \
      All errors are reported at once, each with its place and what is allowed. Editors complete the \
      keys with [plan.schema.json](plan.schema.json). Plans to start from are in `studies/`.\n\n",
-    "What is allowed but looks like a mistake is reported as a warning: an objective over all calls \
+    "What is allowed but looks like a mistake is reported as a warning: an threshold over all calls \
      that one method could fail wholly without breaking, a percentile of too few samples, workers \
-     that run out before an objective breaks, a pause that bounds the rate.\n\n",
+     that run out before an threshold breaks, a pause that bounds the rate.\n\n",
     "In place of a number a text may hold a formula, `\"30000 * load_percent / 100\"`: numbers, \
      variables, `+ - * /`, parentheses, `floor`, `ceil`, `round`, `min`, `max`. In other texts \
      `${formula}` stands for its value, as in `\"${2 * minutes}m\"`, `${env:NAME}` and \

@@ -41,9 +41,9 @@ pub fn of(plan: &Plan) -> String {
     schedule(plan, &mut text);
     methods(plan, &mut text);
     let judged = match plan.thresholds.len() {
-        0 => "no objectives".to_owned(),
-        1 => "1 objective".to_owned(),
-        more => format!("{more} objectives"),
+        0 => "no thresholds".to_owned(),
+        1 => "1 threshold".to_owned(),
+        more => format!("{more} thresholds"),
     };
     let warmup = match plan.warmup.is_zero() {
         true => String::new(),

@@ -2,7 +2,7 @@
 //! `docs/plan.schema.json` are derived from them.
 //!
 //! `plan/values.rs` has the value types that only plans have, `plan/params.rs` the generators of
-//! parameters, and `plan/objectives.rs` thresholds. `plan/checked.rs` checks values against each
+//! parameters, and `plan/threshold_table.rs` thresholds. `plan/validate.rs` checks values against each
 //! other.
 
 use settings::value::{
@@ -11,8 +11,8 @@ use settings::value::{
 };
 use settings::{At, Key};
 
-use super::objectives::Objectives;
 use super::params::Params;
+use super::threshold_table::Thresholds;
 use super::values::{
     Bodies, Cipher, Families, Headers, LateName, MethodName, ModelName, Reused, Url,
 };
@@ -55,7 +55,7 @@ settings::table! {
         /// What iterations do.
         mix: Named<MixTable> = empty;
         /// What the run must keep.
-        thresholds: Objectives = empty;
+        thresholds: Thresholds = empty;
         /// When the numbers may be believed.
         validity: Once<ValidityTable> = empty;
         /// Whom responses are compared with.

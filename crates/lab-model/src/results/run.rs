@@ -37,7 +37,7 @@ pub struct RunResult {
     pub fingerprint: Fingerprint,
     /// What may be said.
     pub verdict: Verdict,
-    /// Objectives and what came of them.
+    /// Thresholds and what came of them.
     pub thresholds: Vec<ThresholdOutcome>,
     /// What the run shows of the target beside the objectives.
     #[serde(default)]

@@ -2,9 +2,9 @@
 
 use settings::{At, Report};
 
-use super::super::objectives::{NoData, Objective};
 use super::super::requests::Methods;
 use super::super::tables::PlanFile;
+use super::super::threshold_table::{NoData, WrittenThreshold};
 use super::scenarios::StageNames;
 use crate::metrics::Selector;
 use crate::plan::threshold::parse::{Names, Refused, Tag};
@@ -25,8 +25,8 @@ pub(super) fn check(
     for selected in file.thresholds.iter() {
         match parse::selector(&selected.selector, names) {
             Ok(selector) => {
-                let read = |(objective, at): &(Objective, At)| {
-                    threshold(&selected.selector, &selector, objective, at, report)
+                let read = |(written, at): &(WrittenThreshold, At)| {
+                    threshold(&selected.selector, &selector, written, at, report)
                 };
                 thresholds.extend(selected.list.iter().filter_map(read));
             }
@@ -53,22 +53,22 @@ pub(super) fn check(
 fn threshold(
     written: &str,
     selector: &Selector,
-    objective: &Objective,
+    expression: &WrittenThreshold,
     at: &At,
     report: &mut Report<'_>,
 ) -> Option<Threshold> {
-    let text = objective.threshold.trim();
+    let text = expression.threshold.trim();
     match parse::expression(text, selector.metric) {
         Ok((aggregation, operator, limit)) => Some(Threshold {
             selector: selector.clone(),
             aggregation,
             operator,
             limit,
-            window: objective.window,
-            sustained: objective.sustained,
-            abort: objective.abort,
-            abort_delay: objective.abort_delay,
-            no_data_fails: objective.no_data == NoData::Fail,
+            window: expression.window,
+            sustained: expression.sustained,
+            abort: expression.abort,
+            abort_delay: expression.abort_delay,
+            no_data_fails: expression.no_data == NoData::Fail,
             text: format!("{} {text}", written.trim()),
         }),
         Err(Refused { message, allowed, .. }) => {

@@ -1,5 +1,5 @@
 //! The `[thresholds]` table, whose keys are selectors such as `latency{method:eth_call}`.
-//! `threshold/parse.rs` has the grammar of selectors and expressions; `checked/thresholds.rs`
+//! `threshold/parse.rs` has the grammar of selectors and expressions; `validate/thresholds.rs`
 //! checks the names in selectors.
 
 use serde_json::json;
@@ -31,7 +31,7 @@ settings::choice! {
 settings::table! {
     /// What the run must keep, in k6's grammar: a metric with an expression, a table with these keys, or a
     /// list of both. The metrics are listed below.
-    pub(super) struct ObjectiveTable => pub(super) Objective {
+    pub(super) struct ThresholdTable => pub(super) WrittenThreshold {
         /// The expression, such as `"p(99)<700"`.
         threshold: Word = required;
         /// True if the run ends when it is broken (k6: `abortOnFail`).
@@ -48,7 +48,7 @@ settings::table! {
 }
 
 /// All thresholds of a plan.
-pub(super) struct Objectives;
+pub(super) struct Thresholds;
 
 /// The thresholds of one selector.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,10 +58,10 @@ pub(super) struct Selected {
     /// Position of the selector.
     pub(super) at: At,
     /// The thresholds, each with the position of its expression.
-    pub(super) list: Vec<(Objective, At)>,
+    pub(super) list: Vec<(WrittenThreshold, At)>,
 }
 
-impl ValueType for Objectives {
+impl ValueType for Thresholds {
     type Value = Vec<Selected>;
     const EMPTY: &'static str = "{}";
 
@@ -94,12 +94,12 @@ impl ValueType for Objectives {
     }
 
     fn table() -> Option<TableDoc> {
-        Some(ObjectiveTable::doc().in_form(|key| format!("[{key}]")))
+        Some(ThresholdTable::doc().in_form(|key| format!("[{key}]")))
     }
 
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<Selected>> {
         let Tree::Table(members) = &item.tree else {
-            return reader.wrong_type::<Objectives>(item, at);
+            return reader.wrong_type::<Thresholds>(item, at);
         };
         let selected = |member: &Member| {
             let path = format!("{}.{}", at.path, member.key);
@@ -110,9 +110,9 @@ impl ValueType for Objectives {
             };
             if list.is_empty() {
                 let place = at.part(Some(member.item.span.clone()));
-                reader.report().missing(&place, "holds no threshold", Objectives::allowed());
+                reader.report().missing(&place, "holds no threshold", Thresholds::allowed());
             }
-            let list = list.iter().filter_map(|item| objective(item, &at, reader)).collect();
+            let list = list.iter().filter_map(|item| written(item, &at, reader)).collect();
             Selected { selector: member.key.clone(), at, list }
         };
         Some(members.iter().map(selected).collect())
@@ -121,25 +121,28 @@ impl ValueType for Objectives {
 
 /// Returns the schema of a threshold as a table. It also accepts k6's names.
 fn table_schema() -> Json {
-    let mut schema = <Once<ObjectiveTable>>::schema();
+    let mut schema = <Once<ThresholdTable>>::schema();
     for (theirs, our) in K6 {
         schema["properties"][theirs] = schema["properties"][our].clone();
     }
     schema
 }
 
-fn objective(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(Objective, At)> {
+fn written(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(WrittenThreshold, At)> {
     let at = at.part(Some(item.span.clone()));
     match &item.tree {
         Tree::Text(_) => {
             let threshold = <Word as ValueType>::read(item, &at, reader)?;
-            Some((Objective { threshold, ..ObjectiveTable::defaults(&at.path).values() }, at))
+            Some((
+                WrittenThreshold { threshold, ..ThresholdTable::defaults(&at.path).values() },
+                at,
+            ))
         }
         Tree::Table(members) => {
             let problems = reader.report().count();
             let at = At { table: Some(item.span.clone()), ..at };
             let members = our_names(members, &at, reader);
-            let table: ObjectiveTable = reader.table(&members, at);
+            let table: ThresholdTable = reader.table(&members, at);
             if table.abort_delay.is_set() && !*table.abort {
                 let message = "a threshold that ends no run delays nothing";
                 reader.report().error(&table.abort_delay, message, "together with abort = true");
@@ -148,7 +151,7 @@ fn objective(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(Objec
             is_clean.then(|| (table.values(), table.threshold.at))
         }
         _ => {
-            reader.report().missing(&at, "neither a text nor a table", Objectives::allowed());
+            reader.report().missing(&at, "neither a text nor a table", Thresholds::allowed());
             None
         }
     }
