@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 
 pub use cgroup::own_cpu_limit;
 use disk::Disks;
-use exporter::{Exporter, Polls};
+use exporter::{Exporter, ScrapeCounts};
 use machine::Machine;
 use network::Network;
 use pace::Cost;
@@ -86,7 +86,7 @@ pub struct Watcher {
     stop: Vec<SyncSender<()>>,
     own: Option<JoinHandle<HostFacts>>,
     other: Option<JoinHandle<()>>,
-    polls: Arc<Mutex<Polls>>,
+    scrapes: Arc<Mutex<ScrapeCounts>>,
     exporter_missing: Option<String>,
 }
 
@@ -111,7 +111,7 @@ impl Watcher {
             stop: Vec::new(),
             own: None,
             other: None,
-            polls: Arc::default(),
+            scrapes: Arc::default(),
             exporter_missing: None,
         };
         let sampler = Sampler::new(watch, target, origin)?;
@@ -140,14 +140,14 @@ impl Watcher {
         // The exporter's thread ends by itself, so a hanging response delays nothing.
         facts.exporter = self.other.is_some();
         facts.missing.extend(self.exporter_missing.take());
-        let polls = self.polls.lock();
-        if let Some(fault) = &polls.last_fault {
-            let (failed, total) = (polls.failed, polls.total);
+        let scrapes = self.scrapes.lock();
+        if let Some(fault) = &scrapes.last_fault {
+            let (failed, total) = (scrapes.failed, scrapes.total);
             let message =
                 format!("the node-exporter failed to answer {failed} of {total} times: {fault}");
             facts.missing.push(message);
         }
-        drop(polls);
+        drop(scrapes);
         facts
     }
 
@@ -167,9 +167,9 @@ impl Watcher {
         }
         let first = (Instant::now(), first);
         let (waiting, stop) = (Arc::clone(&self.waiting), self.stop_channel());
-        let polls = Arc::clone(&self.polls);
+        let scrapes = Arc::clone(&self.scrapes);
         let thread = thread::Builder::new().name("weir-exporter".to_owned());
-        let run = move || exporter.run(origin, first, &waiting, &stop, &polls);
+        let run = move || exporter.run(origin, first, &waiting, &stop, &scrapes);
         self.other = Some(thread.spawn(run).map_err(HostFault::Thread)?);
         Ok(())
     }

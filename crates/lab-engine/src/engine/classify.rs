@@ -60,18 +60,18 @@ pub(crate) fn single(status: u16, body: &[u8], id: u64) -> CallOutcome {
 }
 
 /// Classifies the response to a recorded call. A call without an id accepts any id.
-pub(crate) fn recorded(status: u16, body: &[u8], asked: &Recorded) -> CallOutcome {
-    classify_one(status, body, |raw| asked.id.is_empty() || raw == &*asked.id)
+pub(crate) fn recorded(status: u16, body: &[u8], call: &Recorded) -> CallOutcome {
+    classify_one(status, body, |raw| call.id.is_empty() || raw == &*call.id)
 }
 
-fn classify_one(status: u16, body: &[u8], ours: impl Fn(&[u8]) -> bool) -> CallOutcome {
+fn classify_one(status: u16, body: &[u8], is_own_id: impl Fn(&[u8]) -> bool) -> CallOutcome {
     if status == 429 {
         return CallOutcome::of(Class::Limited);
     }
     match parse_response(body, DEPTH_CEILING) {
         Err(_) => by_status(status),
-        Ok(answer) if ours(answer.id) || is_error_without_id(&answer) => {
-            CallOutcome::of_response(status, &answer.outcome)
+        Ok(response) if is_own_id(response.id) || is_error_without_id(&response) => {
+            CallOutcome::of_response(status, &response.outcome)
         }
         Ok(_) => CallOutcome::of(Class::WrongId),
     }
@@ -79,8 +79,8 @@ fn classify_one(status: u16, body: &[u8], ours: impl Fn(&[u8]) -> bool) -> CallO
 
 /// Returns true for an error with the id null: the server could not read the id (JSON-RPC 2.0,
 /// section 5).
-fn is_error_without_id(answer: &Response<'_>) -> bool {
-    answer.id == b"null" && matches!(answer.outcome, Outcome::Error { .. })
+fn is_error_without_id(response: &Response<'_>) -> bool {
+    response.id == b"null" && matches!(response.outcome, Outcome::Error { .. })
 }
 
 /// Classifies the responses to a batch. Its ids begin with `first` and are `stride` apart.
@@ -92,11 +92,11 @@ pub(crate) fn batch(
     stride: u64,
     outcomes: &mut [CallOutcome],
 ) {
-    let place = |answer: &Response<'_>, _: usize| {
-        let away = parse_decimal(answer.id)?.checked_sub(first)?;
+    let index_of = |response: &Response<'_>, _: usize| {
+        let away = parse_decimal(response.id)?.checked_sub(first)?;
         (away % stride == 0).then_some((away / stride) as usize)
     };
-    classify_batch(status, body, place, outcomes);
+    classify_batch(status, body, index_of, outcomes);
 }
 
 /// Classifies the responses to a recorded batch in their order, because the ids are unknown.
@@ -107,47 +107,47 @@ pub(crate) fn recorded_batch(status: u16, body: &[u8], outcomes: &mut [CallOutco
 fn classify_batch(
     status: u16,
     body: &[u8],
-    place: impl Fn(&Response<'_>, usize) -> Option<usize>,
+    index_of: impl Fn(&Response<'_>, usize) -> Option<usize>,
     outcomes: &mut [CallOutcome],
 ) {
     outcomes.fill(by_status(status));
     if status == 429 {
         return;
     }
-    let answers = match parse_responses(body, DEPTH_CEILING, outcomes.len()) {
+    let responses = match parse_responses(body, DEPTH_CEILING, outcomes.len()) {
         Err(ResponseError::TooMany(_)) => return outcomes.fill(CallOutcome::of(Class::WrongId)),
         Err(_) => return,
-        Ok(Responses::Single(answer)) => {
+        Ok(Responses::Single(response)) => {
             // An error may apply to the whole batch; a result cannot.
-            if matches!(answer.outcome, Outcome::Error { .. }) {
-                outcomes.fill(CallOutcome::of_response(status, &answer.outcome));
+            if matches!(response.outcome, Outcome::Error { .. }) {
+                outcomes.fill(CallOutcome::of_response(status, &response.outcome));
             }
             return;
         }
-        Ok(Responses::Batch(answers)) => answers,
+        Ok(Responses::Batch(responses)) => responses,
     };
     outcomes.fill(CallOutcome::of(Class::Malformed));
-    let mut seen = vec![false; outcomes.len()];
-    let mut strange = false;
+    let mut answered = vec![false; outcomes.len()];
+    let mut unknown_ids = false;
     let mut errors = Vec::new();
-    for (nth, answer) in answers.iter().enumerate() {
-        let Ok(answer) = answer else { continue };
-        match place(answer, nth).filter(|&at| seen.get(at) == Some(&false)) {
+    for (nth, response) in responses.iter().enumerate() {
+        let Ok(response) = response else { continue };
+        match index_of(response, nth).filter(|&at| answered.get(at) == Some(&false)) {
             Some(at) => {
-                seen[at] = true;
-                outcomes[at] = CallOutcome::of_response(status, &answer.outcome);
+                answered[at] = true;
+                outcomes[at] = CallOutcome::of_response(status, &response.outcome);
             }
-            None if is_error_without_id(answer) => {
-                errors.push(CallOutcome::of_response(status, &answer.outcome))
+            None if is_error_without_id(response) => {
+                errors.push(CallOutcome::of_response(status, &response.outcome))
             }
-            None => strange = true,
+            None => unknown_ids = true,
         }
     }
-    let mut missing = outcomes.iter_mut().zip(&seen).filter(|(_, seen)| !**seen);
+    let mut missing = outcomes.iter_mut().zip(&answered).filter(|(_, answered)| !**answered);
     // Errors without an id belong to the calls that have no other response.
-    errors.into_iter().zip(missing.by_ref()).for_each(|(error, (ending, _))| *ending = error);
+    errors.into_iter().zip(missing.by_ref()).for_each(|(error, (outcome, _))| *outcome = error);
     // If there are responses with unknown ids, the missing ones have the wrong id.
-    if strange {
-        missing.for_each(|(ending, _)| *ending = CallOutcome::of(Class::WrongId));
+    if unknown_ids {
+        missing.for_each(|(outcome, _)| *outcome = CallOutcome::of(Class::WrongId));
     }
 }

@@ -56,7 +56,7 @@ pub(super) enum Fault {
 
 /// Counts of scrapes.
 #[derive(Debug, Default)]
-pub(super) struct Polls {
+pub(super) struct ScrapeCounts {
     pub(super) total: u64,
     pub(super) failed: u64,
     pub(super) last_fault: Option<String>,
@@ -93,9 +93,9 @@ impl Exporter {
             self.url.authority()
         );
         stream.write_all(head.as_bytes())?;
-        let mut answer = Vec::new();
-        stream.take(PAGE_BYTES_MAX).read_to_end(&mut answer)?;
-        let counters = Counters::read(page(&answer)?);
+        let mut response = Vec::new();
+        stream.take(PAGE_BYTES_MAX).read_to_end(&mut response)?;
+        let counters = Counters::read(page(&response)?);
         if counters.cores == 0.0 { Err(Fault::NotMetrics) } else { Ok(counters) }
     }
 
@@ -106,7 +106,7 @@ impl Exporter {
         first: (Instant, Counters),
         waiting: &Arc<Waiting>,
         stop: &Receiver<()>,
-        polls: &Mutex<Polls>,
+        scrapes: &Mutex<ScrapeCounts>,
     ) {
         let mut before = first;
         let mut due = Instant::now();
@@ -116,10 +116,10 @@ impl Exporter {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
             }
-            let answer = self.scrape();
+            let response = self.scrape();
             let now = Instant::now();
-            polls.lock().total += 1;
-            match answer {
+            scrapes.lock().total += 1;
+            match response {
                 Ok(counters) => {
                     let mut values = Values::default();
                     let time = now.saturating_duration_since(before.0);
@@ -128,9 +128,9 @@ impl Exporter {
                     before = (now, counters);
                 }
                 Err(fault) => {
-                    let mut polls = polls.lock();
-                    polls.failed += 1;
-                    polls.last_fault = Some(fault.to_string());
+                    let mut scrapes = scrapes.lock();
+                    scrapes.failed += 1;
+                    scrapes.last_fault = Some(fault.to_string());
                 }
             }
         }
@@ -138,14 +138,14 @@ impl Exporter {
 }
 
 /// Returns the body of a response with status 200.
-fn page(answer: &[u8]) -> Result<&str, Fault> {
+fn page(response: &[u8]) -> Result<&str, Fault> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut headers);
-    let Ok(httparse::Status::Complete(length)) = head.parse(answer) else {
+    let Ok(httparse::Status::Complete(length)) = head.parse(response) else {
         return Err(Fault::NotHttp);
     };
     match head.code {
-        Some(200) => std::str::from_utf8(&answer[length..]).map_err(|_| Fault::NotMetrics),
+        Some(200) => std::str::from_utf8(&response[length..]).map_err(|_| Fault::NotMetrics),
         Some(status) => Err(Fault::Status(status)),
         None => Err(Fault::NotHttp),
     }

@@ -44,7 +44,7 @@ fn answered(answer: &'static [u8]) -> Result<Counters, Fault> {
 }
 
 #[test]
-fn what_is_no_exporter_is_said() {
+fn responses_of_other_servers_are_rejected() {
     let fault = |answer| answered(answer).unwrap_err().to_string();
     assert_eq!(fault(b"HTTP/1.1 404 Not Found\r\n\r\n"), "the response has HTTP status 404");
     assert_eq!(fault(b"SSH-2.0-OpenSSH\r\n"), "the response is not HTTP");
@@ -87,13 +87,13 @@ fn the_real_exporter_is_understood() {
     assert_eq!(first.cores, crate::host::machine::cores());
     let waiting = Arc::new(Waiting::default());
     let (stop, stopped) = sync_channel(1);
-    let polls = Arc::new(Mutex::new(Polls::default()));
+    let scrapes = Arc::new(Mutex::new(ScrapeCounts::default()));
     let origin = Instant::now();
-    let (sink, counts) = (Arc::clone(&waiting), Arc::clone(&polls));
+    let (sink, counts) = (Arc::clone(&waiting), Arc::clone(&scrapes));
     let thread =
         thread::spawn(move || exporter.run(origin, (origin, first), &sink, &stopped, &counts));
     while waiting.lock().is_empty() {
-        assert!(origin.elapsed() < Duration::from_secs(15), "{:?}", polls.lock());
+        assert!(origin.elapsed() < Duration::from_secs(15), "{:?}", scrapes.lock());
         thread::park_timeout(Duration::from_millis(20)); // Sleeps: between two looks.
     }
     drop(stop);
