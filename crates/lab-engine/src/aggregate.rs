@@ -1,6 +1,6 @@
-//! Counts and histograms as the rows of a result: quantiles with their error, methods, stages.
+//! The rows of a result from counts and histograms: quantiles with their error, methods, stages.
 //!
-//! What is counted is `record`'s, what a row holds is `result`'s; nothing is judged here.
+//! `record` defines what is counted, `results` what a row contains. Nothing is judged here.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ use lab_model::results::run::{ClassRow, Generator, Row, Second, StageRow, WireFa
 mod tests;
 
 const NANOS_PER_MS: f64 = 1e6;
-/// Share of a second from which it counts as a whole one: threads end theirs some milliseconds apart.
+/// Shortest length of a full second, in seconds: threads end theirs a few milliseconds apart.
 const WHOLE: f64 = 0.95;
-/// Standard deviations of a normal distribution that hold 95 % of it.
+/// The quantile of the normal distribution for a two-sided 95 % interval.
 const Z_95: f64 = 1.96;
 
-/// The value in milliseconds below which `percentile` per cent of the times lie, none for no times:
-/// between the two nearest ranks of `p (n - 1)` linearly, as k6 does, and within a histogram's
-/// bucket linearly too.
+/// Returns a percentile of the times in milliseconds, or `None` without times. It interpolates
+/// linearly between the two nearest ranks of `p (n - 1)`, as k6 does, and within a bucket of the
+/// histogram.
 pub fn percentile_ms(of: &Times, percentile: f64) -> Option<f64> {
     let last = of.len().checked_sub(1)?;
     let [value] = at_ranks(of, [percentile / 100.0 * last as f64]);
     Some(value / NANOS_PER_MS)
 }
 
-/// Times as milliseconds; all zero for no times.
+/// Returns the quantiles in milliseconds, which are 0 without times.
 ///
-/// The interval of the p99 is that of order statistics, ranks `np ± 1.96 sqrt(np(1 - p))`; see
+/// The interval of the p99 uses order statistics with the ranks `np ± 1.96 sqrt(np(1 - p))`; see
 /// Conover, Practical Nonparametric Statistics, chapter 3.2.
 pub fn quantiles(of: &Times) -> Quantiles {
     let count = of.len();
     let Some(last) = count.checked_sub(1) else { return Quantiles::default() };
     let (n, last) = (count as f64, last as f64);
     let spread = Z_95 * (n * 0.99 * 0.01).sqrt();
-    // Ranks are counted from 0 here and from 1 in the formula.
+    // Ranks start at 0 here and at 1 in the formula.
     let low = (n * 0.99 - spread - 1.0).floor().clamp(0.0, last);
     let high = (n * 0.99 + spread - 1.0).ceil().clamp(0.0, last);
     let ranks = [0.5 * last, 0.9 * last, 0.95 * last, 0.99 * last, 0.999 * last, low, high];
@@ -55,8 +55,8 @@ pub fn quantiles(of: &Times) -> Quantiles {
     }
 }
 
-/// Values in nanoseconds at ranks counted from 0, which may lie between two. The histogram is not
-/// empty and the ranks are within it.
+/// Returns the values in nanoseconds at fractional ranks, which start at 0. The histogram must not
+/// be empty, and the ranks must be within it.
 fn at_ranks<const N: usize>(of: &Times, ranks: [f64; N]) -> [f64; N] {
     let (mut floors, mut ceilings) = ([0.0; N], [0.0; N]);
     let mut below = 0_u64;
@@ -86,8 +86,8 @@ fn at_ranks<const N: usize>(of: &Times, ranks: [f64; N]) -> [f64; N] {
     std::array::from_fn(between)
 }
 
-/// One row of calls that `wanted` picks. `seconds` is the time over which they came, `calls_all` what
-/// its share is of.
+/// Returns one row for the calls that `wanted` selects. `seconds` is the duration of the rates, and
+/// `calls_all` the total for the shares.
 pub fn row(
     method: &str,
     totals: &Totals,
@@ -134,17 +134,18 @@ pub fn row(
     }
 }
 
-/// A part of a whole; 0 of nothing.
+/// Returns `part / whole`, or 0 if the whole is 0.
 pub fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// A count by time; 0 for no time.
+/// Returns a count per second, or 0 without time.
 pub fn per_second(count: u64, seconds: f64) -> f64 {
     if seconds <= 0.0 { 0.0 } else { count as f64 / seconds }
 }
 
-/// All calls together, and each method that was called. `seconds` is the judged time of load.
+/// Returns the row of all calls and those of each called method. `seconds` is the judged time under
+/// load.
 pub fn methods(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, Vec<Row>) {
     let calls_all = totals.count(|_| true);
     let mut overall = row("all", totals, |_| true, seconds, calls_all);
@@ -166,15 +167,15 @@ pub fn methods(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, Vec<Row>) {
     (overall, rows)
 }
 
-/// All stages, warm-up included. `end` is when load ended: a stage that was not reached or not ended
-/// is as long as it was.
+/// Returns the rows of all stages, warm-up included. `end` is the end of the load; it cuts stages
+/// that did not run in full.
 pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
     let calls_all = totals.count(|_| true);
     let rows = plan.spans().map(|(scenario, stage, span)| {
         let to = span.to.min(end).max(span.from);
         let seconds = (to - span.from).as_secs_f64();
         let here = |slot: Slot| usize::from(slot.stage) == stage.index;
-        // Of a stage's own calls those count that ended in it.
+        // Only calls that ended within the stage count for its rates.
         let of = |name: &str, wanted: &dyn Fn(Slot) -> bool, all: u64| {
             let carried = totals.count_carried(wanted);
             let ok = |slot: Slot| slot.class == Class::Ok && wanted(slot);
@@ -213,7 +214,7 @@ pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
     rows.collect()
 }
 
-/// Seconds that a point of a series stands for: more than one in long runs.
+/// Returns the seconds per point of a series, more than one in long runs.
 pub fn point_seconds(series: &[Second]) -> f64 {
     match series {
         [first, second, ..] => (second.at - first.at).round().max(1.0),
@@ -221,8 +222,8 @@ pub fn point_seconds(series: &[Second]) -> f64 {
     }
 }
 
-/// Points of a run's series that are as long as they stand for, after the warm-up and before the load
-/// ended. A part of a second holds fewer results than a second.
+/// Returns the full points of a run's series after the warm-up and before the end of the load. A
+/// shorter point has fewer results.
 pub fn whole_seconds<'a>(
     series: &'a [Second],
     stages: &[StageRow],
@@ -239,7 +240,7 @@ pub fn whole_seconds<'a>(
     judged.map(|(_, second)| second).collect()
 }
 
-/// How the generator did. `seconds` are those that are judged.
+/// Returns the facts about the generator. `seconds` are the judged ones.
 pub fn generator(totals: &Totals, seconds: &[Second]) -> Generator {
     let iterations = iterations(totals);
     let cpu = totals.cpu.as_secs_f64();
@@ -255,19 +256,19 @@ pub fn generator(totals: &Totals, seconds: &[Second]) -> Generator {
     }
 }
 
-/// Iterations of all stages.
+/// Returns the iterations of all stages.
 pub fn iterations(totals: &Totals) -> Iterations {
     let mut all = Iterations::default();
     totals.iterations.iter().for_each(|stage| all.add(*stage));
     all
 }
 
-/// Begun in time / due; 1 if nothing was due.
+/// Returns started in time / scheduled, or 1 if nothing was scheduled.
 pub fn delivered(iterations: Iterations) -> f64 {
     if iterations.due == 0 { 1.0 } else { share(iterations.in_time(), iterations.due) }
 }
 
-/// Connections, handshakes, bytes, statuses.
+/// Returns connections, handshakes, bytes and statuses.
 pub fn wire(totals: &Totals) -> WireFacts {
     let traffic = totals.traffic;
     let handshakes = traffic.handshakes_full + traffic.handshakes_resumed;

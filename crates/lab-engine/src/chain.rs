@@ -1,18 +1,18 @@
-//! What a run knows of the target's chain before it begins. Parameters are drawn from it, so that a
-//! seed and these facts give the same calls again. Filled by `target.rs`.
+//! Facts about the target's chain before a run. Parameters are drawn from them, so a seed and these
+//! facts determine the calls. `target.rs` collects them.
 
-/// The chain as it was when the run began.
+/// The chain at the start of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChainFacts {
-    /// Number of its newest block.
+    /// Number of the newest block.
     pub head: u64,
-    /// Whether block numbers are written as decimal numbers (harmony's v2, bitcoin) and not as
-    /// hexadecimal text.
+    /// True if block numbers are decimal numbers (Harmony's v2, Bitcoin) instead of hexadecimal
+    /// text.
     pub decimal: bool,
     /// Hashes of recent blocks, `0x…`, newest first.
     pub block_hashes: Vec<Box<str>>,
     /// Hashes of transactions in them.
     pub transaction_hashes: Vec<Box<str>>,
-    /// Addresses seen in them.
+    /// Addresses in them.
     pub addresses: Vec<Box<str>>,
 }

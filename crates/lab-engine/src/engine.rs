@@ -1,9 +1,9 @@
-//! The load engine: sends what a plan asks for when it asks for it, and counts what comes back.
+//! The load engine: sends the calls of a plan on schedule and counts the results.
 //!
-//! One thread per core, each with one loop (`crates/lab-engine/src/engine/thread.rs`); schedule, stop rule
-//! and the use of connections are values given to it. It judges single answers and no run: that is
-//! `run.rs` and the rules. Every thread hands over an [`Interval`] per second and gets it back empty,
-//! so that a long run needs no more memory than a short one.
+//! Each thread runs one loop (`crates/lab-engine/src/engine/thread.rs`). The schedule, the stop
+//! rule and the use of connections are values that the loop gets. The engine classifies single
+//! responses; `run.rs` and the rules judge the run. Each thread hands over an [`Interval`] per
+//! second and gets it back empty, so a long run needs no more memory than a short one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,122 +21,122 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::chain::ChainFacts;
-use simulated::{Network, Stepped};
+use simulated::{Network, SteppedThread};
 use thread::EngineThread;
 use world::System;
 
 mod body;
+mod classify;
 mod compose;
 mod connection;
-mod dice;
+mod deadlines;
 mod http2;
-mod judge;
-mod ledger;
 mod reader;
+mod rng;
 pub mod simulated;
 mod thread;
+mod thread_recorder;
 mod tls;
-mod waits;
 mod world;
 
 #[cfg(test)]
 mod tests;
 
-/// Intervals of one thread that may lie between it and the recorder. As many lie ready at the start
-/// and are used in turn, so that none is made, and memory does not grow, when the recorder is late.
+/// Intervals between one thread and the recorder. The engine allocates them at the start and reuses
+/// them, so memory does not grow if the recorder is late.
 const INTERVALS_MAX: usize = 4;
-/// Samples that may lie between the engine and the comparison; more are skipped.
+/// Samples between the engine and the comparison. Further samples are skipped.
 const SAMPLES_MAX: usize = 64;
-/// Files that the process needs beside one per worker.
+/// Open files that the process needs besides one per worker.
 const FILES_BESIDE: u64 = 256;
 
-/// Why the engine cannot run, or did not run to its end.
+/// Why the engine could not start or did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineFault {
-    /// The target's name stands for no address.
-    #[error("the target has no address, at least one is needed")]
+    /// The target's host name has no address.
+    #[error("the host name of the target has no address")]
     NoAddress,
-    /// A mix asks for what the chain does not have or the plan does not list.
-    #[error("mix {mix:?} draws from {what}, of which there are none")]
+    /// A mix needs values that the chain lacks, or methods that the plan does not list.
+    #[error("mix {mix:?} needs {what}, but there are none")]
     Nothing {
         /// Name of the mix.
         mix: String,
-        /// What is missing.
+        /// The missing values.
         what: &'static str,
     },
-    /// A header that cannot be sent, or that the engine sets by itself.
+    /// A header cannot be sent, or the engine sets it itself.
     #[error(
         "header {name:?} cannot be sent: its name or value is malformed, or the engine sets it itself"
     )]
     Header {
-        /// Its name.
+        /// Name of the header.
         name: String,
     },
-    /// More workers than the process may have open files.
+    /// The plan has more workers than the process may have open files.
     #[error(
         "{needed} open files are needed for the plan's workers, {allowed} are allowed; run fewer workers \
          (a study's load_percent or workers), or allow more first: ulimit -n {needed}"
     )]
     Files {
-        /// One per worker and some more.
+        /// Open files that the run needs.
         needed: u64,
         /// The hard limit of the process.
         allowed: u64,
     },
-    /// A cipher suite that does not exist or does not fit the TLS version.
+    /// A cipher suite is unknown or does not fit the TLS version.
     #[error("cipher suite {name:?} is not one of {allowed}")]
     Cipher {
-        /// As written in the plan.
+        /// Name in the plan.
         name: String,
-        /// The names that are allowed.
+        /// The allowed names.
         allowed: String,
     },
     /// The file of trust anchors cannot be used.
-    #[error("trust anchors in {path}: {why}")]
+    #[error("cannot use the trust anchors in {path}: {why}")]
     Anchors {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// The target's name cannot stand in a certificate.
-    #[error("{host:?} is neither a host name nor an address that a certificate can be for")]
+    /// A certificate cannot be issued for the target's host.
+    #[error("{host:?} is not a valid name in a certificate")]
     ServerName {
-        /// As written in the plan.
+        /// Host in the plan.
         host: String,
     },
     /// The TLS settings contradict each other.
     #[error("tls settings: {0}")]
     Tls(#[from] rustls::Error),
-    /// The system refuses what the loop waits with.
+    /// The system does not support the loop's way to wait.
     #[error("cannot wait for sockets (linux 5.11 or newer is needed): {0}")]
     Wait(#[source] io::Error),
     /// A thread could not be started.
     #[error("cannot start an engine thread: {0}")]
     Start(#[source] io::Error),
-    /// A thread ended by a fault in the engine itself.
-    #[error("engine thread {thread} ended by a fault of the engine")]
+    /// A thread panicked.
+    #[error("engine thread {thread} panicked")]
     Panicked {
-        /// Which.
+        /// Index of the thread.
         thread: usize,
     },
 }
 
-/// What comes next from the engine.
+/// The next event of the engine.
 #[derive(Debug)]
 pub enum Next {
-    /// What one thread saw within a second; give it back.
+    /// Counts of one thread over a second. Return it with [`Engine::give_back`].
     Interval(Interval),
-    /// Nothing within the time waited.
+    /// No interval arrived in time.
     Nothing,
-    /// All threads have ended, and everything that they saw was handed out.
+    /// All threads have ended, and all intervals were delivered.
     Ended,
 }
 
-/// A call and its answer, picked by chance for comparison with a reference.
+/// A call and its response, sampled at random for the comparison with a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When the answer had come, since the start of the run.
+    /// When the response arrived, since the start of the run.
     pub at: Duration,
     /// Index over all stages of the plan.
     pub stage: u16,
@@ -144,40 +144,40 @@ pub struct Sample {
     pub method: u16,
     /// Body of the request.
     pub request: Vec<u8>,
-    /// Body of the answer: a JSON-RPC result or error with the right id.
+    /// Body of the response: a JSON-RPC result or error with the right id.
     pub answer: Vec<u8>,
 }
 
-/// What all threads share.
+/// State that all threads share.
 pub(crate) struct Shared {
-    /// Whether the run is to end now.
+    /// True once the run must stop.
     stop: AtomicBool,
-    /// Iterations that may still begin, by scenario; for closed ones with a limit.
+    /// Remaining iterations by scenario, for closed scenarios with a limit.
     left: Vec<Option<AtomicU64>>,
-    /// Samples for comparison that nobody took in time.
+    /// Samples that were skipped because the queue was full.
     skipped: AtomicU64,
 }
 
-/// A run's threads. Dropping it ends them.
+/// The threads of a run. Dropping it stops them.
 pub struct Engine {
     shared: Arc<Shared>,
-    /// By thread: what wakes it.
-    bells: Vec<Arc<OwnedFd>>,
+    /// By thread: the eventfd that wakes it.
+    wakeups: Vec<Arc<OwnedFd>>,
     filled: Receiver<Interval>,
-    /// By thread: where emptied intervals go.
+    /// By thread: the channel for emptied intervals.
     spare: Vec<SyncSender<Interval>>,
     samples: Receiver<Sample>,
     threads: Vec<JoinHandle<Result<(), EngineFault>>>,
-    /// In a made-up world: the one thread, whose turns [`Engine::next`] makes.
-    stepped: Option<Stepped>,
+    /// The thread of a simulated run, which [`Engine::next`] advances.
+    stepped: Option<SteppedThread>,
 }
 
 impl Engine {
-    /// Starts all threads of a plan. Times count from `origin`, which may lie ahead; `addrs` are the
-    /// target's addresses, of which the first that can be connected to is used.
+    /// Starts all threads of a plan. Times count from `origin`, which may be in the future. The
+    /// engine uses the first address of `addrs` that accepts a connection.
     ///
     /// # Errors
-    /// If the plan asks for what the engine, the chain's facts or the system do not have.
+    /// Fails if the plan needs something that the engine, the chain's facts or the system lack.
     pub fn start(
         plan: Arc<Plan>,
         chain: Arc<ChainFacts>,
@@ -193,10 +193,10 @@ impl Engine {
         let (mut engine, filled_in, samples_in) = Engine::new(&plan, threads);
         let shared = Arc::clone(&engine.shared);
         for index in 0..threads {
-            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                 .map_err(|errno| EngineFault::Wait(errno.into()))?;
-            let bell = Arc::new(bell);
-            let given = thread::Given {
+            let wakeup = Arc::new(wakeup);
+            let args = thread::ThreadArgs {
                 plan: &plan,
                 chain: &chain,
                 addresses: &addrs,
@@ -208,8 +208,8 @@ impl Engine {
                 spare: engine.spare(&plan, index),
                 samples: samples_in.clone(),
             };
-            let thread = EngineThread::new(given, System::new(origin, &bell)?)?;
-            engine.bells.push(bell);
+            let thread = EngineThread::new(args, System::new(origin, &wakeup)?)?;
+            engine.wakeups.push(wakeup);
             let named = std::thread::Builder::new().name(format!("load-{index}"));
             let started = named.spawn(move || thread.run()).map_err(EngineFault::Start)?;
             engine.threads.push(started);
@@ -217,18 +217,18 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The same in a made-up world, on one thread and in virtual time: each call of [`Engine::next`]
-    /// makes the turns up to the next interval.
+    /// Starts a simulated run with one thread and virtual time. Each call of [`Engine::next`]
+    /// advances it to the next interval.
     ///
     /// # Errors
-    /// If the plan asks for what the engine or the chain's facts do not have.
+    /// Fails if the plan needs something that the engine or the chain's facts lack.
     pub fn simulated(
         plan: Arc<Plan>,
         chain: &Arc<ChainFacts>,
         network: &Network,
     ) -> Result<Engine, EngineFault> {
         let (mut engine, filled, samples) = Engine::new(&plan, 1);
-        let given = thread::Given {
+        let args = thread::ThreadArgs {
             plan: &plan,
             chain,
             addresses: &[SocketAddr::from(([127, 0, 0, 1], 1))],
@@ -240,11 +240,11 @@ impl Engine {
             spare: engine.spare(&plan, 0),
             samples,
         };
-        engine.stepped = Some(Stepped::new(EngineThread::new(given, network.clone())?));
+        engine.stepped = Some(SteppedThread::new(EngineThread::new(args, network.clone())?));
         Ok(engine)
     }
 
-    /// Without threads yet.
+    /// Creates an engine without threads.
     fn new(plan: &Plan, threads: usize) -> (Engine, SyncSender<Interval>, SyncSender<Sample>) {
         let (filled_in, filled) = sync_channel(threads * INTERVALS_MAX);
         let (samples_in, samples) = sync_channel(SAMPLES_MAX);
@@ -252,7 +252,7 @@ impl Engine {
             Shared { stop: AtomicBool::new(false), left: left(plan), skipped: AtomicU64::new(0) };
         let engine = Engine {
             shared: Arc::new(shared),
-            bells: Vec::new(),
+            wakeups: Vec::new(),
             filled,
             spare: Vec::new(),
             samples,
@@ -262,25 +262,25 @@ impl Engine {
         (engine, filled_in, samples_in)
     }
 
-    /// Where a thread gets emptied intervals.
+    /// Creates the channel through which a thread gets emptied intervals.
     fn spare(&mut self, plan: &Plan, index: usize) -> Receiver<Interval> {
         let (spare_in, spare) = sync_channel(INTERVALS_MAX);
         for _ in 0..INTERVALS_MAX {
             let empty = Interval::new(index, plan.stages().count(), plan.methods.len());
-            // There is room, and the other end is here.
+            // The channel has room and is open.
             let _kept = spare_in.try_send(empty);
         }
         self.spare.push(spare_in);
         spare
     }
 
-    /// Waits up to `wait` for the next interval. One comes from each thread per second, and a last
-    /// shorter one at its end.
+    /// Waits up to `wait` for the next interval. Each thread sends one per second, and a shorter
+    /// one at its end.
     pub fn next(&mut self, wait: Duration) -> Next {
         while let Some(stepped) = &mut self.stepped {
             match self.filled.try_recv() {
                 Ok(interval) => return Next::Interval(interval),
-                // Dropped at its end, it lets go of the channel.
+                // Dropping the thread closes its channel.
                 Err(_) if !stepped.step() => self.stepped = None,
                 Err(_) => {}
             }
@@ -292,42 +292,42 @@ impl Engine {
         }
     }
 
-    /// Takes an interval back for further use.
+    /// Returns an interval to its thread for reuse.
     pub fn give_back(&self, mut interval: Interval) {
         if let Some(spare) = self.spare.get(interval.thread) {
             interval.reset();
-            // A thread that has ended, or has enough of them, needs it no more.
+            // A thread that has ended or has enough intervals does not need it.
             let _kept = spare.try_send(interval);
         }
     }
 
-    /// Ends the run early; calls under way are cut.
+    /// Stops the run early. Calls in flight are interrupted.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Release);
-        for bell in &self.bells {
-            // A full counter has been rung already.
-            let _rung = rustix::io::write(bell, &1u64.to_ne_bytes());
+        for wakeup in &self.wakeups {
+            // The write fails only if a wake-up is pending already.
+            let _rung = rustix::io::write(wakeup, &1u64.to_ne_bytes());
         }
     }
 
-    /// Calls picked by the plan's reference share. Whoever does not read them loses only them.
+    /// Returns the calls that the plan's reference share sampled. Unread samples are dropped.
     pub fn samples(&self) -> &Receiver<Sample> {
         &self.samples
     }
 
-    /// How many samples so far were not handed over, because too many waited.
+    /// Returns the number of samples that were skipped because the queue was full.
     pub fn samples_skipped(&self) -> u64 {
         self.shared.skipped.load(Ordering::Relaxed)
     }
 
-    /// Waits for the end of all threads; what was not taken by [`Engine::next`] is lost.
+    /// Waits for the end of all threads. Intervals that were not read are lost.
     ///
     /// # Errors
-    /// If a thread did not run to its end.
+    /// Fails if a thread ended with an error.
     pub fn finish(mut self) -> Result<(), EngineFault> {
         let threads = std::mem::take(&mut self.threads);
         if threads.iter().any(|thread| !thread.is_finished()) {
-            // Whoever waits for room to hand over has to be let go.
+            // Threads may wait for room in the channel.
             while !matches!(self.next(Duration::from_secs(1)), Next::Ended) {}
         }
         for (index, thread) in threads.into_iter().enumerate() {
@@ -343,7 +343,7 @@ impl Drop for Engine {
     }
 }
 
-/// Iterations that closed scenarios may begin; open ones are limited by their schedule.
+/// Returns the limits of closed scenarios. The schedule limits open scenarios.
 fn left(plan: &Plan) -> Vec<Option<AtomicU64>> {
     let scenarios = plan.scenarios.iter();
     let limit = |closed: bool, max: Option<u64>| max.filter(|_| closed).map(AtomicU64::new);
@@ -355,8 +355,8 @@ fn allow_files(plan: &Plan) -> Result<(), EngineFault> {
     let workers: usize = plan.scenarios.iter().map(|scenario| scenario.workers_max).sum();
     let needed = workers as u64 + FILES_BESIDE;
     let mut limit = getrlimit(Resource::Nofile);
-    // Connections that are left to the server to close are open too for a while.
-    let wanted = needed + (plan.threads.max(1) * thread::dial::LEAVING_MAX) as u64;
+    // Draining connections are open files too.
+    let wanted = needed + (plan.threads.max(1) * thread::dial::DRAINING_MAX) as u64;
     if limit.current.is_none_or(|current| current >= wanted) {
         return Ok(());
     }

@@ -1,22 +1,22 @@
-//! Watching hosts during a run: this host and its processes from `/proc` and cgroups, another one
-//! through a prometheus-node-exporter.
+//! Samples of hosts during a run: this host and its processes from `/proc` and cgroups, another
+//! host from a prometheus-node-exporter.
 //!
-//! One thread samples this host at the plan's interval; a second one asks the exporter, if there is
-//! one, so that a slow answer delays no sample. Both only read. What the values mean is in
-//! `metrics/host.rs`; what they say of a bottleneck is decided in `analysis/bottleneck.rs`, not here.
+//! One thread samples this host at the plan's interval. A second thread scrapes the exporter, so
+//! that a slow response delays no sample. `metrics/host.rs` documents the values;
+//! `analysis/bottleneck.rs` interprets them.
 
 mod cgroup;
 mod disk;
+pub mod downsample;
 mod exporter;
 mod find;
-mod links;
 mod machine;
 mod network;
 mod pace;
 mod process;
 mod sockets;
+mod target_sockets;
 mod text;
-pub mod thin;
 mod threads;
 mod values;
 
@@ -29,74 +29,74 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lab_model::metrics::host::host;
-use lab_model::plan::Watch;
+use lab_model::plan::{NodeUrl, Watch};
 use lab_model::results::run::{HostFacts, HostSample, ProcessRole};
 use parking_lot::Mutex;
 
 pub use cgroup::own_cpu_limit;
 use disk::Disks;
-use exporter::{Exporter, Polls};
-use links::Links;
+use exporter::{Exporter, ScrapeCounts};
 use machine::Machine;
 use network::Network;
 use pace::Cost;
 use process::Processes;
+use target_sockets::TargetSockets;
 use values::Values;
 
-/// Samples that wait for [`Watcher::take`]; the oldest give way. At the shortest interval these are
-/// 100 seconds, and about 5 MB.
+/// Most samples that wait for [`Watcher::take`]; beyond it the oldest are dropped. At the shortest
+/// interval this covers 100 seconds in about 5 MB.
 const WAITING_MAX: usize = 1_024;
 
-/// Shortest and longest time between two samples.
+/// Shortest and longest interval between two samples.
 pub const INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// Why hosts cannot be watched as the plan wants.
+/// Why a host cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum HostFault {
-    /// Not Linux, or `/proc` is not there.
-    #[error("/proc cannot be read ({0}): watching this host needs it")]
+    /// `/proc` is missing, as on systems other than Linux.
+    #[error("cannot watch this host: /proc cannot be read: {0}")]
     NoProc(String),
-    /// The interval is not within [`INTERVAL`].
-    #[error("the interval of watching is {0:?}; allowed are 100 ms to 1 s")]
+    /// The interval is outside of [`INTERVAL`].
+    #[error("the interval of watching is {0:?}; allowed: 100 ms to 1 s")]
     Interval(Duration),
-    /// A process that the plan names is not there.
-    #[error("process {0}, which is to be watched, does not exist")]
+    /// A process of the plan does not exist.
+    #[error("cannot watch process {0}: it does not exist")]
     NoProcess(u32),
-    /// The node-exporter could not be asked.
-    #[error("the node-exporter at {url:?} cannot be used: {why}")]
+    /// The first scrape of the node-exporter failed.
+    #[error("cannot use the node-exporter at {url}: {why}")]
     Exporter {
-        /// Its URL.
+        /// URL of the exporter, masked.
         url: String,
-        /// What is wrong, or what is allowed.
+        /// The error.
         why: String,
     },
     /// A thread could not be started.
-    #[error("the thread that watches the host could not be started: {0}")]
+    #[error("cannot start the thread that watches the host: {0}")]
     Thread(std::io::Error),
 }
 
-/// Samples that nobody has taken yet.
+/// Samples that wait for [`Watcher::take`].
 type Waiting = Mutex<VecDeque<HostSample>>;
 
-/// Watches until it is finished or dropped.
+/// Watches hosts until it is finished or dropped.
 #[derive(Debug)]
 pub struct Watcher {
     waiting: Arc<Waiting>,
-    /// Closing these ends the threads.
+    /// Closing these channels stops the threads.
     stop: Vec<SyncSender<()>>,
     own: Option<JoinHandle<HostFacts>>,
     other: Option<JoinHandle<()>>,
-    polls: Arc<Mutex<Polls>>,
+    scrapes: Arc<Mutex<ScrapeCounts>>,
     exporter_missing: Option<String>,
 }
 
 impl Watcher {
-    /// Begins to watch. Start it half a second before the load: what it sees until `origin`, the
-    /// start of the run, is the baseline that a bottleneck is told from, with `at` below zero.
+    /// Starts to watch. Call it half a second before the load: the samples until `origin`, the
+    /// start of the run, have a negative `at` and are the baseline for finding a bottleneck.
     ///
     /// # Errors
-    /// If the interval is not allowed, `/proc` is missing, a process of the plan does not exist, or
-    /// the node-exporter does not answer.
+    /// Fails if the interval is out of range, `/proc` is missing, a process of the plan does not
+    /// exist, or the node-exporter does not respond.
     pub fn start(
         watch: &Watch,
         target: Option<SocketAddr>,
@@ -111,14 +111,14 @@ impl Watcher {
             stop: Vec::new(),
             own: None,
             other: None,
-            polls: Arc::default(),
+            scrapes: Arc::default(),
             exporter_missing: None,
         };
         let sampler = Sampler::new(watch, target, origin)?;
         if let Some(url) = &watch.node_exporter {
-            watcher.ask_exporter(url, origin)?;
+            watcher.start_exporter(url, origin)?;
         }
-        let (waiting, stop) = (Arc::clone(&watcher.waiting), watcher.stopper());
+        let (waiting, stop) = (Arc::clone(&watcher.waiting), watcher.stop_channel());
         let interval = watch.interval;
         let thread = thread::Builder::new().name("weir-host".to_owned());
         let own = thread.spawn(move || sampler.run(interval, &waiting, &stop));
@@ -126,38 +126,39 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// The samples since the last call, oldest first, of all hosts. At most the last 1,024.
+    /// Returns the samples of all hosts since the last call, oldest first. At most the last 1,024.
     pub fn take(&mut self) -> Vec<HostSample> {
         self.waiting.lock().drain(..).collect()
     }
 
-    /// Ends watching and tells what the processes came to. Samples that were not taken are lost.
+    /// Stops watching and returns the facts about the processes. Samples that were not taken are
+    /// lost.
     pub fn finish(mut self) -> HostFacts {
         self.stop.clear();
         let facts = self.own.take().and_then(|thread| thread.join().ok());
         let mut facts = facts.unwrap_or_default();
-        // The thread that asks the exporter ends by itself: an answer that hangs is not waited for.
+        // The exporter's thread ends by itself, so a hanging response delays nothing.
         facts.exporter = self.other.is_some();
         facts.missing.extend(self.exporter_missing.take());
-        let polls = self.polls.lock();
-        if let Some(fault) = &polls.last_fault {
-            let (failed, asked) = (polls.failed, polls.asked);
+        let scrapes = self.scrapes.lock();
+        if let Some(fault) = &scrapes.last_fault {
+            let (failed, total) = (scrapes.failed, scrapes.total);
             let message =
-                format!("the node-exporter failed to answer {failed} of {asked} times: {fault}");
+                format!("the node-exporter failed to answer {failed} of {total} times: {fault}");
             facts.missing.push(message);
         }
-        drop(polls);
+        drop(scrapes);
         facts
     }
 
-    /// The first answer is waited for, so that a wrong URL is known before the load begins.
-    fn ask_exporter(&mut self, url: &str, origin: Instant) -> Result<(), HostFault> {
+    /// Waits for the first response, so that a wrong URL is reported before the load begins.
+    fn start_exporter(&mut self, url: &NodeUrl, origin: Instant) -> Result<(), HostFault> {
         let refused = |why: exporter::Fault| HostFault::Exporter {
-            url: url.to_owned(),
+            url: url.to_string(),
             why: why.to_string(),
         };
         let exporter = Exporter::at(url).map_err(refused)?;
-        let first = exporter.ask().map_err(refused)?;
+        let first = exporter.scrape().map_err(refused)?;
         if !first.has_pressure() {
             let message = "the node-exporter tells nothing of pressure (its host has no pressure \
                            stall information, or the collector is off): waiting for CPU, disk and \
@@ -165,16 +166,16 @@ impl Watcher {
             self.exporter_missing = Some(message.to_owned());
         }
         let first = (Instant::now(), first);
-        let (waiting, stop) = (Arc::clone(&self.waiting), self.stopper());
-        let polls = Arc::clone(&self.polls);
+        let (waiting, stop) = (Arc::clone(&self.waiting), self.stop_channel());
+        let scrapes = Arc::clone(&self.scrapes);
         let thread = thread::Builder::new().name("weir-exporter".to_owned());
-        let run = move || exporter.run(origin, first, &waiting, &stop, &polls);
+        let run = move || exporter.run(origin, first, &waiting, &stop, &scrapes);
         self.other = Some(thread.spawn(run).map_err(HostFault::Thread)?);
         Ok(())
     }
 
-    /// The end of a channel whose closing ends a thread.
-    fn stopper(&mut self) -> Receiver<()> {
+    /// Creates a channel. Closing its sender stops a thread.
+    fn stop_channel(&mut self) -> Receiver<()> {
         let (sender, receiver) = sync_channel(1);
         self.stop.push(sender);
         receiver
@@ -189,28 +190,28 @@ fn push(waiting: &Waiting, sample: HostSample) {
     waiting.push_back(sample);
 }
 
-/// Seconds from the start of the run; negative before it.
+/// Returns the seconds since the start of the run, which are negative before it.
 fn since(origin: Instant, now: Instant) -> f64 {
     let later = now.saturating_duration_since(origin).as_secs_f64();
     later - origin.saturating_duration_since(now).as_secs_f64()
 }
 
-/// Whether an address is one of this host's: a socket can be bound to it.
+/// Returns true if an address belongs to this host: a socket can be bound to it.
 pub fn is_local(address: SocketAddr) -> bool {
     address.ip().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok()
 }
 
-/// Everything that is read of this host, in order.
+/// Samples all values of this host.
 #[derive(Debug)]
 struct Sampler {
     origin: Instant,
-    /// Whether the run has begun.
+    /// True once the run has begun.
     begun: bool,
     machine: Machine,
     disks: Disks,
     network: Network,
     processes: Processes,
-    links: Option<Links>,
+    target_sockets: Option<TargetSockets>,
     cost: Cost,
     target_local: bool,
 }
@@ -236,21 +237,21 @@ impl Sampler {
             disks: Disks::default(),
             network: Network::default(),
             processes,
-            links: target.map(|target| Links::new(target, target_local)),
+            target_sockets: target.map(|target| TargetSockets::new(target, target_local)),
             cost: Cost::default(),
             target_local,
         })
     }
 
     fn run(mut self, interval: Duration, waiting: &Waiting, stop: &Receiver<()>) -> HostFacts {
-        // The first reading makes rates of the second one.
+        // Rates need a first reading.
         self.sample();
         let mut due = Instant::now();
         loop {
             due += interval;
             let now = Instant::now();
             if due < now {
-                // Too late by a whole interval: samples that were missed are not made up for.
+                // A sampler that is late by a whole interval skips the missed samples.
                 due = now + interval;
             }
             match stop.recv_timeout(due - now) {
@@ -269,8 +270,8 @@ impl Sampler {
         self.disks.sample(now, &mut values);
         self.network.sample(now, &mut values);
         self.processes.sample(now, &mut values);
-        if let Some(links) = &mut self.links {
-            links.sample(now, &mut self.processes, &mut values);
+        if let Some(target_sockets) = &mut self.target_sockets {
+            target_sockets.sample(now, &mut self.processes, &mut values);
         }
         if !self.begun && now >= self.origin {
             self.begun = true;
@@ -298,7 +299,7 @@ impl Sampler {
                  run as root)",
             );
         }
-        if self.links.as_ref().is_some_and(|links| !links.readable) {
+        if self.target_sockets.as_ref().is_some_and(|target_sockets| !target_sockets.readable) {
             missing.push("the sockets of this host cannot be read");
         }
         HostFacts {
@@ -306,7 +307,7 @@ impl Sampler {
             exporter: false,
             cores: machine::cores(),
             target_cores: self.processes.target_cores(),
-            upstreams: self.links.as_ref().map(Links::facts).unwrap_or_default(),
+            upstreams: self.target_sockets.as_ref().map(TargetSockets::facts).unwrap_or_default(),
             processes,
             missing: missing.into_iter().map(str::to_owned).collect(),
             cost: self.cost.share().unwrap_or(0.0),

@@ -1,8 +1,8 @@
-//! Makes load and watches hosts. It judges nothing: what the numbers mean is the lab's matter.
+//! Generates load and samples hosts. It does not judge; the lab interprets the numbers.
 //!
-//! Reading order: `schedule` (when what is due), `engine` (one loop per thread: connections, requests,
-//! responses), `recorder` (what the threads saw, by second), `aggregate` (counts as rows of a result),
-//! `host` (samples of hosts meanwhile).
+//! Reading order: `schedule` (start times of iterations), `engine` (one loop per thread:
+//! connections, requests, responses), `recorder` (the threads' counts by second), `aggregate`
+//! (counts as rows of a result), `host` (samples of hosts).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod aggregate;

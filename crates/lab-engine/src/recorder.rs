@@ -1,8 +1,8 @@
-//! Puts together what the engine's threads saw: seconds of the whole, and everything since the start.
+//! Merges the intervals of the engine's threads into seconds of the whole run and into totals.
 //!
-//! It knows neither clock nor engine; whoever feeds it says how far time is. Its memory does not grow
-//! with the length of a run: histograms have a fixed size, and the series is thinned from
-//! [`SERIES_MAX`] points on, when neighbours become one.
+//! It has no clock; the caller provides the time. Its memory does not grow with the length of a
+//! run: histograms have a fixed size, and beyond [`SERIES_MAX`] points neighbours of the series are
+//! merged.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,64 +16,65 @@ use crate::aggregate;
 #[cfg(test)]
 mod tests;
 
-/// Points of the series. Two hours at one point a second; from then on a point is two seconds, from
-/// four hours on four, and so on.
+/// Most points of the series. They cover two hours at one point per second, four hours at one per
+/// two seconds, and so on.
 pub const SERIES_MAX: usize = 7_200;
-/// Threads' time, in seconds, below which a busy share says nothing: the last second of a run can be
-/// a microsecond.
+/// Shortest thread time for which a busy share is computed, in seconds. The last second of a run
+/// can be a microsecond long.
 const BUSY_TIME_MIN: f64 = 0.1;
-/// Seconds that wait for threads that lag; a thread that lags more is counted where it arrives.
+/// Most seconds that wait for slow threads. Intervals of slower threads are counted in a later
+/// second.
 const OPEN_MAX: usize = 4;
 
-/// Puts a run's intervals together.
+/// Merges a run's intervals.
 #[derive(Debug)]
 pub struct Recorder {
     methods: Vec<Box<str>>,
     stages: usize,
     warmup: Duration,
-    /// How far each thread is.
+    /// End of the last interval of each thread.
     reached: Vec<Duration>,
-    /// Seconds that are not whole yet, oldest first, without gaps.
-    open: VecDeque<Open>,
-    /// Index of the next second to be closed, from 0.
+    /// Incomplete seconds, oldest first, without gaps.
+    open: VecDeque<OpenSecond>,
+    /// Index of the next second to close, from 0.
     next: u64,
-    /// Emptied parts for further use, in turn: a megabyte or two each, all there from the start, so
-    /// that memory does not grow when threads lag.
+    /// Empty totals for reuse, a megabyte or two each. They are allocated at the start, so that
+    /// memory does not grow if threads are slow.
     spare: VecDeque<Totals>,
     all: Totals,
-    /// Everything as it stood at the end of the warm-up.
-    warm: Option<Totals>,
+    /// The totals at the end of the warm-up.
+    at_warmup_end: Option<Totals>,
     series: Series,
 }
 
-/// A second that is whole.
+/// A complete second.
 #[derive(Debug)]
-pub struct Closed {
-    /// Its start, since the start of the run.
+pub struct ClosedSecond {
+    /// Start, since the start of the run.
     pub from: Duration,
-    /// Its end.
+    /// End.
     pub to: Duration,
-    /// As it is told.
+    /// The second as results publish it.
     pub second: Second,
-    /// What was counted in it.
+    /// The counts of the second.
     pub part: Totals,
-    /// Whether the warm-up is over.
+    /// True after the warm-up.
     pub judged: bool,
 }
 
-/// What is left at the end.
+/// The counts of a whole run.
 #[derive(Debug)]
 pub struct Recorded {
-    /// Everything, warm-up included.
+    /// Totals, warm-up included.
     pub all: Totals,
-    /// The same without the warm-up.
+    /// Totals without the warm-up.
     pub judged: Totals,
-    /// By second, or by more in long runs.
+    /// The series: by second, or coarser in long runs.
     pub series: Vec<Second>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenSecond {
     part: Totals,
     to: Duration,
     thread_time: Duration,
@@ -83,7 +84,7 @@ struct Open {
 }
 
 impl Recorder {
-    /// Nothing yet.
+    /// Creates an empty recorder.
     pub fn new(plan: &Plan) -> Recorder {
         let stages = plan.stages().count();
         Recorder {
@@ -95,22 +96,22 @@ impl Recorder {
             next: 0,
             spare: (0..OPEN_MAX).map(|_| Totals::new(stages)).collect(),
             all: Totals::new(stages),
-            warm: None,
+            at_warmup_end: None,
             series: Series::default(),
         }
     }
 
-    /// Takes what one thread saw. It belongs to the second in which its middle lies, because a thread
-    /// hands over a little after a second's end.
+    /// Adds one thread's interval to the second that contains the interval's middle, because a
+    /// thread hands over slightly after the end of a second.
     pub fn take(&mut self, interval: &Interval) {
         let second = ((interval.from + interval.to) / 2).as_secs();
-        let place = usize::try_from(second.saturating_sub(self.next)).unwrap_or(usize::MAX);
-        let place = place.min(OPEN_MAX * 2);
-        while self.open.len() <= place {
+        let index = usize::try_from(second.saturating_sub(self.next)).unwrap_or(usize::MAX);
+        let index = index.min(OPEN_MAX * 2);
+        while self.open.len() <= index {
             let part = self.spare.pop_front().unwrap_or_else(|| Totals::new(self.stages));
-            self.open.push_back(Open::new(part));
+            self.open.push_back(OpenSecond::new(part));
         }
-        let open = &mut self.open[place];
+        let open = &mut self.open[index];
         open.part.merge(interval);
         open.to = open.to.max(interval.to);
         open.thread_time += interval.to.saturating_sub(interval.from);
@@ -122,22 +123,22 @@ impl Recorder {
         }
     }
 
-    /// The oldest second, if it is whole: all threads are past it, or too many seconds wait. Give its
-    /// part back with [`Recorder::give_back`].
-    pub fn close(&mut self) -> Option<Closed> {
+    /// Closes the oldest second if all threads are past it, or if too many seconds wait. Return its
+    /// counts with [`Recorder::give_back`].
+    pub fn close(&mut self) -> Option<ClosedSecond> {
         let end = Duration::from_secs(self.next + 1);
-        // Threads hand over at a second's end or a little after it, never long before.
+        // A thread hands over at the end of a second or slightly later.
         let slack = Duration::from_millis(50);
         let whole = self.reached.iter().all(|reached| *reached + slack >= end);
         (whole || self.open.len() > OPEN_MAX).then(|| self.close_oldest()).flatten()
     }
 
-    /// The same when nothing more will come.
-    pub fn close_last(&mut self) -> Option<Closed> {
+    /// Closes the oldest second after the last interval.
+    pub fn close_last(&mut self) -> Option<ClosedSecond> {
         self.close_oldest()
     }
 
-    fn close_oldest(&mut self) -> Option<Closed> {
+    fn close_oldest(&mut self) -> Option<ClosedSecond> {
         let open = self.open.pop_front()?;
         let from = Duration::from_secs(self.next);
         let last = self.open.is_empty();
@@ -147,16 +148,16 @@ impl Recorder {
         let to = if end.saturating_sub(to) < Duration::from_millis(50) { end } else { to };
         self.next += 1;
         let judged = from >= self.warmup;
-        if judged && self.warm.is_none() && !self.warmup.is_zero() {
-            self.warm = Some(self.all.clone());
+        if judged && self.at_warmup_end.is_none() && !self.warmup.is_zero() {
+            self.at_warmup_end = Some(self.all.clone());
         }
         self.all.add(&open.part);
-        let second = self.told(&open, to);
+        let second = self.second_of(&open, to);
         self.series.push(second.clone());
-        Some(Closed { from, to, second, part: open.part, judged })
+        Some(ClosedSecond { from, to, second, part: open.part, judged })
     }
 
-    /// Takes the part of a closed second back for further use.
+    /// Returns the counts of a closed second for reuse.
     pub fn give_back(&mut self, mut part: Totals) {
         if self.spare.len() < OPEN_MAX {
             part.reset();
@@ -164,14 +165,14 @@ impl Recorder {
         }
     }
 
-    /// Everything since the start of the run.
+    /// Returns the totals since the start of the run.
     pub fn all(&self) -> &Totals {
         &self.all
     }
 
-    /// Ends; every second must have been closed.
+    /// Returns the counts of the run. All seconds must have been closed.
     pub fn finish(self) -> Recorded {
-        let judged = match (&self.warm, self.warmup.is_zero()) {
+        let judged = match (&self.at_warmup_end, self.warmup.is_zero()) {
             (Some(warm), _) => self.all.clone().since(warm),
             (None, true) => self.all.clone(),
             // The run ended within the warm-up.
@@ -180,7 +181,7 @@ impl Recorder {
         Recorded { all: self.all, judged, series: self.series.points() }
     }
 
-    fn told(&self, open: &Open, to: Duration) -> Second {
+    fn second_of(&self, open: &OpenSecond, to: Duration) -> Second {
         let part = &open.part;
         let iterations = aggregate::iterations(part);
         let time = open.thread_time.as_secs_f64();
@@ -204,7 +205,7 @@ impl Recorder {
         }
     }
 
-    /// One method in one second, if it was called.
+    /// Returns one method's values in one second, or `None` if it was not called.
     fn method(&self, part: &Totals, method: usize) -> Option<MethodSecond> {
         let mut latency = times();
         let mut classes: Vec<(Class, u64)> = Vec::new();
@@ -237,9 +238,9 @@ impl Recorder {
     }
 }
 
-impl Open {
-    fn new(part: Totals) -> Open {
-        Open {
+impl OpenSecond {
+    fn new(part: Totals) -> OpenSecond {
+        OpenSecond {
             part,
             to: Duration::ZERO,
             thread_time: Duration::ZERO,
@@ -257,11 +258,11 @@ fn count(classes: &mut Vec<(Class, u64)>, class: Class, calls: u64) {
     }
 }
 
-/// Seconds up to a limit; then neighbours become one.
+/// A series of bounded length. Beyond the limit, neighbours are merged.
 #[derive(Debug)]
 struct Series {
     points: Vec<Second>,
-    /// Seconds that the last point holds, and that a whole one holds.
+    /// Seconds in the last point, and in a full point.
     filled: usize,
     stride: usize,
 }
@@ -277,26 +278,26 @@ impl Series {
         if self.filled < self.stride
             && let Some(last) = self.points.last_mut()
         {
-            join(last, second);
+            merge(last, second);
             self.filled += 1;
             return;
         }
         if self.points.len() == SERIES_MAX {
-            self.thin();
+            self.halve();
         }
         self.points.push(second);
         self.filled = 1;
     }
 
-    /// Makes one point of two; their number is even.
-    fn thin(&mut self) {
-        let mut thinned = Vec::with_capacity(SERIES_MAX);
+    /// Merges each pair of neighbours. The number of points is even.
+    fn halve(&mut self) {
+        let mut halved = Vec::with_capacity(SERIES_MAX);
         let mut points = std::mem::take(&mut self.points).into_iter();
         while let Some(mut first) = points.next() {
-            points.next().into_iter().for_each(|second| join(&mut first, second));
-            thinned.push(first);
+            points.next().into_iter().for_each(|second| merge(&mut first, second));
+            halved.push(first);
         }
-        self.points = thinned;
+        self.points = halved;
         self.stride *= 2;
     }
 
@@ -305,9 +306,9 @@ impl Series {
     }
 }
 
-/// Adds the next second to a point. Counts add up; of percentiles the larger stays, so that no peak is
-/// lost, except of the median, which is weighted by calls.
-fn join(point: &mut Second, next: Second) {
+/// Merges the next second into a point. Counts are added. Percentiles take the maximum, so that no
+/// peak is lost, but the median is averaged by calls.
+fn merge(point: &mut Second, next: Second) {
     let (before, after) = (point.requests as f64, next.requests as f64);
     let weight = if before + after > 0.0 { after / (before + after) } else { 0.5 };
     point.at = next.at;
@@ -322,13 +323,13 @@ fn join(point: &mut Second, next: Second) {
     point.waiting = next.waiting;
     for row in next.methods {
         match point.methods.iter_mut().find(|known| known.method == row.method) {
-            Some(known) => join_method(known, row),
+            Some(known) => merge_method(known, row),
             None => point.methods.push(row),
         }
     }
 }
 
-fn join_method(point: &mut MethodSecond, next: MethodSecond) {
+fn merge_method(point: &mut MethodSecond, next: MethodSecond) {
     let calls =
         |row: &MethodSecond| row.classes.iter().map(|(_, calls)| *calls).sum::<u64>() as f64;
     let (before, after) = (calls(point), calls(&next));

@@ -1,9 +1,8 @@
-//! When iterations are due, and how many workers are at work: the closed forms of a scenario's
-//! stages.
+//! Start times of iterations and numbers of active workers, in closed form.
 //!
-//! Nothing is accumulated from event to event, so that the ten-millionth send is as exact as the
-//! first. Times are nanoseconds since the start of the run; who sends at them is
-//! `crates/lab-engine/src/engine.rs`.
+//! Nothing is accumulated from event to event, so the ten-millionth send is as exact as the first.
+//! Times are nanoseconds since the start of the run. `crates/lab-engine/src/engine.rs` sends at
+//! these times.
 
 use std::time::Duration;
 
@@ -12,22 +11,22 @@ use lab_model::plan::{Scenario, Stage};
 #[cfg(test)]
 mod tests;
 
-/// Areas under a rate curve are sums of products of decimal fractions; up to this part of an event
-/// they are taken as equal, which is far above the rounding of 64-bit floats up to 10^9 events.
+/// Rounding tolerance of areas under the rate curve, in iterations. It is far above the error of
+/// 64-bit floats up to 10^9 iterations.
 const AREA_TOLERANCE: f64 = 1e-6;
 
-/// An iteration of an open scenario.
+/// A scheduled iteration of an open scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it is due.
+    /// When it is scheduled.
     pub at: u64,
     /// Index over all stages of the plan.
     pub stage: u16,
-    /// Its number in the scenario, from 1, over all threads.
+    /// Number in the scenario over all threads, from 1.
     pub number: u64,
 }
 
-/// A stage with its place in time and under the curve.
+/// A stage with its times and the area under the rate curve.
 #[derive(Clone, Copy, Debug)]
 struct Leg {
     stage: u16,
@@ -65,10 +64,10 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl Leg {
-    /// Seconds from its begin until the area under it reaches `area`.
+    /// Returns the seconds from the begin of the leg until the area under it reaches `area`.
     ///
-    /// The root of r t + a t² / 2 = k in the form that neither cancels nor divides by a slope of
-    /// zero; the same time as k6's `ramping_arrival_rate.go`.
+    /// This is the root of r t + a t² / 2 = k, in the form that neither cancels nor divides by a
+    /// slope of zero. k6's `ramping_arrival_rate.go` computes the same time.
     fn reaches(&self, area: f64) -> f64 {
         if self.seconds == 0.0 {
             return 0.0;
@@ -80,7 +79,7 @@ impl Leg {
     }
 }
 
-/// The arrivals of an open scenario that fall to one of several threads: every n-th.
+/// The iterations of an open scenario that one thread starts: every n-th of n threads.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     legs: Vec<Leg>,
@@ -88,15 +87,15 @@ pub struct Arrivals {
     number: u64,
     number_max: u64,
     threads: u64,
-    /// The area at which the first iteration is due.
+    /// The area at which the first iteration is scheduled.
     first: f64,
 }
 
 impl Arrivals {
-    /// The arrivals of `scenario` for thread `thread` of `threads`.
+    /// Returns the iterations of `scenario` for thread `thread` of `threads`.
     ///
-    /// Iteration n is due when the area under the rate reaches n; what is left of an iteration at
-    /// the end of a stage counts for the next (k6: ramping-arrival-rate). A scenario of one constant
+    /// Iteration n is scheduled when the area under the rate curve reaches n. A fraction at the end
+    /// of a stage carries over to the next (k6: ramping-arrival-rate). A scenario with one constant
     /// stage begins with an iteration instead of ending with one (k6: constant-arrival-rate).
     pub fn new(scenario: &Scenario, thread: usize, threads: usize) -> Arrivals {
         let constant = matches!(scenario.stages.as_slice(), [one] if one.from == one.to);
@@ -120,7 +119,7 @@ impl Iterator for Arrivals {
             return None;
         }
         let area = (number - 1) as f64 + self.first;
-        // The end of a stage belongs to it, unless the scenario begins with an iteration.
+        // The end of a stage belongs to the stage, unless the scenario begins with an iteration.
         let reach = if self.first == 0.0 { -AREA_TOLERANCE } else { AREA_TOLERANCE };
         while area > self.legs.get(self.leg)?.area_after + reach {
             self.leg += 1;
@@ -132,18 +131,18 @@ impl Iterator for Arrivals {
     }
 }
 
-/// A change in how many workers of a closed scenario are at work.
+/// A change in the number of active workers of a closed scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// When.
+    /// When the number changes.
     pub at: u64,
-    /// How many from then on, over all threads.
+    /// Number of active workers from then on, over all threads.
     pub workers: usize,
 }
 
-/// The changes of a closed scenario, in order of time; the last is to none, at its end.
+/// The changes of a closed scenario in order of time. The last one is to 0 workers, at its end.
 ///
-/// A worker comes or goes when the level reaches a whole number (k6: ramping-vus).
+/// The number changes when the level reaches a whole number (k6: ramping-vus).
 #[derive(Clone, Debug)]
 pub struct Changes {
     legs: Vec<Leg>,
@@ -154,12 +153,12 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// The changes of `scenario`.
+    /// Returns the changes of `scenario`.
     pub fn new(scenario: &Scenario) -> Changes {
         Changes { legs: legs(scenario), leg: 0, entered: false, workers: 0, ended: false }
     }
 
-    /// The next change within the current leg.
+    /// Returns the next change within the current leg.
     fn within(&mut self) -> Option<Change> {
         let leg = self.legs[self.leg];
         let base = leg.from.max(0.0).floor() as usize;
@@ -205,7 +204,7 @@ impl Iterator for Changes {
     }
 }
 
-/// Tells the stage of a time, for times that do not go back.
+/// Finds the stage of a time, for times that do not decrease.
 #[derive(Clone, Debug)]
 pub struct StageClock {
     legs: Vec<Leg>,
@@ -213,12 +212,13 @@ pub struct StageClock {
 }
 
 impl StageClock {
-    /// The stages of `scenario`.
+    /// Starts with the first stage of `scenario`.
     pub fn new(scenario: &Scenario) -> StageClock {
         StageClock { legs: legs(scenario), leg: 0 }
     }
 
-    /// Index over all stages of the plan of the one that `at` falls into; the last after the end.
+    /// Returns the index, over all stages of the plan, of the stage at this time. After the end it
+    /// is the last one.
     pub fn at(&mut self, at: u64) -> u16 {
         while self.leg + 1 < self.legs.len() && self.legs[self.leg].end <= at {
             self.leg += 1;
@@ -227,8 +227,7 @@ impl StageClock {
     }
 }
 
-/// The part of `whole` that falls to one of `parts`; the parts sum up to the whole and differ by at
-/// most 1.
+/// Returns one of `parts` nearly equal parts of `whole`. They add up to it and differ by at most 1.
 pub fn share(whole: usize, part: usize, parts: usize) -> usize {
     whole / parts + usize::from(part < whole % parts)
 }

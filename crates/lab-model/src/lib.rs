@@ -1,8 +1,8 @@
-//! What the lab says and keeps: plans, the registry of metrics, what is counted, and the published
-//! shapes of results. Nothing here opens a socket or reads a clock.
+//! Data types of the lab: plans, the registry of metrics, counters, and the published results.
+//! Nothing here opens a socket or reads a clock.
 //!
-//! Reading order: `plan` (what is asked), `record` (what is counted), `metrics` (what numbers there
-//! are), `results` (what a run, a search, a comparison and a study end with).
+//! Reading order: `plan` (the input), `record` (the counters), `metrics` (the registry), `results`
+//! (the output of a run, a search, a comparison and a study).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod named;

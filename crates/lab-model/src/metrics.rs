@@ -1,9 +1,9 @@
-//! The one registry of metrics: those of a run, which thresholds judge and exports show, and those
-//! sampled on hosts (`metrics/host.rs`).
+//! The registry of metrics: those of a run, for thresholds and exports, and those of hosts
+//! (`metrics/host.rs`).
 //!
-//! To add a metric of a run, add an entry to [`Metric`]: its name, k6's name, what its samples are and
-//! how they are taken from what was counted. Parser, judge, verdict, reports, exports and `docs/plan.md`
-//! follow from the entry.
+//! To add a metric of a run, add an entry to [`Metric`]: its name, k6's name, the kind of its
+//! samples, and the function that selects them. Parser, verdict, reports, exports and
+//! `docs/plan.md` use the entry.
 
 pub mod host;
 
@@ -11,7 +11,7 @@ use crate::named::named;
 use crate::record::{self, Cell, Class, Iterations, Quantiles, Row, Slot, Times, Totals, times};
 
 named! {
-    /// What a number is counted in.
+    /// Unit of a number.
     pub enum Unit {
         /// A share, 0 to 1.
         Share = "share" | "share, 0 to 1",
@@ -23,33 +23,33 @@ named! {
         BytesPerSecond = "bytes/s",
         /// Cores: seconds of CPU per second.
         Cores = "cores",
-        /// A number of things.
+        /// A count.
         Count = "count",
         /// Milliseconds.
         Milliseconds = "ms",
-        /// Seconds per second, summed over threads: may be above 1.
+        /// Seconds per second, summed over threads; may exceed 1.
         SecondsPerSecond = "s/s",
     }
 }
 
-/// What the samples of a metric are, with the function that takes them from what was counted.
+/// The kind of a metric's samples, with the function that selects them.
 #[derive(Clone, Copy)]
 pub enum Samples {
-    /// Times of calls: in a cell, and as the row of a result has them.
+    /// Times of calls, in a cell and in a row of a result.
     CallTimes(fn(&Cell) -> &Times, fn(&Row) -> &Quantiles),
-    /// The share of calls of some classes.
+    /// Share of the calls that have one of some classes.
     CallShare(fn(Class) -> bool),
-    /// The number of calls of some classes that ended while load lasted.
+    /// Number of calls of some classes that ended under load.
     CallCount(fn(Class) -> bool),
     /// Times of iterations.
     IterationTimes(fn(&Totals) -> &Times),
-    /// A share of the iterations that were due.
+    /// Share of the scheduled iterations.
     IterationShare(fn(Iterations) -> u64),
-    /// A number of iterations.
+    /// Number of iterations.
     IterationCount(fn(Iterations) -> u64),
 }
 
-/// Declares the metrics, each by one entry.
+/// Declares the metrics, one entry each.
 macro_rules! metrics {
     ($($name:literal $(($k6:literal))? $variant:ident: $samples:expr, $meaning:literal;)+) => {
         named! {
@@ -58,18 +58,18 @@ macro_rules! metrics {
         }
 
         impl Metric {
-            /// The name that k6 has for it.
+            /// Returns k6's name.
             pub const fn k6(self) -> Option<&'static str> {
                 match self { $(Metric::$variant => metrics!(@k6 $($k6)?),)+ }
             }
 
-            /// What its samples are.
+            /// Returns the kind of its samples.
             pub const fn samples(self) -> Samples {
                 use Samples::*;
                 match self { $(Metric::$variant => $samples,)+ }
             }
 
-            /// What it is, for the documentation.
+            /// Describes the metric for the documentation.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Metric::$variant => $meaning,)+ }
             }
@@ -103,19 +103,19 @@ metrics! {
         "begun / due iterations";
 }
 
-/// The kinds of samples, which decide what aggregations there are.
+/// Kinds of samples, which determine the allowed aggregations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Times, in milliseconds.
     Times,
-    /// A part of a whole.
+    /// A share.
     Share,
     /// A count.
     Counter,
 }
 
 impl Kind {
-    /// The aggregations of its samples, in words.
+    /// Describes the allowed aggregations.
     pub const fn aggregations(self) -> &'static str {
         match self {
             Kind::Times => "avg, min, max, med, p(x)",
@@ -126,12 +126,12 @@ impl Kind {
 }
 
 impl Metric {
-    /// The metric of a name, ours or k6's.
+    /// Finds a metric by its name or k6's.
     pub fn of_name(name: &str) -> Option<Metric> {
         Metric::ALL.into_iter().find(|one| one.as_str() == name || one.k6() == Some(name))
     }
 
-    /// What kind its samples are of.
+    /// Returns the kind of its samples.
     pub const fn kind(self) -> Kind {
         match self.samples() {
             Samples::CallTimes(..) | Samples::IterationTimes(_) => Kind::Times,
@@ -140,46 +140,46 @@ impl Metric {
         }
     }
 
-    /// True if it is about calls, which have a method; iterations have none.
+    /// Returns true if its samples are calls, which have a method. Iterations have none.
     pub const fn per_method(self) -> bool {
         use Samples::{CallCount, CallShare, CallTimes};
         matches!(self.samples(), CallTimes(..) | CallShare(_) | CallCount(_))
     }
 }
 
-/// What a threshold is said of.
+/// Selects the samples of a threshold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selector {
     /// The metric.
     pub metric: Metric,
-    /// Only calls of this method, as an index into the plan's methods.
+    /// Selects calls of this method, an index into the plan's methods.
     pub method: Option<usize>,
-    /// Only calls due in these stages, as indexes over all stages.
+    /// Selects calls that were scheduled in these stages, as indexes over all stages.
     pub stages: Option<Vec<usize>>,
 }
 
 /// Samples of one metric.
 #[derive(Debug)]
 pub struct Collected {
-    /// Of times: all of them.
+    /// All times.
     pub times: Times,
-    /// Of shares and counters: the numbers.
+    /// The counts of a share or a counter.
     pub counts: Counts,
 }
 
-/// Samples of a share or a counter.
+/// Counts of a share or a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// Of shares: the part. Of counters: the count.
+    /// The selected calls or iterations.
     pub part: u64,
-    /// Of shares: the whole.
+    /// For shares: all calls or iterations.
     pub whole: u64,
-    /// Of failures: those that the server itself reported.
+    /// For failures: those that the server itself reported.
     pub by_server: u64,
 }
 
 impl Counts {
-    /// Adds another's counts.
+    /// Adds other counts.
     pub fn add(&mut self, other: Counts) {
         self.part += other.part;
         self.whole += other.whole;
@@ -194,7 +194,7 @@ impl Default for Collected {
 }
 
 impl Selector {
-    /// True if it selects calls due in this stage.
+    /// Returns true if calls of this stage are selected.
     pub fn selects_stage(&self, stage: usize) -> bool {
         self.stages.as_ref().is_none_or(|stages| stages.contains(&stage))
     }

@@ -1,8 +1,8 @@
-//! Enums whose variants have names. A name is written once: it is the variant's form in JSON and its
-//! label in metrics, tables and folder names.
+//! Enums with named variants. A name is written once, for JSON and for labels in metrics, tables
+//! and folder names.
 
-/// Declares an enum of named variants, with `ALL` and `as_str`. A variant whose label differs from its
-/// form in JSON names both: `Http4xx = "http4xx" | "http_4xx"`.
+/// Declares an enum of named variants with `ALL` and `as_str`. A variant can have a label and a
+/// different JSON name: `Http4xx = "http4xx" | "http_4xx"`.
 macro_rules! named {
     (
         $(#[$meta:meta])* pub enum $name:ident {
@@ -20,7 +20,7 @@ macro_rules! named {
             /// All variants in order.
             pub const ALL: [$name; [$($json),+].len()] = [$($name::$variant),+];
 
-            /// The variant's label.
+            /// Returns the variant's label.
             pub const fn as_str(self) -> &'static str {
                 match self { $($name::$variant => named!(@label $json $($label)?),)+ }
             }

@@ -1,13 +1,11 @@
-//! What is to be measured, checked: the second of the two stages of a plan.
+//! A checked plan, ready to run: durations, byte templates, indexes into existing lists.
 //!
-//! Everything here is ready to run: durations, byte templates, indexes into lists that exist.
-//! Nothing is optional where a default exists. The first stage, what was written and where, is
-//! `plan/tables.rs`, which alone knows the written form; the step from the first to the second is
-//! `plan/checked.rs`. Nothing here opens a socket or reads a clock.
+//! `plan/tables.rs` has the plan as it is written, and `plan/validate.rs` turns that into this form.
+//! Nothing here opens a socket or reads a clock.
 //!
-//! [`read`] takes a file's text, [`line::UrlOptions`] the options of a command line, and both take the
-//! same way: options are written down as a plan's text first, so that every run can be repeated from
-//! the text that its result keeps.
+//! [`read`] reads a file's text, and [`line::UrlOptions`] the options of a command line. Options
+//! are first written as a plan's text, so that every run can be repeated from the text in its
+//! result.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -27,32 +25,27 @@ pub mod reference;
 pub mod shipped;
 pub mod summary;
 pub mod threshold;
-pub mod url;
 
-mod checked;
-mod kept;
-mod objectives;
 mod params;
+mod redact;
 mod requests;
 mod tables;
+mod threshold_table;
+mod validate;
 mod values;
 
-pub use checked::whole_seconds;
+pub use settings::url::NodeUrl;
 pub use tables::{Batch, Capacity, Reference, Validity, Watch};
+pub use validate::whole_seconds;
 
 #[cfg(test)]
 mod tests;
 
-/// A URL without what may be a secret: what may be shown of one.
-pub fn masked_url(url: &str) -> String {
-    url::masked(url)
-}
-
-/// Reads a plan. `name` is the file's name as diagnostics show it, and files that the plan names are
-/// looked for in its folder; `variables` replace the plan's own of the same name.
+/// Reads a plan. `name` is the file's name in diagnostics, and relative file names start at its
+/// folder. `variables` override those of the plan.
 ///
 /// # Errors
-/// Every problem of the plan at once, each with its place and what is allowed.
+/// Returns all problems of the plan, each with its position and the allowed values.
 pub fn read(text: &str, name: &str, variables: &[(String, f64)]) -> Result<Plan, Diagnostics> {
     let folder = Path::new(name).parent().unwrap_or(Path::new(""));
     read_in(&World::real(folder, variables), text, name)
@@ -61,20 +54,20 @@ pub fn read(text: &str, name: &str, variables: &[(String, f64)]) -> Result<Plan,
 fn read_in(world: &World<'_>, text: &str, name: &str) -> Result<Plan, Diagnostics> {
     let (file, mut report) = settings::read::<PlanFile>(text, name, &world.settings());
     let Some(file) = file else { return Err(report.finish()) };
-    let Some(mut plan) = checked::check(&file, name, world, &mut report) else {
+    let Some(mut plan) = validate::check(&file, name, world, &mut report) else {
         return Err(report.finish());
     };
     let given = file.variables.iter().filter(|variable| world.gives(&variable.name));
-    // The form with an exponent keeps large numbers within TOML's.
+    // The exponent form keeps large numbers valid in TOML.
     let number = |value: f64| format!("{value:?}");
     let replaced: Vec<_> =
         given.filter_map(|one| Some((one.at.span.clone()?, number(one.value)))).collect();
-    plan.text = kept::text(text, &report, &replaced);
+    plan.text = redact::text(text, &report, &replaced);
     Ok(plan)
 }
 
-/// Returns true if a text is meant as a plan, and not as a gateway's configuration: it has a table
-/// that only plans have.
+/// Returns true if a text is a plan and not a gateway's configuration: it has a table that only
+/// plans have.
 pub fn is_plan(text: &str) -> bool {
     const OWN: [&str; 7] =
         ["scenario", "target", "mix", "thresholds", "validity", "capacity", "variables"];
@@ -82,15 +75,15 @@ pub fn is_plan(text: &str) -> bool {
     OWN.iter().any(|key| table.get_ref().contains_key(*key))
 }
 
-/// What a plan may look at outside of its text, once, while it is read.
+/// Everything outside of its text that a plan can refer to while it is read.
 struct World<'a> {
-    /// Where relative file names begin.
+    /// Base of relative file names.
     folder: PathBuf,
-    /// The environment.
+    /// Returns a variable of the environment.
     environment: &'a dyn Fn(&str) -> Option<String>,
-    /// Variables whose values hold in place of the plan's.
+    /// Variables that override those of the plan.
     variables: &'a [(String, f64)],
-    /// Whether there are files at all.
+    /// True if files can be read.
     files: bool,
 }
 
@@ -104,7 +97,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Without files, environment and variables.
+    /// Creates a world without files, environment and variables.
     fn closed() -> World<'static> {
         World { folder: PathBuf::new(), environment: &|_| None, variables: &[], files: false }
     }
@@ -113,12 +106,12 @@ impl<'a> World<'a> {
         settings::World::new(&self.folder, self.environment).with_formulas(self.variables)
     }
 
-    /// Returns true if a variable's value is given.
+    /// Returns true if the variable is overridden.
     fn gives(&self, name: &str) -> bool {
         self.variables.iter().any(|(given, _)| given == name)
     }
 
-    /// The bytes of a file, or of standard input for `-`.
+    /// Reads a file, or standard input for `-`.
     fn bytes(&self, name: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
         use std::io::Read;
         static INPUT: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
@@ -131,7 +124,8 @@ impl<'a> World<'a> {
             source.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
         };
         let bytes = match name {
-            // Once: options are read again when the target's family is known.
+            // Standard input is read once, as options are parsed again once the target's family is
+            // known.
             "-" => INPUT
                 .get_or_init(|| read(&mut std::io::stdin().lock()).map_err(|e| e.to_string()))
                 .clone(),
@@ -152,58 +146,58 @@ impl<'a> World<'a> {
     }
 }
 
-/// One plan: everything that a run does and is judged by.
+/// A plan: everything that defines a run and its verdict.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Shown in reports; from the file's name if it has none of its own.
+    /// Name in reports. The default is the file's name.
     pub name: String,
-    /// The plan as it was written, kept in the result so that a run can be repeated.
+    /// Text of the plan without secrets. The result stores it, so that the run can be repeated.
     pub text: String,
-    /// Who is loaded, and how it is reached.
+    /// The server under load.
     pub target: Target,
     /// How connections are made and used.
     pub connections: Connections,
-    /// All randomness of the run comes from this.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Engine threads; at least 1.
+    /// Engine threads, at least 1.
     pub threads: usize,
-    /// Names of all methods that the run may call; a [`Template`]'s `method` is an index into it.
+    /// Names of all methods; [`Template::method`] is an index into it.
     pub methods: Vec<Box<str>>,
-    /// All mixes; a [`Scenario`]'s `mix` is an index into it.
+    /// All mixes; [`Scenario::mix`] is an index into it.
     pub mixes: Vec<Mix>,
-    /// At least one. They run at the same time, each from its own start.
+    /// At least one. They run in parallel, each from its own start.
     pub scenarios: Vec<Scenario>,
-    /// What the run must keep; judged over everything after [`Plan::warmup`].
+    /// Thresholds, judged on everything after [`Plan::warmup`].
     pub thresholds: Vec<Threshold>,
-    /// From the start of the run, measured and shown but not judged.
+    /// Warm-up: recorded, but excluded from the verdict.
     pub warmup: Duration,
-    /// When the numbers may be believed.
+    /// Conditions for valid numbers.
     pub validity: Validity,
-    /// Whom answers are compared with, if with anyone.
+    /// The server whose responses are compared with the target's.
     pub reference: Option<Reference>,
-    /// What is watched on hosts during the run.
+    /// Hosts and processes to watch during the run.
     pub watch: Watch,
-    /// How `weir capacity` searches.
+    /// Settings of `weir capacity`.
     pub capacity: Capacity,
-    /// What is allowed but looks like a mistake.
+    /// Likely mistakes in the plan.
     pub warnings: Vec<String>,
 }
 
 impl Plan {
-    /// When the last scenario ends, without the grace for calls under way.
+    /// Returns the end of the last scenario, without grace for calls in flight.
     pub fn duration(&self) -> Duration {
         let end = |scenario: &Scenario| scenario.start + scenario.duration();
         self.scenarios.iter().map(end).max().unwrap_or_default()
     }
 
-    /// All stages of all scenarios, in the order of their indexes.
+    /// Returns all stages of all scenarios, in the order of their indexes.
     pub fn stages(&self) -> impl Iterator<Item = (&Scenario, &Stage)> {
         self.scenarios
             .iter()
             .flat_map(|scenario| scenario.stages.iter().map(move |s| (scenario, s)))
     }
 
-    /// All stages in the order of their indexes, with when they last.
+    /// Returns all stages in the order of their indexes, with their times.
     pub fn spans(&self) -> impl Iterator<Item = (&Scenario, &Stage, Span)> {
         self.scenarios.iter().flat_map(|scenario| {
             let mut from = scenario.start;
@@ -216,72 +210,66 @@ impl Plan {
     }
 }
 
-/// When a stage lasts, since the start of the run.
+/// The times of a stage, since the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its start.
+    /// Start.
     pub from: Duration,
-    /// Its end.
+    /// End.
     pub to: Duration,
 }
 
 impl Span {
-    /// Time that it shares with `from..to`.
+    /// Returns the time that overlaps `from..to`.
     pub fn overlap(self, from: Duration, to: Duration) -> Duration {
         self.to.min(to).saturating_sub(self.from.max(from))
     }
 }
 
-/// Who is loaded.
+/// The server under load.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The URL as it was written. May hold a secret: show [`Target::shown`].
-    pub url: String,
-    /// The URL without what may be secret: user, query, and long path segments are masked.
-    pub shown: String,
-    /// Whether TLS is spoken.
-    pub tls: bool,
-    /// Host name or address, for the Host header, SNI and look-up.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-    /// Path and query; begins with a slash.
-    pub path: String,
-    /// Which methods it understands; none if that is to be found out.
+    /// An `http://` or `https://` URL.
+    pub url: NodeUrl,
+    /// The family of its methods; `None` if it is to be detected.
     pub family: Option<Family>,
-    /// Further request headers, such as `authorization`; values may be secret.
+    /// Additional request headers, such as `authorization`. Values may be secret.
     pub headers: Vec<(String, String)>,
-    /// How long an answer may take from the real send; a call past it is of class timeout.
+    /// Longest time from sending to the end of the response. Beyond it a call is of class timeout.
     pub timeout: Duration,
-    /// How long making a connection, TLS included, may take.
+    /// Timeout of a connect, TLS included.
     pub connect_timeout: Duration,
-    /// Bytes of one answer; a longer one is malformed.
+    /// Largest response in bytes. A larger one is malformed.
     pub response_bytes_max: usize,
 }
 
 impl Target {
-    /// Puts another URL in the place of the plan's; headers that the plan sets stay.
+    /// Replaces the URL. Headers that the plan sets stay.
     ///
     /// # Errors
-    /// What is wrong with the URL, in words that hold no part of it.
+    /// Describes what is wrong with the URL, without repeating any part of it.
     pub fn point_at(&mut self, url: &str) -> Result<(), &'static str> {
-        let address = url::Address::parse(url)?;
-        // The user part of the old URL is for the old target alone.
-        let old = url::Address::parse(&self.url).ok().and_then(|address| address.authorization);
-        self.headers.retain(|(name, value)| name != "authorization" || Some(value) != old.as_ref());
-        if let Some(authorization) = address.authorization
-            && !self.headers.iter().any(|(name, _)| name == "authorization")
-        {
-            self.headers.push(("authorization".to_owned(), authorization));
-        }
-        self.url = url.to_owned();
-        self.shown = address.shown;
-        self.tls = address.tls;
-        self.host = address.host;
-        self.port = address.port;
-        self.path = address.path;
+        let url = NodeUrl::parse_http(url)?;
+        // The old URL's user part must not be sent to the new target.
+        let old = authorization(&self.url);
+        self.headers.retain(|header| Some(header) != old.as_ref());
+        self.url = url;
+        self.authorize();
         Ok(())
     }
+
+    /// Adds the authorization header of the URL's user part, unless the plan sets one.
+    fn authorize(&mut self) {
+        if !self.headers.iter().any(|(name, _)| name == "authorization") {
+            self.headers.extend(authorization(&self.url));
+        }
+    }
+}
+
+/// Returns the authorization header of the URL's user part.
+fn authorization(url: &NodeUrl) -> Option<(String, String)> {
+    let value = url.authorization()?.to_str().expect("it is base64");
+    Some(("authorization".to_owned(), value.to_owned()))
 }
 
 /// How connections are made and used.
@@ -291,7 +279,7 @@ pub struct Connections {
     pub http: HttpVersion,
     /// How often a connection is used.
     pub reuse: Reuse,
-    /// TLS settings; without meaning for plain targets.
+    /// TLS settings, without effect on plain HTTP.
     pub tls: Tls,
 }
 
@@ -300,34 +288,35 @@ settings::choice! {
     pub enum HttpVersion {
         /// HTTP/1.1, one request at a time on a connection.
         "1.1" => Http1,
-        /// HTTP/2, one request at a time on a stream, all workers of a thread share its connections.
+        /// HTTP/2, one request at a time on a stream. All workers of a thread share its
+        /// connections.
         "2" => Http2,
     }
 }
 
-/// How often a connection is used.
+/// How often a connection is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// Until the server closes it.
     Always,
     /// Once: `connection: close`.
     Never,
-    /// This many requests, at least 1; then it is closed by us.
+    /// For this many requests, at least 1. Then the client closes it.
     Requests(u32),
 }
 
 /// TLS settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Whether sessions are resumed on new connections.
+    /// True if new connections resume TLS sessions.
     pub resume: bool,
-    /// The only version to offer, if not both.
+    /// The only version to offer; `None` offers both.
     pub version: Option<TlsVersion>,
-    /// The only cipher suites to offer, by IANA or OpenSSL name; empty for the library's choice.
+    /// The only cipher suites to offer, by IANA or OpenSSL name. Empty means the library's choice.
     pub ciphers: Vec<String>,
-    /// Whether certificates are not checked.
+    /// True if certificates are not verified.
     pub insecure: bool,
-    /// PEM file of further trust anchors.
+    /// PEM file of additional trust anchors.
     pub ca: Option<std::path::PathBuf>,
 }
 
@@ -341,70 +330,71 @@ settings::choice! {
     }
 }
 
-/// One stream of iterations.
+/// A series of iterations.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Unique in the plan.
     pub name: String,
-    /// Offset of its first stage from the start of the run.
+    /// Start of its first stage, since the start of the run.
     pub start: Duration,
-    /// Whether iterations come by the clock or when a worker is free.
+    /// Open or closed model.
     pub model: Model,
-    /// At least one; in order of time.
+    /// At least one, in order of time.
     pub stages: Vec<Stage>,
     /// Index into [`Plan::mixes`].
     pub mix: usize,
-    /// A worker runs one iteration at a time on a connection of its own (k6: VU).
+    /// Most workers. A worker runs one iteration at a time on its own connection (k6: VU).
     pub workers_max: usize,
-    /// Wait of a worker after each iteration (closed model only).
+    /// Pause of a worker after each iteration (closed model only).
     pub pause: Duration,
-    /// Batches, if any.
+    /// Batching of calls.
     pub batch: Option<Batch>,
-    /// Stop after this many iterations, if that comes first.
+    /// Most iterations. The scenario ends earlier if it reaches them.
     pub iterations_max: Option<u64>,
-    /// How long iterations under way may go on after the end (k6: gracefulStop).
+    /// How long iterations in flight may continue after the end (k6: gracefulStop).
     pub grace: Duration,
 }
 
 impl Scenario {
-    /// All stages together.
+    /// Returns the duration of all stages together.
     pub fn duration(&self) -> Duration {
         self.stages.iter().map(|stage| stage.duration).sum()
     }
 }
 
-/// Whether iterations come by the clock or when a worker is free.
+/// How iterations start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// By arrival rate: a stage's level is iterations per second.
+    /// By arrival rate: the level of a stage is iterations per second.
     Open {
-        /// What happens when an iteration is due and no worker is free.
+        /// What happens to a scheduled iteration if no worker is free.
         late: Late,
     },
-    /// By concurrency: a stage's level is workers.
+    /// By concurrency: the level of a stage is the number of workers.
     Closed,
 }
 
-/// What happens when an iteration is due and no worker is free.
+/// What happens to a scheduled iteration if no worker is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {
-    /// It waits, and its latency counts from when it was due. Past this many it is dropped.
+    /// It is queued, and its latency counts from the scheduled time. Beyond the limit it is
+    /// dropped.
     Queue {
-        /// Iterations that may wait, over all threads.
+        /// Most queued iterations over all threads.
         max: usize,
     },
     /// It is dropped and counted (k6: dropped_iterations).
     Drop,
 }
 
-/// A part of a scenario with one planned, linear course of its level.
+/// A part of a scenario in which the level changes linearly.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// Index over all stages of the plan; what is recorded names it.
+    /// Index over all stages of the plan, which records use.
     pub index: usize,
     /// Unique in its scenario.
     pub name: String,
-    /// May be zero: a step.
+    /// May be zero, for a jump.
     pub duration: Duration,
     /// Level at its start: iterations per second, or workers.
     pub from: f64,
@@ -412,13 +402,13 @@ pub struct Stage {
     pub to: f64,
 }
 
-/// The level that changes evenly between two, at a part of the way; at the end of one without length.
+/// Interpolates linearly between two levels. Returns `to` if the whole has no length.
 pub fn level_at(from: f64, to: f64, passed: f64, whole: f64) -> f64 {
     if whole > 0.0 { from + (to - from) * (passed / whole) } else { to }
 }
 
 impl Stage {
-    /// Its planned level so long after its start.
+    /// Returns the planned level at this time after the start of the stage.
     pub fn level(&self, passed: Duration) -> f64 {
         level_at(self.from, self.to, passed.as_secs_f64(), self.duration.as_secs_f64())
     }
@@ -429,51 +419,51 @@ impl Stage {
 pub struct Mix {
     /// Unique in the plan.
     pub name: String,
-    /// At least one; in order. Each is one request.
+    /// The requests of an iteration in order, at least one.
     pub steps: Vec<Step>,
 }
 
 /// One request of an iteration.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// One of several calls by weight; one alone is a fixed call.
+    /// One of these calls, chosen by weight.
     Choose(Vec<Weighted>),
-    /// The next body of a list, in order, from the start again at its end.
+    /// The next body of a list. After the last one it starts again.
     Replay(Vec<Recorded>),
 }
 
 /// A call with its weight.
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    /// Above 0; shares are weights by their sum.
+    /// Above 0. A call's share is its weight divided by the sum of all weights.
     pub weight: f64,
     /// The call.
     pub template: Template,
 }
 
-/// A call whose parameters may be drawn anew each time.
+/// A call. Its parameters may have random parts.
 #[derive(Clone, Debug)]
 pub struct Template {
     /// Index into [`Plan::methods`].
     pub method: usize,
-    /// The JSON text of the parameters, in pieces; empty for a call without parameters.
+    /// The JSON text of the parameters, in pieces. Empty for a call without parameters.
     pub params: Vec<Piece>,
 }
 
-/// A part of a parameter text.
+/// A piece of a parameter text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Piece {
-    /// As it stands.
+    /// Constant text.
     Text(Box<[u8]>),
-    /// Drawn for each call.
+    /// Drawn at random for each call.
     Draw(Draw),
 }
 
-/// What is drawn for a call. Blocks and hashes come from the chain as it was when the run began.
+/// A random value. Blocks and hashes come from the chain at the start of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Draw {
-    /// A block number: head minus a number from this range, as `"0x…"`, or decimal for families that
-    /// write numbers so.
+    /// A block number: the head minus a number from this range. It is `"0x…"`, or decimal for
+    /// families that use decimal numbers.
     BlockBehind {
         /// Smallest and largest distance from the head.
         behind: (u64, u64),
@@ -497,35 +487,27 @@ pub enum Draw {
     OneOf(Vec<Box<[u8]>>),
 }
 
-/// A request body as it was recorded.
+/// A recorded request body.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Index into [`Plan::methods`], of its first call.
+    /// Index of its first call's method into [`Plan::methods`].
     pub method: usize,
-    /// Calls in it; 1 unless it is a batch.
+    /// Number of calls; 1 unless it is a batch.
     pub calls: usize,
-    /// The body, sent as it is.
+    /// The body, which is sent unchanged.
     pub body: Box<[u8]>,
-    /// The raw id of a single call, by which its answer is checked.
+    /// The raw id of a single call, which the response must have.
     pub id: Box<[u8]>,
 }
 
 impl Reference {
-    /// It as a target: reached with the timeouts of `like`, and without its headers, which are no
-    /// business of another node. None if the URL is none, which the check of a plan refuses.
-    pub fn target(&self, like: &Target) -> Option<Target> {
-        let address = url::Address::parse(&self.url).ok()?;
-        let authorization = address.authorization.map(|value| ("authorization".to_owned(), value));
-        Some(Target {
+    /// Returns the reference as a target, with the timeouts of `like` but none of its headers.
+    pub fn target(&self, like: &Target) -> Target {
+        Target {
             url: self.url.clone(),
-            shown: address.shown,
-            tls: address.tls,
-            host: address.host,
-            port: address.port,
-            path: address.path,
             family: None,
-            headers: authorization.into_iter().collect(),
+            headers: authorization(&self.url).into_iter().collect(),
             ..like.clone()
-        })
+        }
     }
 }

@@ -1,9 +1,8 @@
-//! What is counted of a run: outcome classes, and histograms of fixed size by stage, method and
-//! class.
+//! Counters of a run: outcome classes, and histograms of fixed size by stage, method and class.
 //!
-//! An engine thread fills one [`Interval`] per second and hands it over; the recorder merges
-//! intervals into [`Totals`] and the time series. Nothing here knows plans, sockets or reports.
-//! All times are nanoseconds.
+//! An engine thread fills one [`Interval`] per second and hands it over. The recorder merges
+//! intervals into [`Totals`] and the time series. Nothing here knows plans, sockets or reports. All
+//! times are nanoseconds.
 
 mod row;
 
@@ -24,7 +23,7 @@ named! {
     pub enum Class {
         /// A JSON-RPC result with the right id.
         Ok = "ok",
-        /// A JSON-RPC error, whatever the HTTP status was unless that is 429.
+        /// A JSON-RPC error, whatever the HTTP status, except 429.
         RpcError = "rpc_error",
         /// HTTP 429: the server's limit, not its failure.
         Limited = "limited",
@@ -32,40 +31,41 @@ named! {
         Http4xx = "http4xx" | "http_4xx",
         /// HTTP status from 500 without a JSON-RPC error.
         Http5xx = "http5xx" | "http_5xx",
-        /// No whole answer within the timeout; its latency is recorded as the deadline.
+        /// No complete response within the timeout. The latency is recorded as the timeout.
         Timeout = "timeout",
-        /// The connection could not be made.
+        /// The connection failed.
         Connect = "connect",
         /// The TLS handshake failed.
         Tls = "tls",
-        /// The connection ended before a whole answer.
+        /// The connection ended before the response was complete.
         Reset = "reset",
-        /// Not HTTP, or not a JSON-RPC answer.
+        /// Not HTTP, or not a JSON-RPC response.
         Malformed = "malformed",
-        /// An answer to another call.
+        /// A response to another call.
         WrongId = "wrong_id",
-        /// An answer that differs from the reference's.
+        /// A response that differs from the reference's.
         WrongAnswer = "wrong_answer",
     }
 }
 
 impl Class {
-    /// Whether the call counts as failed. A 429 does not: it is counted on its own.
+    /// Returns true if the call counts as failed. A 429 is counted separately.
     pub const fn failed(self) -> bool {
         !matches!(self, Class::Ok | Class::Limited)
     }
 
-    /// Whether the server itself told the failure. Silence and broken connections could be ours.
+    /// Returns true if the server itself reported the failure. Timeouts and broken connections
+    /// could be the client's fault.
     pub const fn failed_by_server(self) -> bool {
         use Class::{Http4xx, Http5xx, Malformed, RpcError, WrongAnswer, WrongId};
         matches!(self, RpcError | Http4xx | Http5xx | Malformed | WrongId | WrongAnswer)
     }
 }
 
-/// Where a call is counted.
+/// The counter of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
-    /// Index over all stages of the plan: the stage in which its iteration was due.
+    /// Index over all stages of the plan: the stage in which its iteration was scheduled.
     pub stage: u16,
     /// Index into the plan's methods.
     pub method: u16,
@@ -73,23 +73,23 @@ pub struct Slot {
     pub class: Class,
 }
 
-/// Shortest time that is told apart, in nanoseconds; HdrHistogram rounds it to a power of two.
+/// Shortest time that histograms resolve, in nanoseconds. HdrHistogram rounds it to a power of two.
 const TIME_MIN: u64 = 100;
-/// Longest time that is told apart, in nanoseconds. Longer ones are counted as this.
+/// Longest time that histograms record, in nanoseconds. Longer times are recorded as this.
 pub const TIME_MAX: u64 = 600_000_000_000;
-/// Decimal digits kept, which makes a histogram about 200 kB.
+/// Significant digits, with which a histogram takes about 200 kB.
 const DIGITS: u8 = 3;
 
 /// Times in nanoseconds.
 pub type Times = Histogram<u64>;
 
-/// An empty histogram of the one form that all of them share.
+/// Creates an empty histogram. All histograms have the same bounds.
 pub fn times() -> Times {
     Histogram::new_with_bounds(TIME_MIN, TIME_MAX, DIGITS)
         .expect("the bounds are constants that fit")
 }
 
-/// A duration as histograms count it.
+/// Converts a duration to the unit of the histograms.
 pub fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(TIME_MAX)
 }
@@ -97,9 +97,9 @@ pub fn nanos(time: Duration) -> u64 {
 /// Times of the calls in one slot.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// From when the call was due.
+    /// Since the call was scheduled.
     pub latency: Times,
-    /// From when it was really sent.
+    /// Since the call was sent.
     pub service: Times,
 }
 
@@ -119,10 +119,10 @@ impl Cell {
     }
 }
 
-/// Distinct (method, code) pairs that are counted; further codes are counted as 0.
+/// Most distinct (method, code) pairs. Further codes are counted as 0.
 pub const CODES_MAX: usize = 256;
 
-/// Declares numbers that add up, with `add` and `since`.
+/// Declares counters that add up, with `add` and `since`.
 macro_rules! counters {
     ($(#[$meta:meta])* pub struct $name:ident { $($(#[$doc:meta])* pub $field:ident: u64,)+ }) => {
         $(#[$meta])*
@@ -130,12 +130,12 @@ macro_rules! counters {
         pub struct $name { $($(#[$doc])* pub $field: u64,)+ }
 
         impl $name {
-            /// Adds another's counts.
+            /// Adds other counts.
             pub fn add(&mut self, other: $name) {
                 $(self.$field += other.$field;)+
             }
 
-            /// What was added since it was at `earlier`.
+            /// Returns the increase since `earlier`.
             pub fn since(self, earlier: $name) -> $name {
                 $name { $($field: self.$field.saturating_sub(earlier.$field),)+ }
             }
@@ -146,27 +146,27 @@ macro_rules! counters {
 counters! {
     /// Iterations of one stage.
     pub struct Iterations {
-        /// Due by the plan; in the closed model the same as begun.
+        /// Scheduled. In the closed model the same as started.
         pub due: u64,
-        /// Begun.
+        /// Started.
         pub begun: u64,
-        /// Of them those that had waited past their scenario's end.
+        /// Started after the scenario's end, from the queue.
         #[serde(default)]
         pub late: u64,
         /// Ended.
         pub ended: u64,
-        /// Of them those that ended after their scenario's end.
+        /// Ended after the scenario's end.
         #[serde(default)]
         pub ended_late: u64,
-        /// Given up, because no worker was free.
+        /// Dropped, because no worker was free.
         pub dropped: u64,
-        /// Not ended when the run was over.
+        /// Interrupted at the end of the run.
         pub cut: u64,
     }
 }
 
 impl Iterations {
-    /// Begun while the scenario lasted.
+    /// Returns the number of iterations that started before the scenario's end.
     pub fn in_time(&self) -> u64 {
         self.begun.saturating_sub(self.late)
     }
@@ -175,11 +175,11 @@ impl Iterations {
 counters! {
     /// Connections and bytes.
     pub struct Traffic {
-        /// HTTP requests whose end was seen, however they ended.
+        /// HTTP requests that ended, successfully or not.
         pub requests: u64,
-        /// Connections made.
+        /// Connections opened.
         pub connections: u64,
-        /// Connections that could not be made, TLS included.
+        /// Connections that failed, TLS included.
         pub connections_failed: u64,
         /// Connections that the server closed.
         pub closed_by_server: u64,
@@ -187,7 +187,8 @@ counters! {
         pub handshakes_full: u64,
         /// TLS handshakes that resumed a session.
         pub handshakes_resumed: u64,
-        /// Connections refused for want of a local port: the generator's limit.
+        /// Connections that failed because no local port was free, which is a limit of the
+        /// generator.
         pub ports_exhausted: u64,
         /// Bytes written to sockets.
         pub bytes_sent: u64,
@@ -196,7 +197,7 @@ counters! {
     }
 }
 
-/// Declares what is counted beside the times of calls.
+/// Declares the counters besides the times of calls.
 macro_rules! tally {
     (
         times { $($(#[$time_doc:meta])* $time:ident,)+ }
@@ -204,12 +205,12 @@ macro_rules! tally {
         methods { $($(#[$method_doc:meta])* $method:ident,)+ }
         durations { $($(#[$duration_doc:meta])* $duration:ident,)+ }
     ) => {
-        /// What is counted beside the times of calls, of an interval or of many.
+        /// Counters besides the times of calls, of one interval or of many.
         #[derive(Clone, Debug)]
         pub struct Tally {
             /// By stage: iterations.
             pub iterations: Vec<Iterations>,
-            /// Connections and what went through them.
+            /// Connections and their traffic.
             pub traffic: Traffic,
             /// Codes of JSON-RPC errors by method; bounded by [`CODES_MAX`].
             pub codes: BTreeMap<(u16, i64), u64>,
@@ -232,7 +233,7 @@ macro_rules! tally {
                 }
             }
 
-            /// Empties it and keeps its memory.
+            /// Empties the counters and keeps their memory.
             fn reset(&mut self) {
                 self.iterations.fill(Iterations::default());
                 self.traffic = Traffic::default();
@@ -261,7 +262,7 @@ macro_rules! tally {
                 $(self.$duration += other.$duration;)+
             }
 
-            /// Takes off what was counted until it was at `earlier`.
+            /// Subtracts the counts of an `earlier` state.
             fn subtract(&mut self, earlier: &Tally) {
                 let iterations = self.iterations.iter_mut().zip(&earlier.iterations);
                 iterations.for_each(|(total, before)| *total = total.since(*before));
@@ -278,10 +279,10 @@ macro_rules! tally {
 
 tally! {
     times {
-        /// How late sends were against the plan because of us: from when a call could be sent to when
-        /// it was sent. Waiting for a free worker is not in it.
+        /// Scheduling delay: from when a call could be sent until it was sent. Waiting for a free
+        /// worker is not included.
         lateness,
-        /// From an iteration's due time to the end of its last call.
+        /// From an iteration's scheduled time to the end of its last call.
         iteration_time,
         /// Time to connect, TCP only.
         connect_time,
@@ -289,43 +290,44 @@ tally! {
         handshake_full_time,
         /// Time of resumed TLS handshakes.
         handshake_resumed_time,
-        /// Values of Retry-After headers, as times.
+        /// Values of Retry-After headers.
         retry_after,
     }
     counts {
-        /// How many of the calls ended after their scenario's end: their times count, and no rate.
+        /// Calls that ended after their scenario's end. Their times count, but no rate includes
+        /// them.
         late: Slot,
-        /// How many of the calls ended after their stage's end and before their scenario's: they count
-        /// in no rate of their stage.
+        /// Calls that ended after their stage's end but before their scenario's. No rate of the
+        /// stage includes them.
         carried: Slot,
-        /// HTTP requests by status; bounded by the 1000 possible ones.
+        /// HTTP requests by status, of which 1,000 are possible.
         statuses: u16,
     }
     methods {
         /// Results that were null, by method.
         nulls,
-        /// Bytes of answers' bodies by method.
+        /// Bytes of response bodies by method.
         answer_bytes,
     }
     durations {
         /// CPU time of the engine's threads.
         cpu,
-        /// Time that threads were ready to run but had to wait for a core.
+        /// Time that threads were runnable but had no core.
         run_delay,
-        /// Time that threads had nothing to do: they slept, or spun to be punctual.
+        /// Idle time of the threads: asleep, or spinning before a planned send.
         idle,
     }
 }
 
-/// What one engine thread counted between two hand-overs. Its size depends on the plan and on how many
-/// slots were used within the interval, not on the number of calls.
+/// The counts of one engine thread in one interval. The size depends on the plan and on the used
+/// slots, not on the number of calls.
 #[derive(Debug)]
 pub struct Interval {
-    /// Which engine thread.
+    /// Index of the engine thread.
     pub thread: usize,
     /// Start of the interval since the start of the run.
     pub from: Duration,
-    /// Its end.
+    /// End of the interval.
     pub to: Duration,
     methods: usize,
     /// Position in `cells` for each slot, or [`NOWHERE`].
@@ -333,11 +335,11 @@ pub struct Interval {
     slots: Vec<Slot>,
     cells: Vec<Cell>,
     tally: Tally,
-    /// Calls under way at the end of the interval.
+    /// Calls in flight at the end of the interval.
     pub in_flight: u64,
-    /// Workers that were in an iteration at the end of the interval.
+    /// Workers in an iteration at the end of the interval.
     pub workers_busy: u64,
-    /// Iterations that waited for a worker at the end of the interval.
+    /// Queued iterations at the end of the interval.
     pub waiting: u64,
 }
 
@@ -358,7 +360,7 @@ impl DerefMut for Interval {
 }
 
 impl Interval {
-    /// An empty interval for a plan with this many stages and methods.
+    /// Creates an empty interval for a plan with this many stages and methods.
     pub fn new(thread: usize, stages: usize, methods: usize) -> Interval {
         Interval {
             thread,
@@ -375,7 +377,7 @@ impl Interval {
         }
     }
 
-    /// Counts one call; times in nanoseconds.
+    /// Counts one call. Times are in nanoseconds.
     pub fn record(&mut self, slot: Slot, latency: u64, service: u64) {
         let cell = self.cell(slot);
         cell.latency.saturating_record(latency);
@@ -403,17 +405,17 @@ impl Interval {
         add_code(&mut self.codes, method, code, 1);
     }
 
-    /// Counts bytes of an answer's body.
+    /// Counts bytes of a response body.
     pub fn record_bytes(&mut self, method: u16, count: u64) {
         self.answer_bytes[usize::from(method)] += count;
     }
 
-    /// The slots that were used, with their times.
+    /// Returns the used slots with their times.
     pub fn cells(&self) -> impl Iterator<Item = (Slot, &Cell)> {
         self.slots.iter().copied().zip(&self.cells)
     }
 
-    /// Empties it for the next use and keeps its memory.
+    /// Empties the interval for reuse and keeps its memory.
     pub fn reset(&mut self) {
         self.places.fill(NOWHERE);
         self.cells.iter_mut().take(self.slots.len()).for_each(Cell::reset);
@@ -423,7 +425,7 @@ impl Interval {
     }
 }
 
-/// Everything counted over a run, or over a part of it.
+/// The counts of a run, or of a part of it.
 #[derive(Clone, Debug)]
 pub struct Totals {
     /// Times by slot.
@@ -446,12 +448,12 @@ impl DerefMut for Totals {
 }
 
 impl Totals {
-    /// Nothing yet, for a plan with this many stages.
+    /// Creates empty totals for a plan with this many stages.
     pub fn new(stages: usize) -> Totals {
         Totals { cells: BTreeMap::new(), tally: Tally::new(stages, 0) }
     }
 
-    /// Adds what one thread counted in one interval.
+    /// Adds one thread's interval.
     pub fn merge(&mut self, interval: &Interval) {
         for (slot, cell) in interval.cells() {
             self.cells.entry(slot).or_insert_with(Cell::new).add(cell);
@@ -459,14 +461,14 @@ impl Totals {
         self.tally.add(&interval.tally);
     }
 
-    /// Empties it for the next use. Cells that were used keep their memory, others give it back.
+    /// Empties the totals for reuse. Used cells keep their memory, others are freed.
     pub fn reset(&mut self) {
         self.cells.retain(|_, cell| !cell.latency.is_empty());
         self.cells.values_mut().for_each(Cell::reset);
         self.tally.reset();
     }
 
-    /// Adds another's counts.
+    /// Adds other totals.
     pub fn add(&mut self, other: &Totals) {
         for (&slot, cell) in other.cells.iter().filter(|(_, cell)| !cell.latency.is_empty()) {
             self.cells.entry(slot).or_insert_with(Cell::new).add(cell);
@@ -474,7 +476,7 @@ impl Totals {
         self.tally.add(&other.tally);
     }
 
-    /// What was added since it was at `earlier`, which must be a former state of it.
+    /// Returns the increase since `earlier`, which must be an earlier state of the same totals.
     pub fn since(mut self, earlier: &Totals) -> Totals {
         for (slot, cell) in &earlier.cells {
             if let Some(total) = self.cells.get_mut(slot) {
@@ -487,7 +489,7 @@ impl Totals {
         self
     }
 
-    /// Times of all calls that `wanted` picks, merged.
+    /// Returns the merged times of all calls that `wanted` selects.
     pub fn times(&self, of: fn(&Cell) -> &Times, wanted: impl Fn(Slot) -> bool) -> Times {
         let mut merged = times();
         for (_, cell) in self.cells.iter().filter(|(slot, _)| wanted(**slot)) {
@@ -496,23 +498,23 @@ impl Totals {
         merged
     }
 
-    /// Latency of all calls that `wanted` picks, merged.
+    /// Returns the merged latency of all calls that `wanted` selects.
     pub fn latency(&self, wanted: impl Fn(Slot) -> bool) -> Times {
         self.times(|cell| &cell.latency, wanted)
     }
 
-    /// Number of calls that `wanted` picks and that ended after their scenario's end.
+    /// Returns the number of calls that `wanted` selects and that ended after their scenario's end.
     pub fn count_late(&self, wanted: impl Fn(Slot) -> bool) -> u64 {
         self.late.iter().filter(|(slot, _)| wanted(**slot)).map(|(_, count)| count).sum()
     }
 
-    /// Number of calls that `wanted` picks and that ended after their stage's end.
+    /// Returns the number of calls that `wanted` selects and that ended after their stage's end.
     pub fn count_carried(&self, wanted: impl Fn(Slot) -> bool) -> u64 {
         let both = self.late.iter().chain(&self.carried);
         both.filter(|(slot, _)| wanted(**slot)).map(|(_, count)| count).sum()
     }
 
-    /// Number of calls that `wanted` picks.
+    /// Returns the number of calls that `wanted` selects.
     pub fn count(&self, wanted: impl Fn(Slot) -> bool) -> u64 {
         let picked = self.cells.iter().filter(|(slot, _)| wanted(**slot));
         picked.map(|(_, cell)| cell.latency.len()).sum()
@@ -548,7 +550,7 @@ fn less_counts<K: Ord>(total: &mut BTreeMap<K, u64>, before: &BTreeMap<K, u64>) 
 
 #[cfg(test)]
 mod tests {
-    //! Goal: what a server says cannot make a record grow.
+    //! Goal: a server's responses cannot make the counters grow without bound.
 
     use super::*;
 

@@ -1,7 +1,7 @@
-//! Published results: a shape for each kind, with a JSON Schema made from it.
+//! Published results: one type per kind of result, with a JSON Schema derived from it.
 //!
-//! A field is never renamed or given another meaning without a new `SCHEMA`; fields may be added.
-//! Durations are seconds unless a name says otherwise. What several results share is here.
+//! A field is never renamed or redefined without a new `SCHEMA`; fields may be added. Durations are
+//! in seconds unless a name says otherwise. This file has the types that several results share.
 
 pub mod capacity;
 pub mod compare;
@@ -16,18 +16,18 @@ use crate::metrics::{Metric, Unit};
 use crate::named::named;
 pub use crate::record::Quantiles;
 
-/// What was asked.
+/// The plan of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanFacts {
     /// The plan's name.
     pub name: String,
-    /// The plan as it was written.
+    /// The text of the plan, without secrets.
     pub text: String,
-    /// SHA-256 of the text, in hexadecimal: equal plans have equal hashes.
+    /// SHA-256 of the text in hexadecimal. Equal plans have equal hashes.
     pub hash: String,
-    /// Seed of all randomness.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Excluded from judgement.
+    /// Warm-up: recorded, but excluded from the verdict.
     pub warmup: f64,
     /// Engine threads.
     pub threads: usize,
@@ -40,24 +40,24 @@ pub struct PlanFacts {
     pub insecure: bool,
 }
 
-/// Who was asked.
+/// The server under load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TargetFacts {
     /// Its URL with secrets masked.
     pub url: String,
     /// `ethereum`, `harmony` or `bitcoin`.
     pub family: String,
-    /// What it says it is (web3_clientVersion or the family's like), if it says.
+    /// Its version as it reports it (web3_clientVersion or the family's equivalent).
     pub client: Option<String>,
-    /// Chain id, if it says.
+    /// Chain id, if the server reports it.
     pub chain_id: Option<String>,
-    /// Head at the start.
+    /// Newest block at the start.
     pub head_start: Option<u64>,
-    /// Head at the end.
+    /// Newest block at the end.
     pub head_end: Option<u64>,
 }
 
-/// The machine that asked. Two results are comparable in what is equal here.
+/// The machine of the load generator. Results are comparable if these values are equal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fingerprint {
     /// Host name.
@@ -76,80 +76,80 @@ pub struct Fingerprint {
     pub cpu_limit: Option<f64>,
     /// TCP congestion control.
     pub congestion: Option<String>,
-    /// Whether the target runs on this machine.
+    /// True if the target runs on this machine.
     pub target_local: bool,
 }
 
-/// What may be said of a run.
+/// The verdict on a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
-    /// In one word.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why, most important first; empty for a plain pass.
+    /// The reasons, most important first. Empty for a plain pass.
     pub reasons: Vec<String>,
 }
 
 named! {
-    /// In one word.
+    /// The outcome of a run.
     pub enum Outcome {
-        /// Every objective was kept, and the numbers may be believed.
+        /// All thresholds were met, and the numbers are valid.
         Pass = "pass" | "PASS",
-        /// There were no objectives, and the numbers may be believed.
+        /// There were no thresholds, and the numbers are valid.
         Measured = "measured" | "MEASURED",
-        /// An objective was broken, and the numbers may be believed.
+        /// A threshold was broken, and the numbers are valid.
         Fail = "fail" | "FAIL",
-        /// The numbers may not be believed.
+        /// The numbers are not valid.
         Invalid = "invalid" | "INVALID",
-        /// The generator was the limit: what the target holds was not learnt.
+        /// The generator was the limit, so the target's limit is unknown.
         ClientLimited = "client-limited" | "CLIENT-LIMITED",
     }
 }
 
-/// An objective and what came of it.
+/// A threshold and its outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThresholdOutcome {
     /// As written: `latency{method:eth_call} p(99)<300`.
     pub text: String,
-    /// The metric that it is about.
+    /// The metric.
     #[serde(default)]
     pub metric: Option<Metric>,
-    /// The method that it is about; none for all methods together.
+    /// The method, or none for all methods together.
     #[serde(default)]
     pub method: Option<String>,
     /// The unit of the observed value.
     #[serde(default)]
     pub unit: Option<Unit>,
-    /// Whether it was kept.
+    /// True if it was met.
     pub kept: bool,
-    /// The observed value in the threshold's unit; none for no data.
+    /// The observed value in the threshold's unit, or none without data.
     pub observed: Option<f64>,
-    /// When it was first broken.
+    /// When it was first broken, since the start of the run.
     pub broken_at: Option<f64>,
-    /// What to know beside it: no data, sustained for.
+    /// A note, such as missing data or how long the breach lasted.
     pub note: Option<String>,
 }
 
-/// What saturated first, with its evidence.
+/// The first bottleneck, with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The cause.
     pub cause: Cause,
-    /// How sure: from the share of evidence that agrees.
+    /// The confidence, by the share of the evidence that agrees.
     pub confidence: Confidence,
-    /// In one sentence.
+    /// The finding as a sentence.
     pub sentence: String,
-    /// What it rests on, one fact a line, with times and values.
+    /// The evidence, one fact per line, with times and values.
     pub evidence: Vec<String>,
     /// When it began, since the start of the run.
     pub at: Option<f64>,
 }
 
 named! {
-    /// A cause of a broken objective.
+    /// The cause of a broken threshold.
     pub enum Cause {
-        /// The generator.
+        /// The load generator.
         Generator = "generator" | "The generator",
-        /// Making connections, or TLS handshakes.
+        /// Connects or TLS handshakes.
         Connection = "connection" | "Connections or TLS handshakes",
         /// The server's rate limit.
         RateLimit = "rate-limit" | "The server's rate limit",
@@ -167,15 +167,15 @@ named! {
         Network = "network" | "Network",
         /// One thread of the target at its limit.
         Thread = "thread" | "One thread of the target",
-        /// Nothing of the machine is saturated: a lock, a pool, a queue.
+        /// No resource of the machine is saturated: a lock, a pool, a queue.
         Software = "software" | "Software: a lock, a pool or a queue",
-        /// The data do not tell.
+        /// The data are not conclusive.
         Unknown = "unknown" | "Cannot tell",
     }
 }
 
 named! {
-    /// How sure a finding is.
+    /// The confidence in a finding.
     pub enum Confidence {
         /// One hint.
         Low = "low" | "low: one hint",
@@ -187,7 +187,7 @@ named! {
 }
 
 named! {
-    /// In one word.
+    /// The verdict of a comparison.
     pub enum Word {
         /// The other arm is better by more than the floor.
         Better = "better",
@@ -197,28 +197,27 @@ named! {
         Same = "same",
         /// There is a difference, but it is smaller than the floor.
         Negligible = "negligible",
-        /// The data do not tell.
+        /// The data are not conclusive.
         CannotTell = "cannot-tell" | "cannot tell",
     }
 }
 
 named! {
-    /// What a verdict rests on.
+    /// The statistical basis of a verdict.
     pub enum Basis {
-        /// Four runs or more of each arm: ranks of runs.
+        /// Four or more runs per arm: ranks of the runs.
         Runs = "runs",
-        /// Two or three runs of each arm: normal distribution of their logarithms taken for granted.
+        /// Two or three runs per arm: their logarithms are assumed to be normally distributed.
         FewRuns = "few-runs" | "few runs",
-        /// Runs in pairs: the first of the one arm with the first of the other, and so on.
+        /// Runs in pairs: the first of one arm with the first of the other, and so on.
         PairedRuns = "paired-runs" | "pairs of runs",
-        /// One run of an arm: blocks of time within it. How much runs differ from each other is not
-        /// known.
+        /// One run per arm: blocks of time within it. The variation between runs is unknown.
         WithinRun = "within-run" | "seconds of one run",
-        /// One run of an arm, too short for its seconds: the number of its calls.
+        /// One run per arm that is too short for blocks: the number of its calls.
         Calls = "calls" | "calls of one run",
-        /// One value of each arm, farther apart than any noise between runs.
+        /// One value per arm, farther apart than any noise between runs.
         FarApart = "far-apart" | "values far apart",
-        /// Nothing but the values.
+        /// Only the values.
         ValuesOnly = "values-only" | "values only",
     }
 }

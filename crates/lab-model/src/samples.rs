@@ -1,7 +1,8 @@
-//! Plans and seconds for the tests of the rules, made by hand so that a test shows only what it is
-//! about. Not a sample of anything real.
+//! Plans and seconds for tests of the analysis. They are minimal, and not samples of real data.
 
 use std::time::Duration;
+
+use settings::url::NodeUrl;
 
 use crate::plan::{
     Capacity, Connections, HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
@@ -10,7 +11,7 @@ use crate::plan::{
 use crate::record::{Class, Interval, Iterations, Slot, Totals};
 use crate::results::run::{MethodSecond, Second};
 
-/// One open scenario at a constant rate, with a call for each method.
+/// Returns a plan with one open scenario at a constant rate and one call per method.
 pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
     let calls = (0..methods.len())
         .map(|method| Weighted { weight: 1.0, template: Template { method, params: Vec::new() } });
@@ -57,7 +58,7 @@ pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
     plan
 }
 
-/// One closed scenario with a pause.
+/// Returns a plan with one closed scenario with a pause.
 pub fn closed(workers: usize, pause_ms: u64, seconds: u64, methods: &[&str]) -> Plan {
     let mut plan = open(workers as f64, seconds, methods);
     let scenario = &mut plan.scenarios[0];
@@ -76,12 +77,7 @@ pub fn stage(plan: &mut Plan, scenario: usize, seconds: u64, from: f64, to: f64)
 
 fn target() -> Target {
     Target {
-        url: "http://127.0.0.1:1/".to_owned(),
-        shown: "http://127.0.0.1:1/".to_owned(),
-        tls: false,
-        host: "127.0.0.1".to_owned(),
-        port: 1,
-        path: "/".to_owned(),
+        url: NodeUrl::parse_http("http://127.0.0.1:1/").expect("it is a url"),
         family: None,
         headers: Vec::new(),
         timeout: Duration::from_secs(15),
@@ -103,7 +99,8 @@ fn capacity() -> Capacity {
     }
 }
 
-/// What one thread counted in a second: calls of (stage, method, class, how many, milliseconds).
+/// Returns the counts of one thread in a second. Each call is (stage, method, class, count,
+/// milliseconds).
 pub fn counted(
     plan: &Plan,
     calls: &[(u16, u16, Class, u64, u64)],
@@ -122,7 +119,7 @@ pub fn counted(
     totals
 }
 
-/// A second of the series that ends at `at`, with one method's classes.
+/// Returns a second of the series that ends at `at`, with the classes of one method.
 pub fn second(at: u64, begun: u64, method: &str, classes: &[(Class, u64)]) -> Second {
     Second {
         at: at as f64,

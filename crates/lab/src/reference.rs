@@ -80,8 +80,7 @@ impl Comparison {
     /// As for [`Comparison::start`].
     pub(crate) fn of(plan: &Plan) -> Result<Option<Comparison>, ReferenceFault> {
         let Some(reference) = &plan.reference else { return Ok(None) };
-        let Some(believed) = reference.target(&plan.target) else { return Ok(None) };
-        Comparison::start(plan, reference, &believed).map(Some)
+        Comparison::start(plan, reference, &reference.target(&plan.target)).map(Some)
     }
 
     /// Starts to compare with the reference, which `believed` says how to reach.
@@ -109,7 +108,7 @@ impl Comparison {
             family: plan.target.family.unwrap_or(Family::Ethereum),
             head: None,
             head_read: None,
-            compared: Compared { reference: believed.shown.clone(), ..Compared::default() },
+            compared: Compared { reference: believed.url.to_string(), ..Compared::default() },
         };
         comparer.read_head();
         let (samples, waiting) = sync_channel(WAITING_MAX);

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lab_engine::engine::simulated::Network;
 use lab_engine::engine::{Engine, EngineFault, Next};
-use lab_engine::host::thin::{self, Kept};
+use lab_engine::host::downsample::{self, HostSamples};
 use lab_engine::host::{HostFault, Watcher};
-use lab_engine::recorder::{Closed, Recorder};
+use lab_engine::recorder::{ClosedSecond, Recorder};
 use lab_model::plan::Plan;
 use lab_model::record::Totals;
 use lab_model::results::run::{HostFacts, HostSample, RunResult, Second};
@@ -149,7 +149,7 @@ struct Course<'a> {
     judge: Judge,
     /// None in a made-up world.
     watcher: Option<Watcher>,
-    kept: Kept,
+    kept: HostSamples,
     early: Option<Early>,
     /// How far the engine's threads are.
     reached: Duration,
@@ -169,7 +169,7 @@ impl<'a> Course<'a> {
             recorder: Recorder::new(plan),
             judge: Judge::new(plan),
             watcher,
-            kept: Kept::new(thin::KEPT_MAX),
+            kept: HostSamples::new(downsample::SAMPLES_MAX),
             early: None,
             reached: Duration::ZERO,
         }
@@ -226,7 +226,7 @@ impl<'a> Course<'a> {
     }
 
     /// Judges and shows a second; whether an objective wants the run to end.
-    fn second(&mut self, closed: Closed, see: &mut dyn FnMut(&Progress<'_>)) -> bool {
+    fn second(&mut self, closed: ClosedSecond, see: &mut dyn FnMut(&Progress<'_>)) -> bool {
         let abort = closed.judged && self.judge.second(closed.from, closed.to, &closed.part);
         let host = self.watch();
         see(&Progress {

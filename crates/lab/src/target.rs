@@ -180,7 +180,7 @@ pub fn probe(plan: &Plan) -> Result<Probed, TargetFault> {
         return Err(found.no_family(target));
     }
     let mut facts = TargetFacts {
-        url: target.shown.clone(),
+        url: target.url.to_string(),
         family: family.map_or("unknown", Family::as_str).to_owned(),
         client: found.client.clone(),
         chain_id: found.chain_id.clone(),
@@ -192,7 +192,7 @@ pub fn probe(plan: &Plan) -> Result<Probed, TargetFault> {
         chain.decimal = family != Family::Ethereum;
         facts.head_start = chain::head(&client, family)?;
         chain::fill(&client, family, needed, facts.head_start, &mut chain)
-            .map_err(|why| TargetFault { url: target.shown.clone(), why })?;
+            .map_err(|why| TargetFault { url: target.url.to_string(), why })?;
     }
     Ok(Probed { addresses, facts, chain, warnings })
 }
@@ -214,12 +214,12 @@ fn replays(plan: &Plan) -> bool {
 }
 
 fn resolve(target: &Target) -> Result<Vec<SocketAddr>, TargetFault> {
-    let host = target.host.trim_matches(['[', ']']);
+    let host = target.url.host();
     let found: Vec<SocketAddr> =
-        (host, target.port).to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+        (host, target.url.port()).to_socket_addrs().map(Iterator::collect).unwrap_or_default();
     if found.is_empty() {
         let why = Why::Resolve { host: host.to_owned() };
-        return Err(TargetFault { url: target.shown.clone(), why });
+        return Err(TargetFault { url: target.url.to_string(), why });
     }
     Ok(found)
 }
@@ -312,6 +312,6 @@ impl Found {
 
     fn no_family(&self, target: &Target) -> TargetFault {
         let asked = self.asked.join(", ");
-        TargetFault { url: target.shown.clone(), why: Why::NoFamily { asked } }
+        TargetFault { url: target.url.to_string(), why: Why::NoFamily { asked } }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lab::run::{Finished, replay};
-use lab_engine::engine::simulated::{Account, Network, Trouble};
+use lab_engine::engine::simulated::{FaultRates, Network, ServerCounts};
 use lab_model::plan::{Batch, Late, Model, Plan, Reuse};
 use lab_model::record::Class;
 use lab_model::samples;
@@ -26,18 +26,18 @@ const CALLS: u64 = 3;
 const BATCH: Batch = Batch { probability: 1.0, size: CALLS as usize };
 
 /// A run of a seed: its plan, its result, and what the server has done.
-fn run(seed: u64) -> (Plan, Finished, Account) {
+fn run(seed: u64) -> (Plan, Finished, ServerCounts) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let plan = plan(&mut rng);
-    let trouble = Trouble {
+    let trouble = FaultRates {
         connect: *pick(&mut rng, &[0, 20, 200]),
         request: *pick(&mut rng, &[0, 50, 500]),
-        hiccup: *pick(&mut rng, &[0, 5]),
+        stall: *pick(&mut rng, &[0, 5]),
     };
     let network = Network::new(seed, TIMEOUT, trouble);
     let shared = Arc::new(plan.clone());
     let finished = replay(&shared, &network, &mut |_| {}).expect("the plan can be run");
-    (plan, finished, network.account())
+    (plan, finished, network.counts())
 }
 
 fn pick<'a, T>(rng: &mut SmallRng, from: &'a [T]) -> &'a T {
@@ -77,7 +77,7 @@ fn plan(rng: &mut SmallRng) -> Plan {
 }
 
 /// What the result says and the server knows otherwise; empty if they agree.
-fn disagreements(plan: &Plan, finished: &Finished, account: &Account) -> Vec<String> {
+fn disagreements(plan: &Plan, finished: &Finished, account: &ServerCounts) -> Vec<String> {
     let mut found = Vec::new();
     let mut same = |what: &str, told: u64, known: u64| {
         if told != known {

@@ -4,21 +4,24 @@ use std::fmt::Write;
 
 use crate::table::{DefaultDoc, KeyDoc, Table, TableDoc};
 
+/// A section of the page: its heading and what is below it.
+type Section = (String, String);
+
 /// One section per table, the root first: heading, purpose, and a table of its keys. A root without
-/// keys of its own has no section.
+/// keys of its own has no section. Tables that have the same keys share a section.
 pub fn markdown<T: Table>() -> String {
-    let (mut text, root) = (String::new(), T::doc());
+    let (mut sections, root) = (Vec::new(), T::doc());
     if root.holds_tables_only() {
-        nested(&root, &mut text);
+        nested(&root, &mut sections);
     } else {
-        section(&root, "the file itself", false, &mut text);
+        section(&root, "the file itself", false, &mut sections);
     }
-    text
+    sections.iter().map(|(heading, body)| format!("\n## {heading}\n\n{body}")).collect()
 }
 
-fn section(table: &TableDoc, heading: &str, at_start_only: bool, text: &mut String) {
+fn section(table: &TableDoc, heading: &str, at_start_only: bool, sections: &mut Vec<Section>) {
     let keys: Vec<&KeyDoc> = table.keys.iter().filter(|key| key.table.is_none()).collect();
-    let _ = write!(text, "\n## {heading}\n\n{}{}\n", table.doc, at_start(at_start_only));
+    let mut text = format!("{}{}\n", table.doc, at_start(at_start_only));
     if !keys.is_empty() {
         text.push_str("\n| key | default | allowed | what it does |\n| --- | --- | --- | --- |\n");
     }
@@ -27,13 +30,17 @@ fn section(table: &TableDoc, heading: &str, at_start_only: bool, text: &mut Stri
         let at_start = at_start(key.at_start_only);
         let _ = writeln!(text, "| `{}` | {default} | {allowed} | {doc}{at_start} |", key.name);
     }
-    nested(table, text);
+    match sections.iter_mut().find(|(_, body)| *body == text) {
+        Some((headings, _)) => *headings = format!("{headings} and {heading}"),
+        None => sections.push((heading.to_owned(), text)),
+    }
+    nested(table, sections);
 }
 
-fn nested(table: &TableDoc, text: &mut String) {
+fn nested(table: &TableDoc, sections: &mut Vec<Section>) {
     for key in &table.keys {
         if let Some(nested) = &key.table {
-            section(nested, &format!("`{}`", nested.heading), key.at_start_only, text);
+            section(nested, &format!("`{}`", nested.heading), key.at_start_only, sections);
         }
     }
 }

@@ -60,6 +60,7 @@ const SHOWN_WORDS: &[&str] = &[
     "linea",
     "main",
     "mainnet",
+    "metrics",
     "nethermind",
     "node",
     "nodes",
@@ -186,6 +187,18 @@ impl NodeUrl {
             shown: shown(&uri, place, userinfo.is_some()).into(),
             authorization,
         })
+    }
+
+    /// Checks a URL that must begin with `http://` or `https://`.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that hold no part of it.
+    pub fn parse_http(text: &str) -> Result<NodeUrl, &'static str> {
+        let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+        match ["http", "https"].iter().any(|http| scheme.eq_ignore_ascii_case(http)) {
+            true => NodeUrl::parse(text),
+            false => Err("a url begins with http:// or https://"),
+        }
     }
 
     /// The same URL. Printing it masks the path segments that are not in `written` as they stand:
@@ -327,6 +340,51 @@ pub fn shown_text(text: &str) -> String {
     }
 }
 
+/// A URL as a file has it, without its secrets but with its references such as `${env:NAME}`.
+///
+/// Returns `***` for a text that cannot be read as a URL, and for a reference with a default inside
+/// a longer text.
+pub fn masked_around_references(text: &str) -> String {
+    let whole = text.strip_prefix("${env:").and_then(|text| text.strip_suffix('}'));
+    if let Some((name, default)) = whole.and_then(|inside| inside.split_once(":-"))
+        && !name.contains('}')
+    {
+        return format!("${{env:{name}:-{}}}", shown_text(default));
+    }
+    if !text.contains("${") {
+        return shown_text(text);
+    }
+    // While the rest is masked, `~word~` stands for each reference. Masking keeps these words, and
+    // removes a path segment, a host label or a query only as a whole.
+    if text.contains('~') {
+        return MASK.to_owned();
+    }
+    let (mut plain, mut references, mut rest) = (String::new(), Vec::new(), text);
+    while let Some((before, reference)) = rest.split_once("${") {
+        let word = SHOWN_WORDS.get(references.len());
+        let (Some(word), Some((reference, after))) = (word, reference.split_once('}')) else {
+            return MASK.to_owned();
+        };
+        if reference.contains(":-") {
+            return MASK.to_owned();
+        }
+        plain.push_str(&format!("{before}~{word}~"));
+        references.push(reference);
+        rest = after;
+    }
+    plain.push_str(rest);
+    let masked = shown_text(&plain);
+    let reference = |word: &str| {
+        let at = SHOWN_WORDS.iter().position(|known| *known == word);
+        format!("${{{}}}", at.map_or("", |at| references[at]))
+    };
+    let part = |(at, part): (usize, &str)| match at % 2 {
+        0 => part.to_owned(),
+        _ => reference(part),
+    };
+    masked.split('~').enumerate().map(part).collect()
+}
+
 /// Whether something that is not a port follows the host, which the URI parser leaves to us.
 fn has_port_text(place: &str) -> bool {
     let after_brackets = place.rsplit_once(']').map_or(place, |(_, rest)| rest);
@@ -368,7 +426,7 @@ fn masked_host(host: &str) -> String {
 /// Whether a path segment cannot be a key: known words such as `rpc` or `eth-mainnet`, and short
 /// numbers such as `v2`.
 fn is_plain(segment: &str) -> bool {
-    segment.split(['-', '_', '.']).all(|part| {
+    segment.split(['-', '_', '.', '~']).all(|part| {
         let word = part.trim_end_matches(|letter: char| letter.is_ascii_digit());
         let known = word.is_empty() || word == "v";
         part.len() - word.len() <= SHOWN_DIGITS_MAX

@@ -13,6 +13,7 @@ pub mod raw;
 
 pub mod front;
 pub mod geth;
+pub mod port;
 pub mod postgres;
 pub mod running;
 pub mod wait;

@@ -5,7 +5,6 @@
 //! that nothing is left running however the test ends.
 
 use std::fs::Permissions;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::port::ReservedPort;
 use crate::programs;
 use crate::wait::wait_until;
 
@@ -39,6 +39,7 @@ pub struct Postgres {
     folder: TempDir,
     /// The port of 127.0.0.1 at which it listens.
     pub port: u16,
+    _reserved: ReservedPort,
     /// Removed by the shell: a server that lives as long as the process is never dropped.
     remove: bool,
 }
@@ -70,9 +71,10 @@ impl Postgres {
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         std::fs::write(folder.path().join("pg_hba.conf"), ACCESS).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let reserved = ReservedPort::new();
+        let port = reserved.address.port();
         let shell = spawn(&programs, folder.path(), port, remove);
-        let postgres = Postgres { shell, programs, folder, port, remove };
+        let postgres = Postgres { shell, programs, folder, port, _reserved: reserved, remove };
         postgres.wait();
         Some(postgres)
     }

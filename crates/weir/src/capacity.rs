@@ -15,7 +15,7 @@ use lab::capacity::{CapacityFault, Cost, Sight, probe_head, probe_line};
 use lab::report::{self, Colour, Report};
 use lab::run::Stop;
 use lab::self_check;
-use lab_model::plan::lint::NO_OBJECTIVE;
+use lab_model::plan::lint::NO_THRESHOLD;
 use lab_model::plan::{self, Plan};
 use lab_model::record::Totals;
 use lab_model::results::capacity::{CapacityResult, End};
@@ -188,7 +188,7 @@ impl Capacity {
             return Ok(refused(&fault));
         }
         // A search chooses some.
-        plan.warnings.retain(|warning| warning != NO_OBJECTIVE);
+        plan.warnings.retain(|warning| warning != NO_THRESHOLD);
         let cost = match lab::capacity::cost(&plan) {
             Ok(cost) => cost,
             Err(fault) => return Ok(refused(&fault.to_string())),
@@ -230,7 +230,7 @@ impl Capacity {
                  noisy target, or one that is slow to come back, takes longer",
                 plan.capacity.rate_start,
                 plan.capacity.rate_max,
-                plan.target.shown,
+                plan.target.url,
                 cost.probes.0,
                 cost.probes.1
             );

@@ -1,48 +1,49 @@
-//! The body of an answer that comes in pieces: whole while it is short, its skeleton once it is long.
+//! A response body that arrives in pieces. A short body is kept whole, a long one only as its
+//! envelope.
 //!
-//! What a piece costs is bounded by its length, so a long answer makes nobody else late. What HTTP
-//! says of where a body ends is `crates/lab-engine/src/engine/reader.rs`'s.
+//! The cost of a piece depends on its length alone, so a long response delays no other call.
+//! `crates/lab-engine/src/engine/reader.rs` finds the end of the body.
 
 use wire::json::envelope::EnvelopeScanner;
 
 #[cfg(test)]
 mod tests;
 
-/// Bodies up to this are kept and judged at once, which is quicker: some 10 µs.
+/// Longest body that is kept and parsed at once, which is faster: about 10 µs.
 pub(crate) const WHOLE_BYTES_MAX: usize = 32 << 10;
-/// A longer answer is not kept for comparison; with as many samples as may wait this is 64 MB.
+/// Longest body that is kept for the comparison. All samples together take at most 64 MB.
 pub(crate) const SAMPLE_BYTES_MAX: usize = 1 << 20;
-/// A buffer that has grown beyond this is given up after the answer.
+/// Largest buffer that is kept for the next response.
 const BUFFER_KEPT_MAX: usize = 64 << 10;
 
-/// A body as far as it has come.
+/// A body as far as it has arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
-    /// All of it, while that is kept.
+    /// All bytes, while they are kept.
     bytes: Vec<u8>,
     length: usize,
     skeleton: Option<Box<EnvelopeScanner>>,
-    /// Whether it will be compared.
+    /// True if the body is kept for the comparison.
     sampled: bool,
 }
 
-/// A body that has come.
+/// A received body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Came<'a> {
-    /// What is judged: the body, or its skeleton.
+pub(crate) struct ReceivedBody<'a> {
+    /// The body, or the envelope of a long one.
     pub(crate) judged: &'a [u8],
-    /// The body, if it was kept.
+    /// The whole body, if it was kept.
     pub(crate) whole: Option<&'a [u8]>,
-    /// Its bytes.
+    /// Length of the body in bytes.
     pub(crate) length: usize,
 }
 
-/// It is longer than the plan allows.
+/// The body exceeds the plan's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
 impl Body {
-    /// Makes ready for the next one and keeps a small buffer.
+    /// Prepares for the next body. A small buffer is kept.
     pub(crate) fn reset(&mut self) {
         (self.length, self.skeleton, self.sampled) = (0, None, false);
         if self.bytes.capacity() > BUFFER_KEPT_MAX {
@@ -52,12 +53,12 @@ impl Body {
         }
     }
 
-    /// To be said before it comes: all is kept that may be compared.
+    /// Keeps the body for the comparison. Must be called before it arrives.
     pub(crate) fn keep(&mut self) {
         self.sampled = true;
     }
 
-    /// So many bytes will come.
+    /// Announces the length of the body.
     pub(crate) fn expect(&mut self, length: usize) {
         if length > WHOLE_BYTES_MAX {
             self.begin_skeleton();
@@ -66,10 +67,10 @@ impl Body {
         }
     }
 
-    /// Takes the next bytes, up to `bytes_max` of them all.
+    /// Appends a piece.
     ///
     /// # Errors
-    /// If there are more.
+    /// Fails if the body gets longer than `bytes_max`.
     pub(crate) fn take(&mut self, piece: &[u8], bytes_max: usize) -> Result<(), TooLong> {
         if piece.len() > bytes_max.saturating_sub(self.length) {
             return Err(TooLong);
@@ -97,19 +98,19 @@ impl Body {
         }
     }
 
-    /// Bytes so far.
+    /// Returns the number of bytes so far.
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
-    /// Whether it is judged piece by piece.
+    /// Returns true if only the envelope is kept.
     pub(crate) fn is_long(&self) -> bool {
         self.skeleton.is_some()
     }
 
-    /// What has come.
-    pub(crate) fn came(&self) -> Came<'_> {
-        Came {
+    /// Returns the body as far as it has arrived.
+    pub(crate) fn received(&self) -> ReceivedBody<'_> {
+        ReceivedBody {
             judged: self.skeleton.as_ref().map_or(&self.bytes, |skeleton| skeleton.envelope()),
             whole: (self.bytes.len() == self.length).then_some(&self.bytes),
             length: self.length,
@@ -117,9 +118,9 @@ impl Body {
     }
 }
 
-impl<'a> Came<'a> {
-    /// A body that lies in one piece where it was read.
-    pub(crate) fn at_once(body: &'a [u8]) -> Came<'a> {
-        Came { judged: body, whole: Some(body), length: body.len() }
+impl<'a> ReceivedBody<'a> {
+    /// A body that arrived in one piece.
+    pub(crate) fn in_one_piece(body: &'a [u8]) -> ReceivedBody<'a> {
+        ReceivedBody { judged: body, whole: Some(body), length: body.len() }
     }
 }

@@ -1,9 +1,8 @@
-//! The bytes of requests: everything that stays is made once, so that a request is copied pieces,
-//! drawn numbers and its length.
+//! Builds the bytes of requests. All constant parts are prepared once, so that a request consists
+//! of copied pieces, drawn values and its length.
 //!
-//! A request depends on the plan, the chain's facts, the scenario, the iteration's number and its
-//! step, and on nothing else: the same request can be made again when its connection has come, and a
-//! run with the same seed sends the same bytes. Sending is `crates/lab-engine/src/engine/thread.rs`.
+//! A request depends only on the plan, the chain's facts, and its [`RequestKey`]. A run with the
+//! same seed therefore sends the same bytes. `crates/lab-engine/src/engine/thread.rs` sends them.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use wire::json::string;
 use wire::quantity::{write, write_decimal};
 
 use super::EngineFault;
-use super::dice::Dice;
+use super::rng::Rng;
 use crate::chain::ChainFacts;
 
 #[cfg(test)]
@@ -21,21 +20,21 @@ mod tests;
 /// Digits of the longest content-length.
 const LENGTH_DIGITS_MAX: usize = 20;
 
-/// What an answer must fit.
+/// The kind of a request, which decides how its response is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// One call with a number of ours as id.
+pub(crate) enum RequestKind {
+    /// One call with an id of the engine.
     Single {
         /// Index into the plan's methods.
         method: u16,
-        /// Its id.
+        /// The id.
         id: u64,
     },
-    /// Several calls, whose methods are in the worker's list.
+    /// A batch of calls. The worker has the list of their methods.
     Batch {
-        /// Id of the first.
+        /// Id of the first call.
         first: u64,
-        /// From one id to the next.
+        /// Difference between consecutive ids.
         stride: u64,
     },
     /// A recorded body.
@@ -47,52 +46,52 @@ pub(crate) enum Asked {
     },
 }
 
-/// Which request is to be made.
+/// Identifies a request of the run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Which {
+pub(crate) struct RequestKey {
     /// Index into the plan's scenarios.
     pub(crate) scenario: u16,
-    /// The iteration's number in the scenario, from 1.
+    /// Number of the iteration in the scenario, from 1.
     pub(crate) iteration: u64,
     /// Index into the mix's steps.
     pub(crate) step: u16,
 }
 
-/// A request, ready to be sent.
+/// A request that is ready to be sent.
 pub(crate) struct Composed {
-    /// What its answer must fit.
-    pub(crate) asked: Asked,
-    /// Calls in it, at least 1.
+    /// Kind of the request.
+    pub(crate) kind: RequestKind,
+    /// Number of calls, at least 1.
     pub(crate) calls: usize,
-    /// Whether it is to be kept for comparison with the reference.
+    /// True if the call is sampled for the comparison with the reference.
     pub(crate) sampled: bool,
 }
 
-/// Makes requests for one thread.
+/// Builds the requests of one thread.
 pub(crate) struct Composer {
     seed: u64,
     sample_share: f64,
-    /// Up to and with `content-length: `.
+    /// Request head up to `content-length: `.
     head: Vec<u8>,
-    scenarios: Vec<Course>,
+    scenarios: Vec<ScenarioRequests>,
     facts: Facts,
-    /// The last request; it begins at `begin`.
+    /// The last request, which starts at `begin`.
     bytes: Vec<u8>,
     begin: usize,
     body: usize,
 }
 
-/// What a scenario sends.
-struct Course {
-    steps: Vec<Making>,
+/// The requests of one scenario.
+struct ScenarioRequests {
+    steps: Vec<StepSource>,
     batch: Option<(f64, usize)>,
-    /// Ids of an iteration, from the first to the first of the next.
+    /// Number of ids per iteration.
     ids: u64,
 }
 
-enum Making {
+enum StepSource {
     Choose {
-        /// Sums of weights, up to 1.
+        /// Cumulated weights, up to 1.
         until: Vec<f64>,
         calls: Vec<Call>,
     },
@@ -101,30 +100,30 @@ enum Making {
 
 struct Call {
     method: u16,
-    /// What follows the id.
+    /// The bytes after the id.
     pieces: Vec<Piece>,
 }
 
-/// The chain's facts and how numbers are written.
+/// Writes drawn values from the chain's facts.
 struct Facts {
     chain: Arc<ChainFacts>,
 }
 
 impl Composer {
-    /// Checks that whatever the plan draws is known of the chain.
+    /// Checks that the chain has all values that the plan draws.
     ///
     /// # Errors
-    /// If a draw has nothing to draw from, or a header cannot be sent.
+    /// Fails if a draw has no values, or if a header cannot be sent.
     pub(crate) fn new(plan: &Plan, chain: &Arc<ChainFacts>) -> Result<Composer, EngineFault> {
         let closing = matches!(plan.connections.reuse, Reuse::Never);
         let facts = Facts { chain: Arc::clone(chain) };
         let mut scenarios = Vec::new();
         for scenario in &plan.scenarios {
             let mix = &plan.mixes[scenario.mix];
-            let steps: Result<Vec<Making>, EngineFault> =
-                mix.steps.iter().map(|step| facts.making(plan, &mix.name, step)).collect();
+            let steps: Result<Vec<StepSource>, EngineFault> =
+                mix.steps.iter().map(|step| facts.step_source(plan, &mix.name, step)).collect();
             let batch = scenario.batch.map(|batch| (batch.probability, batch.size.max(1)));
-            scenarios.push(Course {
+            scenarios.push(ScenarioRequests {
                 ids: (mix.steps.len() * batch.map_or(1, |(_, size)| size)) as u64,
                 steps: steps?,
                 batch,
@@ -142,60 +141,61 @@ impl Composer {
         })
     }
 
-    /// How many requests an iteration of a scenario makes.
+    /// Returns the number of requests in an iteration of the scenario.
     pub(crate) fn steps(&self, scenario: u16) -> u16 {
         self.scenarios[usize::from(scenario)].steps.len() as u16
     }
 
-    /// Makes a request; it stays until the next is made. The methods of a batch go to `methods`.
-    pub(crate) fn compose(&mut self, which: Which, methods: &mut Vec<u16>) -> Composed {
-        let Which { scenario, iteration, step } = which;
-        let course = &self.scenarios[usize::from(scenario)];
-        let mut dice = Dice::new(self.seed, u64::from(scenario), iteration, u64::from(step));
+    /// Builds a request, which is valid until the next call. Writes the methods of a batch to
+    /// `methods`.
+    pub(crate) fn compose(&mut self, key: RequestKey, methods: &mut Vec<u16>) -> Composed {
+        let RequestKey { scenario, iteration, step } = key;
+        let requests = &self.scenarios[usize::from(scenario)];
+        let mut rng = Rng::new(self.seed, u64::from(scenario), iteration, u64::from(step));
         let room = self.head.len() + LENGTH_DIGITS_MAX + 4;
         self.bytes.clear();
         self.bytes.resize(room, 0);
         let stride = self.scenarios.len() as u64;
-        let size = course.ids / course.steps.len() as u64;
-        let number = iteration.wrapping_mul(course.ids).wrapping_add(u64::from(step) * size);
+        let size = requests.ids / requests.steps.len() as u64;
+        let number = iteration.wrapping_mul(requests.ids).wrapping_add(u64::from(step) * size);
         let id = number.wrapping_mul(stride).wrapping_add(u64::from(scenario));
         let mut calls = 1;
-        let asked = match &course.steps[usize::from(step)] {
-            Making::Replay(bodies) => {
+        let kind = match &requests.steps[usize::from(step)] {
+            StepSource::Replay(bodies) => {
                 let index = ((iteration - 1) % bodies.len() as u64) as usize;
                 self.bytes.extend_from_slice(&bodies[index].body);
                 calls = bodies[index].calls.max(1);
-                Asked::Recorded { method: bodies[index].method as u16, index: index as u32 }
+                RequestKind::Recorded { method: bodies[index].method as u16, index: index as u32 }
             }
-            Making::Choose { until, calls: known } => match course.batch {
-                Some((probability, size)) if dice.unit() < probability => {
+            StepSource::Choose { until, calls: known } => match requests.batch {
+                Some((probability, size)) if rng.unit() < probability => {
                     methods.clear();
                     calls = size;
                     for nth in 0..size as u64 {
                         self.bytes.push(if nth == 0 { b'[' } else { b',' });
-                        let call = choose(until, known, &mut dice);
+                        let call = choose(until, known, &mut rng);
                         methods.push(call.method);
                         let id = id.wrapping_add(nth * stride);
-                        self.facts.write_call(&mut self.bytes, call, id, &mut dice);
+                        self.facts.write_call(&mut self.bytes, call, id, &mut rng);
                     }
                     self.bytes.push(b']');
-                    Asked::Batch { first: id, stride }
+                    RequestKind::Batch { first: id, stride }
                 }
                 _ => {
-                    let call = choose(until, known, &mut dice);
-                    self.facts.write_call(&mut self.bytes, call, id, &mut dice);
-                    Asked::Single { method: call.method, id }
+                    let call = choose(until, known, &mut rng);
+                    self.facts.write_call(&mut self.bytes, call, id, &mut rng);
+                    RequestKind::Single { method: call.method, id }
                 }
             },
         };
         self.body = room;
         self.put_head();
-        let single = !matches!(asked, Asked::Batch { .. });
-        let sampled = self.sample_share > 0.0 && single && dice.unit() < self.sample_share;
-        Composed { asked, calls, sampled }
+        let single = !matches!(kind, RequestKind::Batch { .. });
+        let sampled = self.sample_share > 0.0 && single && rng.unit() < self.sample_share;
+        Composed { kind, calls, sampled }
     }
 
-    /// Writes head and length before the body, backwards from where it begins.
+    /// Writes the head and the length before the body, backwards.
     fn put_head(&mut self) {
         let mut at = self.body - 4;
         self.bytes[at..self.body].copy_from_slice(b"\r\n\r\n");
@@ -212,38 +212,38 @@ impl Composer {
         self.bytes[self.begin..at].copy_from_slice(&self.head);
     }
 
-    /// The last request: head and body.
+    /// Returns the last request: head and body.
     pub(crate) fn request(&self) -> &[u8] {
         &self.bytes[self.begin..]
     }
 
-    /// Body of the last request.
+    /// Returns the body of the last request.
     pub(crate) fn request_body(&self) -> &[u8] {
         &self.bytes[self.body..]
     }
 
-    /// The recorded body that an [`Asked::Recorded`] names.
-    pub(crate) fn recorded(&self, which: Which, index: u32) -> Option<&Recorded> {
-        let course = &self.scenarios[usize::from(which.scenario)];
-        match &course.steps[usize::from(which.step)] {
-            Making::Replay(bodies) => bodies.get(index as usize),
-            Making::Choose { .. } => None,
+    /// Returns the recorded body of an [`RequestKind::Recorded`].
+    pub(crate) fn recorded(&self, key: RequestKey, index: u32) -> Option<&Recorded> {
+        let requests = &self.scenarios[usize::from(key.scenario)];
+        match &requests.steps[usize::from(key.step)] {
+            StepSource::Replay(bodies) => bodies.get(index as usize),
+            StepSource::Choose { .. } => None,
         }
     }
 }
 
-fn choose<'a>(until: &[f64], calls: &'a [Call], dice: &mut Dice) -> &'a Call {
+fn choose<'a>(until: &[f64], calls: &'a [Call], rng: &mut Rng) -> &'a Call {
     if let [only] = calls {
         return only;
     }
-    let drawn = dice.unit();
+    let drawn = rng.unit();
     &calls[until.partition_point(|&until| until <= drawn).min(calls.len() - 1)]
 }
 
-/// The head of every request, up to the value of its content-length.
+/// Returns the head of every request, up to the value of its content-length.
 fn head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
     let own = |name: &str| target.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
-    let mut head = format!("POST {} HTTP/1.1\r\n", target.path);
+    let mut head = format!("POST {} HTTP/1.1\r\n", target.url.target());
     if !own("host") {
         head += &format!("Host: {}\r\n", authority(target));
     }
@@ -275,24 +275,23 @@ fn head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
     Ok((head + "Content-Length: ").into_bytes())
 }
 
-/// What the engine calls itself.
+/// The User-Agent header.
 pub(crate) const AGENT: &str = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
 
-/// The Host header: name and port, without a usual port.
+/// Returns the Host header: the host, with the port unless it is the default.
 pub(crate) fn authority(target: &Target) -> String {
-    let usual = if target.tls { 443 } else { 80 };
-    let bare = target.host.trim_matches(['[', ']']);
-    let host = if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() };
-    if target.port == usual { host } else { format!("{host}:{}", target.port) }
+    let usual = if target.url.tls() { ":443" } else { ":80" };
+    let authority = target.url.authority();
+    authority.strip_suffix(usual).unwrap_or(authority).to_owned()
 }
 
 impl Facts {
-    fn making(&self, plan: &Plan, mix: &str, step: &Step) -> Result<Making, EngineFault> {
+    fn step_source(&self, plan: &Plan, mix: &str, step: &Step) -> Result<StepSource, EngineFault> {
         let weighted = match step {
             Step::Replay(bodies) if bodies.is_empty() => {
                 return Err(EngineFault::Nothing { mix: mix.to_owned(), what: "recorded bodies" });
             }
-            Step::Replay(bodies) => return Ok(Making::Replay(bodies.clone())),
+            Step::Replay(bodies) => return Ok(StepSource::Replay(bodies.clone())),
             Step::Choose(weighted) => weighted,
         };
         if weighted.is_empty() {
@@ -305,7 +304,7 @@ impl Facts {
             until.push(until.last().copied().unwrap_or(0.0) + one.weight / sum);
             calls.push(self.call(plan, mix, &one.template)?);
         }
-        Ok(Making::Choose { until, calls })
+        Ok(StepSource::Choose { until, calls })
     }
 
     fn call(&self, plan: &Plan, mix: &str, template: &Template) -> Result<Call, EngineFault> {
@@ -343,40 +342,40 @@ impl Facts {
         Err(EngineFault::Nothing { mix: mix.to_owned(), what })
     }
 
-    fn write_call(&self, out: &mut Vec<u8>, call: &Call, id: u64, dice: &mut Dice) {
+    fn write_call(&self, out: &mut Vec<u8>, call: &Call, id: u64, rng: &mut Rng) {
         out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
         write_decimal(out, id);
         for piece in &call.pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text),
-                Piece::Draw(draw) => self.write_draw(out, draw, dice),
+                Piece::Draw(draw) => self.write_draw(out, draw, rng),
             }
         }
     }
 
-    fn write_draw(&self, out: &mut Vec<u8>, draw: &Draw, dice: &mut Dice) {
+    fn write_draw(&self, out: &mut Vec<u8>, draw: &Draw, rng: &mut Rng) {
         let head = self.chain.head;
         match draw {
             Draw::BlockBehind { behind } => {
-                self.write_block(out, head.saturating_sub(dice.between(behind.0, behind.1)));
+                self.write_block(out, head.saturating_sub(rng.between(behind.0, behind.1)));
             }
             Draw::LogRange { blocks, behind } => {
-                let to = head.saturating_sub(dice.between(behind.0, behind.1));
+                let to = head.saturating_sub(rng.between(behind.0, behind.1));
                 out.extend_from_slice(br#""fromBlock":"#);
                 self.write_block(out, to.saturating_sub(blocks.saturating_sub(1)));
                 out.extend_from_slice(br#","toBlock":"#);
                 self.write_block(out, to);
             }
-            Draw::BlockHash => quote(out, one_of(&self.chain.block_hashes, dice).as_bytes()),
+            Draw::BlockHash => quote(out, one_of(&self.chain.block_hashes, rng).as_bytes()),
             Draw::TransactionHash => {
-                quote(out, one_of(&self.chain.transaction_hashes, dice).as_bytes());
+                quote(out, one_of(&self.chain.transaction_hashes, rng).as_bytes());
             }
             Draw::Address(own) => {
                 let from = if own.is_empty() { &self.chain.addresses } else { own };
-                quote(out, one_of(from, dice).as_bytes());
+                quote(out, one_of(from, rng).as_bytes());
             }
-            Draw::RandomBytes(count) => write_random(out, *count, dice),
-            Draw::OneOf(texts) => out.extend_from_slice(&one_of::<Box<[u8]>>(texts, dice)[..]),
+            Draw::RandomBytes(count) => write_random(out, *count, rng),
+            Draw::OneOf(texts) => out.extend_from_slice(&one_of::<Box<[u8]>>(texts, rng)[..]),
         }
     }
 
@@ -391,8 +390,8 @@ impl Facts {
     }
 }
 
-fn one_of<'a, T>(list: &'a [T], dice: &mut Dice) -> &'a T {
-    &list[dice.between(0, list.len() as u64 - 1) as usize]
+fn one_of<'a, T>(list: &'a [T], rng: &mut Rng) -> &'a T {
+    &list[rng.between(0, list.len() as u64 - 1) as usize]
 }
 
 fn quote(out: &mut Vec<u8>, text: &[u8]) {
@@ -401,13 +400,13 @@ fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-fn write_random(out: &mut Vec<u8>, count: usize, dice: &mut Dice) {
+fn write_random(out: &mut Vec<u8>, count: usize, rng: &mut Rng) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.extend_from_slice(b"\"0x");
     let mut bits = 0;
     for index in 0..count {
         if index % 8 == 0 {
-            bits = dice.next();
+            bits = rng.next();
         }
         out.extend_from_slice(&[DIGITS[(bits >> 4) as usize & 15], DIGITS[bits as usize & 15]]);
         bits >>= 8;

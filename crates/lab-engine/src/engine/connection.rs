@@ -1,7 +1,7 @@
-//! One connection: a socket that never blocks, with TLS over it or not.
+//! One connection: a non-blocking socket, with or without TLS.
 //!
-//! Reading and writing move bytes and count them; when to, and what the bytes mean, is decided in
-//! `crates/lab-engine/src/engine/thread.rs`.
+//! This module moves and counts bytes. `crates/lab-engine/src/engine/thread.rs` decides when, and
+//! what the bytes mean.
 
 use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 use super::reader::Reader;
 use super::world::{Plain, Socket};
 
-/// Read of one connection before others have their turn: with the reading and judging of it some
-/// 100 µs.
+/// Most bytes that are read from one connection before the others are served. Reading and
+/// classifying them takes about 100 µs.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
-/// How far a connection is.
+/// Phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// TCP is being connected.
+    /// TCP connect in progress.
     Connecting,
-    /// TLS is being agreed on.
+    /// TLS handshake in progress.
     Handshaking,
-    /// Requests may be sent.
+    /// Ready for requests.
     Open,
 }
 
@@ -32,48 +32,48 @@ pub(crate) enum Phase {
 pub(crate) struct Connection<S> {
     socket: S,
     tls: Option<Box<ClientConnection>>,
-    /// How far it is.
+    /// Current phase.
     pub(crate) phase: Phase,
-    /// When its making began.
+    /// When connecting began.
     pub(crate) began: u64,
     /// When TCP was connected.
     pub(crate) connected: u64,
     /// Requests sent on it.
     pub(crate) uses: u32,
-    /// The answer that is being read.
+    /// Parser of the current response.
     pub(crate) reader: Reader,
-    /// What the socket has not taken yet of a request.
+    /// Bytes of the request that the socket has not accepted yet.
     unsent: Vec<u8>,
-    /// Whether it waits for another turn to be read on.
+    /// True if the connection is queued for its next piece.
     pub(crate) unread: bool,
-    /// Whether the server has closed its side.
+    /// True if the server has closed its side.
     pub(crate) ending: bool,
 }
 
-/// Which server, and how.
+/// How the target is reached.
 pub(crate) struct Peer {
-    /// The name that certificates must have, and the settings; none without TLS.
+    /// Server name and TLS settings; `None` without TLS.
     pub(crate) tls: Option<(ServerName<'static>, Arc<ClientConfig>)>,
 }
 
-/// What came of reading.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Got {
-    /// So many bytes; `drained` if the socket has no more for now.
+pub(crate) enum ReadResult {
+    /// Bytes were read.
     Bytes {
-        /// Bytes read.
+        /// Number of bytes.
         count: usize,
-        /// Whether nothing more can be read at once.
+        /// True if the socket has no more data for now.
         drained: bool,
     },
-    /// Nothing for now.
+    /// No data for now.
     Nothing,
-    /// No more will come: closed or broken.
+    /// The connection is closed or broken.
     End,
 }
 
 impl<S: Socket> Connection<S> {
-    /// A connection whose making began `now`.
+    /// Creates a connection whose connect began `now`.
     pub(crate) fn new(socket: S, now: u64) -> Connection<S> {
         Connection {
             socket,
@@ -89,20 +89,20 @@ impl<S: Socket> Connection<S> {
         }
     }
 
-    /// The socket, to be watched.
+    /// Returns the socket.
     pub(crate) fn socket(&self) -> &S {
         &self.socket
     }
 
-    /// Why connecting failed, if it did.
+    /// Returns why connecting failed, or `None`.
     pub(crate) fn connect_fault(&self) -> Option<io::Error> {
         self.socket.connect_fault()
     }
 
-    /// TCP is there; begins TLS if the peer has it.
+    /// Handles the end of the TCP connect and prepares TLS.
     ///
     /// # Errors
-    /// If the settings do not fit, such as a name that cannot be asked for.
+    /// Fails if the TLS settings do not fit the server name.
     pub(crate) fn established(&mut self, peer: &Peer, now: u64) -> Result<(), rustls::Error> {
         self.connected = now;
         self.phase = Phase::Open;
@@ -115,10 +115,11 @@ impl<S: Socket> Connection<S> {
         Ok(())
     }
 
-    /// Goes on with TLS as far as it can; the phase tells whether it is agreed on.
+    /// Continues the TLS handshake as far as possible. The phase becomes [`Phase::Open`] at its
+    /// end.
     ///
     /// # Errors
-    /// If the handshake failed or the connection ended.
+    /// Fails if the handshake failed or the connection ended.
     pub(crate) fn handshake(&mut self, traffic: &mut Traffic) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
         loop {
@@ -132,7 +133,7 @@ impl<S: Socket> Connection<S> {
                 Ok(count) => {
                     traffic.bytes_received += count as u64;
                     if let Err(error) = tls.process_new_packets() {
-                        // Tells the server why, as far as that is possible.
+                        // Sends the TLS alert, if the socket accepts it.
                         let _told = flush(tls, &self.socket, traffic);
                         return Err(io::Error::other(error));
                     }
@@ -143,21 +144,21 @@ impl<S: Socket> Connection<S> {
         }
     }
 
-    /// Whether the finished handshake resumed a session; none without TLS.
+    /// Returns true if the handshake resumed a session, and `None` without TLS.
     pub(crate) fn resumed(&self) -> Option<bool> {
         let kind = self.tls.as_ref()?.handshake_kind()?;
         Some(kind == HandshakeKind::Resumed)
     }
 
-    /// Whether TLS has settled on HTTP/2; without TLS nothing has to be settled.
+    /// Returns true if the connection may use HTTP/2: ALPN chose it, or there is no TLS.
     pub(crate) fn agreed_on_http2(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.alpn_protocol() == Some(b"h2"))
     }
 
-    /// Sends a request, or as much of it as the socket takes; [`Connection::flush`] sends the rest.
+    /// Sends a request, as far as the socket accepts it. [`Connection::flush`] sends the rest.
     ///
     /// # Errors
-    /// If the connection is broken; then nothing tells how much has left.
+    /// Fails if the connection is broken. The number of bytes sent is unknown then.
     pub(crate) fn send(&mut self, request: &[u8], traffic: &mut Traffic) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             tls.writer().write_all(request)?;
@@ -168,10 +169,10 @@ impl<S: Socket> Connection<S> {
         Ok(())
     }
 
-    /// Sends what is left.
+    /// Sends the rest of the request.
     ///
     /// # Errors
-    /// If the connection is broken.
+    /// Fails if the connection is broken.
     pub(crate) fn flush(&mut self, traffic: &mut Traffic) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             return flush(tls, &self.socket, traffic);
@@ -183,59 +184,59 @@ impl<S: Socket> Connection<S> {
         Ok(())
     }
 
-    /// Whether the socket has taken all of the last request.
+    /// Returns true if the socket has accepted all of the last request.
     pub(crate) fn sent_all(&self) -> bool {
         self.unsent.is_empty() && self.tls.as_ref().is_none_or(|tls| !tls.wants_write())
     }
 
-    /// Reads what is there, up to the size of `into`.
-    pub(crate) fn receive(&mut self, into: &mut [u8], traffic: &mut Traffic) -> Got {
+    /// Reads available data into `into`.
+    pub(crate) fn receive(&mut self, into: &mut [u8], traffic: &mut Traffic) -> ReadResult {
         let Some(tls) = &mut self.tls else {
             return match self.socket.read(into) {
-                Ok(0) => Got::End,
+                Ok(0) => ReadResult::End,
                 Ok(count) => {
                     traffic.bytes_received += count as u64;
-                    Got::Bytes { count, drained: count < into.len() }
+                    ReadResult::Bytes { count, drained: count < into.len() }
                 }
-                Err(error) if again(&error) => Got::Nothing,
-                Err(_) => Got::End,
+                Err(error) if again(&error) => ReadResult::Nothing,
+                Err(_) => ReadResult::End,
             };
         };
         loop {
             match tls.reader().read(into) {
-                Ok(0) => return Got::End,
-                Ok(count) => return Got::Bytes { count, drained: false },
+                Ok(0) => return ReadResult::End,
+                Ok(count) => return ReadResult::Bytes { count, drained: false },
                 Err(error) if again(&error) => {}
-                Err(_) => return Got::End,
+                Err(_) => return ReadResult::End,
             }
             match tls.read_tls(&mut Plain(&self.socket)) {
                 Ok(count) => {
                     traffic.bytes_received += count as u64;
                     if tls.process_new_packets().is_err() {
                         let _told = flush(tls, &self.socket, traffic);
-                        return Got::End;
+                        return ReadResult::End;
                     }
-                    // Answers to key updates.
+                    // Sends TLS replies, such as key updates.
                     if tls.wants_write() && flush(tls, &self.socket, traffic).is_err() {
-                        return Got::End;
+                        return ReadResult::End;
                     }
                     if count == 0 && tls.wants_read() {
-                        return Got::End;
+                        return ReadResult::End;
                     }
                 }
-                Err(error) if again(&error) => return Got::Nothing,
-                Err(_) => return Got::End,
+                Err(error) if again(&error) => return ReadResult::Nothing,
+                Err(_) => return ReadResult::End,
             }
         }
     }
 
-    /// Tells the server that nothing more comes, where the protocol has a word for it.
-    pub(crate) fn farewell(&mut self, traffic: &mut Traffic) {
+    /// Sends a TLS close_notify.
+    pub(crate) fn close_notify(&mut self, traffic: &mut Traffic) {
         if let Some(tls) = &mut self.tls
             && self.phase == Phase::Open
         {
             tls.send_close_notify();
-            // The connection is given up either way.
+            // The connection is closed in any case.
             let _told = flush(tls, &self.socket, traffic);
         }
     }

@@ -1,8 +1,7 @@
-//! One HTTP/2 connection and the exchanges on it: the h2 crate, driven by the engine's own loop.
+//! One HTTP/2 connection and its exchanges. The engine's own loop drives the h2 crate.
 //!
-//! h2 speaks to sockets through tokio's traits and to its user through wakers; neither needs a
-//! runtime. Which worker uses which connection is decided in
-//! `crates/lab-engine/src/engine/thread/carry.rs`.
+//! h2 uses tokio's IO traits and wakers, neither of which needs a runtime.
+//! `crates/lab-engine/src/engine/thread/h2_pool.rs` assigns workers to connections.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::RecvStream;
-use h2::client::{Builder, Connection as Carried, ResponseFuture, SendRequest};
+use h2::client::{Builder, Connection as H2Connection, ResponseFuture, SendRequest};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
 use lab_model::plan::Target;
 use lab_model::record::Traffic;
@@ -20,46 +19,46 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::EngineFault;
-use super::body::{Body, Came};
+use super::body::{Body, ReceivedBody};
 use super::compose::{AGENT, authority};
-use super::connection::{Connection, Got, PIECE_BYTES};
+use super::connection::{Connection, PIECE_BYTES, ReadResult};
 use super::reader;
 use super::world::Socket;
 
-/// What a server may send on one stream before it is read, and on all of them: enough that the
-/// generator's window is not what is measured.
+/// Flow-control windows of a stream and of a connection, in bytes. They are large, so that the
+/// window of the generator does not limit the throughput.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
-/// A connection on which exchanges can begin.
+/// An HTTP/2 connection.
 pub(crate) struct Session<S> {
     sender: SendRequest<Bytes>,
-    carried: Carried<Pipe<S>, Bytes>,
-    moved: Arc<Mutex<Moved>>,
+    h2: H2Connection<Pipe<S>, Bytes>,
+    pipe_state: Arc<Mutex<PipeState>>,
 }
 
-/// What has gone through the pipe of a connection, and what may.
+/// Counters of a connection's socket, and its read limit.
 #[derive(Default)]
-struct Moved {
+struct PipeState {
     traffic: Traffic,
     /// Bytes that may still be read in this turn.
     room: usize,
-    /// Whether reading ended for want of room.
+    /// True if the limit ended the last read.
     more: bool,
 }
 
-/// How a connection is after its bytes were moved.
+/// State of a connection after [`Session::drive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Driven {
-    /// It waits for its socket.
-    Waits,
-    /// It has more to read, in another turn.
+pub(crate) enum DriveResult {
+    /// No data for now.
+    Deadlines,
+    /// More data to read in the next turn.
     More,
-    /// It has ended.
+    /// The connection has ended.
     Ended,
 }
 
-/// A request under way.
+/// A request in flight.
 pub(crate) struct Exchange {
     response: ResponseFuture,
     head: Option<(u16, Option<Duration>)>,
@@ -67,32 +66,32 @@ pub(crate) struct Exchange {
     answer: Body,
 }
 
-/// How far an exchange is.
+/// Progress of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// More has to come.
+    /// The response is incomplete.
     More,
-    /// The answer is whole.
+    /// The response is complete.
     Whole {
         /// Its status.
         status: u16,
-        /// How long the server asks to wait.
+        /// Value of Retry-After.
         retry_after: Option<Duration>,
     },
-    /// The answer is longer than the plan allows.
+    /// The response exceeds the plan's limit.
     TooLong,
-    /// The stream or its connection has ended.
+    /// The stream or the connection has ended.
     Broken,
 }
 
 impl<S: Socket> Session<S> {
-    /// Begins to speak HTTP/2 on a new connection.
+    /// Starts HTTP/2 on a new connection.
     ///
     /// # Errors
-    /// If the connection is broken or does not take the first bytes.
-    pub(crate) fn greet(connection: Connection<S>) -> Result<Session<S>, h2::Error> {
-        let moved = Arc::<Mutex<Moved>>::default();
-        let pipe = Pipe { connection, moved: Arc::clone(&moved) };
+    /// Fails if the connection is broken or does not accept the connection preface.
+    pub(crate) fn handshake(connection: Connection<S>) -> Result<Session<S>, h2::Error> {
+        let pipe_state = Arc::<Mutex<PipeState>>::default();
+        let pipe = Pipe { connection, pipe_state: Arc::clone(&pipe_state) };
         let mut builder = Builder::new();
         builder
             .initial_window_size(STREAM_WINDOW)
@@ -100,56 +99,60 @@ impl<S: Socket> Session<S> {
             .enable_push(false);
         let mut greeting = Box::pin(builder.handshake(pipe));
         match greeting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(done) => done.map(|(sender, carried)| Session { sender, carried, moved }),
-            // A fresh socket takes more than the few bytes of a greeting.
+            Poll::Ready(done) => done.map(|(sender, h2)| Session { sender, h2, pipe_state }),
+            // A new socket accepts the few bytes of the preface.
             Poll::Pending => Err(h2::Reason::INTERNAL_ERROR.into()),
         }
     }
 
-    /// Whether further exchanges may begin: the server has not said that it is leaving.
+    /// Returns true unless the connection has ended or the server sent GOAWAY.
     pub(crate) fn usable(&mut self) -> bool {
         let ready = self.sender.poll_ready(&mut Context::from_waker(Waker::noop()));
         !matches!(ready, Poll::Ready(Err(_)))
     }
 
-    /// Begins an exchange; it is sent by [`Session::drive`].
+    /// Opens a stream. [`Session::drive`] sends the request.
     ///
     /// # Errors
-    /// If the connection has ended.
-    pub(crate) fn ask(&mut self, head: &Request<()>, body: &[u8]) -> Result<Exchange, h2::Error> {
+    /// Fails if the connection has ended.
+    pub(crate) fn send_request(
+        &mut self,
+        head: &Request<()>,
+        body: &[u8],
+    ) -> Result<Exchange, h2::Error> {
         let mut request = Request::new(());
         *request.method_mut() = Method::POST;
         *request.uri_mut() = head.uri().clone();
         *request.headers_mut() = head.headers().clone();
         request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-        // One that waits for its turn at the server's limit of streams keeps its sender waiting, so
-        // that each exchange has its own.
+        // A request beyond the server's limit of streams blocks its `SendRequest`, so each exchange
+        // has its own clone.
         let (response, mut stream) = self.sender.clone().send_request(request, false)?;
         stream.send_data(Bytes::copy_from_slice(body), true)?;
         Ok(Exchange { response, head: None, body: None, answer: Body::default() })
     }
 
-    /// Moves what can be moved now; of bytes to be read a piece.
-    pub(crate) fn drive(&mut self, traffic: &mut Traffic) -> Driven {
-        self.moved.lock().room = PIECE_BYTES;
-        let ended = Pin::new(&mut self.carried).poll(&mut Context::from_waker(Waker::noop()));
-        let mut moved = self.moved.lock();
-        traffic.add(std::mem::take(&mut moved.traffic));
-        match (ended, std::mem::take(&mut moved.more)) {
-            (Poll::Ready(_), _) => Driven::Ended,
-            (Poll::Pending, true) => Driven::More,
-            (Poll::Pending, false) => Driven::Waits,
+    /// Sends all pending data and reads up to [`PIECE_BYTES`].
+    pub(crate) fn drive(&mut self, traffic: &mut Traffic) -> DriveResult {
+        self.pipe_state.lock().room = PIECE_BYTES;
+        let ended = Pin::new(&mut self.h2).poll(&mut Context::from_waker(Waker::noop()));
+        let mut pipe_state = self.pipe_state.lock();
+        traffic.add(std::mem::take(&mut pipe_state.traffic));
+        match (ended, std::mem::take(&mut pipe_state.more)) {
+            (Poll::Ready(_), _) => DriveResult::Ended,
+            (Poll::Pending, true) => DriveResult::More,
+            (Poll::Pending, false) => DriveResult::Deadlines,
         }
     }
 }
 
 impl Exchange {
-    /// To be said at the beginning: the answer will be compared.
+    /// Keeps the response body for the comparison. Must be called before the response arrives.
     pub(crate) fn keep(&mut self) {
         self.answer.keep();
     }
 
-    /// Takes what has come; `waker` is woken when there is more.
+    /// Reads the response as far as it has arrived. `waker` fires when there is more.
     pub(crate) fn advance(&mut self, waker: &Waker, bytes_max: usize) -> Progress {
         let mut context = Context::from_waker(waker);
         let body = match &mut self.body {
@@ -173,7 +176,7 @@ impl Exchange {
                     if self.answer.take(&part, bytes_max).is_err() {
                         return Progress::TooLong;
                     }
-                    // The stream may have ended with this very part, and needs no window then.
+                    // A stream that ended with this piece has no window to release.
                     let _ended = body.flow_control().release_capacity(part.len());
                 }
                 Poll::Ready(None) => {
@@ -184,16 +187,16 @@ impl Exchange {
         }
     }
 
-    /// What has come of the body.
-    pub(crate) fn came(&self) -> Came<'_> {
-        self.answer.came()
+    /// Returns the body as far as it has arrived.
+    pub(crate) fn received(&self) -> ReceivedBody<'_> {
+        self.answer.received()
     }
 }
 
-/// The head of every request, without its length.
+/// Returns the head of every request, without its length.
 ///
 /// # Errors
-/// If a header of the plan cannot be sent.
+/// Fails if a header of the plan cannot be sent.
 pub(crate) fn head(target: &Target) -> Result<Request<()>, EngineFault> {
     let mut host = authority(target);
     let mut headers = HeaderMap::new();
@@ -219,29 +222,29 @@ pub(crate) fn head(target: &Target) -> Result<Request<()>, EngineFault> {
         headers.remove(key);
     }
     headers.extend(own);
-    let scheme = if target.tls { "https" } else { "http" };
+    let scheme = if target.url.tls() { "https" } else { "http" };
     let mut request = Request::new(());
-    *request.uri_mut() = format!("{scheme}://{host}{}", target.path)
+    *request.uri_mut() = format!("{scheme}://{host}{}", target.url.target())
         .parse()
         .map_err(|_| EngineFault::Header { name: "host".to_owned() })?;
     *request.headers_mut() = headers;
     Ok(request)
 }
 
-/// Notes which workers' exchanges have something to say.
-pub(crate) struct Woken {
+/// The waker of one worker, which appends the worker to a list.
+pub(crate) struct WorkerWaker {
     worker: u32,
     list: Arc<Mutex<Vec<u32>>>,
 }
 
-impl Woken {
-    /// The waker of one worker; it adds the worker to the list.
+impl WorkerWaker {
+    /// Creates the waker.
     pub(crate) fn waker(worker: u32, list: &Arc<Mutex<Vec<u32>>>) -> Waker {
-        Arc::new(Woken { worker, list: Arc::clone(list) }).into()
+        Arc::new(WorkerWaker { worker, list: Arc::clone(list) }).into()
     }
 }
 
-impl Wake for Woken {
+impl Wake for WorkerWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -251,11 +254,11 @@ impl Wake for Woken {
     }
 }
 
-/// A connection as tokio's traits have it. Nothing is woken: the loop asks again when its socket has
-/// an event.
+/// A connection behind tokio's IO traits. It registers no wakers, because the loop polls again
+/// after each socket event.
 struct Pipe<S> {
     connection: Connection<S>,
-    moved: Arc<Mutex<Moved>>,
+    pipe_state: Arc<Mutex<PipeState>>,
 }
 
 impl<S: Socket> AsyncRead for Pipe<S> {
@@ -265,16 +268,16 @@ impl<S: Socket> AsyncRead for Pipe<S> {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let pipe = self.get_mut();
-        let mut moved = pipe.moved.lock();
-        if moved.room == 0 {
-            moved.more = true;
+        let mut pipe_state = pipe.pipe_state.lock();
+        if pipe_state.room == 0 {
+            pipe_state.more = true;
             return Poll::Pending;
         }
-        match pipe.connection.receive(into.initialize_unfilled(), &mut moved.traffic) {
-            Got::Nothing => Poll::Pending,
-            Got::End => Poll::Ready(Ok(())),
-            Got::Bytes { count, .. } => {
-                moved.room = moved.room.saturating_sub(count);
+        match pipe.connection.receive(into.initialize_unfilled(), &mut pipe_state.traffic) {
+            ReadResult::Nothing => Poll::Pending,
+            ReadResult::End => Poll::Ready(Ok(())),
+            ReadResult::Bytes { count, .. } => {
+                pipe_state.room = pipe_state.room.saturating_sub(count);
                 into.advance(count);
                 Poll::Ready(Ok(()))
             }
@@ -292,19 +295,19 @@ impl<S: Socket> AsyncWrite for Pipe<S> {
         if Pin::new(&mut *pipe).poll_flush(context)?.is_pending() {
             return Poll::Pending;
         }
-        pipe.connection.send(bytes, &mut pipe.moved.lock().traffic)?;
+        pipe.connection.send(bytes, &mut pipe.pipe_state.lock().traffic)?;
         Poll::Ready(Ok(bytes.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let pipe = self.get_mut();
-        pipe.connection.flush(&mut pipe.moved.lock().traffic)?;
+        pipe.connection.flush(&mut pipe.pipe_state.lock().traffic)?;
         if pipe.connection.sent_all() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let pipe = self.get_mut();
-        pipe.connection.farewell(&mut pipe.moved.lock().traffic);
+        pipe.connection.close_notify(&mut pipe.pipe_state.lock().traffic);
         Poll::Ready(Ok(()))
     }
 }

@@ -1,94 +1,94 @@
-//! Reads HTTP/1.1 answers as their bytes come, in pieces of any size.
+//! An incremental parser of HTTP/1.1 responses.
 //!
-//! An answer that comes in one piece, as nearly all do, is handed out where it lies; else its body is
-//! gathered by `crates/lab-engine/src/engine/body.rs`. RFC 9112 says what ends a body; what the body means is
-//! told by `crates/lab-engine/src/engine/judge.rs`.
+//! Most responses arrive in one piece and are returned in place.
+//! `crates/lab-engine/src/engine/body.rs` collects the bodies of others. RFC 9112 defines the end
+//! of a body. `crates/lab-engine/src/engine/classify.rs` interprets the body.
 
 use std::mem::MaybeUninit;
 use std::time::{Duration, SystemTime};
 
 use memchr::memmem;
 
-use super::body::{Body, Came, TooLong};
+use super::body::{Body, ReceivedBody, TooLong};
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a head, as most servers and proxies bound them (nginx: 4 × 8 kB; Go: 1 MB; hyper: about
-/// 400 kB); a longer one is no answer.
+/// Most bytes of a response head, in the range of other clients and proxies (nginx: 4 × 8 kB;
+/// hyper: about 400 kB; Go: 1 MB).
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Header fields of a head.
+/// Most header fields.
 const FIELDS_MAX: usize = 128;
-/// Bytes of a chunk's size line with extensions, and of all trailers.
+/// Most bytes of a chunk's size line with extensions, and of all trailers.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
-/// What is needed of a head.
+/// The parts of a response head that the engine needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// Status.
     pub(crate) status: u16,
-    /// Whether the server leaves the connection open.
+    /// True if the server keeps the connection open.
     pub(crate) keep: bool,
-    /// How long the server asks to wait.
+    /// Value of Retry-After.
     pub(crate) retry_after: Option<Duration>,
-    end: End,
+    end: BodyEnd,
 }
 
-/// What ends the body.
+/// How the end of the body is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum BodyEnd {
     Length(usize),
     Chunked,
     Close,
 }
 
-/// Why bytes are no answer.
+/// Why a response is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unreadable {
-    /// Not HTTP/1.x, or not as RFC 9112 allows.
+pub(crate) enum ParseError {
+    /// Not HTTP/1.x by RFC 9112.
     NotHttp,
-    /// Longer than the plan allows.
+    /// The body exceeds the plan's limit.
     TooLong,
 }
 
-/// What is known after some bytes.
+/// Result of parsing some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read<'a> {
-    /// More has to come.
+    /// The response is incomplete.
     More,
-    /// The answer is whole.
+    /// The response is complete.
     Whole {
         /// Its head.
         head: Head,
         /// Its body.
-        body: Came<'a>,
-        /// Whether bytes follow that nobody asked for.
+        body: ReceivedBody<'a>,
+        /// True if further bytes follow the response.
         extra: bool,
     },
-    /// It never will be.
-    Bad(Unreadable),
+    /// The response is invalid.
+    Bad(ParseError),
 }
 
-/// The answer that a connection is in.
+/// Parser state of one response.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     head: Option<Head>,
-    /// The head so far.
+    /// Bytes of an incomplete head.
     start: Vec<u8>,
     body: Body,
     chunks: Chunks,
 }
 
-/// Where in a chunked body the next byte falls.
+/// Position in a chunked body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Chunks {
-    part: Part,
+    part: ChunkState,
     left: usize,
     line: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Part {
+enum ChunkState {
     #[default]
     Size,
     SizeDigits,
@@ -101,7 +101,7 @@ enum Part {
 }
 
 impl Reader {
-    /// Makes ready for the next answer and keeps a small buffer.
+    /// Prepares for the next response. A small buffer is kept.
     pub(crate) fn reset(&mut self) {
         self.head = None;
         self.chunks = Chunks::default();
@@ -109,17 +109,17 @@ impl Reader {
         self.body.reset();
     }
 
-    /// To be said before an answer that will be compared.
+    /// Keeps the next response body for the comparison.
     pub(crate) fn keep(&mut self) {
         self.body.keep();
     }
 
-    /// Whether the answer is so long that it is judged piece by piece.
+    /// Returns true if the body is so long that it is parsed piece by piece.
     pub(crate) fn is_long(&self) -> bool {
         self.body.is_long()
     }
 
-    /// Takes the next bytes; `bytes_max` bounds the body.
+    /// Parses the next bytes. `bytes_max` limits the body.
     pub(crate) fn feed<'a>(&'a mut self, bytes: &'a [u8], bytes_max: usize) -> Read<'a> {
         if self.head.is_some() {
             return self.feed_body(bytes, bytes_max);
@@ -127,8 +127,8 @@ impl Reader {
         if self.start.is_empty() {
             return self.feed_first(bytes, bytes_max);
         }
-        // A head in pieces: parse only when its end may have come, so that byte by byte is not
-        // quadratic.
+        // The head is incomplete. It is parsed again only once its end may have arrived, because
+        // parsing at every byte would take quadratic time.
         let searched = self.start.len().saturating_sub(3);
         self.start.extend_from_slice(bytes);
         if !ends_head(&self.start[searched..]) {
@@ -144,29 +144,29 @@ impl Reader {
                 self.start = whole;
                 self.await_head()
             }
-            Err(unreadable) => Read::Bad(unreadable),
+            Err(error) => Read::Bad(error),
         }
     }
 
     fn await_head(&self) -> Read<'_> {
-        if self.start.len() > HEAD_BYTES_MAX { Read::Bad(Unreadable::NotHttp) } else { Read::More }
+        if self.start.len() > HEAD_BYTES_MAX { Read::Bad(ParseError::NotHttp) } else { Read::More }
     }
 
     fn feed_first<'a>(&'a mut self, bytes: &'a [u8], bytes_max: usize) -> Read<'a> {
         match final_head(bytes) {
-            Err(unreadable) => Read::Bad(unreadable),
+            Err(error) => Read::Bad(error),
             Ok(None) => {
                 self.start.extend_from_slice(bytes);
                 self.await_head()
             }
             Ok(Some((head, begin))) => {
-                if let End::Length(length) = head.end {
+                if let BodyEnd::Length(length) = head.end {
                     if length > bytes_max {
-                        return Read::Bad(Unreadable::TooLong);
+                        return Read::Bad(ParseError::TooLong);
                     }
                     if let Some(body) = bytes[begin..].get(..length) {
                         let extra = bytes.len() > begin + length;
-                        return Read::Whole { head, body: Came::at_once(body), extra };
+                        return Read::Whole { head, body: ReceivedBody::in_one_piece(body), extra };
                     }
                     self.body.expect(length);
                 }
@@ -177,45 +177,45 @@ impl Reader {
     }
 
     fn feed_body(&mut self, bytes: &[u8], bytes_max: usize) -> Read<'_> {
-        let Some(head) = self.head else { return Read::Bad(Unreadable::NotHttp) };
+        let Some(head) = self.head else { return Read::Bad(ParseError::NotHttp) };
         let extra;
         match head.end {
-            End::Length(length) if length > bytes_max => return Read::Bad(Unreadable::TooLong),
-            End::Length(length) => {
+            BodyEnd::Length(length) if length > bytes_max => return Read::Bad(ParseError::TooLong),
+            BodyEnd::Length(length) => {
                 let part = bytes.len().min(length - self.body.length());
                 if self.body.take(&bytes[..part], bytes_max).is_err() {
-                    return Read::Bad(Unreadable::TooLong);
+                    return Read::Bad(ParseError::TooLong);
                 }
                 extra = bytes.len() > part;
                 if self.body.length() < length {
                     return Read::More;
                 }
             }
-            End::Chunked => match self.chunks.feed(bytes, &mut self.body, bytes_max) {
-                Err(unreadable) => return Read::Bad(unreadable),
-                Ok(_) if self.chunks.part != Part::Done => return Read::More,
+            BodyEnd::Chunked => match self.chunks.feed(bytes, &mut self.body, bytes_max) {
+                Err(error) => return Read::Bad(error),
+                Ok(_) if self.chunks.part != ChunkState::Done => return Read::More,
                 Ok(used) => extra = used < bytes.len(),
             },
-            End::Close => {
+            BodyEnd::Close => {
                 return match self.body.take(bytes, bytes_max) {
-                    Err(TooLong) => Read::Bad(Unreadable::TooLong),
+                    Err(TooLong) => Read::Bad(ParseError::TooLong),
                     Ok(()) => Read::More,
                 };
             }
         }
-        Read::Whole { head, body: self.body.came(), extra }
+        Read::Whole { head, body: self.body.received(), extra }
     }
 
-    /// The answer, if the end of the connection is its end.
-    pub(crate) fn at_end(&self) -> Option<(Head, Came<'_>)> {
-        let head = self.head.filter(|head| head.end == End::Close)?;
-        Some((head, self.body.came()))
+    /// Returns the response if the end of the connection completes it.
+    pub(crate) fn at_end(&self) -> Option<(Head, ReceivedBody<'_>)> {
+        let head = self.head.filter(|head| head.end == BodyEnd::Close)?;
+        Some((head, self.body.received()))
     }
 }
 
-impl From<TooLong> for Unreadable {
-    fn from(_: TooLong) -> Unreadable {
-        Unreadable::TooLong
+impl From<TooLong> for ParseError {
+    fn from(_: TooLong) -> ParseError {
+        ParseError::TooLong
     }
 }
 
@@ -224,49 +224,49 @@ fn ends_head(bytes: &[u8]) -> bool {
     memmem::find(bytes, b"\n\r\n").is_some() || memmem::find(bytes, b"\n\n").is_some()
 }
 
-/// The head of the answer, past interim ones, and where its body begins.
-fn final_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Unreadable> {
+/// Returns the final head, after any interim ones, and the offset of its body.
+fn final_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
     let mut begin = 0;
     loop {
         let Some((head, length)) = parse(&bytes[begin..])? else { return Ok(None) };
         begin += length;
         if begin > HEAD_BYTES_MAX {
-            return Err(Unreadable::NotHttp);
+            return Err(ParseError::NotHttp);
         }
-        // 101 would be another protocol, which nobody asked for.
+        // Status 101 switches the protocol, which the engine never requests.
         match head.status {
-            101 => return Err(Unreadable::NotHttp),
+            101 => return Err(ParseError::NotHttp),
             100..=199 => {}
             _ => return Ok(Some((head, begin))),
         }
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Unreadable> {
+fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut []);
     let status = httparse::ParserConfig::default()
         .parse_response_with_uninit_headers(&mut response, bytes, &mut fields)
-        .map_err(|_| Unreadable::NotHttp)?;
+        .map_err(|_| ParseError::NotHttp)?;
     let httparse::Status::Complete(length) = status else { return Ok(None) };
-    let status = response.code.ok_or(Unreadable::NotHttp)?;
+    let status = response.code.ok_or(ParseError::NotHttp)?;
     let mut head =
-        Head { status, keep: response.version == Some(1), retry_after: None, end: End::Close };
+        Head { status, keep: response.version == Some(1), retry_after: None, end: BodyEnd::Close };
     let (mut content_length, mut chunked) = (None, false);
     for field in response.headers.iter() {
-        // Names are told apart by length first: few of a head's fields are of interest.
+        // Comparing the length first is faster, as few fields matter.
         match field.name.len() {
             14 if field.name.eq_ignore_ascii_case("content-length") => {
-                let value = number(field.value).ok_or(Unreadable::NotHttp)?;
+                let value = number(field.value).ok_or(ParseError::NotHttp)?;
                 if content_length.is_some_and(|other| other != value) {
-                    return Err(Unreadable::NotHttp);
+                    return Err(ParseError::NotHttp);
                 }
                 content_length = Some(value);
             }
             17 if field.name.eq_ignore_ascii_case("transfer-encoding") => {
                 chunked = field.value.trim_ascii().eq_ignore_ascii_case(b"chunked");
                 if !chunked {
-                    return Err(Unreadable::NotHttp);
+                    return Err(ParseError::NotHttp);
                 }
             }
             10 if field.name.eq_ignore_ascii_case("connection") => {
@@ -278,14 +278,14 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Unreadable> {
             _ => {}
         }
     }
-    // 204 and 304 have no body; a length beside chunks is overruled (RFC 9112, 6.3).
+    // 204 and 304 have no body. Transfer-Encoding overrides Content-Length (RFC 9112, 6.3).
     head.end = match (status, chunked, content_length) {
-        (100..=199 | 204 | 304, _, _) => End::Length(0),
-        (_, true, _) => End::Chunked,
-        (_, false, Some(length)) => End::Length(length),
-        (_, false, None) => End::Close,
+        (100..=199 | 204 | 304, _, _) => BodyEnd::Length(0),
+        (_, true, _) => BodyEnd::Chunked,
+        (_, false, Some(length)) => BodyEnd::Length(length),
+        (_, false, None) => BodyEnd::Close,
     };
-    head.keep &= head.end != End::Close;
+    head.keep &= head.end != BodyEnd::Close;
     Ok(Some((head, length)))
 }
 
@@ -302,7 +302,7 @@ fn keeps(value: &[u8], otherwise: bool) -> bool {
     if says(b"close") { false } else { otherwise || says(b"keep-alive") }
 }
 
-/// The value of Retry-After: seconds, or a date (RFC 9110, 10.2.3).
+/// Parses Retry-After: seconds, or a date (RFC 9110, 10.2.3).
 pub(crate) fn wait(value: &[u8]) -> Option<Duration> {
     if let Some(seconds) = number(value) {
         return Some(Duration::from_secs(seconds as u64));
@@ -312,23 +312,23 @@ pub(crate) fn wait(value: &[u8]) -> Option<Duration> {
 }
 
 impl Chunks {
-    /// Takes bytes of a chunked body up to its end, appends what they carry, and tells how many were
-    /// taken.
+    /// Parses a chunked body up to its end and appends the data to `body`. Returns the number of
+    /// bytes consumed.
     fn feed(
         &mut self,
         bytes: &[u8],
         body: &mut Body,
         bytes_max: usize,
-    ) -> Result<usize, Unreadable> {
+    ) -> Result<usize, ParseError> {
         let mut at = 0;
-        while at < bytes.len() && self.part != Part::Done {
-            if self.part == Part::Bytes {
+        while at < bytes.len() && self.part != ChunkState::Done {
+            if self.part == ChunkState::Bytes {
                 let part = self.left.min(bytes.len() - at);
                 body.take(&bytes[at..at + part], bytes_max)?;
                 self.left -= part;
                 at += part;
                 if self.left == 0 {
-                    self.part = Part::AfterBytes;
+                    self.part = ChunkState::AfterBytes;
                 }
             } else {
                 self.byte(bytes[at])?;
@@ -338,34 +338,37 @@ impl Chunks {
         Ok(at)
     }
 
-    fn byte(&mut self, byte: u8) -> Result<(), Unreadable> {
+    fn byte(&mut self, byte: u8) -> Result<(), ParseError> {
         self.line += 1;
         if self.line > LINE_BYTES_MAX {
-            return Err(Unreadable::NotHttp);
+            return Err(ParseError::NotHttp);
         }
         self.part = match (self.part, byte) {
-            (Part::Size | Part::SizeDigits, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            (
+                ChunkState::Size | ChunkState::SizeDigits,
+                b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F',
+            ) => {
                 let digit = (byte as char).to_digit(16).unwrap_or_default() as usize;
-                let left = self.left.checked_mul(16).ok_or(Unreadable::NotHttp)?;
+                let left = self.left.checked_mul(16).ok_or(ParseError::NotHttp)?;
                 self.left = left + digit;
-                Part::SizeDigits
+                ChunkState::SizeDigits
             }
-            (Part::SizeDigits, b';' | b' ' | b'\t') => Part::Extension,
-            (Part::SizeDigits | Part::Extension, b'\n') => {
+            (ChunkState::SizeDigits, b';' | b' ' | b'\t') => ChunkState::Extension,
+            (ChunkState::SizeDigits | ChunkState::Extension, b'\n') => {
                 self.line = 0;
-                if self.left == 0 { Part::Trailer } else { Part::Bytes }
+                if self.left == 0 { ChunkState::Trailer } else { ChunkState::Bytes }
             }
-            (Part::SizeDigits, b'\r') | (Part::Extension, _) => Part::Extension,
-            (Part::AfterBytes, b'\n') => {
+            (ChunkState::SizeDigits, b'\r') | (ChunkState::Extension, _) => ChunkState::Extension,
+            (ChunkState::AfterBytes, b'\n') => {
                 self.line = 0;
-                Part::Size
+                ChunkState::Size
             }
-            (Part::AfterBytes, b'\r') => Part::AfterBytes,
-            (Part::Trailer, b'\n') => Part::Done,
-            (Part::Trailer, b'\r') => Part::Trailer,
-            (Part::TrailerLine, b'\n') => Part::Trailer,
-            (Part::Trailer | Part::TrailerLine, _) => Part::TrailerLine,
-            _ => return Err(Unreadable::NotHttp),
+            (ChunkState::AfterBytes, b'\r') => ChunkState::AfterBytes,
+            (ChunkState::Trailer, b'\n') => ChunkState::Done,
+            (ChunkState::Trailer, b'\r') => ChunkState::Trailer,
+            (ChunkState::TrailerLine, b'\n') => ChunkState::Trailer,
+            (ChunkState::Trailer | ChunkState::TrailerLine, _) => ChunkState::TrailerLine,
+            _ => return Err(ParseError::NotHttp),
         };
         Ok(())
     }

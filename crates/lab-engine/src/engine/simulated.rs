@@ -1,9 +1,10 @@
-//! A made-up world for the engine: virtual time, and a server whose every byte, delay and fault comes
-//! from a seed. The loop is the real one; the same seed gives the same run, byte for byte.
+//! A simulated network for the engine, with virtual time. A seed determines every byte, delay and
+//! fault of its server. The loop is the real one, and the same seed gives the same run, byte for
+//! byte.
 //!
-//! The server decides what becomes of a request when its first byte is sent, and writes that down in
-//! its [`Account`]: what the engine counts must agree. Faults are such that their class is certain:
-//! what comes at all comes well before the timeout. Only HTTP/1.1 without TLS is spoken here.
+//! The server decides the outcome of a request at its first byte and counts it in [`ServerCounts`],
+//! which must match the engine's counts. Each fault has exactly one class: whatever arrives,
+//! arrives well before the timeout. The server speaks HTTP/1.1 without TLS.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -18,37 +19,37 @@ use memchr::memmem;
 use rustix::event::epoll::{Event, EventData, EventFlags};
 
 use super::EngineFault;
-use super::dice::Dice;
+use super::rng::Rng;
 use super::thread::EngineThread;
 use super::world::{Socket, World};
 
 const MICROSECOND: u64 = 1_000;
-/// Room of a socket's buffer for what the client writes.
-const ROOM: usize = 4 << 10;
-/// Reading the clock takes up to so long.
+/// Bytes of a socket's send buffer.
+const BUFFER_BYTES: usize = 4 << 10;
+/// Longest time that reading the clock takes, in nanoseconds.
 const CLOCK_MAX: u64 = 2 * MICROSECOND;
-/// A thread wakes up to so late.
+/// Longest usual wake-up delay, in nanoseconds.
 const WAKE_MAX: u64 = 60 * MICROSECOND;
-/// Now and then, another process has the core for up to so long.
-const HICCUP_MAX: u64 = 5_000 * MICROSECOND;
+/// Longest delay if another process has the core, in nanoseconds.
+const STALL_MAX: u64 = 5_000 * MICROSECOND;
 
-/// How often what goes wrong: each a chance in a thousand.
+/// Fault probabilities, each in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// Of a connection: it is refused, or never made.
+pub struct FaultRates {
+    /// A connect is refused or never completes.
     pub connect: u64,
-    /// Of a request: it gets another answer than a result, or none.
+    /// A request gets an error, a broken response, or none.
     pub request: u64,
-    /// Of a wake-up: the core is somebody else's.
-    pub hiccup: u64,
+    /// A wake-up is delayed because another process has the core.
+    pub stall: u64,
 }
 
-/// What the server has done.
+/// Counts of the simulated server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Account {
-    /// Calls by the class that the engine must count them in; those that failed to connect left out.
+pub struct ServerCounts {
+    /// Calls by the class that the engine must count. Failed connects are not included.
     pub calls: BTreeMap<Class, u64>,
-    /// Attempts to connect that failed or never ended.
+    /// Connects that failed or never completed.
     pub unconnected: u64,
     /// Connections made.
     pub connections: u64,
@@ -58,48 +59,49 @@ pub struct Account {
     pub sent: u64,
 }
 
-/// The made-up network: shared by the world of the engine's thread and whoever looks at the account.
+/// The simulated network. Clones share its state.
 #[derive(Clone)]
-pub struct Network(Rc<RefCell<Net>>);
+pub struct Network(Rc<RefCell<NetworkState>>);
 
 impl Network {
-    /// A network of a seed, for calls that wait for at most `timeout`.
-    pub fn new(seed: u64, timeout: Duration, trouble: Trouble) -> Network {
-        Network(Rc::new(RefCell::new(Net {
+    /// Creates a network. `timeout` is the call timeout of the plan.
+    pub fn new(seed: u64, timeout: Duration, faults: FaultRates) -> Network {
+        Network(Rc::new(RefCell::new(NetworkState {
             now: 0,
-            dice: Dice::new(seed, 0, 0, 0),
+            rng: Rng::new(seed, 0, 0, 0),
             timeout: super::thread::pace::nanos(timeout),
-            trouble,
-            ends: Vec::new(),
-            news: BinaryHeap::new(),
+            faults,
+            endpoints: Vec::new(),
+            queue: BinaryHeap::new(),
             count: 0,
             ready: VecDeque::new(),
-            account: Account::default(),
+            counts: ServerCounts::default(),
         })))
     }
 
-    /// What the server has done so far.
-    pub fn account(&self) -> Account {
-        self.0.borrow().account.clone()
+    /// Returns the counts so far.
+    pub fn counts(&self) -> ServerCounts {
+        self.0.borrow().counts.clone()
     }
 }
 
-/// The engine's thread in the network, turn by turn.
-pub(crate) struct Stepped {
+/// An engine thread that runs turn by turn.
+pub(crate) struct SteppedThread {
     thread: Option<EngineThread<Network>>,
     events: Vec<Event>,
 }
 
-impl Stepped {
-    /// Nothing done yet.
-    pub(crate) fn new(thread: EngineThread<Network>) -> Stepped {
-        Stepped { thread: Some(thread), events: Vec::new() }
+impl SteppedThread {
+    /// Wraps a thread that has not run yet.
+    pub(crate) fn new(thread: EngineThread<Network>) -> SteppedThread {
+        SteppedThread { thread: Some(thread), events: Vec::new() }
     }
 
-    /// Makes a turn; after the last it hands over what is left. False once there is none to make.
+    /// Runs one turn. The last turn hands over the last interval. Returns false once the thread has
+    /// ended.
     pub(crate) fn step(&mut self) -> bool {
         let Some(thread) = &mut self.thread else { return false };
-        // Waiting cannot fail here.
+        // A simulated wait cannot fail.
         let goes_on = thread.turn(&mut self.events).is_ok_and(|goes_on| goes_on);
         if !goes_on && let Some(thread) = self.thread.take() {
             thread.end();
@@ -108,47 +110,47 @@ impl Stepped {
     }
 }
 
-struct Net {
+struct NetworkState {
     now: u64,
-    dice: Dice,
+    rng: Rng,
     timeout: u64,
-    trouble: Trouble,
-    /// The connections, by number.
-    ends: Vec<End>,
-    news: BinaryHeap<Reverse<(u64, u64, usize, News)>>,
-    /// Orders news of the same time.
+    faults: FaultRates,
+    /// Connections by number.
+    endpoints: Vec<Endpoint>,
+    queue: BinaryHeap<Reverse<(u64, u64, usize, SimEvent)>>,
+    /// Orders events of the same time.
     count: u64,
-    /// Connections with events that were not reported yet.
+    /// Connections with unreported events.
     ready: VecDeque<usize>,
-    account: Account,
+    counts: ServerCounts,
 }
 
-/// What happens at a connection's end that the client holds.
+/// An event on the client's end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum News {
+enum SimEvent {
     Connected,
     Refused,
     Bytes(Vec<u8>),
-    Room(usize),
+    Writable(usize),
     Closed,
-    /// Closed, unless there were more than so many requests meanwhile.
+    /// Closes the connection if it has had exactly this many requests.
     ClosedIdle(u64),
     Reset,
 }
 
 /// A connection.
-struct End {
+struct Endpoint {
     token: Option<u64>,
     flags: EventFlags,
     state: State,
-    /// What can be read.
+    /// Bytes that the client can read.
     inbox: VecDeque<u8>,
-    /// What can be written.
+    /// Bytes that the client can write.
     room: usize,
-    /// Requests that were begun.
+    /// Number of requests so far.
     requests: u64,
-    /// Bytes of the request that the server still waits for, and what it does then.
-    awaited: Option<(usize, Vec<(u64, News)>)>,
+    /// Remaining bytes of the current request, and the events that follow it.
+    awaited: Option<(usize, Vec<(u64, SimEvent)>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,68 +158,68 @@ enum State {
     Connecting,
     Refused,
     Open,
-    /// The server has closed; what was sent can be read.
+    /// The server has closed. Data that it sent before can still be read.
     Closed,
     Reset,
-    /// The client has given it up.
+    /// The client has closed.
     Gone,
 }
 
-/// A socket of the made-up network.
-pub(crate) struct Made {
-    net: Rc<RefCell<Net>>,
+/// A socket of the simulated network.
+pub(crate) struct SimSocket {
+    net: Rc<RefCell<NetworkState>>,
     number: usize,
 }
 
-impl Net {
+impl NetworkState {
     fn chance(&mut self, in_thousand: u64) -> bool {
-        self.dice.between(0, 999) < in_thousand
+        self.rng.between(0, 999) < in_thousand
     }
 
-    fn later(&mut self, at: u64, number: usize, news: News) {
+    fn schedule(&mut self, at: u64, number: usize, news: SimEvent) {
         self.count += 1;
-        self.news.push(Reverse((at, self.count, number, news)));
+        self.queue.push(Reverse((at, self.count, number, news)));
     }
 
-    /// Lets everything happen whose time has come.
-    fn happen(&mut self) {
-        while let Some(Reverse((at, ..))) = self.news.peek()
+    /// Applies all events up to now.
+    fn apply_due(&mut self) {
+        while let Some(Reverse((at, ..))) = self.queue.peek()
             && *at <= self.now
         {
-            let Some(Reverse((_, _, number, news))) = self.news.pop() else { return };
-            self.happens(number, news);
+            let Some(Reverse((_, _, number, news))) = self.queue.pop() else { return };
+            self.apply(number, news);
         }
     }
 
-    fn happens(&mut self, number: usize, news: News) {
-        let end = &mut self.ends[number];
+    fn apply(&mut self, number: usize, news: SimEvent) {
+        let end = &mut self.endpoints[number];
         if matches!(end.state, State::Gone | State::Reset) {
             return;
         }
         let flags = match news {
-            News::Connected => {
+            SimEvent::Connected => {
                 end.state = State::Open;
-                self.account.connections += 1;
+                self.counts.connections += 1;
                 EventFlags::OUT
             }
-            News::Refused => {
+            SimEvent::Refused => {
                 end.state = State::Refused;
                 EventFlags::ERR | EventFlags::HUP | EventFlags::OUT
             }
-            News::Bytes(bytes) => {
+            SimEvent::Bytes(bytes) => {
                 end.inbox.extend(bytes);
                 EventFlags::IN
             }
-            News::Room(bytes) => {
+            SimEvent::Writable(bytes) => {
                 end.room += bytes;
                 EventFlags::OUT
             }
-            News::ClosedIdle(requests) if requests != end.requests => return,
-            News::Closed | News::ClosedIdle(_) => {
+            SimEvent::ClosedIdle(requests) if requests != end.requests => return,
+            SimEvent::Closed | SimEvent::ClosedIdle(_) => {
                 end.state = State::Closed;
                 EventFlags::IN | EventFlags::RDHUP
             }
-            News::Reset => {
+            SimEvent::Reset => {
                 end.state = State::Reset;
                 end.inbox.clear();
                 EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR
@@ -229,22 +231,27 @@ impl Net {
         end.flags |= flags;
     }
 
-    /// What becomes of a request of so many calls that is about to be sent.
+    /// Decides the outcome of a request when its first byte is sent.
     fn begin(&mut self, number: usize, request: &[u8]) {
         let calls = ids(request);
-        self.ends[number].requests += 1;
-        let (class, then) = match self.ends[number].state {
-            // The server is gone, and does not see it.
+        self.endpoints[number].requests += 1;
+        let (class, then) = match self.endpoints[number].state {
+            // The server has closed and does not receive the request.
             State::Closed | State::Reset => (Class::Reset, Vec::new()),
-            _ => self.fate(&calls, request, self.ends[number].requests),
+            _ => self.plan_response(&calls, request, self.endpoints[number].requests),
         };
-        *self.account.calls.entry(class).or_default() += calls.len() as u64;
-        self.ends[number].awaited = Some((request.len(), then));
+        *self.counts.calls.entry(class).or_default() += calls.len() as u64;
+        self.endpoints[number].awaited = Some((request.len(), then));
     }
 
-    /// The class of the calls, and what the server does once it has the request, each with how long
-    /// it waits before that.
-    fn fate(&mut self, calls: &[u64], request: &[u8], requests: u64) -> (Class, Vec<(u64, News)>) {
+    /// Returns the class of the calls, and the server's actions after the request, each with its
+    /// delay in nanoseconds.
+    fn plan_response(
+        &mut self,
+        calls: &[u64],
+        request: &[u8],
+        requests: u64,
+    ) -> (Class, Vec<(u64, SimEvent)>) {
         let batch = request.ends_with(b"]");
         let results = |error: bool, shift: u64| {
             let one = |id: &u64| match error {
@@ -257,7 +264,7 @@ impl Net {
             let all = calls.iter().map(one).collect::<Vec<_>>().join(",");
             if batch { format!("[{all}]") } else { all }
         };
-        let kind = if self.chance(self.trouble.request) { self.dice.between(1, 9) } else { 0 };
+        let kind = if self.chance(self.faults.request) { self.rng.between(1, 9) } else { 0 };
         let (class, status, body) = match kind {
             1 => (Class::RpcError, 200, results(true, 0)),
             2 => (Class::Limited, 429, "slow down".to_owned()),
@@ -269,40 +276,41 @@ impl Net {
             8 => (Class::Reset, 200, results(false, 0)),
             _ => (Class::Ok, 200, results(false, 0)),
         };
-        let way = self.dice.between(0, 9);
+        let way = self.rng.between(0, 9);
         let (mut bytes, closes) = respond(status, &body, way);
         let mut then = Vec::new();
         match class {
-            // Nothing, or a part, and then silence.
-            Class::Timeout => bytes.truncate(self.dice.between(0, bytes.len() as u64 - 1) as usize),
-            // A part of the head: a body that ends with its connection cannot be cut.
-            Class::Reset => bytes.truncate(self.dice.between(0, 12) as usize),
+            // No response, or an incomplete one.
+            Class::Timeout => bytes.truncate(self.rng.between(0, bytes.len() as u64 - 1) as usize),
+            // Only a part of the head: a body that ends with its connection would be complete
+            // anywhere.
+            Class::Reset => bytes.truncate(self.rng.between(0, 12) as usize),
             _ => {}
         }
-        // All together well before the timeout.
-        let pieces = self.dice.between(1, 4);
+        // All delays together stay well below the timeout.
+        let pieces = self.rng.between(1, 4);
         let longest = (self.timeout / 2 / (pieces + 1)).max(2);
         for left in (1..=pieces).rev() {
             let longest = if self.chance(100) { longest } else { longest.min(300 * MICROSECOND) };
-            let wait = self.dice.between(1, longest);
+            let wait = self.rng.between(1, longest);
             let most = bytes.len() as u64;
-            let length = if left == 1 { most } else { self.dice.between(0, most) };
+            let length = if left == 1 { most } else { self.rng.between(0, most) };
             let rest = bytes.split_off(length as usize);
             let piece = std::mem::replace(&mut bytes, rest);
             if !piece.is_empty() {
-                then.push((wait, News::Bytes(piece)));
+                then.push((wait, SimEvent::Bytes(piece)));
             }
         }
-        let after = self.dice.between(1, 100 * MICROSECOND);
+        let after = self.rng.between(1, 100 * MICROSECOND);
         match class {
             Class::Timeout => {}
-            Class::Reset if self.chance(500) => then.push((after, News::Reset)),
-            Class::Reset => then.push((after, News::Closed)),
-            _ if closes => then.push((after, News::Closed)),
-            // A server that closes an idle connection without a word.
-            _ if self.chance(self.trouble.request / 4) => {
-                let idle = self.dice.between(1, self.timeout);
-                then.push((idle, News::ClosedIdle(requests)));
+            Class::Reset if self.chance(500) => then.push((after, SimEvent::Reset)),
+            Class::Reset => then.push((after, SimEvent::Closed)),
+            _ if closes => then.push((after, SimEvent::Closed)),
+            // The server closes an idle connection.
+            _ if self.chance(self.faults.request / 4) => {
+                let idle = self.rng.between(1, self.timeout);
+                then.push((idle, SimEvent::ClosedIdle(requests)));
             }
             _ => {}
         }
@@ -310,7 +318,7 @@ impl Net {
     }
 }
 
-/// A response, and whether its connection ends with it.
+/// Returns the bytes of a response, and true if the server closes the connection after it.
 fn respond(status: u16, body: &str, way: u64) -> (Vec<u8>, bool) {
     let retry = if status == 429 { "retry-after: 1\r\n" } else { "" };
     let text = match way {
@@ -340,7 +348,7 @@ fn respond(status: u16, body: &str, way: u64) -> (Vec<u8>, bool) {
     (text.into_bytes(), way < 2)
 }
 
-/// The ids of the calls of a request.
+/// Returns the ids of all calls of a request.
 fn ids(request: &[u8]) -> Vec<u64> {
     let name = br#""id":"#;
     let id = |at: usize| {
@@ -351,11 +359,11 @@ fn ids(request: &[u8]) -> Vec<u64> {
 }
 
 impl World for Network {
-    type Socket = Made;
+    type Socket = SimSocket;
 
     fn now(&mut self) -> u64 {
         let mut net = self.0.borrow_mut();
-        net.now += net.dice.between(1, CLOCK_MAX);
+        net.now += net.rng.between(1, CLOCK_MAX);
         net.now
     }
 
@@ -363,58 +371,58 @@ impl World for Network {
         0
     }
 
-    fn connect(&mut self, _: SocketAddr) -> io::Result<Made> {
+    fn connect(&mut self, _: SocketAddr) -> io::Result<SimSocket> {
         let mut net = self.0.borrow_mut();
-        let number = net.ends.len();
-        net.ends.push(End {
+        let number = net.endpoints.len();
+        net.endpoints.push(Endpoint {
             token: None,
             flags: EventFlags::empty(),
             state: State::Connecting,
             inbox: VecDeque::new(),
-            room: ROOM,
+            room: BUFFER_BYTES,
             requests: 0,
             awaited: None,
         });
-        let (now, took) = (net.now, net.dice.between(1, 500 * MICROSECOND));
-        let trouble = net.trouble.connect;
-        if !net.chance(trouble) {
-            net.later(now + took, number, News::Connected);
+        let (now, took) = (net.now, net.rng.between(1, 500 * MICROSECOND));
+        let faults = net.faults.connect;
+        if !net.chance(faults) {
+            net.schedule(now + took, number, SimEvent::Connected);
         } else {
-            net.account.unconnected += 1;
-            match net.dice.between(0, 3) {
+            net.counts.unconnected += 1;
+            match net.rng.between(0, 3) {
                 0 => return Err(io::ErrorKind::ConnectionRefused.into()),
-                // It never comes.
+                // The connect never completes.
                 1 => {}
-                _ => net.later(now + took, number, News::Refused),
+                _ => net.schedule(now + took, number, SimEvent::Refused),
             }
         }
         drop(net);
-        Ok(Made { net: Rc::clone(&self.0), number })
+        Ok(SimSocket { net: Rc::clone(&self.0), number })
     }
 
-    fn watch(&mut self, socket: &Made, token: u64) -> io::Result<()> {
-        self.0.borrow_mut().ends[socket.number].token = Some(token);
+    fn watch(&mut self, socket: &SimSocket, token: u64) -> io::Result<()> {
+        self.0.borrow_mut().endpoints[socket.number].token = Some(token);
         Ok(())
     }
 
-    fn unwatch(&mut self, socket: &Made) -> io::Result<()> {
-        self.0.borrow_mut().ends[socket.number].token = None;
+    fn unwatch(&mut self, socket: &SimSocket) -> io::Result<()> {
+        self.0.borrow_mut().endpoints[socket.number].token = None;
         Ok(())
     }
 
     fn wait(&mut self, events: &mut Vec<Event>, left: u64) -> Result<(), EngineFault> {
         let mut net = self.0.borrow_mut();
-        net.happen();
+        net.apply_due();
         if net.ready.is_empty() && left > 0 {
             let until = net.now.saturating_add(left);
-            let next = net.news.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
-            let trouble = net.trouble.hiccup;
-            let most = if net.chance(trouble) { HICCUP_MAX } else { WAKE_MAX };
-            net.now = until.min(next) + net.dice.between(1, most);
-            net.happen();
+            let next = net.queue.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
+            let faults = net.faults.stall;
+            let most = if net.chance(faults) { STALL_MAX } else { WAKE_MAX };
+            net.now = until.min(next) + net.rng.between(1, most);
+            net.apply_due();
         }
         while let Some(number) = net.ready.pop_front() {
-            let end = &mut net.ends[number];
+            let end = &mut net.endpoints[number];
             let flags = std::mem::replace(&mut end.flags, EventFlags::empty());
             if let Some(token) = end.token {
                 events.push(Event { flags, data: EventData::new_u64(token) });
@@ -425,17 +433,17 @@ impl World for Network {
 
     fn yield_now(&mut self) {}
 
-    fn rung(&mut self) {}
+    fn clear_wakeup(&mut self) {}
 }
 
-impl Socket for Made {
+impl Socket for SimSocket {
     fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         let net = &mut *self.net.borrow_mut();
-        let end = &mut net.ends[self.number];
+        let end = &mut net.endpoints[self.number];
         let count = end.inbox.len().min(into.len());
         if count > 0 {
             into.iter_mut().zip(end.inbox.drain(..count)).for_each(|(into, byte)| *into = byte);
-            net.account.sent += count as u64;
+            net.counts.sent += count as u64;
             return Ok(count);
         }
         match end.state {
@@ -447,38 +455,38 @@ impl Socket for Made {
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let net = &mut *self.net.borrow_mut();
-        let state = net.ends[self.number].state;
-        if state == State::Reset && net.ends[self.number].requests > 0 {
-            // The engine sends the request anew on another connection.
+        let state = net.endpoints[self.number].state;
+        if state == State::Reset && net.endpoints[self.number].requests > 0 {
+            // The engine repeats the request on another connection.
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        if net.ends[self.number].awaited.is_none() {
+        if net.endpoints[self.number].awaited.is_none() {
             net.begin(self.number, bytes);
         }
         if state != State::Open {
-            net.account.received += bytes.len() as u64;
+            net.counts.received += bytes.len() as u64;
             return Ok(bytes.len());
         }
-        let room = net.ends[self.number].room;
+        let room = net.endpoints[self.number].room;
         let most = room.min(bytes.len());
         if most == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let partly = net.chance(50);
-        let count = if partly { net.dice.between(1, most as u64) as usize } else { most };
+        let count = if partly { net.rng.between(1, most as u64) as usize } else { most };
         let now = net.now;
-        let end = &mut net.ends[self.number];
+        let end = &mut net.endpoints[self.number];
         end.room -= count;
         if partly {
-            // The buffer is full until the server has read.
+            // The buffer stays full until the server reads.
             end.room = 0;
-            let (wait, room) = (net.dice.between(1, 200 * MICROSECOND), ROOM);
-            net.later(now + wait, self.number, News::Room(room));
+            let (wait, room) = (net.rng.between(1, 200 * MICROSECOND), BUFFER_BYTES);
+            net.schedule(now + wait, self.number, SimEvent::Writable(room));
         } else {
-            end.room = ROOM;
+            end.room = BUFFER_BYTES;
         }
-        net.account.received += count as u64;
-        let end = &mut net.ends[self.number];
+        net.counts.received += count as u64;
+        let end = &mut net.endpoints[self.number];
         if let Some((awaited, _)) = &mut end.awaited {
             *awaited -= count;
             if *awaited == 0
@@ -487,7 +495,7 @@ impl Socket for Made {
                 let mut at = now;
                 for (wait, news) in then {
                     at += wait;
-                    net.later(at, self.number, news);
+                    net.schedule(at, self.number, news);
                 }
             }
         }
@@ -495,14 +503,14 @@ impl Socket for Made {
     }
 
     fn connect_fault(&self) -> Option<io::Error> {
-        let refused = self.net.borrow().ends[self.number].state == State::Refused;
+        let refused = self.net.borrow().endpoints[self.number].state == State::Refused;
         refused.then(|| io::ErrorKind::ConnectionRefused.into())
     }
 }
 
-impl Drop for Made {
+impl Drop for SimSocket {
     fn drop(&mut self) {
-        let end = &mut self.net.borrow_mut().ends[self.number];
+        let end = &mut self.net.borrow_mut().endpoints[self.number];
         (end.state, end.token) = (State::Gone, None);
         end.inbox = VecDeque::new();
         end.awaited = None;

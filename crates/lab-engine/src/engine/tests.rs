@@ -27,9 +27,8 @@ fn plan(server: &Server, iterations: u64) -> Plan {
     let mut plan = samples::closed(1, 0, 20, &["eth_blockNumber"]);
     plan.seed = 7;
     plan.mixes[0].name = "one".to_owned();
-    plan.target.host = "localhost".to_owned();
-    plan.target.port = server.address.port();
-    plan.target.path = "/rpc".to_owned();
+    let url = format!("http://localhost:{}/rpc", server.address.port());
+    plan.target.point_at(&url).unwrap();
     plan.target.timeout = Duration::from_secs(5);
     plan.scenarios[0].iterations_max = Some(iterations);
     plan.scenarios[0].grace = SECOND;

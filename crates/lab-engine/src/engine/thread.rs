@@ -1,9 +1,9 @@
-//! One engine thread: the loop that waits for sockets and for planned times, whichever comes first.
+//! One engine thread: a loop over socket events and planned send times.
 //!
-//! The order of a turn stands in [`EngineThread::turn`] alone: start what is due, count what has
-//! waited too long, hand over, wait, serve the sockets. When iterations are due is kept in
-//! `thread/pace.rs`; `thread/call.rs` sends and judges calls; `thread/read.rs` reads answers, long
-//! ones in pieces; `thread/dial.rs` makes and ends connections.
+//! [`EngineThread::turn`] alone has the order of the steps: start scheduled iterations, expire
+//! deadlines, hand over the interval, wait, serve the sockets. `thread/pace.rs` schedules
+//! iterations, `thread/call.rs` sends calls and classifies responses, `thread/read.rs` reads
+//! responses, and `thread/dial.rs` opens and closes connections.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,53 +17,54 @@ use lab_model::record::{Class, Interval};
 use rustix::event::epoll;
 use rustix::thread::set_current_timer_slack;
 
-use super::compose::{Asked, Composer, Which};
+use super::classify::CallOutcome;
+use super::compose::{Composer, RequestKey, RequestKind};
 use super::connection::{Connection, PIECE_BYTES, Peer, Phase};
-use super::judge::Ending;
-use super::ledger::{Gauges, Ledger};
-use super::waits::Waits;
-use super::world::{BELL, World};
+use super::deadlines::Deadlines;
+use super::thread_recorder::{Gauges, ThreadRecorder};
+use super::world::{WAKEUP, World};
 use super::{EngineFault, Sample, Shared};
 use crate::chain::ChainFacts;
-use carry::Carriers;
-use pace::Stream;
+use h2_pool::H2Pool;
+use pace::ScenarioState;
 
 mod call;
-mod carry;
 pub(crate) mod dial;
+mod h2_pool;
 pub(crate) mod pace;
 mod read;
 
-/// Bounds of how long before a planned send the thread stops to sleep and spins. Waking from a timer
-/// takes a few µs on an idle core and some tens in a virtual machine, now and then hundreds, so it is
-/// measured all the time; a longer delay is the scheduler's, against which spinning does not help.
+/// Bounds of the spin time: how long before a planned send the thread stops sleeping and spins, in
+/// nanoseconds. Waking from a timer takes a few µs on an idle core and tens in a virtual machine,
+/// so the thread measures it all the time. Spinning does not help against longer delays, which come
+/// from the scheduler.
 const SPIN_MIN: u64 = 5_000;
 const SPIN_MAX: u64 = 250_000;
-/// The part of it that each punctual waking takes back. Slow: one late waking in a hundred is what
-/// makes a p99.
+/// Share of the spin time that each punctual wake-up takes back. It is small because one late
+/// wake-up in a hundred makes the p99.
 const SPIN_DECAY: u64 = 2_048;
-/// What the time to spin is before anything was measured.
+/// Spin time before the first measurement, in nanoseconds.
 const SPIN_FIRST: u64 = 50_000;
-/// A shorter wait was none: it is what asking the kernel costs.
-const ASKING: u64 = 2_000;
-/// Sockets served between two looks at the clock of the plan.
+/// Shortest wait that counts as idle, in nanoseconds; a system call alone takes this long.
+const WAIT_MIN: u64 = 2_000;
+/// Events that one turn of the loop serves.
 const EVENTS_MAX: usize = 256;
 
-/// Lines of [`Waits`]: those who wait for an answer.
-const ANSWER: usize = 0;
-/// Those who wait for a connection.
+/// Queues of [`Deadlines`]: workers that wait for a response.
+const RESPONSE: usize = 0;
+/// Workers that wait for a connection.
 const DIAL: usize = 1;
-/// Those who could not connect, in the closed model.
+/// Workers of the closed model that could not connect.
 const BACK_OFF: usize = 2;
-/// Those who pause between iterations, by scenario from here.
+/// Workers that pause between iterations; the first of one queue per scenario.
 const PAUSE: usize = 3;
 
-/// How long a worker of the closed model waits after it could not connect. Without this it would
-/// count millions of refused connections per second and starve what it measures.
+/// Pause of a closed-model worker after a failed connect, in nanoseconds. Without it a worker would
+/// count millions of refused connections per second and starve the target.
 const BACK_OFF_WAIT: u64 = 100_000_000;
 
-/// What a thread is made of.
-pub(crate) struct Given<'a> {
+/// Arguments of [`EngineThread::new`].
+pub(crate) struct ThreadArgs<'a> {
     pub(crate) plan: &'a Arc<Plan>,
     pub(crate) chain: &'a Arc<ChainFacts>,
     pub(crate) addresses: &'a [SocketAddr],
@@ -76,10 +77,10 @@ pub(crate) struct Given<'a> {
     pub(crate) samples: SyncSender<Sample>,
 }
 
-/// The time of a run, and the world whose time it is.
+/// The clock of a run, with the [`World`] that it reads.
 struct Clock<W> {
     world: W,
-    /// When it was last read, in nanoseconds since the start of the run.
+    /// The last reading, in nanoseconds since the start of the run.
     now: u64,
 }
 
@@ -90,95 +91,95 @@ impl<W: World> Clock<W> {
     }
 }
 
-/// What a worker does.
+/// State of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
-    /// Nothing: free, in a pause, or not at work now.
-    Nothing,
-    /// Waits for its connection, to send a call.
+enum WorkerState {
+    /// No call in flight: free, paused, or inactive at the current level.
+    Idle,
+    /// Waits for its connection before it sends a call.
     Dialing,
-    /// Waits for the answer to a call, or for the socket to take the rest of it.
-    Awaiting,
+    /// Waits for the response, or for the socket to take the rest of the request.
+    AwaitingResponse,
 }
 
-/// The request that a worker is at.
+/// The current request of a worker.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    which: Which,
+    key: RequestKey,
     stage: u16,
-    asked: Asked,
-    /// Calls in it.
+    kind: RequestKind,
+    /// Number of calls, at least 1.
     calls: usize,
 }
 
-/// Runs one iteration at a time on a connection of its own.
+/// A worker (k6: VU). It runs one iteration at a time on its own connection.
 struct Worker<S> {
-    doing: Doing,
+    state: WorkerState,
     connection: Option<Connection<S>>,
-    /// Counts its connections, so that events of former ones are told apart.
+    /// Number of its connections; a stale event has an older generation.
     generation: u32,
-    /// The address that was tried first for the connection that is being made.
+    /// Index of the address that this connect tried first.
     first: usize,
-    /// Addresses tried in vain for it.
+    /// Number of addresses that this connect tried without success.
     tried: usize,
-    /// Its place among the workers of its scenario on all threads, from 0.
-    seat: usize,
+    /// Index among the scenario's workers over all threads, from 0.
+    worker_index: usize,
     request: Request,
-    /// When the iteration was due.
+    /// When the iteration was scheduled.
     due: u64,
-    /// From when the call's latency counts.
+    /// Start of the call's latency.
     call_due: u64,
-    /// From when it could be sent.
+    /// When the call could have been sent.
     ready: u64,
-    /// When it was sent; when connecting began, if it was not.
+    /// When the call was sent, or when connecting began if it was not.
     sent: u64,
-    /// Methods of the calls of a batch.
+    /// Methods of the calls in a batch.
     methods: Vec<u16>,
     sample: Option<Vec<u8>>,
 }
 
-/// The loop and all it needs.
+/// The state of one engine thread.
 pub(crate) struct EngineThread<W: World> {
     shared: Arc<Shared>,
     clock: Clock<W>,
-    /// How long before a planned send the thread stops to sleep.
+    /// Spin time before a planned send, in nanoseconds.
     spin: u64,
     addresses: Vec<SocketAddr>,
-    /// The address to be tried first.
+    /// Index of the address to try first.
     address: usize,
     peer: Arc<Peer>,
     reuse: Reuse,
     response_bytes_max: usize,
-    streams: Vec<Stream>,
-    /// When each stage of the plan ends.
+    scenarios: Vec<ScenarioState>,
+    /// End of each stage of the plan.
     stage_ends: Vec<u64>,
     workers: Vec<Worker<W::Socket>>,
-    waits: Waits,
+    deadlines: Deadlines,
     composer: Composer,
-    ledger: Ledger,
+    recorder: ThreadRecorder,
     samples: SyncSender<Sample>,
     input: Vec<u8>,
-    /// Endings of the calls of the request at hand.
-    endings: Vec<Ending>,
-    /// Connections that the server is about to close, and since when.
-    leaving: VecDeque<(u64, Connection<W::Socket>)>,
-    /// Workers whose connections have more to read, each with the generation of its connection.
+    /// Outcomes of the current request's calls.
+    outcomes: Vec<CallOutcome>,
+    /// Connections that the server is about to close, each with the time since when.
+    draining: VecDeque<(u64, Connection<W::Socket>)>,
+    /// Workers whose connection has more to read, each with the connection's generation.
     unread: VecDeque<(u32, u32)>,
-    /// The shared connections of HTTP/2.
-    carriers: Option<Carriers<W::Socket>>,
+    /// The HTTP/2 connections; `None` for HTTP/1.1.
+    pool: Option<H2Pool<W::Socket>>,
     gauges: Gauges,
 }
 
 impl<W: World> EngineThread<W> {
-    /// Makes everything ready for [`EngineThread::run`].
+    /// Creates the thread's state; [`EngineThread::run`] runs it.
     ///
     /// # Errors
-    /// If the plan draws what the chain does not have, or a header cannot be sent.
-    pub(crate) fn new(given: Given<'_>, world: W) -> Result<EngineThread<W>, EngineFault> {
-        let plan = given.plan;
-        let mut streams = Vec::new();
+    /// Fails if the plan draws a value that the chain lacks, or if a header cannot be sent.
+    pub(crate) fn new(args: ThreadArgs<'_>, world: W) -> Result<EngineThread<W>, EngineFault> {
+        let plan = args.plan;
+        let mut scenarios = Vec::new();
         let mut workers = Vec::new();
-        let mut waits = vec![
+        let mut deadlines = vec![
             pace::nanos(plan.target.timeout),
             pace::nanos(plan.target.connect_timeout),
             BACK_OFF_WAIT,
@@ -186,39 +187,44 @@ impl<W: World> EngineThread<W> {
         for (index, scenario) in plan.scenarios.iter().enumerate() {
             let first = workers.len();
             workers.extend(
-                pace::seats(scenario, given.index, given.threads)
-                    .map(|seat| Worker::new(index, seat)),
+                pace::worker_indexes(scenario, args.index, args.threads)
+                    .map(|worker_index| Worker::new(index, worker_index)),
             );
-            waits.push(pace::nanos(scenario.pause));
-            streams.push(Stream::new(scenario, given.index, given.threads, first..workers.len()));
+            deadlines.push(pace::nanos(scenario.pause));
+            scenarios.push(ScenarioState::new(
+                scenario,
+                args.index,
+                args.threads,
+                first..workers.len(),
+            ));
         }
-        let carriers = Carriers::new(plan, workers.len())?;
-        if carriers.is_some() {
-            let places = 0..carry::carriers_max(workers.len());
+        let pool = H2Pool::new(plan, workers.len())?;
+        if pool.is_some() {
+            let places = 0..h2_pool::pooled_max(workers.len());
             workers.extend(places.map(|_| Worker::new(0, 0)));
         }
         let (stages, methods) = (plan.stages().count(), plan.methods.len());
         Ok(EngineThread {
-            shared: Arc::clone(given.shared),
+            shared: Arc::clone(args.shared),
             clock: Clock { world, now: 0 },
             spin: SPIN_FIRST,
-            addresses: given.addresses.to_vec(),
+            addresses: args.addresses.to_vec(),
             address: 0,
-            peer: Arc::clone(given.peer),
+            peer: Arc::clone(args.peer),
             reuse: plan.connections.reuse,
             response_bytes_max: plan.target.response_bytes_max,
-            streams,
+            scenarios,
             stage_ends: plan.spans().map(|(_, _, span)| pace::nanos(span.to)).collect(),
-            waits: Waits::new(workers.len(), &waits),
+            deadlines: Deadlines::new(workers.len(), &deadlines),
             workers,
-            composer: Composer::new(plan, given.chain)?,
-            ledger: Ledger::new(given.index, stages, methods, given.filled, given.spare),
-            samples: given.samples,
+            composer: Composer::new(plan, args.chain)?,
+            recorder: ThreadRecorder::new(args.index, stages, methods, args.filled, args.spare),
+            samples: args.samples,
             input: vec![0; PIECE_BYTES],
-            endings: Vec::new(),
-            leaving: VecDeque::new(),
+            outcomes: Vec::new(),
+            draining: VecDeque::new(),
             unread: VecDeque::new(),
-            carriers,
+            pool,
             gauges: Gauges::default(),
         })
     }
@@ -226,24 +232,24 @@ impl<W: World> EngineThread<W> {
     /// Runs the plan to its end.
     ///
     /// # Errors
-    /// If the system refuses to wait.
+    /// Fails if the system refuses to wait.
     pub(crate) fn run(mut self) -> Result<(), EngineFault> {
-        // Without it the kernel may be 50 µs late; the thread then spins less punctually, no more.
+        // If this fails, timers are up to 50 µs late and the thread spins longer.
         let _less_punctual = set_current_timer_slack(NonZeroU64::new(1));
         let mut events = Vec::with_capacity(EVENTS_MAX);
         self.await_origin(&mut events)?;
-        self.ledger.begin();
+        self.recorder.begin();
         while self.turn(&mut events)? {}
         self.end();
         Ok(())
     }
 
-    /// Hands over what was counted last.
+    /// Hands over the last interval.
     pub(crate) fn end(self) {
-        self.ledger.finish(self.clock.now, self.gauges);
+        self.recorder.finish(self.clock.now, self.gauges);
     }
 
-    /// Sleeps until the run begins, or is ended before that.
+    /// Sleeps until the run begins or is stopped.
     fn await_origin(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), EngineFault> {
         while !self.shared.stop.load(Ordering::Acquire) {
             let left = self.clock.world.until_start();
@@ -257,19 +263,19 @@ impl<W: World> EngineThread<W> {
         Ok(())
     }
 
-    /// One turn of the loop; false once the run is over.
+    /// Runs one turn of the loop. Returns false once the run is over.
     pub(crate) fn turn(&mut self, events: &mut Vec<epoll::Event>) -> Result<bool, EngineFault> {
         if self.shared.stop.load(Ordering::Acquire) {
-            self.cut_all();
+            self.interrupt_all();
             return Ok(false);
         }
         self.start_due();
         self.expire();
-        self.end_scenarios();
-        self.close_leaving();
+        self.interrupt_overdue();
+        self.close_drained();
         self.drive_dirty();
         let gauges = self.gauges();
-        self.ledger.tick(self.clock.now, gauges);
+        self.recorder.tick(self.clock.now, gauges);
         if self.over() {
             return Ok(false);
         }
@@ -279,58 +285,57 @@ impl<W: World> EngineThread<W> {
             self.start_due();
             self.drive_dirty();
         }
-        self.read_on();
+        self.read_pending();
         Ok(true)
     }
 
     fn gauges(&mut self) -> Gauges {
-        self.gauges.waiting = self.streams.iter().map(Stream::waiting).sum();
+        self.gauges.waiting = self.scenarios.iter().map(ScenarioState::waiting).sum();
         self.gauges
     }
 
-    /// Sleeps until a socket has something or a time has come, and spins where sleeping would be
-    /// late.
+    /// Sleeps until the next socket event or planned time. Spins instead if sleeping would be late.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), EngineFault> {
         let at_once = !self.unread.is_empty() || self.has_dirty();
         let until = match at_once {
             true => 0,
             false => self.next_planned().saturating_sub(self.spin).min(self.next_other()),
         };
-        // What was done since the clock was read last is work.
+        // The time since the last clock reading was work, not idle time.
         let before = self.clock.read();
         self.clock.world.wait(events, until.saturating_sub(before))?;
         if events.is_empty() && until <= before && !at_once {
             self.clock.world.yield_now();
         }
         let now = self.clock.read();
-        if now - before > ASKING || (events.is_empty() && !at_once) {
-            self.ledger.idle += now - before;
+        if now - before > WAIT_MIN || (events.is_empty() && !at_once) {
+            self.recorder.idle += now - before;
         }
         if events.is_empty() && until > before {
-            self.slept_past(now.saturating_sub(until));
+            self.adjust_spin(now.saturating_sub(until));
         }
         Ok(())
     }
 
-    /// Learns from a timer that was so late: at once if it was later than known, slowly back.
-    fn slept_past(&mut self, late: u64) {
+    /// Adjusts the spin time to a timer that was `late` nanoseconds late: up at once, down slowly.
+    fn adjust_spin(&mut self, late: u64) {
         let wanted = (late + late / 4).clamp(SPIN_MIN, SPIN_MAX);
         self.spin = wanted.max(self.spin - self.spin / SPIN_DECAY).max(SPIN_MIN);
     }
 
-    /// When something other than a planned send has to be done.
+    /// Returns the earliest time of anything but a planned send.
     fn next_other(&self) -> u64 {
-        let waits = [ANSWER, DIAL].into_iter().filter_map(|line| self.waits.until(line));
-        let ends = self.streams.iter().filter_map(Stream::cut_at);
-        let leaving = self.leaving.front().map(|(since, _)| since + dial::LEAVING_WAIT);
-        waits.chain(ends).chain(leaving).fold(self.ledger.until, u64::min)
+        let deadlines = [RESPONSE, DIAL].into_iter().filter_map(|line| self.deadlines.until(line));
+        let ends = self.scenarios.iter().filter_map(ScenarioState::interrupt_at);
+        let draining = self.draining.front().map(|(since, _)| since + dial::DRAIN_WAIT);
+        deadlines.chain(ends).chain(draining).fold(self.recorder.until, u64::min)
     }
 
-    /// What a socket has to say.
+    /// Handles one socket event.
     fn serve(&mut self, event: epoll::Event) {
         let (flags, token) = (event.flags, event.data.u64());
-        if token == BELL {
-            return self.clock.world.rung();
+        if token == WAKEUP {
+            return self.clock.world.clear_wakeup();
         }
         let (worker, generation) = (token as u32, (token >> 32) as u32);
         let at = &mut self.workers[worker as usize];
@@ -338,21 +343,21 @@ impl<W: World> EngineThread<W> {
             return;
         }
         let Some(connection) = &mut at.connection else {
-            if self.is_carrier(worker) {
+            if self.is_pooled(worker) {
                 self.drive(worker);
             }
             return;
         };
         match connection.phase {
             Phase::Connecting => self.connected(worker),
-            Phase::Handshaking => self.shake(worker),
+            Phase::Handshaking => self.continue_handshake(worker),
             Phase::Open => {
                 let ending = flags.intersects(
                     epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
                 );
                 if flags.contains(epoll::EventFlags::OUT) {
-                    // A fault here comes back as the end of the connection when it is read.
-                    let _seen_on_reading = connection.flush(&mut self.ledger.interval.traffic);
+                    // A write error shows as the end of the connection on the next read.
+                    let _seen_on_reading = connection.flush(&mut self.recorder.interval.traffic);
                 }
                 if ending || flags.contains(epoll::EventFlags::IN) {
                     self.receive(worker, ending);
@@ -361,19 +366,19 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Counts calls and connections that have taken too long, at their deadlines.
+    /// Counts calls and connects that have passed their deadline.
     fn expire(&mut self) {
-        while let Some((worker, until)) = self.waits.due(ANSWER, self.clock.now) {
+        while let Some((worker, until)) = self.deadlines.due(RESPONSE, self.clock.now) {
             self.close(worker);
             self.fail(worker, Class::Timeout, until);
         }
-        while let Some((worker, until)) = self.waits.due(DIAL, self.clock.now) {
+        while let Some((worker, until)) = self.deadlines.due(DIAL, self.clock.now) {
             let phase = self.workers[worker as usize].connection.as_ref().map(|one| one.phase);
             let class = if phase == Some(Phase::Handshaking) { Class::Tls } else { Class::Connect };
             if phase == Some(Phase::Connecting) {
-                self.pass_over(worker);
+                self.skip_address(worker);
             }
-            self.ledger.interval.traffic.connections_failed += 1;
+            self.recorder.interval.traffic.connections_failed += 1;
             self.close(worker);
             self.fail(worker, class, until);
         }
@@ -381,18 +386,18 @@ impl<W: World> EngineThread<W> {
 }
 
 impl<S> Worker<S> {
-    fn new(scenario: usize, seat: usize) -> Worker<S> {
+    fn new(scenario: usize, worker_index: usize) -> Worker<S> {
         Worker {
-            doing: Doing::Nothing,
+            state: WorkerState::Idle,
             connection: None,
             generation: 0,
             first: 0,
             tried: 0,
-            seat,
+            worker_index,
             request: Request {
-                which: Which { scenario: scenario as u16, ..Which::default() },
+                key: RequestKey { scenario: scenario as u16, ..RequestKey::default() },
                 stage: 0,
-                asked: Asked::Single { method: 0, id: 0 },
+                kind: RequestKind::Single { method: 0, id: 0 },
                 calls: 1,
             },
             due: 0,

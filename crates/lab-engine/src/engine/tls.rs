@@ -1,5 +1,5 @@
-//! TLS settings of a plan as rustls has them. The handshakes are driven by
-//! `crates/lab-engine/src/engine/connection.rs`.
+//! The TLS settings of a plan for rustls. `crates/lab-engine/src/engine/connection.rs` runs the
+//! handshakes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use rustls::{
 use super::EngineFault;
 use super::connection::Peer;
 
-/// Sessions kept for resumption: one server is spoken to, by one name.
+/// Sessions that are kept for resumption. There is one server with one name.
 const SESSIONS_MAX: usize = 256;
 
-/// How the plan's target is reached.
+/// Returns how the plan's target is reached.
 ///
 /// # Errors
 /// If a name, file or cipher of the plan cannot be used.
 pub(crate) fn peer(plan: &Plan) -> Result<Peer, EngineFault> {
-    if !plan.target.tls {
+    if !plan.target.url.tls() {
         return Ok(Peer { tls: None });
     }
-    let host = plan.target.host.trim_matches(['[', ']']);
+    let host = plan.target.url.host();
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| EngineFault::ServerName { host: host.to_owned() })?;
     Ok(Peer { tls: Some((name, Arc::new(config(&plan.connections.tls, plan.connections.http)?))) })
@@ -108,12 +108,12 @@ fn provider(settings: &Tls) -> Result<CryptoProvider, EngineFault> {
     Ok(provider)
 }
 
-/// The name in IANA's registry; rustls names the suites of TLS 1.3 by version.
+/// Returns the IANA name. rustls adds the version to the names of TLS 1.3.
 fn iana(suite: CipherSuite) -> String {
     format!("{suite:?}").replace("TLS13_", "TLS_")
 }
 
-/// OpenSSL's name of a suite, which for TLS 1.3 is IANA's
+/// Returns the OpenSSL name, which for TLS 1.3 is the IANA name
 /// (<https://docs.openssl.org/master/man1/openssl-ciphers/>).
 fn openssl(iana: &str) -> String {
     let Some((exchange, cipher)) = iana.trim_start_matches("TLS_").split_once("_WITH_") else {
@@ -124,7 +124,7 @@ fn openssl(iana: &str) -> String {
     format!("{exchange}-{cipher}").replace('_', "-")
 }
 
-/// Takes any certificate: the plan says so.
+/// Accepts any certificate, for plans with `tls_insecure`.
 #[derive(Debug)]
 struct Unverified {
     provider: Arc<CryptoProvider>,

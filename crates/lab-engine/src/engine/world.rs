@@ -1,7 +1,7 @@
-//! What an engine thread needs from the world, as values: a clock, sockets, and waiting for both.
+//! The clock and the sockets of an engine thread, as a trait.
 //!
-//! [`System`] is the kernel's. `engine/simulated.rs` has a made-up one, in which a whole run replays
-//! from a seed. The loop is compiled for each, so that neither costs the other anything.
+//! [`System`] uses the kernel. `engine/simulated.rs` simulates both, so that a run can be replayed
+//! from its seed. The loop is compiled once for each.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -19,70 +19,70 @@ use rustix::net::{
 use super::EngineFault;
 use super::thread::pace;
 
-/// Token of the event that ends a run early.
-pub(crate) const BELL: u64 = u64::MAX;
+/// Event token of the wake-up.
+pub(crate) const WAKEUP: u64 = u64::MAX;
 
-/// A clock, and sockets that never block.
+/// A clock, non-blocking sockets, and a way to wait for both.
 pub(crate) trait World {
-    /// A connection's socket.
+    /// Socket of a connection.
     type Socket: Socket;
 
-    /// Nanoseconds since the start of the run; 0 before it.
+    /// Returns nanoseconds since the start of the run, or 0 before it.
     fn now(&mut self) -> u64;
 
-    /// Nanoseconds until the start of the run.
+    /// Returns nanoseconds until the start of the run.
     fn until_start(&mut self) -> u64;
 
-    /// Begins to connect.
+    /// Starts a non-blocking connect.
     ///
     /// # Errors
-    /// What the system says, such as that there is no local port left.
+    /// Fails with the system's error, such as no free local port.
     fn connect(&mut self, address: SocketAddr) -> io::Result<Self::Socket>;
 
-    /// Reports what happens to a socket, by its token, whenever there is news.
+    /// Registers a socket for edge-triggered events with this token.
     ///
     /// # Errors
-    /// If the system refuses to.
+    /// Fails if the system refuses.
     fn watch(&mut self, socket: &Self::Socket, token: u64) -> io::Result<()>;
 
-    /// Reports nothing of a socket any more.
+    /// Stops the events of a socket.
     ///
     /// # Errors
-    /// If the system refuses to.
+    /// Fails if the system refuses.
     fn unwatch(&mut self, socket: &Self::Socket) -> io::Result<()>;
 
-    /// Waits for events for at most so many nanoseconds.
+    /// Waits up to `left` nanoseconds for events.
     ///
     /// # Errors
-    /// If the system refuses to.
+    /// Fails if the system refuses.
     fn wait(&mut self, events: &mut Vec<Event>, left: u64) -> Result<(), EngineFault>;
 
-    /// A spinning thread leaves the core to whoever needs it: the target may be on it.
+    /// Yields the core while spinning, as the target may run on it.
     fn yield_now(&mut self);
 
-    /// Takes note of the bell, whose event was [`BELL`].
-    fn rung(&mut self);
+    /// Clears the wake-up after its event, [`WAKEUP`].
+    fn clear_wakeup(&mut self);
 }
 
-/// A socket that never blocks.
+/// A non-blocking socket.
 pub(crate) trait Socket: Unpin {
-    /// Reads what is there; 0 bytes are the end.
+    /// Reads available data. Returns 0 at the end.
     ///
     /// # Errors
-    /// `WouldBlock` if there is nothing now; another if the connection is broken.
+    /// Fails with `WouldBlock` if there is no data, and otherwise if the connection is broken.
     fn read(&self, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes as much as there is room for.
+    /// Writes as much as fits.
     ///
     /// # Errors
-    /// `WouldBlock` if there is no room now; another if the connection is broken.
+    /// Fails with `WouldBlock` if the buffer is full, and otherwise if the connection is broken.
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Why connecting failed, if it did.
+    /// Returns why connecting failed, or `None`.
     fn connect_fault(&self) -> Option<io::Error>;
 }
 
-/// A socket as TLS reads and writes it.
+/// A socket as a `Read` and `Write` for TLS.
 pub(crate) struct Plain<'a, S>(pub(crate) &'a S);
 
 impl<S: Socket> io::Read for Plain<'_, S> {
@@ -105,18 +105,19 @@ impl<S: Socket> io::Write for Plain<'_, S> {
 pub(crate) struct System {
     origin: Instant,
     epoll: OwnedFd,
-    bell: Arc<OwnedFd>,
+    wakeup: Arc<OwnedFd>,
 }
 
 impl System {
-    /// Times count from `origin`; `bell` interrupts a wait.
+    /// Times count from `origin`. `wakeup` is an eventfd that interrupts a wait.
     ///
     /// # Errors
-    /// If the system has no epoll.
-    pub(crate) fn new(origin: Instant, bell: &Arc<OwnedFd>) -> Result<System, EngineFault> {
+    /// Fails if the system has no epoll.
+    pub(crate) fn new(origin: Instant, wakeup: &Arc<OwnedFd>) -> Result<System, EngineFault> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(wait_fault)?;
-        epoll::add(&epoll, bell, EventData::new_u64(BELL), EventFlags::IN).map_err(wait_fault)?;
-        Ok(System { origin, epoll, bell: Arc::clone(bell) })
+        epoll::add(&epoll, wakeup, EventData::new_u64(WAKEUP), EventFlags::IN)
+            .map_err(wait_fault)?;
+        Ok(System { origin, epoll, wakeup: Arc::clone(wakeup) })
     }
 }
 
@@ -166,15 +167,15 @@ impl World for System {
         std::thread::yield_now();
     }
 
-    fn rung(&mut self) {
-        // The stop mark itself is looked at in every turn.
-        let _rung = rustix::io::read(&self.bell, &mut [0; 8]);
+    fn clear_wakeup(&mut self) {
+        // Every turn checks the stop flag itself.
+        let _rung = rustix::io::read(&self.wakeup, &mut [0; 8]);
     }
 }
 
 impl Socket for TcpStream {
     fn read(&self, into: &mut [u8]) -> io::Result<usize> {
-        // The bare system call: libc's is a point where threads may be cancelled, which costs.
+        // The raw system call. libc's wrapper is a thread cancellation point, which costs time.
         Ok(rustix::io::read(self, into)?)
     }
 

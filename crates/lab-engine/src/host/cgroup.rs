@@ -1,8 +1,8 @@
-//! Limits and pressure of the cgroup that a process is in: version 2, and of version 1 (still on
-//! many hosts) CPU quota, memory and disk limits.
+//! Limits and pressure of a process's cgroup. Version 2 is supported, and CPU quota, memory and
+//! disk limits of version 1, which many hosts still have.
 //!
-//! A limit may stand at any level above the process: all levels up to the root are read, and the
-//! tightest one counts. <https://docs.kernel.org/admin-guide/cgroup-v2.html>
+//! A limit can be set at any level. All levels up to the root are read, and the lowest limit
+//! counts. <https://docs.kernel.org/admin-guide/cgroup-v2.html>
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use super::machine::{Stalls, put_stalls};
 use super::text;
 use super::values::{Values, larger, rate, share};
 
-/// Levels of one hierarchy; deeper ones are not real.
+/// Most levels of a hierarchy; real ones have fewer.
 const LEVELS_MAX: usize = 16;
 
-/// Where the hierarchies are mounted.
+/// Mount points of the hierarchies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mounts {
     unified: Option<PathBuf>,
@@ -26,7 +26,7 @@ pub(super) struct Mounts {
 }
 
 impl Mounts {
-    /// As this process sees them.
+    /// Mount points as this process sees them.
     pub(super) fn read() -> Mounts {
         Mounts::parse(&text::read("/proc/self/mountinfo").unwrap_or_default())
     }
@@ -53,22 +53,22 @@ impl Mounts {
     }
 }
 
-/// The cgroup of a process, with its counters of the last call.
+/// The cgroup of a process, with its counters at the last reading.
 #[derive(Debug)]
 pub(super) struct Cgroup {
-    /// From the process's own to the one below the root, by version.
+    /// Levels from the process's own up to the one below the root, by version.
     unified: Vec<PathBuf>,
     cpu: Vec<PathBuf>,
     memory: Vec<PathBuf>,
     disk: Vec<PathBuf>,
     before: Option<(Instant, Counters)>,
-    /// The tightest CPU quota, in cores.
+    /// Lowest CPU quota, in cores.
     pub(super) cpu_limit: Option<f64>,
 }
 
 #[derive(Debug, Default)]
 struct Counters {
-    /// By level that has a quota: periods, throttled periods, throttled seconds.
+    /// By level with a quota: periods, throttled periods, throttled seconds.
     quotas: BTreeMap<PathBuf, [f64; 3]>,
     /// CPU seconds used (version 2).
     used: Option<f64>,
@@ -78,7 +78,7 @@ struct Counters {
     disk: BTreeMap<Flow, f64>,
 }
 
-/// What a disk limit may be set for: level, device, and one of `rbps`, `wbps`, `riops`, `wiops`.
+/// Key of a disk limit: level, device, and one of `rbps`, `wbps`, `riops`, `wiops`.
 type Flow = (PathBuf, String, &'static str);
 
 const STALLS: [(&str, Stalls); 3] = [
@@ -88,7 +88,7 @@ const STALLS: [(&str, Stalls); 3] = [
 ];
 
 impl Cgroup {
-    /// Of a process.
+    /// Finds the cgroup of a process.
     pub(super) fn of(pid: u32, mounts: &Mounts) -> Cgroup {
         let text = text::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let first = |controller: &str| {
@@ -107,7 +107,7 @@ impl Cgroup {
         }
     }
 
-    /// Adds what changed since the last call, as `cgroup.NAME.…`.
+    /// Adds the changes since the last call as `cgroup.NAME.…`.
     pub(super) fn sample(&mut self, now: Instant, name: &str, values: &mut Values) {
         let counters = self.counters();
         let limits = self.disk_limits();
@@ -252,7 +252,7 @@ impl Counters {
         for (level, now) in &self.quotas {
             let Some(then) = before.quotas.get(level) else { continue };
             let grown = |index: usize| (now[index] - then[index]).max(0.0);
-            // In a short sample no period may have ended: then nothing is known, not zero.
+            // No period may have ended in a short sample. The share is unknown then, not zero.
             let hit = share(grown(1), grown(0));
             periods = larger(periods, hit);
             throttled = larger(throttled, Some(rate(now[2], then[2], time)));
@@ -276,7 +276,7 @@ impl Counters {
     }
 }
 
-/// The path of a process in the hierarchy of a controller; the empty name is that of version 2.
+/// Returns the path of a process in a controller's hierarchy. The empty name means version 2.
 fn membership<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -290,10 +290,10 @@ fn membership<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-/// Directories from a cgroup up to, but without, the root of its hierarchy, which has no limits.
+/// Returns the directories from a cgroup up to the one below the root, which has no limits.
 fn levels_of(mount: &Path, path: &str) -> Vec<PathBuf> {
     let path = path.trim_matches('/');
-    // In a container the path may lead outside of what is mounted.
+    // In a container the path may be outside of the mount.
     if path.is_empty() || path.split('/').any(|part| part == "..") {
         return Vec::new();
     }
@@ -302,7 +302,7 @@ fn levels_of(mount: &Path, path: &str) -> Vec<PathBuf> {
     leaf.ancestors().take_while(below).take(LEVELS_MAX).map(Path::to_owned).collect()
 }
 
-/// The CPU quota of a level in cores, if it has one.
+/// Returns the CPU quota of a level in cores.
 fn quota(level: &Path) -> Option<f64> {
     let (quota, period) = if let Some(text) = text::read(level.join("cpu.max")) {
         let (quota, period) = text.trim().split_once(' ')?;
@@ -311,11 +311,11 @@ fn quota(level: &Path) -> Option<f64> {
         let read = |file: &str| number(&text::read(level.join(file))?);
         (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?)
     };
-    // Version 1 writes no quota as -1, version 2 as "max".
+    // Version 1 writes "no quota" as -1, version 2 as "max".
     (quota > 0.0).then(|| share(quota, period)).flatten()
 }
 
-/// The number after `key=` in a line of settings; none for `max`.
+/// Returns the number after `key=` in a line of settings, or `None` for `max`.
 fn setting(line: &str, key: &str) -> Option<f64> {
     let mut words = line.split_whitespace();
     words.find_map(|word| number(word.strip_prefix(key)?.strip_prefix('=')?))
@@ -325,7 +325,7 @@ fn number(text: &str) -> Option<f64> {
     text.trim().parse::<f64>().ok().filter(|number| number.is_finite())
 }
 
-/// The CPU quota that this process runs under, in cores.
+/// Returns the CPU quota of this process, in cores.
 pub fn own_cpu_limit() -> Option<f64> {
     let mut cgroup = Cgroup::of(std::process::id(), &Mounts::read());
     cgroup.counters();

@@ -1,9 +1,9 @@
-//! Disks: how busy each device is, how long it takes and how many wait. Partitions are left out, and
-//! what stands for no device (loop, ram); stacked devices (dm, md) are shown beside what they lie on.
+//! Disks: utilization, latency and queue of each device. Partitions and virtual devices (loop, ram)
+//! are left out. Stacked devices (dm, md) are included besides the devices below them.
 //!
-//! Formulas: <https://docs.kernel.org/admin-guide/iostats.html>. "Busy" is sampled by ticks since
-//! kernel 5.0 and may count too little; on a device that works in parallel 100 % is no limit. So the
-//! queue and the pressure decide, not it alone.
+//! Formulas: <https://docs.kernel.org/admin-guide/iostats.html>. Since kernel 5.0, utilization is
+//! sampled by ticks and can be too low. 100 % is not the limit of a device that works in parallel.
+//! The analysis therefore also uses queue and pressure.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,21 +14,21 @@ use procfs::{Current, DiskStat, DiskStats};
 
 use super::values::{Values, float, rate, share};
 
-/// Devices that are shown; hosts with more of them are rare, and a report would not be read.
+/// Most devices in a sample. Hosts with more are rare.
 const DEVICES_MAX: usize = 32;
-/// Bytes of a sector in diskstats, whatever the device's own are.
+/// Bytes of a sector in diskstats, for all devices.
 const SECTOR: f64 = 512.0;
 
 /// Counters of all devices.
 #[derive(Debug, Default)]
 pub(super) struct Disks {
     before: Option<(Instant, BTreeMap<String, DiskStat>)>,
-    /// Whether a name is that of a whole device.
+    /// True if a name is that of a whole device.
     whole: BTreeMap<String, bool>,
 }
 
 impl Disks {
-    /// Adds what changed since the last call.
+    /// Adds the changes since the last call.
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
         let Ok(DiskStats(all)) = DiskStats::current() else { return };
         let mut devices = BTreeMap::new();
@@ -83,8 +83,8 @@ fn put(now: &DiskStat, before: &DiskStat, time: Duration, values: &mut Values) {
     values.put_of(host!("disk.*.write_bytes"), name, rate(written, 0.0, time));
 }
 
-/// Growth of a counter that is 32 bits wide on some kernels and begins again at zero; one that fell
-/// from elsewhere belongs to a device that was taken out and put in again, and tells nothing.
+/// Returns the growth of a counter. Some kernels have 32-bit counters, which wrap around. A device
+/// that was replaced starts again at zero, which counts as no growth.
 pub(super) fn grown(now: u64, before: u64) -> u64 {
     const WIDTH: u64 = 1 << 32;
     match now.checked_sub(before) {

@@ -1,5 +1,5 @@
-//! The target's host through a prometheus-node-exporter, under the same metric names as this host's
-//! own samples: `GET /metrics` every second, over plain HTTP.
+//! Samples of the target's host from a prometheus-node-exporter, under the same metric names as
+//! those of this host. It requests `/metrics` every second over plain HTTP.
 
 mod counters;
 mod parse;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use lab_model::plan::NodeUrl;
 use parking_lot::Mutex;
 
 use super::values::Values;
@@ -17,102 +18,95 @@ use super::{Waiting, push, since};
 
 use counters::Counters;
 
-/// Time between two questions; the exporter works some milliseconds for each.
+/// Interval between two scrapes. The exporter needs a few milliseconds for each.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Time for connecting, and for each wait of an answer.
+/// The exporter's default port.
+const PORT: u16 = 9_100;
+/// Timeout of a connect, and of each read and write.
 const WAIT_MAX: Duration = Duration::from_secs(3);
-/// A page of a host with many devices has some 500 kB.
+/// Largest page. A host with many devices has about 500 kB.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
 
-/// Where an exporter is asked.
+/// A node-exporter.
 #[derive(Clone, Debug)]
 pub(super) struct Exporter {
-    host: String,
+    url: NodeUrl,
     port: u16,
-    path: String,
 }
 
-/// Why an exporter told nothing.
+/// Why a scrape failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
-    /// Not `http://HOST[:PORT][/PATH]`.
-    #[error("allowed is http://HOST:PORT/metrics")]
+    /// The URL is not `http://HOST[:PORT][/PATH]`.
+    #[error("use http://HOST:PORT/metrics")]
     Url,
-    /// No connection, or it broke.
+    /// The connection failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Another status than 200.
-    #[error("it answered with HTTP status {0}")]
+    /// The status is not 200.
+    #[error("the response has HTTP status {0}")]
     Status(u16),
-    /// Not HTTP.
-    #[error("it did not answer in HTTP")]
+    /// The response is not HTTP.
+    #[error("the response is not HTTP")]
     NotHttp,
-    /// No metrics of a host in it.
+    /// The page has no CPU metrics.
     #[error("the page has no metric node_cpu_seconds_total")]
     NotMetrics,
 }
 
-/// How polling went.
+/// Counts of scrapes.
 #[derive(Debug, Default)]
-pub(super) struct Polls {
-    pub(super) asked: u64,
+pub(super) struct ScrapeCounts {
+    pub(super) total: u64,
     pub(super) failed: u64,
     pub(super) last_fault: Option<String>,
 }
 
 impl Exporter {
-    /// From a URL; the path is `/metrics` if it has none.
+    /// Checks the URL. The default port is 9100, the default path `/metrics`.
     ///
     /// # Errors
-    /// If it is no plain HTTP URL of a host.
-    pub(super) fn at(url: &str) -> Result<Exporter, Fault> {
-        let rest = url.strip_prefix("http://").ok_or(Fault::Url)?;
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => {
-                (host, port.parse().map_err(|_| Fault::Url)?)
-            }
-            _ => (authority, 9_100),
-        };
-        let plain = |letter: char| letter.is_ascii_graphic() && letter != '@';
-        if host.is_empty() || !rest.chars().all(plain) {
+    /// If the URL is not plain HTTP, or has a user part.
+    pub(super) fn at(url: &NodeUrl) -> Result<Exporter, Fault> {
+        if url.tls() || url.authorization().is_some() {
             return Err(Fault::Url);
         }
-        let path = if path.is_empty() { "/metrics" } else { path };
-        Ok(Exporter { host: host.to_owned(), port, path: path.to_owned() })
+        let has_port = url.authority().ends_with(&format!(":{}", url.port()));
+        let port = if has_port { url.port() } else { PORT };
+        Ok(Exporter { url: url.clone(), port })
     }
 
-    /// Asks once.
+    /// Scrapes once.
     ///
     /// # Errors
-    /// If nothing came, or something that is no page of metrics.
-    pub(super) fn ask(&self) -> Result<Counters, Fault> {
-        let bare = self.host.trim_start_matches('[').trim_end_matches(']');
-        let mut addresses = (bare, self.port).to_socket_addrs()?;
+    /// Fails if there is no response, or no page of node metrics.
+    pub(super) fn scrape(&self) -> Result<Counters, Fault> {
+        let path = if self.url.target() == "/" { "/metrics" } else { self.url.target() };
+        let mut addresses = (self.url.host(), self.port).to_socket_addrs()?;
         let address = addresses.next().ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?;
         let mut stream = TcpStream::connect_timeout(&address, WAIT_MAX)?;
         stream.set_read_timeout(Some(WAIT_MAX))?;
         stream.set_write_timeout(Some(WAIT_MAX))?;
-        // HTTP/1.0: the page comes unchunked, and its end is that of the connection.
+        // HTTP/1.0 gives an unchunked page that ends with the connection.
         let head = format!(
-            "GET {} HTTP/1.0\r\nHost: {}:{}\r\nAccept: text/plain;version=0.0.4\r\n\r\n",
-            self.path, self.host, self.port
+            "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: text/plain;version=0.0.4\r\n\r\n",
+            self.url.authority()
         );
         stream.write_all(head.as_bytes())?;
-        let mut answer = Vec::new();
-        stream.take(PAGE_BYTES_MAX).read_to_end(&mut answer)?;
-        let counters = Counters::read(page(&answer)?);
+        let mut response = Vec::new();
+        stream.take(PAGE_BYTES_MAX).read_to_end(&mut response)?;
+        let counters = Counters::read(page(&response)?);
         if counters.cores == 0.0 { Err(Fault::NotMetrics) } else { Ok(counters) }
     }
 
-    /// Asks until told to stop; samples go to `waiting`.
+    /// Scrapes until `stop` is closed. Sends the samples to `waiting`.
     pub(super) fn run(
         &self,
         origin: Instant,
         first: (Instant, Counters),
         waiting: &Arc<Waiting>,
         stop: &Receiver<()>,
-        polls: &Mutex<Polls>,
+        scrapes: &Mutex<ScrapeCounts>,
     ) {
         let mut before = first;
         let mut due = Instant::now();
@@ -122,10 +116,10 @@ impl Exporter {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
             }
-            let answer = self.ask();
+            let response = self.scrape();
             let now = Instant::now();
-            polls.lock().asked += 1;
-            match answer {
+            scrapes.lock().total += 1;
+            match response {
                 Ok(counters) => {
                     let mut values = Values::default();
                     let time = now.saturating_duration_since(before.0);
@@ -134,24 +128,24 @@ impl Exporter {
                     before = (now, counters);
                 }
                 Err(fault) => {
-                    let mut polls = polls.lock();
-                    polls.failed += 1;
-                    polls.last_fault = Some(fault.to_string());
+                    let mut scrapes = scrapes.lock();
+                    scrapes.failed += 1;
+                    scrapes.last_fault = Some(fault.to_string());
                 }
             }
         }
     }
 }
 
-/// The body of an answer with status 200.
-fn page(answer: &[u8]) -> Result<&str, Fault> {
+/// Returns the body of a response with status 200.
+fn page(response: &[u8]) -> Result<&str, Fault> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut headers);
-    let Ok(httparse::Status::Complete(length)) = head.parse(answer) else {
+    let Ok(httparse::Status::Complete(length)) = head.parse(response) else {
         return Err(Fault::NotHttp);
     };
     match head.code {
-        Some(200) => std::str::from_utf8(&answer[length..]).map_err(|_| Fault::NotMetrics),
+        Some(200) => std::str::from_utf8(&response[length..]).map_err(|_| Fault::NotMetrics),
         Some(status) => Err(Fault::Status(status)),
         None => Err(Fault::NotHttp),
     }

@@ -1,6 +1,5 @@
-//! Which processes are to be watched: who listens at an address, who are their children, which
-//! sockets they hold. Other users' processes can be looked into by root only; they are then not
-//! found, and the facts say so.
+//! Finds processes: the listener of an address, its children, and the sockets that they hold. Only
+//! root can inspect processes of other users; otherwise they are not found, and the facts say so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,17 +9,17 @@ use procfs::process::Process;
 
 use super::sockets::{Socket, State};
 
-/// Processes that are looked at; more than hosts of nodes have.
+/// Most processes that are searched; hosts of nodes have fewer.
 const PROCESSES_MAX: usize = 20_000;
 
-/// Ids of all processes.
+/// Returns the ids of all processes.
 pub(super) fn all() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     ids.take(PROCESSES_MAX).collect()
 }
 
-/// Inodes of the sockets that a process holds; empty if it may not be looked into.
+/// Returns the inodes of a process's sockets, or none if the process cannot be inspected.
 pub(super) fn held(pid: u32) -> BTreeSet<u64> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return BTreeSet::new() };
     let inode = |entry: fs::DirEntry| {
@@ -30,13 +29,13 @@ pub(super) fn held(pid: u32) -> BTreeSet<u64> {
     entries.flatten().filter_map(inode).collect()
 }
 
-/// Inodes of the sockets that listen at an address.
+/// Returns the inodes of the sockets that listen at an address.
 pub(super) fn listening(sockets: &[Socket], address: SocketAddr) -> BTreeSet<u64> {
     let wanted = |socket: &&Socket| is_listener(socket, address);
     sockets.iter().filter(wanted).map(|socket| socket.inode).collect()
 }
 
-/// Whether a socket takes connections to an address.
+/// Returns true if a socket accepts connections to an address.
 pub(super) fn is_listener(socket: &Socket, address: SocketAddr) -> bool {
     let ip = socket.local.ip();
     socket.state == State::Listen
@@ -44,8 +43,8 @@ pub(super) fn is_listener(socket: &Socket, address: SocketAddr) -> bool {
         && (ip.is_unspecified() || ip == address.ip().to_canonical())
 }
 
-/// The processes that hold one of these sockets, and all their descendants: workers inherit the
-/// listening socket, or are handed connections by who has it.
+/// Returns the processes that hold one of these sockets, with all descendants: workers inherit the
+/// listening socket, or get their connections from its owner.
 pub(super) fn holders(inodes: &BTreeSet<u64>) -> BTreeSet<u32> {
     if inodes.is_empty() {
         return BTreeSet::new();
@@ -55,7 +54,7 @@ pub(super) fn holders(inodes: &BTreeSet<u64>) -> BTreeSet<u32> {
     let holders: BTreeSet<u32> = all.iter().copied().filter(holds).collect();
     let own = std::process::id();
     if holders.contains(&own) {
-        // The target is this very process, as in tests: its children have nothing to do with it.
+        // In tests this process is the target, and its children do not belong to it.
         return holders;
     }
     descendants(holders, &all)

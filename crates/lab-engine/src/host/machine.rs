@@ -1,5 +1,5 @@
-//! The machine as a whole: CPU by state, load, pressure, memory. Devices are in `disk.rs` and
-//! `network.rs`, processes in `process.rs`.
+//! The whole machine: CPU by state, load, pressure, memory. `disk.rs` and `network.rs` have the
+//! devices, `process.rs` the processes.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use procfs::{CpuTime, CurrentSI, KernelStats};
 use super::text;
 use super::values::{Values, float, rate, share};
 
-/// Counters of the machine, as they were at one time.
+/// Counters of the machine at the last reading.
 #[derive(Debug)]
 pub(super) struct Machine {
     before: Option<(Instant, Counters)>,
-    /// Whether `/proc/pressure` can be read.
+    /// True if `/proc/pressure` can be read.
     pub(super) pressure: bool,
 }
 
@@ -22,7 +22,7 @@ struct Counters {
     total: States,
     cores: Vec<States>,
     switches: f64,
-    /// Microseconds of stall: CPU, memory, IO, interrupts; some and full.
+    /// Microseconds of stall, some and full: CPU, memory, IO, interrupts.
     stalls: [Option<(f64, f64)>; 4],
     /// Bytes swapped in and out, major faults.
     swapped_in: f64,
@@ -30,8 +30,8 @@ struct Counters {
     major_faults: f64,
 }
 
-/// CPU time by state, in ticks of USER_HZ; only its shares are used, so the unit falls out. Guest
-/// time is inside user and is not added again.
+/// CPU time by state, in ticks of USER_HZ. Only shares are computed, so the unit does not matter.
+/// User time includes guest time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct States {
     pub(super) user: f64,
@@ -59,7 +59,7 @@ impl States {
         }
     }
 
-    /// Growth by state; a state that fell (iowait may) did not grow.
+    /// Returns the growth by state. A state that decreased, as iowait can, did not grow.
     pub(super) fn since(&self, before: &States) -> States {
         let grown = |now: f64, before: f64| (now - before).max(0.0);
         States {
@@ -74,7 +74,7 @@ impl States {
         }
     }
 
-    /// Adds those of another core.
+    /// Adds another core.
     pub(super) fn add(&mut self, other: &States) {
         self.user += other.user;
         self.nice += other.nice;
@@ -91,13 +91,13 @@ impl States {
         self.user + self.nice + kernel + self.idle + self.iowait
     }
 
-    /// Share of the time in which something ran here. Stolen time is in it: the core was not to be
-    /// had. Waiting for IO is idle time.
+    /// Returns the share of busy time. Stolen time is included, because the core was not available.
+    /// Waiting for IO is idle time.
     pub(super) fn busy(&self) -> Option<f64> {
         Some(1.0 - share(self.idle + self.iowait, self.whole())?)
     }
 
-    /// The shares of all states.
+    /// Returns the shares of all states.
     pub(super) fn put(&self, values: &mut Values) {
         let whole = self.whole();
         for (metric, ticks) in [
@@ -116,7 +116,7 @@ impl States {
     }
 }
 
-/// Metrics of a PSI file: some tasks waited, all tasks waited.
+/// Metrics of a PSI file: some tasks stalled, all tasks stalled.
 pub(super) type Stalls = [&'static HostMetric; 2];
 
 const STALLS: [(&str, Stalls); 4] = [
@@ -132,7 +132,7 @@ impl Machine {
         Machine { before: None, pressure }
     }
 
-    /// Adds what changed since the last call; the first adds only what is no rate.
+    /// Adds the changes since the last call. The first call adds only values that are not rates.
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
         let Ok(kernel) = KernelStats::current() else { return };
         values.put(host!("runnable"), kernel.procs_running.map(f64::from));
@@ -185,7 +185,7 @@ impl Counters {
     }
 }
 
-/// Adds the shares of stalled time from two readings of a PSI file, in microseconds.
+/// Adds the stalled shares between two readings of a PSI file, in microseconds.
 pub(super) fn put_stalls(
     values: &mut Values,
     [some, full]: Stalls,
@@ -193,7 +193,7 @@ pub(super) fn put_stalls(
     (now, before): ((f64, f64), (f64, f64)),
     time: Duration,
 ) {
-    // The total lags or leads by a little, so that a share of a short time may come out above 1.
+    // The total is slightly inexact, so the share of a short time could exceed 1.
     let share = |now, before| (rate(now, before, time) / 1e6).min(1.0);
     values.put_of(some, owner, share(now.0, before.0));
     values.put_of(full, owner, share(now.1, before.1));
@@ -216,7 +216,7 @@ fn memory(values: &mut Values) {
     values.put(host!("swap_used_bytes"), swap.map(|(total, free)| total - free));
 }
 
-/// Logical cores of this host.
+/// Returns the number of logical cores.
 pub(super) fn cores() -> f64 {
     let kernel = KernelStats::current();
     kernel.map_or(1.0, |kernel| float(kernel.cpu_time.len().max(1) as u64))

@@ -1,5 +1,5 @@
 //! Network devices and the TCP stack: bytes, drops, retransmits, refused connections, memory.
-//! Single sockets are in `sockets.rs`.
+//! `sockets.rs` has single sockets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,14 +11,14 @@ use procfs::net::DeviceStatus;
 use super::text;
 use super::values::{Values, float, rate, share};
 
-/// Devices that are shown: hosts of containers have hundreds, of which few matter.
+/// Most devices in a sample. Container hosts have hundreds, few of which matter.
 const DEVICES_MAX: usize = 16;
 
 /// Counters of the network.
 #[derive(Debug, Default)]
 pub(super) struct Network {
     before: Option<(Instant, Counters)>,
-    /// Line rate in bytes per second, of devices that know theirs.
+    /// Line rate of a device in bytes per second, if known.
     line_rates: BTreeMap<String, Option<f64>>,
 }
 
@@ -28,7 +28,7 @@ struct Counters {
     tcp: [Option<f64>; 4],
 }
 
-/// Where the four counters of TCP stand, and their metrics.
+/// The four TCP counters with their file, group and metric.
 const TCP: [(&str, &str, &HostMetric); 4] = [
     ("Tcp", "RetransSegs", host!("tcp_retransmits")),
     ("Tcp", "OutSegs", host!("tcp_segments_sent")),
@@ -37,7 +37,7 @@ const TCP: [(&str, &str, &HostMetric); 4] = [
 ];
 
 impl Network {
-    /// Adds what changed since the last call.
+    /// Adds the changes since the last call.
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
         sockets(values);
         let counters = Counters { devices: self.devices(), tcp: tcp() };
@@ -72,7 +72,7 @@ impl Network {
     }
 }
 
-/// Line rate of a device, which only real ones know; megabits in the file.
+/// Returns the line rate of a physical device. The file has megabits.
 fn line_rate(name: &str) -> Option<f64> {
     let text = text::read(Path::new("/sys/class/net").join(name).join("speed"))?;
     let megabits: f64 = text.trim().parse().ok()?;
@@ -93,7 +93,7 @@ fn put(
     values.put_of(host!("net.*.rx_bytes"), name, received);
     values.put_of(host!("net.*.tx_bytes"), name, sent);
     let drops = rate(now.recv_drop, before.recv_drop) + rate(now.sent_drop, before.sent_drop);
-    // Overruns (fifo) are packets lost as well.
+    // Overruns (fifo) are lost packets too.
     let overruns = rate(now.recv_fifo, before.recv_fifo) + rate(now.sent_fifo, before.sent_fifo);
     values.put_of(host!("net.*.drops"), name, drops + overruns);
     let errors = rate(now.recv_errs, before.recv_errs) + rate(now.sent_errs, before.sent_errs);

@@ -1,12 +1,12 @@
-//! What watching costs, and how it is kept cheap: readings whose cost grows with the number of
-//! threads or sockets are made less often the longer they take.
+//! The cost of watching and its limit: readings whose cost grows with the number of threads or
+//! sockets are made less often the longer they take.
 
 use std::time::{Duration, Instant};
 
 use super::text;
 
-/// CPU that the watching thread used, by its own `schedstat`: on a busy host the time that passes
-/// during a sample is mostly that of others.
+/// CPU time of the watching thread from its own `schedstat`. Wall time would include other
+/// processes on a busy host.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
     first: Option<(Instant, f64)>,
@@ -14,7 +14,7 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// Reads what the calling thread has used by now.
+    /// Reads the CPU time that the calling thread has used.
     pub(super) fn read(&mut self, now: Instant) {
         let text = text::read("/proc/thread-self/schedstat");
         let ran = text.and_then(|text| text.split_whitespace().next()?.parse().ok());
@@ -28,7 +28,7 @@ impl Cost {
         self.last = Some((now, nanos));
     }
 
-    /// Share of one core; none before two samples.
+    /// Returns the share of one core, or `None` before two samples.
     pub(super) fn share(&self) -> Option<f64> {
         let (first, last) = (self.first?, self.last?);
         let time = last.0.saturating_duration_since(first.0).as_secs_f64();
@@ -36,32 +36,31 @@ impl Cost {
     }
 }
 
-/// When a reading is due again: not before its least interval, and not before so long that it takes
-/// more than its share of a core.
+/// Decides when a reading is due: after its shortest interval, and within its CPU limit.
 #[derive(Debug)]
 pub(super) struct Pace {
     least: Duration,
-    /// The reading waits this many times as long as it took.
+    /// Pause after a reading, as a multiple of its duration.
     stretch: u32,
     next: Option<Instant>,
-    /// Time of the last readings: the least of them is what one costs, the others had to share
-    /// their core.
+    /// Durations of the last readings. The shortest one is the real cost; the others include
+    /// preemption.
     lately: [Duration; 4],
 }
 
 impl Pace {
-    /// For a reading at most every `least`, which may take one part in `stretch` of a core.
+    /// Creates a pace of at most one reading per `least`, using at most 1/`stretch` of a core.
     pub(super) fn new(least: Duration, stretch: u32) -> Pace {
         Pace { least, stretch, next: None, lately: [Duration::MAX; 4] }
     }
 
-    /// Whether it is time.
+    /// Returns true if a reading is due.
     pub(super) fn due(&self, now: Instant) -> bool {
         self.next.is_none_or(|next| now >= next)
     }
 
-    /// Tells of a reading that began and ended at these times. It waits no longer than a minute.
-    pub(super) fn took(&mut self, from: Instant, to: Instant) {
+    /// Records a reading. The next one follows within a minute.
+    pub(super) fn record(&mut self, from: Instant, to: Instant) {
         self.lately.rotate_left(1);
         self.lately[3] = to.saturating_duration_since(from);
         let cost = self.lately.iter().min().copied().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Watched processes: CPU, memory, files, disk traffic, and what they come to over the run.
+//! Watched processes: CPU, memory, files, disk traffic, and their totals over the run.
 //!
-//! Processes of one name and role are one group (nginx and its workers), under the name by which
-//! their metrics go. Their threads are in `threads.rs`, their limits in `cgroup.rs`.
+//! Processes with the same name and role form a group (nginx and its workers). Its name is part of
+//! the metric names. `threads.rs` has their threads, `cgroup.rs` their limits.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use super::pace::Pace;
 use super::threads::{Threads, plain};
 use super::values::{Values, float, rate};
 
-/// Processes that are watched at most: a server with more workers is told by these.
+/// Most watched processes. A server with more workers is represented by these.
 const PROCESSES_MAX: usize = 256;
-/// Least time between two readings of all threads of a group.
-const THREADS_LEAST: Duration = Duration::from_millis(100);
-/// One part in this many of a core may go into reading threads, for each group.
-const THREADS_PART: u32 = 250;
-/// Least time between two readings of open files, which may be many thousands.
-const FILES_LEAST: Duration = Duration::from_secs(1);
+/// Shortest interval between two readings of all threads of a group.
+const THREADS_INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Thread readings use at most 1/250 of a core per group.
+const THREADS_CPU_DIVISOR: u32 = 250;
+/// Shortest interval between two readings of open files, of which there may be thousands.
+const FILES_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// All watched processes.
 #[derive(Debug)]
@@ -50,9 +50,9 @@ struct Group {
 #[derive(Debug)]
 struct Member {
     pid: u32,
-    /// In ticks since the start of the host: tells a process from a later one of the same id.
+    /// Start time in ticks since the host's boot, which distinguishes a reused id.
     started: u64,
-    /// CPU seconds at the first reading of the run, and at the last one.
+    /// CPU seconds at the first and the last reading of the run.
     cpu_first: f64,
     cpu: f64,
     user: f64,
@@ -77,12 +77,12 @@ impl Processes {
         Processes { groups: Vec::new(), mounts: Mounts::read(), ticks, page }
     }
 
-    /// Watches a process from now on; whether it was there to be watched and was not yet.
+    /// Starts to watch a process. Returns true if it exists and was not watched before.
     pub(super) fn add(&mut self, pid: u32, role: ProcessRole) -> bool {
         let members: usize = self.groups.iter().map(|group| group.members.len()).sum();
         let known =
             |group: &Group| group.members.iter().any(|member| member.pid == pid && !member.ended);
-        // The generator's process may be the target too, as in tests; else the first role stays.
+        // In tests the generator's process may be the target too. The first role stays.
         let taken = |group: &&Group| {
             let twice = group.role == ProcessRole::Generator && role == ProcessRole::Target;
             known(group) && !twice
@@ -103,7 +103,7 @@ impl Processes {
         };
         let group = self.group(&stat, role, pid);
         group.members.push(member);
-        // Sums of other members cannot be compared with those from before, nor are its threads new.
+        // Sums over other members are not comparable with the previous ones.
         group.before = None;
         group.threads.begin_anew();
         true
@@ -129,8 +129,8 @@ impl Processes {
                 role,
                 members: Vec::new(),
                 threads: Threads::default(),
-                pace: Pace::new(THREADS_LEAST, THREADS_PART),
-                files_pace: Pace::new(FILES_LEAST, THREADS_PART),
+                pace: Pace::new(THREADS_INTERVAL_MIN, THREADS_CPU_DIVISOR),
+                files_pace: Pace::new(FILES_INTERVAL_MIN, THREADS_CPU_DIVISOR),
                 cgroup: Cgroup::of(pid, &self.mounts),
                 before: None,
                 memory_max: 0.0,
@@ -141,33 +141,33 @@ impl Processes {
         &mut self.groups[place]
     }
 
-    /// Ids of the processes with a role that have not ended.
+    /// Returns the ids of the running processes with a role.
     pub(super) fn pids(&self, role: ProcessRole) -> impl Iterator<Item = u32> {
         let groups = self.groups.iter().filter(move |group| group.role == role);
         groups.flat_map(Group::alive)
     }
 
-    /// The name under which a process is watched.
+    /// Returns the name of a watched process.
     pub(super) fn name(&self, pid: u32) -> Option<&str> {
         let group = self.groups.iter().find(|group| group.alive().any(|known| known == pid))?;
         Some(&group.name)
     }
 
-    /// Adds what changed since the last call, of all groups.
+    /// Adds the changes of all groups since the last call.
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
         for group in &mut self.groups {
             group.sample(now, self.ticks, self.page, values);
         }
     }
 
-    /// The start of the run: what was used before does not count.
+    /// Marks the start of the run. Earlier CPU time is not counted.
     pub(super) fn begin(&mut self) {
         for member in self.groups.iter_mut().flat_map(|group| &mut group.members) {
             member.cpu_first = member.cpu;
         }
     }
 
-    /// Cores that the target may use, by affinity and quota.
+    /// Returns the cores that the target may use, by affinity and quota.
     pub(super) fn target_cores(&self) -> Option<f64> {
         let groups = self.groups.iter().filter(|group| group.role == ProcessRole::Target);
         let allowed = groups.filter_map(|group| {
@@ -177,7 +177,7 @@ impl Processes {
         allowed.reduce(f64::max)
     }
 
-    /// What they came to.
+    /// Returns the totals of all processes.
     pub(super) fn facts(&self) -> Vec<ProcessFacts> {
         let mut facts: Vec<ProcessFacts> = self.groups.iter().map(Group::facts).collect();
         facts.sort_by_key(|process| process.role);
@@ -185,7 +185,8 @@ impl Processes {
     }
 }
 
-/// `name`, or `name-2` and so on: the target and what is behind it may be the same program.
+/// Returns `name`, or `name-2` and so on if it is taken: target and upstream may run the same
+/// program.
 fn free_name(groups: &[Group], name: String) -> String {
     let taken = |name: &str| groups.iter().any(|group| group.name == name);
     let mut free = name.clone();
@@ -228,17 +229,17 @@ impl Group {
         }
         self.before = Some((now, counters));
         self.cgroup.sample(now, name, values);
-        self.sample_dear(now, values);
+        self.sample_costly(now, values);
     }
 
-    /// What is read less often if it takes long.
-    fn sample_dear(&mut self, now: Instant, values: &mut Values) {
+    /// Adds values that are read less often if reading takes long.
+    fn sample_costly(&mut self, now: Instant, values: &mut Values) {
         let members = self.members.iter().filter(|member| !member.ended);
         let pids: Vec<u32> = members.map(|member| member.pid).collect();
         if self.pace.due(now) {
             let begun = Instant::now();
             self.threads.sample(now, &self.name, pids.iter().copied(), values);
-            self.pace.took(begun, Instant::now());
+            self.pace.record(begun, Instant::now());
         }
         if self.files_pace.due(now) {
             let begun = Instant::now();
@@ -246,7 +247,7 @@ impl Group {
             values.put_of(host!("process.*.files"), &self.name, open);
             let limit = pids.first().and_then(|pid| files_limit(*pid));
             values.put_of(host!("process.*.files_limit"), &self.name, limit);
-            self.files_pace.took(begun, Instant::now());
+            self.files_pace.record(begun, Instant::now());
         }
     }
 
@@ -267,7 +268,7 @@ impl Group {
 }
 
 impl Counters {
-    /// Those that have ended stay in the sums, so that these never fall.
+    /// The sums include ended members, so they never decrease.
     fn plus(self, member: &Member) -> Counters {
         let io = match (self.io, member.io) {
             (Some(sum), Some(io)) => Some((sum.0 + io.0, sum.1 + io.1)),
@@ -300,18 +301,18 @@ fn process(pid: u32) -> Option<Process> {
     Process::new(i32::try_from(pid).ok()?).ok()
 }
 
-/// A zombie is as good as ended.
+/// Returns a running process. A zombie counts as ended.
 fn stat(pid: u32) -> Option<Stat> {
     process(pid)?.stat().ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// Bytes that it had read from and written to disks; only for one's own processes, or root.
+/// Returns bytes read from and written to disks. Only root can read those of other users.
 fn io(pid: u32) -> Option<(f64, f64)> {
     let io = process(pid)?.io().ok()?;
     Some((float(io.read_bytes), float(io.write_bytes)))
 }
 
-/// Open files: since Linux 6.2 the size of the folder, which costs nothing; else they are counted.
+/// Returns the number of open files: the folder's size since Linux 6.2, otherwise by counting.
 fn files(pid: u32) -> Option<f64> {
     let folder = format!("/proc/{pid}/fd");
     let size = fs::metadata(&folder).ok()?.len();
@@ -326,7 +327,7 @@ fn files_limit(pid: u32) -> Option<f64> {
     }
 }
 
-/// Cores that a process may run on.
+/// Returns the cores that a process may run on.
 fn affinity(pid: u32) -> Option<f64> {
     let list = process(pid)?.status().ok()?.cpus_allowed_list?;
     let cores: u32 = list.iter().map(|(first, last)| last.saturating_sub(*first) + 1).sum();

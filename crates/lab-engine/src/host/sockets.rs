@@ -1,6 +1,6 @@
-//! TCP sockets of this host, by the kernel's socket diagnosis over netlink (what `ss` uses). It is
-//! ten times cheaper than `/proc/net/tcp` and tells when a socket last sent and received, from which
-//! one sees who waits for whom. Without it (some containers forbid it) `/proc/net/tcp` serves.
+//! TCP sockets of this host from netlink socket diagnosis, as in `ss`. It is ten times cheaper than
+//! `/proc/net/tcp` and reports when a socket last sent and received, which shows who waits for
+//! whom. `/proc/net/tcp` is the fallback if netlink is forbidden, as in some containers.
 //!
 //! Messages: <https://man7.org/linux/man-pages/man7/sock_diag.7.html>; `struct tcp_info` in
 //! <https://github.com/torvalds/linux/blob/master/include/uapi/linux/tcp.h>.
@@ -12,7 +12,7 @@ use std::time::Duration;
 use procfs::net::TcpState;
 use socket2::{Domain, Protocol, Socket as Raw, Type};
 
-/// Sockets that are read at most; a host with more is told of what these say.
+/// Most sockets that are read.
 const SOCKETS_MAX: usize = 200_000;
 
 /// One TCP socket.
@@ -21,17 +21,18 @@ pub(super) struct Socket {
     pub(super) state: State,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
-    /// Zero for a socket that no process holds any more.
+    /// Inode, or 0 if no process holds the socket.
     pub(super) inode: u64,
-    /// Bytes received that the program has not read; of a listener, connections not yet accepted.
+    /// Received bytes that the program has not read. For a listener: connections that wait to be
+    /// accepted.
     pub(super) unread: u32,
-    /// Of a listener: how many connections may wait to be accepted; zero if not known.
+    /// For a listener: length limit of the accept queue; 0 if unknown.
     pub(super) backlog: u32,
-    /// How long ago it sent and received data, if the kernel tells.
+    /// Time since it sent and received data, if the kernel reports it.
     pub(super) quiet: Option<Quiet>,
 }
 
-/// How long a socket has been quiet.
+/// Time since a socket sent and received data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quiet {
     pub(super) sent: Duration,
@@ -39,39 +40,39 @@ pub(super) struct Quiet {
 }
 
 impl Socket {
-    /// Whether it has sent something after what it received last: whoever holds it waits for an
-    /// answer. Both within the same tick of the kernel count as answered.
-    pub(super) fn asks(&self) -> bool {
+    /// Returns true if it last sent data: its owner waits for a response. Equal times count as
+    /// answered.
+    pub(super) fn awaits_response(&self) -> bool {
         self.quiet.is_some_and(|quiet| quiet.sent < quiet.received)
     }
 
-    /// Whether both fell into the same tick, so that nothing says which came last: a quick answer, or
-    /// the next call right after one.
+    /// Returns true if both times are in the same kernel tick, so their order is unknown: a quick
+    /// response, or the next call right after one.
     pub(super) fn unclear(&self) -> bool {
         self.unread == 0 && self.quiet.is_some_and(|quiet| quiet.received == quiet.sent)
     }
 
-    /// Whether it has received something after what it sent last: whoever holds it owes an answer.
-    pub(super) fn owes(&self) -> bool {
+    /// Returns true if it last received data: its owner owes a response.
+    pub(super) fn owes_response(&self) -> bool {
         self.unread > 0 || self.quiet.is_some_and(|quiet| quiet.received < quiet.sent)
     }
 }
 
-/// The states that are told apart.
+/// TCP states, as far as they matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Data may flow.
+    /// Established.
     Established,
-    /// Waits for connections.
+    /// Listening.
     Listen,
-    /// Ended; keeps its port for a minute.
+    /// TIME_WAIT; keeps its port for a minute.
     TimeWait,
     /// Being opened or closed.
     Other,
 }
 
 impl State {
-    /// From the number that the kernel uses (`enum` in `net/tcp_states.h`).
+    /// Converts the kernel's number (`enum` in `net/tcp_states.h`).
     fn of(number: u8) -> State {
         match number {
             1 => State::Established,
@@ -82,10 +83,10 @@ impl State {
     }
 }
 
-/// All TCP sockets of this network namespace.
+/// Returns all TCP sockets of this network namespace.
 ///
 /// # Errors
-/// If neither way of reading them works.
+/// Fails if neither way of reading works.
 pub(super) fn all() -> io::Result<Vec<Socket>> {
     diagnosed().or_else(|_| listed())
 }
@@ -97,8 +98,8 @@ fn diagnosed() -> io::Result<Vec<Socket>> {
     raw.set_read_timeout(Some(Duration::from_secs(1)))?;
     let mut sockets = Vec::new();
     for family in [INET, INET6] {
-        (&raw).write_all(&question(family))?;
-        answers(&raw, &mut sockets)?;
+        (&raw).write_all(&dump_request(family))?;
+        receive(&raw, &mut sockets)?;
     }
     Ok(sockets)
 }
@@ -106,13 +107,13 @@ fn diagnosed() -> io::Result<Vec<Socket>> {
 const INET: u8 = 2;
 const INET6: u8 = 10;
 
-/// A request for all TCP sockets of a family with their `tcp_info`: `struct nlmsghdr`, then `struct
-/// inet_diag_req_v2`.
-fn question(family: u8) -> [u8; 72] {
+/// Builds a request for all TCP sockets of a family with their `tcp_info`: `struct nlmsghdr`, then
+/// `struct inet_diag_req_v2`.
+fn dump_request(family: u8) -> [u8; 72] {
     const BY_FAMILY: u16 = 20;
     const REQUEST_AND_DUMP: u16 = 0x301;
     const TCP: u8 = 6;
-    /// Bit of `INET_DIAG_INFO`.
+    /// The bit of `INET_DIAG_INFO`.
     const INFO: u8 = 1 << 1;
     let mut bytes = [0; 72];
     bytes[0..4].copy_from_slice(&72_u32.to_ne_bytes());
@@ -127,7 +128,7 @@ fn question(family: u8) -> [u8; 72] {
     bytes
 }
 
-fn answers(mut raw: &Raw, sockets: &mut Vec<Socket>) -> io::Result<()> {
+fn receive(mut raw: &Raw, sockets: &mut Vec<Socket>) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         let length = raw.read(&mut buffer)?;
@@ -137,7 +138,7 @@ fn answers(mut raw: &Raw, sockets: &mut Vec<Socket>) -> io::Result<()> {
     }
 }
 
-/// Reads the messages of one datagram; whether more will come.
+/// Reads the messages of one datagram. Returns true if more follow.
 fn messages(mut bytes: &[u8], sockets: &mut Vec<Socket>) -> io::Result<bool> {
     const ERROR: u16 = 2;
     const DONE: u16 = 3;
@@ -154,13 +155,13 @@ fn messages(mut bytes: &[u8], sockets: &mut Vec<Socket>) -> io::Result<bool> {
         if sockets.len() < SOCKETS_MAX {
             sockets.extend(socket(message));
         }
-        // Messages begin at multiples of four.
+        // Messages are aligned to four bytes.
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
     }
     Ok(true)
 }
 
-/// One `struct inet_diag_msg` with its attributes.
+/// Reads one `struct inet_diag_msg` with its attributes.
 fn socket(bytes: &[u8]) -> Option<Socket> {
     const INFO: u16 = 2;
     let family = *bytes.first()?;
@@ -198,7 +199,7 @@ fn socket(bytes: &[u8]) -> Option<Socket> {
     Some(socket)
 }
 
-/// `tcpi_last_data_sent` and `tcpi_last_data_recv` of a `struct tcp_info`.
+/// Reads `tcpi_last_data_sent` and `tcpi_last_data_recv` of a `struct tcp_info`.
 fn quiet(info: &[u8]) -> Option<Quiet> {
     let time = |place| Some(Duration::from_millis(u64::from(u32_at(info, place)?)));
     Some(Quiet { sent: time(44)?, received: time(52)? })
@@ -214,7 +215,7 @@ fn u32_at(bytes: &[u8], place: usize) -> Option<u32> {
 
 fn listed() -> io::Result<Vec<Socket>> {
     let four = procfs::net::tcp().map_err(io::Error::other)?;
-    // A kernel without IPv6 has no second file.
+    // Without IPv6 the second file is missing.
     let six = procfs::net::tcp6().unwrap_or_default();
     let canonical =
         |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());

@@ -38,7 +38,7 @@ fn samples_come_before_the_start_and_after_it() {
 fn an_interval_out_of_range_is_refused() {
     let watch = Watch { interval: Duration::from_millis(50), ..watch() };
     let fault = Watcher::start(&watch, None, Instant::now()).unwrap_err();
-    assert_eq!(fault.to_string(), "the interval of watching is 50ms; allowed are 100 ms to 1 s");
+    assert_eq!(fault.to_string(), "the interval of watching is 50ms; allowed: 100 ms to 1 s");
 }
 
 #[test]
@@ -86,16 +86,15 @@ fn what_cannot_be_watched_is_said_before_the_run() {
     let fault =
         |watch: Watch| Watcher::start(&watch, None, Instant::now()).unwrap_err().to_string();
     let nobody = Watch { pids: vec![u32::MAX], ..watch() };
-    assert_eq!(fault(nobody), "process 4294967295, which is to be watched, does not exist");
-    let url = Some("https://h:9100/metrics".to_owned());
+    assert_eq!(fault(nobody), "cannot watch process 4294967295: it does not exist");
+    let at = |url: &str| Some(lab_model::plan::NodeUrl::parse_http(url).unwrap());
     assert_eq!(
-        fault(Watch { node_exporter: url, ..watch() }),
-        "the node-exporter at \"https://h:9100/metrics\" cannot be used: allowed is \
-         http://HOST:PORT/metrics"
+        fault(Watch { node_exporter: at("https://h:9100/metrics"), ..watch() }),
+        "cannot use the node-exporter at https://h:9100/metrics: use http://HOST:PORT/metrics"
     );
     // A port that was free a moment ago.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let refused = fault(Watch { node_exporter: Some(format!("http://{closed}")), ..watch() });
+    let refused = fault(Watch { node_exporter: at(&format!("http://{closed}")), ..watch() });
     assert!(refused.contains("refused"), "{refused}");
 }
 

@@ -1,7 +1,7 @@
-//! The threads of watched processes: which is busiest, which wait for a core, which wait for a disk.
+//! Threads of watched processes: the busiest ones, and those that wait for a core or a disk.
 //!
-//! From `/proc/PID/task/*/schedstat`: nanoseconds on a core, nanoseconds ready to run without one,
-//! turns. The second is the direct measure of a process that lacks CPU
+//! `/proc/PID/task/*/schedstat` has nanoseconds on a core, nanoseconds runnable without one, and
+//! time slices. The second number shows directly that a process lacks CPU
 //! (<https://docs.kernel.org/scheduler/sched-stats.html>).
 
 use std::collections::BTreeMap;
@@ -13,21 +13,21 @@ use lab_model::metrics::host::host;
 use super::text;
 use super::values::{Values, float, rate};
 
-/// Threads that are named in samples per group; the busiest ones found so far.
+/// Most threads per group that get their own series.
 const NAMED_MAX: usize = 8;
-/// A thread is named once it was this busy, as a share of one core.
+/// A thread gets its own series once it has been this busy, as a share of one core.
 const NAMED_SHARE: f64 = 0.2;
-/// Threads that are read per process.
+/// Most threads per process that are read.
 const THREADS_MAX: usize = 1_024;
-/// Up to this many threads, their states and switches are read too, which is dearer.
+/// Most threads whose states and switches are read too, which costs more.
 const STATES_MAX: usize = 64;
 
-/// The threads of one group of processes at the last reading.
+/// Threads of one group of processes at the last reading.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     before: Option<Instant>,
     known: BTreeMap<(u32, u32), Thread>,
-    /// Threads that get a series of their own, with its name.
+    /// Threads with their own series, and its name.
     named: BTreeMap<(u32, u32), String>,
 }
 
@@ -39,7 +39,7 @@ struct Thread {
     involuntary: f64,
 }
 
-/// What one reading found of one thread, per second.
+/// Values of one thread between two readings, per second.
 #[derive(Debug, PartialEq)]
 struct Use {
     thread: (u32, u32),
@@ -48,13 +48,13 @@ struct Use {
 }
 
 impl Threads {
-    /// What is read next is the first reading.
+    /// Makes the next reading the first one.
     pub(super) fn begin_anew(&mut self) {
         self.before = None;
         self.known.clear();
     }
 
-    /// Reads all threads of these processes and adds what changed since the last reading.
+    /// Reads all threads of these processes and adds the changes since the last reading.
     pub(super) fn sample(
         &mut self,
         now: Instant,
@@ -98,13 +98,13 @@ impl Threads {
     }
 }
 
-/// The name of a thread's series: its own and its id, since many share a name.
+/// Returns the name of a thread's series: its name and id, because many threads share a name.
 fn series((pid, tid): (u32, u32)) -> String {
     let name = text::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
     format!("{}-{tid}", plain(&name))
 }
 
-/// A name as part of a metric's: letters, digits, `-` and `_`.
+/// Returns a name as part of a metric's: letters, digits, `-` and `_`.
 pub(super) fn plain(name: &str) -> String {
     let kept = |letter: char| {
         if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' }
@@ -147,7 +147,7 @@ fn uses(
     time: Duration,
 ) -> Vec<Use> {
     let of = |(thread, now): (&(u32, u32), &Thread)| {
-        // A thread that has just begun did all it did within this time.
+        // A new thread did all its work within this time.
         let (ran, waited) = before.get(thread).map_or((0.0, 0.0), |then| (then.ran, then.waited));
         Use {
             thread: *thread,

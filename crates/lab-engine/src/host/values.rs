@@ -1,4 +1,4 @@
-//! The values of one sample while it is made, and how counters become rates.
+//! Values of one sample, and the computation of rates from counters.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Adds a value if there is one; what is no number is left out, so that a report never shows one.
+    /// Adds a value, if it is a finite number.
     pub(super) fn put(&mut self, metric: &HostMetric, value: impl Into<Option<f64>>) {
         self.put_of(metric, "", value);
     }
 
-    /// Adds the value of one device, process or thread.
+    /// Adds a value of one device, process or thread.
     pub(super) fn put_of(
         &mut self,
         metric: &HostMetric,
@@ -29,7 +29,7 @@ impl Values {
         }
     }
 
-    /// The sample, sorted by name; the first value wins if a name came twice.
+    /// Returns the sample, sorted by name. The first value of a name wins.
     pub(super) fn sample(mut self, at: f64, host: &str) -> HostSample {
         self.list.sort_by(|one, other| one.0.cmp(&other.0));
         self.list.dedup_by(|later, first| later.0 == first.0);
@@ -37,23 +37,24 @@ impl Values {
     }
 }
 
-/// How much a counter grew per second. A counter that fell has begun anew (or is iowait, which the
-/// kernel lets fall): it tells nothing and counts as no growth.
+/// Returns the growth of a counter per second. A counter that decreased was reset, or is iowait; it
+/// counts as no growth.
 pub(super) fn rate(now: f64, before: f64, time: Duration) -> f64 {
     (now - before).max(0.0) / time.as_secs_f64().max(1e-9)
 }
 
-/// `part / whole`, or none for an empty whole.
+/// Returns `part / whole`, or `None` if the whole is 0.
 pub(super) fn share(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-/// The larger of the two that are there.
+/// Returns the larger of the present values.
 pub(super) fn larger(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.into_iter().chain(other).reduce(f64::max)
 }
 
-/// A counter as a float: exact up to 2^53, which bytes reach after 9 petabytes.
+/// Converts a counter to a float. It is exact up to 2^53, which a byte counter reaches after 9
+/// petabytes.
 #[expect(clippy::cast_precision_loss)]
 pub(super) fn float(count: u64) -> f64 {
     count as f64

@@ -7,7 +7,7 @@ use lab_model::record::{Class, Interval, Iterations, Slot};
 use lab_model::results::run::Second;
 use lab_model::samples;
 
-use super::{Closed, OPEN_MAX, Recorder, SERIES_MAX, Series};
+use super::{ClosedSecond, OPEN_MAX, Recorder, SERIES_MAX, Series};
 
 fn plan(threads: usize, warmup: u64) -> Plan {
     let mut plan = samples::open(100.0, 60, &["eth_call", "eth_getLogs"]);
@@ -29,7 +29,7 @@ fn interval(thread: usize, from_ms: u64, to_ms: u64, calls: u64, ms: u64) -> Int
     interval
 }
 
-fn close_all(recorder: &mut Recorder) -> Vec<Closed> {
+fn close_all(recorder: &mut Recorder) -> Vec<ClosedSecond> {
     std::iter::from_fn(|| recorder.close()).collect()
 }
 

@@ -1,8 +1,8 @@
-//! The metrics that are sampled on hosts, each with unit and meaning. `docs/host-metrics.md` is printed
+//! The metrics that are sampled on hosts, with unit and meaning. `docs/host-metrics.md` is printed
 //! from the table.
 //!
-//! To add one, add an entry to [`METRICS`] and put its value where it is read. [`host!`] finds an entry
-//! by its name while the code is compiled: a metric that does not exist cannot be named.
+//! To add one, add an entry to [`METRICS`] and put its value where it is read. [`host!`] looks an
+//! entry up at compile time, so an unknown metric does not compile.
 
 use super::Unit;
 
@@ -12,16 +12,16 @@ mod tests;
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostMetric {
-    /// Its name in [`crate::results::run::HostSample::values`], in which a `*` stands for the name of a
-    /// device, process or thread.
+    /// Name in [`crate::results::run::HostSample::values`]. A `*` stands for the name of a device,
+    /// process or thread.
     pub name: &'static str,
-    /// What it is counted in.
+    /// Unit.
     pub unit: Unit,
-    /// What it means, in one sentence without a full stop.
+    /// Meaning, as one sentence without a full stop.
     pub meaning: &'static str,
 }
 
-/// The entry of [`METRICS`] with this name.
+/// Returns the entry of [`METRICS`] with this name.
 #[macro_export]
 macro_rules! host {
     ($name:literal) => {{
@@ -33,10 +33,10 @@ macro_rules! host {
 pub use host;
 
 impl HostMetric {
-    /// The entry with this name, for [`host!`]: a name that is not in the table does not compile.
+    /// Finds an entry for [`host!`]. An unknown name does not compile.
     ///
     /// # Panics
-    /// While compiling, if there is none.
+    /// Panics at compile time if there is no such entry.
     pub const fn named(name: &str) -> &'static HostMetric {
         let mut index = 0;
         while index < METRICS.len() {
@@ -48,12 +48,13 @@ impl HostMetric {
         panic!("no host metric has this name")
     }
 
-    /// The metric that a name in a sample belongs to; none for an unknown name.
+    /// Finds the metric of a name in a sample.
     pub fn of_sample(name: &str) -> Option<&'static HostMetric> {
         METRICS.iter().find(|metric| matches(metric.name, name))
     }
 
-    /// Its name in a sample, of one device or process; of a thread, `PROCESS.thread.THREAD`.
+    /// Returns the name in a sample for one device or process. For a thread it is
+    /// `PROCESS.thread.THREAD`.
     pub fn of(&self, owner: &str) -> HostName {
         HostName(match self.around_owner() {
             Some((first, last)) => format!("{first}{owner}{last}"),
@@ -61,7 +62,7 @@ impl HostMetric {
         })
     }
 
-    /// The device, process or thread that a name in a sample belongs to, if it is of this metric.
+    /// Returns the device, process or thread of a name in a sample, if the name is of this metric.
     pub fn owner<'a>(&self, name: &'a str) -> Option<&'a str> {
         let (first, last) = self.around_owner()?;
         let own = HostMetric::of_sample(name).is_some_and(|metric| metric.name == self.name);
@@ -74,7 +75,7 @@ impl HostMetric {
     }
 }
 
-/// The name of a metric in a sample.
+/// A metric's name in a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
@@ -85,7 +86,7 @@ impl From<&HostMetric> for HostName {
 }
 
 impl HostName {
-    /// As samples have it.
+    /// Returns the name as samples have it.
     pub fn into_string(self) -> String {
         self.0
     }
@@ -99,8 +100,8 @@ const fn equal(one: &[u8], other: &[u8]) -> bool {
     index == one.len() && index == other.len()
 }
 
-/// Whether a name fits a pattern in which each `*` stands for one or more characters. The names of
-/// devices may hold dots, so the text between two stars is looked for and not the dots.
+/// Returns true if a name matches a pattern in which each `*` stands for one or more characters.
+/// Names of devices may have dots, so the text between two stars is searched.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
@@ -119,8 +120,8 @@ const fn metric(name: &'static str, unit: Unit, meaning: &'static str) -> HostMe
     HostMetric { name, unit, meaning }
 }
 
-/// Every metric. Those of a host come from this host and from a node-exporter alike; those of processes,
-/// cgroups and the target's sockets only from this host.
+/// All metrics. Those of hosts come from this host and from a node-exporter. Those of processes,
+/// cgroups and the target's sockets come from this host only.
 pub const METRICS: &[HostMetric] = &[
     // The machine.
     metric("cores", Unit::Count, "logical cores (node-exporter only)"),

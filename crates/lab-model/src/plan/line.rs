@@ -1,8 +1,8 @@
-//! A plan from the options of a command line: `weir load URL` with what may stand beside it.
+//! A plan from command-line options: `weir load URL` with its options.
 //!
-//! The options are written down as a plan's text, which then goes the way of every plan: one reader,
-//! one set of bounds and defaults, and a text in the result from which the run can be repeated.
-//! Diagnostics name the option in place of a line.
+//! The options are first written as a plan's text and then read like every plan. So there is one
+//! reader, one set of limits and defaults, and a text in the result from which the run can be
+//! repeated. Diagnostics show the option instead of a line.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,15 +17,16 @@ use super::{Plan, Target, Tls, World, read_in, shipped};
 #[cfg(test)]
 mod tests;
 
-/// Connections if none are asked for.
+/// Default number of connections.
 const CONNECTIONS: u64 = 50;
-/// How long a run takes if nothing is asked for.
+/// Default duration.
 const DURATION: &str = "10s";
-/// How long a run of so many requests may take.
+/// Longest duration of a run with a number of requests.
 const DURATION_OF_REQUESTS: &str = "1h";
-/// Workers for a rate, if no connections are asked for: enough for answers that take 100 ms.
+/// Workers per request per second, unless connections are set: enough for responses that take 100
+/// ms.
 const WORKERS_BY_RATE: f64 = 0.1;
-/// Most workers that a rate brings by itself.
+/// Most workers that a rate sets by default.
 const WORKERS_BY_RATE_MAX: f64 = 5000.0;
 
 /// What may stand beside a URL. What is not given has a plan's default, except for those named here:
@@ -34,28 +35,28 @@ const WORKERS_BY_RATE_MAX: f64 = 5000.0;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options for a URL")]
 pub struct UrlOptions {
-    /// Workers, each on a connection of its own [default: 50]
+    /// Use this many workers, each on its own connection [default: 50]
     #[arg(short = 'c', long, value_name = "N")]
     pub concurrency: Option<u64>,
 
-    /// How long [default: 10s]
+    /// Run for this long [default: 10s]
     #[arg(short = 'd', long, value_name = "DURATION")]
     duration: Option<String>,
 
-    /// Stop after so many requests
+    /// Stop after this many requests
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
 
-    /// Requests per second, sent when they are due whatever comes back; without it every worker
-    /// sends when its answer has come
+    /// Send this many requests per second on schedule, whatever the responses (open model); without
+    /// it each worker sends its next request after the response (closed model)
     #[arg(short = 'r', long, value_name = "PER SECOND")]
     pub rate: Option<String>,
 
-    /// Time at the start that is measured and not judged
+    /// Record a warm-up of this length, but exclude it from the verdict
     #[arg(long, value_name = "DURATION")]
     warmup: Option<String>,
 
-    /// Methods of the target: ethereum, harmony or bitcoin [default: found out]
+    /// Set the family of methods: ethereum, harmony or bitcoin [default: detected]
     #[arg(long, value_name = "FAMILY")]
     family: Option<Family>,
 
@@ -63,7 +64,7 @@ pub struct UrlOptions {
     #[arg(long, value_name = "NAME", group = "sent")]
     method: Option<String>,
 
-    /// Parameters of --method as JSON, in which values may be drawn, as in a plan
+    /// Set the parameters of --method as JSON; generators work as in a plan
     #[arg(long, value_name = "JSON", requires = "method")]
     params: Option<String>,
 
@@ -95,57 +96,56 @@ pub struct UrlOptions {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     ciphers: Vec<String>,
 
-    /// Do not check the target's certificate; also for a plan
+    /// Skip the check of the target's certificate; also for a plan
     #[arg(long)]
     pub insecure: bool,
 
-    /// HTTP version
+    /// Set the HTTP version
     #[arg(long, value_name = "1.1|2")]
     http: Option<String>,
 
-    /// How long an answer may take [default: 15s]
+    /// Set the timeout of a response [default: 15s]
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
 
-    /// A further request header; may stand several times
+    /// Add a request header; may be repeated
     #[arg(short = 'H', long, value_name = "NAME: VALUE")]
     header: Vec<String>,
 
-    /// Seed of everything random: the same seed on the same chain sends the same calls; also for a
-    /// plan
+    /// Set the random seed: the same seed on the same chain sends the same calls; also for a plan
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1 << 53))]
     pub seed: Option<u64>,
 
-    /// Threads that make the load [default: 1]
+    /// Use this many engine threads [default: 1]
     #[arg(long, value_name = "N")]
     threads: Option<u64>,
 
-    /// An objective, such as 'latency p(99)<300', 'failed rate<0.01' or
-    /// 'latency{method:eth_call} p(95)<50'; may stand several times
-    #[arg(long, value_name = "OBJECTIVE")]
+    /// Set a threshold, such as 'latency p(99)<300', 'failed rate<0.01' or
+    /// 'latency{method:eth_call} p(95)<50'; may be repeated
+    #[arg(long, value_name = "THRESHOLD")]
     threshold: Vec<String>,
 
-    /// Watch a process; may stand several times. The listener of a local target is watched by itself
+    /// Watch a process; may be repeated. The listener of a local target is watched by default
     #[arg(long, value_name = "PID")]
     pid: Vec<u32>,
 
-    /// Watch the target's host by its prometheus-node-exporter
+    /// Watch the target's host through its prometheus-node-exporter
     #[arg(long, value_name = "URL")]
     node_exporter: Option<String>,
 }
 
 impl UrlOptions {
-    /// None but the target's family, if it is known.
+    /// Options with only the target's family, if it is known.
     pub fn of(family: Option<Family>) -> UrlOptions {
         UrlOptions { family, ..UrlOptions::default() }
     }
 
-    /// The plan that the options mean for a URL. The target's family is asked for unless it is given,
-    /// once all else is known to be right; none, if what is sent does not depend on it.
+    /// Returns the plan of the options for a URL. `ask` detects the target's family. It is called
+    /// last, and only if the family is not set and the requests depend on it.
     ///
     /// # Errors
-    /// What the question failed of; within, every fault of the options at once, each with the option
-    /// and what is allowed.
+    /// Fails with the error of `ask`. Otherwise returns all problems of the options, each with the
+    /// option and the allowed values.
     pub fn plan<E>(
         &self,
         url: &str,
@@ -165,7 +165,7 @@ impl UrlOptions {
         Ok(Ok(plan))
     }
 
-    /// Whether what is sent is given, so that it does not depend on the family.
+    /// Returns true if the options set the requests, so that they do not depend on the family.
     pub fn says_what(&self) -> bool {
         self.method.is_some() || self.body.is_some() || self.requests.is_some()
     }
@@ -177,14 +177,15 @@ impl UrlOptions {
                 .map_err(|problems| self.guess_mix(written.name_options(problems)))
         };
         let plan = read(1)?;
-        // Options count requests, plans count iterations; only now is known what makes one.
+        // Options count requests, but plans count iterations. The mix defines the requests of an
+        // iteration.
         match plan.mixes[plan.scenarios[0].mix].steps.len() {
             1 => Ok(plan),
             steps => read(steps as u64),
         }
     }
 
-    /// A mix that is neither shipped nor a file was perhaps meant to be a shipped one.
+    /// Suggests a shipped mix for a name that is neither a shipped mix nor a file.
     fn guess_mix(&self, mut problems: Diagnostics) -> Diagnostics {
         let names: Vec<_> = shipped::names().collect();
         let Some(near) = self.mix.as_deref().and_then(|mix| nearest(mix, &names)) else {
@@ -196,7 +197,7 @@ impl UrlOptions {
         problems
     }
 
-    /// The plan's text, an iteration being so many requests.
+    /// Writes the plan's text. An iteration has `steps` requests.
     fn written(&self, url: &str, family: Family, steps: u64) -> Result<Written, Diagnostics> {
         let text = |option: &Option<String>| option.as_deref().map(quoted);
         let name = |option: &Option<String>| option.as_deref().map(quoted_name);
@@ -269,7 +270,7 @@ impl UrlOptions {
         to.key("-n", "iterations", number(self.count.map(|count| count.div_ceil(steps))));
         to.line("[[scenario.stages]]\nname = \"load\"");
         match &self.rate {
-            // What is no number is refused as the text that it is.
+            // A value that is not a number is written as text, so that the reader reports it.
             Some(rate) if steps == 1 => {
                 let number = rate.parse::<u64>().map(|number| number.to_string());
                 to.key("-r", "rate", Some(number.unwrap_or_else(|_| quoted(rate))));
@@ -309,7 +310,7 @@ impl UrlOptions {
     }
 }
 
-/// `latency{method:eth_call} p(99)<300` at the blank between its two parts.
+/// Splits `latency{method:eth_call} p(99)<300` at the blank between its two parts.
 fn split_threshold(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
     let from = text.find('}').map_or(0, |at| at + 1);
@@ -318,35 +319,35 @@ fn split_threshold(text: &str) -> Option<(&str, &str)> {
     (!selector.is_empty() && !expression.is_empty()).then_some((selector, expression))
 }
 
-/// Workers for a rate; what is no rate is faulted where it stands.
+/// Returns the default workers for a rate. The reader reports invalid rates.
 fn workers_for(rate: &str, steps: u64) -> u64 {
     let rate = formula::value(rate, &[]).unwrap_or_default() / steps as f64;
     let workers = (rate * WORKERS_BY_RATE).clamp(CONNECTIONS as f64, WORKERS_BY_RATE_MAX);
     workers.ceil() as u64
 }
 
-/// Items in brackets; none if there are none.
+/// Returns the items in brackets, or `None` without items.
 fn list(open: &str, items: impl Iterator<Item = String>, close: &str) -> Option<String> {
     let items: Vec<_> = items.collect();
     (!items.is_empty()).then(|| format!("{open}{}{close}", items.join(", ")))
 }
 
-/// A text as TOML, on one line: as in JSON, but that DEL is a control character too.
+/// Quotes a text for TOML, on one line. Unlike in JSON, DEL is a control character too.
 fn quoted(text: &str) -> String {
     let json = serde_json::Value::from(text).to_string();
     json.replace('\u{7f}', "\\u007F")
 }
 
-/// A text in which nothing is replaced, as TOML.
+/// Quotes a text for TOML so that nothing in it is replaced.
 fn quoted_name(text: &str) -> String {
     quoted(&text.replace("${", "$${"))
 }
 
-/// A plan's text while it is written, and which option wrote which line of it.
+/// The text of a plan under construction, with the option that wrote each line.
 #[derive(Default)]
 struct Written {
     text: String,
-    /// Lines, counted from 1, with the options that wrote them.
+    /// Lines, counted from 1, with their options.
     options: Vec<(usize, &'static str)>,
 }
 
@@ -363,7 +364,7 @@ impl Written {
         }
     }
 
-    /// The problems of the text with the options in the place of its keys and lines.
+    /// Replaces keys and lines in the problems of the text by the options.
     fn name_options(&self, mut problems: Diagnostics) -> Diagnostics {
         problems.file = None;
         for problem in problems.list.iter_mut().filter(|problem| problem.file.is_none()) {
@@ -377,10 +378,10 @@ impl Written {
     }
 }
 
-/// Reads `NAME=NUMBER` of `--set`; the number may be a formula without variables.
+/// Parses `NAME=NUMBER` of `--set`. The number may be a formula without variables.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes what is wrong with the text.
 pub fn variable(text: &str) -> Result<(String, f64), String> {
     const FORM: &str = "a variable is set as NAME=NUMBER";
     let (name, value) = text.split_once('=').ok_or(FORM)?;
@@ -389,10 +390,10 @@ pub fn variable(text: &str) -> Result<(String, f64), String> {
     Ok((name.trim().to_owned(), value))
 }
 
-/// Reads a duration as plans write it, a number and a unit such as `30s`.
+/// Parses a duration as in plans: a number and a unit, such as `30s`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes what is wrong with the text.
 pub fn duration(text: &str) -> Result<Duration, String> {
     settings::value::duration(text)
 }

@@ -1,7 +1,6 @@
-//! What is allowed in a plan but looks like a mistake: told by `weir check` and before each run.
+//! Finds likely mistakes in a plan, which `weir check` and each run report as warnings.
 //!
-//! Every rule is here because a published study fell for it. Faults, which keep a plan from running,
-//! are `plan/checked.rs`.
+//! Each rule is based on a mistake in a published study. `plan/validate.rs` reports errors.
 
 use std::time::Duration;
 
@@ -16,27 +15,27 @@ use crate::plan::{Model, Plan, Scenario};
 #[cfg(test)]
 mod tests;
 
-/// A method whose share of the calls is below this many times what an objective tolerates can fail
-/// from some point of the run on without breaking it. A limit is reached in the course of a run: of
-/// calls at a rising rate a third or so goes before the knee, so a method of 1.5 times the tolerated
-/// share fails for the rest of the run unseen. The published case (Somnia): 1.087 % of the calls, a
-/// tolerance of 1 %, and failures from 43 to 50 % of the run on.
+/// A method can fail for the rest of a run without breaking a threshold if its share of the calls
+/// is below this multiple of the tolerated share. At a rising rate, about a third of the calls
+/// precede the failure onset, so a method of 1.5 times the tolerated share stays unnoticed. In the
+/// published case (Somnia) the method had 1.087 % of the calls, the threshold tolerated 1 %, and
+/// the failures began at 43 to 50 % of the run.
 const BLIND_FACTOR: f64 = 1.5;
 
-/// Fewer samples than this beyond a percentile make it a matter of luck: with 100 the relative
-/// standard error of their number is 10 %.
+/// Fewest samples beyond a percentile. With 100, the relative standard error of their number is 10
+/// %.
 const SAMPLES_BEYOND_MIN: f64 = 100.0;
 
-/// Stages shorter than this hold a handful of the one-second readings.
+/// Shortest stage with enough one-second readings.
 const STAGE_MIN: Duration = Duration::from_secs(5);
 
-/// Iterations are taken to end within this where no objective says what is too long.
+/// Assumed longest iteration if no threshold limits it.
 const ITERATION_USUAL: Duration = Duration::from_millis(100);
 
-/// Everything that is to be said, most important first.
+/// Returns all warnings, most important first.
 pub fn find(plan: &Plan) -> Vec<String> {
     let mut found = Vec::new();
-    no_objective(plan, &mut found);
+    no_threshold(plan, &mut found);
     blind_spots(plan, &mut found);
     few_samples(plan, &mut found);
     for scenario in &plan.scenarios {
@@ -50,31 +49,31 @@ pub fn find(plan: &Plan) -> Vec<String> {
     found
 }
 
-/// Told of a plan without objectives. A search chooses some of its own.
-pub const NO_OBJECTIVE: &str =
-    "no objective is set: the run can say what it saw, but neither pass nor fail";
+/// Warning for a plan without thresholds. A capacity search chooses its own.
+pub const NO_THRESHOLD: &str =
+    "no threshold is set: the run is measured, but can neither pass nor fail";
 
-fn no_objective(plan: &Plan, found: &mut Vec<String>) {
+fn no_threshold(plan: &Plan, found: &mut Vec<String>) {
     if plan.thresholds.is_empty() {
-        found.push(NO_OBJECTIVE.to_owned());
+        found.push(NO_THRESHOLD.to_owned());
     }
 }
 
 /// A method and its share of the calls.
 type Share<'a> = (&'a str, f64);
 
-/// Objectives over all calls that one method's failure cannot break.
+/// Finds thresholds over all calls that the failure of one method cannot break.
 fn blind_spots(plan: &Plan, found: &mut Vec<String>) {
     let over_all = |threshold: &&Threshold| threshold.selector.method.is_none();
     let failed = plan.thresholds.iter().filter(over_all).filter_map(failed_share);
     let tail = plan.thresholds.iter().filter(over_all).filter_map(latency_tail);
-    // The strictest one decides what stays hidden.
+    // The strictest threshold counts.
     if let Some((tolerated, threshold)) = failed.min_by(|(a, _), (b, _)| a.total_cmp(b)) {
         let shares = shares_without(plan, threshold, &[Metric::Failed]);
         let (below, above): (Vec<Share<'_>>, Vec<_>) =
             shares.into_iter().partition(|(_, share)| *share < tolerated);
         hidden_wholly(&below, threshold, found);
-        // Judged by window, a failure that begins late fills its windows and is seen.
+        // A threshold by window notices a late failure, which fills whole windows.
         if threshold.window.is_none() {
             let near = above.into_iter().filter(|(_, share)| *share < tolerated * BLIND_FACTOR);
             hidden_late(&near.collect::<Vec<_>>(), tolerated, threshold, found);
@@ -87,7 +86,7 @@ fn blind_spots(plan: &Plan, found: &mut Vec<String>) {
     }
 }
 
-/// Shares of the methods that have no objective of their own for one of these metrics.
+/// Returns the shares of the methods without their own threshold for one of these metrics.
 fn shares_without<'a>(plan: &'a Plan, threshold: &Threshold, metrics: &[Metric]) -> Vec<Share<'a>> {
     let own = |method: usize| {
         plan.thresholds.iter().any(|threshold| {
@@ -107,13 +106,13 @@ fn hidden_wholly(methods: &[Share<'_>], threshold: &Threshold, found: &mut Vec<S
     match methods {
         [] => {}
         [(name, share)] => found.push(format!(
-            "{name} is {} of calls: all of it can fail without breaking \"{text}\"; add \
+            "{name} is {} of calls: all of them can fail without breaking \"{text}\"; add \
              failed{{method:{name}}}",
             percent(*share)
         )),
         more => found.push(format!(
-            "each of these can fail wholly without breaking \"{text}\": {}; add \
-             failed{{method:…}} for those that matter",
+            "all calls of any of these methods can fail without breaking \"{text}\": {}; add \
+             failed{{method:…}} for the important ones",
             listed(more)
         )),
     }
@@ -127,7 +126,7 @@ fn hidden_late(
 ) {
     for (name, share) in methods {
         found.push(format!(
-            "{name} is {} of calls: it can fail wholly from some point of the run on without \
+            "{name} is {} of calls: all of them can fail for the rest of the run without \
              breaking \"{}\", which needs {} of them to fail; add failed{{method:{name}}}",
             percent(*share),
             threshold.text,
@@ -147,13 +146,13 @@ fn hidden_slow(methods: &[Share<'_>], threshold: &Threshold, found: &mut Vec<Str
         )),
         more => found.push(format!(
             "however slow one of these is, \"{text}\" cannot break: {}; add \
-             latency{{method:…}} for those that matter",
+             latency{{method:…}} for the important ones",
             listed(more)
         )),
     }
 }
 
-/// Methods with their shares, the largest first.
+/// Returns the methods with their shares, largest first.
 fn listed(methods: &[Share<'_>]) -> String {
     let mut sorted = methods.to_vec();
     sorted.sort_by(|(_, a), (_, b)| b.total_cmp(a));
@@ -161,7 +160,7 @@ fn listed(methods: &[Share<'_>]) -> String {
     abridged(sorted.iter().map(one))
 }
 
-/// The first of many, and how many more there are.
+/// Returns the first names, and the number of the others.
 fn abridged(items: impl ExactSizeIterator<Item = String>) -> String {
     const SHOWN_MAX: usize = 8;
     let more = items.len().saturating_sub(SHOWN_MAX);
@@ -170,14 +169,14 @@ fn abridged(items: impl ExactSizeIterator<Item = String>) -> String {
     format!("{}{rest}", shown.join(", "))
 }
 
-/// What a threshold tolerates as failed, if that is what it is about.
+/// Returns the share of failures that a threshold tolerates, if it limits failures.
 fn failed_share(threshold: &Threshold) -> Option<(f64, &Threshold)> {
     let upper = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
     let failed = threshold.selector.metric == Metric::Failed;
     (failed && upper && threshold.limit > 0.0).then_some((threshold.limit, threshold))
 }
 
-/// The share of calls that a percentile does not look at.
+/// Returns the share of calls beyond a percentile.
 fn latency_tail(threshold: &Threshold) -> Option<(f64, &Threshold)> {
     let times = matches!(threshold.selector.metric.samples(), Samples::CallTimes(..));
     match threshold.aggregation {
@@ -186,8 +185,8 @@ fn latency_tail(threshold: &Threshold) -> Option<(f64, &Threshold)> {
     }
 }
 
-/// A method's share in the calls that a threshold looks at; where that depends on the target's
-/// speed, the largest that it can be.
+/// Returns a method's share of the calls that a threshold selects. If the target's speed determines
+/// it, this is the largest possible share.
 fn share_in(plan: &Plan, threshold: &Threshold, method: usize) -> Option<f64> {
     let looked_at = |scenario: &Scenario| match &threshold.selector.stages {
         Some(stages) => scenario.stages.iter().any(|stage| stages.contains(&stage.index)),
@@ -201,7 +200,7 @@ fn share_in(plan: &Plan, threshold: &Threshold, method: usize) -> Option<f64> {
     shares.map(|shares| shares[method]).reduce(f64::max)
 }
 
-/// Percentiles of too few calls.
+/// Finds percentiles of too few calls.
 pub fn few_samples(plan: &Plan, found: &mut Vec<String>) {
     for threshold in &plan.thresholds {
         let Aggregation::Percentile(percent) = threshold.aggregation else { continue };
@@ -218,7 +217,7 @@ pub fn few_samples(plan: &Plan, found: &mut Vec<String>) {
             };
             found.push(format!(
                 "\"{}\" is judged by {about} {} samples{each}, {} of them beyond the percentile: \
-                 one slow call more or less decides; {needed} samples would do",
+                 a single slow call decides; use at least {needed} samples",
                 threshold.text,
                 samples.floor(),
                 (samples * beyond).floor(),
@@ -227,7 +226,7 @@ pub fn few_samples(plan: &Plan, found: &mut Vec<String>) {
     }
 }
 
-/// Samples that a threshold will have at most, if the plan bounds them.
+/// Returns the largest number of samples that a threshold can have, if the plan bounds it.
 pub fn samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
     let of_iterations = !threshold.selector.metric.per_method();
     let mut samples = 0.0;
@@ -259,14 +258,14 @@ pub fn samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
     Some(samples)
 }
 
-/// A closed model whose own pauses bound its rate.
+/// Finds closed scenarios whose pauses bound the rate.
 fn pacing(scenario: &Scenario, found: &mut Vec<String>) {
     if scenario.model == Model::Closed && !scenario.pause.is_zero() {
         let workers = scenario.level_max();
         let most = workers / scenario.pause.as_secs_f64();
         found.push(format!(
-            "scenario {}: {workers} workers that pause {:?} begin at most {} iterations/s, however \
-             fast the target is; at about that rate nothing is learnt of it",
+            "scenario {}: {workers} workers with a pause of {:?} start at most {} iterations/s, \
+             however fast the target is; near that rate the pause is measured, not the target",
             scenario.name,
             scenario.pause,
             rate(most),
@@ -274,7 +273,7 @@ fn pacing(scenario: &Scenario, found: &mut Vec<String>) {
     }
 }
 
-/// An open model whose workers run out before its objectives can break.
+/// Finds open scenarios whose workers run out before the thresholds can break.
 fn workers(plan: &Plan, scenario: &Scenario, found: &mut Vec<String>) {
     if scenario.model == Model::Closed {
         return;
@@ -291,7 +290,7 @@ fn workers(plan: &Plan, scenario: &Scenario, found: &mut Vec<String>) {
         let worst = plan.target.timeout.as_secs_f64() * plan.mixes[scenario.mix].steps.len() as f64;
         found.push(format!(
             "scenario {}: {} workers carry {} iterations/s only while one takes at most {:.3} s in \
-             the mean, which is less than the {usual:.3} s that the objectives allow; if all time \
+             the mean, which is less than the {usual:.3} s that the thresholds allow; if all time \
              out they carry {}/s",
             scenario.name,
             scenario.workers_max,
@@ -311,7 +310,7 @@ fn short_stages(scenario: &Scenario, found: &mut Vec<String>) {
         .collect();
     if !short.is_empty() && scenario.iterations_max.is_none() {
         found.push(format!(
-            "scenario {}: shorter than {} s, which is too short for figures of their own: {}",
+            "scenario {}: these stages are shorter than {} s, too short for their own statistics: {}",
             scenario.name,
             STAGE_MIN.as_secs(),
             abridged(short.into_iter())
@@ -319,33 +318,33 @@ fn short_stages(scenario: &Scenario, found: &mut Vec<String>) {
     }
 }
 
-/// A grace in which a call under way cannot even time out.
+/// Finds grace periods that are shorter than the timeout of a call.
 fn cut_short(plan: &Plan, scenario: &Scenario, found: &mut Vec<String>) {
     if scenario.grace < plan.target.timeout {
         found.push(format!(
             "scenario {}: its grace of {:?} is shorter than the timeout of {:?}: calls that hang at \
-             the end are cut and not counted as timed out",
+             the end are interrupted instead of counted as timeouts",
             scenario.name, scenario.grace, plan.target.timeout
         ));
     }
 }
 
-/// The mean of a changing schedule, which others have published as a capacity.
+/// Finds averages over a changing rate, which studies have published as a capacity.
 fn mean_of_a_schedule(plan: &Plan, found: &mut Vec<String>) {
     let (Some(peak), Known::Exactly(requests)) = (plan.peak(), plan.requests()) else { return };
     let seconds = plan.duration().as_secs_f64();
     let mean = requests / seconds;
     if peak > mean * 1.01 {
         found.push(format!(
-            "the mean of {} requests/s is the schedule's own (its peak is {}): it is no capacity of \
-             the target",
+            "the mean of {} requests/s follows from the schedule (its peak is {}): it is not the \
+             capacity of the target",
             rate(mean),
             rate(peak)
         ));
     }
 }
 
-/// Methods that change something, and names that no table knows.
+/// Finds methods that write, and unknown methods.
 fn methods(plan: &Plan, found: &mut Vec<String>) {
     let families = match plan.target.family {
         Some(name) => vec![name],
@@ -358,17 +357,17 @@ fn methods(plan: &Plan, found: &mut Vec<String>) {
     let writes = names(&|name| row(name).is_some_and(|row| row.write));
     if !writes.is_empty() {
         let writes = abridged(writes.into_iter());
-        found.push(format!("it changes what it is sent to, if the target takes it: {writes}"));
+        found.push(format!("these methods write to the target: {writes}"));
     }
     let unknown = names(&|name| row(name).is_none());
     if !unknown.is_empty() {
         let families: Vec<_> = families.iter().map(|family| family.as_str()).collect();
         let (unknown, families) = (abridged(unknown.into_iter()), families.join(", "));
-        found.push(format!("no such method is known of {families}: {unknown}"));
+        found.push(format!("unknown methods for {families}: {unknown}"));
     }
 }
 
-/// A rate with as many digits as it deserves.
+/// Formats a rate with a sensible number of digits.
 fn rate(rate: f64) -> String {
     if rate >= 100.0 { format!("{rate:.0}") } else { format!("{rate:.3}") }
 }

@@ -1,9 +1,8 @@
-//! Parameters of a call: from a value of the plan's text to JSON in pieces, some of them drawn for
-//! each call.
+//! Parameters of a call: turns a value of the plan into pieces of JSON, some of which are random.
 //!
-//! A table with the key `draw` is a generator, and so is `{ block = "latest-100" }`; `{ json = "…" }`
-//! is JSON as it stands; every other table is an object. The same holds within a JSON text. The
-//! engine draws.
+//! A table with the key `draw` is a generator, and so is `{ block = "latest-100" }`. `{ json = "…"
+//! }` is literal JSON. Every other table is an object. The same holds within a JSON text. The
+//! engine draws the values.
 
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -18,14 +17,14 @@ mod json;
 #[cfg(test)]
 mod tests;
 
-/// Values of one `one-of`, or addresses of one list.
+/// Most values of a `one-of`, and most addresses of a list.
 const CHOICES_MAX: usize = 100_000;
 
-/// What a generator of parameters is named by.
+/// The key that names a generator.
 const DRAW: &str = "draw";
-/// The one key of a block behind the head in short.
+/// The only key of the short form of a block.
 const BLOCK: &str = "block";
-/// The one key of JSON as it stands.
+/// The only key of literal JSON.
 const JSON: &str = "json";
 
 const ALLOWED: &str = "a JSON value, or a generator such as { draw = \"block\", behind = 10 }";
@@ -50,7 +49,7 @@ settings::choice! {
     }
 }
 
-/// The generators for the reference page: name, and what it draws from which keys.
+/// Returns the generators for the reference page, each with its name and keys.
 pub(super) fn generators() -> [(&'static str, TableDoc); 7] {
     [
         ("block", BlockDraw::doc()),
@@ -136,7 +135,7 @@ settings::table! {
     }
 }
 
-/// Declares value types that are read by a [`Writer`].
+/// Declares value types that a [`Writer`] reads.
 macro_rules! written {
     ($(
         $(#[doc = $doc:literal])+
@@ -217,7 +216,7 @@ impl Writer<'_, '_, '_> {
             Tree::Text(text) => match json::item(text, &item.span) {
                 Some(inner) if json::draws(&inner) => {
                     self.value(&inner);
-                    // Its parts stand at the same place, and were shown by themselves.
+                    // The inner problems have the same position and were reported already.
                     self.reader.show::<Params>(item);
                 }
                 Some(Item { tree: Tree::List(_) | Tree::Table(_), .. }) => self.push(text.trim()),
@@ -336,7 +335,7 @@ impl Writer<'_, '_, '_> {
         self.push("}");
     }
 
-    /// `"$address"` is how other tools write a generator, and no node knows such a value.
+    /// Reports `"$address"`, which other tools use for a generator. Nodes reject it.
     fn unknown_name(&mut self, item: &Item, text: &str) {
         let name = &text[1..];
         let instead = if Generator::WORDS.contains(&name) {
@@ -351,7 +350,7 @@ impl Writer<'_, '_, '_> {
         self.reader.report().missing(&at, message, allowed);
     }
 
-    /// `latest`, or `latest-100`.
+    /// Reads `latest` or `latest-100`.
     fn latest(&mut self, item: &Item) {
         let Tree::Text(text) = &item.tree else {
             return self.refuse(item, "a block is a text such as \"latest-100\"");

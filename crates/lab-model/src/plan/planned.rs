@@ -1,5 +1,5 @@
-//! What a plan will do by its own numbers: iterations, rates, and each method's share of all calls.
-//! Known before anything is sent, as far as the plan alone decides it.
+//! The planned load: iterations, rates, and each method's share of all calls, as far as the plan
+//! alone determines them.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use super::{Model, Plan, Scenario, Step};
 #[cfg(test)]
 mod tests;
 
-/// A number that a plan decides, or only bounds, or leaves to the target.
+/// A number that the plan determines, bounds, or leaves to the target's speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Known {
-    /// This many.
+    /// Exactly this many.
     Exactly(f64),
-    /// No more than this.
+    /// At most this many.
     AtMost(f64),
     /// As many as the target's speed allows.
     Not,
 }
 
 impl Known {
-    /// The number or its bound.
+    /// Returns the number or its bound.
     pub fn bound(self) -> Option<f64> {
         match self {
             Known::Exactly(number) | Known::AtMost(number) => Some(number),
@@ -48,13 +48,13 @@ impl Known {
 }
 
 impl Plan {
-    /// Iterations of the whole plan.
+    /// Returns the iterations of the whole plan.
     pub fn iterations(&self) -> Known {
         let each = self.scenarios.iter().map(Scenario::iterations);
         each.fold(Known::Exactly(0.0), Known::plus)
     }
 
-    /// HTTP requests of the whole plan.
+    /// Returns the HTTP requests of the whole plan.
     pub fn requests(&self) -> Known {
         let each = self.scenarios.iter().map(|scenario| {
             scenario.iterations().scaled(self.mixes[scenario.mix].steps.len() as f64)
@@ -62,8 +62,8 @@ impl Plan {
         each.fold(Known::Exactly(0.0), Known::plus)
     }
 
-    /// Largest number of requests per second that is planned, all scenarios together; none if one of
-    /// them is closed.
+    /// Returns the highest planned rate of requests per second over all scenarios, or `None` if one
+    /// of them is closed.
     pub fn peak(&self) -> Option<f64> {
         if self.scenarios.iter().any(|scenario| scenario.model == Model::Closed) {
             return None;
@@ -76,18 +76,18 @@ impl Plan {
             };
             self.scenarios.iter().map(rate).sum::<f64>()
         };
-        // Levels are linear between the ends of stages, so the largest is at one of those, just
-        // before or just after it.
+        // Levels are linear within a stage, so the highest rate is just before or after the end of
+        // a stage.
         instants.flat_map(|at| [total(at, false), total(at, true)]).reduce(f64::max)
     }
 
-    /// Share of each method in all calls, by the methods' index; none if scenarios with different
-    /// mixes leave open how many iterations each makes.
+    /// Returns each method's share of all calls, by index. Returns `None` if the scenarios' numbers
+    /// of iterations are unknown and their mixes differ.
     pub fn shares(&self) -> Option<Vec<f64>> {
         self.shares_of(|_| true)
     }
 
-    /// The same for the calls of some scenarios.
+    /// Returns the shares for the calls of some scenarios.
     pub fn shares_of(&self, wanted: impl Fn(&Scenario) -> bool) -> Option<Vec<f64>> {
         let scenarios: Vec<_> = self.scenarios.iter().filter(|scenario| wanted(scenario)).collect();
         let (first, rest) = scenarios.split_first()?;
@@ -128,7 +128,7 @@ impl Plan {
 }
 
 impl Scenario {
-    /// Iterations that it begins.
+    /// Returns the number of iterations that it starts.
     pub fn iterations(&self) -> Known {
         let area: f64 = self
             .stages
@@ -139,7 +139,7 @@ impl Scenario {
         let bounded = |number: f64| most.map_or(number, |most| number.min(most));
         match (self.model, self.pause.is_zero(), most) {
             (Model::Open { .. }, _, _) => Known::Exactly(bounded(area)),
-            // Each worker begins one at once, and then at best one per pause.
+            // Each worker starts one iteration at once, and then at most one per pause.
             (Model::Closed, false, _) => {
                 let first = self.stages.iter().map(|stage| stage.from.max(stage.to));
                 let first = first.fold(0.0, f64::max);
@@ -150,7 +150,7 @@ impl Scenario {
         }
     }
 
-    /// Its planned level at an instant of the run, just before it or just after it.
+    /// Returns the planned level at an instant of the run, just before or just after it.
     pub fn level(&self, at: Duration, after: bool) -> f64 {
         let mut begin = self.start;
         for stage in &self.stages {
@@ -164,7 +164,7 @@ impl Scenario {
         0.0
     }
 
-    /// The highest level of its stages.
+    /// Returns the highest level of all stages.
     pub fn level_max(&self) -> f64 {
         self.stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max)
     }

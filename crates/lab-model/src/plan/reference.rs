@@ -1,4 +1,4 @@
-//! `docs/plan.md` and `docs/plan.schema.json`, printed from the declared keys.
+//! Prints `docs/plan.md` and `docs/plan.schema.json` from the declared keys.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::params::generators;
 use super::tables::PlanFile;
 use crate::metrics::Metric;
 
-/// The text of `docs/plan.md`.
+/// Returns the text of `docs/plan.md`.
 pub fn markdown() -> String {
     let mut text = format!("{HEAD}```toml\n{EXAMPLE}```\n");
     text.push_str(&settings::reference::markdown::<PlanFile>());
@@ -17,7 +17,7 @@ pub fn markdown() -> String {
     text
 }
 
-/// The text of `docs/plan.schema.json`.
+/// Returns the text of `docs/plan.schema.json`.
 pub fn schema() -> String {
     let schema = settings::schema::document::<PlanFile>("plan.schema.json", "Weir load plan");
     format!("{:#}\n", settings::schema::with_formulas(schema))
@@ -45,7 +45,7 @@ fn draws(text: &mut String) {
     }
 }
 
-/// A key of a generator in a sentence.
+/// Describes a key of a generator.
 fn key(key: &KeyDoc) -> String {
     let default = match key.default {
         DefaultDoc::Required => String::new(),
@@ -55,7 +55,7 @@ fn key(key: &KeyDoc) -> String {
     format!("`{}`{default}: {}", key.name, key.doc)
 }
 
-/// The example of the page, which a test reads.
+/// The example on the page, which a test reads.
 pub(super) const EXAMPLE: &str = r#"[target]
 url = "http://127.0.0.1:8545"
 timeout = "5s"
@@ -102,9 +102,9 @@ const HEAD: &str = concat!(
      of all calls. A key that is not listed here is an error, and a plan with an error never runs. \
      All errors are reported at once, each with its place and what is allowed. Editors complete the \
      keys with [plan.schema.json](plan.schema.json). Plans to start from are in `studies/`.\n\n",
-    "What is allowed but looks like a mistake is reported as a warning: an objective over all calls \
+    "What is allowed but looks like a mistake is reported as a warning: an threshold over all calls \
      that one method could fail wholly without breaking, a percentile of too few samples, workers \
-     that run out before an objective breaks, a pause that bounds the rate.\n\n",
+     that run out before an threshold breaks, a pause that bounds the rate.\n\n",
     "In place of a number a text may hold a formula, `\"30000 * load_percent / 100\"`: numbers, \
      variables, `+ - * /`, parentheses, `floor`, `ceil`, `round`, `min`, `max`. In other texts \
      `${formula}` stands for its value, as in `\"${2 * minutes}m\"`, `${env:NAME}` and \

@@ -1,8 +1,8 @@
-//! Files of recorded requests: one JSON-RPC body a line, or vegeta's JSON targets.
+//! Files of recorded requests: one JSON-RPC body per line, or vegeta's JSON targets.
 //!
-//! vegeta's form (<https://github.com/tsenart/vegeta#json-format>): one object a line with `method`,
-//! `url` and a base64 `body`. Only the body is used; where it goes is the plan's business. Headers
-//! may hold secrets, so faults name the line and do not show it.
+//! A vegeta target (<https://github.com/tsenart/vegeta#json-format>) is an object per line with
+//! `method`, `url` and a base64 `body`. Only the body is used. Headers may be secret, so errors
+//! contain the line's number but not its text.
 
 use base64::Engine;
 use serde::Deserialize;
@@ -15,23 +15,23 @@ use super::values;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of one file: a minute of 20,000 calls of usual size a second.
+/// Largest file in bytes: one minute of 20,000 usual calls per second.
 pub(super) const FILE_BYTES_MAX: usize = 256 << 20;
-/// Bodies of one file.
+/// Most bodies of a file.
 const BODIES_MAX: usize = 2_000_000;
-/// Problems printed of one file.
+/// Most problems that are printed for a file.
 const PRINTED_MAX: usize = 20;
 
-/// All names of methods that a plan may call.
+/// The names of all methods in a plan.
 #[derive(Default)]
 pub(super) struct Methods {
     names: Vec<Box<str>>,
-    /// True if methods are missing because what names them has a problem.
+    /// True if methods are missing because of a problem.
     pub(super) are_partial: bool,
 }
 
 impl Methods {
-    /// The index of a method.
+    /// Returns the index of a method, which is added if it is new.
     pub(super) fn index(&mut self, name: &str) -> usize {
         let known = self.names.iter().position(|known| **known == *name);
         known.unwrap_or_else(|| {
@@ -45,7 +45,7 @@ impl Methods {
         self.names.len() < METHODS_MAX || self.names.iter().any(|known| **known == *name)
     }
 
-    /// All of them.
+    /// Returns all names.
     pub(super) fn names(&self) -> &[Box<str>] {
         &self.names
     }
@@ -55,13 +55,13 @@ impl Methods {
     }
 }
 
-/// Distinct methods of one plan; more could not be told apart in a report.
+/// Most methods of a plan, as a report could not show more.
 pub(super) const METHODS_MAX: usize = 1000;
 
-/// Reads a file.
+/// Reads a file of requests.
 ///
 /// # Errors
-/// Each line that is no request, by its number; that there are none, or too many.
+/// Returns each invalid line by its number, or that the file has no requests or too many.
 pub(super) fn read(
     file: &str,
     bytes: &[u8],
@@ -107,7 +107,7 @@ fn refuse(found: &mut Diagnostics, at: usize, message: String) {
     });
 }
 
-/// What tells a vegeta target from a call: it has a URL.
+/// A vegeta target has a URL; a call has none.
 #[derive(Deserialize)]
 struct Target<'a> {
     url: Option<serde::de::IgnoredAny>,
@@ -136,7 +136,7 @@ fn of_line(line: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
 /// Reads one body.
 ///
 /// # Errors
-/// Why it is no request that gets an answer.
+/// Returns why the body is not a request with a response.
 pub(super) fn of_body(body: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
     let decoded = call::decode(body, &Limits::DEFAULT).map_err(|refusal| refusal.to_string())?;
     let (calls, single) = match decoded {

@@ -1,12 +1,12 @@
-//! Mixes that are shipped with the program, as data (`crates/lab-model/mixes/*.toml`). Each says what it
-//! stands for and where its weights are from.
+//! The shipped mixes, as data (`crates/lab-model/mixes/*.toml`). Each file describes the mix and
+//! the source of its weights.
 
 use wire::family::Family;
 
 #[cfg(test)]
 mod tests;
 
-/// All of them: name and text.
+/// Names and texts of all shipped mixes.
 pub(super) static MIXES: [(&str, &str); 7] = [
     ("ethereum", include_str!("../../mixes/ethereum.toml")),
     ("harmony", include_str!("../../mixes/harmony.toml")),
@@ -17,17 +17,17 @@ pub(super) static MIXES: [(&str, &str); 7] = [
     ("json-bench", include_str!("../../mixes/json-bench.toml")),
 ];
 
-/// The text of a shipped mix.
+/// Returns the text of a shipped mix.
 pub(super) fn text(name: &str) -> Option<&'static str> {
     MIXES.iter().find(|(shipped, _)| *shipped == name).map(|(_, text)| *text)
 }
 
-/// Names of the shipped mixes.
+/// Returns the names of the shipped mixes.
 pub fn names() -> impl Iterator<Item = &'static str> {
     MIXES.iter().map(|(name, _)| *name)
 }
 
-/// The mix of reads for a family, which is what a run sends if nothing is asked for.
+/// Returns the name of the default mix of a family, which only reads.
 pub fn usual(family: Family) -> &'static str {
     family.as_str()
 }

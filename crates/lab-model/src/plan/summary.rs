@@ -1,5 +1,5 @@
-//! A plan told in a few lines, for `weir check` and before a run. It judges nothing; what looks like
-//! a mistake is `Plan::warnings`.
+//! A short summary of a plan for `weir check` and before a run. `Plan::warnings` has the likely
+//! mistakes.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use super::planned::Known;
 use super::{HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Step};
 
-/// Methods of a plan that are listed one by one.
+/// Most methods that are listed one by one.
 const METHODS_SHOWN_MAX: usize = 40;
 
-/// Stages of a scenario that are listed one by one.
+/// Most stages of a scenario that are listed one by one.
 const STAGES_SHOWN_MAX: usize = 20;
 
-/// What a plan will do: target, scenarios with their stages, iterations and requests, mean and peak
-/// of the schedule, true shares by method, and how long it takes.
+/// Summarizes a plan: target, scenarios with stages, iterations and requests, mean and peak rate,
+/// shares by method, and duration.
 pub fn of(plan: &Plan) -> String {
     let mut text = String::new();
     let target = &plan.target;
     let family = target.family.map_or("family found out by asking", |family| family.as_str());
-    let _ = writeln!(text, "target {} ({family}), timeout {}", target.shown, time(target.timeout));
+    let _ = writeln!(text, "target {} ({family}), timeout {}", target.url, time(target.timeout));
     let http = match plan.connections.http {
         HttpVersion::Http1 => "HTTP/1.1",
         HttpVersion::Http2 => "HTTP/2",
@@ -29,7 +29,7 @@ pub fn of(plan: &Plan) -> String {
         Reuse::Never => "closed after each request".to_owned(),
         Reuse::Requests(requests) => format!("closed after {requests} requests"),
     };
-    let tls = match (target.tls, plan.connections.tls.resume) {
+    let tls = match (target.url.tls(), plan.connections.tls.resume) {
         (false, _) => "",
         (true, true) => ", TLS sessions resumed",
         (true, false) => ", TLS sessions not resumed",
@@ -41,9 +41,9 @@ pub fn of(plan: &Plan) -> String {
     schedule(plan, &mut text);
     methods(plan, &mut text);
     let judged = match plan.thresholds.len() {
-        0 => "no objectives".to_owned(),
-        1 => "1 objective".to_owned(),
-        more => format!("{more} objectives"),
+        0 => "no thresholds".to_owned(),
+        1 => "1 threshold".to_owned(),
+        more => format!("{more} thresholds"),
     };
     let warmup = match plan.warmup.is_zero() {
         true => String::new(),
@@ -177,7 +177,7 @@ fn known(number: Known) -> Option<String> {
     }
 }
 
-/// A count with its thousands apart: `5,379,000`.
+/// Formats a count with thousands separators: `5,379,000`.
 fn grouped(count: f64) -> String {
     let digits = format!("{:.0}", count.round());
     let mut text = String::new();
@@ -190,13 +190,13 @@ fn grouped(count: f64) -> String {
     text
 }
 
-/// A number with at most three digits behind the point.
+/// Formats a number with at most three decimals.
 fn number(number: f64) -> String {
     let rounded = (number * 1000.0).round() / 1000.0;
     if rounded.abs() >= 1000.0 { format!("{}", rounded.round()) } else { format!("{rounded}") }
 }
 
-/// A duration in hours, minutes and seconds.
+/// Formats a duration in hours, minutes and seconds.
 fn time(duration: Duration) -> String {
     let whole = duration.as_secs();
     if whole < 60 || duration.subsec_nanos() != 0 {

@@ -1,9 +1,9 @@
-//! The keys of a plan: the one place where a key, its value type, its default and its meaning are
-//! stated. The reader, `docs/plan.md` and `docs/plan.schema.json` follow from it.
+//! The keys of a plan with value types, defaults and documentation. The reader, `docs/plan.md` and
+//! `docs/plan.schema.json` are derived from them.
 //!
-//! The value types that only plans have are in `plan/values.rs`, the generators of parameters in
-//! `plan/params.rs`, thresholds in `plan/objectives.rs`. Whether values fit each other is judged in
-//! `plan/checked.rs`.
+//! `plan/values.rs` has the value types that only plans have, `plan/params.rs` the generators of
+//! parameters, and `plan/threshold_table.rs` thresholds. `plan/validate.rs` checks values against each
+//! other.
 
 use settings::value::{
     Bool, Bytes, Count, Duration as Period, File, List, Listed, Name, Named, Number, Once,
@@ -11,8 +11,8 @@ use settings::value::{
 };
 use settings::{At, Key};
 
-use super::objectives::Objectives;
 use super::params::Params;
+use super::threshold_table::Thresholds;
 use super::values::{
     Bodies, Cipher, Families, Headers, LateName, MethodName, ModelName, Reused, Url,
 };
@@ -21,18 +21,17 @@ use super::{HttpVersion, TlsVersion};
 const SECOND: u64 = 1000;
 const HOUR: u64 = 3600 * SECOND;
 pub(super) const WEEK: u64 = 7 * 24 * HOUR;
-/// The longest time that histograms tell apart, `record::TIME_MAX`.
+/// Longest time that histograms can record, `record::TIME_MAX`.
 const TIME_MAX: u64 = 600 * SECOND;
 const GIB: u64 = 1 << 30;
-/// Iterations per second that one plan may ask for, in thousandths; far above what one machine can
-/// send.
+/// Most iterations per second of a plan, in thousandths; far more than one machine can send.
 const RATE_MAX: i64 = 10_000_000_000;
-/// Workers of one scenario.
+/// Most workers of a scenario.
 pub(super) const WORKERS_MAX: u64 = 1_000_000;
-/// The largest weight, in thousandths.
+/// Largest weight, in thousandths.
 const WEIGHT_MAX: i64 = 1_000_000_000_000_000;
 
-/// A share between none and all.
+/// A share from 0 to 1.
 type Share = Number<0, 1000>;
 /// A level of load: iterations per second, or workers.
 type Level = Number<0, RATE_MAX>;
@@ -56,7 +55,7 @@ settings::table! {
         /// What iterations do.
         mix: Named<MixTable> = empty;
         /// What the run must keep.
-        thresholds: Objectives = empty;
+        thresholds: Thresholds = empty;
         /// When the numbers may be believed.
         validity: Once<ValidityTable> = empty;
         /// Whom responses are compared with.
@@ -93,13 +92,13 @@ settings::table! {
         http: HttpVersion = "1.1";
         /// How often a connection is used: until the server closes it, once, or for so many requests.
         reuse: Reused = "always";
-        /// Whether TLS sessions are resumed on new connections.
+        /// True if TLS sessions are resumed on new connections.
         tls_resume: Bool = "true";
         /// The only TLS version to offer.
         tls_version: TlsVersion = follows "both are offered";
         /// The only cipher suites to offer, by IANA or OpenSSL name; empty for the library's choice.
         ciphers: List<Cipher> = empty;
-        /// Whether certificates are not checked.
+        /// True if certificates are not checked.
         tls_insecure: Bool = "false";
         /// PEM file of further trust anchors.
         tls_ca: File = follows "none";
@@ -188,7 +187,7 @@ settings::table! {
     }
 }
 
-/// The keys of one request, which stand in a step or in a mix of one step.
+/// The keys of one request, in a step or in a mix of one step.
 pub(super) struct Request<'a> {
     pub(super) at: &'a At,
     pub(super) calls: &'a Key<Vec<CallTable>>,
@@ -198,13 +197,13 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// The places of its keys.
+    /// Returns the positions of its keys.
     pub(super) fn keys(&self) -> [&At; 4] {
         [&self.calls.at, &self.requests.at, &self.bodies.at, &self.weights_sum.at]
     }
 }
 
-/// Declares a table with keys of its own and those of one request.
+/// Declares a table with its own keys and those of one request.
 macro_rules! request_table {
     ($(#[doc = $doc:literal])+ struct $name:ident { $($own:tt)* }) => {
         settings::table! {

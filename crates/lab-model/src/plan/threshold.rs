@@ -1,8 +1,8 @@
 //! Thresholds in k6's grammar.
 //!
-//! Grammar of an expression: aggregation, operator, number (`p(95)<300`, `rate<0.01`, `count>0`);
-//! <https://grafana.com/docs/k6/latest/using-k6/thresholds/>. What it is said of is chosen by a
-//! metric with tags, `latency{method:eth_call,stage:steady}`.
+//! An expression is an aggregation, an operator and a number (`p(95)<300`, `rate<0.01`, `count>0`);
+//! <https://grafana.com/docs/k6/latest/using-k6/thresholds/>. A selector is a metric with tags,
+//! `latency{method:eth_call,stage:steady}`.
 
 use std::time::Duration;
 
@@ -10,32 +10,32 @@ use crate::metrics::{Kind, Metric, Selector, Unit};
 
 pub mod parse;
 
-/// One objective.
+/// One threshold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
-    /// What it is said of.
+    /// The selected samples.
     pub selector: Selector,
-    /// How the samples become one number.
+    /// Aggregation of the samples.
     pub aggregation: Aggregation,
-    /// How the number is compared.
+    /// Comparison with the limit.
     pub operator: Operator,
-    /// With what: milliseconds for times, a share for rates, a count for counters.
+    /// Limit: milliseconds for times, a share for rates, a count for counters.
     pub limit: f64,
-    /// Judged over each window of this length instead of the whole run.
+    /// Length of the windows that are judged one by one; `None` judges the whole run.
     pub window: Option<Duration>,
-    /// A breach counts only if it lasts this long; zero for at once.
+    /// A breach counts only if it lasts this long. Zero counts every breach.
     pub sustained: Duration,
-    /// Whether the run ends when it is broken (k6: abortOnFail).
+    /// True if a breach aborts the run (k6: abortOnFail).
     pub abort: bool,
-    /// Not judged for aborting before this (k6: delayAbortEval).
+    /// A breach before this time does not abort the run (k6: delayAbortEval).
     pub abort_delay: Duration,
-    /// Whether no data at all is a failure; true unless the plan says otherwise.
+    /// True if missing data is a failure, which is the default.
     pub no_data_fails: bool,
-    /// As written.
+    /// The expression as written.
     pub text: String,
 }
 
-/// How samples become one number.
+/// How samples are aggregated to one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aggregation {
     /// Mean.
@@ -50,7 +50,7 @@ pub enum Aggregation {
     Percentile(f64),
     /// Share, or count per second.
     Rate,
-    /// Number.
+    /// Count.
     Count,
     /// The value itself (gauges).
     Value,
@@ -74,13 +74,13 @@ pub enum Operator {
 }
 
 impl Threshold {
-    /// The unit of its limit and of what is observed.
+    /// Returns the unit of the limit and of the observed value.
     pub fn unit(&self) -> Unit {
         unit(self.selector.metric, self.aggregation)
     }
 }
 
-/// The unit of a metric's samples, aggregated.
+/// Returns the unit of a metric's aggregated samples.
 pub fn unit(metric: Metric, aggregation: Aggregation) -> Unit {
     match (metric.kind(), aggregation) {
         (Kind::Times, _) => Unit::Milliseconds,

@@ -1,13 +1,13 @@
-//! The value types of a plan, beside those of every file in `settings::value`.
+//! The value types that only plans have. `settings::value` has the others.
 
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
+use settings::url::{self, NodeUrl};
 use settings::value::{Count, Json, List, Pair, Pairs};
 use settings::{At, Input, Item, Reader, Scalar, Tree, ValueType};
 use wire::family::Family;
 
 use super::Reuse;
-use super::url::{self, Address};
 
 mod ciphers;
 
@@ -17,17 +17,18 @@ mod tests;
 /// Longest name of a method, as in `wire::call::Limits::USUAL`.
 const METHOD_BYTES_MAX: usize = 128;
 
-/// Most requests on one connection that can be asked for.
+/// Most requests per connection.
 const REUSE_MAX: u64 = 1_000_000_000;
 
-/// Most blocks behind the head.
+/// Largest distance from the head in blocks.
 pub(super) const BLOCKS_BEHIND_MAX: u64 = 1_000_000_000;
 
 settings::text! {
     /// The URL of a target; it may hold secrets.
-    pub Url: String = url, "a url",
+    pub Url: NodeUrl = NodeUrl::parse_http, "a url",
         "http://host[:port][/path] or https://host[:port][/path]", "http://127.0.0.1:8545",
-        masked |text: &str| Some(format!("\"{}\"", url::masked_written(text)));
+        masked |text: &str| Some(format!("\"{}\"", url::masked_around_references(text))),
+        replaced NodeUrl::masked_unless_in;
     /// The name of a method: it becomes a label and stands in thresholds.
     pub(super) MethodName: String = method, "the name of a method",
         format!("1 to {METHOD_BYTES_MAX} visible characters, such as \"eth_call\""), "eth_call";
@@ -67,14 +68,10 @@ settings::choice! {
     }
 }
 
-fn url(text: &str) -> Result<String, &'static str> {
-    Address::parse(text).map(|_| text.to_owned())
-}
-
 /// Reads the name of a method.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes what is wrong with the name.
 pub(super) fn method(text: &str) -> Result<String, &'static str> {
     if text.is_empty() {
         return Err("the name is empty");
@@ -86,7 +83,7 @@ pub(super) fn method(text: &str) -> Result<String, &'static str> {
     if text.chars().all(fits) { Ok(text.to_owned()) } else { Err("a method holds no blanks") }
 }
 
-/// Request headers by name; the values are secrets.
+/// Request headers by name. The values are secret.
 pub(super) type Headers = Pairs<Header>;
 
 /// A request header.
@@ -104,7 +101,7 @@ impl Pair for Header {
     }
 
     fn parse(name: &str, value: &str) -> Result<(String, String), String> {
-        // The engine sets these itself: framing, and the target's name.
+        // The engine sets these headers itself.
         const OWN: [&str; 6] = [
             "host",
             "content-length",
@@ -127,14 +124,15 @@ impl Pair for Header {
     }
 }
 
-/// Returns true if a header's value holds nothing but a scheme and one variable of the environment.
+/// Returns true if a header's value is a scheme and one environment variable, without any literal
+/// secret.
 fn is_reference(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("${env:") else { return false };
     let known = ["", "Bearer", "Basic", "Token"].contains(&scheme.trim());
     known && rest.strip_suffix('}').is_some_and(|name| !name.contains(['{', '}', '$', ':']))
 }
 
-/// How often a connection is used: a word, or a number of requests.
+/// How often a connection is reused: a word, or a number of requests.
 pub(super) struct Reused;
 
 impl Scalar for Reused {
@@ -179,7 +177,7 @@ impl Scalar for Reused {
     }
 }
 
-/// Request bodies as JSON texts: nothing in them is replaced.
+/// Request bodies as JSON texts, in which nothing is replaced.
 pub(super) struct Bodies;
 
 impl ValueType for Bodies {

@@ -1,33 +1,33 @@
-//! What was counted, as results publish it: a row for all calls or those of a method.
+//! Published counts: a row for all calls, or for those of a method.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Class;
 
-/// Calls of one method, or of all.
+/// Calls of one method, or all calls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// Method, or `all`.
     pub method: String,
-    /// Calls that ended, however they did.
+    /// Calls that ended, successfully or not.
     pub calls: u64,
     /// Share of all calls.
     pub share: f64,
-    /// Calls per second that ended while load lasted, however they did.
+    /// Calls per second that ended under load, successfully or not.
     #[serde(default)]
     pub rate: f64,
-    /// Results per second that came while load lasted (goodput).
+    /// Results per second under load (goodput).
     pub goodput: f64,
-    /// Failed calls / calls; a 429 is not a failure.
+    /// Failed calls / calls. A 429 is not a failure.
     pub failed_share: f64,
     /// HTTP 429 / calls.
     pub limited_share: f64,
-    /// By class; classes without calls are left out.
+    /// By class. Classes without calls are left out.
     pub classes: Vec<ClassRow>,
-    /// Latency from the planned send, all classes together.
+    /// Latency from the planned send, over all classes.
     pub latency: Quantiles,
-    /// Time from the real send, all classes together.
+    /// Time from the real send, over all classes.
     pub service: Quantiles,
     /// Codes of JSON-RPC errors with their counts.
     pub codes: Vec<(i64, u64)>,
@@ -47,7 +47,7 @@ pub struct ClassRow {
 /// A distribution of times, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quantiles {
-    /// How many were measured; below 10,000 a p99 is weak.
+    /// Number of samples. Below 10,000, a p99 is imprecise.
     pub count: u64,
     /// Mean.
     pub mean_ms: f64,
@@ -65,6 +65,6 @@ pub struct Quantiles {
     pub p999_ms: f64,
     /// Largest.
     pub max_ms: f64,
-    /// 95 % confidence interval of the p99 by order statistics, requests taken as independent.
+    /// 95 % confidence interval of the p99 by order statistics, if requests are independent.
     pub p99_interval_ms: (f64, f64),
 }

@@ -1,7 +1,7 @@
 //! The result of a capacity search: `capacity.json`.
 //!
-//! Durations are seconds, instants are seconds since the start of the search, rates are iterations
-//! per second summed over all scenarios.
+//! Durations are in seconds, instants in seconds since the start of the search, and rates in
+//! iterations per second over all scenarios.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::{Finding, Fingerprint, Outcome, PlanFacts, Quantiles, TargetFacts, ThresholdOutcome};
 use crate::named::named;
 
-/// Version of the shape below.
+/// Version of this format.
 pub const SCHEMA: &str = "weir.capacity/1";
 
-/// One capacity search, told whole.
+/// A capacity search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CapacityResult {
     /// [`SCHEMA`].
@@ -23,127 +23,128 @@ pub struct CapacityResult {
     pub started: String,
     /// Start, in seconds since 1970.
     pub started_unix: f64,
-    /// How long the search took.
+    /// Duration of the search.
     pub duration: f64,
-    /// Whether it was ended before its answer; everything in it is then of a part.
+    /// True if the search was stopped early. Its results are partial then.
     pub partial: bool,
-    /// What was asked.
+    /// The plan.
     pub plan: PlanFacts,
-    /// Who was asked.
+    /// The server under load.
     pub target: TargetFacts,
-    /// The machine that asked.
+    /// The machine of the load generator.
     pub fingerprint: Fingerprint,
-    /// How it searched.
+    /// Settings of the search.
     pub settings: SearchFacts,
-    /// What every probe had to keep, as written.
+    /// The thresholds of every probe, as written.
     pub objectives: Vec<String>,
-    /// Whether the objectives are ours, because the plan has none; the text says why these.
+    /// Set if the plan has no thresholds: explains the default ones.
     pub objectives_by_default: Option<String>,
-    /// What it found.
+    /// The answer.
     pub answer: Answer,
-    /// What broke first, at the lowest failing rate.
+    /// The threshold that broke first, at the lowest failing rate.
     pub binding: Option<Binding>,
-    /// What saturated first, at the lowest failing rate.
+    /// The first bottleneck, at the lowest failing rate.
     pub bottleneck: Option<Finding>,
-    /// What a request costs the watched processes, at the highest passing rate.
+    /// Cost per request of the watched processes, at the highest passing rate.
     pub costs: Vec<ProcessCost>,
-    /// All probes, in the order of time.
+    /// All probes in order of time.
     pub probes: Vec<ProbeRow>,
-    /// Universal scalability law fitted to the probes; descriptive only, never the verdict.
+    /// The universal scalability law fitted to the probes. It is descriptive, and never part of the
+    /// verdict.
     pub scaling: Option<Scaling>,
-    /// Doubts, each with advice.
+    /// Warnings, each with advice.
     pub warnings: Vec<String>,
 }
 
-/// How a search went about it.
+/// Settings of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SearchFacts {
-    /// First rate that was tried.
+    /// The first rate.
     pub rate_start: f64,
-    /// Never above this rate.
+    /// The highest allowed rate.
     pub rate_max: f64,
-    /// Relative width of the interval at which it ends.
+    /// Relative width of the interval at which the search ends.
     pub precision: f64,
-    /// Time of one probe, warm-up included.
+    /// Duration of a probe, warm-up included.
     pub probe: f64,
-    /// The part of a probe that is not judged.
+    /// The part of a probe that is excluded from the verdict.
     pub probe_warmup: f64,
-    /// Probes at each side of the boundary; a majority decides.
+    /// Probes on each side of the boundary. The majority decides.
     pub repeats: usize,
-    /// Wait between probes.
+    /// Pause between probes.
     pub drain: f64,
-    /// Time of the last run at the highest pass; zero for none.
+    /// Duration of the last run at the highest pass; zero for none.
     pub soak: f64,
-    /// Rate of the probes that look whether the target is as it was at the start.
+    /// Rate of the probes that check whether the target has changed since the start.
     pub rate_baseline: f64,
 }
 
 named! {
     /// Why a search ended.
     pub enum End {
-        /// The boundary lies between a passing and a failing rate, as close as was asked.
+        /// The boundary is between a passing and a failing rate, at the requested precision.
         Converged = "converged",
-        /// Even the largest rate that was allowed passed.
+        /// The highest allowed rate passed.
         RateMax = "rate-max",
-        /// The generator was the limit before the target was: the capacity is at least what passed.
+        /// The generator was the limit. The capacity is at least the highest pass.
         ClientLimited = "client-limited",
-        /// Probes above the highest pass gave no numbers to believe.
+        /// Probes above the highest pass had no valid numbers.
         Invalid = "invalid",
-        /// Even the lowest rate failed.
+        /// The lowest rate failed.
         NothingPassed = "nothing-passed",
-        /// The limit of probes was reached before the boundary was close enough.
+        /// The search reached its limit of probes.
         ProbesMax = "probes-max",
-        /// It was stopped, or the target could not be reached any more.
+        /// The search was stopped, or the target became unreachable.
         Stopped = "stopped",
     }
 }
 
-/// What a search found.
+/// The answer of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// Why it ended.
     pub end: End,
-    /// The answer in one sentence.
+    /// The answer as a sentence.
     pub sentence: String,
-    /// Highest rate that passed, below every rate that failed.
+    /// Highest passing rate below all failing rates.
     pub highest_pass: Option<f64>,
-    /// Lowest rate that failed.
+    /// Lowest failing rate.
     pub lowest_fail: Option<f64>,
-    /// Whether the capacity is only known from below.
+    /// True if the capacity is only a lower bound.
     pub at_least: bool,
     /// False if a rate passed above one that failed: the boundary is not sharp, or the target
-    /// changed under the search.
+    /// changed during the search.
     pub monotone: bool,
-    /// How it breaks there.
+    /// How thresholds break at the boundary.
     pub boundary: Boundary,
-    /// Whether the highest pass held for the time of the soak; none if there was no soak.
+    /// True if the highest pass held for the duration of the soak; none without a soak.
     pub soak_held: Option<bool>,
-    /// If the target did not come back to how it answered at the start: what was seen.
+    /// Describes how the target differs from its state at the start, if it did not recover.
     pub degraded: Option<String>,
 }
 
 named! {
-    /// How objectives break at the boundary.
+    /// How thresholds break at the boundary.
     pub enum Boundary {
-        /// Far within the objectives on one side and far outside on the other: no warning before it.
+        /// Far within the thresholds on one side and far outside on the other, without warning.
         Cliff = "cliff",
-        /// Objectives are approached step by step.
+        /// Thresholds are approached gradually.
         Gradual = "gradual",
-        /// Not both sides are known.
+        /// One of the two sides is unknown.
         Unknown = "unknown",
     }
 }
 
-/// What broke first.
+/// The first breach.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Binding {
-    /// The objective, as written, or what was judged beside objectives.
+    /// The threshold as written, or another criterion of the verdict.
     pub objective: String,
-    /// The method that breaks it, if it is one.
+    /// The method, if a single one breaks it.
     pub method: Option<String>,
-    /// What was observed, in the objective's unit.
+    /// The observed value in the threshold's unit.
     pub observed: Option<f64>,
-    /// What is allowed, in the objective's unit.
+    /// The limit in the threshold's unit.
     pub limit: Option<f64>,
     /// The rate at which it broke.
     pub rate: f64,
@@ -151,7 +152,7 @@ pub struct Binding {
     pub probe: usize,
 }
 
-/// What a request costs a watched process.
+/// Cost per request of a watched process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessCost {
     /// The process, as host samples name it.
@@ -163,31 +164,32 @@ pub struct ProcessCost {
 }
 
 named! {
-    /// What a probe was for.
+    /// The purpose of a probe.
     pub enum Kind {
-        /// At a low rate, to see whether the target is as it was at the start. Never pass or fail.
+        /// At a low rate, to check whether the target has changed since the start. It never passes
+        /// or fails.
         Baseline = "baseline",
-        /// Up from the first rate, or down from it, until the boundary is between two rates.
+        /// Raises or lowers the rate until the boundary is between two rates.
         Climb = "climb",
-        /// Between the highest pass and the lowest fail.
+        /// Between the highest pass and the lowest failure.
         Bisect = "bisect",
-        /// Again at a side of the boundary.
+        /// Repeats one side of the boundary.
         Repeat = "repeat",
-        /// Long, at the highest pass.
+        /// A long run at the highest pass.
         Soak = "soak",
     }
 }
 
 named! {
-    /// What became of a probe.
+    /// The outcome of a probe.
     pub enum Judged {
-        /// Everything was kept.
+        /// All thresholds were met.
         Pass = "pass",
-        /// Something was broken.
+        /// A threshold was broken.
         Fail = "fail" | "FAIL",
-        /// The generator was the limit; counts as neither.
+        /// The generator was the limit. Neither pass nor failure.
         ClientLimited = "client-limited",
-        /// The numbers may not be believed; counts as neither.
+        /// The numbers are not valid. Neither pass nor failure.
         Invalid = "invalid",
     }
 }
@@ -195,33 +197,33 @@ named! {
 /// One probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeRow {
-    /// What it was for.
+    /// Its purpose.
     pub kind: Kind,
-    /// What was asked for.
+    /// The requested rate.
     pub rate: f64,
     /// Start since the start of the search.
     pub at: f64,
-    /// How long it took, warm-up included.
+    /// Duration, warm-up included.
     pub duration: f64,
-    /// Wait before it.
+    /// Pause before it.
     pub drained: f64,
-    /// What became of it.
+    /// The outcome.
     pub judged: Judged,
-    /// What the run alone said.
+    /// The verdict on the run alone.
     pub outcome: Outcome,
-    /// Why it is judged so, most important first; empty for a plain pass.
+    /// The reasons, most important first. Empty for a plain pass.
     pub reasons: Vec<String>,
-    /// How far within the nearest limit (above 0) or outside (below 0), as a share of the limit.
+    /// Distance to the nearest limit as a share of the limit: above 0 within it, below 0 outside.
     pub margin: Option<f64>,
     /// Iterations per second that ended in the judged part.
     pub rate_ended: f64,
-    /// Begun / due iterations in the judged part.
+    /// Started / scheduled iterations in the judged part.
     pub delivered_share: f64,
-    /// Iterations per second by which those under way and waiting grew.
+    /// Growth of iterations in flight and queued iterations, per second.
     pub backlog_growth: f64,
-    /// Mean number of iterations under way: workers that were in one.
+    /// Mean number of busy workers.
     pub under_way: f64,
-    /// Mean number of iterations that waited for a worker.
+    /// Mean number of queued iterations.
     pub waiting: f64,
     /// Calls per second that ended.
     pub calls_per_second: f64,
@@ -235,29 +237,29 @@ pub struct ProbeRow {
     pub latency: Quantiles,
     /// From the real send, all methods and classes together.
     pub service: Quantiles,
-    /// 99th percentile of the generator's lateness.
+    /// 99th percentile of the generator's scheduling delay.
     pub lateness_p99_ms: f64,
-    /// Objectives and what came of them.
+    /// Thresholds and their outcomes.
     pub thresholds: Vec<ThresholdOutcome>,
-    /// What saturated first in it, if anything.
+    /// The first bottleneck, if any.
     pub bottleneck: Option<Finding>,
-    /// Folder of its run beside `capacity.json`; none if it was not kept.
+    /// Folder of its run beside `capacity.json`, or none if the run was not saved.
     pub folder: Option<String>,
 }
 
 /// The universal scalability law (Gunther, Guerrilla Capacity Planning, 2007):
-/// X(N) = λN ÷ (1 + σ(N−1) + κN(N−1)), with N the measured mean number of iterations under way.
+/// X(N) = λN ÷ (1 + σ(N−1) + κN(N−1)), with N the measured mean number of iterations in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Scaling {
-    /// λ: iterations per second of one alone.
+    /// λ: iterations per second at N = 1.
     pub lambda: f64,
     /// σ: contention, the share that is serial.
     pub sigma: f64,
-    /// κ: the price of coherency between each two.
+    /// κ: coherency, the cost of each pair.
     pub kappa: f64,
-    /// Where X is largest; none if it grows without end.
+    /// N at the maximum of X, or none if X grows without limit.
     pub peak_under_way: Option<f64>,
-    /// X there.
+    /// X at its maximum.
     pub peak_rate: Option<f64>,
     /// Share of the variance that the fit explains.
     pub r_squared: f64,

@@ -6,70 +6,70 @@ use serde::{Deserialize, Serialize};
 use super::{Basis, Word};
 use crate::named::named;
 
-/// Version of the shape below.
+/// Version of this format.
 pub const SCHEMA: &str = "weir.compare/1";
 
-/// One comparison, told whole.
+/// A comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompareResult {
     /// [`SCHEMA`].
     pub schema: String,
     /// Version of the program.
     pub weir: String,
-    /// The first is what the others are compared with.
+    /// The arms. The first one is the baseline.
     pub arms: Vec<ArmRow>,
-    /// What the arms do not have in common.
+    /// Settings that differ between the arms.
     pub mismatches: Vec<Mismatch>,
-    /// Differences of every further arm to the first, by method and metric.
+    /// Differences of every other arm from the first, by method and metric.
     pub differences: Vec<Difference>,
-    /// Every arm's figures per core and per request; for arms from different machines.
+    /// Values per core and per request, for arms from different machines.
     pub normalised: Vec<NormalRow>,
-    /// What the whole comparison comes to, in one sentence per further arm.
+    /// The conclusion, one sentence per other arm.
     pub sentences: Vec<String>,
-    /// Doubts, each with advice.
+    /// Warnings, each with advice.
     pub warnings: Vec<String>,
 }
 
-/// One side of a comparison.
+/// One arm of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ArmRow {
     /// Its name.
     pub name: String,
     /// `weir`, `k6`, `vegeta` or `erigon`.
     pub tool: String,
-    /// Runs that were used; runs are the unit of replication.
+    /// Runs that were used. Runs are the unit of replication.
     pub runs: usize,
-    /// Runs that were left out, with why.
+    /// Runs that were left out, each with the reason.
     pub left_out: Vec<String>,
-    /// Which target, plan and machine, in one line, as far as is known.
+    /// Target, plan and machine in one line, as far as known.
     pub described: String,
 }
 
-/// Something that the arms do not have in common.
+/// A setting that differs between the arms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Mismatch {
-    /// What: `plan`, `seed`, `chain`, `head`, `machine`, …
+    /// The setting: `plan`, `seed`, `chain`, `head`, `machine`, …
     pub what: String,
-    /// The first arm's.
+    /// Value of the first arm.
     pub a: String,
-    /// The other arm's.
+    /// Value of the other arm.
     pub b: String,
     /// The other arm's name.
     pub arm: String,
-    /// How grave it is.
+    /// The severity.
     pub weight: Weight,
-    /// What follows from it.
+    /// The consequence.
     pub why: String,
 }
 
 named! {
-    /// How grave a mismatch is.
+    /// Severity of a mismatch.
     pub enum Weight {
-        /// To know.
+        /// For information.
         Note = "note",
-        /// A difference may come from it.
+        /// It may cause a difference.
         Warn = "warn",
-        /// The numbers do not mean the same.
+        /// The values are not comparable.
         Refuse = "refuse",
     }
 }
@@ -85,28 +85,29 @@ pub struct Difference {
     pub metric: Metric,
     /// The first arm's value: the median over its runs, in the metric's unit.
     pub a: f64,
-    /// The other arm's.
+    /// The other arm's value.
     pub b: f64,
     /// Runs, or blocks of time within the single run, of the first arm.
     pub a_count: usize,
-    /// The same of the other arm.
+    /// Runs or blocks of the other arm.
     pub b_count: usize,
     /// Relative change from the first to the other, or the plain difference for shares.
     pub change: f64,
-    /// 95 % interval of the change; none if there is too little to say.
+    /// 95 % interval of the change; none if there are too few data.
     pub interval: Option<(f64, f64)>,
-    /// Chance of such a difference between equal arms, corrected for the number of metrics (Holm).
+    /// Probability of such a difference between equal arms, corrected for the number of metrics
+    /// (Holm).
     pub p: Option<f64>,
-    /// A change smaller than this does not matter, in the unit of `change`.
+    /// Smallest relevant change, in the unit of `change`.
     pub floor: f64,
-    /// How it was judged.
+    /// The statistical basis.
     pub basis: Basis,
-    /// In one word.
+    /// The verdict.
     pub verdict: Word,
 }
 
 named! {
-    /// What is compared.
+    /// A compared metric.
     pub enum Metric {
         /// Mean, from the planned send, in milliseconds.
         LatencyMean = "latency_mean" | "latency mean, ms",
@@ -132,25 +133,25 @@ named! {
 }
 
 impl Metric {
-    /// Whether it is a share, compared by plain difference, and not by ratio.
+    /// Returns true for shares, which are compared by difference instead of by ratio.
     pub fn is_share(self) -> bool {
         self == Metric::FailedShare
     }
 
-    /// Whether more of it is better.
+    /// Returns true if a higher value is better.
     pub fn more_is_better(self) -> bool {
         self == Metric::Goodput
     }
 }
 
-/// An arm's figures, brought to one core and one request.
+/// An arm's values per core and per request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NormalRow {
     /// The arm's name.
     pub arm: String,
     /// The generator's machine.
     pub machine: String,
-    /// Cores that the target may use; none if that is not known, as of a target elsewhere.
+    /// Cores that the target may use; none if unknown, as for a remote target.
     pub cores: Option<f64>,
     /// Results per second, all methods.
     pub goodput: Option<f64>,

@@ -11,10 +11,10 @@ use crate::named::named;
 use crate::record::{Class, Iterations, Traffic};
 pub use crate::record::{ClassRow, Row};
 
-/// Version of the shape below.
+/// Version of this format.
 pub const SCHEMA: &str = "weir.run/1";
 
-/// One run, told whole.
+/// A run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RunResult {
     /// [`SCHEMA`].
@@ -25,63 +25,63 @@ pub struct RunResult {
     pub started: String,
     /// Start, in seconds since 1970.
     pub started_unix: f64,
-    /// Measured time.
+    /// Duration of the measurement.
     pub duration: f64,
-    /// Whether the run was ended before its plan; everything in it is then of a part.
+    /// True if the run was stopped early. Its results are partial then.
     pub partial: bool,
-    /// What was asked.
+    /// The plan.
     pub plan: PlanFacts,
-    /// Who was asked.
+    /// The server under load.
     pub target: TargetFacts,
-    /// The machine that asked.
+    /// The machine of the load generator.
     pub fingerprint: Fingerprint,
-    /// What may be said.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Objectives and what came of them.
+    /// Thresholds and their outcomes.
     pub thresholds: Vec<ThresholdOutcome>,
-    /// What the run shows of the target beside the objectives.
+    /// Further findings about the target, besides the thresholds.
     #[serde(default)]
     pub findings: Vec<String>,
-    /// Doubts about the run first, advice about the plan last.
+    /// Warnings: doubts about the run first, advice about the plan last.
     pub warnings: Vec<String>,
-    /// All calls together, warm-up left out.
+    /// All calls together, without warm-up.
     pub overall: Row,
-    /// By method, warm-up left out.
+    /// By method, without warm-up.
     pub methods: Vec<Row>,
     /// By stage.
     pub stages: Vec<StageRow>,
     /// By second.
     pub series: Vec<Second>,
-    /// How the generator did.
+    /// Facts about the load generator.
     pub generator: Generator,
     /// Connections, handshakes, bytes, statuses.
     pub wire: WireFacts,
-    /// What was watched on hosts, by sample.
+    /// Samples of hosts.
     pub host: Vec<HostSample>,
-    /// What could be watched on hosts, and what it comes to over the run.
+    /// Facts about hosts, and totals over the run.
     #[serde(default)]
     pub watched: HostFacts,
-    /// What saturated first, if a threshold failed or a search ended.
+    /// The first bottleneck, if a threshold failed or a search ended.
     pub bottleneck: Option<Finding>,
-    /// Answers compared with a reference's, if the plan names one.
+    /// Responses compared with those of a reference, if the plan has one.
     #[serde(default)]
     pub compared: Option<Compared>,
 }
 
-/// Answers compared with a reference's.
+/// Responses compared with those of a reference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Compared {
     /// The reference's URL with secrets masked.
     pub reference: String,
     /// Calls that were compared.
     pub compared: u64,
-    /// Answers that differed, and still did when both were asked again, or cannot be excused by a chain
-    /// that moved.
+    /// Responses that differed again when both servers were called again, or that a moving chain
+    /// cannot explain.
     pub wrong: u64,
-    /// Answers that differed at first, and no more when both were asked again, where the chain may have
-    /// moved in between.
+    /// Responses that differed at first but not when both servers were called again, as the chain
+    /// may have moved in between.
     pub moved: u64,
-    /// Calls that the reference did not answer.
+    /// Calls without a response from the reference.
     pub unanswered: u64,
     /// Sampled calls that were not compared because the reference was slower than the run.
     pub skipped: u64,
@@ -91,18 +91,18 @@ pub struct Compared {
     pub examples: Vec<Difference>,
 }
 
-/// An answer that differs from the reference's.
+/// A response that differs from the reference's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// Method.
     pub method: String,
-    /// The request, cut if long.
+    /// The request, truncated if long.
     pub request: String,
     /// JSON pointer of the first value that differs.
     pub pointer: String,
-    /// The target's value there, cut if long.
+    /// The target's value there, truncated if long.
     pub target: String,
-    /// The reference's value there, cut if long.
+    /// The reference's value there, truncated if long.
     pub reference: String,
 }
 
@@ -123,9 +123,9 @@ pub struct StageRow {
     pub level_from: f64,
     /// Level at its end.
     pub level_to: f64,
-    /// Iterations due, begun, ended, dropped, cut.
+    /// Iterations scheduled, started, ended, dropped, interrupted.
     pub iterations: Iterations,
-    /// Iterations begun per second.
+    /// Iterations started per second.
     pub rate_begun: f64,
     /// All calls of the stage.
     pub overall: Row,
@@ -138,23 +138,23 @@ pub struct StageRow {
 pub struct Second {
     /// End of the second since the start of the run.
     pub at: f64,
-    /// Iterations due.
+    /// Iterations scheduled.
     pub due: u64,
-    /// Iterations begun.
+    /// Iterations started.
     pub begun: u64,
     /// Iterations dropped.
     pub dropped: u64,
     /// HTTP requests ended.
     pub requests: u64,
-    /// 99th percentile of lateness.
+    /// 99th percentile of the scheduling delay.
     pub lateness_p99_ms: f64,
     /// Share of the engine threads' time that was neither idle nor waiting, 0 to 1.
     pub generator_busy: f64,
-    /// Calls under way at its end.
+    /// Calls in flight at its end.
     pub in_flight: u64,
     /// Busy workers at its end.
     pub workers_busy: u64,
-    /// Iterations waiting for a worker at its end.
+    /// Queued iterations at its end.
     pub waiting: u64,
     /// By method; methods without calls are left out.
     pub methods: Vec<MethodSecond>,
@@ -179,14 +179,14 @@ pub struct MethodSecond {
     pub max_ms: f64,
 }
 
-/// How the generator did.
+/// Facts about the load generator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Generator {
     /// Iterations of the run.
     pub iterations: Iterations,
-    /// Begun / due.
+    /// Started / scheduled.
     pub delivered_share: f64,
-    /// How late sends were because of the generator.
+    /// Scheduling delay of sends, caused by the generator.
     pub lateness: Quantiles,
     /// Largest busy share of any second, 0 to 1.
     pub busy_max: f64,
@@ -194,9 +194,9 @@ pub struct Generator {
     pub cpu: f64,
     /// Their CPU microseconds per HTTP request.
     pub cpu_us_per_request: f64,
-    /// Seconds that they were ready to run but had no core.
+    /// Seconds that they were runnable without a core.
     pub run_delay: f64,
-    /// Iterations from due time to end.
+    /// Iterations from scheduled time to end.
     pub iteration_time: Quantiles,
 }
 
@@ -215,11 +215,11 @@ pub struct WireFacts {
     pub resumption: Option<f64>,
     /// HTTP requests by status.
     pub statuses: Vec<(u16, u64)>,
-    /// Retry-After of 429 and 503 answers.
+    /// Retry-After of responses with status 429 or 503.
     pub retry_after: Quantiles,
 }
 
-/// One sample of what was watched on a host.
+/// One sample of a host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostSample {
     /// Since the start of the run.
@@ -231,31 +231,31 @@ pub struct HostSample {
     pub values: Vec<(String, f64)>,
 }
 
-/// What could be watched on hosts, and what it comes to over the run.
+/// Facts about hosts, and totals over the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostFacts {
-    /// Whether the target's address is one of this host's.
+    /// True if the target's address is one of this host's.
     pub target_local: bool,
-    /// Whether a node-exporter told of the target's host.
+    /// True if a node-exporter reported the target's host.
     pub exporter: bool,
     /// Logical cores of this host.
     pub cores: f64,
-    /// Cores that the target's processes may use, by their affinity and their cgroup's quota; none if
-    /// no process of the target was found.
+    /// Cores that the target's processes may use, by affinity and cgroup quota; none if no process
+    /// of the target was found.
     pub target_cores: Option<f64>,
     /// Watched processes, this one first.
     pub processes: Vec<ProcessFacts>,
-    /// Servers that the target is connected to, that on which it waited most first.
+    /// Servers that the target is connected to, the one that it waited for most first.
     #[serde(default)]
     pub upstreams: Vec<UpstreamFacts>,
-    /// What could not be read, one sentence each: a rule that needs it cannot decide.
+    /// Values that could not be read, one sentence each. A rule that needs one cannot decide.
     pub missing: Vec<String>,
-    /// Share of one core that watching took.
+    /// Share of one core that watching used.
     pub cost: f64,
 }
 
 impl HostFacts {
-    /// Fills [`ProcessFacts::cpu_ms_per_request`] from the number of HTTP requests of the run.
+    /// Sets [`ProcessFacts::cpu_ms_per_request`] for this number of HTTP requests.
     pub fn per_request(&mut self, requests: u64) {
         for process in &mut self.processes {
             #[expect(clippy::cast_precision_loss)]
@@ -265,14 +265,14 @@ impl HostFacts {
     }
 }
 
-/// One watched process, or several of one name and role.
+/// A watched process, or several with the same name and role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessFacts {
     /// As in the metrics `process.NAME.…` and `cgroup.NAME.…`.
     pub name: String,
     /// Why it is watched.
     pub role: ProcessRole,
-    /// Process ids, those that have ended left out unless all have.
+    /// Process ids, without those that have ended unless all have.
     pub pids: Vec<u32>,
     /// CPU seconds, user and system, from the start of the run.
     pub cpu: f64,
@@ -280,7 +280,7 @@ pub struct ProcessFacts {
     pub cpu_ms_per_request: Option<f64>,
     /// Largest resident memory.
     pub memory_bytes_max: f64,
-    /// Whether one of them ended, or began, while it was watched.
+    /// True if one of them started or ended while it was watched.
     pub restarted: bool,
 }
 
@@ -291,20 +291,20 @@ pub struct UpstreamFacts {
     pub address: String,
     /// The process that listens there, if it is on this host.
     pub process: Option<String>,
-    /// Mean number of connections on which the target waited for its answer.
+    /// Mean number of connections on which the target waited for a response.
     pub waiting: f64,
 }
 
 named! {
     /// Why a process is watched.
     pub enum ProcessRole {
-        /// This process, which makes the load.
+        /// This process, the load generator.
         Generator = "generator",
-        /// It listens at the target's address, or is a child of what does.
+        /// The listener of the target's address, or a child of it.
         Target = "target",
-        /// The target is connected to it.
+        /// A server that the target is connected to.
         Upstream = "upstream" | "behind the target",
-        /// The plan names it.
+        /// A process that the plan names.
         Watched = "watched",
     }
 }

@@ -1,4 +1,4 @@
-//! The published JSON Schemas, made from the types, so that they cannot differ from what is written.
+//! The published JSON Schemas. They are derived from the types, so they always match the results.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
@@ -10,27 +10,27 @@ use super::compare::CompareResult;
 use super::run::RunResult;
 use super::study::StudyResult;
 
-/// The schema of `result.json`. It is open: a reader must accept fields that it does not know.
+/// Returns the schema of `result.json`. Readers must accept unknown fields.
 pub fn run() -> String {
     pretty(&schemars::schema_for!(RunResult))
 }
 
-/// The schema of `capacity.json`.
+/// Returns the schema of `capacity.json`.
 pub fn capacity() -> String {
     closed::<CapacityResult>()
 }
 
-/// The schema of what `weir compare --json` prints.
+/// Returns the schema of the output of `weir compare --json`.
 pub fn compare() -> String {
     closed::<CompareResult>()
 }
 
-/// The schema of `study.json`.
+/// Returns the schema of `study.json`.
 pub fn study() -> String {
     closed::<StudyResult>()
 }
 
-/// The schema of what is written, not of all that can be read: every field is there, and no other.
+/// Returns the schema of written results, in which every field is present.
 fn closed<T: JsonSchema>() -> String {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut schema = settings.into_generator().into_root_schema_for::<T>();

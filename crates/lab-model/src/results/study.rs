@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::{Basis, Word};
 use crate::named::named;
 
-/// Version of the shape below.
+/// Version of this format.
 pub const SCHEMA: &str = "weir.study/1";
 
-/// One study, told whole.
+/// A study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StudyResult {
     /// [`SCHEMA`].
@@ -19,36 +19,36 @@ pub struct StudyResult {
     pub weir: String,
     /// Its name.
     pub name: String,
-    /// What it is to answer, if somebody said so.
+    /// The question of the study, if it has one.
     pub question: Option<String>,
-    /// Where its courses are from.
+    /// Source of its courses.
     pub source: Source,
-    /// How its runs were arranged, in words.
+    /// Order of its runs, in words.
     pub design: Option<String>,
-    /// How instants of arms are held against each other.
+    /// How times of two arms are compared.
     pub align: Align,
     /// Blocks in a bin.
     pub bin: u64,
-    /// Seconds in which a block of the chain is made; decides what counts as the tip.
+    /// Block time of the chain in seconds, which decides when a run is at the tip.
     pub block_time: f64,
-    /// Whether stalls were taken off the times.
+    /// True if stalls were subtracted from the times.
     pub stalls_subtracted: bool,
-    /// The study ended before its plan.
+    /// True if the study ended early.
     pub partial: bool,
-    /// Heights to which times are compared, ascending; the last is the one that is judged.
+    /// Heights at which times are compared, ascending. The last one decides the verdict.
     pub heights: Vec<u64>,
-    /// The first is what the others are compared with.
+    /// The arms. The first one is the baseline.
     pub arms: Vec<ArmRow>,
-    /// Every further arm against the first.
+    /// Every other arm against the first.
     pub against: Vec<Against>,
-    /// What follows, in sentences; the first is the verdict.
+    /// The conclusions. The first one is the verdict.
     pub conclusions: Vec<Conclusion>,
     /// Doubts about the data.
     pub warnings: Vec<String>,
 }
 
 named! {
-    /// Where courses are from.
+    /// Source of courses.
     pub enum Source {
         /// Logs of nodes.
         Logs = "logs",
@@ -64,9 +64,9 @@ named! {
 }
 
 named! {
-    /// How instants of two courses are held against each other.
+    /// How times of two courses are compared.
     pub enum Align {
-        /// By the clock: they ran side by side.
+        /// By the clock, for runs side by side.
         Clock = "clock",
         /// By the time since each began.
         Start = "start",
@@ -80,7 +80,7 @@ pub struct ArmRow {
     pub name: String,
     /// Its runs that were used, in order.
     pub runs: Vec<RunRow>,
-    /// Runs that were not, each with why.
+    /// Runs that were left out, each with the reason.
     pub left_out: Vec<String>,
     /// Median over runs of each bin's rate, in blocks per second.
     pub rates: Vec<Option<f64>>,
@@ -95,7 +95,7 @@ pub struct ArmRow {
 /// One run of an arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRow {
-    /// Where it is from.
+    /// Source of the run.
     pub label: String,
     /// Its first sample, RFC 3339.
     pub first: String,
@@ -103,9 +103,9 @@ pub struct RunRow {
     pub last: String,
     /// Seconds from its beginning to its last sample.
     pub elapsed: f64,
-    /// How many samples.
+    /// Number of samples.
     pub samples: usize,
-    /// Seconds between them, as a median.
+    /// Median seconds between samples.
     pub period: f64,
     /// Height of its first sample.
     pub height_first: u64,
@@ -113,21 +113,21 @@ pub struct RunRow {
     pub height: u64,
     /// The highest height that peers announced.
     pub announced: Option<u64>,
-    /// Where it had nothing left to sync. What follows on the cache and by height ends there.
+    /// When it reached the tip. Cache values and values by height end there.
     pub tip: Option<Tip>,
     /// When its cache was full.
     pub cache_full: Option<CacheFull>,
-    /// The most that its cache used, in bytes.
+    /// Largest size of its cache, in bytes.
     pub used_max: Option<u64>,
     /// All accesses to its cache.
     pub accesses: Option<Accesses>,
     /// Hits of all accesses.
     pub hit_ratio: Option<f64>,
-    /// The most memory that it took, in bytes.
+    /// Largest memory use, in bytes.
     pub memory_max: Option<u64>,
-    /// The most disk that it took, in bytes.
+    /// Largest disk use, in bytes.
     pub disk_max: Option<u64>,
-    /// CPU seconds that it took.
+    /// CPU seconds used.
     pub cpu: Option<f64>,
     /// Times to the study's heights.
     pub times: Vec<TimeTo>,
@@ -139,9 +139,9 @@ pub struct RunRow {
     pub timeouts: usize,
     /// Rates by height.
     pub bins: Vec<Bin>,
-    /// Its course, thinned: seconds since its beginning, height.
+    /// Its course, downsampled: seconds since its beginning, height.
     pub points: Vec<(f64, u64)>,
-    /// What is worth telling of how it was read.
+    /// Notes on how it was read.
     pub notes: Vec<String>,
 }
 
@@ -150,13 +150,13 @@ pub struct RunRow {
 pub struct TimeTo {
     /// The height.
     pub height: u64,
-    /// Seconds from its beginning to the first sample at or above it; none if it was not reached,
-    /// or was there from the first sample on.
+    /// Seconds from its beginning to the first sample at or above the height. None if it was not
+    /// reached, or if the first sample was above it.
     pub elapsed: Option<f64>,
-    /// Seconds of stalls before.
+    /// Seconds of stalls before it.
     pub stalled: f64,
-    /// The run was at the tip before it reached this height, which therefore did not exist when it
-    /// could have been reached: the time says how fast blocks are made.
+    /// True if the run was at the tip before this height. The time then shows how fast blocks are
+    /// made.
     pub above_tip: bool,
 }
 
@@ -167,7 +167,7 @@ pub struct Accesses {
     pub hit: u64,
     /// Pages that had to be read.
     pub miss: u64,
-    /// Changed pages that had to be written for want of room.
+    /// Dirty pages that were written to make room.
     pub spill: u64,
 }
 
@@ -187,7 +187,7 @@ impl Accesses {
         self.hit.saturating_add(self.miss)
     }
 
-    /// Hits of all; none without accesses.
+    /// Hits / accesses; none without accesses.
     pub fn hit_ratio(self) -> Option<f64> {
         (self.pages() > 0).then(|| self.hit as f64 / self.pages() as f64)
     }
@@ -200,11 +200,11 @@ pub struct CacheFull {
     pub elapsed: f64,
     /// The height then.
     pub height: u64,
-    /// Bytes: the most that it ever uses.
+    /// Size in bytes, the largest of the run.
     pub ceiling: u64,
 }
 
-/// What a course did between two heights.
+/// The values of a course between two heights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bin {
     /// Its lowest height.
@@ -221,23 +221,23 @@ pub struct Bin {
     pub rate: Option<f64>,
     /// Hits of all accesses of its samples.
     pub hit_ratio: Option<f64>,
-    /// Page accesses per block, of intervals that lie within it and brought blocks: what is done
-    /// while nothing moves is not work for a block.
+    /// Page accesses per block, over intervals within the bin that added blocks. Intervals without
+    /// blocks are not counted.
     pub pages_per_block: Option<f64>,
     /// Pages read per block, of the same intervals.
     pub misses_per_block: Option<f64>,
 }
 
-/// Where the faster arm changes.
+/// A change of the faster arm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RateCross {
     /// From this height on.
     pub height: u64,
-    /// Whether the first arm is the faster one from there on.
+    /// True if the first arm is the faster one from there on.
     pub to_first: bool,
 }
 
-/// A time without growth.
+/// A stall: a time without growth.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stall {
     /// Seconds since the course began.
@@ -248,11 +248,11 @@ pub struct Stall {
     pub height: u64,
     /// Lines about blocks that peers did not deliver, from one period before it to one after it.
     pub timeouts: usize,
-    /// Whether the course ends in it.
+    /// True if the course ends in it.
     pub open: bool,
 }
 
-/// Where a course has nothing left to sync.
+/// When a course reached the tip.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tip {
     /// Seconds since the course began.
@@ -274,13 +274,13 @@ pub struct Against {
     pub tip: Option<TipLead>,
     /// Times to heights over all runs.
     pub times: Vec<TimeRow>,
-    /// Which arm is the faster one in each bin (true: the first), by medians; none if they are even.
+    /// True for each bin in which the first arm is faster by medians; none if they are equal.
     pub faster: Vec<Option<bool>>,
     /// Where that changes.
     pub rate_crosses: Vec<RateCross>,
 }
 
-/// A run of the first arm and one of the other.
+/// A pair of runs of the two arms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PairRow {
     /// The first arm's run.
@@ -330,7 +330,7 @@ pub struct Cross {
     pub at: f64,
     /// The first course's height then.
     pub height: u64,
-    /// Whether the first course leads from there on.
+    /// True if the first course leads from there on.
     pub to_first: bool,
 }
 
@@ -350,9 +350,9 @@ pub struct TipLead {
 pub struct TimeRow {
     /// The height.
     pub height: u64,
-    /// Whether it lay above the tip for a run: then the time says nothing of the arms.
+    /// True if the height was above the tip for a run, so that the time does not compare the arms.
     pub above_tip: bool,
-    /// What was found; none if an arm did not reach it.
+    /// The times; none if an arm did not reach the height.
     pub judged: Option<Judged>,
 }
 
@@ -371,40 +371,40 @@ pub struct Judged {
     pub a_spread: Option<f64>,
     /// The same of the other.
     pub b_spread: Option<f64>,
-    /// Seconds, other minus first, of each pair of runs; empty if runs are no pairs.
+    /// Seconds of each pair of runs, other minus first. Empty for unpaired runs.
     pub pairs: Vec<f64>,
     /// Relative change from the first to the other.
     pub change: f64,
     /// 95 % interval of the change.
     pub interval: Option<(f64, f64)>,
-    /// Chance of such a difference between equal arms.
+    /// Probability of such a difference between equal arms.
     pub p: Option<f64>,
-    /// A smaller change does not matter, or is smaller than what samples can show.
+    /// Smallest relevant change, or the resolution of the samples if that is larger.
     pub floor: f64,
-    /// What it rests on.
+    /// The statistical basis.
     pub basis: Basis,
-    /// In a word; better means that the other arm is sooner there.
+    /// The verdict. Better means that the other arm is faster.
     pub verdict: Word,
 }
 
 named! {
-    /// What a sentence is about.
+    /// The topic of a sentence.
     pub enum About {
-        /// Which arm is sooner there.
+        /// Which arm is faster.
         Verdict = "verdict",
-        /// What repeats of one arm differ by.
+        /// How much repeats of one arm differ.
         Repeats = "repeats",
-        /// Where one height overtakes the other.
+        /// Where one course overtakes the other.
         Heights = "heights",
         /// Where one rate overtakes the other.
         Rates = "rates",
-        /// What counters say of the cause.
+        /// What the counters show about the cause.
         Cause = "cause",
-        /// Whether the arms do the same work for a block.
+        /// Whether the arms do the same work per block.
         Work = "work",
-        /// The tip of the chain, or a halt below it.
+        /// The tip of the chain, or a stop below it.
         Tip = "tip",
-        /// Times without growth.
+        /// Stalls.
         Stalls = "stalls",
     }
 }
@@ -412,12 +412,12 @@ named! {
 /// A sentence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Conclusion {
-    /// What it is about.
+    /// Its topic.
     pub about: About,
-    /// The arm it is about, where there are several against the first.
+    /// The arm, if there are several others.
     pub arm: Option<String>,
-    /// Better, worse and same tell something of the arms; `cannot-tell` says that nothing can be
-    /// told; none where it is about the data.
+    /// Better, worse or same for a conclusion about the arms, `cannot-tell` if there is none, and
+    /// none for a sentence about the data.
     pub word: Option<Word>,
     /// The sentence.
     pub text: String,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use lab_model::plan::url::{Address, masked};
+use settings::url::{NodeUrl, shown_text};
 use ureq::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use ureq::http::{HeaderMap, Uri};
 use ureq::tls::TlsConfig;
@@ -98,7 +98,7 @@ impl fmt::Debug for Settings {
         let Settings { url, headers, auth, interval, names, trends, labels } = self;
         let headers: Vec<&String> = headers.iter().map(|(name, _)| name).collect();
         f.debug_struct("Settings")
-            .field("url", &masked(url))
+            .field("url", &shown_text(url))
             .field("headers", &headers)
             .field("auth", auth)
             .field("interval", interval)
@@ -283,13 +283,12 @@ struct Receiving {
 impl Receiving {
     fn of(settings: &Settings) -> Result<Receiving, ExportFault> {
         let fault = |reason: &str| {
-            let (shown, reason) = (masked(&settings.url), reason.to_owned());
+            let (shown, reason) = (shown_text(&settings.url), reason.to_owned());
             ExportFault::Url { shown, reason }
         };
-        let address = Address::parse(&settings.url).map_err(fault)?;
-        let (scheme, host) = (if address.tls { "https" } else { "http" }, &address.host);
-        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-        let url = format!("{scheme}://{host}:{}{}", address.port, address.path);
+        let parts = NodeUrl::parse_http(&settings.url).map_err(fault)?;
+        let scheme = if parts.tls() { "https" } else { "http" };
+        let url = format!("{scheme}://{}{}", parts.authority(), parts.target());
         let url: Uri = url.parse().map_err(|_| fault("not a url"))?;
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(provider));
@@ -299,7 +298,7 @@ impl Receiving {
             // A proxy of the environment would be asked for what is meant for a local receiver.
             .proxy(None)
             .tls_config(tls.build());
-        let headers = headers(settings, address.authorization)?;
+        let headers = headers(settings, parts.authorization())?;
         Ok(Receiving { agent: config.build().into(), url, headers })
     }
 
@@ -335,7 +334,10 @@ fn wait(retry_after: &str) -> Option<Duration> {
 }
 
 /// The protocol's headers, those that were asked for, and who we are.
-fn headers(settings: &Settings, authorization: Option<String>) -> Result<HeaderMap, ExportFault> {
+fn headers(
+    settings: &Settings,
+    authorization: Option<&HeaderValue>,
+) -> Result<HeaderMap, ExportFault> {
     let mut headers = HeaderMap::new();
     let version = concat!("weir/", env!("CARGO_PKG_VERSION"));
     for (name, value) in [
@@ -347,7 +349,8 @@ fn headers(settings: &Settings, authorization: Option<String>) -> Result<HeaderM
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     let mut asked = settings.headers.clone();
-    asked.extend(authorization.map(|value| ("authorization".to_owned(), value)));
+    let authorization = authorization.and_then(|value| value.to_str().ok());
+    asked.extend(authorization.map(|value| ("authorization".to_owned(), value.to_owned())));
     match &settings.auth {
         None => {}
         Some(Auth::Bearer(token)) => {

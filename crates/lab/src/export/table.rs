@@ -168,7 +168,7 @@ pub(super) const METRICS: &[Metric] = &[
         samples: |all| {
             let client = all.progress.target.client.as_deref().unwrap_or("unknown");
             let plan = all.plan();
-            all.number(&[&plan.name, &plan.target.shown, client], 1.0);
+            all.number(&[&plan.name, &plan.target.url.to_string(), client], 1.0);
         },
     },
     Metric {

@@ -132,7 +132,7 @@ fn passed(state: &State) -> String {
 fn title_parts(state: &State) -> Vec<Part> {
     let mut parts = vec![
         (Tone::Strong, state.plan.name.clone()),
-        (Tone::Plain, format!("  {}", state.plan.target.shown)),
+        (Tone::Plain, format!("  {}", state.plan.target.url)),
     ];
     if let Some(client) = &state.target.client {
         parts.push((Tone::Quiet, format!("  {client}")));

@@ -144,7 +144,7 @@ fn plan() -> Plan {
     let mut plan = samples::open(500.0, 10, &METHODS);
     samples::stage(&mut plan, 0, 50, 500.0, 2_000.0);
     plan.name = "nightly".to_owned();
-    plan.target.shown = "http://node:8545/***".to_owned();
+    plan.target.point_at("http://node:8545/key").unwrap();
     let scenario = &mut plan.scenarios[0];
     scenario.name = "main".to_owned();
     scenario.stages[0].name = "steady".to_owned();

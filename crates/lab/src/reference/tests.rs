@@ -28,7 +28,7 @@ fn plan(target: &Fake) -> Plan {
 
 fn reference() -> Reference {
     Reference {
-        url: String::new(),
+        url: samples::open(1.0, 1, &[]).target.url,
         share: 1.0,
         ignore: Vec::new(),
         tolerance: 0.0,
@@ -130,9 +130,9 @@ fn a_reference_that_is_no_node_is_refused_before_the_run() {
     let believed = Fake::saying(|_| Some(http("200 OK", "<html>")));
     let target = saying(|_| "1".to_owned());
     let fault = Comparison::start(&plan(&target), &reference(), &believed.target()).err().unwrap();
-    assert!(
-        fault.to_string().starts_with("the reference: http://target/: it is no JSON-RPC server")
-    );
+    let url = believed.target().url;
+    let expected = format!("the reference: {url}: it is no JSON-RPC server");
+    assert!(fault.to_string().starts_with(&expected), "{fault}");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Sections that several documents have: sentences, the first bottleneck, and where the numbers come from.
 
-use lab_model::plan::url::MASK;
 use lab_model::results::{Finding, Fingerprint, PlanFacts, TargetFacts};
 
 use super::document::{Block, List, MARKDOWN, On, PAGE, Section, TERMINAL, Text, bold, code, text};
@@ -108,7 +107,7 @@ pub(super) fn repeat(
     command: &str,
     (version, schema): (&str, &str),
 ) -> Section {
-    let masked = target.url.contains(MASK);
+    let masked = target.url.contains(settings::MASK);
     let url = if masked { "\"$TARGET\"" } else { &target.url };
     let insecure = if plan.insecure { " --insecure" } else { "" };
     let again = format!("weir {command} plan.toml --target {url} --seed {}{insecure}", plan.seed);

@@ -57,7 +57,7 @@ impl Client {
     /// # Errors
     /// If the file of trust anchors cannot be used.
     pub(crate) fn new(target: &Target, tls: &Tls) -> Result<Client, TargetFault> {
-        let fault = |why| TargetFault { url: target.shown.clone(), why };
+        let fault = |why| TargetFault { url: target.url.to_string(), why };
         let anchors = match &tls.ca {
             None => RootCerts::WebPki,
             Some(path) => {
@@ -125,13 +125,9 @@ impl Client {
     }
 
     fn url(&self) -> String {
-        let Target { tls, host, port, path, .. } = &self.target;
-        let scheme = if *tls { "https" } else { "http" };
-        let bare = host.trim_matches(['[', ']']);
-        match bare.contains(':') {
-            true => format!("{scheme}://[{bare}]:{port}{path}"),
-            false => format!("{scheme}://{bare}:{port}{path}"),
-        }
+        let url = &self.target.url;
+        let scheme = if url.tls() { "https" } else { "http" };
+        format!("{scheme}://{}{}", url.authority(), url.target())
     }
 
     fn read(&self, status: u16, body: &[u8]) -> Result<Reply, TargetFault> {
@@ -151,13 +147,14 @@ impl Client {
     }
 
     fn fault(&self, why: Why) -> TargetFault {
-        TargetFault { url: self.target.shown.clone(), why }
+        TargetFault { url: self.target.url.to_string(), why }
     }
 
     fn explain(&self, error: ureq::Error) -> TargetFault {
-        let Target { host, port, tls, .. } = &self.target;
+        let url = &self.target.url;
+        let (host, port, tls) = (url.host(), url.port(), url.tls());
         let why = match error {
-            ureq::Error::HostNotFound => Why::Resolve { host: host.clone() },
+            ureq::Error::HostNotFound => Why::Resolve { host: host.to_owned() },
             ureq::Error::Timeout(ureq::Timeout::Connect) => {
                 Why::ConnectTimeout { after: self.target.connect_timeout }
             }
@@ -169,7 +166,7 @@ impl Client {
                 Why::Tls { error: as_tls(&error).unwrap_or_default() }
             }
             ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                Why::Refused { port: *port }
+                Why::Refused { port }
             }
             error if !tls => match first_words(&self.target) {
                 Some(first) if !first.starts_with("HTTP/1") => Why::NotHttp { first },
@@ -232,17 +229,15 @@ fn first_bytes(body: &[u8]) -> String {
 
 /// What a server that does not speak HTTP says first when it is asked in HTTP; none if nothing.
 fn first_words(target: &Target) -> Option<String> {
-    let host = target.host.trim_matches(['[', ']']);
-    let address = (host, target.port).to_socket_addrs().ok()?.next()?;
+    let address = (target.url.host(), target.url.port()).to_socket_addrs().ok()?.next()?;
     let wait = Duration::from_secs(2);
     let mut stream = TcpStream::connect_timeout(&address, wait).ok()?;
     stream.set_read_timeout(Some(wait)).ok()?;
     stream.set_write_timeout(Some(wait)).ok()?;
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"web3_clientVersion","params":[]}"#;
-    let Target { path, port, .. } = target;
-    let length = body.len();
+    let (path, authority, length) = (target.url.target(), target.url.authority(), body.len());
     let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-type: application/json\r\n\
+        "POST {path} HTTP/1.1\r\nhost: {authority}\r\ncontent-type: application/json\r\n\
          content-length: {length}\r\nconnection: close\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).ok()?;

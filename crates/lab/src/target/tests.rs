@@ -162,7 +162,7 @@ fn a_plan_that_draws_what_the_target_does_not_tell_says_what() {
 #[test]
 fn a_name_without_an_address_is_told() {
     let mut target = node(ethereum).target();
-    target.host = "nowhere.invalid".to_owned();
+    target.point_at("http://nowhere.invalid").unwrap();
     let fault = family(&target, &Tls::default()).unwrap_err();
     assert_eq!(fault.why, Why::Resolve { host: "nowhere.invalid".to_owned() });
 }

@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lab_model::results::Finding;
 use tempfile::TempDir;
+use test_support::port::ReservedPort;
 
 use super::server::{FOLDER, MODE};
 
@@ -192,6 +193,7 @@ fn device(folder: &Path) -> Result<String, String> {
 pub(crate) struct Nginx {
     child: Child,
     pub(crate) port: u16,
+    _reserved: ReservedPort,
     _folder: TempDir,
 }
 
@@ -208,7 +210,8 @@ impl Nginx {
     pub(crate) fn start(behind: u16, lines: &str) -> Result<Nginx, String> {
         runs("nginx", "-v")?;
         let folder = TempDir::new().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let reserved = ReservedPort::new();
+        let port = reserved.address.port();
         let at = folder.path().display();
         let config = format!(
             "daemon off; worker_processes 1; pid {at}/pid; error_log {at}/error.log;\n\
@@ -226,7 +229,7 @@ impl Nginx {
         let mut command = Command::new("nginx");
         command.arg("-p").arg(folder.path()).arg("-c").arg(&file).stdin(Stdio::null());
         let child = command.spawn().map_err(|fault| format!("nginx: {fault}"))?;
-        let nginx = Nginx { child, port, _folder: folder };
+        let nginx = Nginx { child, port, _reserved: reserved, _folder: folder };
         let start = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             if start.elapsed() > Duration::from_secs(10) {

@@ -52,9 +52,7 @@ pub(crate) fn closed(port: u16, workers: usize, threshold: Threshold) -> Plan {
 
 fn plan(port: u16, model: Model, level: f64, workers: usize, threshold: Threshold) -> Plan {
     let mut plan = samples::open(level, TIME.as_secs(), &["eth_blockNumber"]);
-    plan.target.url = format!("http://127.0.0.1:{port}/");
-    plan.target.shown = plan.target.url.clone();
-    plan.target.port = port;
+    plan.target.point_at(&format!("http://127.0.0.1:{port}/")).unwrap();
     plan.target.family = Some(Family::Ethereum);
     plan.target.timeout = Duration::from_secs(2);
     plan.target.connect_timeout = Duration::from_secs(2);

@@ -95,6 +95,40 @@ fn what_is_no_url_is_shown_only_where_it_cannot_be_a_key() {
 }
 
 #[test]
+fn references_stay_and_what_is_around_them_is_masked() {
+    let cases = [
+        ("http://127.0.0.1:8545", "http://127.0.0.1:8545"),
+        ("https://h/v3/${env:KEY}", "https://h/v3/${env:KEY}"),
+        ("https://${env:HOST}/sekrit/${file:/a/b}", "https://${env:HOST}/***/${file:/a/b}"),
+        ("https://u:${env:P}@h/rpc?key=${env:KEY}", "https://***@h/rpc?***"),
+        ("https://h/sekrit${env:KEY}/api${n}", "https://h/***/api${n}"),
+        (
+            "https://long-endpoint-${env:NAME}.h/${env:A}${env:B}",
+            "https://long-endpoint-${env:NAME}.h/${env:A}${env:B}",
+        ),
+        ("${env:URL}", "***"),
+        ("${env:URL:-https://u:sekrit@h/rpc}", "${env:URL:-https://***@h/rpc}"),
+        ("https://h/${env:KEY:-sekrit}", "***"),
+        ("https://h/${env:KEY", "***"),
+        ("https://h/~rpc~/${env:KEY}", "***"),
+        ("https://h/~rpc~", "https://h/~rpc~"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(masked_around_references(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn only_http_is_accepted_where_only_http_is_understood() {
+    assert_eq!(NodeUrl::parse_http("HTTPS://h").unwrap().port(), 443);
+    for text in ["", "h", "ws://h", "ipc:/a", "ftp://h"] {
+        let fault = NodeUrl::parse_http(text).unwrap_err();
+        assert_eq!(fault, "a url begins with http:// or https://", "{text}");
+    }
+    assert_eq!(NodeUrl::parse_http("http://h:0"), Err("the port is not one of 1 to 65535"));
+}
+
+#[test]
 fn faults_name_what_is_wrong_and_nothing_else() {
     let cases = [
         ("127.0.0.1:8545", "a url begins with http://, https://, ws://, wss:// or ipc:"),

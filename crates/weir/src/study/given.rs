@@ -51,7 +51,7 @@ pub(super) fn nodes_of(given: &[String]) -> Result<Vec<Node>, String> {
         let (name, url) = named_list(text);
         // A URL may hold a key, even in its host.
         let host = || {
-            let shown = lab_model::plan::masked_url(url);
+            let shown = settings::url::shown_text(url);
             let rest = shown.split_once("://").map_or(&*shown, |(_, rest)| rest);
             let host = rest.split(['/', '?']).next().unwrap_or(rest);
             host.rsplit('@').next().unwrap_or(host).to_owned()

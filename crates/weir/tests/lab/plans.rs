@@ -61,10 +61,10 @@ fn the_somnia_study_is_told_with_its_true_shares_and_its_blind_spot() {
             4.348 % eth_chainId
             3.804 % net_version
             1.087 % eth_getLogs
-        3 objectives
+        3 thresholds
         -- stderr
-        warning: eth_getLogs is 1.087 % of calls: it can fail wholly from some point of the run on without breaking "http_req_failed rate<0.01", which needs 92.000 % of them to fail; add failed{method:eth_getLogs}
-        warning: the mean of 12509 requests/s is the schedule's own (its peak is 26400): it is no capacity of the target
+        warning: eth_getLogs is 1.087 % of calls: all of them can fail for the rest of the run without breaking "http_req_failed rate<0.01", which needs 92.000 % of them to fail; add failed{method:eth_getLogs}
+        warning: the mean of 12509 requests/s follows from the schedule (its peak is 26400): it is not the capacity of the target
 
     "#]],
     );

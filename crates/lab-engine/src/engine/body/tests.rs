@@ -5,11 +5,11 @@ use lab_model::record::Class;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::judge::{self, Ending};
+use crate::engine::classify::{self, CallOutcome};
 
 const MAX: usize = 64 << 20;
 
-fn cut(text: &[u8], sizes: &[usize], mut body: Body) -> Body {
+fn feed_pieces(text: &[u8], sizes: &[usize], mut body: Body) -> Body {
     let (mut at, mut sizes) = (0, sizes.iter().cycle());
     while at < text.len() {
         let end = (at + sizes.next().unwrap()).min(text.len());
@@ -19,13 +19,13 @@ fn cut(text: &[u8], sizes: &[usize], mut body: Body) -> Body {
     body
 }
 
-fn judged(text: &[u8]) -> (Ending, Vec<Ending>) {
-    let mut endings = vec![Ending::of(Class::Reset); 3];
-    judge::batch(200, text, 7, 1, &mut endings);
-    (judge::single(200, text, 7), endings)
+fn judged(text: &[u8]) -> (CallOutcome, Vec<CallOutcome>) {
+    let mut outcomes = vec![CallOutcome::of(Class::Reset); 3];
+    classify::batch(200, text, 7, 1, &mut outcomes);
+    (classify::single(200, text, 7), outcomes)
 }
 
-/// An answer of about so many bytes, or a batch of two.
+/// A response of about so many bytes, or a batch of two.
 fn text(length: usize, batch: bool, error: bool, end: &str) -> String {
     let log = r#"{"address":"0x00é","topics":["0x01","\u00e9"],"data":null,"n":-1.5e3},"#;
     let logs = log.repeat(length / log.len());
@@ -65,8 +65,8 @@ proptest! {
         if sampled {
             body.keep();
         }
-        let body = cut(&text, &sizes, body);
-        let came = body.came();
+        let body = feed_pieces(&text, &sizes, body);
+        let came = body.received();
         prop_assert_eq!(judged(came.judged), judged(&text));
         prop_assert_eq!(came.length, text.len());
         let kept = sampled || text.len() <= WHOLE_BYTES_MAX;
@@ -90,10 +90,10 @@ fn faults_at_the_end_of_a_long_answer_are_found() {
     for (text, class) in cases {
         let mut body = Body::default();
         body.keep();
-        let body = cut(text.as_bytes(), &[65_536, 10_001], body);
-        assert_eq!(judge::single(200, body.came().judged, 7).class, class);
-        assert_eq!(body.came().whole, None, "too long to be compared");
-        assert!(body.came().judged.len() < 100 && body.bytes.capacity() == 0);
+        let body = feed_pieces(text.as_bytes(), &[65_536, 10_001], body);
+        assert_eq!(classify::single(200, body.received().judged, 7).class, class);
+        assert_eq!(body.received().whole, None, "too long to be compared");
+        assert!(body.received().judged.len() < 100 && body.bytes.capacity() == 0);
     }
 }
 

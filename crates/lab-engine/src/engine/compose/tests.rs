@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use lab_model::plan::Draw;
 
-use super::{Asked, Composer, Facts, Which};
+use super::{Composer, Facts, RequestKey, RequestKind};
 use crate::chain::ChainFacts;
-use crate::engine::dice::Dice;
+use crate::engine::rng::Rng;
 
 fn facts(decimal: bool) -> Facts {
     Facts {
@@ -23,7 +23,7 @@ fn facts(decimal: bool) -> Facts {
 
 fn drawn(draw: &Draw, decimal: bool, nth: u64) -> String {
     let mut out = Vec::new();
-    facts(decimal).write_draw(&mut out, draw, &mut Dice::new(1, 0, nth, 0));
+    facts(decimal).write_draw(&mut out, draw, &mut Rng::new(1, 0, nth, 0));
     String::from_utf8(out).unwrap()
 }
 
@@ -72,8 +72,8 @@ fn the_length_is_right_for_any_number_of_digits() {
             seed: 0,
             sample_share: 0.0,
             head: b"POST / HTTP/1.1\r\nContent-Length: ".to_vec(),
-            scenarios: vec![super::Course {
-                steps: vec![super::Making::Choose {
+            scenarios: vec![super::ScenarioRequests {
+                steps: vec![super::StepSource::Choose {
                     until: vec![1.0],
                     calls: vec![super::Call {
                         method: 3,
@@ -90,9 +90,9 @@ fn the_length_is_right_for_any_number_of_digits() {
             begin: 0,
             body: 0,
         };
-        let which = Which { scenario: 0, iteration: 42, step: 0 };
+        let which = RequestKey { scenario: 0, iteration: 42, step: 0 };
         let composed = composer.compose(which, &mut Vec::new());
-        assert_eq!(composed.asked, Asked::Single { method: 3, id: 42 });
+        assert_eq!(composed.kind, RequestKind::Single { method: 3, id: 42 });
         let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":42{}", "x".repeat(size));
         let expected = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         assert_eq!(String::from_utf8_lossy(composer.request()), expected);

@@ -1,4 +1,4 @@
-//! Goal: the same answer comes out however its bytes are cut, and what is no answer is refused
+//! Goal: the same answer comes out however its bytes are cut, and what is no response is refused
 //! within bounds. Method: each text whole, byte by byte, and cut at random.
 
 use std::time::{Duration, Instant};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use lab_model::record::Class;
 use proptest::prelude::*;
 
-use super::{Read, Reader, Unreadable};
-use crate::engine::dice::Dice;
-use crate::engine::judge::{self, Ending};
+use super::{ParseError, Read, Reader};
+use crate::engine::classify::{self, CallOutcome};
+use crate::engine::rng::Rng;
 
 const MAX: usize = 1000;
 
@@ -16,7 +16,7 @@ const MAX: usize = 1000;
 enum Seen {
     More,
     Whole { status: u16, body: Vec<u8>, keep: bool, extra: bool, wait: Option<Duration> },
-    Bad(Unreadable),
+    Bad(ParseError),
 }
 
 fn seen(read: &Read<'_>) -> Seen {
@@ -37,7 +37,7 @@ fn whole(status: u16, body: &str) -> Seen {
     Seen::Whole { status, body: body.into(), keep: true, extra: false, wait: None }
 }
 
-fn cut(text: &[u8], sizes: impl IntoIterator<Item = usize>) -> Seen {
+fn feed_pieces(text: &[u8], sizes: impl IntoIterator<Item = usize>) -> Seen {
     let mut reader = Reader::default();
     let (mut at, mut last) = (0, Seen::More);
     for size in sizes {
@@ -53,8 +53,8 @@ fn cut(text: &[u8], sizes: impl IntoIterator<Item = usize>) -> Seen {
 
 fn check(text: &str, expected: &Seen) {
     let bytes = text.as_bytes();
-    assert_eq!(&cut(bytes, [bytes.len()]), expected, "in one piece: {text:?}");
-    assert_eq!(&cut(bytes, std::iter::repeat(1)), expected, "byte by byte: {text:?}");
+    assert_eq!(&feed_pieces(bytes, [bytes.len()]), expected, "in one piece: {text:?}");
+    assert_eq!(&feed_pieces(bytes, std::iter::repeat(1)), expected, "byte by byte: {text:?}");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn interim_answers_are_passed() {
     let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n\
                 HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
     check(text, &whole(200, "{}"));
-    check("HTTP/1.1 101 Switching\r\n\r\n", &Seen::Bad(Unreadable::NotHttp));
+    check("HTTP/1.1 101 Switching\r\n\r\n", &Seen::Bad(ParseError::NotHttp));
 }
 
 #[test]
@@ -80,11 +80,11 @@ fn answers_in_chunks() {
     check(&format!("{head}2\r\n{{}}\r\n0\r\n\r\n"), &whole(200, "{}"));
     check(&format!("{head}1;x=y\r\n{{\r\n01 \r\n}}\r\n0\r\nTrailer: z\r\n\r\n"), &whole(200, "{}"));
     check(&format!("{head}2\r\n{{}}\r\n0\r\n"), &Seen::More);
-    check(&format!("{head}x\r\n"), &Seen::Bad(Unreadable::NotHttp));
-    check(&format!("{head}2\r\n{{}}x"), &Seen::Bad(Unreadable::NotHttp));
-    check(&format!("{head}fffffffffffffffff\r\n"), &Seen::Bad(Unreadable::NotHttp));
-    check(&format!("{head}7ff\r\n{}", "x".repeat(0x7ff)), &Seen::Bad(Unreadable::TooLong));
-    check(&format!("{head}1{}", ";".repeat(5000)), &Seen::Bad(Unreadable::NotHttp));
+    check(&format!("{head}x\r\n"), &Seen::Bad(ParseError::NotHttp));
+    check(&format!("{head}2\r\n{{}}x"), &Seen::Bad(ParseError::NotHttp));
+    check(&format!("{head}fffffffffffffffff\r\n"), &Seen::Bad(ParseError::NotHttp));
+    check(&format!("{head}7ff\r\n{}", "x".repeat(0x7ff)), &Seen::Bad(ParseError::TooLong));
+    check(&format!("{head}1{}", ";".repeat(5000)), &Seen::Bad(ParseError::NotHttp));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn answers_up_to_the_end_of_the_connection() {
 
 #[test]
 fn what_closes_the_connection() {
-    let closing = |text: &str| match cut(text.as_bytes(), [text.len()]) {
+    let closing = |text: &str| match feed_pieces(text.as_bytes(), [text.len()]) {
         Seen::Whole { keep, .. } => !keep,
         other => panic!("{other:?}"),
     };
@@ -120,7 +120,7 @@ fn what_is_to_be_waited() {
     let wait = |value: &str| {
         let text =
             format!("HTTP/1.1 429 Slow\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n");
-        match cut(text.as_bytes(), [text.len()]) {
+        match feed_pieces(text.as_bytes(), [text.len()]) {
             Seen::Whole { wait, .. } => wait,
             other => panic!("{other:?}"),
         }
@@ -135,56 +135,57 @@ fn what_is_to_be_waited() {
 
 #[test]
 fn what_is_no_answer() {
-    let bad = Seen::Bad(Unreadable::NotHttp);
+    let bad = Seen::Bad(ParseError::NotHttp);
     check("SSH-2.0-OpenSSH_9.6\r\n\r\n", &bad);
     let head = "HTTP/1.1 200 OK\r\n";
     check(&format!("{head}Content-Length: -1\r\n\r\n"), &bad);
     check(&format!("{head}Content-Length: 1\r\nContent-Length: 2\r\n\r\n"), &bad);
     check(&format!("{head}Transfer-Encoding: gzip\r\n\r\n"), &bad);
-    check(&format!("{head}Content-Length: 1001\r\n\r\n"), &Seen::Bad(Unreadable::TooLong));
+    check(&format!("{head}Content-Length: 1001\r\n\r\n"), &Seen::Bad(ParseError::TooLong));
     let mut reader = Reader::default();
     let long = format!("{head}x: {}", "y".repeat(70_000));
     assert_eq!(seen(&reader.feed(long.as_bytes(), MAX)), bad);
     let many = format!("{head}{}\r\n", "x: y\r\n".repeat(129));
-    assert_eq!(cut(many.as_bytes(), [many.len()]), bad);
+    assert_eq!(feed_pieces(many.as_bytes(), [many.len()]), bad);
 }
 
 #[test]
 fn bytes_after_an_answer_are_noticed() {
     let text = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1";
-    assert!(matches!(cut(text, [text.len()]), Seen::Whole { extra: true, .. }));
+    assert!(matches!(feed_pieces(text, [text.len()]), Seen::Whole { extra: true, .. }));
     let text = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nx";
-    assert!(matches!(cut(text, [text.len()]), Seen::Whole { extra: true, .. }));
+    assert!(matches!(feed_pieces(text, [text.len()]), Seen::Whole { extra: true, .. }));
 }
 
 /// One random edit: a bit, a piece gone, a piece twice, or a byte in between.
-fn edit(text: &mut Vec<u8>, dice: &mut Dice) {
+fn edit(text: &mut Vec<u8>, rng: &mut Rng) {
     if text.is_empty() {
-        return text.push(dice.next() as u8);
+        return text.push(rng.next() as u8);
     }
-    let at = dice.between(0, text.len() as u64 - 1) as usize;
-    let end = (at + dice.between(1, 8) as usize).min(text.len());
-    match dice.between(0, 3) {
-        0 => text[at] ^= 1 << dice.between(0, 7),
+    let at = rng.between(0, text.len() as u64 - 1) as usize;
+    let end = (at + rng.between(1, 8) as usize).min(text.len());
+    match rng.between(0, 3) {
+        0 => text[at] ^= 1 << rng.between(0, 7),
         1 => drop(text.drain(at..end)),
         2 => {
             let piece = text[at..end].to_vec();
             text.splice(at..at, piece);
         }
-        _ => text.insert(at, *b"\r\n :;0f{}[],\"".get(dice.between(0, 13) as usize).unwrap_or(&0)),
+        _ => text.insert(at, *b"\r\n :;0f{}[],\"".get(rng.between(0, 13) as usize).unwrap_or(&0)),
     }
 }
 
-/// An answer that is whole in one piece is the same byte by byte, and judging it ends.
+/// A response that is whole in one piece is the same byte by byte, and judging it ends.
 fn hold(text: &[u8]) {
-    let (at_once, singly) = (cut(text, [text.len()]), cut(text, std::iter::repeat(1)));
+    let (at_once, singly) =
+        (feed_pieces(text, [text.len()]), feed_pieces(text, std::iter::repeat(1)));
     if let Seen::Whole { status, body, keep, wait: Some(_) | None, .. } = &at_once {
         let Seen::Whole { status: other, body: same, keep: kept, .. } = &singly else {
             panic!("{:?} byte by byte: {singly:?}", String::from_utf8_lossy(text))
         };
         assert_eq!((status, body, keep), (other, same, kept));
-        judge::single(*status, body, 7);
-        judge::batch(*status, body, 7, 3, &mut [Ending::of(Class::Ok); 2]);
+        classify::single(*status, body, 7);
+        classify::batch(*status, body, 7, 3, &mut [CallOutcome::of(Class::Ok); 2]);
     } else {
         assert!(!matches!(singly, Seen::Whole { .. }), "{:?}", String::from_utf8_lossy(text));
     }
@@ -209,11 +210,11 @@ fn a_second_of_edited_answers_holds() {
     let (start, mut tried) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_secs(1) {
         tried += 1;
-        let mut dice = Dice::new(20_261_121, 0, tried, 0);
-        let seed = dice.between(0, seeds.len() as u64 - 1) as usize;
+        let mut rng = Rng::new(20_261_121, 0, tried, 0);
+        let seed = rng.between(0, seeds.len() as u64 - 1) as usize;
         let mut text = seeds[seed].clone().into_bytes();
-        for _ in 0..dice.between(1, 6) {
-            edit(&mut text, &mut dice);
+        for _ in 0..rng.between(1, 6) {
+            edit(&mut text, &mut rng);
         }
         hold(&text);
     }
@@ -228,12 +229,12 @@ proptest! {
         } else {
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{\"a\":1}"
         };
-        prop_assert_eq!(cut(text.as_bytes(), sizes), whole(200, "{\"a\":1}"));
+        prop_assert_eq!(feed_pieces(text.as_bytes(), sizes), whole(200, "{\"a\":1}"));
     }
 
     #[test]
     fn any_bytes_end_in_a_verdict(bytes in prop::collection::vec(any::<u8>(), 0..300), size in 1usize..50) {
         let text = [b"HTTP/1.1 200 OK\r\n".as_slice(), &bytes].concat();
-        cut(&text, std::iter::repeat(size));
+        feed_pieces(&text, std::iter::repeat(size));
     }
 }

@@ -18,7 +18,7 @@ enum Deed {
     Answer(u16, usize),
     ResetStream,
     Silence,
-    /// The usual answer, and that the connection is to be left.
+    /// The usual response, and that the connection is to be left.
     Leave,
     /// The connection is closed.
     Drop,

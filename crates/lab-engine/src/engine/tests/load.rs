@@ -384,7 +384,7 @@ fn samples_carry_request_and_answer() {
     let server = Server::new(Request::ok);
     let mut sampled = plan(&server, 50);
     sampled.reference = Some(Reference {
-        url: String::new(),
+        url: plan(&server, 1).target.url,
         share: 1.0,
         ignore: Vec::new(),
         tolerance: 0.0,
@@ -403,7 +403,7 @@ fn samples_that_nobody_takes_are_skipped() {
     let server = Server::new(Request::ok);
     let mut sampled = plan(&server, 500);
     sampled.reference = Some(Reference {
-        url: String::new(),
+        url: plan(&server, 1).target.url,
         share: 1.0,
         ignore: Vec::new(),
         tolerance: 0.0,
@@ -467,5 +467,5 @@ fn what_the_chain_does_not_have_is_said_at_the_start() {
         Instant::now(),
     );
     let said = fault.err().unwrap().to_string();
-    assert_eq!(said, "mix \"one\" draws from transaction hashes, of which there are none");
+    assert_eq!(said, "mix \"one\" needs transaction hashes, but there are none");
 }

@@ -1,4 +1,4 @@
-//! Goal: a long answer is judged like a short one, and nobody else's call is late because it is read.
+//! Goal: a long response is judged like a short one, and nobody else's call is late because it is read.
 //! Method: one worker that asks for nothing but megabytes, beside a schedule of small calls.
 
 use std::sync::Arc;
@@ -78,7 +78,7 @@ fn nobody_is_late_because_a_long_answer_is_read() {
     assert_eq!(ran.count(Class::Ok), ran.totals.count(|_| true));
     let long = ran.totals.count(|slot| slot.method == 1);
     assert!(long >= 5, "only {long} long answers");
-    // The median, for a test machine has other work. Read and judged at once, a long answer takes
+    // The median, for a test machine has other work. Read and judged at once, a long response takes
     // tens of milliseconds, in which most calls would be due.
     let median = ran.totals.lateness.value_at_quantile(0.5) as f64 / 1e6;
     assert!(median < 1.0, "half of the calls were {median} ms late and more");

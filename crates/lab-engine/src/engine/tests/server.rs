@@ -1,4 +1,4 @@
-//! A server whose answers a test writes: one thread per connection, plain blocking sockets.
+//! A server whose responses a test writes: one thread per connection, plain blocking sockets.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 pub(super) struct Request {
     pub(super) head: String,
     pub(super) body: String,
-    /// Which connection of the server, from 0.
+    /// RequestKey connection of the server, from 0.
     pub(super) connection: usize,
-    /// Which request on its connection, from 0.
+    /// RequestKey request on its connection, from 0.
     pub(super) nth: usize,
     pub(super) at: Instant,
 }
@@ -27,12 +27,12 @@ impl Request {
         rest.split([',', '}']).next().unwrap()
     }
 
-    /// An answer with this member, such as `"result":1`.
+    /// A response with this member, such as `"result":1`.
     pub(super) fn answer(&self, member: &str) -> String {
         format!(r#"{{"jsonrpc":"2.0","id":{},{member}}}"#, self.id())
     }
 
-    /// The usual answer.
+    /// The usual response.
     pub(super) fn ok(&self) -> Reply {
         Reply::body(200, "", &self.answer("\"result\":\"0x1\""))
     }
@@ -55,7 +55,7 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    /// A whole answer; `fields` are further header lines with their ends.
+    /// A whole response; `fields` are further header lines with their ends.
     pub(super) fn body(status: u16, fields: &str, body: &str) -> Reply {
         Reply::Bytes(http(status, fields, body))
     }
@@ -76,7 +76,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Serves with this answer to each request.
+    /// Serves with this response to each request.
     pub(super) fn new(reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -14,7 +14,7 @@ use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
 
 use super::{Class, Plan, Ran, Reuse, Server, plan, run};
 
-/// A TLS server that gives the usual answer.
+/// A TLS server that gives the usual response.
 struct Secure {
     /// Stands in for it where a plan is made.
     plain: Server,
@@ -89,7 +89,8 @@ impl Secure {
 
     fn plan(&self, iterations: u64, tls: Tls) -> Plan {
         let mut plan = plan(&self.plain, iterations);
-        plan.target.tls = true;
+        let url = format!("https://localhost:{}/rpc", self.plain.address.port());
+        plan.target.point_at(&url).unwrap();
         plan.connections.tls = tls;
         plan
     }
@@ -220,7 +221,8 @@ fn a_cipher_is_the_only_one_offered() {
 fn a_server_that_speaks_no_tls() {
     let server = Server::new(|_| super::server::Reply::Silence);
     let mut plain = plan(&server, 2);
-    plain.target.tls = true;
+    let url = format!("https://localhost:{}/rpc", server.address.port());
+    plain.target.point_at(&url).unwrap();
     plain.target.connect_timeout = std::time::Duration::from_millis(100);
     run(plain, &server).check_all(Class::Tls, 2);
 }

@@ -1,33 +1,33 @@
-//! Making and ending connections, for one thread.
+//! Opening and closing the connections of one thread.
 
 use lab_model::record::Class;
 use rustix::io::Errno;
 
-use super::{DIAL, Doing, EngineThread};
+use super::{DIAL, EngineThread, WorkerState};
 use crate::engine::connection::{Connection, Phase};
 use crate::engine::world::World;
 
-/// How long a connection is kept that the server is about to close: whoever closes first is left
-/// with a port in TIME_WAIT, and the generator has fewer of those than the server.
-pub(super) const LEAVING_WAIT: u64 = 20_000_000;
-/// Connections kept so; with more of them the oldest is closed at once.
-pub(crate) const LEAVING_MAX: usize = 4096;
+/// How long the server may take to close a connection after it announced that, in nanoseconds. The
+/// side that closes first keeps the port in TIME_WAIT, and the load generator has fewer ports.
+pub(super) const DRAIN_WAIT: u64 = 20_000_000;
+/// Most draining connections; beyond it the oldest is closed at once.
+pub(crate) const DRAINING_MAX: usize = 4096;
 
 impl<W: World> EngineThread<W> {
-    /// Begins to connect; the call is sent when that has come to an end.
+    /// Starts to connect. The call is sent once the connection is open.
     pub(super) fn dial(&mut self, worker: u32) {
         let now = self.clock.now;
         let at = &mut self.workers[worker as usize];
         (at.first, at.tried) = (self.address, 0);
         at.sent = now;
-        at.doing = Doing::Dialing;
-        self.waits.enter(DIAL, worker, now);
+        at.state = WorkerState::Dialing;
+        self.deadlines.set(DIAL, worker, now);
         self.dial_next(worker);
     }
 
-    /// Tries the next address, up to the last.
+    /// Tries the remaining addresses in order.
     fn dial_next(&mut self, worker: u32) {
-        let traffic = &mut self.ledger.interval.traffic;
+        let traffic = &mut self.recorder.interval.traffic;
         while self.workers[worker as usize].tried < self.addresses.len() {
             let at = &mut self.workers[worker as usize];
             let place = (at.first + at.tried) % self.addresses.len();
@@ -51,21 +51,21 @@ impl<W: World> EngineThread<W> {
             }
         }
         traffic.connections_failed += 1;
-        self.waits.leave(worker);
+        self.deadlines.remove(worker);
         let now = self.clock.read();
         self.fail(worker, Class::Connect, now);
     }
 
-    /// An address that says nothing is not the first to be tried any more.
-    pub(super) fn pass_over(&mut self, worker: u32) {
+    /// Makes the next address the first to try, after this one timed out.
+    pub(super) fn skip_address(&mut self, worker: u32) {
         let at = &self.workers[worker as usize];
-        // Others may have waited for the same.
+        // Another worker may already have skipped this address.
         if at.first == self.address {
             self.address = (at.first + at.tried + 1) % self.addresses.len();
         }
     }
 
-    /// TCP says that it is connected, or that it cannot.
+    /// Handles the result of a TCP connect.
     pub(super) fn connected(&mut self, worker: u32) {
         let now = self.clock.read();
         let at = &mut self.workers[worker as usize];
@@ -76,30 +76,30 @@ impl<W: World> EngineThread<W> {
             return self.dial_next(worker);
         }
         self.address = (at.first + at.tried) % self.addresses.len();
-        self.ledger.interval.connect_time.saturating_record(now - connection.began);
+        self.recorder.interval.connect_time.saturating_record(now - connection.began);
         match connection.established(&self.peer, now) {
             Ok(()) if connection.phase == Phase::Open => self.opened(worker),
-            Ok(()) => self.shake(worker),
-            Err(_) => self.shaken_off(worker),
+            Ok(()) => self.continue_handshake(worker),
+            Err(_) => self.handshake_failed(worker),
         }
     }
 
-    /// Goes on with the TLS handshake.
-    pub(super) fn shake(&mut self, worker: u32) {
+    /// Continues the TLS handshake.
+    pub(super) fn continue_handshake(&mut self, worker: u32) {
         let at = &mut self.workers[worker as usize];
         let Some(connection) = &mut at.connection else { return };
-        if connection.handshake(&mut self.ledger.interval.traffic).is_err() {
-            return self.shaken_off(worker);
+        if connection.handshake(&mut self.recorder.interval.traffic).is_err() {
+            return self.handshake_failed(worker);
         }
         if connection.phase != Phase::Open {
             return;
         }
-        if self.carriers.is_some() && !connection.agreed_on_http2() {
-            return self.shaken_off(worker);
+        if self.pool.is_some() && !connection.agreed_on_http2() {
+            return self.handshake_failed(worker);
         }
         let (began, resumed) = (connection.connected, connection.resumed());
         let took = self.clock.read() - began;
-        let interval = &mut self.ledger.interval;
+        let interval = &mut self.recorder.interval;
         if resumed == Some(true) {
             interval.traffic.handshakes_resumed += 1;
             interval.handshake_resumed_time.saturating_record(took);
@@ -108,57 +108,57 @@ impl<W: World> EngineThread<W> {
             interval.handshake_full_time.saturating_record(took);
         }
         self.opened(worker);
-        // What the server has sent already will not be told of again.
+        // The server may have sent data already, and no further event reports it.
         if self.workers[worker as usize].connection.is_some() {
             self.receive(worker, false);
         }
     }
 
-    fn shaken_off(&mut self, worker: u32) {
-        self.waits.leave(worker);
-        self.ledger.interval.traffic.connections_failed += 1;
+    fn handshake_failed(&mut self, worker: u32) {
+        self.deadlines.remove(worker);
+        self.recorder.interval.traffic.connections_failed += 1;
         self.close(worker);
         let now = self.clock.read();
         self.fail(worker, Class::Tls, now);
     }
 
     fn opened(&mut self, worker: u32) {
-        self.waits.leave(worker);
-        self.ledger.interval.traffic.connections += 1;
-        if self.is_carrier(worker) {
-            self.carrier_opened(worker);
+        self.deadlines.remove(worker);
+        self.recorder.interval.traffic.connections += 1;
+        if self.is_pooled(worker) {
+            self.pooled_opened(worker);
         } else {
             self.transmit(worker);
         }
     }
 
-    /// Ends a worker's connection now.
+    /// Closes a worker's connection now.
     pub(super) fn close(&mut self, worker: u32) {
         self.abandon(worker);
         if let Some(mut connection) = self.workers[worker as usize].connection.take() {
-            connection.farewell(&mut self.ledger.interval.traffic);
+            connection.close_notify(&mut self.recorder.interval.traffic);
         }
     }
 
-    /// Ends a worker's connection, and leaves it to the server to close first.
-    pub(super) fn leave(&mut self, worker: u32) {
+    /// Detaches a worker's connection and gives the server time to close it first.
+    pub(super) fn drain(&mut self, worker: u32) {
         let Some(mut connection) = self.workers[worker as usize].connection.take() else { return };
-        connection.farewell(&mut self.ledger.interval.traffic);
-        // Its events would be void.
+        connection.close_notify(&mut self.recorder.interval.traffic);
+        // Its events have no receiver any more.
         if self.clock.world.unwatch(connection.socket()).is_ok() {
-            if self.leaving.len() >= LEAVING_MAX {
-                self.leaving.pop_front();
+            if self.draining.len() >= DRAINING_MAX {
+                self.draining.pop_front();
             }
-            self.leaving.push_back((self.clock.now, connection));
+            self.draining.push_back((self.clock.now, connection));
         }
     }
 
-    /// Closes the connections that were left long enough ago.
-    pub(super) fn close_leaving(&mut self) {
+    /// Closes the connections whose drain time is over.
+    pub(super) fn close_drained(&mut self) {
         let long_ago =
-            |&(since, _): &(u64, Connection<W::Socket>)| since + LEAVING_WAIT <= self.clock.now;
-        while self.leaving.front().is_some_and(long_ago) {
-            self.leaving.pop_front();
+            |&(since, _): &(u64, Connection<W::Socket>)| since + DRAIN_WAIT <= self.clock.now;
+        while self.draining.front().is_some_and(long_ago) {
+            self.draining.pop_front();
         }
     }
 }

@@ -1,5 +1,4 @@
-//! When iterations begin and end on one thread: the scenarios' schedules, free workers and what
-//! waits for them.
+//! Scheduling of one thread: when iterations start and end, free workers, and queued iterations.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,56 +7,56 @@ use std::time::Duration;
 
 use lab_model::plan::{Late, Model, Scenario};
 
-use super::{BACK_OFF, Doing, EngineThread, PAUSE};
+use super::{BACK_OFF, EngineThread, PAUSE, WorkerState};
 use crate::engine::world::World;
 use crate::schedule::{Arrival, Arrivals, Change, Changes, StageClock, share};
 
-/// Iterations begun before sockets are looked at again, so that catching up delays no answer for
-/// longer than some hundred microseconds.
+/// Most iterations that start before sockets are served again. Catching up then delays a response
+/// by a few hundred microseconds at most.
 const STARTS_MAX: usize = 32;
 
-/// One scenario's part on this thread.
-pub(super) struct Stream {
-    pace: Pace,
-    /// Its workers.
+/// One scenario on this thread.
+pub(super) struct ScenarioState {
+    executor: Executor,
+    /// Indexes of its workers.
     workers: Range<usize>,
     pauses: bool,
-    /// Workers in an iteration.
+    /// Number of workers in an iteration.
     busy: usize,
-    /// Its planned end.
+    /// Planned end.
     end: u64,
-    /// When what is still under way is cut.
-    cut_at: u64,
-    cut: bool,
+    /// When iterations still in flight are interrupted.
+    interrupt_at: u64,
+    interrupted: bool,
 }
 
-enum Pace {
+enum Executor {
     Open {
         arrivals: Arrivals,
         next: Option<Arrival>,
         waiting: VecDeque<Arrival>,
-        /// Iterations that may wait.
+        /// Most queued iterations.
         waiting_max: usize,
-        /// Free workers and since when; the last to be freed is the first to be used, so that no
-        /// more connections are opened than are needed.
+        /// Free workers, each with the time since when. The last freed worker is used first, which
+        /// keeps the number of connections low.
         free: Vec<(u32, u64)>,
     },
     Closed {
         changes: Changes,
         next: Option<Change>,
-        /// Workers at work over all threads.
+        /// Active workers over all threads.
         active: usize,
-        /// How many iterations the scenario may begin on all threads, if that is limited.
+        /// Most iterations of the scenario over all threads, if limited.
         iterations_max: Option<u64>,
-        /// Iterations begun by this thread.
+        /// Iterations that this thread started.
         begun: u64,
         thread: u64,
-        /// Threads that take part.
+        /// Number of threads that run this scenario.
         threads: u64,
         stages: StageClock,
-        /// Workers that begin now, and since when they could.
+        /// Workers that start an iteration now, each with the time since when they could.
         ready: VecDeque<(u32, u64)>,
-        /// Whether a limit of iterations was reached.
+        /// True once the limit of iterations is reached.
         spent: bool,
     },
 }
@@ -66,13 +65,13 @@ pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
 }
 
-/// Threads that take part in a scenario: an open one needs a worker on each of them.
-fn taking_part(scenario: &Scenario, threads: usize) -> usize {
+/// Returns the number of threads that run the scenario. Each needs at least one worker.
+fn threads_used(scenario: &Scenario, threads: usize) -> usize {
     threads.min(scenario.workers_max.max(1))
 }
 
-/// Places of this thread's workers among all workers of a scenario.
-pub(super) fn seats(
+/// Returns the indexes of this thread's workers among all workers of the scenario.
+pub(super) fn worker_indexes(
     scenario: &Scenario,
     thread: usize,
     threads: usize,
@@ -80,16 +79,16 @@ pub(super) fn seats(
     (thread..scenario.workers_max).step_by(threads)
 }
 
-impl Stream {
+impl ScenarioState {
     pub(super) fn new(
         scenario: &Scenario,
         thread: usize,
         threads: usize,
         workers: Range<usize>,
-    ) -> Stream {
+    ) -> ScenarioState {
         let end = nanos(scenario.start + scenario.duration());
-        Stream {
-            pace: match scenario.model {
+        ScenarioState {
+            executor: match scenario.model {
                 Model::Open { late } => open(scenario, late, thread, threads, workers.clone()),
                 Model::Closed => closed(scenario, thread, threads),
             },
@@ -97,35 +96,35 @@ impl Stream {
             pauses: !scenario.pause.is_zero(),
             busy: 0,
             end,
-            cut_at: end.saturating_add(nanos(scenario.grace)),
-            cut: false,
+            interrupt_at: end.saturating_add(nanos(scenario.grace)),
+            interrupted: false,
         }
     }
 
-    /// Iterations that wait for a worker.
+    /// Returns the number of queued iterations.
     pub(super) fn waiting(&self) -> u64 {
-        match &self.pace {
-            Pace::Open { waiting, .. } => waiting.len() as u64,
-            Pace::Closed { .. } => 0,
+        match &self.executor {
+            Executor::Open { waiting, .. } => waiting.len() as u64,
+            Executor::Closed { .. } => 0,
         }
     }
 
-    /// Its planned end.
+    /// Returns the planned end.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// When it has to be cut, unless it is over.
-    pub(super) fn cut_at(&self) -> Option<u64> {
-        (!self.over()).then_some(self.cut_at)
+    /// Returns when to interrupt the scenario, or `None` once it is over.
+    pub(super) fn interrupt_at(&self) -> Option<u64> {
+        (!self.over()).then_some(self.interrupt_at)
     }
 
     fn over(&self) -> bool {
-        let begins_none = match &self.pace {
-            Pace::Open { next, waiting, .. } => next.is_none() && waiting.is_empty(),
-            Pace::Closed { next, spent, .. } => next.is_none() || *spent,
+        let begins_none = match &self.executor {
+            Executor::Open { next, waiting, .. } => next.is_none() && waiting.is_empty(),
+            Executor::Closed { next, spent, .. } => next.is_none() || *spent,
         };
-        self.cut || (begins_none && self.busy == 0)
+        self.interrupted || (begins_none && self.busy == 0)
     }
 }
 
@@ -135,11 +134,11 @@ fn open(
     thread: usize,
     threads: usize,
     workers: Range<usize>,
-) -> Pace {
-    let parts = taking_part(scenario, threads);
+) -> Executor {
+    let parts = threads_used(scenario, threads);
     let mut arrivals = (thread < parts).then(|| Arrivals::new(scenario, thread, parts));
     let next = arrivals.as_mut().and_then(Iterator::next);
-    Pace::Open {
+    Executor::Open {
         arrivals: arrivals.unwrap_or_else(|| Arrivals::new(scenario, 0, 1)),
         next,
         waiting: VecDeque::new(),
@@ -151,35 +150,35 @@ fn open(
     }
 }
 
-fn closed(scenario: &Scenario, thread: usize, threads: usize) -> Pace {
+fn closed(scenario: &Scenario, thread: usize, threads: usize) -> Executor {
     let mut changes = Changes::new(scenario);
     let next = changes.next();
-    Pace::Closed {
+    Executor::Closed {
         changes,
         next,
         active: 0,
         iterations_max: scenario.iterations_max,
         begun: 0,
         thread: thread as u64,
-        threads: taking_part(scenario, threads) as u64,
+        threads: threads_used(scenario, threads) as u64,
         stages: StageClock::new(scenario),
         ready: VecDeque::new(),
         spent: false,
     }
 }
 
-/// What can begin next.
+/// The next iteration to start.
 enum Start {
     Nothing,
-    /// A free worker takes an iteration.
+    /// A free worker takes a scheduled iteration.
     Open {
         worker: u32,
         freed: u64,
         arrival: Arrival,
-        /// It had to wait for the worker.
+        /// True if the iteration was queued.
         waited: bool,
     },
-    /// A worker begins its next iteration.
+    /// A worker starts its next iteration.
     Closed {
         worker: u32,
         since: u64,
@@ -187,16 +186,16 @@ enum Start {
 }
 
 impl<W: World> EngineThread<W> {
-    /// Starts what is due by now, as far as there are workers for it.
+    /// Starts all scheduled iterations for which a worker is free.
     pub(super) fn start_due(&mut self) {
-        for index in 0..self.streams.len() {
+        for index in 0..self.scenarios.len() {
             self.change_level(index);
             self.end_pauses(index);
             for _ in 0..STARTS_MAX {
                 match self.next_start(index) {
                     Start::Nothing => break,
                     Start::Open { worker, freed, arrival, waited } => {
-                        let late = waited && self.clock.now >= self.streams[index].end;
+                        let late = waited && self.clock.now >= self.scenarios[index].end;
                         self.begin(index, worker, arrival, freed.max(arrival.at), late);
                     }
                     Start::Closed { worker, since } => self.begin_closed(index, worker, since),
@@ -207,15 +206,16 @@ impl<W: World> EngineThread<W> {
 
     fn next_start(&mut self, index: usize) -> Start {
         let now = self.clock.now;
-        let iterations = &mut self.ledger.interval.iterations;
-        match &mut self.streams[index].pace {
-            Pace::Closed { ready, .. } => match ready.pop_front() {
+        let iterations = &mut self.recorder.interval.iterations;
+        match &mut self.scenarios[index].executor {
+            Executor::Closed { ready, .. } => match ready.pop_front() {
                 Some((worker, since)) => Start::Closed { worker, since },
                 None => Start::Nothing,
             },
-            Pace::Open { arrivals, next, waiting, waiting_max, free } => {
+            Executor::Open { arrivals, next, waiting, waiting_max, free } => {
                 while let Some(arrival) = next.filter(|arrival| arrival.at <= now) {
-                    // Where nothing waits, a worker that came free later is of no use.
+                    // Without a queue, a worker that became free after the scheduled time cannot
+                    // take it.
                     let fit = |(_, freed): &(u32, u64)| *waiting_max > 0 || *freed <= arrival.at;
                     if waiting.is_empty()
                         && let Some(place) = free.iter().rposition(fit)
@@ -252,17 +252,18 @@ impl<W: World> EngineThread<W> {
 
     fn begin_closed(&mut self, index: usize, worker: u32, since: u64) {
         let own = &mut self.workers[worker as usize];
-        let Pace::Closed { active, iterations_max, begun, thread, threads, stages, spent, .. } =
-            &mut self.streams[index].pace
+        let Executor::Closed {
+            active, iterations_max, begun, thread, threads, stages, spent, ..
+        } = &mut self.scenarios[index].executor
         else {
             return;
         };
-        if own.seat >= *active || *spent {
+        if own.worker_index >= *active || *spent {
             return self.close(worker);
         }
         let number = match &self.shared.left[index] {
             None => *begun * *threads + *thread + 1,
-            Some(left) => match take_one(left) {
+            Some(left) => match decrement(left) {
                 Some(left) => iterations_max.unwrap_or(left).saturating_sub(left) + 1,
                 None => {
                     *spent = true;
@@ -272,153 +273,156 @@ impl<W: World> EngineThread<W> {
         };
         *begun += 1;
         let arrival = Arrival { at: since, stage: stages.at(since), number };
-        self.ledger.interval.iterations[usize::from(arrival.stage)].due += 1;
+        self.recorder.interval.iterations[usize::from(arrival.stage)].due += 1;
         self.begin(index, worker, arrival, since, false);
     }
 
     fn begin(&mut self, index: usize, worker: u32, arrival: Arrival, ready: u64, late: bool) {
-        self.streams[index].busy += 1;
+        self.scenarios[index].busy += 1;
         self.gauges.workers_busy += 1;
-        let counts = &mut self.ledger.interval.iterations[usize::from(arrival.stage)];
+        let counts = &mut self.recorder.interval.iterations[usize::from(arrival.stage)];
         counts.begun += 1;
         counts.late += u64::from(late);
         let own = &mut self.workers[worker as usize];
-        own.request.which.iteration = arrival.number;
-        own.request.which.step = 0;
+        own.request.key.iteration = arrival.number;
+        own.request.key.step = 0;
         own.request.stage = arrival.stage;
         (own.due, own.call_due, own.ready) = (arrival.at, arrival.at, ready);
         self.call(worker);
     }
 
-    /// The worker's iteration has ended.
+    /// Frees a worker at the end of its iteration.
     pub(super) fn release(&mut self, worker: u32, at: u64, unconnected: bool) {
-        let scenario = usize::from(self.workers[worker as usize].request.which.scenario);
-        let stream = &mut self.streams[scenario];
-        stream.busy -= 1;
+        let scenario = usize::from(self.workers[worker as usize].request.key.scenario);
+        let state = &mut self.scenarios[scenario];
+        state.busy -= 1;
         self.gauges.workers_busy -= 1;
-        match &mut stream.pace {
-            Pace::Open { free, .. } => free.push((worker, at)),
-            Pace::Closed { .. } if unconnected => {
-                self.waits.enter(BACK_OFF, worker, self.clock.now)
+        match &mut state.executor {
+            Executor::Open { free, .. } => free.push((worker, at)),
+            Executor::Closed { .. } if unconnected => {
+                self.deadlines.set(BACK_OFF, worker, self.clock.now)
             }
-            Pace::Closed { .. } if stream.pauses => self.waits.enter(PAUSE + scenario, worker, at),
-            Pace::Closed { ready, .. } => ready.push_back((worker, at)),
+            Executor::Closed { .. } if state.pauses => {
+                self.deadlines.set(PAUSE + scenario, worker, at)
+            }
+            Executor::Closed { ready, .. } => ready.push_back((worker, at)),
         }
     }
 
-    /// Lets workers come and go as the plan says.
+    /// Activates workers as the plan's level changes.
     fn change_level(&mut self, index: usize) {
         let now = self.clock.now;
-        while let Pace::Closed { changes, next, active, .. } = &mut self.streams[index].pace
+        while let Executor::Closed { changes, next, active, .. } =
+            &mut self.scenarios[index].executor
             && let Some(change) = next.filter(|change| change.at <= now)
         {
             *next = changes.next();
             let before = std::mem::replace(active, change.workers);
-            let Range { start, end } = self.streams[index].workers;
+            let Range { start, end } = self.scenarios[index].workers;
             for worker in start..end {
-                let seat = self.workers[worker].seat;
-                if seat >= before && seat < change.workers {
-                    self.join(index, worker as u32, change.at);
+                let worker_index = self.workers[worker].worker_index;
+                if worker_index >= before && worker_index < change.workers {
+                    self.activate(index, worker as u32, change.at);
                 }
             }
         }
     }
 
-    /// A worker comes to work, unless it never left.
-    fn join(&mut self, index: usize, worker: u32, at: u64) {
-        let idle = self.workers[worker as usize].doing == Doing::Nothing;
-        let Pace::Closed { ready, .. } = &mut self.streams[index].pace else { return };
+    /// Queues a worker's first iteration, unless the worker is still active.
+    fn activate(&mut self, index: usize, worker: u32, at: u64) {
+        let idle = self.workers[worker as usize].state == WorkerState::Idle;
+        let Executor::Closed { ready, .. } = &mut self.scenarios[index].executor else { return };
         let queued = ready.iter().any(|&(other, _)| other == worker);
-        if idle && !queued && !self.waits.waits(worker) {
+        if idle && !queued && !self.deadlines.is_set(worker) {
             ready.push_back((worker, at));
         }
     }
 
     fn end_pauses(&mut self, index: usize) {
         let now = self.clock.now;
-        while let Some((worker, until)) = self.waits.due(PAUSE + index, now) {
-            if let Pace::Closed { ready, .. } = &mut self.streams[index].pace {
+        while let Some((worker, until)) = self.deadlines.due(PAUSE + index, now) {
+            if let Executor::Closed { ready, .. } = &mut self.scenarios[index].executor {
                 ready.push_back((worker, until));
             }
         }
-        while let Some((worker, until)) = self.waits.due(BACK_OFF, now) {
-            let scenario = usize::from(self.workers[worker as usize].request.which.scenario);
-            if let Pace::Closed { ready, .. } = &mut self.streams[scenario].pace {
+        while let Some((worker, until)) = self.deadlines.due(BACK_OFF, now) {
+            let scenario = usize::from(self.workers[worker as usize].request.key.scenario);
+            if let Executor::Closed { ready, .. } = &mut self.scenarios[scenario].executor {
                 ready.push_back((worker, until));
             }
         }
     }
 
-    /// When the next send is planned for which there is a worker.
+    /// Returns the earliest planned send that has a worker.
     pub(super) fn next_planned(&self) -> u64 {
-        let of = |(index, stream): (usize, &Stream)| {
-            let own = match &stream.pace {
-                Pace::Open { waiting, free, .. } if !waiting.is_empty() && !free.is_empty() => {
+        let of = |(index, state): (usize, &ScenarioState)| {
+            let own = match &state.executor {
+                Executor::Open { waiting, free, .. } if !waiting.is_empty() && !free.is_empty() => {
                     Some(0)
                 }
-                // Nobody is free to send: the end of a call will wake the thread.
-                Pace::Open { free, .. } if free.is_empty() => None,
-                Pace::Open { next, .. } => next.map(|arrival| arrival.at),
-                Pace::Closed { ready, .. } if !ready.is_empty() => Some(0),
-                Pace::Closed { next, .. } => next.map(|change| change.at),
+                // No worker is free. The end of a call wakes the thread.
+                Executor::Open { free, .. } if free.is_empty() => None,
+                Executor::Open { next, .. } => next.map(|arrival| arrival.at),
+                Executor::Closed { ready, .. } if !ready.is_empty() => Some(0),
+                Executor::Closed { next, .. } => next.map(|change| change.at),
             };
-            let pause = self.waits.until(PAUSE + index);
+            let pause = self.deadlines.until(PAUSE + index);
             own.into_iter().chain(pause).min()
         };
-        let planned = self.streams.iter().enumerate().filter_map(of).min();
-        planned.into_iter().chain(self.waits.until(BACK_OFF)).min().unwrap_or(u64::MAX)
+        let planned = self.scenarios.iter().enumerate().filter_map(of).min();
+        planned.into_iter().chain(self.deadlines.until(BACK_OFF)).min().unwrap_or(u64::MAX)
     }
 
-    /// Cuts what goes on past its scenario's grace.
-    pub(super) fn end_scenarios(&mut self) {
-        for index in 0..self.streams.len() {
-            if self.streams[index].cut_at().is_some_and(|at| at <= self.clock.now) {
-                self.cut(index);
+    /// Interrupts the iterations of scenarios whose grace period is over.
+    pub(super) fn interrupt_overdue(&mut self) {
+        for index in 0..self.scenarios.len() {
+            if self.scenarios[index].interrupt_at().is_some_and(|at| at <= self.clock.now) {
+                self.interrupt(index);
             }
         }
     }
 
-    /// Cuts everything.
-    pub(super) fn cut_all(&mut self) {
-        for index in 0..self.streams.len() {
-            self.cut(index);
+    /// Interrupts all iterations.
+    pub(super) fn interrupt_all(&mut self) {
+        for index in 0..self.scenarios.len() {
+            self.interrupt(index);
         }
     }
 
-    fn cut(&mut self, index: usize) {
-        if let Pace::Open { waiting, next, .. } = &mut self.streams[index].pace {
+    fn interrupt(&mut self, index: usize) {
+        if let Executor::Open { waiting, next, .. } = &mut self.scenarios[index].executor {
             for arrival in waiting.drain(..) {
-                self.ledger.interval.iterations[usize::from(arrival.stage)].dropped += 1;
+                self.recorder.interval.iterations[usize::from(arrival.stage)].dropped += 1;
             }
             *next = None;
         }
-        self.streams[index].cut = true;
-        for worker in self.streams[index].workers.clone() {
+        self.scenarios[index].interrupted = true;
+        for worker in self.scenarios[index].workers.clone() {
             let own = &mut self.workers[worker];
-            if own.doing != Doing::Nothing {
+            if own.state != WorkerState::Idle {
                 let stage = usize::from(own.request.stage);
-                self.ledger.interval.iterations[stage].cut += 1;
-                if own.doing == Doing::Awaiting {
+                self.recorder.interval.iterations[stage].cut += 1;
+                if own.state == WorkerState::AwaitingResponse {
                     self.gauges.in_flight -= own.request.calls as u64;
                 }
                 self.gauges.workers_busy -= 1;
-                own.doing = Doing::Nothing;
+                own.state = WorkerState::Idle;
             }
             own.connection = None;
-            self.waits.leave(worker as u32);
+            self.deadlines.remove(worker as u32);
             self.abandon(worker as u32);
         }
-        self.streams[index].busy = 0;
+        self.scenarios[index].busy = 0;
     }
 
-    /// Whether nothing will happen any more.
+    /// Returns true once every scenario is over.
     pub(super) fn over(&self) -> bool {
-        self.streams.iter().all(Stream::over)
+        self.scenarios.iter().all(ScenarioState::over)
     }
 }
 
-/// Takes one of what is left, if anything is: how many there were.
-fn take_one(left: &AtomicU64) -> Option<u64> {
+/// Decrements the counter unless it is 0. Returns the value before.
+fn decrement(left: &AtomicU64) -> Option<u64> {
     let less = |left: u64| left.checked_sub(1);
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()
 }

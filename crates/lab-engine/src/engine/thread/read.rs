@@ -1,19 +1,19 @@
-//! Reading answers, a piece of each connection at a time.
+//! Reading responses, in pieces of bounded size.
 //!
-//! A small answer is read and judged at once. Of a long one each turn takes a piece, between which
-//! calls that are due are sent, so that nobody is late because somebody else's answer is long.
+//! A short response is read and classified at once. A turn reads one piece of a long response and
+//! then sends the scheduled calls, so that a long response delays no other call.
 
 use lab_model::record::Class;
 
 use super::call::{judge_all, keep, sample};
-use super::{Doing, EngineThread};
-use crate::engine::connection::{Got, PIECE_BYTES};
+use super::{EngineThread, WorkerState};
+use crate::engine::connection::{PIECE_BYTES, ReadResult};
 use crate::engine::reader::Read;
 use crate::engine::world::World;
 
 impl<W: World> EngineThread<W> {
-    /// A socket has something: reads it, unless it waits for its turn already. `ending` says that the
-    /// server has closed its side.
+    /// Reads a readable socket, unless it is queued for the next piece already. `ending` is true if
+    /// the server has closed its side.
     pub(super) fn receive(&mut self, worker: u32, ending: bool) {
         let Some(connection) = &mut self.workers[worker as usize].connection else { return };
         connection.ending |= ending;
@@ -22,8 +22,8 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Reads a piece of each connection that has more, and sends what is due between them.
-    pub(super) fn read_on(&mut self) {
+    /// Reads the next piece of each queued connection, and sends scheduled calls in between.
+    pub(super) fn read_pending(&mut self) {
         for _ in 0..self.unread.len() {
             let Some((worker, generation)) = self.unread.pop_front() else { return };
             let at = &mut self.workers[worker as usize];
@@ -37,7 +37,7 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Reads up to the end of an answer, of the connection, or of a piece.
+    /// Reads up to the end of the response, of the connection, or of the piece.
     fn read(&mut self, worker: u32) {
         let mut input = std::mem::take(&mut self.input);
         let mut room = PIECE_BYTES;
@@ -45,18 +45,18 @@ impl<W: World> EngineThread<W> {
             let at = &mut self.workers[worker as usize];
             let Some(connection) = &mut at.connection else { break };
             let ending = connection.ending;
-            match connection.receive(&mut input, &mut self.ledger.interval.traffic) {
-                Got::Nothing => break,
-                Got::End => {
-                    self.lost(worker);
+            match connection.receive(&mut input, &mut self.recorder.interval.traffic) {
+                ReadResult::Nothing => break,
+                ReadResult::End => {
+                    self.connection_lost(worker);
                     break;
                 }
-                // Nobody has asked: whatever it is, the connection is of no more use.
-                Got::Bytes { .. } if at.doing != Doing::Awaiting => {
+                // No request is in flight, so the connection is unusable after unsolicited data.
+                ReadResult::Bytes { .. } if at.state != WorkerState::AwaitingResponse => {
                     self.close(worker);
                     break;
                 }
-                Got::Bytes { count, drained } => {
+                ReadResult::Bytes { count, drained } => {
                     if self.feed(worker, &input[..count], ending) || (drained && !ending) {
                         break;
                     }
@@ -79,12 +79,12 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Takes bytes of an answer; true once the answer is at its end.
+    /// Parses response bytes. Returns true once the response is complete or invalid.
     fn feed(&mut self, worker: u32, bytes: &[u8], ending: bool) -> bool {
         let at = &mut self.workers[worker as usize];
         let request = at.request;
         let Some(connection) = &mut at.connection else { return true };
-        // Judging the last piece of a long answer is no part of its time.
+        // Classifying the last piece of a long response does not count as response time.
         let came = connection.reader.is_long().then(|| self.clock.read());
         match connection.reader.feed(bytes, self.response_bytes_max) {
             Read::More => {
@@ -99,20 +99,20 @@ impl<W: World> EngineThread<W> {
                 self.fail(worker, Class::Malformed, now);
             }
             Read::Whole { head, extra: true, .. } => {
-                self.ledger.answer(head.status, head.retry_after);
+                self.recorder.answer(head.status, head.retry_after);
                 self.close(worker);
                 let now = self.clock.read();
                 self.fail(worker, Class::Malformed, now);
             }
             Read::Whole { head, body, .. } => {
                 let now = came.unwrap_or_else(|| self.clock.read());
-                judge_all(&self.composer, request, head.status, body.judged, &mut self.endings);
-                self.ledger.bytes(request.asked, &at.methods, body.length);
+                judge_all(&self.composer, request, head.status, body.judged, &mut self.outcomes);
+                self.recorder.bytes(request.kind, &at.methods, body.length);
                 if let Some((sent, whole)) = at.sample.take().zip(body.whole) {
-                    let sample = sample(request, &self.endings, sent, whole, now);
+                    let sample = sample(request, &self.outcomes, sent, whole, now);
                     keep(&self.samples, sample, &self.shared.skipped);
                 }
-                self.ledger.answer(head.status, head.retry_after);
+                self.recorder.answer(head.status, head.retry_after);
                 self.after_answer(worker, head, ending);
                 self.finish(worker, now);
             }

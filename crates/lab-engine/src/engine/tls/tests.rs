@@ -41,7 +41,9 @@ fn anchors_that_are_none_are_refused() {
     let path = folder.path().join("ca.pem");
     let settings = Tls { ca: Some(path.clone()), ..Tls::default() };
     let said = |settings| config(settings, HttpVersion::Http1).unwrap_err().to_string();
-    assert!(said(&settings).starts_with(&format!("trust anchors in {}", path.display())));
+    assert!(
+        said(&settings).starts_with(&format!("cannot use the trust anchors in {}", path.display()))
+    );
     std::fs::write(&path, "hello").unwrap();
     assert!(said(&settings).ends_with("there is no certificate in it"));
 }

@@ -1,4 +1,4 @@
-//! The metrics of node-exporter that are used, and their values under this lab's names.
+//! The node-exporter metrics that are used, and their values under our names.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::host::values::{Values, float, larger, rate, share};
 
 use super::parse::{Line, lines};
 
-/// Devices of a kind that are shown.
+/// Most devices of a kind.
 const DEVICES_MAX: usize = 32;
 
-/// One reading of a page.
+/// Values of one scrape.
 #[derive(Clone, Debug, Default)]
 pub(in crate::host) struct Counters {
     /// Logical cores of the host.
@@ -78,11 +78,11 @@ const NETWORK: &[&str] = &[
     "node_network_transmit_fifo_total",
 ];
 
-/// Pages of swap are 4 KiB on the hosts that are measured; the exporter does not tell.
+/// Bytes of a swap page, which the exporter does not report.
 const PAGE: f64 = 4_096.0;
 
 impl Counters {
-    /// From a page.
+    /// Reads a page.
     pub(in crate::host) fn read(page: &str) -> Counters {
         let mut counters = Counters::default();
         for line in lines(page) {
@@ -116,7 +116,7 @@ impl Counters {
         }
     }
 
-    /// Adds what changed.
+    /// Adds the changes since `before`.
     pub(in crate::host) fn put(&self, before: &Counters, time: Duration, values: &mut Values) {
         values.put(host!("cores"), self.cores);
         self.put_cpu(before, values);
@@ -225,7 +225,7 @@ impl Counters {
         }
     }
 
-    /// Whether the exporter tells of pressure.
+    /// Returns true if the exporter reports pressure.
     pub(in crate::host) fn has_pressure(&self) -> bool {
         self.plain.contains_key("node_pressure_cpu_waiting_seconds_total")
     }
@@ -251,7 +251,7 @@ type One = BTreeMap<&'static str, f64>;
 fn put_disk(name: &str, now: &One, before: &One, time: Duration, values: &mut Values) {
     let rate = |metric: &str| Some(rate(*now.get(metric)?, *before.get(metric)?, time));
     let used = [rate("node_disk_reads_completed_total"), rate("node_disk_writes_completed_total")];
-    // A device that was never used says nothing.
+    // A device without traffic has no latency.
     if now.get("node_disk_io_time_seconds_total").is_none_or(|time| *time <= 0.0) {
         return;
     }

@@ -1,6 +1,6 @@
-//! Lines of the Prometheus text format 0.0.4, as far as node-exporter uses it:
-//! <https://prometheus.io/docs/instrumenting/exposition_formats/>. Comments, types and timestamps
-//! are passed over.
+//! A parser of the Prometheus text format 0.0.4, as far as node-exporter uses it:
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/>. It ignores comments, types and
+//! timestamps.
 
 /// One sample of a page.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,7 +11,7 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// The value of a label as written; node-exporter escapes nothing in the labels that are read.
+    /// Returns the value of a label without unescaping, as the labels in use need none.
     pub(super) fn label(&self, name: &str) -> Option<&'a str> {
         let mut rest = self.labels;
         loop {
@@ -25,7 +25,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The samples of a page in order; what is no sample is passed over.
+/// Returns the samples of a page in order. Invalid lines are ignored.
 pub(super) fn lines(page: &str) -> impl Iterator<Item = Line<'_>> {
     page.lines().filter_map(line)
 }
@@ -41,12 +41,12 @@ fn line(text: &str) -> Option<Line<'_>> {
         None => ("", rest),
     };
     let rest = rest.strip_prefix('}').unwrap_or(rest);
-    // "+Inf" and "NaN" are numbers to the parser and dropped by whoever shows values.
+    // "+Inf" and "NaN" parse as numbers. `Values` drops them.
     let value = rest.split_whitespace().next()?.parse().ok()?;
     Some(Line { name, labels, value })
 }
 
-/// Where the closing brace stands: the first one outside of quotes.
+/// Returns the position of the closing brace outside of quotes.
 fn labels_end(text: &str) -> Option<usize> {
     let mut place = 0;
     loop {
@@ -60,7 +60,7 @@ fn labels_end(text: &str) -> Option<usize> {
     }
 }
 
-/// Where the closing quote stands: the first one without a backslash of its own before it.
+/// Returns the position of the closing quote: the first one that is not escaped.
 fn quote(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|byte| {

@@ -14,24 +14,19 @@ use super::*;
 
 #[test]
 fn urls() {
-    let parts = |url: &str| Exporter::at(url).map(|at| (at.host, at.port, at.path)).ok();
-    let expected = |host: &str, port, path: &str| Some((host.to_owned(), port, path.to_owned()));
-    assert_eq!(parts("http://db1:9200/m"), expected("db1", 9_200, "/m"));
-    assert_eq!(parts("http://db1"), expected("db1", 9_100, "/metrics"));
-    assert_eq!(parts("http://[::1]:9100/metrics"), expected("[::1]", 9_100, "/metrics"));
-    assert_eq!(parts("http://[::1]"), expected("[::1]", 9_100, "/metrics"));
-    for wrong in [
-        "https://db1:9100",
-        "db1:9100",
-        "http://",
-        "http://db1:x",
-        "http://a b/",
-        "http://u:p@h/",
-        "http://u:p@h:1/",
-        "http://:9100/",
-    ] {
-        assert!(Exporter::at(wrong).is_err(), "{wrong}");
+    let port = |url: &str| Exporter::at(&NodeUrl::parse_http(url).unwrap()).ok().map(|at| at.port);
+    assert_eq!(port("http://db1:9200/m"), Some(9_200));
+    assert_eq!(port("http://db1"), Some(9_100));
+    assert_eq!(port("http://db1:80"), Some(80));
+    assert_eq!(port("http://[::1]:9100/metrics"), Some(9_100));
+    assert_eq!(port("http://[::80]"), Some(9_100));
+    for wrong in ["https://db1:9100", "http://u:p@h/", "http://u:p@h:1/"] {
+        assert_eq!(port(wrong), None, "{wrong}");
     }
+}
+
+fn exporter(url: &str) -> Exporter {
+    Exporter::at(&NodeUrl::parse_http(url).unwrap()).unwrap()
 }
 
 /// Answers once with this and tells what asking came to.
@@ -43,17 +38,17 @@ fn answered(answer: &'static [u8]) -> Result<Counters, Fault> {
         let _ = stream.read(&mut [0; 1_024]);
         stream.write_all(answer).unwrap();
     });
-    let result = Exporter::at(&format!("http://127.0.0.1:{port}")).unwrap().ask();
+    let result = exporter(&format!("http://127.0.0.1:{port}")).scrape();
     server.join().unwrap();
     result
 }
 
 #[test]
-fn what_is_no_exporter_is_said() {
+fn responses_of_other_servers_are_rejected() {
     let fault = |answer| answered(answer).unwrap_err().to_string();
-    assert_eq!(fault(b"HTTP/1.1 404 Not Found\r\n\r\n"), "it answered with HTTP status 404");
-    assert_eq!(fault(b"SSH-2.0-OpenSSH\r\n"), "it did not answer in HTTP");
-    assert_eq!(fault(b""), "it did not answer in HTTP");
+    assert_eq!(fault(b"HTTP/1.1 404 Not Found\r\n\r\n"), "the response has HTTP status 404");
+    assert_eq!(fault(b"SSH-2.0-OpenSSH\r\n"), "the response is not HTTP");
+    assert_eq!(fault(b""), "the response is not HTTP");
     let other = fault(b"HTTP/1.1 200 OK\r\n\r\ngo_goroutines 7\n");
     assert_eq!(other, "the page has no metric node_cpu_seconds_total");
     let page = b"HTTP/1.0 200 OK\r\n\r\nnode_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} 9\n";
@@ -87,18 +82,18 @@ fn real() -> Option<Real> {
 #[test]
 fn the_real_exporter_is_understood() {
     let Some(real) = real() else { return };
-    let exporter = Exporter::at(&format!("http://{}/metrics", real.1)).unwrap();
-    let first = exporter.ask().unwrap();
+    let exporter = exporter(&format!("http://{}", real.1));
+    let first = exporter.scrape().unwrap();
     assert_eq!(first.cores, crate::host::machine::cores());
     let waiting = Arc::new(Waiting::default());
     let (stop, stopped) = sync_channel(1);
-    let polls = Arc::new(Mutex::new(Polls::default()));
+    let scrapes = Arc::new(Mutex::new(ScrapeCounts::default()));
     let origin = Instant::now();
-    let (sink, counts) = (Arc::clone(&waiting), Arc::clone(&polls));
+    let (sink, counts) = (Arc::clone(&waiting), Arc::clone(&scrapes));
     let thread =
         thread::spawn(move || exporter.run(origin, (origin, first), &sink, &stopped, &counts));
     while waiting.lock().is_empty() {
-        assert!(origin.elapsed() < Duration::from_secs(15), "{:?}", polls.lock());
+        assert!(origin.elapsed() < Duration::from_secs(15), "{:?}", scrapes.lock());
         thread::park_timeout(Duration::from_millis(20)); // Sleeps: between two looks.
     }
     drop(stop);

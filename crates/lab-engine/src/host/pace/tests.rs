@@ -8,18 +8,18 @@ fn a_dear_reading_waits_longer() {
     let at = |ms: u64| start + Duration::from_millis(ms);
     let mut pace = Pace::new(Duration::from_millis(250), 200);
     assert!(pace.due(start), "at first it is");
-    pace.took(start, at(1));
+    pace.record(start, at(1));
     assert!(!pace.due(at(249)));
     assert!(pace.due(at(250)), "200 ms of cost is less than the interval");
-    pace.took(at(250), at(260));
+    pace.record(at(250), at(260));
     assert!(pace.due(at(500)), "once it was not alone on its core");
     for _ in 0..4 {
-        pace.took(at(250), at(260));
+        pace.record(at(250), at(260));
     }
     assert!(!pace.due(at(2_200)));
     assert!(pace.due(at(2_250)), "10 ms cost 2 s of waiting");
     for _ in 0..4 {
-        pace.took(at(3_000), at(13_000));
+        pace.record(at(3_000), at(13_000));
     }
     assert!(pace.due(at(63_000)), "but never more than a minute");
 }

@@ -53,7 +53,9 @@ fn who_waits_for_whom() {
             thread::park_timeout(Duration::from_millis(5)); // Sleeps: between two looks.
         }
     };
-    let seen = |asks| until(&|mine, theirs| mine.asks() == asks && theirs.owes() == asks);
+    let seen = |asks| {
+        until(&|mine, theirs| mine.awaits_response() == asks && theirs.owes_response() == asks)
+    };
     // The kernel counts by its own ticks: what is sent next must fall into a later one.
     let quiet = || {
         let long = |socket: &Socket| {
@@ -74,7 +76,7 @@ fn who_waits_for_whom() {
 
 #[test]
 fn torn_messages_are_refused_and_never_panic() {
-    let mut bytes = question(INET).to_vec();
+    let mut bytes = dump_request(INET).to_vec();
     bytes.extend([0; 40]);
     for length in 0..bytes.len() {
         let _ = messages(&bytes[..length], &mut Vec::new());

@@ -134,7 +134,7 @@ fn every_option_arrives() {
         "whole seconds"
     );
     assert_eq!(plan.target.timeout.as_secs(), 3);
-    assert_eq!(plan.target.path, "/rpc");
+    assert_eq!(plan.target.url.target(), "/rpc");
     assert_eq!(plan.watch.pids, [1, 2]);
     let texts: Vec<_> = plan.thresholds.iter().map(|threshold| &*threshold.text).collect();
     assert_eq!(texts, [of_calls[0], of_calls[1], "failed rate < 0.01"]);
@@ -148,9 +148,9 @@ fn headers_and_urls_reach_the_target_and_no_text() {
     let header = ["-H", "authorization: Bearer sekrit"];
     let plan = planned(url, Family::Ethereum, &header).unwrap();
     assert_eq!(plan.target.headers, [("authorization".to_owned(), "Bearer sekrit".to_owned())]);
-    assert_eq!(plan.target.path, "/sekrit0123456789abcdef");
+    assert_eq!(plan.target.url.target(), "/sekrit0123456789abcdef");
     assert!(!plan.text.contains("sekrit"), "{}", plan.text);
-    assert_eq!(plan.target.shown, "https://***@h/***");
+    assert_eq!(plan.target.url.to_string(), "https://***@h/***");
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn about<'a>(found: &'a [String], needle: &str) -> Option<&'a str> {
 #[test]
 fn a_method_below_the_tolerated_share_can_fail_wholly() {
     let found = with_logs(9, "failed = \"rate<0.01\"");
-    let expected = "eth_getLogs is 0.900 % of calls: all of it can fail without breaking \
+    let expected = "eth_getLogs is 0.900 % of calls: all of them can fail without breaking \
                     \"failed rate<0.01\"; add failed{method:eth_getLogs}";
     assert_eq!(found, [expected]);
 }
@@ -34,16 +34,16 @@ fn a_method_below_the_tolerated_share_can_fail_wholly() {
 #[test]
 fn a_method_just_above_it_can_fail_from_a_knee_on() {
     let found = with_logs(11, "failed = \"rate<0.01\"");
-    assert!(about(&found, "from some point of the run on").is_some(), "{found:?}");
+    assert!(about(&found, "for the rest of the run").is_some(), "{found:?}");
     assert!(about(&found, "needs 90.909 % of them to fail").is_some(), "{found:?}");
     // Judged by window a failure that begins late is seen: each window is all failure or none.
     let windowed = "failed = { threshold = \"rate<0.01\", window = \"10s\" }";
     assert_eq!(with_logs(11, windowed), Vec::<String>::new());
-    assert!(about(&with_logs(9, windowed), "all of it can fail").is_some());
+    assert!(about(&with_logs(9, windowed), "all of them can fail").is_some());
 }
 
 #[test]
-fn larger_methods_and_those_with_an_objective_are_left_alone() {
+fn larger_methods_and_those_with_a_threshold_are_not_reported() {
     assert_eq!(with_logs(16, "failed = \"rate<0.01\""), Vec::<String>::new());
     let own = "failed = \"rate<0.01\"\n\"failed{method:eth_getLogs}\" = \"rate<0.01\"";
     assert_eq!(with_logs(9, own), Vec::<String>::new());
@@ -52,7 +52,7 @@ fn larger_methods_and_those_with_an_objective_are_left_alone() {
 }
 
 #[test]
-fn a_percentile_does_not_see_a_method_in_its_tail() {
+fn a_percentile_ignores_a_method_in_its_tail() {
     let found = with_logs(40, "latency = [\"p(95)<300\"]");
     assert!(about(&found, "eth_getLogs is 4.000 % of calls: however slow").is_some(), "{found:?}");
     // The strictest percentile decides.
@@ -101,7 +101,7 @@ fn percentiles_need_samples() {
     let keys = "workers_max = 1000\nstages = [{ duration = \"10s\", rate = 99 }]";
     let found = scenario(keys, "[thresholds]\nlatency = \"p(99)<300\"");
     assert!(about(&found, "at most 990 samples, 9 of them").is_some(), "{found:?}");
-    assert!(about(&found, "10000 samples would do").is_some(), "{found:?}");
+    assert!(about(&found, "use at least 10000 samples").is_some(), "{found:?}");
     let enough = "workers_max = 1000\nstages = [{ duration = \"100s\", rate = 101 }]";
     assert_eq!(scenario(enough, "[thresholds]\nlatency = \"p(99)<300\""), Vec::<String>::new());
     let window = "[thresholds]\nlatency = { threshold = \"p(99)<300\", window = \"10s\" }";
@@ -115,7 +115,7 @@ fn percentiles_need_samples() {
 }
 
 #[test]
-fn workers_must_last_until_the_objective_breaks() {
+fn workers_must_last_until_the_threshold_breaks() {
     let keys = "workers_max = 100\nstages = [{ duration = \"10m\", rate = 1000 }]";
     let found = scenario(keys, "[thresholds]\nlatency = \"p(99)<300\"");
     let said = about(&found, "100 workers carry 1000 iterations/s only while").unwrap();
@@ -129,7 +129,7 @@ fn pauses_bound_the_rate() {
     let keys =
         "model = \"closed\"\npause = \"100ms\"\nstages = [{ duration = \"10m\", workers = 100 }]";
     let found = scenario(keys, JUDGED);
-    assert!(about(&found, "begin at most 1000 iterations/s").is_some(), "{found:?}");
+    assert!(about(&found, "start at most 1000 iterations/s").is_some(), "{found:?}");
     let unpaced = "model = \"closed\"\nstages = [{ duration = \"10m\", workers = 100 }]";
     assert_eq!(scenario(unpaced, JUDGED), Vec::<String>::new());
 }
@@ -139,14 +139,14 @@ fn means_of_schedules_short_stages_and_short_graces_are_said() {
     let ramp = "workers_max = 1000\nstages = [{ duration = \"10m\", to = 1000 }]";
     let found = scenario(ramp, JUDGED);
     assert!(
-        about(&found, "the mean of 500 requests/s is the schedule's own").is_some(),
+        about(&found, "the mean of 500 requests/s follows from the schedule").is_some(),
         "{found:?}"
     );
     let short = "workers_max = 1000\nstages = [{ name = \"x\", duration = \"4s\", rate = 9 }]";
     assert!(
         about(
             &scenario(short, JUDGED),
-            "shorter than 5 s, which is too short for figures of their own: x"
+            "these stages are shorter than 5 s, too short for their own statistics: x"
         )
         .is_some()
     );
@@ -167,37 +167,34 @@ fn writes_and_unknown_methods_are_said() {
     };
     let found = objections(&text("eth_sendRawTransaction"));
     assert!(
-        about(
-            &found,
-            "it changes what it is sent to, if the target takes it: eth_sendRawTransaction"
-        )
-        .is_some(),
+        about(&found, "these methods write to the target: eth_sendRawTransaction").is_some(),
         "{found:?}"
     );
     assert!(
-        about(&objections(&text("eth_cal")), "no such method is known of ethereum: eth_cal")
-            .is_some()
+        about(&objections(&text("eth_cal")), "unknown methods for ethereum: eth_cal").is_some()
     );
-    assert!(about(&objections(&text("getblock")), "known of ethereum: getblock").is_some());
+    assert!(
+        about(&objections(&text("getblock")), "unknown methods for ethereum: getblock").is_some()
+    );
     assert_eq!(objections(&text("eth_call")), Vec::<String>::new());
 }
 
 #[test]
-fn a_plan_without_objective_can_only_say_what_it_saw() {
+fn a_plan_without_thresholds_is_only_measured() {
     let keys = "workers_max = 9\nstages = [{ duration = \"1m\", rate = 9 }]";
-    assert!(about(&scenario(keys, ""), "no objective is set").is_some());
+    assert!(about(&scenario(keys, ""), "no threshold is set").is_some());
     assert_eq!(scenario(keys, JUDGED), Vec::<String>::new());
 }
 
 #[test]
-fn many_small_methods_are_told_together() {
+fn many_small_methods_share_a_warning() {
     let text = "[[scenario]]\nmix = \"ethspam\"\nworkers_max = 10000\n\
                 stages = [{ duration = \"10m\", rate = 1000 }]\n\
                 [thresholds]\nfailed = \"rate<0.01\"\n";
     let found = objections(text);
-    let said = about(&found, "each of these can fail wholly").unwrap();
+    let said = about(&found, "all calls of any of these methods can fail").unwrap();
     assert!(said.contains("eth_estimateGas (0.901 %), eth_getBlockByHash (0.761 %)"), "{said}");
     assert!(said.contains(" and 3 more; add failed{method:…}"), "{said}");
-    assert!(about(&found, "it changes what it is sent to").is_some(), "{found:?}");
+    assert!(about(&found, "these methods write to the target").is_some(), "{found:?}");
     assert_eq!(found.len(), 2, "{found:?}");
 }

@@ -1,5 +1,5 @@
-//! JSON texts as trees, so that generators may stand in them as in TOML. Numbers and the order of
-//! members stay as they were written.
+//! JSON texts as trees, so that they can contain generators as TOML can. Numbers and the order of
+//! members stay unchanged.
 
 use std::fmt;
 
@@ -10,17 +10,17 @@ use settings::{Item, Member, Span, Tree};
 
 use super::DRAW;
 
-/// Nesting that is followed, as deep as nodes read calls (`wire::call::Limits::DEFAULT`).
+/// Deepest nesting, as nodes accept (`wire::call::Limits::DEFAULT`).
 const DEPTH_MAX: usize = 128;
 
-/// The tree of a JSON text; all of it stands at `span`. None if the text is not JSON, or nested
-/// deeper than 128.
+/// Parses a JSON text; every part gets the position `span`. Returns `None` if the text is not JSON
+/// or is nested deeper than 128.
 pub(super) fn item(text: &str, span: &Span) -> Option<Item> {
     let raw: &RawValue = serde_json::from_str(text).ok()?;
     of_raw(raw, span, 0)
 }
 
-/// True if anything in a tree is a generator, or looks like one of another tool.
+/// Returns true if a tree contains a generator, or something that looks like one of another tool.
 pub(super) fn draws(item: &Item) -> bool {
     match &item.tree {
         Tree::List(list) => list.iter().any(draws),
@@ -65,7 +65,7 @@ fn of_raw(raw: &RawValue, span: &Span, depth: usize) -> Option<Item> {
     Some(Item { span: span.clone(), tree })
 }
 
-/// The members of an object in their order.
+/// Returns the members of an object in order.
 struct Members<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Members<'de> {

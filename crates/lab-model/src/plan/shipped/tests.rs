@@ -1,8 +1,8 @@
 //! The shipped mixes themselves: each is read, and its weights are those of its source.
 
 use super::*;
-use crate::plan::checked::mixes::of_text;
 use crate::plan::requests::Methods;
+use crate::plan::validate::mixes::of_text;
 use crate::plan::{Mix, Step};
 
 fn mix(name: &str) -> (Mix, Methods) {

@@ -1,7 +1,8 @@
-//! Reads thresholds: `latency{method:eth_call}` and `p(99)<300`.
+//! Parses thresholds: `latency{method:eth_call}` and `p(99)<300`.
 //!
-//! k6's grammar and names are understood (<https://grafana.com/docs/k6/latest/using-k6/thresholds/>).
-//! An aggregation that its metric does not have is refused, as there is nothing that it could mean.
+//! k6's grammar and names are supported
+//! (<https://grafana.com/docs/k6/latest/using-k6/thresholds/>). An aggregation that the metric does
+//! not have is rejected.
 
 use settings::not_found;
 
@@ -11,39 +12,39 @@ use crate::metrics::{Kind, Metric, Samples, Selector};
 #[cfg(test)]
 mod tests;
 
-/// Why a text is no threshold.
+/// Why a text is not a threshold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What would be right.
+    /// The allowed values.
     pub allowed: String,
-    /// The tag whose name is unknown, if that is what is wrong.
+    /// The tag with an unknown name, if that is the problem.
     pub unknown: Option<Tag>,
 }
 
-/// A tag that names a part of the plan.
+/// A tag that refers to a part of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// A method.
     Method,
-    /// A stage, or all of a scenario.
+    /// A stage, or all stages of a scenario.
     Stage,
 }
 
-/// A stage as thresholds name it.
+/// The names of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageName {
     /// Its scenario.
     pub scenario: String,
     /// Its own name.
     pub stage: String,
-    /// The name that it was written under; another than its own if it is one of several steps.
+    /// The name in the plan, which several steps share.
     pub written: String,
 }
 
-/// The names that tags can hold, each at its index in the plan.
+/// The names that tags can use, at their indexes in the plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
     /// The plan's methods.
@@ -61,11 +62,11 @@ fn unknown(tag: Tag, what: &str, name: &str, known: &[&str]) -> Refused {
     Refused { message, allowed, unknown: Some(tag) }
 }
 
-/// Reads what a threshold is said of: `METRIC` or `METRIC{TAG:VALUE,…}` with the tags `method`,
-/// `stage` and `scenario`.
+/// Parses a selector: `METRIC` or `METRIC{TAG:VALUE,…}` with the tags `method`, `stage` and
+/// `scenario`.
 ///
 /// # Errors
-/// A metric, tag or name that does not exist, with a guess at what was meant.
+/// Reports an unknown metric, tag or name, with the nearest known one.
 pub fn selector(text: &str, names: Names<'_>) -> Result<Selector, Refused> {
     const FORM: &str = "METRIC, or METRIC{method:NAME,stage:NAME,scenario:NAME}";
     let (name, tags) = match text.trim().split_once('{') {
@@ -144,7 +145,7 @@ fn distinct(mut names: Vec<&str>) -> Vec<&str> {
     names
 }
 
-/// Keeps only stages that are in both.
+/// Keeps only stages that are in both lists.
 fn narrow(selector: &mut Selector, stages: Vec<usize>) {
     selector.stages = Some(match selector.stages.take() {
         Some(before) => before.into_iter().filter(|stage| stages.contains(stage)).collect(),
@@ -152,11 +153,11 @@ fn narrow(selector: &mut Selector, stages: Vec<usize>) {
     });
 }
 
-/// Reads an expression, `p(95)<300`, for a metric.
+/// Parses an expression, `p(95)<300`, for a metric.
 ///
 /// # Errors
-/// What part of it is wrong; an aggregation that the metric does not have; a percentile outside 0
-/// to 100; a limit that is no finite number.
+/// Reports an invalid part, an aggregation that the metric does not have, a percentile outside 0 to
+/// 100, or a limit that is not finite.
 pub fn expression(text: &str, metric: Metric) -> Result<(Aggregation, Operator, f64), Refused> {
     const FORM: &str = "AGGREGATION OPERATOR NUMBER, such as p(99)<300 or rate<0.01";
     let at = text
@@ -194,7 +195,7 @@ fn aggregation_of(text: &str, metric: Metric) -> Result<Aggregation, Refused> {
         "med" => Aggregation::Med,
         "rate" => Aggregation::Rate,
         "count" => Aggregation::Count,
-        // A share is a gauge's value as well; both words mean the same number.
+        // For shares, `rate` and `value` mean the same number.
         "value" if matches!(metric.samples(), Samples::IterationShare(_)) => Aggregation::Rate,
         "value" => Aggregation::Value,
         _ => percentile(text, allowed)?,

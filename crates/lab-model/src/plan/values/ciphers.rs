@@ -7,13 +7,13 @@ use crate::plan::TlsVersion;
 /// A cipher suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::plan) struct Suite {
-    /// IANA's name.
+    /// IANA name.
     pub(in crate::plan) name: &'static str,
-    /// The version of TLS that has it.
+    /// TLS version of the suite.
     pub(in crate::plan) version: TlsVersion,
 }
 
-/// The suites of rustls with its aws-lc-rs provider
+/// The suites of rustls with the aws-lc-rs provider
 /// (<https://docs.rs/rustls/0.23/rustls/crypto/aws_lc_rs/cipher_suite/>): IANA name, OpenSSL name,
 /// TLS version.
 const SUITES: [(&str, &str, TlsVersion); 9] = [
@@ -36,10 +36,10 @@ const SUITES: [(&str, &str, TlsVersion); 9] = [
     ),
 ];
 
-/// The suite of a name, in either spelling.
+/// Finds a suite by its IANA or OpenSSL name.
 ///
 /// # Errors
-/// That there is none, with the nearest one.
+/// Fails if the name is unknown; suggests the nearest one.
 pub(super) fn find(name: &str) -> Result<Suite, String> {
     let found = SUITES.iter().find(|(iana, openssl, _)| *iana == name || *openssl == name);
     match found {
@@ -48,7 +48,7 @@ pub(super) fn find(name: &str) -> Result<Suite, String> {
     }
 }
 
-/// OpenSSL's names of all suites.
+/// Returns the OpenSSL names of all suites.
 pub(super) fn names() -> Vec<&'static str> {
     SUITES.iter().map(|(_, openssl, _)| *openssl).collect()
 }

@@ -44,8 +44,7 @@ impl Fake {
 
     pub(crate) fn target(&self) -> Target {
         let mut target = samples::open(1.0, 1, &["eth_chainId"]).target;
-        (target.host, target.port) = ("127.0.0.1".to_owned(), self.port);
-        target.shown = "http://target/".to_owned();
+        target.point_at(&format!("http://127.0.0.1:{}", self.port)).unwrap();
         target
     }
 
@@ -87,7 +86,7 @@ fn the_call_is_sent_to_the_path_with_the_headers_of_the_target() {
         Some(http("200 OK", &result))
     });
     let mut target = fake.target();
-    target.path = "/v1/key".to_owned();
+    target.point_at(&format!("http://127.0.0.1:{}/v1/key", fake.port)).unwrap();
     target.headers = vec![("authorization".to_owned(), "Bearer x".to_owned())];
     let client = Client::new(&target, &Tls::default()).unwrap();
     assert_eq!(client.call("eth_chainId", "[]"), Ok(Reply::Result(true.into())));
@@ -114,10 +113,12 @@ fn another_protocol_is_shown_by_its_first_bytes() {
 fn a_closed_port_is_refused() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut target = always(Vec::new()).target();
-    target.port = port;
+    target.point_at(&format!("http://127.0.0.1:{port}")).unwrap();
     let client = Client::new(&target, &Tls::default()).unwrap();
     let fault = client.call("eth_chainId", "[]").unwrap_err();
-    let told = format!("http://target/: the connection was refused; nobody listens on port {port}");
+    let told = format!(
+        "http://127.0.0.1:{port}: the connection was refused; nobody listens on port {port}"
+    );
     assert_eq!(fault.to_string(), told);
 }
 
@@ -125,7 +126,7 @@ fn a_closed_port_is_refused() {
 fn tls_to_a_plain_server_says_so() {
     let fake = always(http("400 Bad Request", "plain"));
     let mut target = fake.target();
-    target.tls = true;
+    target.point_at(&format!("https://127.0.0.1:{}", fake.port)).unwrap();
     let client = Client::new(&target, &Tls { insecure: true, ..Tls::default() }).unwrap();
     let fault = client.call("eth_chainId", "[]").unwrap_err();
     assert!(matches!(fault.why, Why::Tls { .. }), "{fault:?}");
@@ -178,7 +179,7 @@ fn a_target_that_hangs_is_given_up() {
     // A listener that accepts by its backlog and never answers.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut target = samples::open(1.0, 1, &["eth_chainId"]).target;
-    target.port = listener.local_addr().unwrap().port();
+    target.point_at(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
     target.timeout = Duration::from_millis(1);
     let client = Client::new(&target, &Tls::default()).unwrap();
     let fault = client.call("eth_chainId", "[]").unwrap_err();

@@ -1,13 +1,14 @@
 //! nginx with limits on locations that answer at once, ended with the test.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 use tempfile::TempDir;
 
+use test_support::port::ReservedPort;
 use test_support::programs;
 use test_support::wait::{pause, wait_until};
 
@@ -19,6 +20,7 @@ pub(crate) struct Nginx {
     child: Child,
     pub(crate) address: SocketAddr,
     folder: TempDir,
+    _port: ReservedPort,
     _one: MutexGuard<'static, ()>,
 }
 
@@ -33,7 +35,8 @@ impl Nginx {
         let one = ONE.lock();
         let folder = TempDir::new().unwrap();
         let at = folder.path().display();
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let port = ReservedPort::new();
+        let address = port.address;
         let locations: String = locations
             .iter()
             .map(|(name, lines)| format!("location = /{name} {{ {lines} empty_gif; }}\n"))
@@ -52,7 +55,7 @@ impl Nginx {
         let mut command = Command::new(program);
         command.arg("-p").arg(folder.path()).arg("-c").arg(&file).stdin(Stdio::null());
         let child = command.stderr(Stdio::null()).spawn().unwrap();
-        let nginx = Nginx { child, address, folder, _one: one };
+        let nginx = Nginx { child, address, folder, _port: port, _one: one };
         wait_until("nginx listens", || TcpStream::connect(address).is_ok());
         Some(nginx)
     }

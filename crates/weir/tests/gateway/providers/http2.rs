@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use crate::support::authority::{Authority, Files, Kind};
 use crate::support::scene::{
     READ, Scene, Served, SimNode, account, ask, entry, error, polled_once, result, still_world,
 };
+use test_support::port::ReservedPort;
 use test_support::programs;
 use test_support::wait::wait_until;
 
@@ -22,6 +23,7 @@ struct Provider {
     address: SocketAddr,
     files: Files,
     ca: String,
+    _port: ReservedPort,
 }
 
 /// One request in its log.
@@ -38,7 +40,8 @@ impl Provider {
         let mut files = Files::new();
         files.certificate("nginx", &authority, Kind::Ecdsa, &["127.0.0.1"]);
         let ca = files.write("ca.pem", authority.pem().as_bytes());
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let port = ReservedPort::new();
+        let address = port.address;
         let (at, node) = (files.folder().display().to_string(), node.address);
         let listen = if offers { "ssl http2" } else { "ssl" };
         let config = format!(
@@ -58,7 +61,8 @@ impl Provider {
         command.arg("-p").arg(files.folder()).arg("-c").arg(&file).stdin(Stdio::null());
         let child = command.stderr(Stdio::null()).spawn().unwrap();
         wait_until("nginx listens", || TcpStream::connect(address).is_ok());
-        Some(Provider { child, address, files, ca: ca.to_str().unwrap().to_owned() })
+        let ca = ca.to_str().unwrap().to_owned();
+        Some(Provider { child, address, files, ca, _port: port })
     }
 
     fn entry(&self, name: &str, more: &str) -> String {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use test_support::port::ReservedPort;
 use test_support::programs;
 use test_support::wait::{pause, wait_until};
 
@@ -21,6 +22,7 @@ pub(crate) struct Redis {
     /// What `redis-cli` needs to be let in.
     access: Vec<String>,
     _folder: TempDir,
+    _reserved: [ReservedPort; 2],
 }
 
 impl Redis {
@@ -42,7 +44,8 @@ impl Redis {
     fn start_with(listen: &str, more: &[&str], access: &[&str]) -> Option<Redis> {
         let program = programs::require("redis-server")?;
         let folder = TempDir::new().unwrap();
-        let port = free_port();
+        let reserved = reserve();
+        let port = reserved[0].address.port();
         let mut arguments: Vec<String> = Vec::new();
         let usual = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"];
         arguments.extend(usual.map(str::to_owned));
@@ -51,7 +54,7 @@ impl Redis {
         arguments.extend([listen.to_owned(), port.to_string()]);
         let child = spawn(program, &arguments);
         let access = access.iter().map(|access| (*access).to_owned()).collect();
-        let redis = Redis { child, port, arguments, access, _folder: folder };
+        let redis = Redis { child, port, arguments, access, _folder: folder, _reserved: reserved };
         redis.wait();
         Some(redis)
     }
@@ -60,7 +63,8 @@ impl Redis {
     pub(crate) fn sentinel(of: &Redis) -> Option<Redis> {
         let program = programs::require("redis-server")?;
         let folder = TempDir::new().unwrap();
-        let port = free_port();
+        let reserved = reserve();
+        let port = reserved[0].address.port();
         let file = folder.path().join("sentinel.conf");
         let text = format!(
             "port {port}\nsentinel monitor main 127.0.0.1 {} 1\n\
@@ -70,7 +74,14 @@ impl Redis {
         std::fs::write(&file, text).unwrap();
         let arguments = vec![file.to_str().unwrap().to_owned(), "--sentinel".to_owned()];
         let child = spawn(program, &arguments);
-        let redis = Redis { child, port, arguments, access: Vec::new(), _folder: folder };
+        let redis = Redis {
+            child,
+            port,
+            arguments,
+            access: Vec::new(),
+            _folder: folder,
+            _reserved: reserved,
+        };
         redis.wait();
         Some(redis)
     }
@@ -149,14 +160,13 @@ fn spawn(program: PathBuf, arguments: &[String]) -> Child {
     command.spawn().unwrap()
 }
 
-/// A port that nothing listens on, whose cluster port, 10,000 above, is one too.
-fn free_port() -> u16 {
+/// A port and its cluster port, which is 10,000 above it.
+fn reserve() -> [ReservedPort; 2] {
     loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let bus = port.checked_add(10_000).map(|bus| TcpListener::bind(("127.0.0.1", bus)));
-        if let Some(Ok(_)) = bus {
-            return port;
+        let port = ReservedPort::new();
+        let cluster = port.address.port().checked_add(10_000).map(ReservedPort::at);
+        if let Some(Ok(cluster)) = cluster {
+            return [port, cluster];
         }
     }
 }

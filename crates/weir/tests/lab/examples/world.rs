@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::find::{files, root};
 use super::shell::call;
+use test_support::port::ReservedPort;
 use test_support::running::{Running, Weir};
 
 /// Blocks of the chain: enough for the heights that the examples name.
@@ -24,6 +25,8 @@ pub(crate) struct World {
     /// What each text's folder begins with.
     template: TempDir,
     folders: TempDir,
+    /// Where the node of a study listens.
+    study_port: ReservedPort,
     changes: Vec<(String, String)>,
     next: std::sync::atomic::AtomicUsize,
 }
@@ -79,6 +82,7 @@ impl World {
             _ipc: ipc,
             template: TempDir::new().unwrap(),
             folders,
+            study_port: ReservedPort::new(),
             changes,
             next: std::sync::atomic::AtomicUsize::new(0),
         };
@@ -102,6 +106,25 @@ impl World {
             }
         }
         text
+    }
+
+    /// A shipped study in a form that takes seconds.
+    fn scaled(&self, name: &str, text: &str) -> String {
+        let text = self.here(text, &[]);
+        match name {
+            "page-cache.toml" => text
+                // Several seconds: the index writes a sample each second.
+                .replace("\"5000\"", "\"20000\"")
+                .replace("\"6000\"", "\"21000\"")
+                .replace("100..200", "4..6")
+                .replace("131072", "64")
+                .replace("sample = \"1s\"", "sample = \"100ms\"")
+                .replace("ready_timeout = \"30s\"", "ready_timeout = \"2m\"")
+                .replace("repeats = 6", "repeats = 1")
+                .replace("warm_up = true", "warm_up = false")
+                .replace("127.0.0.1:18545", &self.study_port.address.to_string()),
+            _ => text,
+        }
     }
 
     /// A new folder for the commands of one text.
@@ -131,7 +154,7 @@ impl World {
             for file in files(&root.join(folder), "toml") {
                 let text = std::fs::read_to_string(&file).unwrap();
                 let name = file.file_name().unwrap().to_str().unwrap();
-                write(&format!("{folder}/{name}"), &scaled(name, &self.here(&text, &[])));
+                write(&format!("{folder}/{name}"), &self.scaled(name, &text));
             }
         }
         run(
@@ -239,24 +262,6 @@ const ACCESS_LOG: &str = "{\"time\":\"2026-11-21T22:04:00.000Z\",\"status\":200,
 const NGINX_LOG: &str =
     "203.0.113.1 - - [21/Nov/2026:22:04:00 +0000] \"POST / HTTP/1.1\" 200 10 \"-\" \"wrk\"\n";
 
-/// A shipped study in a form that takes seconds.
-fn scaled(name: &str, text: &str) -> String {
-    match name {
-        "page-cache.toml" => text
-            // Several seconds: the index writes a sample each second.
-            .replace("\"5000\"", "\"20000\"")
-            .replace("\"6000\"", "\"21000\"")
-            .replace("100..200", "4..6")
-            .replace("131072", "64")
-            .replace("sample = \"1s\"", "sample = \"100ms\"")
-            .replace("ready_timeout = \"30s\"", "ready_timeout = \"2m\"")
-            .replace("repeats = 6", "repeats = 1")
-            .replace("warm_up = true", "warm_up = false")
-            .replace("127.0.0.1:18545", &format!("127.0.0.1:{}", free_port())),
-        _ => text.to_owned(),
-    }
-}
-
 /// A gateway that serves TLS with a certificate that it has signed itself.
 fn sealed(node: &str, folder: &Path) -> String {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -297,10 +302,6 @@ fn weir_load(url: &str, out: &str, folder: &Path) {
         .unwrap();
     // Whether this machine was quiet enough for a verdict is not the question.
     assert!(folder.join(out).join("result.json").exists(), "{ended:?}");
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn path(path: &Path) -> &str {

@@ -74,7 +74,7 @@ impl Run {
 fn plan() -> Plan {
     let mut plan = samples::open(1_000.0, 60, &["eth_blockNumber", "eth_getLogs"]);
     plan.name = "nightly".to_owned();
-    plan.target.shown = "http://node:8545".to_owned();
+    plan.target.point_at("http://node:8545").unwrap();
     plan.scenarios[0].name = "main".to_owned();
     plan.scenarios[0].stages[0].name = "steady".to_owned();
     plan

@@ -1,13 +1,14 @@
 //! nginx in front of a node, with TLS or a rate limit, ended with the test.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rcgen::{CertificateParams, KeyPair};
 use tempfile::TempDir;
 
+use test_support::port::ReservedPort;
 use test_support::programs;
 
 /// Longer than nginx needs on a busy machine.
@@ -18,6 +19,7 @@ pub(crate) struct Front {
     child: Child,
     url: String,
     folder: TempDir,
+    _port: ReservedPort,
 }
 
 impl Front {
@@ -51,7 +53,8 @@ impl Front {
     ) -> Option<Front> {
         let program = programs::require("nginx")?;
         let at = folder.path().display();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = ReservedPort::new();
+        let address = port.address;
         let ssl = if scheme == "https" { " ssl" } else { "" };
         // A connection's first request tells how its handshake went.
         let config = format!(
@@ -61,7 +64,7 @@ impl Front {
              client_body_temp_path {at}/a; proxy_temp_path {at}/b; fastcgi_temp_path {at}/c;\n\
              uwsgi_temp_path {at}/d; scgi_temp_path {at}/e; {zone}\n\
              upstream behind {{ server {behind}; keepalive 64; }}\n\
-             server {{ listen 127.0.0.1:{port}{ssl}; {server} keepalive_requests 1000000;\n\
+             server {{ listen {address}{ssl}; {server} keepalive_requests 1000000;\n\
              location / {{ {location} proxy_pass http://behind; proxy_http_version 1.1;\n\
              proxy_set_header Connection \"\"; }} }} }}\n"
         );
@@ -70,9 +73,9 @@ impl Front {
         let mut command = Command::new(program);
         command.arg("-p").arg(folder.path()).arg("-c").arg(&file).stdin(Stdio::null());
         let child = command.stderr(Stdio::null()).spawn().unwrap();
-        let front = Front { child, url: format!("{scheme}://127.0.0.1:{port}"), folder };
+        let front = Front { child, url: format!("{scheme}://{address}"), folder, _port: port };
         let begin = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while TcpStream::connect(address).is_err() {
             let log = fs::read_to_string(front.folder.path().join("error.log"));
             assert!(begin.elapsed() < PATIENCE, "nginx does not listen: {log:?}");
             // Sleeps: another program's start cannot be waited for otherwise.

@@ -1,26 +1,26 @@
-//! Keeping the samples of a run of any length in bounded memory: when there are too many, neighbours
-//! are merged, so that the whole run stays visible, only coarser.
+//! Bounded storage for the samples of a run of any length. Neighbours are merged if there are too
+//! many, so that the whole run stays visible at a lower resolution.
 //!
-//! A sample has about a hundred values with long names, and there are four in a second: names are
-//! kept once, and a value takes eight bytes.
+//! A sample has about a hundred values with long names, four times a second. Each name is stored
+//! once, and a value takes eight bytes.
 
 use std::collections::{BTreeMap, HashMap};
 
 use lab_model::results::run::HostSample;
 
-/// Samples that are kept per host. At 250 ms these are 4 minutes whole; two hours are then kept at
-/// 8 seconds. Less than a megabyte.
-pub const KEPT_MAX: usize = 1_000;
+/// Most samples per host. At an interval of 250 ms these cover 4 minutes in full, and two hours at
+/// one sample per 8 seconds. They take less than a megabyte.
+pub const SAMPLES_MAX: usize = 1_000;
 
-/// The samples of a run, by host, evenly thinned.
+/// The samples of a run by host, evenly downsampled.
 #[derive(Debug)]
-pub struct Kept {
+pub struct HostSamples {
     max: usize,
     names: Names,
-    hosts: BTreeMap<String, Course>,
+    hosts: BTreeMap<String, HostSeries>,
 }
 
-/// Every name that was seen, by its number.
+/// All names by number.
 #[derive(Debug, Default)]
 struct Names {
     list: Vec<String>,
@@ -28,48 +28,47 @@ struct Names {
 }
 
 #[derive(Debug)]
-struct Course {
-    kept: Vec<Point>,
-    /// Samples that become one.
+struct HostSeries {
+    points: Vec<Point>,
+    /// Number of samples that are merged into one.
     stride: usize,
-    /// The sample that is being merged, and of how many it is.
+    /// The sample that is being merged, and the number of samples in it.
     merging: Option<(Point, usize)>,
 }
 
-/// A sample with its names as numbers, in their order. Single precision has seven digits, which is
-/// more than a sample means.
+/// A sample with numbered names in their order. Single precision has seven digits, which is enough.
 #[derive(Clone, Debug, PartialEq)]
 struct Point {
     at: f64,
     values: Box<[(u16, f32)]>,
 }
 
-impl Kept {
-    /// Keeps at most `max` samples of each host; at least 2.
-    pub fn new(max: usize) -> Kept {
-        Kept { max: max.max(2), names: Names::default(), hosts: BTreeMap::new() }
+impl HostSamples {
+    /// Keeps at most `max` samples per host; at least 2.
+    pub fn new(max: usize) -> HostSamples {
+        HostSamples { max: max.max(2), names: Names::default(), hosts: BTreeMap::new() }
     }
 
     /// Adds the next sample of its host.
     pub fn push(&mut self, sample: &HostSample) {
         let point = self.names.point(sample);
         if !self.hosts.contains_key(&sample.host) {
-            let course = Course { kept: Vec::new(), stride: 1, merging: None };
-            self.hosts.insert(sample.host.clone(), course);
+            let series = HostSeries { points: Vec::new(), stride: 1, merging: None };
+            self.hosts.insert(sample.host.clone(), series);
         }
-        let course = self.hosts.get_mut(&sample.host).expect("it was put there if it was not");
-        course.push(point);
-        if course.kept.len() >= self.max {
-            course.halve();
+        let series = self.hosts.get_mut(&sample.host).expect("it was put there if it was not");
+        series.push(point);
+        if series.points.len() >= self.max {
+            series.halve();
         }
     }
 
-    /// Everything, in order of time.
+    /// Returns all samples in order of time.
     pub fn samples(&self) -> Vec<HostSample> {
         let mut all = Vec::new();
-        for (host, course) in &self.hosts {
-            let merging = course.merging.iter().map(|(point, _)| point);
-            let points = course.kept.iter().chain(merging);
+        for (host, series) in &self.hosts {
+            let merging = series.merging.iter().map(|(point, _)| point);
+            let points = series.points.iter().chain(merging);
             all.extend(points.map(|point| self.names.sample(point, host)));
         }
         all.sort_by(|one, other| one.at.total_cmp(&other.at));
@@ -87,7 +86,7 @@ impl Names {
         Point { at: sample.at, values: values.into() }
     }
 
-    /// A name's number; none for a name beyond all that there can be.
+    /// Returns a name's number, or `None` if there are too many names.
     fn number(&mut self, name: &str) -> Option<u16> {
         if let Some(number) = self.numbers.get(name) {
             return Some(*number);
@@ -108,36 +107,36 @@ impl Names {
     }
 }
 
-impl Course {
+impl HostSeries {
     fn push(&mut self, point: Point) {
         let (merged, count) = match self.merging.take() {
             None => (point, 1),
             Some((before, count)) => (merge(&before, count, &point, 1), count + 1),
         };
         if count >= self.stride {
-            self.kept.push(merged);
+            self.points.push(merged);
         } else {
             self.merging = Some((merged, count));
         }
     }
 
     fn halve(&mut self) {
-        let mut halved = Vec::with_capacity(self.kept.len() / 2 + 1);
-        let mut kept = std::mem::take(&mut self.kept).into_iter();
+        let mut halved = Vec::with_capacity(self.points.len() / 2 + 1);
+        let mut kept = std::mem::take(&mut self.points).into_iter();
         while let Some(first) = kept.next() {
             match kept.next() {
                 Some(second) => halved.push(merge(&first, 1, &second, 1)),
-                // One that has no neighbour yet waits for it.
+                // The last sample has no neighbour and stays.
                 None => self.merging = Some((first, self.stride)),
             }
         }
-        self.kept = halved;
+        self.points = halved;
         self.stride *= 2;
     }
 }
 
-/// The mean of two neighbours by their weights; a value that only one has stays. The time is that of
-/// the later one: a sample tells of the time before it.
+/// Returns the weighted mean of two neighbours. A value that only one of them has stays. The time
+/// is the later one, because a sample describes the time before it.
 fn merge(first: &Point, weight: usize, second: &Point, other: usize) -> Point {
     #[expect(clippy::cast_precision_loss)]
     let part = other as f32 / (weight + other) as f32;

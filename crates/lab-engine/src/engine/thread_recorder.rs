@@ -1,7 +1,7 @@
-//! What a thread counts and hands over once per second.
+//! Counters of one thread, which it hands over once per second.
 //!
-//! Handing over never waits: if the recorder has fallen behind, the interval goes on and becomes
-//! longer, and nothing is lost.
+//! The hand-over never blocks. If the receiver is behind, the interval continues and gets longer,
+//! and no count is lost.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -11,51 +11,51 @@ use std::time::Duration;
 use lab_model::record::{Interval, Slot, nanos};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::compose::Asked;
-use super::judge::Ending;
+use super::classify::CallOutcome;
+use super::compose::RequestKind;
 
-/// Nanoseconds from one hand-over to the next.
+/// Length of an interval, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
-/// Gauges of a thread at the moment of handing over.
+/// Gauges of a thread at the end of an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gauges {
-    /// Calls under way.
+    /// Calls in flight.
     pub(crate) in_flight: u64,
     /// Workers in an iteration.
     pub(crate) workers_busy: u64,
-    /// Iterations that wait for a worker.
+    /// Queued iterations.
     pub(crate) waiting: u64,
 }
 
-/// The open interval of a thread.
-pub(crate) struct Ledger {
-    /// What is being counted into.
+/// Records the current interval of a thread.
+pub(crate) struct ThreadRecorder {
+    /// The current interval.
     pub(crate) interval: Interval,
     stages: usize,
     methods: usize,
     filled: SyncSender<Interval>,
     spare: Receiver<Interval>,
-    /// An empty interval that could not be used yet.
+    /// An empty interval that is ready for use.
     next: Option<Interval>,
-    /// When the open interval ends.
+    /// End of the current interval, in nanoseconds since the start of the run.
     pub(crate) until: u64,
-    /// Nanoseconds without anything to do in the open interval.
+    /// Idle time in the current interval, in nanoseconds.
     pub(crate) idle: u64,
-    /// None in a made-up world.
-    effort: Option<Effort>,
+    /// `None` in a simulated run.
+    cost: Option<ThreadCost>,
 }
 
-impl Ledger {
-    /// An empty ledger of a thread.
+impl ThreadRecorder {
+    /// Creates an empty recorder.
     pub(crate) fn new(
         thread: usize,
         stages: usize,
         methods: usize,
         filled: SyncSender<Interval>,
         spare: Receiver<Interval>,
-    ) -> Ledger {
-        Ledger {
+    ) -> ThreadRecorder {
+        ThreadRecorder {
             interval: Interval::new(thread, stages, methods),
             stages,
             methods,
@@ -64,21 +64,21 @@ impl Ledger {
             next: None,
             until: SECOND,
             idle: 0,
-            effort: None,
+            cost: None,
         }
     }
 
-    /// To be called on the thread itself, whose cost is counted from here.
+    /// Starts to measure the CPU time of the calling thread.
     pub(crate) fn begin(&mut self) {
-        self.effort = Some(Effort::of_this_thread());
+        self.cost = Some(ThreadCost::of_this_thread());
     }
 
-    /// Counts a call. `latency` and `service` are nanoseconds.
+    /// Counts a call. `latency` and `service` are in nanoseconds.
     pub(crate) fn call(
         &mut self,
         stage: u16,
         method: u16,
-        end: Ending,
+        end: CallOutcome,
         latency: u64,
         service: u64,
     ) {
@@ -89,15 +89,14 @@ impl Ledger {
         }
     }
 
-    /// Counts a call that is counted already as one that ended after its scenario, or only after its
-    /// stage.
+    /// Marks a counted call as ended after its scenario, or else only after its stage.
     pub(crate) fn late(&mut self, slot: Slot, after_scenario: bool) {
         let interval = &mut self.interval;
         let late = if after_scenario { &mut interval.late } else { &mut interval.carried };
         *late.entry(slot).or_default() += 1;
     }
 
-    /// Counts the status of an answer.
+    /// Counts the status of a response.
     pub(crate) fn answer(&mut self, status: u16, retry_after: Option<Duration>) {
         *self.interval.statuses.entry(status).or_default() += 1;
         if let Some(wait) = retry_after.filter(|_| status == 429) {
@@ -105,20 +104,20 @@ impl Ledger {
         }
     }
 
-    /// Counts the bytes of an answer; those of a batch are shared alike among its calls.
-    pub(crate) fn bytes(&mut self, asked: Asked, methods: &[u16], count: usize) {
-        match asked {
-            Asked::Single { method, .. } | Asked::Recorded { method, .. } => {
+    /// Counts the bytes of a response. The calls of a batch get equal shares.
+    pub(crate) fn bytes(&mut self, kind: RequestKind, methods: &[u16], count: usize) {
+        match kind {
+            RequestKind::Single { method, .. } | RequestKind::Recorded { method, .. } => {
                 self.interval.record_bytes(method, count as u64);
             }
-            Asked::Batch { .. } => {
+            RequestKind::Batch { .. } => {
                 let each = (count / methods.len().max(1)) as u64;
                 methods.iter().for_each(|method| self.interval.record_bytes(*method, each));
             }
         }
     }
 
-    /// Hands over at the end of a second.
+    /// Hands over the interval at the end of each second.
     pub(crate) fn tick(&mut self, now: u64, gauges: Gauges) {
         if now >= self.until {
             let end = now - now % SECOND;
@@ -129,7 +128,7 @@ impl Ledger {
             self.interval.from = filled.to;
             match self.filled.try_send(filled) {
                 Ok(()) => {}
-                // The next hand-over takes these with it.
+                // The receiver is behind. The interval continues until the next hand-over.
                 Err(TrySendError::Full(kept) | TrySendError::Disconnected(kept)) => {
                     self.next = Some(std::mem::replace(&mut self.interval, kept));
                 }
@@ -143,7 +142,7 @@ impl Ledger {
         used.unwrap_or_else(|| Interval::new(thread, self.stages, self.methods))
     }
 
-    /// Hands over what is left, and waits for room to do so. Nobody may be there to take it.
+    /// Hands over the last interval. Blocks until there is room; a closed channel is ignored.
     pub(crate) fn finish(mut self, now: u64, gauges: Gauges) {
         self.close(now, gauges);
         let _nobody = self.filled.send(self.interval);
@@ -155,31 +154,31 @@ impl Ledger {
         self.interval.workers_busy = gauges.workers_busy;
         self.interval.waiting = gauges.waiting;
         self.interval.idle += Duration::from_nanos(std::mem::take(&mut self.idle));
-        if let Some(effort) = &mut self.effort {
-            let (cpu, run_delay) = effort.since_last();
+        if let Some(cost) = &mut self.cost {
+            let (cpu, run_delay) = cost.since_last();
             self.interval.cpu += cpu;
             self.interval.run_delay += run_delay;
         }
     }
 }
 
-/// What the kernel says that this thread has cost.
-struct Effort {
+/// CPU time and run delay of this thread, as the kernel reports them.
+struct ThreadCost {
     schedstat: Option<File>,
     cpu: Duration,
     run_delay: Duration,
 }
 
-impl Effort {
-    fn of_this_thread() -> Effort {
-        let mut effort = Effort {
-            // A kernel without CONFIG_SCHED_INFO has no such file; the run delay stays 0 then.
+impl ThreadCost {
+    fn of_this_thread() -> ThreadCost {
+        let mut cost = ThreadCost {
+            // Without CONFIG_SCHED_INFO the file does not exist, and the run delay stays 0.
             schedstat: File::open("/proc/thread-self/schedstat").ok(),
             cpu: Duration::ZERO,
             run_delay: Duration::ZERO,
         };
-        effort.since_last();
-        effort
+        cost.since_last();
+        cost
     }
 
     fn since_last(&mut self) -> (Duration, Duration) {
@@ -194,8 +193,8 @@ impl Effort {
         spent
     }
 
-    /// The second number of the file: nanoseconds of waiting on a run queue
-    /// (kernel documentation, `scheduler/sched-stats`).
+    /// Reads the second number of the file: nanoseconds on a run queue (kernel documentation,
+    /// `scheduler/sched-stats`).
     fn read_run_delay(&self) -> Option<Duration> {
         let mut text = [0; 96];
         let count = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;

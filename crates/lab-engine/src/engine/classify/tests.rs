@@ -3,7 +3,7 @@
 use lab_model::plan::Recorded;
 use lab_model::record::Class;
 
-use super::{Ending, batch, recorded, recorded_batch, single};
+use super::{CallOutcome, batch, recorded, recorded_batch, single};
 
 fn check(status: u16, body: &str, expected: Class) -> Option<i64> {
     let ending = single(status, body.as_bytes(), 7);
@@ -50,9 +50,9 @@ fn recorded_calls() {
 
 fn classes(status: u16, body: &str) -> Vec<Class> {
     // Ids 10, 12, 14.
-    let mut endings = [Ending::of(Class::Reset); 3];
-    batch(status, body.as_bytes(), 10, 2, &mut endings);
-    endings.map(|ending| ending.class).into()
+    let mut outcomes = [CallOutcome::of(Class::Reset); 3];
+    batch(status, body.as_bytes(), 10, 2, &mut outcomes);
+    outcomes.map(|ending| ending.class).into()
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn batches() {
 
 #[test]
 fn recorded_batches() {
-    let mut endings = [Ending::of(Class::Reset); 2];
-    recorded_batch(200, br#"[{"id":"x","result":1}]"#, &mut endings);
-    assert_eq!(endings.map(|ending| ending.class), [Class::Ok, Class::Malformed]);
+    let mut outcomes = [CallOutcome::of(Class::Reset); 2];
+    recorded_batch(200, br#"[{"id":"x","result":1}]"#, &mut outcomes);
+    assert_eq!(outcomes.map(|ending| ending.class), [Class::Ok, Class::Malformed]);
 }

@@ -6,20 +6,34 @@ use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
-fn reading(links: &mut Links, processes: &mut Processes) -> BTreeMap<String, f64> {
+/// Reads the sockets that have one of these ports: other tests of this process have sockets too.
+fn reading(
+    connections: &mut TargetSockets,
+    processes: &mut Processes,
+    ports: &[u16],
+) -> BTreeMap<String, f64> {
     let mut values = Values::default();
-    let sockets = sockets::all().unwrap();
-    links.read(&sockets, processes, &mut values);
+    let mut sockets = sockets::all().unwrap();
+    let own = |socket: &Socket| {
+        ports.contains(&socket.local.port()) || ports.contains(&socket.remote.port())
+    };
+    sockets.retain(own);
+    connections.read(&sockets, processes, &mut values);
     values.sample(0.0, "x").values.into_iter().collect()
 }
 
 /// Reads until a value is there; ten seconds at most.
-fn until(links: &mut Links, name: &str, wanted: f64) -> BTreeMap<String, f64> {
+fn until(
+    connections: &mut TargetSockets,
+    ports: &[u16],
+    name: &str,
+    wanted: f64,
+) -> BTreeMap<String, f64> {
     let start = Instant::now();
     let mut processes = Processes::new();
     processes.add(std::process::id(), ProcessRole::Target);
     loop {
-        let values = reading(links, &mut processes);
+        let values = reading(connections, &mut processes, ports);
         if values.get(name) == Some(&wanted) {
             return values;
         }
@@ -33,9 +47,13 @@ fn calls_that_wait_upstream_are_seen() {
     let front = TcpListener::bind("127.0.0.1:0").unwrap();
     let back = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = front.local_addr().unwrap();
-    let mut links = Links::new(target, true);
+    let ports = [target.port(), back.local_addr().unwrap().port()];
+    let mut connections = TargetSockets::new(target, true);
     let mut client = TcpStream::connect(target).unwrap();
-    assert_eq!(until(&mut links, "target.accept_queue", 1.0)["target.unread_in"], 0.0);
+    assert_eq!(
+        until(&mut connections, &ports, "target.accept_queue", 1.0)["target.unread_in"],
+        0.0
+    );
 
     let mut served = front.accept().unwrap().0;
     let mut onward = TcpStream::connect(back.local_addr().unwrap()).unwrap();
@@ -44,26 +62,40 @@ fn calls_that_wait_upstream_are_seen() {
     let tick = || std::thread::park_timeout(Duration::from_millis(30));
     tick();
     client.write_all(b"?").unwrap();
-    assert_eq!(until(&mut links, "target.unread_in", 1.0)["target.waiting_in"], 1.0);
+    assert_eq!(until(&mut connections, &ports, "target.unread_in", 1.0)["target.waiting_in"], 1.0);
 
     let mut byte = [0];
     served.read_exact(&mut byte).unwrap();
     onward.write_all(&byte).unwrap();
-    let values = until(&mut links, "target.waiting_out", 1.0);
+    let values = until(&mut connections, &ports, "target.waiting_out", 1.0);
     assert_eq!(values["target.waiting_in"], 1.0);
     assert_eq!(values["target.connections_in"], 1.0);
-    let facts = links.facts();
-    assert_eq!(facts[0].address, back.local_addr().unwrap().to_string(), "{facts:?}");
+    let facts = connections.facts();
+    assert_eq!(facts.len(), 1, "{facts:?}");
+    assert_eq!(facts[0].address, back.local_addr().unwrap().to_string());
     assert!(facts[0].waiting > 0.0);
 
     behind.read_exact(&mut byte).unwrap();
     tick();
     behind.write_all(&byte).unwrap();
     onward.read_exact(&mut byte).unwrap();
-    until(&mut links, "target.waiting_out", 0.0);
+    until(&mut connections, &ports, "target.waiting_out", 0.0);
     tick();
     served.write_all(&byte).unwrap();
     client.read_exact(&mut byte).unwrap();
-    let values = until(&mut links, "target.waiting_in", 0.0);
+    let values = until(&mut connections, &ports, "target.waiting_in", 0.0);
     assert!(values["ports_used"] >= 1.0, "{values:?}");
+}
+
+#[test]
+fn the_server_waited_for_most_comes_first() {
+    let mut connections = TargetSockets::new("127.0.0.1:1".parse().unwrap(), true);
+    connections.readings = 10.0;
+    for (port, waiting) in [(2, 1.0), (3, 9.0), (4, 5.0)] {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        connections.upstreams.insert(address, Upstream { process: None, waiting });
+    }
+    let facts = connections.facts();
+    let order: Vec<_> = facts.iter().map(|one| (&*one.address, one.waiting)).collect();
+    assert_eq!(order, [("127.0.0.1:3", 0.9), ("127.0.0.1:4", 0.5), ("127.0.0.1:2", 0.1)]);
 }

@@ -1,9 +1,8 @@
-//! From what was written to what is wanted: whether the values fit each other.
+//! Checks a plan's values against each other and builds the plan.
 //!
-//! Each value by itself was judged when it was read (`plan/tables.rs`). Here names are looked up,
-//! defaults that follow from elsewhere are drawn, and bounds between keys are held. Problems are
-//! collected to the end, so that one does not hide the next. What is allowed but looks like a mistake
-//! is for `plan/lint.rs`.
+//! `plan/tables.rs` has checked each value by itself. This module resolves names, computes defaults
+//! that depend on other keys, and checks bounds between keys. It collects all problems before it
+//! returns. `plan/lint.rs` finds likely mistakes.
 
 use std::time::Duration;
 
@@ -20,10 +19,10 @@ pub(super) mod mixes;
 mod scenarios;
 mod thresholds;
 
-/// Histogram slots that the recorder can tell apart (`record::Interval`), with some to spare.
+/// Most slots of a histogram, slightly below the limit of the recorder (`record::Interval`).
 const SLOTS_MAX: usize = 65_000;
 
-/// The plan; `None` if the report has errors. `text` is what a result keeps of it.
+/// Builds the plan. Returns `None` if the report has errors.
 pub(super) fn check(
     file: &PlanFile,
     name: &str,
@@ -42,7 +41,7 @@ pub(super) fn check(
     let mut plan = Plan {
         name: file.name.as_ref().map_or_else(|| stem(name), Clone::clone),
         text: String::new(),
-        target: target?,
+        target,
         connections,
         seed: *file.run.seed,
         threads: *file.run.threads,
@@ -65,12 +64,12 @@ pub(super) fn check(
     Some(plan)
 }
 
-/// Rounded up: what is judged begins with a second, as counts are kept by second.
+/// Rounds up to whole seconds, because counts are stored by second.
 pub fn whole_seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }
 
-/// A plan's name from its file's.
+/// Returns a plan's name from its file's name.
 fn stem(name: &str) -> String {
     let stem = std::path::Path::new(name).file_stem().and_then(|stem| stem.to_str());
     stem.filter(|stem| !stem.is_empty()).unwrap_or("plan").to_owned()
@@ -97,7 +96,7 @@ fn slots(stages: usize, methods: &Methods, file: &PlanFile, report: &mut Report<
     }
 }
 
-/// Reports variables that were given but are none of the plan's.
+/// Reports override variables that the plan does not have.
 fn given(file: &PlanFile, world: &World<'_>, report: &mut Report<'_>) {
     let known: Vec<_> = file.variables.iter().map(|variable| variable.name.as_str()).collect();
     for (name, value) in world.variables {
@@ -110,22 +109,17 @@ fn given(file: &PlanFile, world: &World<'_>, report: &mut Report<'_>) {
     }
 }
 
-fn target(table: &TargetTable) -> Option<Target> {
+fn target(table: &TargetTable) -> Target {
     let mut target = Target {
-        url: String::new(),
-        shown: String::new(),
-        tls: false,
-        host: String::new(),
-        port: 0,
-        path: String::new(),
+        url: (*table.url).clone(),
         family: *table.family,
         headers: table.headers.to_vec(),
         timeout: *table.timeout,
         connect_timeout: *table.connect_timeout,
         response_bytes_max: *table.response_bytes_max,
     };
-    target.point_at(&table.url).ok()?;
-    Some(target)
+    target.authorize();
+    target
 }
 
 fn connections(
@@ -176,7 +170,7 @@ fn capacity(table: &CapacityTable, report: &mut Report<'_>) -> Capacity {
     capacity
 }
 
-/// The first of two keys that the file sets.
+/// Returns the first of two keys that the file sets.
 fn either<'k, T>(one: &'k Key<T>, other: &'k Key<T>) -> &'k Key<T> {
     if one.is_set() { one } else { other }
 }

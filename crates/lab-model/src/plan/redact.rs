@@ -1,11 +1,10 @@
-//! The text of a plan as a result keeps it: it can be read again, but holds no secret.
+//! The text of a plan that a result stores. It can be read again and has no secrets.
 
+use settings::url::shown_text;
 use settings::{Report, Span};
 
-use super::url;
-
-/// The text with its secrets masked, other values put in the place of some, and every URL in a
-/// comment masked.
+/// Returns the text with secrets masked, with some values replaced, and with the URLs in comments
+/// masked.
 pub(super) fn text(text: &str, report: &Report<'_>, replaced: &[(Span, String)]) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut at = 0;
@@ -20,7 +19,7 @@ pub(super) fn text(text: &str, report: &Report<'_>, replaced: &[(Span, String)])
     kept
 }
 
-/// Text between values, every URL in it masked.
+/// Masks all URLs in the text between values.
 fn without_urls(text: &str) -> String {
     if !text.contains("://") {
         return text.to_owned();
@@ -33,7 +32,7 @@ fn without_urls(text: &str) -> String {
         let start = word[..at].trim_end_matches(is_scheme).len();
         let url = word[start..].trim_end_matches(|letter: char| ")]}>,.;:\"'`".contains(letter));
         let rest = &word[start + url.len()..];
-        format!("{}{}{rest}{space}", &word[..start], url::masked(url))
+        format!("{}{}{rest}{space}", &word[..start], shown_text(url))
     };
     text.split_inclusive(char::is_whitespace).map(word).collect()
 }

@@ -9,7 +9,7 @@ fn sample(at: f64, host: &str, values: &[(&str, f64)]) -> HostSample {
 
 #[test]
 fn a_long_run_stays_bounded_and_whole() {
-    let mut kept = Kept::new(64);
+    let mut kept = HostSamples::new(64);
     for index in 0..10_000_u32 {
         let at = f64::from(index);
         kept.push(&sample(at, "generator", &[("x", at), ("y", 1.0)]));
@@ -48,7 +48,7 @@ fn a_value_that_only_one_has_stays() {
 
 #[test]
 fn names_without_end_are_left_out() {
-    let mut kept = Kept::new(2);
+    let mut kept = HostSamples::new(2);
     for index in 0..70_000_u32 {
         kept.push(&sample(f64::from(index), "generator", &[(&format!("n{index}"), 1.0)]));
     }

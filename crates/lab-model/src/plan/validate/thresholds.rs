@@ -1,19 +1,19 @@
-//! Thresholds: whether the names in their selectors exist, and their expressions mean something.
+//! Thresholds: checks that the names in selectors exist and that expressions are valid.
 
 use settings::{At, Report};
 
-use super::super::objectives::{NoData, Objective};
 use super::super::requests::Methods;
 use super::super::tables::PlanFile;
+use super::super::threshold_table::{NoData, WrittenThreshold};
 use super::scenarios::StageNames;
 use crate::metrics::Selector;
 use crate::plan::threshold::parse::{Names, Refused, Tag};
 use crate::plan::threshold::{Threshold, parse};
 
-/// Thresholds of one plan; each is judged every second.
+/// Most thresholds of a plan; each is evaluated every second.
 const THRESHOLDS_MAX: usize = 1000;
 
-/// All thresholds.
+/// Reads all thresholds.
 pub(super) fn check(
     file: &PlanFile,
     methods: &Methods,
@@ -25,13 +25,13 @@ pub(super) fn check(
     for selected in file.thresholds.iter() {
         match parse::selector(&selected.selector, names) {
             Ok(selector) => {
-                let read = |(objective, at): &(Objective, At)| {
-                    threshold(&selected.selector, &selector, objective, at, report)
+                let read = |(written, at): &(WrittenThreshold, At)| {
+                    threshold(&selected.selector, &selector, written, at, report)
                 };
                 thresholds.extend(selected.list.iter().filter_map(read));
             }
             Err(Refused { message, allowed, unknown }) => {
-                // The name may be one that a table with a problem would have brought.
+                // A table with a problem may define the name.
                 let may_exist = match unknown {
                     Some(Tag::Method) => methods.are_partial,
                     Some(Tag::Stage) => stages.are_partial,
@@ -53,22 +53,22 @@ pub(super) fn check(
 fn threshold(
     written: &str,
     selector: &Selector,
-    objective: &Objective,
+    expression: &WrittenThreshold,
     at: &At,
     report: &mut Report<'_>,
 ) -> Option<Threshold> {
-    let text = objective.threshold.trim();
+    let text = expression.threshold.trim();
     match parse::expression(text, selector.metric) {
         Ok((aggregation, operator, limit)) => Some(Threshold {
             selector: selector.clone(),
             aggregation,
             operator,
             limit,
-            window: objective.window,
-            sustained: objective.sustained,
-            abort: objective.abort,
-            abort_delay: objective.abort_delay,
-            no_data_fails: objective.no_data == NoData::Fail,
+            window: expression.window,
+            sustained: expression.sustained,
+            abort: expression.abort,
+            abort_delay: expression.abort_delay,
+            no_data_fails: expression.no_data == NoData::Fail,
             text: format!("{} {text}", written.trim()),
         }),
         Err(Refused { message, allowed, .. }) => {

@@ -1,4 +1,4 @@
-//! Mixes: what iterations do, from the plan itself, from files, or shipped with the program.
+//! Mixes of calls: from the plan, from files, or shipped with the program.
 
 use settings::value::Name;
 use settings::{At, Diagnostics, Input, Key, Report, Scalar, TEXT_BYTES_MAX, not_found};
@@ -7,24 +7,23 @@ use super::super::requests::{self, METHODS_MAX, Methods};
 use super::super::tables::{CallTable, MixTable, PlanFile, Request, ScenarioTable, StepTable};
 use super::super::{Mix, Step, Template, Weighted, World, shipped};
 
-/// Steps of one iteration.
+/// Most steps of an iteration.
 const STEPS_MAX: usize = 100;
-/// Calls of one step.
+/// Most calls of a step.
 const CALLS_MAX: usize = 10_000;
 
-/// All mixes that a plan can name.
+/// All mixes that a plan can refer to.
 pub(super) struct Mixes {
-    /// The plan's own, by name; `None` where one has problems.
+    /// The plan's own mixes by name; `None` if one has problems.
     own: Vec<(String, Option<Mix>)>,
-    /// Those that a scenario names, in the order of their indexes.
+    /// The mixes that scenarios use, in the order of their indexes.
     pub(super) used: Vec<Mix>,
-    /// What looks like a mistake.
+    /// Likely mistakes.
     pub(super) warnings: Vec<String>,
 }
 
 impl Mixes {
-    /// Reads the plan's own mixes. Methods of a mix that no scenario names are not called, so they
-    /// do not become methods of the plan.
+    /// Reads the plan's own mixes. Methods of unused mixes do not become methods of the plan.
     pub(super) fn read(
         file: &PlanFile,
         world: &World<'_>,
@@ -51,7 +50,7 @@ impl Mixes {
         mixes
     }
 
-    /// The index of the mix that a scenario names.
+    /// Returns the index of the mix that a scenario uses.
     pub(super) fn index(
         &mut self,
         scenario: &ScenarioTable,
@@ -81,15 +80,16 @@ impl Mixes {
     }
 }
 
-/// A mix that is shipped with the program; a test reads all of them.
+/// Reads a shipped mix. A test reads all of them.
 fn of_shipped(name: &str, text: &str, methods: &mut Methods) -> Mix {
     of_text(name, name, text, methods).expect("a test reads every shipped mix")
 }
 
-/// A mix from a text that holds its keys. The text names no files, variables or environment.
+/// Reads a mix from the text of a mix file. The text cannot refer to files, variables or the
+/// environment.
 ///
 /// # Errors
-/// All problems of the text.
+/// Returns all problems of the text.
 pub(in crate::plan) fn of_text(
     name: &str,
     file: &str,
@@ -117,7 +117,7 @@ struct Reading<'a, 'r, 't> {
 }
 
 impl Reading<'_, '_, '_> {
-    /// A mix of the plan: its keys, or a file of them.
+    /// Reads a mix of the plan: its keys, or its file.
     fn own(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
         let Some(file) = &*table.file else { return self.mix(name, table) };
         let others = [&table.step.at, &table.calls.at, &table.requests.at, &table.bodies.at];
@@ -170,7 +170,7 @@ impl Reading<'_, '_, '_> {
         steps.iter().filter_map(|step| self.step(&step.request())).collect()
     }
 
-    /// One request. What it fails to read may name methods, except for calls, which name theirs.
+    /// Reads one request. Errors of calls name their methods by themselves.
     fn step(&mut self, request: &Request<'_>) -> Option<Step> {
         let step = self.request(request);
         self.methods.are_partial |= step.is_none() && !request.calls.is_set();
@@ -279,7 +279,7 @@ impl Reading<'_, '_, '_> {
     }
 }
 
-/// A sum of weights without the noise of its addition.
+/// Rounds off the floating-point error of a sum of weights.
 fn rounded(sum: f64) -> f64 {
     (sum * 1e6).round() / 1e6
 }

@@ -1,10 +1,10 @@
-//! The target's connections: who has yet to be accepted, read or answered, and on whom the target
-//! itself waits. Seen from outside, by the kernel's view of its sockets.
+//! The target's connections, from the kernel's socket table: connections that wait to be accepted,
+//! read or answered, and the target's own calls to upstream servers.
 //!
-//! At any moment the calls inside the target are the connections on which it owes an answer; of
-//! these, those that wait for a server behind it show as connections of its own on which it has
-//! asked and not been answered. The ratio of the two is, by Little's law, the share of its time that
-//! it spends waiting upstream. With several calls on one connection (HTTP/2) both are undercounted.
+//! A call is in the target while the target owes a response on an inbound connection. It waits
+//! upstream while an outbound connection has an unanswered request. By Little's law, the ratio of
+//! the two counts is the share of time that the target waits upstream. Both counts are too low if a
+//! connection carries several calls (HTTP/2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,30 +19,30 @@ use super::sockets::{Socket, State};
 use super::values::{Values, float, share};
 use super::{find, sockets, text};
 
-/// Least time between two readings of all sockets.
-const LEAST: Duration = Duration::from_millis(250);
-/// One part in this many of a core may go into reading sockets.
-const PART: u32 = 300;
-/// Least time between two searches for processes of the target, which begin and end.
-const SEARCH_LEAST: Duration = Duration::from_secs(5);
-/// Servers behind the target that are told apart.
+/// Shortest interval between two readings of all sockets.
+const INTERVAL_MIN: Duration = Duration::from_millis(250);
+/// Readings use at most 1/300 of a core.
+const CPU_DIVISOR: u32 = 300;
+/// Shortest interval between two searches for processes of the target.
+const SEARCH_INTERVAL_MIN: Duration = Duration::from_secs(5);
+/// Most upstream servers.
 const UPSTREAMS_MAX: usize = 16;
 
-/// What is known of the target's connections.
+/// State of the target's connections.
 #[derive(Debug)]
-pub(super) struct Links {
+pub(super) struct TargetSockets {
     target: SocketAddr,
-    /// Whether its processes are on this host.
+    /// True if the target runs on this host.
     local: bool,
     pace: Pace,
     search: Pace,
-    /// First and last port that this host uses for connections of its own.
+    /// First and last port of the ephemeral range.
     ports: (u16, u16),
     upstreams: BTreeMap<SocketAddr, Upstream>,
     readings: f64,
-    /// Whether the kernel tells when sockets sent and received.
-    quiet: bool,
-    /// Whether sockets could be read at all.
+    /// True if the kernel reports when sockets sent and received.
+    has_times: bool,
+    /// True if sockets can be read.
     pub(super) readable: bool,
 }
 
@@ -52,22 +52,22 @@ struct Upstream {
     waiting: f64,
 }
 
-impl Links {
-    pub(super) fn new(target: SocketAddr, local: bool) -> Links {
-        Links {
+impl TargetSockets {
+    pub(super) fn new(target: SocketAddr, local: bool) -> TargetSockets {
+        TargetSockets {
             target: SocketAddr::new(target.ip().to_canonical(), target.port()),
             local,
-            pace: Pace::new(LEAST, PART),
-            search: Pace::new(SEARCH_LEAST, PART),
+            pace: Pace::new(INTERVAL_MIN, CPU_DIVISOR),
+            search: Pace::new(SEARCH_INTERVAL_MIN, CPU_DIVISOR),
             ports: ports(),
             upstreams: BTreeMap::new(),
             readings: 0.0,
-            quiet: false,
+            has_times: false,
             readable: true,
         }
     }
 
-    /// Reads all sockets if it is time, and adds what they tell; finds the target's processes.
+    /// Reads all sockets if that is due, and adds their values. Also finds the target's processes.
     pub(super) fn sample(&mut self, now: Instant, processes: &mut Processes, values: &mut Values) {
         if !self.pace.due(now) {
             return;
@@ -75,7 +75,7 @@ impl Links {
         let begun = Instant::now();
         let Ok(sockets) = sockets::all() else {
             self.readable = false;
-            self.pace.took(begun, Instant::now());
+            self.pace.record(begun, Instant::now());
             return;
         };
         if self.local {
@@ -83,11 +83,11 @@ impl Links {
             self.search(now, &sockets, processes);
             let searched = searching.elapsed();
             self.read(&sockets, processes, values);
-            // The search has a pace of its own.
-            self.pace.took(begun + searched, Instant::now());
+            // The search has its own interval.
+            self.pace.record(begun + searched, Instant::now());
         } else {
             self.ports_used(&sockets, values);
-            self.pace.took(begun, Instant::now());
+            self.pace.record(begun, Instant::now());
         }
     }
 
@@ -99,16 +99,16 @@ impl Links {
         for pid in find::holders(&find::listening(sockets, self.target)) {
             processes.add(pid, ProcessRole::Target);
         }
-        self.search.took(begun, Instant::now());
+        self.search.record(begun, Instant::now());
     }
 
     fn read(&mut self, sockets: &[Socket], processes: &mut Processes, values: &mut Values) {
         self.ports_used(sockets, values);
-        self.inward(sockets, values);
-        self.outward(sockets, processes, values);
+        self.inbound(sockets, values);
+        self.outbound(sockets, processes, values);
     }
 
-    /// Ports that connections from here to the target take; each can be used once for it.
+    /// Adds the local ports that connections to the target use.
     fn ports_used(&self, sockets: &[Socket], values: &mut Values) {
         let (first, last) = self.ports;
         let used = |socket: &&Socket| {
@@ -120,7 +120,7 @@ impl Links {
         values.put(host!("ports_share"), share(used, all));
     }
 
-    fn inward(&mut self, sockets: &[Socket], values: &mut Values) {
+    fn inbound(&mut self, sockets: &[Socket], values: &mut Values) {
         let listeners = sockets.iter().filter(|socket| find::is_listener(socket, self.target));
         let (mut waiting, mut backlog) = (0.0, 0.0);
         for listener in listeners {
@@ -136,13 +136,15 @@ impl Links {
             sockets.iter().filter(open).filter(|socket| socket.local == self.target)
         };
         values.put(host!("target.connections_in"), count(inside()));
-        // One that is not accepted belongs to no process and has no inode.
+        // A connection that is not accepted belongs to no process and has no inode.
         let accepted = || inside().filter(|socket| socket.inode != 0);
         values.put(host!("target.unread_in"), count(accepted().filter(|socket| socket.unread > 0)));
-        self.quiet |= inside().any(|socket| socket.quiet.is_some());
-        if self.quiet {
-            values
-                .put(host!("target.waiting_in"), count(accepted().filter(|socket| socket.owes())));
+        self.has_times |= inside().any(|socket| socket.quiet.is_some());
+        if self.has_times {
+            values.put(
+                host!("target.waiting_in"),
+                count(accepted().filter(|socket| socket.owes_response())),
+            );
             values.put(
                 host!("target.unclear_in"),
                 count(accepted().filter(|socket| socket.unclear())),
@@ -150,7 +152,7 @@ impl Links {
         }
     }
 
-    fn outward(&mut self, sockets: &[Socket], processes: &mut Processes, values: &mut Values) {
+    fn outbound(&mut self, sockets: &[Socket], processes: &mut Processes, values: &mut Values) {
         let pids: Vec<u32> = processes.pids(ProcessRole::Target).collect();
         let held: BTreeSet<u64> = pids.into_iter().flat_map(find::held).collect();
         if held.is_empty() {
@@ -159,47 +161,47 @@ impl Links {
         let listens = |socket: &&Socket| socket.state == State::Listen;
         let served: BTreeSet<u16> =
             sockets.iter().filter(listens).map(|socket| socket.local.port()).collect();
-        // Connections that others made to it have the port of a listener on its side.
-        let outward = |socket: &&Socket| {
+        // The local port of an inbound connection is that of a listener.
+        let outbound = |socket: &&Socket| {
             socket.state == State::Established
                 && held.contains(&socket.inode)
                 && !served.contains(&socket.local.port())
                 && socket.remote != self.target
         };
-        let links: Vec<&Socket> = sockets.iter().filter(outward).collect();
-        values.put(host!("target.connections_out"), count(links.iter().copied()));
-        if self.quiet {
-            let asking = || links.iter().copied().filter(|socket| socket.asks());
+        let calls: Vec<&Socket> = sockets.iter().filter(outbound).collect();
+        values.put(host!("target.connections_out"), count(calls.iter().copied()));
+        if self.has_times {
+            let asking = || calls.iter().copied().filter(|socket| socket.awaits_response());
             values.put(host!("target.waiting_out"), count(asking()));
-            let unclear = links.iter().copied().filter(|socket| socket.unclear());
+            let unclear = calls.iter().copied().filter(|socket| socket.unclear());
             values.put(host!("target.unclear_out"), count(unclear));
             let longest = asking().filter_map(|socket| socket.quiet).map(|quiet| quiet.sent).max();
             let longest = longest.unwrap_or_default().as_secs_f64() * 1_000.0;
             values.put(host!("target.waiting_out_max_ms"), longest);
         }
         self.readings += 1.0;
-        for link in links {
-            self.upstream(link, sockets, processes);
+        for call in calls {
+            self.upstream(call, sockets, processes);
         }
     }
 
-    fn upstream(&mut self, link: &Socket, sockets: &[Socket], processes: &mut Processes) {
+    fn upstream(&mut self, call: &Socket, sockets: &[Socket], processes: &mut Processes) {
         let full = self.upstreams.len() >= UPSTREAMS_MAX;
-        if full && !self.upstreams.contains_key(&link.remote) {
+        if full && !self.upstreams.contains_key(&call.remote) {
             return;
         }
-        let upstream = self.upstreams.entry(link.remote).or_insert_with(|| {
-            let holders = find::holders(&find::listening(sockets, link.remote));
+        let upstream = self.upstreams.entry(call.remote).or_insert_with(|| {
+            let holders = find::holders(&find::listening(sockets, call.remote));
             for &pid in &holders {
                 processes.add(pid, ProcessRole::Upstream);
             }
             let process = holders.iter().find_map(|pid| processes.name(*pid)).map(str::to_owned);
             Upstream { process, waiting: 0.0 }
         });
-        upstream.waiting += f64::from(u8::from(link.asks()));
+        upstream.waiting += f64::from(u8::from(call.awaits_response()));
     }
 
-    /// The servers behind the target, that on which it waited most first.
+    /// Returns the upstream servers, the one with the most waiting first.
     pub(super) fn facts(&self) -> Vec<UpstreamFacts> {
         let facts = |(address, upstream): (&SocketAddr, &Upstream)| UpstreamFacts {
             address: address.to_string(),
@@ -216,7 +218,7 @@ fn count<'a>(sockets: impl Iterator<Item = &'a Socket>) -> f64 {
     float(sockets.count() as u64)
 }
 
-/// The kernel's default where the file cannot be read.
+/// Returns the ephemeral port range, or the kernel's default if it cannot be read.
 fn ports() -> (u16, u16) {
     let range = || {
         let text = text::read("/proc/sys/net/ipv4/ip_local_port_range")?;

@@ -1,6 +1,6 @@
-//! How thresholds stand in a plan: `[thresholds]`, whose keys are selectors such as
-//! `latency{method:eth_call}`. The grammar of selectors and expressions is `threshold/parse.rs`; which
-//! names a selector may hold is judged in `checked/thresholds.rs`.
+//! The `[thresholds]` table, whose keys are selectors such as `latency{method:eth_call}`.
+//! `threshold/parse.rs` has the grammar of selectors and expressions; `validate/thresholds.rs`
+//! checks the names in selectors.
 
 use serde_json::json;
 use settings::value::{Bool, Duration as Period, Json, Once, Word};
@@ -10,7 +10,7 @@ use super::tables::WEEK;
 
 const SECOND: u64 = 1000;
 
-/// Names that k6 gives to keys of a threshold, with ours.
+/// k6's names of a threshold's keys, with ours.
 const K6: [(&str, &str); 4] = [
     ("abort_on_fail", "abort"),
     ("abortOnFail", "abort"),
@@ -31,10 +31,10 @@ settings::choice! {
 settings::table! {
     /// What the run must keep, in k6's grammar: a metric with an expression, a table with these keys, or a
     /// list of both. The metrics are listed below.
-    pub(super) struct ObjectiveTable => pub(super) Objective {
+    pub(super) struct ThresholdTable => pub(super) WrittenThreshold {
         /// The expression, such as `"p(99)<700"`.
         threshold: Word = required;
-        /// Whether the run ends when it is broken (k6: `abortOnFail`).
+        /// True if the run ends when it is broken (k6: `abortOnFail`).
         abort: Bool = "false";
         /// It ends no run before this (k6: `delayAbortEval`).
         abort_delay: Period<0, WEEK> = "0s";
@@ -48,20 +48,20 @@ settings::table! {
 }
 
 /// All thresholds of a plan.
-pub(super) struct Objectives;
+pub(super) struct Thresholds;
 
 /// The thresholds of one selector.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Selected {
-    /// The selector as it is written.
+    /// The selector as written.
     pub(super) selector: String,
-    /// Where the selector stands.
+    /// Position of the selector.
     pub(super) at: At,
-    /// Its thresholds, each with the place of its expression.
-    pub(super) list: Vec<(Objective, At)>,
+    /// The thresholds, each with the position of its expression.
+    pub(super) list: Vec<(WrittenThreshold, At)>,
 }
 
-impl ValueType for Objectives {
+impl ValueType for Thresholds {
     type Value = Vec<Selected>;
     const EMPTY: &'static str = "{}";
 
@@ -94,12 +94,12 @@ impl ValueType for Objectives {
     }
 
     fn table() -> Option<TableDoc> {
-        Some(ObjectiveTable::doc().in_form(|key| format!("[{key}]")))
+        Some(ThresholdTable::doc().in_form(|key| format!("[{key}]")))
     }
 
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<Selected>> {
         let Tree::Table(members) = &item.tree else {
-            return reader.wrong_type::<Objectives>(item, at);
+            return reader.wrong_type::<Thresholds>(item, at);
         };
         let selected = |member: &Member| {
             let path = format!("{}.{}", at.path, member.key);
@@ -110,36 +110,39 @@ impl ValueType for Objectives {
             };
             if list.is_empty() {
                 let place = at.part(Some(member.item.span.clone()));
-                reader.report().missing(&place, "holds no threshold", Objectives::allowed());
+                reader.report().missing(&place, "holds no threshold", Thresholds::allowed());
             }
-            let list = list.iter().filter_map(|item| objective(item, &at, reader)).collect();
+            let list = list.iter().filter_map(|item| written(item, &at, reader)).collect();
             Selected { selector: member.key.clone(), at, list }
         };
         Some(members.iter().map(selected).collect())
     }
 }
 
-/// The schema of a threshold as a table, with k6's names as well.
+/// Returns the schema of a threshold as a table. It also accepts k6's names.
 fn table_schema() -> Json {
-    let mut schema = <Once<ObjectiveTable>>::schema();
+    let mut schema = <Once<ThresholdTable>>::schema();
     for (theirs, our) in K6 {
         schema["properties"][theirs] = schema["properties"][our].clone();
     }
     schema
 }
 
-fn objective(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(Objective, At)> {
+fn written(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(WrittenThreshold, At)> {
     let at = at.part(Some(item.span.clone()));
     match &item.tree {
         Tree::Text(_) => {
             let threshold = <Word as ValueType>::read(item, &at, reader)?;
-            Some((Objective { threshold, ..ObjectiveTable::defaults(&at.path).values() }, at))
+            Some((
+                WrittenThreshold { threshold, ..ThresholdTable::defaults(&at.path).values() },
+                at,
+            ))
         }
         Tree::Table(members) => {
             let problems = reader.report().count();
             let at = At { table: Some(item.span.clone()), ..at };
             let members = our_names(members, &at, reader);
-            let table: ObjectiveTable = reader.table(&members, at);
+            let table: ThresholdTable = reader.table(&members, at);
             if table.abort_delay.is_set() && !*table.abort {
                 let message = "a threshold that ends no run delays nothing";
                 reader.report().error(&table.abort_delay, message, "together with abort = true");
@@ -148,13 +151,13 @@ fn objective(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(Objec
             is_clean.then(|| (table.values(), table.threshold.at))
         }
         _ => {
-            reader.report().missing(&at, "neither a text nor a table", Objectives::allowed());
+            reader.report().missing(&at, "neither a text nor a table", Thresholds::allowed());
             None
         }
     }
 }
 
-/// The members of a threshold with our names in the place of k6's.
+/// Returns the members of a threshold with k6's names replaced by ours.
 fn our_names(members: &[Member], at: &At, reader: &mut Reader<'_, '_>) -> Vec<Member> {
     let mut ours: Vec<Member> = Vec::with_capacity(members.len());
     for member in members {

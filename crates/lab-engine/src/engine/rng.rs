@@ -1,38 +1,38 @@
-//! Randomness of the calls: splitmix64, small enough to be seeded anew for each request.
+//! Random numbers of the calls: splitmix64, which is cheap to seed for each request.
 //!
-//! A generator of a library may change with its version; these numbers are part of what a plan and a
-//! seed promise to send, so they are fixed here. Steele, Lea, Flood, "Fast splittable pseudorandom
-//! number generators", OOPSLA 2014; constants of <https://prng.di.unimi.it/splitmix64.c>.
+//! A plan and its seed determine the bytes that are sent, so the algorithm must not change with a
+//! library's version. Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
+//! 2014; constants of <https://prng.di.unimi.it/splitmix64.c>.
 
-/// A stream of random numbers.
+/// A random number generator.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice {
+pub(crate) struct Rng {
     state: u64,
 }
 
-impl Dice {
-    /// The stream of one request: equal arguments give equal streams.
-    pub(crate) fn new(seed: u64, scenario: u64, iteration: u64, step: u64) -> Dice {
+impl Rng {
+    /// Seeds the generator of one request. Equal arguments give equal numbers.
+    pub(crate) fn new(seed: u64, scenario: u64, iteration: u64, step: u64) -> Rng {
         let mut state = seed;
         for part in [scenario, iteration, step] {
             state = mix(state ^ mix(part.wrapping_add(GOLDEN)));
         }
-        Dice { state }
+        Rng { state }
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN);
         mix(self.state)
     }
 
-    /// From 0 up to but without 1.
+    /// Returns a number in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// From `low` to `high`, both included (Lemire's multiplication; its bias of 2^-64 per value of
-    /// the range is left in).
+    /// Returns a number from `low` to `high`, inclusive. Uses Lemire's multiplication without
+    /// correction of its bias, which is 2^-64 per value.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         let span = u128::from(high.saturating_sub(low)) + 1;
         low + ((u128::from(self.next()) * span) >> 64) as u64

@@ -1,4 +1,4 @@
-//! Scenarios and their stages: from levels as they were written to one linear course after another.
+//! Scenarios and their stages: turns written levels into linear stages.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use super::super::{Late, Model, Scenario, Stage, level_at};
 use super::mixes::Mixes;
 use crate::plan::threshold::parse::StageName;
 
-/// Stages of one plan, steps included.
+/// Most stages of a plan, steps included.
 const STAGES_MAX: usize = 5000;
-/// Scenarios of one plan.
+/// Most scenarios of a plan.
 const SCENARIOS_MAX: usize = 1000;
 
-/// How thresholds name the stages of a plan.
+/// The stage names that thresholds can use.
 #[derive(Default)]
 pub(super) struct StageNames {
-    /// Each stage at its index.
+    /// The stages in the order of their indexes.
     pub(super) list: Vec<StageName>,
-    /// True if a stage or a scenario is missing or has no name because its table has a problem.
+    /// True if a stage or a scenario is missing or unnamed because of a problem.
     pub(super) are_partial: bool,
 }
 
-/// All scenarios, and how thresholds name all stages.
+/// Reads all scenarios, and the stage names for thresholds.
 pub(super) fn check(
     file: &PlanFile,
     mixes: &mut Mixes,
@@ -83,7 +83,7 @@ impl Checked {
             model: model(table, closed),
             workers_max: workers(table, closed, most, report),
             stages,
-            // Without its mix the plan has an error and is given up.
+            // Without its mix the plan has an error already.
             mix: mix.unwrap_or_default(),
             pause: *table.pause,
             batch: table.batch.as_ref().map(BatchTable::values),
@@ -137,12 +137,12 @@ impl Checked {
     }
 }
 
-/// How the level of one written stage goes.
+/// The level of one written stage.
 struct Course {
     duration: Duration,
     from: f64,
     to: f64,
-    /// Stages that it becomes: 1, or the steps of a staircase.
+    /// Number of stages: 1, or the steps of a staircase.
     parts: usize,
 }
 
@@ -153,7 +153,7 @@ impl Course {
             return Stage { index, name, duration, from, to };
         }
         let level = level_at(self.from, self.to, (part + 1) as f64, self.parts as f64);
-        // Cut by whole nanoseconds, so that the parts add up to the whole.
+        // Whole nanoseconds, so that the parts add up to the whole.
         let nanos = |part: usize| self.duration.as_nanos() * part as u128 / self.parts as u128;
         let length = nanos(part + 1) - nanos(part);
         let duration = Duration::from_nanos(u64::try_from(length).unwrap_or(u64::MAX));
@@ -161,7 +161,7 @@ impl Course {
     }
 }
 
-/// Reads a stage's level. `before` is the level that the stage before it left.
+/// Reads a stage's level. `before` is the level at the end of the previous stage.
 fn course(
     stage: &StageTable,
     closed: bool,
@@ -188,7 +188,7 @@ fn course(
         return None;
     }
     if report.is_faulty(&stage.at) {
-        // Its level is unknown, and the next stage shall not be refused for that.
+        // The level is unknown, but the next stage must not report an error for that.
         before.get_or_insert(1.0);
         return None;
     }
@@ -214,7 +214,7 @@ fn course(
     Some(Course { duration: *stage.duration, from, to, parts: stage.steps.unwrap_or(1) })
 }
 
-/// Refuses levels that no number of workers can have.
+/// Rejects levels that no number of workers can have.
 fn workers_levels(levels: [&Key<Option<f64>>; 4], report: &mut Report<'_>) {
     for level in levels {
         if level.is_some_and(|level| level.fract() != 0.0 || level > WORKERS_MAX as f64) {
@@ -224,7 +224,7 @@ fn workers_levels(levels: [&Key<Option<f64>>; 4], report: &mut Report<'_>) {
     }
 }
 
-/// Refuses keys that mean nothing in the scenario's model.
+/// Rejects keys that have no effect in the scenario's model.
 fn model_keys(table: &ScenarioTable, closed: bool, report: &mut Report<'_>) {
     let ScenarioTable { late, queue_max, pause, .. } = table;
     let (others, model): (&[&At], _) = match closed {

@@ -1,0 +1,153 @@
+//! The outcome of a call by the status and the body of its response: [`lab_model::record::Class`]
+//! as code.
+
+use lab_model::plan::Recorded;
+use lab_model::record::Class;
+use wire::json::DEPTH_CEILING;
+use wire::quantity::parse_decimal;
+use wire::response::{
+    Outcome, Response, ResponseError, Responses, parse_response, parse_responses,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Outcome of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallOutcome {
+    /// Its class.
+    pub(crate) class: Class,
+    /// Code of a JSON-RPC error.
+    pub(crate) code: Option<i64>,
+    /// True if the result is null.
+    pub(crate) null: bool,
+}
+
+impl CallOutcome {
+    /// An outcome without a JSON-RPC error.
+    pub(crate) const fn of(class: Class) -> CallOutcome {
+        CallOutcome { class, code: None, null: false }
+    }
+
+    /// Classifies a JSON-RPC response. A result under an HTTP error status counts as that HTTP
+    /// error, as most clients discard the body.
+    fn of_response(status: u16, outcome: &Outcome<'_>) -> CallOutcome {
+        match outcome {
+            Outcome::Result(_) if status >= 400 => by_status(status),
+            Outcome::Result(result) => {
+                CallOutcome { null: *result == b"null", ..CallOutcome::of(Class::Ok) }
+            }
+            Outcome::Error { code, .. } => {
+                CallOutcome { code: Some(*code), ..CallOutcome::of(Class::RpcError) }
+            }
+        }
+    }
+}
+
+/// Classifies a response without a valid JSON-RPC body.
+fn by_status(status: u16) -> CallOutcome {
+    CallOutcome::of(match status {
+        429 => Class::Limited,
+        400..=499 => Class::Http4xx,
+        500.. => Class::Http5xx,
+        _ => Class::Malformed,
+    })
+}
+
+/// Classifies the response to a single call with this id.
+pub(crate) fn single(status: u16, body: &[u8], id: u64) -> CallOutcome {
+    classify_one(status, body, |raw| parse_decimal(raw) == Some(id))
+}
+
+/// Classifies the response to a recorded call. A call without an id accepts any id.
+pub(crate) fn recorded(status: u16, body: &[u8], call: &Recorded) -> CallOutcome {
+    classify_one(status, body, |raw| call.id.is_empty() || raw == &*call.id)
+}
+
+fn classify_one(status: u16, body: &[u8], is_own_id: impl Fn(&[u8]) -> bool) -> CallOutcome {
+    if status == 429 {
+        return CallOutcome::of(Class::Limited);
+    }
+    match parse_response(body, DEPTH_CEILING) {
+        Err(_) => by_status(status),
+        Ok(response) if is_own_id(response.id) || is_error_without_id(&response) => {
+            CallOutcome::of_response(status, &response.outcome)
+        }
+        Ok(_) => CallOutcome::of(Class::WrongId),
+    }
+}
+
+/// Returns true for an error with the id null: the server could not read the id (JSON-RPC 2.0,
+/// section 5).
+fn is_error_without_id(response: &Response<'_>) -> bool {
+    response.id == b"null" && matches!(response.outcome, Outcome::Error { .. })
+}
+
+/// Classifies the responses to a batch. Its ids begin with `first` and are `stride` apart.
+/// `outcomes` has one entry per call.
+pub(crate) fn batch(
+    status: u16,
+    body: &[u8],
+    first: u64,
+    stride: u64,
+    outcomes: &mut [CallOutcome],
+) {
+    let index_of = |response: &Response<'_>, _: usize| {
+        let away = parse_decimal(response.id)?.checked_sub(first)?;
+        (away % stride == 0).then_some((away / stride) as usize)
+    };
+    classify_batch(status, body, index_of, outcomes);
+}
+
+/// Classifies the responses to a recorded batch in their order, because the ids are unknown.
+pub(crate) fn recorded_batch(status: u16, body: &[u8], outcomes: &mut [CallOutcome]) {
+    classify_batch(status, body, |_, nth| Some(nth), outcomes);
+}
+
+fn classify_batch(
+    status: u16,
+    body: &[u8],
+    index_of: impl Fn(&Response<'_>, usize) -> Option<usize>,
+    outcomes: &mut [CallOutcome],
+) {
+    outcomes.fill(by_status(status));
+    if status == 429 {
+        return;
+    }
+    let responses = match parse_responses(body, DEPTH_CEILING, outcomes.len()) {
+        Err(ResponseError::TooMany(_)) => return outcomes.fill(CallOutcome::of(Class::WrongId)),
+        Err(_) => return,
+        Ok(Responses::Single(response)) => {
+            // An error may apply to the whole batch; a result cannot.
+            if matches!(response.outcome, Outcome::Error { .. }) {
+                outcomes.fill(CallOutcome::of_response(status, &response.outcome));
+            }
+            return;
+        }
+        Ok(Responses::Batch(responses)) => responses,
+    };
+    outcomes.fill(CallOutcome::of(Class::Malformed));
+    let mut answered = vec![false; outcomes.len()];
+    let mut unknown_ids = false;
+    let mut errors = Vec::new();
+    for (nth, response) in responses.iter().enumerate() {
+        let Ok(response) = response else { continue };
+        match index_of(response, nth).filter(|&at| answered.get(at) == Some(&false)) {
+            Some(at) => {
+                answered[at] = true;
+                outcomes[at] = CallOutcome::of_response(status, &response.outcome);
+            }
+            None if is_error_without_id(response) => {
+                errors.push(CallOutcome::of_response(status, &response.outcome))
+            }
+            None => unknown_ids = true,
+        }
+    }
+    let mut missing = outcomes.iter_mut().zip(&answered).filter(|(_, answered)| !**answered);
+    // Errors without an id belong to the calls that have no other response.
+    errors.into_iter().zip(missing.by_ref()).for_each(|(error, (outcome, _))| *outcome = error);
+    // If there are responses with unknown ids, the missing ones have the wrong id.
+    if unknown_ids {
+        missing.for_each(|(outcome, _)| *outcome = CallOutcome::of(Class::WrongId));
+    }
+}

@@ -1,0 +1,103 @@
+//! Deadlines of workers. All workers of a queue have the same timeout, so the first one is always
+//! the next to expire.
+//!
+//! Setting and removing a deadline takes constant time. The memory depends on the number of workers
+//! alone. A worker has at most one deadline.
+
+/// Marks the end of a queue.
+const NOBODY: u32 = u32::MAX;
+/// Marks a worker without a deadline.
+const NOWHERE: u16 = u16::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    queue: u16,
+    before: u32,
+    after: u32,
+    until: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    first: u32,
+    last: u32,
+    timeout: u64,
+}
+
+/// All queues of a thread. Times are nanoseconds since the start of the run.
+#[derive(Debug)]
+pub(crate) struct Deadlines {
+    entries: Vec<Entry>,
+    queues: Vec<Queue>,
+}
+
+impl Deadlines {
+    /// Creates one queue for each of `timeouts`, in nanoseconds.
+    pub(crate) fn new(workers: usize, timeouts: &[u64]) -> Deadlines {
+        let nowhere = Entry { queue: NOWHERE, before: NOBODY, after: NOBODY, until: 0 };
+        let queue = |&timeout: &u64| Queue { first: NOBODY, last: NOBODY, timeout };
+        Deadlines { entries: vec![nowhere; workers], queues: timeouts.iter().map(queue).collect() }
+    }
+
+    /// Sets the worker's deadline to `now` plus the queue's timeout. `now` must not decrease.
+    pub(crate) fn set(&mut self, queue: usize, worker: u32, now: u64) {
+        self.remove(worker);
+        let Queue { last, timeout, .. } = self.queues[queue];
+        self.entries[worker as usize] = Entry {
+            queue: queue as u16,
+            before: last,
+            after: NOBODY,
+            until: now.saturating_add(timeout),
+        };
+        if last == NOBODY {
+            self.queues[queue].first = worker;
+        } else {
+            self.entries[last as usize].after = worker;
+        }
+        self.queues[queue].last = worker;
+    }
+
+    /// Removes the worker's deadline, if it has one.
+    pub(crate) fn remove(&mut self, worker: u32) {
+        let Entry { queue, before, after, .. } = self.entries[worker as usize];
+        if queue == NOWHERE {
+            return;
+        }
+        let queue = &mut self.queues[usize::from(queue)];
+        if before == NOBODY {
+            queue.first = after;
+        } else {
+            self.entries[before as usize].after = after;
+        }
+        if after == NOBODY {
+            queue.last = before;
+        } else {
+            self.entries[after as usize].before = before;
+        }
+        self.entries[worker as usize].queue = NOWHERE;
+    }
+
+    /// Removes the first worker of a queue if it has expired. Returns it with its deadline.
+    pub(crate) fn due(&mut self, queue: usize, now: u64) -> Option<(u32, u64)> {
+        let until = self.until(queue)?;
+        let first = self.queues[queue].first;
+        (until <= now).then(|| {
+            self.remove(first);
+            (first, until)
+        })
+    }
+
+    /// Returns true if the worker has a deadline.
+    pub(crate) fn is_set(&self, worker: u32) -> bool {
+        self.entries[worker as usize].queue != NOWHERE
+    }
+
+    /// Returns the first deadline of a queue.
+    pub(crate) fn until(&self, queue: usize) -> Option<u64> {
+        let first = self.queues[queue].first;
+        (first != NOBODY).then(|| self.entries[first as usize].until)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! A port for a server that cannot choose one itself, such as nginx.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use socket2::{Domain, Socket, Type};
+
+/// A port of 127.0.0.1 for one server that sets `SO_REUSEADDR` on its listener, as most do.
+///
+/// The port is bound but does not listen. Linux lets a listener with `SO_REUSEADDR` bind it too, but
+/// does not choose it for port 0 or for an outgoing connection.
+pub struct ReservedPort {
+    _socket: Socket,
+    /// The address with the port.
+    pub address: SocketAddr,
+}
+
+impl ReservedPort {
+    /// Reserves a port until the value is dropped.
+    #[allow(clippy::new_without_default)] // It is not a value without meaning.
+    pub fn new() -> ReservedPort {
+        ReservedPort::at(0).expect("a free port")
+    }
+
+    /// Reserves this port; port 0 is any.
+    ///
+    /// # Errors
+    /// If the port is in use.
+    pub fn at(port: u16) -> std::io::Result<ReservedPort> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        // Without `SO_REUSEADDR` a first bind finds a port that no other socket has.
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
+        socket.set_reuse_address(true)?;
+        let address = socket.local_addr()?.as_socket().expect("an address of IPv4");
+        Ok(ReservedPort { _socket: socket, address })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_server_can_listen_and_nobody_else_gets_the_port() {
+        let port = ReservedPort::new();
+        let plain = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        assert!(plain.bind(&port.address.into()).is_err());
+        assert!(ReservedPort::at(port.address.port()).is_err());
+        // The standard library sets `SO_REUSEADDR`.
+        let listener = TcpListener::bind(port.address).unwrap();
+        std::net::TcpStream::connect(port.address).unwrap();
+        listener.accept().unwrap();
+    }
+}
