@@ -2,7 +2,8 @@
 //! scrape.
 //!
 //! One table of metrics, `export/table.rs`, feeds both and the page that lists them; `export/k6.rs`
-//! is the same under k6's names. What people see is in `live`, what a run leaves behind in `report`.
+//! is the same under k6's names. What people see is in `live`, what a run leaves behind in
+//! `report`.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -55,8 +56,8 @@ pub enum Trends {
     Stats(Vec<Stat>),
 }
 
-/// Least schema of native histograms that is allowed: buckets 2.2 % wide. A coarser one says less of
-/// a latency than the run measured.
+/// Least schema of native histograms that is allowed: buckets 2.2 % wide. A coarser one says less
+/// of a latency than the run measured.
 pub const SCHEMA_MIN: i32 = 5;
 /// Largest schema that Prometheus knows: buckets 0.27 % wide.
 pub const SCHEMA_MAX: i32 = 8;

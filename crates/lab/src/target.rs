@@ -1,5 +1,5 @@
-//! Who is loaded: is it there, does it speak JSON-RPC, what is it, where is its head, and what of its
-//! chain do parameters need?
+//! Who is loaded: is it there, does it speak JSON-RPC, what is it, where is its head, and what of
+//! its chain do parameters need?
 //!
 //! A few calls before a run and one after it, one at a time. They are not part of what is measured.
 
@@ -289,8 +289,8 @@ impl Found {
         self.known.contains(&method)
     }
 
-    /// Harmony's nodes have Ethereum's methods too, and others may have some of Harmony's; what they
-    /// say they are decides.
+    /// Harmony's nodes have Ethereum's methods too, and others may have some of Harmony's; what
+    /// they say they are decides.
     fn family(&self) -> Option<Family> {
         let says_harmony = self
             .client

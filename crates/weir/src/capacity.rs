@@ -1,5 +1,5 @@
-//! `weir capacity`: the highest rate that keeps the objectives, and what breaks first. The search is
-//! the lab's; here are arguments, what is shown of it, and what the codes mean.
+//! `weir capacity`: the highest rate that keeps the objectives, and what breaks first. The search
+//! is the lab's; here are arguments, what is shown of it, and what the codes mean.
 
 use std::io;
 use std::io::{BufRead as _, IsTerminal as _};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::capacity::{CapacityFault, Cost, Sight, probe_head, probe_line};
+use lab::capacity::{CapacityFault, Cost, Event, probe_head, probe_line};
 use lab::report::{self, Colour, Report};
 use lab::run::Stop;
 use lab::self_check;
@@ -33,16 +33,16 @@ const RATE_START: f64 = 50.0;
 
 /// Find how much a target holds, and what breaks first
 ///
-/// Doubles the rate until a probe fails, bisects, repeats both sides of the boundary until a majority
-/// decides, and confirms the highest pass by a soak. Between probes it waits for the target to drain,
-/// and after each failed probe it looks at a low rate whether the target came back to itself. A probe
-/// passes if every objective is kept, no method fails altogether, and what is asked for is also
-/// answered: above the capacity a backlog grows while all objectives may still hold. A probe in which
-/// this host was the limit counts as neither.
+/// Doubles the rate until a probe fails, bisects, repeats both sides of the boundary until a
+/// majority decides, and confirms the highest pass by a soak. Between probes it waits for the
+/// target to drain, and after each failed probe it looks at a low rate whether the target came back
+/// to itself. A probe passes if every objective is kept, no method fails altogether, and what is
+/// asked for is also answered: above the capacity a backlog grows while all objectives may still
+/// hold. A probe in which this host was the limit counts as neither.
 ///
-/// Give a plan with an open model: its mixes and objectives are kept, all scenarios run at once in the
-/// ratio of their largest rates, and its `capacity` table says how to search. Or give a URL: the chain's usual
-/// reads are sent. Without objectives some are chosen, and said.
+/// Give a plan with an open model: its mixes and objectives are kept, all scenarios run at once in
+/// the ratio of their largest rates, and its `capacity` table says how to search. Or give a URL:
+/// the chain's usual reads are sent. Without objectives some are chosen, and said.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -208,7 +208,8 @@ impl Capacity {
             let written = lab::report::write_folder(&dir.join(name), run, totals, methods);
             written.map(|_| true).map_err(|fault| fault.to_string())
         };
-        let found = lab::capacity::search(&plan, &mut keep, &stop, &mut |sight| shown.see(sight));
+        let found =
+            lab::capacity::search(&plan, &mut keep, &stop, &mut |event| shown.on_event(event));
         shown.finish();
         let result = match found {
             Err(CapacityFault::Run(fault)) => return Err(fault.into()),
@@ -296,23 +297,23 @@ impl Shown {
         }
     }
 
-    fn see(&self, sight: Sight<'_>) {
-        match sight {
-            Sight::Waits { time, .. } => {
+    fn on_event(&self, event: Event<'_>) {
+        match event {
+            Event::Waits { time, .. } => {
                 self.bar.set_message(format!("waiting {:.0} s", time.as_secs_f64()));
             }
-            Sight::Begins { kind, rate, time } => {
+            Event::Begins { kind, rate, time } => {
                 let (kind, time) = (kind.as_str(), time.as_secs_f64());
                 self.bar.set_message(format!("{kind} at {rate}/s for {time:.0} s"));
             }
-            Sight::Second(progress) => {
+            Event::Second(progress) => {
                 let (at, of) = (progress.at.as_secs(), progress.of.as_secs());
                 let (begun, waiting) = (progress.second.begun, progress.second.waiting);
                 self.bar.set_message(format!("{at} of {of} s: {begun}/s begun, {waiting} waiting"));
             }
-            Sight::Ended(row) => self.line(&probe_line(row)),
-            Sight::Objectives(text) => self.line(text),
-            Sight::Warning(text) => self.line(&format!("warning: {text}")),
+            Event::Ended(row) => self.line(&probe_line(row)),
+            Event::Objectives(text) => self.line(text),
+            Event::Warning(text) => self.line(&format!("warning: {text}")),
         }
         self.bar.tick();
     }

@@ -1,19 +1,19 @@
-//! Which files an arm's paths mean: a result, a folder of results, or another tool's file.
+//! Finds the files of an arm: a result, a folder of results, or another tool's file.
 
 use std::path::{Path, PathBuf};
 
 use crate::arm::Arm;
 use crate::import::{ForeignFault, read_file};
 
-/// Runs of one arm at most. A thousand runs of a minute are most of a day.
+/// Largest number of runs per arm. A thousand runs of a minute take most of a day.
 const RUNS_MAX: usize = 1_000;
 const RESULT: &str = "result.json";
 
-/// The arms at a path: one for a result, a folder with a `result.json`, or a folder of runs; one for
-/// each server in a report that holds several.
+/// Returns the arms at a path: one for a result, for a folder with a `result.json`, or for a folder
+/// of runs; one per server for a report about several.
 ///
 /// # Errors
-/// If something cannot be read, or nothing is there to read.
+/// If a file cannot be read, or if there are no results.
 pub fn arms_at(path: &Path) -> Result<Vec<Arm>, ForeignFault> {
     if !path.is_dir() {
         return read_file(path);
@@ -26,7 +26,7 @@ pub fn arms_at(path: &Path) -> Result<Vec<Arm>, ForeignFault> {
     Ok(vec![arm_of(&name, &runs_in(path)?)?])
 }
 
-/// One arm of everything at these paths.
+/// Joins the runs at all paths in one arm.
 ///
 /// # Errors
 /// As [`arms_at`].
@@ -45,7 +45,7 @@ pub fn arm_of(name: &str, paths: &[PathBuf]) -> Result<Arm, ForeignFault> {
     Ok(whole)
 }
 
-/// Folders with a result within a folder, or the result files in it, in the order of their names.
+/// The subfolders with a result, or else the result files of a folder, sorted by name.
 fn runs_in(folder: &Path) -> Result<Vec<PathBuf>, ForeignFault> {
     let failed = |source| ForeignFault::Read { path: folder.to_owned(), source };
     let mut folders = Vec::new();

@@ -2,8 +2,8 @@
 //!
 //! What differs from k6, and is said in `docs/metrics.md` too: `name` is the JSON-RPC method; a
 //! JSON-RPC error inside HTTP 200 is no expected response; the share of failed calls is of all
-//! calls of a method, not 0 or 1 by `expected_response`, so that an average over it means something;
-//! durations count from when a call was due.
+//! calls of a method, not 0 or 1 by `expected_response`, so that an average over it means
+//! something; durations count from when a call was due.
 
 use std::collections::BTreeMap;
 

@@ -134,7 +134,7 @@ pub struct RemoteWrite {
 type Gathered = (Vec<Sample>, Instant);
 
 impl RemoteWrite {
-    /// Begins; nothing is sent before the first [`RemoteWrite::see`].
+    /// Begins; nothing is sent before the first [`RemoteWrite::update`].
     ///
     /// # Errors
     /// If the settings ask for what cannot be: a URL, header, interval or schema.
@@ -182,7 +182,7 @@ impl RemoteWrite {
 
     /// Takes what is known at the end of a second; hands it to the pushing thread when it is time.
     /// Never waits.
-    pub fn see(&mut self, progress: &Progress<'_>) {
+    pub fn update(&mut self, progress: &Progress<'_>) {
         if progress.at < self.next && progress.at < progress.of {
             return;
         }

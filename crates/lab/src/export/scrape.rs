@@ -94,7 +94,7 @@ impl Scrape {
     }
 
     /// Takes what is known at the end of a second. Never waits for a scraper.
-    pub fn see(&mut self, progress: &Progress<'_>) {
+    pub fn update(&mut self, progress: &Progress<'_>) {
         if progress.at < self.next && progress.at < progress.of {
             return;
         }

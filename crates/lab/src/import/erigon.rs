@@ -1,10 +1,10 @@
 //! Reports of erigontech/rpc-tests (`perf/reports`): vegeta driven at rising rates, each rate
 //! repeated, one line a repetition.
 //!
-//! A report has facts of the machine in column 13 of its first lines, then a header that begins with
-//! `Daemon`. It may hold several servers; each becomes an arm, and each repetition a run at its
-//! rate. Two things would spoil a comparison and are told apart here: the first repetition of a rate
-//! that ran on cold caches, and repetitions that failed on the side of the client.
+//! A report has facts of the machine in column 13 of its first lines, then a header that begins
+//! with `Daemon`. It may hold several servers; each becomes an arm, and each repetition a run at
+//! its rate. Two things would spoil a comparison and are told apart here: the first repetition of a
+//! rate that ran on cold caches, and repetitions that failed on the side of the client.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use lab_model::results::Fingerprint;
 use lab_model::results::compare::Metric;
 
 use super::{ForeignFault, label};
-use crate::analysis::sameness::Tool;
+use crate::analysis::comparability::Tool;
 use crate::arm::{Arm, P95_CALLS, P99_CALLS, Run};
 
 const HEADER: &str = "Daemon,TestNo,TG-Threads,Qps,Time,Min,Mean,50,90,95,99,Max,Ratio,Error";
@@ -238,8 +238,8 @@ fn run(it: &Repetition, key: &str, place: &str, facts: &BTreeMap<String, String>
     run
 }
 
-/// The method, from the file of requests (`stress_test_eth_call_001_14M.tar`), else from the name of
-/// the report.
+/// The method, from the file of requests (`stress_test_eth_call_001_14M.tar`), else from the name
+/// of the report.
 fn method(facts: &BTreeMap<String, String>, name: &str) -> String {
     let file = facts.get("VegetaFile").map_or("", String::as_str);
     let prefixes = ["eth", "trace", "debug", "ots", "erigon", "net", "web3", "txpool", "parity"];

@@ -1,8 +1,8 @@
 //! k6's end-of-test summaries: `--summary-export` and `handleSummary` (`metrics` by name, values
 //! plain or under `values`), and the machine-readable one of k6 1.x (`results.metrics`, a list).
 //!
-//! k6's `http_req_duration` counts from when the request is sent and leaves out connecting, so it is
-//! compared with times from the real send, never with latency from the plan.
+//! k6's `http_req_duration` counts from when the request is sent and leaves out connecting, so it
+//! is compared with times from the real send, never with latency from the plan.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use lab_model::results::compare::Metric;
 use serde_json::Value;
 
 use super::{ForeignFault, label};
-use crate::analysis::sameness::Tool;
+use crate::analysis::comparability::Tool;
 use crate::arm::{ALL, Run};
 
 /// Whether it looks like a summary of k6.

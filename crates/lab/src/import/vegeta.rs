@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ForeignFault, label};
-use crate::analysis::sameness::Tool;
+use crate::analysis::comparability::Tool;
 use crate::analysis::statistics::sorted;
 use crate::arm::{ALL, Run};
 

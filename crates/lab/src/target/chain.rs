@@ -11,8 +11,8 @@ use super::{TargetFault, Why};
 
 /// Blocks of which hashes are fetched.
 const BLOCKS_MAX: u64 = 64;
-/// Blocks of which transactions are fetched, and after how many transactions and addresses no further
-/// block is.
+/// Blocks of which transactions are fetched, and after how many transactions and addresses no
+/// further block is.
 const FULL_BLOCKS_MAX: u64 = 16;
 const ENTRIES_ENOUGH: usize = 1_000;
 /// Most transactions and addresses that are kept.

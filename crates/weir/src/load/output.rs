@@ -212,16 +212,16 @@ enum Live {
 
 impl Shown {
     /// Shows a second.
-    pub(super) fn see(&mut self, progress: &Progress<'_>) {
+    pub(super) fn update(&mut self, progress: &Progress<'_>) {
         if let Some(push) = &mut self.push {
-            push.see(progress);
+            push.update(progress);
         }
         if let Some(scrape) = &mut self.scrape {
-            scrape.see(progress);
+            scrape.update(progress);
         }
         match &mut self.live {
-            Live::Screen(screen) => screen.see(progress),
-            Live::Plain(plain) => plain.see(progress),
+            Live::Screen(screen) => screen.update(progress),
+            Live::Plain(plain) => plain.update(progress),
             Live::Quiet => {}
         }
     }

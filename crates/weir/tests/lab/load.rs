@@ -143,9 +143,9 @@ fn a_method_that_hangs_from_some_time_on_is_named_with_its_time_and_rate() {
     assert_eq!(load.0.wait().unwrap().code(), Some(3), "{out}");
     let result: Value = serde_json::from_str(&out).unwrap();
     let told = reasons(&result);
-    assert!(told.contains("every call of eth_gasPrice due since "), "{told}");
+    assert!(told.contains("every call of eth_gasPrice scheduled since "), "{told}");
     assert!(told.contains("mostly timeout") && told.contains("iterations/s"), "{told}");
-    let (_, rest) = told.split_once("due since ").unwrap();
+    let (_, rest) = told.split_once("scheduled since ").unwrap();
     let since: f64 = rest.split(' ').next().unwrap().parse().unwrap();
     assert!((4.0..=8.0).contains(&since), "{told}");
     assert_eq!(result["thresholds"][0]["kept"], true, "{told}");
@@ -183,7 +183,7 @@ fn ctrl_c_keeps_what_was_measured_and_says_that_it_is_a_part() {
     let mut told = String::new();
     load.0.stdout.as_mut().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!(load.0.wait().unwrap().code(), Some(6), "{told}");
-    assert!(told.contains("ended by hand"), "{told}");
+    assert!(told.contains("stopped by the user"), "{told}");
     let text = std::fs::read_to_string(out.join("result.json")).unwrap();
     let result: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(result["partial"], true);
@@ -341,7 +341,7 @@ fn answers_that_differ_from_the_reference_fail_the_run() {
     let plan = plan(&folder, &node.url(), &text);
     let (code, result) = result(&[&plan]);
     assert_eq!(code, 3, "{}", reasons(&result));
-    assert!(reasons(&result).contains("compared answers of eth_getBlockByNumber differ"));
+    assert!(reasons(&result).contains("compared responses of eth_getBlockByNumber differ"));
     assert!(result["compared"]["wrong"].as_u64().unwrap() > 10, "{}", result["compared"]);
     assert_eq!(result["compared"]["examples"].as_array().unwrap().len(), 5);
 }

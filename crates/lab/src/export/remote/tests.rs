@@ -64,7 +64,7 @@ fn pushed(settings: &Settings, seconds: &[u64]) -> Told {
     let mut remote = RemoteWrite::start(settings).unwrap();
     for second in seconds {
         scene.at = Duration::from_secs(*second);
-        remote.see(&scene.progress());
+        remote.update(&scene.progress());
     }
     remote.finish()
 }
@@ -139,10 +139,10 @@ fn a_series_that_is_gone_is_ended_at_once() {
     let receiver = Receiver::start(&[]);
     let mut scene = Scene::new();
     let mut remote = RemoteWrite::start(&Settings::new(&receiver.url)).unwrap();
-    remote.see(&scene.progress());
+    remote.update(&scene.progress());
     scene.at += INTERVAL;
     scene.host.clear();
-    remote.see(&scene.progress());
+    remote.update(&scene.progress());
     remote.finish();
     let received = receiver.received.lock();
     let ended = |push: &WriteRequest| -> Vec<String> {
@@ -162,7 +162,7 @@ fn a_receiver_that_never_answers_holds_up_nobody() {
     let begin = Instant::now();
     for second in 0..20 {
         scene.at = Duration::from_secs(second * 5);
-        remote.see(&scene.progress());
+        remote.update(&scene.progress());
     }
     assert!(begin.elapsed() < TIMEOUT, "seeing took {:?}", begin.elapsed());
     assert!(remote.skipped > 0, "what does not fit is counted");

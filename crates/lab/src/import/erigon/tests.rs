@@ -52,8 +52,8 @@ fn two_servers_in_one_report_are_two_arms() {
     assert_eq!(arms[0].runs[0].facts.load, arms[1].runs[0].facts.load);
 }
 
-/// A mean of 7.5 ms in the first repetition, of at most 0.34 ms in the others; and a first repetition
-/// that is the fastest must stay.
+/// A mean of 7.5 ms in the first repetition, of at most 0.34 ms in the others; and a first
+/// repetition that is the fastest must stay.
 #[test]
 fn cold_first_repetitions_are_told_apart() {
     let arms = report("eth_getBalance");
