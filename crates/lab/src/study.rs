@@ -1,9 +1,9 @@
 //! Studies: several runs that answer one question, which is: which arm syncs faster, and why?
 //!
 //! The runs of a study are read from files (`study/read.rs`), polled from running nodes
-//! (`study/poll.rs`), or started by a study file (`study/runner.rs`, `study/file.rs`). [`analyse()`]
-//! turns them into a [`StudyResult`](lab_model::results::study::StudyResult) by the rules of
-//! `analysis/sync.rs`. `report/study.rs` writes the reports.
+//! (`study/poll.rs`), or started by a study file (`study/runner.rs`, `study/file.rs`).
+//! [`analyse()`] turns them into a [`StudyResult`](lab_model::results::study::StudyResult) by the
+//! rules of `analysis/sync.rs`. `report/study.rs` writes the reports.
 
 mod analyse;
 mod fault;

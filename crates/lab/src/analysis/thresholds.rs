@@ -57,7 +57,7 @@ pub enum Remark {
         fails: bool,
     },
     /// It aborted the run, but was within its limit again at the end.
-    Mended,
+    Recovered,
     /// It was broken for some time.
     BrokenFor {
         /// How long, in seconds.
@@ -472,7 +472,7 @@ impl ThresholdState {
         }
         let mended = observed.is_some_and(|observed| keeps(threshold, observed));
         if self.ended.is_some() && mended {
-            return Some(Remark::Mended);
+            return Some(Remark::Recovered);
         }
         let window = window(threshold)?.as_secs_f64();
         Some(match self.broken {

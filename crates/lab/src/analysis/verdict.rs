@@ -78,7 +78,7 @@ pub enum Reason {
     /// Number of thresholds that were kept under a load that slows down with the target.
     KeptWhenPaced(usize),
     /// The user stopped the run.
-    EndedByHand { at: f64, of: f64, nothing_broken: bool },
+    StoppedByUser { at: f64, of: f64, nothing_broken: bool },
     /// A broken threshold aborted the run.
     Aborted { at: f64, of: f64 },
     /// A threshold about a metric was broken.
@@ -201,7 +201,7 @@ fn early(evidence: Evidence<'_>, outcome: Outcome, reasons: &mut Vec<Reason>) {
     match evidence.early {
         Some(Early::Asked(at)) => {
             let nothing_broken = outcome == Outcome::Invalid && reasons.is_empty();
-            reasons.push(Reason::EndedByHand { at, of, nothing_broken });
+            reasons.push(Reason::StoppedByUser { at, of, nothing_broken });
         }
         Some(Early::Aborted(at)) => reasons.push(Reason::Aborted { at, of }),
         None => {}

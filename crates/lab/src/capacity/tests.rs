@@ -17,7 +17,7 @@ use super::cost;
 use super::search::{CapacityFault, Environment, Event, search_in};
 use crate::report::example;
 use crate::run::{Finished, RunFault};
-use crate::target::{TargetFault, Why};
+use crate::target::{Reason, TargetFault};
 
 const PLAN: &str = r#"
 [target]
@@ -163,7 +163,7 @@ fn never() -> bool {
 fn gone() -> RunFault {
     RunFault::Target(TargetFault {
         url: "http://x".to_owned(),
-        why: Why::Resolve { host: "x".to_owned() },
+        reason: Reason::Resolve { host: "x".to_owned() },
     })
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::arm::Arm;
-use crate::import::{ForeignFault, read_file};
+use crate::import::{ImportFault, read_file};
 
 /// Largest number of runs per arm. A thousand runs of a minute take most of a day.
 const RUNS_MAX: usize = 1_000;
@@ -14,7 +14,7 @@ const RESULT: &str = "result.json";
 ///
 /// # Errors
 /// If a file cannot be read, or if there are no results.
-pub fn arms_at(path: &Path) -> Result<Vec<Arm>, ForeignFault> {
+pub fn arms_at(path: &Path) -> Result<Vec<Arm>, ImportFault> {
     if !path.is_dir() {
         return read_file(path);
     }
@@ -30,7 +30,7 @@ pub fn arms_at(path: &Path) -> Result<Vec<Arm>, ForeignFault> {
 ///
 /// # Errors
 /// As [`arms_at`].
-pub fn arm_of(name: &str, paths: &[PathBuf]) -> Result<Arm, ForeignFault> {
+pub fn arm_of(name: &str, paths: &[PathBuf]) -> Result<Arm, ImportFault> {
     let mut whole =
         Arm { name: name.to_owned(), runs: Vec::new(), left_out: Vec::new(), notes: Vec::new() };
     for path in paths {
@@ -46,8 +46,8 @@ pub fn arm_of(name: &str, paths: &[PathBuf]) -> Result<Arm, ForeignFault> {
 }
 
 /// The subfolders with a result, or else the result files of a folder, sorted by name.
-fn runs_in(folder: &Path) -> Result<Vec<PathBuf>, ForeignFault> {
-    let failed = |source| ForeignFault::Read { path: folder.to_owned(), source };
+fn runs_in(folder: &Path) -> Result<Vec<PathBuf>, ImportFault> {
+    let failed = |source| ImportFault::Read { path: folder.to_owned(), source };
     let mut folders = Vec::new();
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
@@ -61,7 +61,7 @@ fn runs_in(folder: &Path) -> Result<Vec<PathBuf>, ForeignFault> {
     }
     let mut found = if folders.is_empty() { files } else { folders };
     found.sort();
-    let empty = |why: String| ForeignFault::Empty { path: folder.to_owned(), why };
+    let empty = |why: String| ImportFault::Empty { path: folder.to_owned(), why };
     if found.is_empty() {
         return Err(empty(format!("no {RESULT}, no folder with one, and no .json or .csv file")));
     }

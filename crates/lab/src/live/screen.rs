@@ -53,8 +53,8 @@ struct Shared {
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 impl Screen {
-    /// Switches to the full screen. The keys `q` and Ctrl-C request `stop`. The environment variable
-    /// `NO_COLOR` disables colours (<https://no-color.org>).
+    /// Switches to the full screen. The keys `q` and Ctrl-C request `stop`. The environment
+    /// variable `NO_COLOR` disables colours (<https://no-color.org>).
     ///
     /// # Errors
     /// If standard error is not a suitable terminal; it is unchanged then.
@@ -178,8 +178,8 @@ impl FullScreen {
         enable_raw_mode()?;
         ACTIVE.store(true, Ordering::Release);
         let full_screen = FullScreen;
-        // `ratatui::init` is not used, because it queries the cursor position, which some terminals do
-        // not support.
+        // `ratatui::init` is not used, because it queries the cursor position, which some terminals
+        // do not support.
         execute!(io::stderr(), EnterAlternateScreen, Clear(ClearType::All))?;
         Ok(full_screen)
     }

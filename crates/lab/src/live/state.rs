@@ -1,5 +1,5 @@
-//! The data of the screen, updated once a second. Its size depends on the plan, not on the length of
-//! a run.
+//! The data of the screen, updated once a second. Its size depends on the plan, not on the length
+//! of a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,8 +189,8 @@ impl State {
 }
 
 impl Row {
-    /// The totals. Percentiles of a second cannot be computed from those of its methods, so only its
-    /// maximum is known.
+    /// The totals. Percentiles of a second cannot be computed from those of its methods, so only
+    /// its maximum is known.
     fn all(rows: &[Row], whole: Percentiles) -> Row {
         let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum();
         Row {

@@ -131,7 +131,7 @@ fn a_reference_that_is_no_node_is_refused_before_the_run() {
     let target = saying(|_| "1".to_owned());
     let fault = Comparison::start(&plan(&target), &reference(), &believed.target()).err().unwrap();
     assert!(
-        fault.to_string().starts_with("the reference: http://target/: it is no JSON-RPC server")
+        fault.to_string().starts_with("the reference: http://target/: it is not a JSON-RPC server")
     );
 }
 

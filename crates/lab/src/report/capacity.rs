@@ -33,7 +33,7 @@ pub(super) fn document(result: &CapacityResult) -> Document {
     let sections = [
         Some(head(result)),
         parts::sentences("Doubts", List::of(doubts(result)), text),
-        Some(in_short(result)),
+        Some(summary(result)),
         curves(result),
         broke(result),
         parts::bottleneck(finding, MARKDOWN),
@@ -156,7 +156,7 @@ fn searched(result: &CapacityResult) -> String {
 }
 
 /// The summary on the terminal, between the capacity and the probes.
-fn in_short(result: &CapacityResult) -> Section {
+fn summary(result: &CapacityResult) -> Section {
     let costs = result.costs.iter();
     let costs = costs.map(|cost| format!("{} {} ms", cost.process, short(cost.cpu_ms_per_request)));
     let costs: Vec<String> = costs.collect();

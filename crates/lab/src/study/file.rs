@@ -69,8 +69,8 @@ settings::table! {
         command: List<Word> = follows "each arm has its own";
         /// How often each arm runs.
         repeats: Count<1, 100> = "5";
-        /// True if the first arm runs once before all others without being counted. Then work that is
-        /// slow only once, such as a node that computes its blocks, affects no arm.
+        /// True if the first arm runs once before all others without being counted. Then work that
+        /// is slow only once, such as a node that computes its blocks, affects no arm.
         warm_up: Bool = "false";
         /// How the arms of one repeat run.
         order: Order = required;
@@ -233,7 +233,8 @@ fn commands(at: &At, command: &[String], report: &mut Report<'_>) {
     }
 }
 
-/// Placeholders of a word: names in braces of lower-case letters. Other braces are left as they are.
+/// Placeholders of a word: names in braces of lower-case letters. Other braces are left as they
+/// are.
 fn placeholders(word: &str) -> Vec<String> {
     let parts = word.split('{').skip(1).filter_map(|part| part.split_once('}'));
     let named = parts.map(|(name, _)| name);

@@ -1,7 +1,7 @@
 //! Polls the heights of running nodes and records them as samples.
 //!
-//! Each node has its own thread, so a node that hangs does not delay the others. A failed poll is a gap
-//! and not an error, because nodes may restart during a study.
+//! Each node has its own thread, so a node that hangs does not delay the others. A failed poll is a
+//! gap and not an error, because nodes may restart during a study.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -77,8 +77,8 @@ pub const fn block_time(family: Family) -> f64 {
     }
 }
 
-/// Polls nodes until the duration is over, the height is reached, or the study is stopped. Returns the
-/// family of the first node, and one run per node.
+/// Polls nodes until the duration is over, the height is reached, or the study is stopped. Returns
+/// the family of the first node, and one run per node.
 ///
 /// # Errors
 /// If a node is unreachable at the start, is of an unknown family, or never returns a height, or if

@@ -1,6 +1,6 @@
 //! Reads runs from files: logs of nodes (`read/log.rs`), tables (`read/table.rs`) and sample files
-//! (`read/samples.rs`). Files are streamed, and memory is bounded. `read/fuzz.rs` has the invariants
-//! for arbitrary bytes.
+//! (`read/samples.rs`). Files are streamed, and memory is bounded. `read/fuzz.rs` has the
+//! invariants for arbitrary bytes.
 
 mod builder;
 #[cfg(test)]
@@ -119,7 +119,8 @@ impl Lines<'_> {
     }
 }
 
-/// Reads up to a line break and stores at most `most` bytes. Returns true if there was a line break.
+/// Reads up to a line break and stores at most `most` bytes. Returns true if there was a line
+/// break.
 fn read_line(reader: &mut dyn BufRead, line: &mut Vec<u8>, most: usize) -> io::Result<bool> {
     loop {
         let piece = match reader.fill_buf() {

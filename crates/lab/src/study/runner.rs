@@ -1,8 +1,8 @@
 //! Runs a study file: starts its processes, samples them, stops them, and reads the samples of the
 //! arms.
 //!
-//! Every process has its own process group (`runner/process.rs`). The group is killed by its id when
-//! the run ends, when the study is stopped, and when this module returns in any way.
+//! Every process has its own process group (`runner/process.rs`). The group is killed by its id
+//! when the run ends, when the study is stopped, and when this module returns in any way.
 
 mod process;
 
@@ -356,7 +356,8 @@ impl<'a> Runner<'a> {
             }
             run
         });
-        // The folder may hold gigabytes that the next run needs. An error does not affect the results.
+        // The folder may hold gigabytes that the next run needs. An error does not affect the
+        // results.
         let _ = std::fs::remove_dir_all(&scratch);
         let height = run.as_ref().ok().map(|run| run.last().height);
         let why = run.as_ref().err().cloned();

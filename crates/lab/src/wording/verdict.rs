@@ -31,7 +31,7 @@ impl Display for Remark {
         match self {
             Remark::NoData { fails: true } => f.write_str("no data, which fails"),
             Remark::NoData { fails: false } => f.write_str("no data, which the plan allows"),
-            Remark::Mended => f.write_str("outside its limit when it aborted the run"),
+            Remark::Recovered => f.write_str("outside its limit when it aborted the run"),
             Remark::BrokenFor { lasted, window } => {
                 write!(f, "broken for {lasted:.0} s in windows of {window} s")
             }
@@ -53,7 +53,7 @@ impl Display for Reason {
                 }
                 f.write_str("; to judge a load by thresholds, plan it as a rate")
             }
-            Reason::EndedByHand { at, of, nothing_broken } => {
+            Reason::StoppedByUser { at, of, nothing_broken } => {
                 let rest =
                     if *nothing_broken { "; no threshold was broken until then" } else { "" };
                 write!(f, "the run was stopped by the user at {at:.1} s of {of:.1} s{rest}")

@@ -200,7 +200,7 @@ fn targets_that_are_none_are_told_by_what_came_back() {
     let web = serving(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n<html>hello<");
     let (code, _, err) = load(&[&web]);
     assert_eq!(code, 1);
-    assert!(err.contains("it is no JSON-RPC server") && err.contains("<html>hello<"), "{err}");
+    assert!(err.contains("it is not a JSON-RPC server") && err.contains("<html>hello<"), "{err}");
 
     let ssh = serving(b"SSH-2.0-OpenSSH_9.6\r\n");
     let (code, _, err) = load(&[&ssh]);

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lab::export::remote::{RemoteWrite, Settings, Told};
+use lab::export::remote::{PushSummary, RemoteWrite, Settings};
 use lab::export::scrape::Scrape;
 use lab::export::{Labels, Names, Trends};
 
@@ -137,10 +137,10 @@ fn near(value: f64, expected: f64, share: f64) {
 }
 
 /// Everything was stored and nothing else happened.
-fn assert_all_stored(told: &Told) {
+fn assert_all_stored(told: &PushSummary) {
     let stored = told.stored;
     assert!(stored > 50);
-    assert_eq!(*told, Told { stored, ..Told::default() });
+    assert_eq!(*told, PushSummary { stored, ..PushSummary::default() });
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_refusal_of_prometheus_is_told() {
     let mut remote = RemoteWrite::start(&settings).expect("the settings are right");
     remote.update(&run.progress());
     let told = remote.finish();
-    assert_eq!((told.refused_status, told.stored, told.repeated), (Some(404), 0, 0));
-    assert!(told.said.contains("not found"), "{told:?}");
-    assert!(told.refused > 50, "{told:?}");
+    assert_eq!((told.rejected_status, told.stored, told.retried), (Some(404), 0, 0));
+    assert!(told.last_error.contains("not found"), "{told:?}");
+    assert!(told.rejected > 50, "{told:?}");
 }

@@ -215,7 +215,7 @@ fn what_ended_the_run_stays_broken() {
     let ruling = &judge.rulings()[0];
     assert!(!ruling.outcome.kept && ruling.by_server, "{ruling:?}");
     assert_eq!(ruling.outcome.broken_at, Some(1.0));
-    assert_eq!(ruling.remark, Some(super::Remark::Mended));
+    assert_eq!(ruling.remark, Some(super::Remark::Recovered));
 }
 
 #[test]

@@ -69,8 +69,8 @@ impl RunBuilder {
         }
     }
 
-    /// Adds a sample. A height that falls by at most [`FALL_MAX`] is replaced by the previous one; two
-    /// samples of the same instant are merged.
+    /// Adds a sample. A height that falls by at most [`FALL_MAX`] is replaced by the previous one;
+    /// two samples of the same instant are merged.
     ///
     /// # Errors
     /// If its time is before that of the last sample, or if its height is far below.

@@ -1,7 +1,7 @@
 //! Invariants of reading a run from arbitrary bytes, as functions for fuzzers.
 //!
-//! `fuzz/src/study_log.rs` calls them for any time, and the tests below for a second in every check.
-//! They are not part of the crate's interface.
+//! `fuzz/src/study_log.rs` calls them for any time, and the tests below for a second in every
+//! check. They are not part of the crate's interface.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -20,9 +20,9 @@ const ROOMY: Limits = Limits { line_bytes: TIGHT.line_bytes, run: RunLimits::DEF
 /// Largest length of an error or a note, in bytes, because people read them.
 const MESSAGE_BYTES_MAX: usize = 1_000;
 
-/// Reads bytes as a file of each format. The run must be ordered and bounded. It must not depend on the
-/// size of the read chunks, and merging samples must not lose data. Errors must be short and name
-/// their line.
+/// Reads bytes as a file of each format. The run must be ordered and bounded. It must not depend on
+/// the size of the read chunks, and merging samples must not lose data. Errors must be short and
+/// name their line.
 ///
 /// # Panics
 /// When that does not hold.

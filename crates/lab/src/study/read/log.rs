@@ -1,8 +1,9 @@
-//! Reads `debug.log` of Pocketcoin nodes. A line announces a statistic; then a JSON object follows on
-//! several lines, whose first and last line are a single brace. Its counters cover the interval.
+//! Reads `debug.log` of Pocketcoin nodes. A line announces a statistic; then a JSON object follows
+//! on several lines, whose first and last line are a single brace. Its counters cover the interval.
 //!
-//! The format is that of `src/statistic.hpp` of pocketnetteam/pocketnet.core at v0.20.15. Other lines
-//! are ignored, except those about peers' heights and about blocks that peers did not deliver.
+//! The format is that of `src/statistic.hpp` of pocketnetteam/pocketnet.core at v0.20.15. Other
+//! lines are ignored, except those about peers' heights and about blocks that peers did not
+//! deliver.
 
 use lab_model::results::study::Accesses;
 use serde::Deserialize;
