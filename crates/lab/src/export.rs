@@ -14,7 +14,7 @@ use thiserror::Error;
 mod distribution;
 /// The same metrics under the names that k6 gives them.
 mod k6;
-/// The generated page.
+/// The generated list of metrics in `docs/metrics.md`.
 mod page;
 /// The protobuf messages of remote write.
 mod proto;
@@ -144,7 +144,7 @@ impl Labels {
             let starts = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
             if !starts || !name.bytes().all(legal) || name.starts_with("__") {
                 return Err(fault(
-                    "the name must consist of letters, digits and _ and not begin with a digit",
+                    "the name must consist of letters, digits and _ and not begin with a digit or __",
                 ));
             }
             if value.is_empty() {

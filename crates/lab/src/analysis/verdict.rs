@@ -92,7 +92,7 @@ pub enum Reason {
     /// Many calls of a method failed.
     ManyFailed { method: String, share: f64, class: Class },
     /// A threshold was kept only because closed workers wait during stalls.
-    KeptByStalls { objective: String, stalls: Stalls },
+    KeptByStalls { threshold: String, stalls: Stalls },
     /// Responses of a method differ from the reference's.
     Wrong { method: String, calls: u64, wrong: u64, reference: String, first: Option<Difference> },
     /// No response could be compared.
@@ -156,8 +156,8 @@ pub fn verdict(evidence: Evidence<'_>) -> Judged {
     } else if let Some(Early::Asked(_)) = evidence.early {
         (Outcome::Invalid, Vec::new())
     } else if !doubts.paced.is_empty() {
-        let objectives = evidence.plan.thresholds.len();
-        let kept = (objectives > 0).then_some(Reason::KeptWhenPaced(objectives));
+        let thresholds = evidence.plan.thresholds.len();
+        let kept = (thresholds > 0).then_some(Reason::KeptWhenPaced(thresholds));
         (Outcome::ClientLimited, paced.iter().cloned().chain(kept).collect())
     } else if evidence.plan.thresholds.is_empty() {
         (Outcome::Measured, Vec::new())
@@ -294,7 +294,7 @@ impl Failures {
                 period: period.clone(),
                 failed_share,
             };
-            if refused && has_own_objective(evidence.plan, method) {
+            if refused && has_own_threshold(evidence.plan, method) {
                 continue;
             }
             if refused && !nothing_answered {
@@ -327,7 +327,7 @@ impl Failures {
         for row in evidence.methods {
             let failed = row.failed_share * row.calls as f64;
             let much = row.failed_share >= FAILING_SHARE && failed >= FAILING_MIN;
-            if much && !has_own_objective(evidence.plan, &row.method) && !known(&row.method) {
+            if much && !has_own_threshold(evidence.plan, &row.method) && !known(&row.method) {
                 let class = worst_class(row);
                 let (method, share) = (row.method.clone(), row.failed_share);
                 found.push((silent_unless(class), Reason::ManyFailed { method, share, class }));
@@ -346,8 +346,8 @@ impl Failures {
             let hidden = stalls.missing >= 1.0 - percent / 100.0 && beyond > 0.0;
             let latency = threshold.selector.metric == Metric::Latency;
             if ruling.outcome.kept && upper && latency && hidden {
-                let (objective, stalls) = (threshold.text.clone(), stalls.clone());
-                self.push(Breach::Time(beyond), Reason::KeptByStalls { objective, stalls });
+                let (text, stalls) = (threshold.text.clone(), stalls.clone());
+                self.push(Breach::Time(beyond), Reason::KeptByStalls { threshold: text, stalls });
             }
         }
     }
@@ -384,7 +384,7 @@ const FAILING_SHARE: f64 = 0.25;
 const FAILING_MIN: f64 = 10.0;
 
 /// Returns true if the plan has a threshold about the failures of a method.
-fn has_own_objective(plan: &Plan, method: &str) -> bool {
+fn has_own_threshold(plan: &Plan, method: &str) -> bool {
     plan.thresholds.iter().any(|threshold| {
         let own = threshold.selector.method.and_then(|index| plan.methods.get(index));
         threshold.selector.metric == Metric::Failed && own.is_some_and(|own| **own == *method)

@@ -27,7 +27,7 @@ use crate::run::Progress;
 #[cfg(test)]
 mod tests;
 
-/// Time between two collections, as for remote write: often enough and cheap.
+/// Time between two collections, as in remote write; each takes some time from the run.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Longest request head; scrapers send a few hundred bytes.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
@@ -144,19 +144,19 @@ fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
             shared.connections.fetch_sub(1, Ordering::AcqRel);
             continue;
         }
-        let counted = Counted(Arc::clone(shared));
+        let guard = ConnectionGuard(Arc::clone(shared));
         // If the thread cannot be started, the connection is closed and the count is reduced too.
         let _ = std::thread::Builder::new().name("scraped".to_owned()).spawn(move || {
             // Errors concern only this scraper.
-            let _ = respond(connection, &counted.0);
+            let _ = respond(connection, &guard.0);
         });
     }
 }
 
 /// Reduces the number of connections when dropped.
-struct Counted(Arc<Shared>);
+struct ConnectionGuard(Arc<Shared>);
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::AcqRel);
     }
@@ -215,7 +215,7 @@ impl Shared {
         let labels =
             self.labels.0.iter().map(|(name, value)| (name.clone().into(), value.clone().into()));
         let mut registry = Registry::with_labels(labels);
-        registry.register_collector(Box::new(Scraped(samples)));
+        registry.register_collector(Box::new(SampleCollector(samples)));
         let mut text = String::with_capacity(64 * 1024);
         prometheus_client::encoding::text::encode(&mut text, &registry)
             .expect("writing into a string cannot fail");
@@ -225,9 +225,9 @@ impl Shared {
 
 /// Samples for the encoder.
 #[derive(Debug)]
-struct Scraped(Arc<Vec<Sample>>);
+struct SampleCollector(Arc<Vec<Sample>>);
 
-impl Collector for Scraped {
+impl Collector for SampleCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         for samples in self.0.chunk_by(|left, right| left.metric.name == right.metric.name) {
             let metric = samples[0].metric;
@@ -248,9 +248,9 @@ impl Collector for Scraped {
                 if metric.kind == Kind::Info {
                     encoder.encode_info(&labels)?;
                 } else if labels.is_empty() {
-                    value(&mut encoder, sample)?;
+                    encode_value(&mut encoder, sample)?;
                 } else {
-                    value(&mut encoder.encode_family(&labels)?, sample)?;
+                    encode_value(&mut encoder.encode_family(&labels)?, sample)?;
                 }
             }
         }
@@ -258,7 +258,7 @@ impl Collector for Scraped {
     }
 }
 
-fn value(encoder: &mut MetricEncoder<'_>, sample: &Sample) -> fmt::Result {
+fn encode_value(encoder: &mut MetricEncoder<'_>, sample: &Sample) -> fmt::Result {
     match &sample.value {
         Value::Number(value) if sample.metric.kind == Kind::Counter => {
             encoder.encode_counter(value, None::<&Exemplar<NoLabelSet, f64>>)

@@ -32,9 +32,9 @@ impl Display for Reason {
                 "the backlog grew by {growth:.1} iterations/s at {rate} iterations/s: the target \
                  cannot sustain this rate"
             ),
-            Reason::FewCalls { objective, beyond, rate } => write!(
+            Reason::FewCalls { threshold, beyond, rate } => write!(
                 f,
-                "\"{objective}\" has {beyond:.0} calls beyond the percentile at {rate}/s, but \
+                "\"{threshold}\" has {beyond:.0} calls beyond the percentile at {rate}/s, but \
                  {BEYOND_MIN} are needed: use a lower percentile or a higher rate"
             ),
         }

@@ -94,8 +94,8 @@ impl Display for Value {
             Value::Share(share) => write!(f, "{:.1} % of all calls", share * 100.0),
             Value::Settings(count) => write!(f, "{count} further settings"),
             Value::Differ => f.write_str("differ"),
-            Value::TargetLocal(true) => f.write_str("on it"),
-            Value::TargetLocal(false) => f.write_str("elsewhere"),
+            Value::TargetLocal(true) => f.write_str("on the generator's machine"),
+            Value::TargetLocal(false) => f.write_str("on another machine"),
             Value::Gibibytes(memory) => write!(f, "{memory:.0} GiB"),
         }
     }

@@ -80,9 +80,9 @@ impl Display for Reason {
                 share * 100.0,
                 class.as_str()
             ),
-            Reason::KeptByStalls { objective, stalls } => write!(
+            Reason::KeptByStalls { threshold, stalls } => write!(
                 f,
-                "{objective} was kept only because workers wait while the target stalls: {stalls}"
+                "{threshold} was kept only because workers wait while the target stalls: {stalls}"
             ),
             Reason::Wrong { method, calls, wrong, reference, first } => {
                 write!(

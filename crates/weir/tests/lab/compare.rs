@@ -61,7 +61,7 @@ fn an_arm_is_named_and_has_several_results() {
 fn faulty_arguments_end_with_two() {
     let (code, _, complaints) = weir(&[]);
     assert_eq!(code, 2);
-    assert!(complaints.contains("at least two arms; there is none"), "{complaints}");
+    assert!(complaints.contains("at least two arms; none was given"), "{complaints}");
     let one = "asustek_w680__eth_getBlockByNumber_2023-10-26-10-48-43_rpcdaemon_perf.csv";
     let (code, _, complaints) = weir(&[one]);
     assert_eq!(code, 2);

@@ -205,7 +205,7 @@ fn targets_that_are_none_are_told_by_what_came_back() {
     let ssh = serving(b"SSH-2.0-OpenSSH_9.6\r\n");
     let (code, _, err) = load(&[&ssh]);
     assert_eq!(code, 1);
-    assert!(err.contains("does not answer in HTTP; its answer begins with \"SSH-2.0"), "{err}");
+    assert!(err.contains("does not speak HTTP; its response begins with \"SSH-2.0"), "{err}");
 }
 
 #[test]

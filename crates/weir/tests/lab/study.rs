@@ -84,14 +84,14 @@ fn faulty_input_ends_with_two_and_says_where() {
         assert_eq!(ended, code, "{arguments:?}: {complaints}");
         assert!(complaints.contains(told), "{arguments:?}: {complaints}");
     };
-    check(&["--csv", "good.csv"], 2, "at least two arms; there is only \"good\"");
+    check(&["--csv", "good.csv"], 2, "at least two arms; only \"good\" was given");
     check(&["--csv", "good.csv", "back.csv"], 2, "back.csv:3: time goes back from");
     check(
         &["--samples", "empty.jsonl", "empty.jsonl"],
         2,
-        "empty.jsonl: there is no sample with a height in it",
+        "empty.jsonl: it has no sample with a height",
     );
-    check(&["--log", "pocketcoin", "good.csv", "good.csv"], 2, "there is no statistic in it");
+    check(&["--log", "pocketcoin", "good.csv", "good.csv"], 2, "it has no statistic");
     check(&["--log", "geth", "a", "b"], 2, "[possible values: pocketcoin]");
     check(&["--csv", "good.csv", "gone.csv"], 1, "cannot read gone.csv");
     check(&["--csv", "--samples", "good.csv"], 2, "cannot be used with");

@@ -79,7 +79,7 @@ pub enum Reason {
     /// Iterations in flight grew.
     BacklogGrew { growth: f64, rate: f64 },
     /// A percentile has too few calls beyond it.
-    FewCalls { objective: String, beyond: f64, rate: f64 },
+    FewCalls { threshold: String, beyond: f64, rate: f64 },
 }
 
 /// The limit that a failed probe broke.
@@ -200,8 +200,8 @@ fn has_few_calls(probe: ProbeRun<'_>, threshold: &Threshold) -> bool {
 fn few_calls(probe: ProbeRun<'_>) -> Option<Reason> {
     let first = probe.thresholds.iter().find(|threshold| has_few_calls(probe, threshold))?;
     let beyond = beyond(probe, first).unwrap_or_default();
-    let (objective, rate) = (first.text.clone(), super::rounded(probe.rate));
-    Some(Reason::FewCalls { objective, beyond, rate })
+    let (threshold, rate) = (first.text.clone(), super::rounded(probe.rate));
+    Some(Reason::FewCalls { threshold, beyond, rate })
 }
 
 /// Returns true if the only failures are thresholds about percentiles of too few calls.
