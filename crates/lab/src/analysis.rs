@@ -1,13 +1,13 @@
-//! Decisions as pure functions and small state machines: what is known goes in, what to do comes
-//! out. No clock, socket, thread, randomness or file; `now` and seeds are arguments.
+//! Decisions as pure functions and small state machines. They use no clock, socket, thread,
+//! randomness or file; times and seeds are arguments.
 
 pub mod bottleneck;
 pub mod calendar;
+pub mod comparability;
 pub mod compare;
-pub mod equal;
+pub mod failure_period;
 pub mod findings;
-pub mod knee;
-pub mod sameness;
+pub mod json_compare;
 pub mod scaling;
 pub mod search;
 pub mod statistics;

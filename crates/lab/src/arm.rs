@@ -1,4 +1,4 @@
-//! An arm: runs of one thing, from results of our own or of other tools, in one form.
+//! An arm of a comparison: runs of one variant, from results of `weir load` or of other tools.
 
 use std::collections::BTreeMap;
 
@@ -7,41 +7,41 @@ use lab_model::record::Class;
 use lab_model::results::compare::Metric;
 use lab_model::results::run::{MethodSecond, ProcessRole, Row, RunResult, Second, StageRow};
 
-use crate::analysis::sameness::{Facts, Tool};
+use crate::analysis::comparability::{Facts, Tool};
 
 /// One metric of one method: the key by which arms are compared.
 pub type Key = (String, Metric);
 
-/// All methods together.
+/// Stands for the total over all methods.
 pub const ALL: &str = "all";
 
-/// Runs of one thing.
+/// Runs of one variant.
 #[derive(Clone, Debug)]
 pub struct Arm {
     /// Its name.
     pub name: String,
-    /// Its runs, in the order given.
+    /// Its runs, in the order of the arguments.
     pub runs: Vec<Run>,
-    /// Runs that were left out, with why.
+    /// Runs that were left out, with reasons.
     pub left_out: Vec<String>,
-    /// What to know of how it was read.
+    /// Remarks on how it was read.
     pub notes: Vec<String>,
 }
 
-/// One run, as far as it is compared.
+/// The compared values of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Where it was read.
+    /// Its file or folder.
     pub label: String,
     /// How it was made.
     pub facts: Facts,
-    /// Its values.
+    /// Values over the whole run.
     pub values: BTreeMap<Key, f64>,
-    /// When it was started, in seconds since 1970.
+    /// Start, in seconds since 1970.
     pub started: Option<f64>,
-    /// Values by second, warm-up left out, as far as known.
+    /// Values by second without the warm-up, if known.
     pub seconds: BTreeMap<Key, Vec<f64>>,
-    /// Calls by method, as far as known.
+    /// Calls by method, if known.
     pub calls: BTreeMap<String, u64>,
     /// CPU milliseconds per request of the target's processes, or of the named ones.
     pub cpu_ms_per_request: Option<f64>,
@@ -50,7 +50,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Nothing but where it was read and by whom it was made.
+    /// A run of which only the file and the tool are known.
     pub fn new(label: &str, tool: Tool) -> Run {
         Run {
             label: label.to_owned(),
@@ -64,7 +64,7 @@ impl Run {
         }
     }
 
-    /// Sets a value, unless it is not a number.
+    /// Sets a value, unless it is infinite or NaN.
     pub fn put(&mut self, method: &str, metric: Metric, value: f64) {
         if value.is_finite() {
             self.values.insert((method.to_owned(), metric), value);
@@ -72,7 +72,7 @@ impl Run {
     }
 }
 
-/// A result of our own.
+/// Converts a result of `weir load`.
 pub fn of_result(label: &str, result: &RunResult) -> Run {
     let mut run = Run::new(label, Tool::Weir);
     run.facts = facts(result);
@@ -84,7 +84,7 @@ pub fn of_result(label: &str, result: &RunResult) -> Run {
     let target = processes.filter(|process| process.role != ProcessRole::Generator);
     let costs: Vec<f64> = target.filter_map(|process| process.cpu_ms_per_request).collect();
     run.cpu_ms_per_request = (!costs.is_empty()).then(|| costs.iter().sum());
-    // With one method, all methods together are that method again.
+    // With a single method the total would repeat that method.
     if result.methods.len() != 1 {
         put_row(&mut run, ALL, &result.overall);
     }
@@ -123,8 +123,9 @@ fn put_row(run: &mut Run, method: &str, row: &Row) {
     }
 }
 
-/// Calls from which a 95th and a 99th percentile are more than just the largest.
+/// Calls per second from which a p95 differs from the maximum.
 pub(crate) const P95_CALLS: u64 = 20;
+/// Calls per second from which a p99 differs from the maximum.
 pub(crate) const P99_CALLS: u64 = 100;
 
 fn put_seconds(run: &mut Run, row: &Row, judged: &[&Second], each: f64) {
@@ -151,7 +152,8 @@ fn put_seconds(run: &mut Run, row: &Row, judged: &[&Second], each: f64) {
     );
 }
 
-/// Percentiles of all methods together cannot be had from those of each, so there are none.
+/// Sets goodput and failures of the total. Percentiles of the total cannot be computed from those
+/// of the methods.
 fn put_seconds_of_all(run: &mut Run, judged: &[&Second], each: f64) {
     let sum = |second: &Second, of: fn(&MethodSecond) -> u64| -> u64 {
         second.methods.iter().map(of).sum()
@@ -188,7 +190,7 @@ fn facts(result: &RunResult) -> Facts {
         seed: Some(plan.seed),
         threads: Some(plan.threads),
         connections: Some(format!("HTTP/{}, {}", plan.http, plan.connections)),
-        schedule: result.stages.iter().map(in_words).collect(),
+        schedule: result.stages.iter().map(stage_text).collect(),
         shares: result.methods.iter().map(|row| (row.method.clone(), row.share)).collect(),
         family: known(&target.family),
         chain_id: target.chain_id.clone(),
@@ -201,7 +203,7 @@ fn facts(result: &RunResult) -> Facts {
     }
 }
 
-fn in_words(stage: &StageRow) -> String {
+fn stage_text(stage: &StageRow) -> String {
     let unit = if stage.model == "closed" { " workers" } else { "/s" };
     let level = match stage.level_from == stage.level_to {
         true => format!("{}{unit}", stage.level_from),
@@ -211,7 +213,7 @@ fn in_words(stage: &StageRow) -> String {
     format!("{scenario}/{name}: {level} from {from:.0} to {to:.0} s")
 }
 
-/// A plan's settings, flattened; empty if the text is not TOML, as that of a one-line plan.
+/// A plan's flattened settings; empty if the text is not TOML, as in a one-line plan.
 fn settings(text: &str) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
     if let Ok(table) = text.parse::<toml::Table>() {

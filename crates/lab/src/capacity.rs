@@ -1,15 +1,15 @@
-//! The capacity search: a run for each probe, until the boundary is found.
+//! The capacity search: makes one run per probe until the boundary is found.
 //!
-//! `analysis/search.rs` decides which probe is next and what it shows; `run.rs` makes the run. The loop
-//! is in `capacity/course.rs`, the shape of the result in `results/capacity.rs`.
+//! `analysis/search.rs` chooses the next probe and summarizes all of them; `run.rs` makes the runs.
+//! `capacity/search.rs` is the loop, and `results/capacity.rs` of lab-model defines the result.
 
 mod answer;
-mod course;
 mod probes;
+mod search;
 mod text;
 
-pub use course::{CapacityFault, Keep, Sight, search};
 pub use probes::{Cost, cost};
+pub use search::{CapacityFault, Event, SaveRun, search};
 pub use text::{probe_head, probe_line};
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! What a comparison ends with: `weir compare A B`, as text, Markdown and JSON.
+//! Compares the results of runs: `weir compare A B`.
 //!
-//! Arms are results of our own or of other tools (`import.rs`). Whether they may be compared is
-//! decided in `analysis/sameness.rs`, what a difference means in `analysis/compare.rs`. Nothing here
-//! measures.
+//! Arms are results of `weir load` or of other tools (`import.rs`). `analysis/comparability.rs`
+//! decides if they may be compared, `analysis/compare.rs` classifies the differences.
 
 mod find;
 mod judge;

@@ -1,30 +1,31 @@
-//! What other programs see of a run while it goes on: Prometheus remote write, and an address to
+//! Metrics of a run in progress for other programs: Prometheus remote write, and an address to
 //! scrape.
 //!
-//! One table of metrics, `export/table.rs`, feeds both and the page that lists them; `export/k6.rs`
-//! is the same under k6's names. What people see is in `live`, what a run leaves behind in `report`.
+//! One table of metrics, `export/table.rs`, is used by both and by the page that lists them;
+//! `export/k6.rs` has the same metrics under k6's names. Output for people is in `live`, the files
+//! of a finished run are written by `report`.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
 
 use thiserror::Error;
 
+/// Distributions in the forms in which they are exported.
+mod distribution;
 /// The same metrics under the names that k6 gives them.
 mod k6;
-/// The generated page.
+/// The generated list of metrics in `docs/metrics.md`.
 mod page;
-/// Messages of remote write.
+/// The protobuf messages of remote write.
 mod proto;
-/// What waits to be pushed, and when it is tried again.
+/// The queue of pushes, with retries.
 mod queue;
-/// A distribution in the form in which it is exported.
-mod spread;
 /// Every metric under its own name.
 mod table;
 
 /// Pushing to a receiver of remote write.
 pub mod remote;
-/// Waiting to be scraped.
+/// An HTTP address that can be scraped.
 pub mod scrape;
 
 #[cfg(test)]
@@ -32,7 +33,7 @@ mod tests;
 
 pub use page::reference;
 
-/// Which names metrics have.
+/// The naming scheme of the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Names {
     /// `weir_lab_…`, with units.
@@ -46,35 +47,35 @@ pub enum Names {
 /// How distributions are pushed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trends {
-    /// As native histograms, which can be added up and queried for any quantile.
+    /// As native histograms, which can be aggregated and queried for any quantile.
     Native {
         /// Buckets for each doubling are 2 to the power of this; [`SCHEMA_MIN`] to [`SCHEMA_MAX`].
         schema: i32,
     },
-    /// As one gauge for each of these, over the whole run so far. They cannot be added up.
+    /// As one gauge for each statistic, over the whole run so far. They cannot be aggregated.
     Stats(Vec<Stat>),
 }
 
-/// Least schema of native histograms that is allowed: buckets 2.2 % wide. A coarser one says less of
-/// a latency than the run measured.
+/// Lowest allowed schema of native histograms: buckets 2.2 % wide. A lower one would be coarser
+/// than what the run measured.
 pub const SCHEMA_MIN: i32 = 5;
-/// Largest schema that Prometheus knows: buckets 0.27 % wide.
+/// Highest schema that Prometheus supports: buckets 0.27 % wide.
 pub const SCHEMA_MAX: i32 = 8;
 
 impl Default for Trends {
-    /// What k6's users look at, and what every receiver understands.
+    /// The statistics that k6's users expect, in a form that every receiver accepts.
     fn default() -> Trends {
         let percentiles = [50.0, 95.0, 99.0].map(Stat::Percentile);
         Trends::Stats([vec![Stat::Avg, Stat::Max], percentiles.to_vec()].concat())
     }
 }
 
-/// One number of a distribution, written as k6 writes it: `avg`, `p(99)`.
+/// A statistic of a distribution, in k6's notation: `avg`, `p(99)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stat {
-    /// How many.
+    /// Number of values.
     Count,
-    /// All added up, in seconds.
+    /// Sum in seconds.
     Sum,
     /// Smallest.
     Min,
@@ -124,36 +125,37 @@ impl Stat {
     }
 }
 
-/// Labels that every series gets beside its own.
+/// Labels that are added to every series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(Vec<(String, String)>);
 
 impl Labels {
-    /// Labels as they were asked for, each `name=value`.
+    /// Parses labels of the form `name=value`.
     ///
     /// # Errors
-    /// If a name is none by Prometheus's rules
-    /// (<https://prometheus.io/docs/concepts/data_model/>), is given twice, is one that metrics
-    /// have by themselves, or has no value.
+    /// If a name is not valid in Prometheus (<https://prometheus.io/docs/concepts/data_model/>), is
+    /// given twice or is used by one of the metrics, or if a value is missing.
     pub fn of<S: AsRef<str>>(written: &[S]) -> Result<Labels, ExportFault> {
         let mut labels: Vec<(String, String)> = Vec::new();
         for text in written.iter().map(AsRef::as_ref) {
             let fault = |reason| ExportFault::Label { text: text.to_owned(), reason };
-            let (name, value) = text.split_once('=').ok_or_else(|| fault("has no ="))?;
+            let (name, value) = text.split_once('=').ok_or_else(|| fault("the = is missing"))?;
             let legal = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
             let starts = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
             if !starts || !name.bytes().all(legal) || name.starts_with("__") {
-                return Err(fault("its name is not letters, digits and _, from a letter on"));
+                return Err(fault(
+                    "the name must consist of letters, digits and _ and not begin with a digit or __",
+                ));
             }
             if value.is_empty() {
-                return Err(fault("has no value"));
+                return Err(fault("the value is missing"));
             }
             if labels.iter().any(|(known, _)| known == name) {
-                return Err(fault("its name is given twice"));
+                return Err(fault("the name is given twice"));
             }
             let metrics = table::METRICS.iter().chain(k6::METRICS);
             if metrics.flat_map(|metric| metric.labels).any(|own| *own == name) {
-                return Err(fault("metrics have a label of this name by themselves"));
+                return Err(fault("a metric already has a label of this name"));
             }
             labels.push((name.to_owned(), value.to_owned()));
         }
@@ -161,13 +163,13 @@ impl Labels {
     }
 }
 
-/// Why something cannot be exported as it was asked for.
+/// Why metrics cannot be exported as requested.
 #[derive(Debug, Error)]
 pub enum ExportFault {
-    /// A label that cannot be.
+    /// An invalid label.
     #[error(
         "label {text:?}: {reason}; allowed is name=value with a name of letters, digits and _ that \
-         no metric has already"
+         no metric uses"
     )]
     Label {
         /// As written.
@@ -175,24 +177,24 @@ pub enum ExportFault {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A statistic that is none.
+    /// An unknown statistic.
     #[error("trend statistic {0:?}; allowed are count, sum, min, max, avg, med and p(0) to p(100)")]
     Stat(String),
-    /// No statistic at all.
+    /// No statistic.
     #[error("no trend statistic is given, at least one is needed")]
     NoStats,
-    /// A schema that is too coarse, or that nobody knows.
+    /// A schema outside the allowed range.
     #[error("native histogram schema {0}; allowed are {SCHEMA_MIN} to {SCHEMA_MAX}")]
     Schema(i32),
-    /// A URL that cannot be pushed to.
+    /// An invalid URL.
     #[error("remote write to {shown}: {reason}; allowed is http:// or https:// with a host")]
     Url {
-        /// The URL without what may be secret.
+        /// The URL with secrets masked.
         shown: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// A header that cannot be sent.
+    /// An invalid header.
     #[error("remote write header {name:?} cannot be sent: {reason}")]
     Header {
         /// Its name; the value may be secret.
@@ -200,10 +202,10 @@ pub enum ExportFault {
         /// What is wrong with it.
         reason: String,
     },
-    /// An interval that is none.
-    #[error("remote write interval of {0} s; allowed are 1 s and more")]
+    /// An interval that is too short.
+    #[error("remote write interval of {0} s; allowed is 1 s or more")]
     Interval(f64),
-    /// An address that cannot be listened on.
+    /// Listening on an address failed.
     #[error("cannot listen for scrapes on {address}")]
     Listen {
         /// The address.
@@ -211,7 +213,7 @@ pub enum ExportFault {
         /// Why.
         source: std::io::Error,
     },
-    /// A thread that cannot be started.
-    #[error("cannot start a thread to export from")]
+    /// Starting a thread failed.
+    #[error("cannot start the export thread")]
     Thread(#[source] std::io::Error),
 }

@@ -1,5 +1,5 @@
-//! The machine that asks, as far as two results are comparable only where it is the same. Read once,
-//! before the run; what changes during a run is the host watcher's.
+//! Describes the generator's machine, because results of different machines are hardly comparable.
+//! It is read once before the run; the host watcher samples values that change during a run.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use lab_model::results::Fingerprint;
 #[cfg(test)]
 mod tests;
 
-/// Reads everything from `/proc` and `/sys`; what is not there is left empty.
+/// Reads all values from `/proc` and `/sys`; missing ones stay empty.
 pub(crate) fn read(target: Option<SocketAddr>) -> Fingerprint {
     let text = |path: &str| std::fs::read_to_string(path).ok();
     let line = |path: &str| text(path).map(|text| text.trim().to_owned());
@@ -28,7 +28,7 @@ pub(crate) fn read(target: Option<SocketAddr>) -> Fingerprint {
     }
 }
 
-/// The name of the CPU; ARM's `/proc/cpuinfo` has none, but numbers that stand for one.
+/// The CPU model. `/proc/cpuinfo` of ARM has no name, so implementer and part numbers replace it.
 fn cpu_model(cpuinfo: &str) -> String {
     let value = |key: &str| {
         let line =
@@ -48,7 +48,7 @@ fn memory_bytes(meminfo: &str) -> u64 {
     kib.unwrap_or_default() * 1024
 }
 
-/// The frequency governor; all of them if cores differ.
+/// The frequency governor; a list if cores differ.
 fn governor(cpus: &Path) -> Option<String> {
     let mut found = std::collections::BTreeSet::new();
     for entry in std::fs::read_dir(cpus).ok()?.flatten() {

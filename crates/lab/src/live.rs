@@ -1,17 +1,17 @@
-//! What is seen of a run while it goes on: a full screen on a terminal, lines of progress elsewhere.
+//! Progress of a running load test: a full screen on a terminal, lines of text elsewhere.
 //!
-//! Both are given a [`Progress`](crate::run::Progress) at the end of each second and decide nothing; a screen can only ask
-//! for an early end. What other programs see of a run, Prometheus above all, is in `export`; what a
-//! run leaves behind is in `report`.
+//! Both get a [`Progress`](crate::run::Progress) at the end of each second. They decide nothing;
+//! the screen can only stop the run. `export` sends progress to other programs, such as Prometheus,
+//! and `report` writes the results.
 
-/// The screen as a pure function of a state.
+/// Draws the screen as a pure function of its state.
 mod draw;
-/// Lines of progress where there is no terminal.
+/// Lines of text for output that is not a terminal.
 pub mod plain;
-/// A run as tests of this folder and of `export` see it.
+/// A run for tests of this folder and of `export`.
 #[cfg(test)]
 pub(crate) mod scene;
-/// The terminal: taken, drawn on, given back.
+/// The terminal in full-screen mode.
 pub mod screen;
-/// What the screen shows, brought up to date each second.
+/// The data of the screen.
 mod state;

@@ -1,10 +1,11 @@
-//! Compares sampled answers with those of a node that is believed.
+//! Compares sampled responses of the target with those of a trusted reference node.
 //!
-//! On a thread of its own, one call at a time, so that it costs the load nothing but a little CPU; a
-//! sample that finds it too far behind is counted as skipped. A difference counts if it is still there
-//! after both have been asked again, or if the chain cannot have moved between the two calls: the
-//! reference gave the same response twice, and the call names its block, or the reference's head was
-//! the same from before the sample on. What "the same" means is `analysis/equal.rs`'s.
+//! The comparison runs on its own thread, one call at a time, so it costs the load only a little
+//! CPU. Samples that find its queue full are counted as skipped. A difference counts in two cases:
+//! it persists after both nodes were called again, or the chain cannot have moved between the two
+//! calls. The latter holds if the reference returned the same response twice, and either the call
+//! names its block or the reference's head has not changed since before the sample.
+//! `analysis/json_compare.rs` compares the responses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,60 +22,60 @@ use wire::call::{Body, Limits};
 use wire::family::Family;
 use wire::method::{Repeat, Validity, methods_of};
 
-use crate::analysis::equal::{Allowed, difference};
+use crate::analysis::json_compare::{AllowedDifferences, difference};
 use crate::target;
 use crate::target::{Client, TargetFault};
 
 #[cfg(test)]
 mod tests;
 
-/// Samples that wait for the comparison.
+/// Samples that may wait for the comparison.
 const WAITING_MAX: usize = 256;
 /// How often the reference's head is read.
 const HEAD_EVERY: Duration = Duration::from_millis(250);
-/// The target may see a block so much earlier or later than the reference.
+/// Largest time by which the target may see a block earlier or later than the reference.
 const HEADS_APART: Duration = Duration::from_secs(1);
-/// Differences that are kept of each method.
+/// Differences that are reported per method.
 const EXAMPLES_MAX: usize = 5;
-/// Bytes of a request that are kept in an example.
+/// Bytes of a request that are reported with a difference.
 const REQUEST_BYTES_MAX: usize = 500;
 
-/// A call and the target's answer to it.
+/// A sampled call with the target's response.
 #[derive(Clone, Debug)]
-pub(crate) struct Answered {
-    /// When the target answered.
+pub(crate) struct SampledCall {
+    /// When the target responded.
     pub(crate) at: Instant,
     /// Index into the plan's methods.
     pub(crate) method: usize,
     /// Body of the request.
     pub(crate) request: Vec<u8>,
-    /// Body of the answer.
-    pub(crate) answer: Vec<u8>,
+    /// Body of the response.
+    pub(crate) response: Vec<u8>,
 }
 
-/// The thread that compares, and the way to it.
+/// A handle to the comparing thread.
 pub(crate) struct Comparison {
-    samples: Option<SyncSender<Answered>>,
-    /// By method: whether two nodes must say the same, and asking again does no harm.
+    samples: Option<SyncSender<SampledCall>>,
+    /// By method: true if responses of two nodes must be equal and the call is safe to repeat.
     comparable: Vec<bool>,
     skipped: u64,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Compared>>,
 }
 
-/// Why answers cannot be compared.
+/// Why responses cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceFault {
-    /// The reference cannot be asked.
+    /// The reference cannot be used.
     #[error("the reference: {0}")]
     Target(#[from] TargetFault),
     /// The thread could not be started.
-    #[error("cannot start the thread that compares answers: {0}")]
+    #[error("cannot start the thread that compares responses: {0}")]
     Thread(#[source] std::io::Error),
 }
 
 impl Comparison {
-    /// Starts to compare, if the plan names a reference.
+    /// Starts the comparison, if the plan names a reference.
     ///
     /// # Errors
     /// As for [`Comparison::start`].
@@ -83,22 +84,22 @@ impl Comparison {
         Comparison::start(plan, reference, &reference.target(&plan.target)).map(Some)
     }
 
-    /// Starts to compare with the reference, which `believed` says how to reach.
+    /// Starts the comparison with the reference at `node`.
     ///
     /// # Errors
-    /// If the reference does not answer a first call in JSON-RPC.
+    /// If the reference does not respond to a first call in JSON-RPC.
     pub(crate) fn start(
         plan: &Plan,
         reference: &Reference,
-        believed: &Target,
+        node: &Target,
     ) -> Result<Comparison, ReferenceFault> {
         let tls = Tls { ca: plan.connections.tls.ca.clone(), ..Tls::default() };
-        let other = Client::new(believed, &tls)?;
-        other.call("web3_clientVersion", "[]")?;
+        let client = Client::new(node, &tls)?;
+        client.call("web3_clientVersion", "[]")?;
         let mut comparer = Comparer {
             target: Client::new(&plan.target, &plan.connections.tls)?,
-            reference: other,
-            allowed: Allowed {
+            reference: client,
+            allowed: AllowedDifferences {
                 ignore: reference.ignore.clone(),
                 tolerance: reference.tolerance,
                 sets: reference.sets.clone(),
@@ -108,7 +109,7 @@ impl Comparison {
             family: plan.target.family.unwrap_or(Family::Ethereum),
             head: None,
             head_read: None,
-            compared: Compared { reference: believed.url.to_string(), ..Compared::default() },
+            compared: Compared { reference: node.url.to_string(), ..Compared::default() },
         };
         comparer.read_head();
         let (samples, waiting) = sync_channel(WAITING_MAX);
@@ -127,9 +128,9 @@ impl Comparison {
         })
     }
 
-    /// Hands over a sample, or counts it as skipped if too many wait. Calls that must not be sent
-    /// again, or that every node answers in its own way, are left out.
-    pub(crate) fn offer(&mut self, sample: Answered) {
+    /// Queues a sample, or counts it as skipped if the queue is full. Calls that must not be
+    /// repeated, or whose responses depend on the node, are ignored.
+    pub(crate) fn offer(&mut self, sample: SampledCall) {
         let Some(samples) = &self.samples else { return };
         if !self.comparable.get(sample.method).copied().unwrap_or_default() {
             return;
@@ -140,8 +141,8 @@ impl Comparison {
         }
     }
 
-    /// Ends after the call that is under way; what still waits is skipped, and so were so many that
-    /// were never offered.
+    /// Ends the comparison after the current call. Waiting samples count as skipped, and so do the
+    /// `skipped` ones that were never offered.
     pub(crate) fn finish(mut self, skipped: u64) -> Compared {
         self.over.store(true, Ordering::Relaxed);
         self.samples = None;
@@ -152,7 +153,7 @@ impl Comparison {
     }
 }
 
-/// Whether a method's answers can be compared: it is known, harmless to repeat, and about the chain.
+/// True if a method's responses can be compared: it is known, safe to repeat, and about the chain.
 fn comparable(method: &str) -> bool {
     let rows = Family::ALL.into_iter().filter_map(|name| methods_of(name).method(method));
     rows.into_iter().any(|row| {
@@ -163,12 +164,12 @@ fn comparable(method: &str) -> bool {
 struct Comparer {
     target: Client,
     reference: Client,
-    allowed: Allowed,
+    allowed: AllowedDifferences,
     methods: Vec<Box<str>>,
-    /// By method: compared and wrong.
+    /// Compared calls and differences, by method.
     counts: BTreeMap<usize, (u64, u64)>,
     family: Family,
-    /// The reference's head, and when it was first seen.
+    /// The reference's head, and when it was first read.
     head: Option<(u64, Instant)>,
     /// When the head was last read.
     head_read: Option<Instant>,
@@ -176,7 +177,7 @@ struct Comparer {
 }
 
 impl Comparer {
-    fn run(&mut self, samples: &Receiver<Answered>, over: &AtomicBool) -> Compared {
+    fn run(&mut self, samples: &Receiver<SampledCall>, over: &AtomicBool) -> Compared {
         loop {
             if self.head_read.is_none_or(|read| read.elapsed() >= HEAD_EVERY) {
                 self.read_head();
@@ -211,7 +212,7 @@ impl Comparer {
     }
 
     /// Returns true if the chain cannot have moved between the target's response and now.
-    fn stood_still(&mut self, sample: &Answered) -> bool {
+    fn head_unchanged(&mut self, sample: &SampledCall) -> bool {
         if names_its_block(&sample.request) {
             return true;
         }
@@ -219,22 +220,22 @@ impl Comparer {
         self.head.is_some_and(|(_, since)| since + HEADS_APART <= sample.at)
     }
 
-    fn compare(&mut self, sample: &Answered) {
-        let Some(first) = ask(&self.reference, &sample.request) else {
+    fn compare(&mut self, sample: &SampledCall) {
+        let Some(first) = call_node(&self.reference, &sample.request) else {
             self.compared.unanswered += 1;
             return;
         };
-        let mut found = difference(&sample.answer, &first, &self.allowed);
+        let mut found = difference(&sample.response, &first, &self.allowed);
         if found.is_some() {
-            let (target, believed) =
-                (ask(&self.target, &sample.request), ask(&self.reference, &sample.request));
-            let (Some(target), Some(believed)) = (target, believed) else {
+            let target = call_node(&self.target, &sample.request);
+            let reference = call_node(&self.reference, &sample.request);
+            let (Some(target), Some(reference)) = (target, reference) else {
                 self.compared.unanswered += 1;
                 return;
             };
-            let same = difference(&first, &believed, &self.allowed).is_none();
-            let again = difference(&target, &believed, &self.allowed);
-            if again.is_some() || !(same && self.stood_still(sample)) {
+            let same = difference(&first, &reference, &self.allowed).is_none();
+            let again = difference(&target, &reference, &self.allowed);
+            if again.is_some() || !(same && self.head_unchanged(sample)) {
                 self.compared.moved += u64::from(again.is_none());
                 found = again;
             }
@@ -276,9 +277,9 @@ fn names_its_block(request: &[u8]) -> bool {
     rows.into_iter().any(named)
 }
 
-/// A node's answer, if it is one.
-fn ask(node: &Client, request: &[u8]) -> Option<Vec<u8>> {
+/// Sends a request to a node; none unless the body is a JSON-RPC response without HTTP status 429.
+fn call_node(node: &Client, request: &[u8]) -> Option<Vec<u8>> {
     let (status, body) = node.post(request).ok()?;
-    let answered = status != 429 && wire::response::parse_response(&body, 128).is_ok();
-    answered.then_some(body)
+    let valid = status != 429 && wire::response::parse_response(&body, 128).is_ok();
+    valid.then_some(body)
 }

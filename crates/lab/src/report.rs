@@ -1,8 +1,8 @@
-//! Results for people and for other programs: a folder of files, a text for the terminal, Markdown, a
-//! page for the browser, k6's summary.
+//! Reports of results: a folder of files, text for the terminal, Markdown, an HTML page, and k6's
+//! summary.
 //!
-//! Each result becomes one document (`document.rs`), which three renderers write. Nothing is judged here,
-//! and no number is made that `docs/measuring.md` does not explain. Judging is `analysis/`.
+//! Each result becomes one document (`document.rs`), which three renderers write. Reports only
+//! present numbers; `analysis/` computes them and `docs/measuring.md` explains them.
 
 mod document;
 
@@ -48,17 +48,17 @@ use serde_json::Value;
 
 use document::Document;
 
-use crate::analysis::sync::ArmCourses;
+use crate::analysis::sync::ArmRuns;
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportFault {
-    /// The folder could not be made.
-    #[error("cannot make the folder {}: {source}", path.display())]
+    /// The folder could not be created.
+    #[error("cannot create the folder {}: {source}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The disk is full, or a quota is used up.
@@ -79,76 +79,76 @@ pub enum ReportFault {
         path: PathBuf,
         /// Its length.
         bytes: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A part of the result has no written form.
-    #[error("cannot put the result into the form of {file}: {reason}")]
+    /// A part of the result cannot be serialized.
+    #[error("cannot serialize the result for {file}: {reason}")]
     Form {
         /// The file.
         file: &'static str,
-        /// What the writer of the form said.
+        /// The serializer's error.
         reason: String,
     },
 }
 
-/// Whether a text may hold terminal colours.
+/// Use of colours in terminal text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
-    /// Plain characters only.
+    /// No escape sequences.
     Plain,
-    /// ANSI escapes.
+    /// ANSI escape sequences.
     Ansi,
 }
 
-/// A result as people read it.
+/// A result as a document for people.
 pub struct Report(Document);
 
 impl Report {
-    /// Of a run; `methods` are the plan's, in the order of the indexes in `totals`.
+    /// Report of a run; `methods` are those of the plan, which `totals` refers to by index.
     pub fn run(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Report {
         Report(run::document(result, totals, methods))
     }
 
-    /// Of a capacity search.
+    /// Report of a capacity search.
     pub fn capacity(result: &CapacityResult) -> Report {
         Report(capacity::document(result))
     }
 
-    /// Of a comparison.
+    /// Report of a comparison.
     pub fn compare(result: &CompareResult) -> Report {
         Report(compare::document(result))
     }
 
-    /// Of a study.
+    /// Report of a study.
     pub fn study(result: &StudyResult) -> Report {
         Report(study::document(result))
     }
 
-    /// For a terminal, in at most 40 lines before its warnings.
+    /// Text for a terminal, at most 40 lines before the warnings.
     pub fn text(&self, colour: Colour) -> String {
         terminal::render(&self.0, colour)
     }
 
-    /// In short as Markdown, for an issue or a pull request.
+    /// Short Markdown for an issue or a pull request.
     pub fn markdown(&self) -> String {
         markdown::render(&self.0)
     }
 
-    /// As one page that needs nothing else, but a capacity search's links to the folders of its probes:
-    /// no network, no script, light and dark.
+    /// A self-contained HTML page without scripts, for light and dark mode. Only a capacity search
+    /// has links to other files, the folders of its probes.
     pub fn html(&self) -> String {
         page::render(&self.0)
     }
 }
 
-/// Writes all files of a run into a folder, which is made if need be. Returns their paths.
+/// Writes all files of a run into a folder, which is created if it is missing. Returns their paths.
 ///
-/// Each file is written beside its place and moved there when it is whole, so that a reader never
-/// sees half of one. `result.json` comes first: if the disk fills up, it is what must be kept.
+/// Each file is written under a temporary name and renamed, so readers never see an incomplete
+/// file. `result.json` is written first, because it matters most if the disk fills up.
 ///
 /// # Errors
-/// At the first file that cannot be written; those before it stay.
+/// If a file cannot be written; the files before it remain.
 pub fn write_folder(
     dir: &Path,
     result: &RunResult,
@@ -172,7 +172,7 @@ pub fn write_folder(
 /// Writes `capacity.json`, `capacity.md` and `capacity.html`, as [`write_folder`] does.
 ///
 /// # Errors
-/// At the first file that cannot be written; those before it stay.
+/// If a file cannot be written; the files before it remain.
 pub fn write_capacity(dir: &Path, result: &CapacityResult) -> Result<Vec<PathBuf>, ReportFault> {
     let report = Report::capacity(result);
     folder::write(
@@ -185,15 +185,15 @@ pub fn write_capacity(dir: &Path, result: &CapacityResult) -> Result<Vec<PathBuf
     )
 }
 
-/// Writes `study.json`, `samples.csv`, `report.md` and `report.html` of a study, as [`write_folder`]
-/// does.
+/// Writes `study.json`, `samples.csv`, `report.md` and `report.html` of a study, as
+/// [`write_folder`] does.
 ///
 /// # Errors
-/// At the first file that cannot be written; those before it stay.
+/// If a file cannot be written; the files before it remain.
 pub fn write_study(
     dir: &Path,
     result: &StudyResult,
-    arms: &[ArmCourses],
+    arms: &[ArmRuns],
 ) -> Result<Vec<PathBuf>, ReportFault> {
     let report = Report::study(result);
     folder::write(
@@ -207,24 +207,25 @@ pub fn write_study(
     )
 }
 
-/// The time series as CSV: a row for each second and method, as in the folder's `series.csv`.
+/// The time series as CSV, one row per second and method, as in the folder's `series.csv`.
 ///
 /// # Errors
-/// If a value has no written form.
+/// If a value cannot be serialized.
 pub fn series_csv(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     table::series(result)
 }
 
-/// The result in the shape of k6's `--summary-export`, warm-up left out; in `thresholds`, as there,
+/// The result without the warm-up in the format of k6's `--summary-export`. In its `thresholds`,
 /// true means broken.
 ///
-/// Shape: <https://grafana.com/docs/k6/latest/results-output/end-of-test/#summary-export>, compared
-/// with what k6 1.8.1 wrote (`testdata/k6`).
+/// The format is that of
+/// <https://grafana.com/docs/k6/latest/results-output/end-of-test/#summary-export>; a test compares
+/// it with the output of k6 1.8.1 (`testdata/k6`).
 pub fn k6_summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Value {
     k6::summary(result, totals, methods)
 }
 
-/// The page of the documentation that lists what is sampled on hosts, as Markdown.
+/// The documentation page about host metrics, as Markdown.
 pub fn host_metrics() -> String {
     reference::host_metrics()
 }

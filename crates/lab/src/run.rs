@@ -1,9 +1,9 @@
-//! One run from its first step to its last: the only place that knows the order of the lab's steps.
+//! One load run from start to end; this is the only place that defines the order of its steps.
 //!
-//! It decides nothing itself: what is sent when is the engine's, what numbers mean is the rules'.
-//! Whoever shows or writes something gets [`Progress`] each second and [`Finished`] at the end.
+//! The engine decides what is sent when, and `analysis` decides what the numbers mean. The caller
+//! gets [`Progress`] each second and [`Finished`] at the end.
 
-mod told;
+mod result;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,45 +21,44 @@ use lab_model::results::{Fingerprint, TargetFacts, ThresholdOutcome};
 
 use crate::analysis::thresholds::Judge;
 use crate::analysis::verdict::Early;
-use crate::reference::{Answered, Comparison, ReferenceFault};
+use crate::reference::{Comparison, ReferenceFault, SampledCall};
 use crate::target::TargetFault;
 use crate::wording::verdict::outcome;
 use crate::{fingerprint, target};
 
-use told::Seen;
+use result::RunData;
 
-/// Time between the start of watching and the first call: what hosts look like without load.
+/// Time between the start of host sampling and the first call; it gives a baseline without load.
 const BASELINE: Duration = Duration::from_millis(600);
-/// How often the run looks up from waiting for the engine.
+/// Longest wait for an interval of the engine.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Why a run could not begin, or not go on. Whatever the target does once the load has begun is a
-/// result and no fault.
+/// Why a run failed. Failures of the target under load are results, not errors.
 #[derive(Debug, thiserror::Error)]
 pub enum RunFault {
-    /// The target cannot be loaded.
+    /// The target cannot be used.
     #[error(transparent)]
     Target(#[from] TargetFault),
-    /// The reference cannot be compared with.
+    /// The reference cannot be used.
     #[error(transparent)]
     Reference(#[from] ReferenceFault),
-    /// Hosts cannot be watched as the plan wants.
+    /// Hosts cannot be sampled as the plan requires.
     #[error(transparent)]
     Host(#[from] HostFault),
-    /// The load cannot be made.
+    /// The engine cannot generate the load.
     #[error(transparent)]
     Engine(#[from] EngineFault),
 }
 
-/// Does what the plan says and tells what came of it. `see` is called at the end of each second.
+/// Executes a plan and returns its result. `on_second` is called at the end of each second.
 ///
 /// # Errors
-/// If the target or the reference is not there or not what the plan needs, or this host cannot make
-/// the load.
+/// If the target or the reference is unreachable or not what the plan needs, or if this host cannot
+/// generate the load.
 pub fn run(
     plan: &Arc<Plan>,
     stop: &Stop,
-    see: &mut dyn FnMut(&Progress<'_>),
+    on_second: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<Finished, RunFault> {
     let probed = target::probe(plan)?;
     let address = probed.addresses.first().copied();
@@ -72,16 +71,16 @@ pub fn run(
     let chain = Arc::new(probed.chain);
     let mut engine = Engine::start(Arc::clone(plan), chain, probed.addresses, origin)?;
 
-    let mut course = Course::new(plan, &probed.facts, Some(watcher), origin);
-    course.follow(&mut engine, comparison.as_mut(), stop, see);
+    let mut recording = Recording::new(plan, &probed.facts, Some(watcher), origin);
+    recording.record(&mut engine, comparison.as_mut(), stop, on_second);
     let skipped = engine.samples_skipped();
     engine.finish()?;
 
     let head_end = target::head(plan, &probed.facts.family);
     let compared = comparison.map(|comparison| comparison.finish(skipped));
-    let Course { recorder, judge, watcher, kept, early, reached, .. } = course;
+    let Recording { recorder, judge, watcher, host_samples, early, reached, .. } = recording;
     let watched = watcher.map(Watcher::finish).unwrap_or_default();
-    let seen = Seen {
+    let data = RunData {
         plan,
         started,
         target: TargetFacts { head_end, ..probed.facts },
@@ -90,31 +89,31 @@ pub fn run(
         rulings: judge.rulings(),
         early,
         end: end(plan, early, reached),
-        host: kept.samples(),
+        host: host_samples.samples(),
         watched,
         compared,
         warnings: probed.warnings,
     };
-    Ok(seen.tell())
+    Ok(data.into_finished())
 }
 
-/// Replays a run in a made-up network: the same loop, the same judgement and the same result as of
-/// [`run`], in virtual time and without a host to watch.
+/// Executes a plan in a simulated network, in virtual time and without host samples. Loop, analysis
+/// and result are those of [`run`].
 ///
 /// # Errors
-/// If the plan asks for what the engine does not have.
+/// If the simulation does not support the plan.
 pub fn replay(
     plan: &Arc<Plan>,
     network: &Network,
-    see: &mut dyn FnMut(&Progress<'_>),
+    on_second: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<Finished, RunFault> {
     let target = TargetFacts::default();
     let mut engine = Engine::simulated(Arc::clone(plan), &Arc::default(), network)?;
-    let mut course = Course::new(plan, &target, None, Instant::now());
-    course.follow(&mut engine, None, &Stop::new(), see);
+    let mut recording = Recording::new(plan, &target, None, Instant::now());
+    recording.record(&mut engine, None, &Stop::new(), on_second);
     engine.finish()?;
-    let Course { recorder, judge, kept, early, reached, .. } = course;
-    let seen = Seen {
+    let Recording { recorder, judge, host_samples, early, reached, .. } = recording;
+    let data = RunData {
         plan,
         started: SystemTime::UNIX_EPOCH,
         target: target.clone(),
@@ -123,65 +122,65 @@ pub fn replay(
         rulings: judge.rulings(),
         early,
         end: end(plan, early, reached),
-        host: kept.samples(),
+        host: host_samples.samples(),
         watched: HostFacts::default(),
         compared: None,
         warnings: Vec::new(),
     };
-    Ok(seen.tell())
+    Ok(data.into_finished())
 }
 
-/// When load ended. Threads end with their last call, a little before the plan's end; only where
-/// somebody ended the run, or it had so many iterations to do, was load over then.
+/// End of the load. Engine threads end with their last call, a little before the end of the plan.
+/// The load ended with them only if the run ended early or had a limited number of iterations.
 fn end(plan: &Plan, early: Option<Early>, reached: Duration) -> Duration {
     let counted = plan.scenarios.iter().any(|scenario| scenario.iterations_max.is_some());
     let planned = plan.duration();
     if early.is_some() || counted { reached.min(planned) } else { planned }
 }
 
-/// What is kept while the load goes on.
-struct Course<'a> {
+/// The state of a run while the load goes on.
+struct Recording<'a> {
     plan: &'a Plan,
-    /// When the load began.
+    /// Start of the load.
     origin: Instant,
     target: &'a TargetFacts,
     recorder: Recorder,
     judge: Judge,
-    /// None in a made-up world.
+    /// None in a simulation.
     watcher: Option<Watcher>,
-    kept: HostSamples,
+    host_samples: HostSamples,
     early: Option<Early>,
-    /// How far the engine's threads are.
+    /// End of the latest interval of any engine thread.
     reached: Duration,
 }
 
-impl<'a> Course<'a> {
+impl<'a> Recording<'a> {
     fn new(
         plan: &'a Plan,
         target: &'a TargetFacts,
         watcher: Option<Watcher>,
         origin: Instant,
-    ) -> Course<'a> {
-        Course {
+    ) -> Recording<'a> {
+        Recording {
             plan,
             origin,
             target,
             recorder: Recorder::new(plan),
             judge: Judge::new(plan),
             watcher,
-            kept: HostSamples::new(downsample::SAMPLES_MAX),
+            host_samples: HostSamples::new(downsample::SAMPLES_MAX),
             early: None,
             reached: Duration::ZERO,
         }
     }
 
-    /// Takes what the engine hands over until all its threads have ended.
-    fn follow(
+    /// Records the intervals and samples of the engine until all its threads have ended.
+    fn record(
         &mut self,
         engine: &mut Engine,
         mut comparison: Option<&mut Comparison>,
         stop: &Stop,
-        see: &mut dyn FnMut(&Progress<'_>),
+        on_second: &mut dyn FnMut(&Progress<'_>),
     ) {
         loop {
             match engine.next(TICK) {
@@ -196,12 +195,12 @@ impl<'a> Course<'a> {
             while let Ok(sample) = engine.samples().try_recv() {
                 if let Some(comparison) = comparison.as_mut() {
                     let (method, request) = (usize::from(sample.method), sample.request);
-                    let (at, answer) = (self.origin + sample.at, sample.answer);
-                    comparison.offer(Answered { at, method, request, answer });
+                    let (at, response) = (self.origin + sample.at, sample.answer);
+                    comparison.offer(SampledCall { at, method, request, response });
                 }
             }
             while let Some(closed) = self.recorder.close() {
-                if self.second(closed, see) && self.early.is_none() {
+                if self.close_second(closed, on_second) && self.early.is_none() {
                     self.early = Some(Early::Aborted(self.reached.as_secs_f64()));
                     engine.stop();
                 }
@@ -212,24 +211,28 @@ impl<'a> Course<'a> {
             }
         }
         while let Some(closed) = self.recorder.close_last() {
-            self.second(closed, see);
+            self.close_second(closed, on_second);
         }
         self.judge.end(self.reached);
-        self.watch();
+        self.take_host_samples();
     }
 
-    /// What was watched on hosts since the last time.
-    fn watch(&mut self) -> Vec<HostSample> {
+    /// Stores and returns the host samples since the last call.
+    fn take_host_samples(&mut self) -> Vec<HostSample> {
         let host = self.watcher.as_mut().map(Watcher::take).unwrap_or_default();
-        host.iter().for_each(|sample| self.kept.push(sample));
+        host.iter().for_each(|sample| self.host_samples.push(sample));
         host
     }
 
-    /// Judges and shows a second; whether an objective wants the run to end.
-    fn second(&mut self, closed: ClosedSecond, see: &mut dyn FnMut(&Progress<'_>)) -> bool {
-        let abort = closed.judged && self.judge.second(closed.from, closed.to, &closed.part);
-        let host = self.watch();
-        see(&Progress {
+    /// Evaluates the thresholds and reports a second; returns true if a threshold aborts the run.
+    fn close_second(
+        &mut self,
+        closed: ClosedSecond,
+        on_second: &mut dyn FnMut(&Progress<'_>),
+    ) -> bool {
+        let abort = closed.judged && self.judge.add_second(closed.from, closed.to, &closed.part);
+        let host = self.take_host_samples();
+        on_second(&Progress {
             at: closed.to,
             of: self.plan.duration(),
             plan: self.plan,
@@ -244,53 +247,53 @@ impl<'a> Course<'a> {
     }
 }
 
-/// Asks a run to end early, from another thread or from a signal's handler. The run then ends in
-/// order: calls under way are cut, and what was measured is kept and marked as a part.
+/// Stops a run early, from another thread or from a signal handler. Calls in flight are
+/// interrupted; the result is complete up to then and marked as partial.
 #[derive(Debug, Default)]
 pub struct Stop(AtomicBool);
 
 impl Stop {
-    /// Not asked yet.
+    /// A stop that is not requested yet.
     pub fn new() -> Stop {
         Stop::default()
     }
 
-    /// Asks; more than once is as good as once.
+    /// Requests the stop; further requests have no effect.
     pub fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody asked.
+    /// True if the stop was requested.
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A run as it stands at the end of one of its seconds.
+/// The state of a run at the end of a second.
 pub struct Progress<'a> {
     /// Time since the start of the run.
     pub at: Duration,
-    /// Time that the plan takes, without the grace for calls under way.
+    /// Duration of the plan, without the grace period for calls in flight.
     pub of: Duration,
     /// The plan, for names of methods and stages.
     pub plan: &'a Plan,
-    /// Who is loaded, as found at the start.
+    /// The target as it was at the start.
     pub target: &'a TargetFacts,
     /// The second that has just ended.
     pub second: &'a Second,
-    /// Everything since the start of the run, warm-up included.
+    /// Totals since the start of the run, with the warm-up.
     pub totals: &'a Totals,
-    /// What was watched on hosts since the last call of this kind.
+    /// Host samples since the previous second.
     pub host: &'a [HostSample],
-    /// Objectives as they stand.
+    /// Outcomes of the thresholds so far.
     pub thresholds: &'a [ThresholdOutcome],
 }
 
-/// What a run leaves.
+/// A finished run.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Everything told.
+    /// The result.
     pub result: RunResult,
-    /// Everything counted, warm-up left out.
+    /// Totals without the warm-up.
     pub totals: Totals,
 }

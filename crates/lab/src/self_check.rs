@@ -1,5 +1,5 @@
-//! Whether what is about to be printed agrees with its own evidence. A violation is a fault of this
-//! program and not of the target.
+//! Checks results for internal consistency before they are printed. A violation is a bug of this
+//! program, not of the target.
 
 use lab_engine::aggregate;
 use lab_model::record::Class;
@@ -13,14 +13,14 @@ use crate::wording::difference;
 #[cfg(test)]
 mod tests;
 
-/// Calls that may be counted in another second than the one in which they ended, as a share, and at
-/// least.
+/// Share of calls that may be counted in another second than the one in which they ended.
 const ROUNDING_SHARE: f64 = 0.02;
+/// The least number of such calls that is allowed.
 const ROUNDING_MIN: f64 = 3.0;
-/// Fewer calls than this have less than ten beyond their 99th percentile.
+/// Calls that a p99 needs for ten calls beyond it.
 const P99_CALLS: u64 = 1_000;
 
-/// What a run says against its own numbers; empty if nothing.
+/// Returns the contradictions in a run's result.
 pub fn run(result: &RunResult) -> Vec<String> {
     let mut faults = Vec::new();
     goodput(result, &mut faults);
@@ -30,23 +30,23 @@ pub fn run(result: &RunResult) -> Vec<String> {
     faults
 }
 
-/// The rate of results may not be above what the seconds hold that ended while the load lasted.
+/// The goodput must not exceed the results in the seconds of the load.
 fn goodput(result: &RunResult, faults: &mut Vec<String>) {
     let span = result.duration - result.plan.warmup;
     let each = aggregate::point_seconds(&result.series);
-    // A point that begins before the end may hold results that came before it.
+    // A point that begins before the end of the load may hold results from before the end.
     let inside = result
         .series
         .iter()
         .filter(|second| second.at > result.plan.warmup && second.at - each < result.duration);
     let results = inside.flat_map(|second| &second.methods).flat_map(|method| &method.classes);
     let ended: u64 = results.filter(|(class, _)| *class == Class::Ok).map(|(_, count)| count).sum();
-    let told = result.overall.goodput * span;
+    let reported = result.overall.goodput * span;
     let ended = ended as f64;
-    if span > 0.0 && told > ended + (ended * ROUNDING_SHARE).max(ROUNDING_MIN) {
+    if span > 0.0 && reported > ended + (ended * ROUNDING_SHARE).max(ROUNDING_MIN) {
         faults.push(format!(
-            "{:.1} results per second for {span:.1} s are {told:.0}, and only {ended:.0} results came \
-             while the load lasted",
+            "{:.1} results per second for {span:.1} s are {reported:.0}, but only {ended:.0} results \
+             arrived during the load",
             result.overall.goodput
         ));
     }
@@ -57,13 +57,13 @@ fn verdict(result: &RunResult, faults: &mut Vec<String>) {
     let broken = result.thresholds.iter().find(|threshold| !threshold.kept);
     match (verdict.outcome, broken) {
         (Outcome::Pass | Outcome::Measured, Some(broken)) => {
-            faults.push(format!("the run passes, and {} is broken", broken.text));
+            faults.push(format!("the run passes, but {} is broken", broken.text));
         }
         (Outcome::Pass, None) if result.thresholds.is_empty() => {
-            faults.push("the run passes without objectives".to_owned());
+            faults.push("the run passes without thresholds".to_owned());
         }
         (Outcome::Measured, None) if !result.thresholds.is_empty() => {
-            faults.push("the run has objectives, and no verdict about them".to_owned());
+            faults.push("the run has thresholds, but no verdict about them".to_owned());
         }
         (Outcome::Fail | Outcome::Invalid | Outcome::ClientLimited, _)
             if verdict.reasons.is_empty() =>
@@ -74,7 +74,7 @@ fn verdict(result: &RunResult, faults: &mut Vec<String>) {
     }
 }
 
-/// A percentile with fewer than ten calls beyond it is marked as weak.
+/// A percentile with fewer than ten calls beyond it must have a warning.
 fn percentiles(result: &RunResult, faults: &mut Vec<String>) {
     for row in result.methods.iter().filter(|row| (1..P99_CALLS).contains(&row.calls)) {
         let named = |warning: &&String| {
@@ -82,14 +82,14 @@ fn percentiles(result: &RunResult, faults: &mut Vec<String>) {
         };
         if !result.warnings.iter().any(|warning| named(&warning)) {
             faults.push(format!(
-                "the p99 of {} rests on {} calls and is not marked as weak",
+                "the p99 of {} rests on {} calls, but there is no warning about it",
                 row.method, row.calls
             ));
         }
     }
 }
 
-/// A cause is named with its evidence.
+/// A bottleneck must have evidence.
 fn bottleneck(result: &RunResult, faults: &mut Vec<String>) {
     let Some(finding) = &result.bottleneck else { return };
     if finding.cause != Cause::Unknown && finding.evidence.is_empty() {
@@ -97,7 +97,7 @@ fn bottleneck(result: &RunResult, faults: &mut Vec<String>) {
     }
 }
 
-/// What a capacity search says against its own probes; empty if nothing.
+/// Returns the contradictions in the result of a capacity search.
 pub fn capacity(result: &CapacityResult) -> Vec<String> {
     let answer = &result.answer;
     let mut faults = Vec::new();
@@ -108,7 +108,7 @@ pub fn capacity(result: &CapacityResult) -> Vec<String> {
     let says_held = answer.soak_held == Some(true) || answer.sentence.contains(", held for");
     if says_held && !answer.highest_pass.is_some_and(held) {
         faults.push(format!(
-            "{:?} is called held, and no soak at that rate or above held",
+            "{:?} is reported as held, but no soak at that rate or above held",
             answer.highest_pass
         ));
     }
@@ -120,7 +120,7 @@ pub fn capacity(result: &CapacityResult) -> Vec<String> {
     faults
 }
 
-/// What a comparison says against its own intervals; empty if nothing.
+/// Returns the contradictions in the result of a comparison.
 pub fn comparison(result: &CompareResult) -> Vec<String> {
     let mut faults = Vec::new();
     for one in &result.differences {
@@ -128,13 +128,13 @@ pub fn comparison(result: &CompareResult) -> Vec<String> {
         let differs = matches!(one.verdict, Word::Better | Word::Worse);
         if one.verdict == Word::Same && excluded {
             faults.push(format!(
-                "{} is called the same, and the interval excludes zero",
+                "{} is reported as the same, but the interval excludes zero",
                 difference::sentence(one)
             ));
         }
         if differs && !excluded && one.basis != Basis::FarApart {
             faults.push(format!(
-                "{} is called different, and the interval holds zero",
+                "{} is reported as different, but the interval contains zero",
                 difference::sentence(one)
             ));
         }

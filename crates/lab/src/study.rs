@@ -1,9 +1,9 @@
-//! Studies: runs arranged to answer one question. Here: which of several arms syncs faster, and why.
+//! Studies: several runs that answer one question, which is: which arm syncs faster, and why?
 //!
-//! Order of a study: courses are read (`study/read.rs`: logs, tables, samples), polled
-//! (`study/poll.rs`: running nodes) or made (`study/runner.rs`, by a file of `study/file.rs`);
-//! [`analyse()`] turns them into a [`StudyResult`](lab_model::results::study::StudyResult), in which nothing is decided that is not in
-//! `analysis/sync.rs`; reports are `report/study.rs`.
+//! The runs of a study are read from files (`study/read.rs`), polled from running nodes
+//! (`study/poll.rs`), or started by a study file (`study/runner.rs`, `study/file.rs`).
+//! [`analyse()`] turns them into a [`StudyResult`](lab_model::results::study::StudyResult) by the
+//! rules of `analysis/sync.rs`. `report/study.rs` writes the reports.
 
 mod analyse;
 mod fault;

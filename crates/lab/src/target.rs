@@ -1,7 +1,7 @@
-//! Who is loaded: is it there, does it speak JSON-RPC, what is it, where is its head, and what of its
-//! chain do parameters need?
+//! The probe of a target before a run: is it reachable, does it speak JSON-RPC, what client and
+//! chain is it, where is its head, and the data of the chain that parameters are drawn from.
 //!
-//! A few calls before a run and one after it, one at a time. They are not part of what is measured.
+//! It makes a few calls before a run and one after it, sequentially; they are not measured.
 
 mod chain;
 pub(crate) mod client;
@@ -22,32 +22,32 @@ use client::Reply;
 #[cfg(test)]
 mod tests;
 
-/// Why a target cannot be loaded.
+/// Reason a target cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{url}: {why}")]
+#[error("{url}: {reason}")]
 pub struct TargetFault {
     /// The target's URL with secrets masked.
     pub url: String,
-    /// What is wrong.
-    pub why: Why,
+    /// The reason.
+    pub reason: Reason,
 }
 
-/// What is wrong with a target.
+/// Reason a target cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Why {
-    /// No address is known for the name.
+pub enum Reason {
+    /// The host name cannot be resolved.
     #[error("the name {host:?} has no address")]
     Resolve {
         /// The name.
         host: String,
     },
-    /// Nobody listens.
-    #[error("the connection was refused; nobody listens on port {port}")]
+    /// Nothing listens on the port.
+    #[error("the connection was refused; nothing listens on port {port}")]
     Refused {
         /// The port.
         port: u16,
     },
-    /// The connection was not made in time.
+    /// Connecting timed out.
     #[error("no connection within {after:?}")]
     ConnectTimeout {
         /// The limit.
@@ -56,108 +56,108 @@ pub enum Why {
     /// The TLS handshake failed.
     #[error("the TLS handshake failed: {error}")]
     Tls {
-        /// What is wrong and what to do, in words.
+        /// The error and how to fix it.
         error: String,
     },
-    /// The file of trust anchors cannot be used.
-    #[error("trust anchors in {path}: {error}")]
+    /// The CA file cannot be used.
+    #[error("CA certificates in {path}: {error}")]
     Anchors {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         error: String,
     },
-    /// Connected, but no answer came.
-    #[error("it takes connections, but gave no answer within {after:?}")]
+    /// There was no response.
+    #[error("it accepts connections, but did not respond within {after:?}")]
     Silent {
         /// The limit.
         after: Duration,
     },
-    /// It answers in something else.
-    #[error("it does not answer in HTTP; its answer begins with \"{first}\"")]
+    /// The response is not HTTP.
+    #[error("it does not speak HTTP; its response begins with \"{first}\"")]
     NotHttp {
         /// The first bytes.
         first: String,
     },
-    /// It speaks HTTP, but the body is no JSON-RPC answer.
+    /// The body of the HTTP response is not JSON-RPC.
     #[error(
-        "it is no JSON-RPC server: it answered a call with HTTP status {status}, {fault}; the body begins \
+        "it is not a JSON-RPC server: the response had HTTP status {status}, {fault}; the body begins \
          with \"{first}\""
     )]
     NotJsonRpc {
         /// HTTP status.
         status: u16,
-        /// What is wrong with the body.
+        /// The fault of the body.
         fault: String,
         /// Its first bytes.
         first: String,
     },
-    /// It limits the rate so much that not even the questions before a run got through.
+    /// The rate limit does not even allow the calls before a run.
     #[error(
-        "it answered 429 to a single call {tries} times in a row; wait until its limit allows one"
+        "a single call got status 429 {tries} times in a row; wait until the rate limit allows a call"
     )]
     Limited {
-        /// Tries.
+        /// Number of attempts.
         tries: u32,
     },
-    /// JSON-RPC, but none of the families that are known.
+    /// A JSON-RPC server of an unknown family.
     #[error(
-        "it speaks JSON-RPC, but is of no known family: {asked}; say which it is with --family \
-         ethereum|harmony|bitcoin (family in a plan), or give requests that need no facts of a chain"
+        "it speaks JSON-RPC, but its family is unknown: {replies}; set it with --family \
+         ethereum|harmony|bitcoin (family in a plan), or use requests that need no data of the chain"
     )]
     NoFamily {
-        /// What was asked and answered.
-        asked: String,
+        /// The calls and their replies.
+        replies: String,
     },
-    /// The plan draws from the chain, and the target does not say what is needed.
-    #[error("the plan draws {what} from its chain, but {method} was answered with {answer}")]
+    /// The plan needs data of the chain that the target does not provide.
+    #[error("the plan needs {what} of its chain, but {method} returned {answer}")]
     NoChain {
-        /// What is needed.
+        /// The missing data.
         what: &'static str,
-        /// The method asked.
+        /// The method called.
         method: String,
-        /// What came back.
+        /// What it returned.
         answer: String,
     },
-    /// Anything else between us and it.
+    /// Another error of the connection.
     #[error("{error}")]
     Other {
-        /// As the client says it.
+        /// The client's message.
         error: String,
     },
 }
 
-/// What was found out about a target.
+/// The result of a probe.
 #[derive(Clone, Debug)]
 pub struct Probed {
     /// Its addresses.
     pub addresses: Vec<SocketAddr>,
-    /// Who it is.
+    /// Its client and chain.
     pub facts: TargetFacts,
-    /// What parameters are drawn from.
+    /// The data that parameters are drawn from.
     pub chain: ChainFacts,
-    /// What to know beside it.
+    /// Warnings for the report.
     pub warnings: Vec<String>,
 }
 
-/// The family of methods that a target understands.
+/// The family of methods that a target supports.
 ///
 /// # Errors
-/// If it cannot be reached, is no JSON-RPC server, or is of no known family.
+/// If it cannot be reached, is not a JSON-RPC server, or its family is unknown.
 pub fn family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
     resolve(target)?;
     let client = Client::new(target, tls)?;
-    let found = Found::ask(&client)?;
-    found.family().ok_or_else(|| found.no_family(target))
+    let identity = Identity::query(&client)?;
+    identity.family().ok_or_else(|| identity.no_family(target))
 }
 
-/// Finds out who the target of a plan is, and fetches what its parameters are drawn from.
+/// Identifies the target of a plan and fetches the data that parameters are drawn from.
 ///
-/// A plan that gives its family, or that replays recorded requests, may load what answers the
-/// questions of no family; any other must have a target of a known one.
+/// If the plan sets the family or replays recorded requests, the target may support no known
+/// family; else its family must be known.
 ///
 /// # Errors
-/// If the target cannot be reached, is no JSON-RPC server, or lacks what the plan needs.
+/// If the target cannot be reached, is not a JSON-RPC server, or lacks data that the plan needs.
 pub fn probe(plan: &Plan) -> Result<Probed, TargetFault> {
     let target = &plan.target;
     let addresses = resolve(target)?;
@@ -165,25 +165,26 @@ pub fn probe(plan: &Plan) -> Result<Probed, TargetFault> {
     let needed = Needed::of(plan);
     let tolerant = target.family.is_some() || (needed == Needed::default() && replays(plan));
     let mut warnings = Vec::new();
-    let found = match Found::ask(&client) {
-        Ok(found) => found,
-        Err(TargetFault { why: why @ (Why::NotJsonRpc { .. } | Why::Limited { .. }), .. })
-            if tolerant && needed == Needed::default() =>
-        {
-            warnings.push(format!("nothing is known of the target: {why}"));
-            Found::default()
+    let identity = match Identity::query(&client) {
+        Ok(identity) => identity,
+        Err(TargetFault {
+            reason: reason @ (Reason::NotJsonRpc { .. } | Reason::Limited { .. }),
+            ..
+        }) if tolerant && needed == Needed::default() => {
+            warnings.push(format!("the target could not be identified: {reason}"));
+            Identity::default()
         }
         Err(fault) => return Err(fault),
     };
-    let family = target.family.or_else(|| found.family());
+    let family = target.family.or_else(|| identity.family());
     if family.is_none() && needed != Needed::default() {
-        return Err(found.no_family(target));
+        return Err(identity.no_family(target));
     }
     let mut facts = TargetFacts {
         url: target.url.to_string(),
         family: family.map_or("unknown", Family::as_str).to_owned(),
-        client: found.client.clone(),
-        chain_id: found.chain_id.clone(),
+        client: identity.client.clone(),
+        chain_id: identity.chain_id.clone(),
         head_start: None,
         head_end: None,
     };
@@ -192,18 +193,18 @@ pub fn probe(plan: &Plan) -> Result<Probed, TargetFault> {
         chain.decimal = family != Family::Ethereum;
         facts.head_start = chain::head(&client, family)?;
         chain::fill(&client, family, needed, facts.head_start, &mut chain)
-            .map_err(|why| TargetFault { url: target.url.to_string(), why })?;
+            .map_err(|reason| TargetFault { url: target.url.to_string(), reason })?;
     }
     Ok(Probed { addresses, facts, chain, warnings })
 }
 
-/// The target's head now, if it says.
+/// The target's current head, if it returns it.
 pub fn head(plan: &Plan, family: &str) -> Option<u64> {
     let client = Client::new(&plan.target, &plan.connections.tls).ok()?;
     chain::head(&client, family.parse().ok()?).ok().flatten()
 }
 
-/// The head of a server; none if it does not say.
+/// The head of a server; none if it does not return it.
 pub(crate) fn head_of(client: &Client, family: Family) -> Option<u64> {
     chain::head(client, family).ok().flatten()
 }
@@ -218,92 +219,94 @@ fn resolve(target: &Target) -> Result<Vec<SocketAddr>, TargetFault> {
     let found: Vec<SocketAddr> =
         (host, target.url.port()).to_socket_addrs().map(Iterator::collect).unwrap_or_default();
     if found.is_empty() {
-        let why = Why::Resolve { host: host.to_owned() };
-        return Err(TargetFault { url: target.url.to_string(), why });
+        let reason = Reason::Resolve { host: host.to_owned() };
+        return Err(TargetFault { url: target.url.to_string(), reason });
     }
     Ok(found)
 }
 
-/// Harmony's chain ids, of its shards and test networks too
+/// Harmony's chain ids, including shards and test networks
 /// (<https://docs.harmony.one/home/developers/network-and-faucets>).
 const HARMONY_IDS: std::ops::Range<u64> = 1_666_600_000..1_666_990_000;
 
-/// What a target answered to the questions that tell families apart.
+/// The replies to the calls that identify the family.
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct Identity {
     client: Option<String>,
     chain_id: Option<String>,
-    /// Methods that were answered with a result.
-    known: Vec<&'static str>,
-    /// What was asked and answered, in words.
-    asked: Vec<String>,
+    /// Methods that returned a result.
+    supported: Vec<&'static str>,
+    /// The other replies, as text.
+    other: Vec<String>,
 }
 
-impl Found {
-    fn ask(client: &Client) -> Result<Found, TargetFault> {
-        let mut found = Found::default();
+impl Identity {
+    fn query(client: &Client) -> Result<Identity, TargetFault> {
+        let mut identity = Identity::default();
         let text = |value: serde_json::Value| match value {
             serde_json::Value::String(text) => text,
             other => other.to_string(),
         };
-        found.client = found.one(client, "web3_clientVersion")?.map(text);
-        found.chain_id = found.one(client, "eth_chainId")?.map(text);
-        // A chain that is the first of these has an Ethereum interface too.
-        found.one(client, "hmyv2_blockNumber")?;
-        if found.known.is_empty() || found.chain_id.is_none() {
-            found.one(client, "eth_blockNumber")?;
+        identity.client = identity.call(client, "web3_clientVersion")?.map(text);
+        identity.chain_id = identity.call(client, "eth_chainId")?.map(text);
+        // Harmony nodes have the Ethereum methods too.
+        identity.call(client, "hmyv2_blockNumber")?;
+        if identity.supported.is_empty() || identity.chain_id.is_none() {
+            identity.call(client, "eth_blockNumber")?;
         }
-        if found.known.is_empty()
-            && let Some(network) = found.one(client, "getnetworkinfo")?
+        if identity.supported.is_empty()
+            && let Some(network) = identity.call(client, "getnetworkinfo")?
         {
-            found.client = network.get("subversion").cloned().map(text);
+            identity.client = network.get("subversion").cloned().map(text);
         }
-        if found.known.is_empty() || found.known == ["getnetworkinfo"] {
-            found.one(client, "getblockcount")?;
+        if identity.supported.is_empty() || identity.supported == ["getnetworkinfo"] {
+            identity.call(client, "getblockcount")?;
         }
-        Ok(found)
+        Ok(identity)
     }
 
-    fn one(
+    fn call(
         &mut self,
         client: &Client,
         method: &'static str,
     ) -> Result<Option<serde_json::Value>, TargetFault> {
         match client.call(method, "[]")? {
             Reply::Result(value) if !value.is_null() => {
-                self.known.push(method);
+                self.supported.push(method);
                 Ok(Some(value))
             }
             Reply::Result(_) => {
-                self.asked.push(format!("{method} was answered with null"));
+                self.other.push(format!("{method} returned null"));
                 Ok(None)
             }
             Reply::Error { code, message } => {
-                self.asked.push(format!("{method} was answered with error {code} ({message})"));
+                self.other.push(format!("{method} returned error {code} ({message})"));
                 Ok(None)
             }
         }
     }
 
-    fn knows(&self, method: &str) -> bool {
-        self.known.contains(&method)
+    fn supports(&self, method: &str) -> bool {
+        self.supported.contains(&method)
     }
 
-    /// Harmony's nodes have Ethereum's methods too, and others may have some of Harmony's; what they
-    /// say they are decides.
+    /// Harmony nodes have Ethereum's methods too, and other nodes may have some of Harmony's; the
+    /// client version and the chain id decide.
     fn family(&self) -> Option<Family> {
-        let says_harmony = self
+        let is_harmony_client = self
             .client
             .as_ref()
             .is_some_and(|client| client.to_ascii_lowercase().contains("harmony"));
         let id = self.chain_id.as_deref().and_then(chain::number_in);
-        let of_harmony = id.is_some_and(|id| HARMONY_IDS.contains(&id));
-        let ethereum = self.knows("eth_chainId") || self.knows("eth_blockNumber");
-        if self.knows("hmyv2_blockNumber") && (says_harmony || of_harmony || !ethereum) {
+        let is_harmony_chain = id.is_some_and(|id| HARMONY_IDS.contains(&id));
+        let ethereum = self.supports("eth_chainId") || self.supports("eth_blockNumber");
+        if self.supports("hmyv2_blockNumber")
+            && (is_harmony_client || is_harmony_chain || !ethereum)
+        {
             Some(Family::Harmony)
         } else if ethereum {
             Some(Family::Ethereum)
-        } else if self.knows("getblockcount") {
+        } else if self.supports("getblockcount") {
             Some(Family::Bitcoin)
         } else {
             None
@@ -311,7 +314,7 @@ impl Found {
     }
 
     fn no_family(&self, target: &Target) -> TargetFault {
-        let asked = self.asked.join(", ");
-        TargetFault { url: target.url.to_string(), why: Why::NoFamily { asked } }
+        let replies = self.other.join(", ");
+        TargetFault { url: target.url.to_string(), reason: Reason::NoFamily { replies } }
     }
 }

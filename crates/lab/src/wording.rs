@@ -1,4 +1,4 @@
-//! Numbers and sentences in words, for results and reports alike.
+//! Formats numbers and writes the sentences of results and reports.
 
 pub(crate) mod bottleneck;
 pub(crate) mod capacity;

@@ -1,11 +1,11 @@
-//! Goal: the first bottleneck is named when the cause is known, because it was planted. Method: real
-//! runs against real processes: this program started anew as a small server (`bottleneck/server.rs`),
-//! and nginx before it; limits by cgroups, cores by taskset. A wrong cause fails, "cannot tell" is
-//! allowed once in ten.
+//! Goal: the first bottleneck is named when the cause is known, because it was planted. Method:
+//! real runs against real processes: this program started anew as a small server
+//! (`bottleneck/server.rs`), and nginx before it; limits by cgroups, cores by taskset. A wrong
+//! cause fails, "cannot tell" is allowed once in ten.
 //!
-//! What cannot be planted here (no nginx, no cgroups to write) is left out loudly. A host that others
-//! keep busy disturbs what is measured: such a case is tried again, and then left out loudly too. In
-//! CI eight cases must be judged; elsewhere the test counts as skipped if fewer are.
+//! What cannot be planted here (no nginx, no cgroups to write) is left out loudly. A host that
+//! others keep busy disturbs what is measured: such a case is tried again, and then left out loudly
+//! too. In CI eight cases must be judged; elsewhere the test counts as skipped if fewer are.
 
 #![allow(clippy::unwrap_used)]
 
@@ -259,7 +259,8 @@ fn neighbour() -> Result<Tried, String> {
     Ok(Tried::of(&result, cores))
 }
 
-/// What the starved generator sees as others are the planted ones too: others are measured around it.
+/// What the starved generator sees as others are the planted ones too: others are measured around
+/// it.
 fn starved() -> Result<Tried, String> {
     let target = Program::target("slots:64:1");
     let before = limits::others_now();

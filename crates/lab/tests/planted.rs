@@ -1,6 +1,6 @@
-//! Goal: what the lab says of a target is true, because the truth was planted. Method: a row for each
-//! small server with a known answer, loaded for some seconds by a real run; expected are its rate, its
-//! verdict and what is named. Every result must agree with itself (`self_check.rs`).
+//! Goal: what the lab says of a target is true, because the truth was planted. Method: a row for
+//! each small server with a known answer, loaded for some seconds by a real run; expected are its
+//! rate, its verdict and what is named. Every result must agree with itself (`self_check.rs`).
 //!
 //! The rows share their machine with each other and with whatever else runs, so that times have a
 //! wide margin, and a wait for a core is allowed unless a row is about it.

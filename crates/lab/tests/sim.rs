@@ -1,8 +1,9 @@
 //! Goal: what a run counts is what happened, whatever happens; and a run replays from its seed.
 //!
-//! Method: whole load runs in virtual time against a made-up server (`lab_engine::engine::simulated`),
-//! plan, faults and all delays from one seed. The server writes down what becomes of each request;
-//! the result must say the same. The same seed must give the same result, byte for byte.
+//! Method: whole load runs in virtual time against a made-up server
+//! (`lab_engine::engine::simulated`), plan, faults and all delays from one seed. The server writes
+//! down what becomes of each request; the result must say the same. The same seed must give the
+//! same result, byte for byte.
 //!
 //! `WEIR_SIM_SEED` runs one other seed and prints its result: `cargo xtask sim lab SEED`.
 

@@ -1,5 +1,5 @@
-//! `weir capacity`: the highest rate that keeps the objectives, and what breaks first. The search is
-//! the lab's; here are arguments, what is shown of it, and what the codes mean.
+//! `weir capacity`: the highest rate that keeps the objectives, and what breaks first. The search
+//! is the lab's; here are arguments, what is shown of it, and what the codes mean.
 
 use std::io;
 use std::io::{BufRead as _, IsTerminal as _};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::capacity::{CapacityFault, Cost, Sight, probe_head, probe_line};
+use lab::capacity::{CapacityFault, Cost, Event, probe_head, probe_line};
 use lab::report::{self, Colour, Report};
 use lab::run::Stop;
 use lab::self_check;
@@ -208,7 +208,8 @@ impl Capacity {
             let written = lab::report::write_folder(&dir.join(name), run, totals, methods);
             written.map(|_| true).map_err(|fault| fault.to_string())
         };
-        let found = lab::capacity::search(&plan, &mut keep, &stop, &mut |sight| shown.see(sight));
+        let found =
+            lab::capacity::search(&plan, &mut keep, &stop, &mut |event| shown.on_event(event));
         shown.finish();
         let result = match found {
             Err(CapacityFault::Run(fault)) => return Err(fault.into()),
@@ -296,23 +297,23 @@ impl Shown {
         }
     }
 
-    fn see(&self, sight: Sight<'_>) {
-        match sight {
-            Sight::Waits { time, .. } => {
+    fn on_event(&self, event: Event<'_>) {
+        match event {
+            Event::Waits { time, .. } => {
                 self.bar.set_message(format!("waiting {:.0} s", time.as_secs_f64()));
             }
-            Sight::Begins { kind, rate, time } => {
+            Event::Begins { kind, rate, time } => {
                 let (kind, time) = (kind.as_str(), time.as_secs_f64());
                 self.bar.set_message(format!("{kind} at {rate}/s for {time:.0} s"));
             }
-            Sight::Second(progress) => {
+            Event::Second(progress) => {
                 let (at, of) = (progress.at.as_secs(), progress.of.as_secs());
                 let (begun, waiting) = (progress.second.begun, progress.second.waiting);
                 self.bar.set_message(format!("{at} of {of} s: {begun}/s begun, {waiting} waiting"));
             }
-            Sight::Ended(row) => self.line(&probe_line(row)),
-            Sight::Objectives(text) => self.line(text),
-            Sight::Warning(text) => self.line(&format!("warning: {text}")),
+            Event::Ended(row) => self.line(&probe_line(row)),
+            Event::Objectives(text) => self.line(text),
+            Event::Warning(text) => self.line(&format!("warning: {text}")),
         }
         self.bar.tick();
     }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use lab::arm::Arm;
 use lab::compare::Options;
-use lab::import::ForeignFault;
+use lab::import::ImportFault;
 use lab::report::{Colour, Report};
 use lab::self_check;
 use lab_model::results::Word;
@@ -93,7 +93,7 @@ fn given(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
 }
 
 /// The arms that one argument names: a report of several servers holds several.
-fn arms_of(name: Option<&str>, paths: &[PathBuf]) -> Result<Vec<Arm>, ForeignFault> {
+fn arms_of(name: Option<&str>, paths: &[PathBuf]) -> Result<Vec<Arm>, ImportFault> {
     match (name, paths) {
         (None, [path]) => lab::compare::arms_at(path),
         (None, paths) => Ok(vec![lab::compare::arm_of(&stem(&paths[0]), paths)?]),

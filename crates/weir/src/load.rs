@@ -85,7 +85,7 @@ impl Load {
         let stop = Arc::new(Stop::new());
         stop::ask_on_signals(&stop, INTERRUPTED)?;
         let mut shown = self.output.start(&plan, &stop)?;
-        let ended = lab::run::run(&plan, &stop, &mut |progress| shown.see(progress));
+        let ended = lab::run::run(&plan, &stop, &mut |progress| shown.update(progress));
         let told = shown.finish();
         let Finished { result, totals } = ended?;
         let sound = sound(&self_check::run(&result));

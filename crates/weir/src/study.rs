@@ -13,12 +13,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::analysis::sync::ArmCourses;
+use lab::analysis::sync::ArmRuns;
 use lab::analysis::sync::judge::main_row;
 use lab::report::{self, Colour, Report};
 use lab::run::Stop;
 use lab::study::read::Form;
-use lab::study::runner::{self, Groups, Made, Sight};
+use lab::study::runner::{self, Event, Groups, StudyRuns};
 use lab::study::{Options, StudyFault, analyse, file, poll};
 use lab_model::plan;
 use lab_model::results::study::{Align, Source, StudyResult};
@@ -56,14 +56,14 @@ impl Study {
 /// Find which variant syncs faster, since when, and why
 ///
 /// An arm is a node or an index under one setting. Its course (heights over time, with the counters
-/// of its page cache where they are known) is read from files, polled from running nodes, or made by
-/// running the arms of a study file. All further arms are compared with the first: times to heights,
-/// leads over time and at equal height, rates and hit ratios by height, where heights and rates
-/// cross, stalls, the tip.
+/// of its page cache where they are known) is read from files, polled from running nodes, or made
+/// by running the arms of a study file. All further arms are compared with the first: times to
+/// heights, leads over time and at equal height, rates and hit ratios by height, where heights and
+/// rates cross, stalls, the tip.
 ///
-/// What follows is told in sentences, and so is what does not: one run of each arm is no effect size,
-/// and a target above the tip measures how fast blocks are made. Give several runs of an arm, as
-/// NAME=FILE,FILE, for a verdict.
+/// What follows is told in sentences, and so is what does not: one run of each arm is no effect
+/// size, and a target above the tip measures how fast blocks are made. Give several runs of an arm,
+/// as NAME=FILE,FILE, for a verdict.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -97,8 +97,8 @@ struct Sync {
     #[command(flatten)]
     live: Live,
 
-    /// Write report.html, report.md, samples.csv and study.json to a folder; of a study file also what
-    /// each run wrote
+    /// Write report.html, report.md, samples.csv and study.json to a folder; of a study file also
+    /// what each run wrote
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -147,8 +147,8 @@ struct Analysis {
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u64).range(1..))]
     bin: Option<u64>,
 
-    /// Compare by the clock, or by the time since each arm began [default: by the clock if all began
-    /// within one sample]
+    /// Compare by the clock, or by the time since each arm began [default: by the clock if all
+    /// began within one sample]
     #[arg(long, value_name = "clock|start", value_parser = align)]
     align: Option<Align>,
 
@@ -304,10 +304,10 @@ impl Sync {
         let (stop, groups) = (Arc::new(Stop::new()), Groups::default());
         end_on_signals(&stop, &groups)?;
         let shown = Shown::new(self.quiet);
-        let see = &mut |sight: Sight<'_>| shown.see(&sight);
-        let made = runner::run(&study, &weir, &base.path, (&stop, &groups), see);
+        let on_event = &mut |event: Event<'_>| shown.on_event(&event);
+        let made = runner::run(&study, &weir, &base.path, (&stop, &groups), on_event);
         shown.finish();
-        let Made { arms, left_out, partial } = made?;
+        let StudyRuns { arms, left_out, partial } = made?;
         if let Some(place) = arms.iter().position(|arm| arm.runs.is_empty()) {
             eprintln!("weir: arm {:?} has no run that can be used", arms[place].name);
             left_out[place].iter().for_each(|why| eprintln!("  {why}"));
@@ -347,7 +347,7 @@ impl Sync {
     /// Analyses and tells.
     fn finish(
         &self,
-        arms: &[ArmCourses],
+        arms: &[ArmRuns],
         left_out: &[Vec<String>],
         options: Options,
         code: u8,
@@ -466,22 +466,22 @@ impl Shown {
         }
     }
 
-    fn see(&self, sight: &Sight<'_>) {
+    fn on_event(&self, event: &Event<'_>) {
         let height =
             |height: &Option<u64>| height.map_or("–".to_owned(), |height| height.to_string());
-        match sight {
-            Sight::Begins(0, _, arms) => self.line(&format!("warming up: {}", arms.join(", "))),
-            Sight::Begins(repeat, of, arms) => {
+        match event {
+            Event::Begins(0, _, arms) => self.line(&format!("warming up: {}", arms.join(", "))),
+            Event::Begins(repeat, of, arms) => {
                 self.line(&format!("repeat {repeat} of {of}: {}", arms.join(", ")));
             }
-            Sight::Second(arms) => {
+            Event::Second(arms) => {
                 let told: Vec<String> = arms
                     .iter()
                     .map(|(name, at, h)| format!("{name} {} ({at:.0} s)", height(h)))
                     .collect();
                 self.set(&told.join("  "));
             }
-            Sight::Ended(arm, seconds, at, why) => {
+            Event::Ended(arm, seconds, at, why) => {
                 let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
                 self.line(&format!("  {arm}: {seconds:.1} s, height {}{why}", height(at)));
             }

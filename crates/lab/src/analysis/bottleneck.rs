@@ -1,25 +1,31 @@
-//! What broke an objective first: the generator, the way to the target, its limits, what is behind
-//! it, or a resource of its own; with evidence, or "cannot tell".
+//! Finds the first bottleneck of a run: the generator, connections, a rate limit, an upstream of
+//! the target, a resource of the target's host, or the target's software. The result carries its
+//! evidence; it may also be "cannot tell".
 //!
-//! Order of judgement. First the exclusions, because each of them makes what a host shows beside the
-//! point: the generator was the limit; making connections took the time; a rate limit answered; a
-//! server behind the target took the time. Then the resources (`bottleneck/resource.rs`): the one
-//! that saturated first, before the objective broke, and went with the load. If none did, and the
-//! target was seen whole and had calls to work on, its own software is the limit. Else nothing is
-//! claimed.
+//! Order of judgement:
+//! 1. Exclusions (`bottleneck/exclude.rs`). Each of them makes the host's metrics irrelevant: the
+//!    generator was the limit, connecting took the time, a rate limit rejected calls, or an
+//!    upstream of the target took the time.
+//! 2. Resources (`bottleneck/resource.rs`): the one that saturated first, before the threshold was
+//!    broken, and whose saturation correlates with the load.
+//! 3. The target's software, if no resource saturated, the target was fully observed, and it had
+//!    calls to work on.
+//! 4. Otherwise the cause is unknown.
 //!
-//! A resource counts as saturated only if it was highly used AND something waited for it (the USE
-//! method, <https://www.brendangregg.com/usemethod.html>); iowait and disk utilisation alone are no
-//! evidence. "Since when" is a change above the resource's own baseline (`bottleneck/course.rs`).
+//! A resource is saturated only if its utilisation was high AND something waited for it (the USE
+//! method, <https://www.brendangregg.com/usemethod.html>). Iowait or disk utilisation alone is no
+//! evidence. The start of saturation is a change above the resource's own baseline
+//! (`bottleneck/time_series.rs`).
 //!
-//! Confidence: high without a doubt, medium with one, low with more. Doubts are: the load did not
-//! vary, so that cause and load cannot be compared; no time without load, so no baseline; another
-//! resource saturated within a second; the generator's sends were late; something was not seen.
+//! Confidence is high without a doubt, medium with one, and low with more. The doubts are: the load
+//! did not vary, so no correlation exists; there was no time without load, so no baseline exists;
+//! another resource saturated within a second; the generator's sends were late; a metric is
+//! missing.
 
-pub(crate) mod course;
+pub(crate) mod diagnosis;
 mod exclude;
-pub(crate) mod found;
 mod resource;
+pub(crate) mod time_series;
 
 use lab_model::metrics::host::{HostMetric, HostName, host};
 use lab_model::plan::Validity;
@@ -30,34 +36,34 @@ use lab_model::results::{Cause, Confidence};
 
 use crate::analysis::statistics::mean;
 
-use course::{Courses, Load};
-use found::{Bottleneck, Claim, Doubt, Evidence, Unknown};
+use diagnosis::{Bottleneck, Claim, Doubt, Evidence, Unknown};
+use time_series::{HostSeries, Load};
 
-/// What is judged.
+/// The parts of a run's result that the search for a bottleneck reads.
 #[derive(Clone, Copy, Debug)]
 pub struct BottleneckInput<'a> {
-    /// Samples of all hosts, those before the run included.
+    /// Samples of all hosts, including those taken before the run.
     pub host: &'a [HostSample],
-    /// What could be watched.
+    /// The hosts and processes that were observed, and the metrics that are missing.
     pub watched: &'a HostFacts,
-    /// The run by second.
+    /// Time series of the run, one entry per second.
     pub series: &'a [Second],
-    /// The planned load.
+    /// The stages of the plan with their load.
     pub stages: &'a [StageRow],
-    /// All calls.
+    /// Totals over all methods.
     pub overall: &'a Row,
-    /// How the generator did.
+    /// Health of the load generator.
     pub generator: &'a Generator,
-    /// Connections.
+    /// Connections and handshakes.
     pub wire: &'a WireFacts,
-    /// When sends count as late.
+    /// Limits above which sends count as late.
     pub validity: Validity,
-    /// When the first objective was broken (or the knee of a search was), since the start of the run.
+    /// When the first threshold was broken, in seconds since the start of the run.
     pub broken_at: Option<f64>,
 }
 
 impl<'a> BottleneckInput<'a> {
-    /// Of a run whose `bottleneck` is still to be found.
+    /// Takes the input from a run's result; its `bottleneck` is not read.
     pub fn of(result: &'a RunResult, validity: Validity, broken_at: Option<f64>) -> Self {
         BottleneckInput {
             host: &result.host,
@@ -73,65 +79,68 @@ impl<'a> BottleneckInput<'a> {
     }
 }
 
-/// The first bottleneck; none if no objective was broken.
+/// Returns the first bottleneck; none if no threshold was broken.
 pub fn find(input: &BottleneckInput<'_>) -> Option<Bottleneck> {
     let broken_at = input.broken_at?;
-    let sight = Sight::of(input, broken_at);
-    let saturated = resource::saturated(&sight);
-    let finding = exclude::generator(&sight)
-        .or_else(|| exclude::connection(&sight, &saturated))
-        .or_else(|| exclude::rate_limit(&sight))
-        .or_else(|| exclude::upstream(&sight, &saturated))
-        .or_else(|| resource::first(&sight, &saturated))
-        .or_else(|| resource::software(&sight, &saturated))
-        .unwrap_or_else(|| cannot_tell(&sight));
+    let context = Context::new(input, broken_at);
+    let saturated = resource::saturated(&context);
+    let finding = exclude::generator(&context)
+        .or_else(|| exclude::connection(&context, &saturated))
+        .or_else(|| exclude::rate_limit(&context))
+        .or_else(|| exclude::upstream(&context, &saturated))
+        .or_else(|| resource::first(&context, &saturated))
+        .or_else(|| resource::software(&context, &saturated))
+        .unwrap_or_else(|| cannot_tell(&context));
     Some(finding)
 }
 
-/// Seconds before and after the break in which its circumstances are looked at: what follows it shows
-/// them best, as long as the load goes on.
+/// The window around the breach, in seconds. It reaches farther after the breach, because overload
+/// shows best once it has begun.
 const BEFORE: f64 = 1.0;
 const AFTER: f64 = 2.0;
 
-/// The input, with what is asked of it more than once.
-struct Sight<'a> {
+/// The input, with values that several rules need.
+struct Context<'a> {
     input: &'a BottleneckInput<'a>,
     broken_at: f64,
-    /// Until when samples count.
+    /// End of the window; later samples are ignored.
     end: f64,
     load: Load,
-    /// This host.
-    own: Courses,
-    /// The target's host: this one, or what a node-exporter tells.
-    host: Courses,
+    /// Metrics of the generator's host.
+    own: HostSeries,
+    /// Metrics of the target's host: the generator's own host, or those of a node-exporter.
+    host: HostSeries,
     /// Logical cores of the target's host.
     cores: f64,
-    /// Names of the target's processes that are seen.
+    /// Names of the target's observed processes.
     targets: Vec<&'a str>,
-    /// Whether the target is a part of this very process, so that the two cannot be told apart.
+    /// True if the target runs in the generator's own process, so their CPU use cannot be
+    /// separated.
     in_process: bool,
 }
 
-impl<'a> Sight<'a> {
-    fn of(input: &'a BottleneckInput<'a>, broken_at: f64) -> Sight<'a> {
+impl<'a> Context<'a> {
+    fn new(input: &'a BottleneckInput<'a>, broken_at: f64) -> Context<'a> {
         let end = broken_at + AFTER;
-        let own = Courses::of(input.host, "generator");
+        let own = HostSeries::of(input.host, "generator");
         let watched = input.watched;
-        let far = Courses::of(input.host, "target");
-        let host = if watched.target_local { own.clone() } else { far };
-        let seen = |role| watched.processes.iter().filter(move |process| process.role == role);
+        let remote = HostSeries::of(input.host, "target");
+        let host = if watched.target_local { own.clone() } else { remote };
+        let with_role = |role| watched.processes.iter().filter(move |process| process.role == role);
         let own_pids: Vec<u32> =
-            seen(ProcessRole::Generator).flat_map(|process| process.pids.clone()).collect();
+            with_role(ProcessRole::Generator).flat_map(|process| process.pids.clone()).collect();
         let is_own = |pid: &u32| own_pids.contains(pid);
-        let in_process = seen(ProcessRole::Target).any(|process| process.pids.iter().any(is_own));
-        // Processes that the plan names stand for a target in a container, whose listener is not seen.
-        let role = match seen(ProcessRole::Target).next() {
+        let in_process =
+            with_role(ProcessRole::Target).any(|process| process.pids.iter().any(is_own));
+        // The listener of a target in a container is not found. The processes that the plan names
+        // are taken for the target then.
+        let role = match with_role(ProcessRole::Target).next() {
             None => ProcessRole::Watched,
             Some(_) => ProcessRole::Target,
         };
-        let targets = if watched.target_local { seen(role).collect() } else { Vec::new() };
+        let targets = if watched.target_local { with_role(role).collect() } else { Vec::new() };
         let cores = host.get(host!("cores")).mean(f64::MIN, f64::MAX);
-        Sight {
+        Context {
             input,
             broken_at,
             end,
@@ -144,35 +153,36 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// The seconds around the break.
+    /// The seconds of the window around the breach.
     fn around(&self) -> impl Iterator<Item = &'a Second> {
-        // A second is named by its end.
+        // `Second::at` is the end of the second.
         let (from, to) = (self.broken_at - BEFORE, self.end + 0.5);
         self.input.series.iter().filter(move |second| second.at > from && second.at <= to)
     }
 
-    /// The mean of a metric of this host around the break.
+    /// Mean of a metric of the generator's host in the window.
     fn own_around(&self, name: impl Into<HostName>) -> Option<f64> {
         self.own.get(name).mean(self.broken_at - BEFORE, self.end)
     }
 
-    /// The mean of a metric of the target's host around the break.
+    /// Mean of a metric of the target's host in the window.
     fn host_around(&self, name: impl Into<HostName>) -> Option<f64> {
         self.host.get(name).mean(self.broken_at - BEFORE, self.end)
     }
 
-    /// The sum of a metric over the target's processes around the break.
+    /// Mean of a metric in the window, summed over the target's processes.
     fn target_around(&self, metric: &HostMetric) -> Option<f64> {
         let each = self.targets.iter().filter_map(|name| self.own_around(metric.of(name)));
         each.reduce(|one, other| one + other)
     }
 
-    /// The mean of what a second tells, around the break.
-    fn second_around(&self, of: impl Fn(&Second) -> f64) -> Option<f64> {
-        mean(&self.around().map(of).collect::<Vec<f64>>())
+    /// Mean of `value` over the seconds of the window.
+    fn second_around(&self, value: impl Fn(&Second) -> f64) -> Option<f64> {
+        mean(&self.around().map(value).collect::<Vec<f64>>())
     }
 
-    /// Largest p99 of any method around the break, and before it under little load.
+    /// Largest p99 of any method in the window, and the lowest such p99 of the run, in
+    /// milliseconds.
     fn latency(&self) -> (f64, f64) {
         let p99 =
             |second: &Second| second.methods.iter().map(|method| method.p99_ms).fold(0.0, f64::max);
@@ -182,33 +192,33 @@ impl<'a> Sight<'a> {
         (worst, if least.is_finite() { least.min(worst) } else { 0.0 })
     }
 
-    /// Time of the longest call around the break, in milliseconds.
+    /// Duration of the longest call in the window, in milliseconds.
     fn longest(&self) -> f64 {
         let methods = self.around().flat_map(|second| &second.methods);
         methods.map(|method| method.max_ms).fold(0.0, f64::max)
     }
 
-    /// What makes every finding less sure: sends that were late, and what was not seen.
+    /// Doubts that every cause shares: late sends.
     fn doubts(&self) -> Vec<Doubt> {
         exclude::lateness(self).map(Doubt::LateSends).into_iter().collect()
     }
 }
 
-/// No claim, with what was looked at.
-fn cannot_tell(sight: &Sight<'_>) -> Bottleneck {
-    let watched = sight.input.watched;
-    let why = if sight.in_process {
+/// The result when no rule applies: why the cause is unknown, with the metrics that were read.
+fn cannot_tell(context: &Context<'_>) -> Bottleneck {
+    let watched = context.input.watched;
+    let why = if context.in_process {
         Unknown::InProcess
-    } else if sight.host.is_empty() {
+    } else if context.host.is_empty() {
         Unknown::HostUnseen
     } else if !watched.target_local {
         Unknown::Remote
-    } else if sight.targets.is_empty() {
+    } else if context.targets.is_empty() {
         Unknown::ProcessesUnseen
     } else {
         Unknown::Unclear
     };
-    let mut evidence = resource::looked_at(sight);
+    let mut evidence = resource::host_evidence(context);
     evidence.extend(watched.missing.iter().cloned().map(Evidence::Missing));
     Bottleneck {
         cause: Cause::Unknown,

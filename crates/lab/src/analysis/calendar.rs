@@ -1,4 +1,4 @@
-//! Instants as text. Knows no clock and no time zone but UTC.
+//! Formats instants in UTC. It reads no clock.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ pub fn rfc3339(unix: f64) -> String {
     let millis = (unix.max(0.0) * 1e3).round() as u64;
     let (seconds, millis) = (millis / 1_000, millis % 1_000);
     let (days, of_day) = (seconds / SECONDS_PER_DAY, seconds % SECONDS_PER_DAY);
-    // Years begin in March here, so that the day that is left out of most comes last.
+    // Years begin in March here, so that the leap day is the last day of a year.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era =

@@ -1,10 +1,11 @@
-//! What a difference between two arms means: better, worse, negligible, the same, or not to be told.
+//! Classifies the difference of a metric between two arms: better, worse, negligible, the same, or
+//! cannot tell.
 //!
-//! The unit of replication is the run, never the request: requests of one run resemble each other,
-//! and thousands of them say little more than a few. A difference counts only if its whole interval
-//! lies beyond a floor below which it would not matter, and if its chance, corrected for the number
-//! of metrics looked at, is below one in twenty. Pure; arms are read by `import.rs` and
-//! `compare.rs`, whether they may be compared at all is decided in `sameness`.
+//! The unit of replication is the run, never the request: requests of one run are correlated, so
+//! thousands of them carry little more information than a few. A difference counts only if its
+//! whole interval lies beyond a floor, and if its p-value, corrected for the number of metrics, is
+//! below 0.05. `import.rs` and `compare.rs` read the arms; `comparability.rs` decides if they may
+//! be compared.
 
 use lab_model::results::compare::Metric;
 use lab_model::results::{Basis, Word};
@@ -13,33 +14,32 @@ use crate::analysis::statistics::series::estimate;
 use crate::analysis::statistics::welch::Estimate;
 use crate::analysis::statistics::{Interval, mean, median, ranks, resample, variance, welch};
 
-/// Level of a whole comparison: of 40 comparisons of a thing with itself, two may be called
-/// different.
+/// Significance level of a whole comparison: two of 40 A/A comparisons may report a difference.
 const LEVEL: f64 = 0.05;
-/// Runs of each arm from which ranks alone decide: four and four reach p = 0.029, three and three
-/// no less than 0.1.
+/// Runs per arm from which a rank test is used: 4 and 4 runs can reach p = 0.029, 3 and 3 only 0.1.
 const RANKS_MIN: usize = 4;
-/// Pairs from which randomised signs are asked besides Student's t: six reach p = 0.031.
+/// Pairs from which a sign randomisation test is made besides Student's t: 6 pairs can reach
+/// p = 0.031.
 const SIGNS_MIN: usize = 6;
-/// A smaller change matters to nobody; also what repeated runs on a quiet machine differ by.
+/// Smallest relative change that matters. Repeated runs on a quiet machine differ by about as much.
 const FLOOR: f64 = 0.025;
-/// The same for shares, as a plain difference: one call of a thousand.
+/// Smallest difference of shares that matters: one call in a thousand.
 const FLOOR_SHARE: f64 = 0.001;
-/// Changes that are no larger than this come from the rounding of sums.
+/// Changes up to this size are rounding errors of sums.
 const ROUNDING: f64 = 1e-9;
-/// A failure share of fewer calls than this is not judged by its calls.
+/// Calls that a run needs for its failure share to be judged by the number of calls.
 const CALLS_MIN: u64 = 20;
-/// Calls of one run are taken to be worth a tenth of as many independent ones, because failures come
-/// together. Where there are seconds, their spread says it better.
+/// Ten calls of one run count as one independent call, because failures cluster. The spread of the
+/// seconds is used instead where it is known.
 const CALLS_PER_INDEPENDENT: f64 = 10.0;
-/// Seconds from which their spread is looked at.
+/// Seconds that a run needs for their spread to be used.
 const SECONDS_MIN: usize = 3;
-/// Values that are no larger than this have no logarithm worth taking.
+/// Smallest value whose logarithm is taken.
 const LEAST: f64 = 1e-9;
 
-/// What takes the place of the spread between runs where there is one run each. Two runs of the
-/// same thing on a machine that others use differ by up to a tenth in their medians, and their
-/// tails by far more, because one collection or one neighbour makes a tail.
+/// The floor for one run per arm, in place of the unknown spread between runs. On a shared machine
+/// medians of two equal runs differ by up to a tenth. Their tails differ by far more, because one
+/// garbage collection or one neighbour makes a tail.
 fn floor_of_one_run(metric: Metric) -> f64 {
     match metric {
         Metric::LatencyP95 | Metric::ServiceP95 => 0.25,
@@ -49,9 +49,9 @@ fn floor_of_one_run(metric: Metric) -> f64 {
     }
 }
 
-/// The factor that no noise between two single runs makes, and the calls that each of them needs
-/// for it; none for shares, which are judged by their calls.
-fn far(metric: Metric) -> Option<(f64, u64)> {
+/// The ratio that noise between two single runs does not reach, and the calls that each run needs;
+/// none for shares, which are judged by their calls.
+fn noise_limit(metric: Metric) -> Option<(f64, u64)> {
     match metric {
         Metric::FailedShare => None,
         Metric::LatencyP95 | Metric::ServiceP95 => Some((5.0, 200)),
@@ -65,64 +65,64 @@ fn far(metric: Metric) -> Option<(f64, u64)> {
 pub struct Values {
     /// One value for each run.
     pub runs: Vec<f64>,
-    /// If there is one run: the metric by second, warm-up left out; may be empty.
+    /// The metric by second without the warm-up, if there is one run; may be empty.
     pub seconds: Vec<f64>,
-    /// If there is one run: its calls, if known.
+    /// Calls of the run, if there is one run and they are known.
     pub calls: Option<u64>,
 }
 
-/// What was found, before the correction for many metrics.
+/// The difference of one metric, before the correction for the number of metrics.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
-    /// What it was of.
+pub struct MetricDifference {
+    /// The metric.
     pub metric: Metric,
     /// The first arm's value.
     pub a: f64,
-    /// The other's.
+    /// The second arm's value.
     pub b: f64,
-    /// Values of the first arm that it rests on.
+    /// Number of values of the first arm.
     pub a_count: usize,
-    /// Values of the other.
+    /// Number of values of the second arm.
     pub b_count: usize,
-    /// Relative change, or plain difference of shares.
+    /// Relative change, or difference of shares.
     pub change: f64,
-    /// Its interval.
+    /// Confidence interval of the change.
     pub interval: Option<Interval>,
-    /// Two-sided chance by a normal distribution of logarithms, on its own; this is what is corrected
-    /// for the number of metrics.
+    /// Two-sided p-value under a normal distribution of logarithms. It is corrected for the number
+    /// of metrics later.
     pub p: Option<f64>,
-    /// Two-sided chance by ranks or signs alone, where there are runs enough. It is not corrected:
-    /// five and five runs reach 0.008 at best, which no correction for ten metrics would leave below
-    /// the level. It keeps a single wild run from making a difference.
+    /// Two-sided p-value of a rank or sign test, if there are enough runs. It is not corrected: 5
+    /// and 5 runs reach 0.008 at best, and no correction for ten metrics would leave that below the
+    /// level. It prevents a single outlier from making a difference.
     pub p_alone: Option<f64>,
     /// Smallest change that matters.
     pub floor: f64,
-    /// What it rests on.
+    /// The kind of evidence.
     pub basis: Basis,
 }
 
-/// How runs are to be compared.
+/// How runs are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Design {
-    /// Whether the first run of the one arm belongs to the first of the other, and so on.
+    /// True if run n of one arm belongs to run n of the other.
     pub paired: bool,
-    /// How much runs of one and the same thing differ in this metric, if that was measured (A/A).
+    /// Spread of this metric between equal runs (A/A), if it was measured.
     pub spread: Option<f64>,
 }
 
-/// Compares one metric; none if an arm has no value of it.
+/// Compares one metric of two arms; none if an arm has no value.
 pub fn compare(
     metric: Metric,
     a: &Values,
     b: &Values,
     design: Design,
     random: &mut dyn FnMut() -> u64,
-) -> Option<Found> {
+) -> Option<MetricDifference> {
     let scaled =
         |values: &[f64]| -> Vec<f64> { values.iter().map(|v| scale(metric, *v)).collect() };
     let (x, y) = (scaled(&a.runs), scaled(&b.runs));
     let least = x.len().min(y.len());
-    let mut found = Found {
+    let mut found = MetricDifference {
         metric,
         a: median(&a.runs)?,
         b: median(&b.runs)?,
@@ -136,7 +136,7 @@ pub fn compare(
         basis: Basis::ValuesOnly,
     };
     found.change = unscale(metric, median(&y)? - median(&x)?);
-    let told = if design.paired && x.len() == y.len() && least >= 2 {
+    let test = if design.paired && x.len() == y.len() && least >= 2 {
         pairs(&x, &y, random)
     } else if least >= RANKS_MIN {
         by_ranks(&x, &y)
@@ -147,16 +147,16 @@ pub fn compare(
     } else {
         return Some(within_runs(found, a, b, design.spread));
     };
-    if let Some(told) = told {
-        found.change = unscale(metric, told.change);
-        found.interval = told.interval.map(|interval| unscaled(metric, interval));
-        (found.p, found.p_alone, found.basis) = (Some(told.p), told.p_alone, told.basis);
+    if let Some(test) = test {
+        found.change = unscale(metric, test.change);
+        found.interval = test.interval.map(|interval| unscaled(metric, interval));
+        (found.p, found.p_alone, found.basis) = (Some(test.p), test.p_alone, test.basis);
     }
     Some(found)
 }
 
-/// What one kind of test says, on the scale of differences.
-struct Told {
+/// The result of one statistical test, on the scale of differences.
+struct TestResult {
     change: f64,
     interval: Option<Interval>,
     p: f64,
@@ -164,16 +164,16 @@ struct Told {
     basis: Basis,
 }
 
-/// Student's t of the differences of pairs: of logarithms, so of ratios. A bootstrap of six to ten
-/// pairs covers 70 to 86 % where it claims 95 %; t covers 95 % (`compare/tests/coverage.rs`).
-fn pairs(x: &[f64], y: &[f64], random: &mut dyn FnMut() -> u64) -> Option<Told> {
+/// Student's t of the paired differences of logarithms, that is, of ratios. A bootstrap of six to
+/// ten pairs covers 70 to 86 % instead of 95 %; t covers 95 % (`compare/tests/coverage.rs`).
+fn pairs(x: &[f64], y: &[f64], random: &mut dyn FnMut() -> u64) -> Option<TestResult> {
     let differences: Vec<f64> = x.iter().zip(y).map(|(x, y)| y - x).collect();
     let zero = Estimate { mean: 0.0, variance: 0.0, freedom: f64::INFINITY };
     let found = welch::difference(zero, Estimate::of(&differences)?);
     let drift = drift_within_pairs(x, y);
     let Interval { low, high } = found.interval;
     let signs = (differences.len() >= SIGNS_MIN).then(|| resample::signs(&differences, random));
-    Some(Told {
+    Some(TestResult {
         change: found.difference,
         interval: Some(Interval { low: low - drift, high: high + drift }),
         p: found.p,
@@ -182,9 +182,9 @@ fn pairs(x: &[f64], y: &[f64], random: &mut dyn FnMut() -> u64) -> Option<Told> 
     })
 }
 
-/// By how much a drift over the session may shift all differences the same way: half of its step
-/// from pair to pair, if the pairs rise or fall with their order. It does so where one arm always
-/// runs first; the order of runs is not known here.
+/// The bias that a drift over the session may add to all differences: half of its step from pair to
+/// pair, if the pairs rise or fall with their order. Such a bias arises if one arm always runs
+/// first; the order of runs is not known here.
 fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
     let levels: Vec<f64> = x.iter().zip(y).map(|(x, y)| f64::midpoint(*x, *y)).collect();
     match (ranks::trend(&levels), levels.as_slice()) {
@@ -195,21 +195,28 @@ fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
     }
 }
 
-fn by_ranks(x: &[f64], y: &[f64]) -> Option<Told> {
+fn by_ranks(x: &[f64], y: &[f64]) -> Option<TestResult> {
     let (change, interval) = ranks::shift(x, y)?;
     let p_alone = Some(ranks::mann_whitney(x, y)?.p);
     let p = welch::difference(Estimate::of(x)?, Estimate::of(y)?).p;
-    Some(Told { change, interval, p, p_alone, basis: Basis::Runs })
+    Some(TestResult { change, interval, p, p_alone, basis: Basis::Runs })
 }
 
-fn few((x, y): (Estimate, Estimate)) -> Told {
+fn few((x, y): (Estimate, Estimate)) -> TestResult {
     let found = welch::difference(x, y);
     let interval = Some(found.interval);
-    Told { change: found.difference, interval, p: found.p, p_alone: None, basis: Basis::FewRuns }
+    TestResult {
+        change: found.difference,
+        interval,
+        p: found.p,
+        p_alone: None,
+        basis: Basis::FewRuns,
+    }
 }
 
-/// A single run is taken to vary as the runs of the other arm do (Crawford & Howell 1998).
-fn one_against_many(x: &[f64], y: &[f64]) -> Option<Told> {
+/// Compares a single run with several: it is assumed to vary as the others do (Crawford & Howell
+/// 1998).
+fn one_against_many(x: &[f64], y: &[f64]) -> Option<TestResult> {
     let single = |one: &[f64], many: &[f64]| {
         Some(Estimate { mean: mean(one)?, variance: variance(many)?, freedom: many.len() as f64 })
     };
@@ -217,21 +224,26 @@ fn one_against_many(x: &[f64], y: &[f64]) -> Option<Told> {
         true => (single(x, y)?, Estimate::of(y)?),
         false => (Estimate::of(x)?, single(y, x)?),
     };
-    // Both variances are the same estimate, so it has the freedom of one.
+    // Both variances are one estimate, so both together have its degrees of freedom.
     let freedom = x.len().max(y.len()) as f64 - 1.0;
     (first.freedom, second.freedom) = (freedom / 2.0, freedom / 2.0);
     Some(few((first, second)))
 }
 
-/// One run each: seconds within it, with their likeness to each other taken into account, and the
-/// floor raised to what runs of the same thing differ by.
-fn within_runs(mut found: Found, a: &Values, b: &Values, spread: Option<f64>) -> Found {
+/// Compares one run per arm by its seconds. Their autocorrelation is taken into account, and the
+/// floor is raised to the usual difference between equal runs.
+fn within_runs(
+    mut found: MetricDifference,
+    a: &Values,
+    b: &Values,
+    spread: Option<f64>,
+) -> MetricDifference {
     let metric = found.metric;
     found.floor = spread.map_or(floor_of_one_run(metric), |spread| floor(metric, Some(spread)));
     let scaled =
         |values: &[f64]| -> Vec<f64> { values.iter().map(|v| scale(metric, *v)).collect() };
     let of = |values: &[f64]| match metric {
-        // A second without a result is a second with none, and not one of a billionth of a result.
+        // A second without results counts as 0; a logarithm would need a small positive value.
         Metric::Goodput => estimate(values).and_then(logarithm),
         _ => estimate(&scaled(values)),
     };
@@ -248,21 +260,22 @@ fn within_runs(mut found: Found, a: &Values, b: &Values, spread: Option<f64>) ->
         }
         return found;
     };
-    let told = welch::difference(x, y);
+    let test = welch::difference(x, y);
     found.a = unscale_value(metric, x.mean);
     found.b = unscale_value(metric, y.mean);
     (found.a_count, found.b_count) = (a.seconds.len(), b.seconds.len());
-    found.change = unscale(metric, told.difference);
-    found.interval = Some(unscaled(metric, told.interval));
-    (found.p, found.basis) = (Some(told.p), basis);
+    found.change = unscale(metric, test.difference);
+    found.interval = Some(unscaled(metric, test.interval));
+    (found.p, found.basis) = (Some(test.p), basis);
     found
 }
 
-/// A share of one run by the number of its calls, with the spread of its seconds where that is larger.
+/// Estimates a share of one run from the number of its calls, or from the spread of its seconds if
+/// that is larger.
 fn of_calls(values: &Values) -> Option<Estimate> {
     let share = *values.runs.first()?;
     let calls = values.calls.filter(|calls| *calls >= CALLS_MIN)? as f64;
-    // One more failed and one more answered call: none of ten failed is not never (Laplace).
+    // Laplace's rule of succession: no failure in ten calls does not mean a failure rate of 0.
     let likely = (share * calls + 1.0) / (calls + 2.0);
     let of_one = likely * (1.0 - likely) / calls;
     let count = values.seconds.len();
@@ -273,15 +286,15 @@ fn of_calls(values: &Values) -> Option<Estimate> {
     Some(Estimate { mean: share, variance, freedom })
 }
 
-/// Returns true if two single values are farther apart than any noise between runs.
-fn far_apart(found: &Found, a: &Values, b: &Values) -> bool {
-    let Some((factor, least)) = far(found.metric) else { return false };
+/// Returns true if two single values differ by more than noise between runs can explain.
+fn far_apart(found: &MetricDifference, a: &Values, b: &Values) -> bool {
+    let Some((factor, least)) = noise_limit(found.metric) else { return false };
     let enough = |values: &Values| values.calls.is_some_and(|calls| calls >= least);
     let change = (1.0 + found.change).max(LEAST);
     enough(a) && enough(b) && !(1.0 / factor..=factor).contains(&change)
 }
 
-/// What is known of the logarithm of a mean (delta method); none for a mean of nothing.
+/// Estimates the logarithm of a mean (delta method); none for a mean of 0.
 fn logarithm(of: Estimate) -> Option<Estimate> {
     let variance = of.variance / (of.mean * of.mean);
     (of.mean > 0.0).then(|| Estimate { mean: of.mean.ln(), variance, ..of })
@@ -292,7 +305,7 @@ fn floor(metric: Metric, spread: Option<f64>) -> f64 {
     spread.unwrap_or(0.0).max(least)
 }
 
-/// Ratios become differences.
+/// The logarithm of a value, so ratios become differences; shares stay as they are.
 fn scale(metric: Metric, value: f64) -> f64 {
     if metric.is_share() { value } else { value.max(LEAST).ln() }
 }
@@ -309,25 +322,25 @@ fn unscaled(metric: Metric, interval: Interval) -> Interval {
     Interval { low: unscale(metric, interval.low), high: unscale(metric, interval.high) }
 }
 
-/// The words for all differences of one comparison, and their chances corrected for each other.
-pub fn words(all: &[Found]) -> Vec<(Word, Option<f64>)> {
+/// Classifies all differences of one comparison and corrects their p-values for their number.
+pub fn classify_all(all: &[MetricDifference]) -> Vec<(Word, Option<f64>)> {
     let tested: Vec<f64> = all.iter().filter_map(|found| found.p).collect();
     let mut corrected = ranks::holm(&tested).into_iter();
-    let word = |found: &Found| {
+    let classified = |found: &MetricDifference| {
         let p = found.p.and_then(|_| corrected.next());
         let p = p.map(|p| p.max(found.p_alone.unwrap_or(0.0)));
-        (word(found, p), p)
+        (classify(found, p), p)
     };
-    all.iter().map(word).collect()
+    all.iter().map(classified).collect()
 }
 
-fn word(found: &Found, p: Option<f64>) -> Word {
+fn classify(found: &MetricDifference, p: Option<f64>) -> Word {
     if found.basis == Basis::FarApart {
         let more = found.change > 0.0;
         return if more == found.metric.more_is_better() { Word::Better } else { Word::Worse };
     }
     let Some((interval, p)) = found.interval.zip(p) else { return Word::CannotTell };
-    // As far down as up in ratios: half and twice are equally far.
+    // The lower floor is the reciprocal of the upper one: half and twice are equally far from 1.
     let down =
         if found.metric.is_share() { -found.floor } else { -found.floor / (1.0 + found.floor) };
     let more = interval.low > found.floor;
@@ -337,8 +350,7 @@ fn word(found: &Found, p: Option<f64>) -> Word {
     }
     let small = interval.low >= down && interval.high <= found.floor;
     let zero = interval.low <= ROUNDING && interval.high >= -ROUNDING;
-    // A raised floor is what equal arms may differ by: such a difference is neither known to be one
-    // of the arms nor to be none.
+    // A raised floor is the difference of equal arms. A difference below it may be real or noise.
     let raised = found.basis == Basis::WithinRun || found.floor > floor(found.metric, None);
     match (small, zero, raised) {
         (true, true, _) => Word::Same,
@@ -347,8 +359,7 @@ fn word(found: &Found, p: Option<f64>) -> Word {
     }
 }
 
-/// How much runs of one and the same thing differ: the largest change between any two of them; none
-/// for fewer than two.
+/// The largest change between any two of several equal runs; none for fewer than two.
 pub fn spread(metric: Metric, runs: &[f64]) -> Option<f64> {
     let scaled: Vec<f64> = runs.iter().map(|value| scale(metric, *value)).collect();
     let largest = scaled.iter().copied().fold(f64::NEG_INFINITY, f64::max);

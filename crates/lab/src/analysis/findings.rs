@@ -1,7 +1,6 @@
-//! What a run shows beside its objectives: methods that fail, empty results, stalls, drift.
+//! Findings about the target beside the thresholds: failing methods, empty results, stalls, drift.
 //!
-//! A finding is about the target. Advice about the plan is in `plan/lint.rs`, doubts about the
-//! generator in `validity.rs`.
+//! Advice about the plan is in `plan/lint.rs`, doubts about the generator are in `validity.rs`.
 
 use lab_model::plan::{Model, Plan};
 use lab_model::record::{Class, Totals};
@@ -12,26 +11,28 @@ use crate::analysis::statistics::{mean, median, ranks};
 #[cfg(test)]
 mod tests;
 
-/// Share of a method's calls that fail from which it is named.
+/// Share of failed calls from which a method is reported.
 const FAILING_SHARE: f64 = 0.01;
-/// Fewer failed calls, or fewer empty results, than this may be chance.
+/// Fewer failed calls, or fewer empty results, may be chance.
 const CALLS_MIN: u64 = 10;
-/// Points of the series from which stalls and drift are looked for.
+/// Points of the time series that the search for stalls and drift needs.
 const SECONDS_MIN: usize = 5;
-/// A stalled second has less than this share of the results of a usual one.
+/// A stalled second has less than this share of the median number of results.
 const STALLED_SHARE: f64 = 0.75;
-/// A stalled second holds a call that took this long, and so many times the usual median.
+/// A stalled second holds a call that took at least this long, in milliseconds.
 const STALL_MS: f64 = 100.0;
+/// That call also took at least this multiple of the typical median.
 const STALL_TIMES: f64 = 10.0;
-/// Seconds with fewer results than this are too few to see a stall by.
+/// Median results per second that the search for stalls needs.
 const RESULTS_MIN: f64 = 20.0;
-/// From this factor and this difference on, a median that rises or falls is named.
+/// Ratio of the last to the first median, or its reciprocal, from which drift is reported.
 const DRIFT_TIMES: f64 = 2.0;
+/// Difference of both medians from which drift is reported, in milliseconds.
 const DRIFT_MS: f64 = 1.0;
-/// Chance of a trend like this in a steady series.
+/// Largest p-value of the trend for drift to be reported.
 const DRIFT_P: f64 = 0.05;
 
-/// Something about the target that no objective names.
+/// Something about the target that no threshold covers.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a number of the sentence in wording/verdict.rs")]
 pub enum Finding {
@@ -45,42 +46,42 @@ pub enum Finding {
     Drift { method: String, first_ms: f64, last_ms: f64 },
 }
 
-/// Seconds of a closed load in which the target answered hardly anybody. While it stalls, each worker
-/// has at most one call in flight, so that percentiles of calls hardly show it.
+/// Seconds of a closed load in which the target hardly responded. Each worker has at most one call
+/// in flight during a stall, so percentiles of calls hardly show it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stalls {
-    /// Ends of these seconds, since the start of the run.
+    /// Ends of these seconds, in seconds since the start of the run.
     pub at: Vec<f64>,
-    /// Share of the usual results that is missing over the run.
+    /// Results that are missing in these seconds, as a share of the expected results of the run.
     pub missing: f64,
-    /// The longest call in them, in milliseconds.
+    /// The longest call in these seconds, in milliseconds.
     pub longest_ms: f64,
 }
 
-/// What is looked at.
+/// The parts of a run's result that the findings rest on.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct FindingsInput<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// Everything counted, warm-up left out.
+    /// Totals without the warm-up.
     pub judged: &'a Totals,
-    /// By method, warm-up left out.
+    /// Totals by method, without the warm-up.
     pub methods: &'a [Row],
-    /// By stage.
+    /// Totals by stage.
     pub stages: &'a [StageRow],
-    /// Whole seconds, warm-up left out.
+    /// Complete seconds, without the warm-up.
     pub seconds: &'a [&'a Second],
 }
 
 /// All findings, most important first.
-pub fn find(seen: Seen<'_>, stalls: Option<&Stalls>) -> Vec<Finding> {
-    let mut found: Vec<Finding> = seen.methods.iter().filter_map(failing).collect();
-    found.extend(seen.methods.iter().filter_map(|row| empty(seen, row)));
+pub fn find(input: FindingsInput<'_>, stalls: Option<&Stalls>) -> Vec<Finding> {
+    let mut found: Vec<Finding> = input.methods.iter().filter_map(failing).collect();
+    found.extend(input.methods.iter().filter_map(|row| empty(input, row)));
     found.extend(stalls.cloned().map(Finding::Stalled));
-    let steady = seen.stages.windows(2).all(|pair| pair[0].level_to == pair[1].level_from)
-        && seen.stages.iter().all(|stage| stage.level_from == stage.level_to);
+    let steady = input.stages.windows(2).all(|pair| pair[0].level_to == pair[1].level_from)
+        && input.stages.iter().all(|stage| stage.level_from == stage.level_to);
     if steady {
-        found.extend(seen.methods.iter().filter_map(|row| drift(seen, &row.method)));
+        found.extend(input.methods.iter().filter_map(|row| drift(input, &row.method)));
     }
     found
 }
@@ -98,16 +99,16 @@ fn failing(row: &Row) -> Option<Finding> {
     })
 }
 
-/// A method of which every result was null.
-fn empty(seen: Seen<'_>, row: &Row) -> Option<Finding> {
-    let index = seen.plan.methods.iter().position(|name| **name == *row.method)?;
-    let nulls = *seen.judged.nulls.get(index)?;
+/// A method whose results were all null.
+fn empty(input: FindingsInput<'_>, row: &Row) -> Option<Finding> {
+    let index = input.plan.methods.iter().position(|name| **name == *row.method)?;
+    let nulls = *input.judged.nulls.get(index)?;
     let ok = row.classes.iter().find(|class| class.class == Class::Ok)?;
     let method = || row.method.clone();
     (nulls >= CALLS_MIN && nulls == ok.calls).then(|| Finding::Empty { method: method(), nulls })
 }
 
-/// Stalls of a load that has only closed scenarios without pauses.
+/// Stalls of the target; none unless all scenarios are closed and have no pauses.
 pub fn stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
     let unpaced =
         |one: &lab_model::plan::Scenario| one.model == Model::Closed && one.pause.is_zero();
@@ -118,34 +119,34 @@ pub fn stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
     let counts: Vec<f64> = seconds.iter().map(|second| calls(second)).collect();
     let medians: Vec<f64> =
         seconds.iter().flat_map(|second| &second.methods).map(|one| one.p50_ms).collect();
-    let usual = median(&counts)?;
+    let typical = median(&counts)?;
     let slow = (STALL_TIMES * median(&medians)?).max(STALL_MS);
     // A call that waited for the end of a stall may end in the next second.
     let longest = |place: usize| {
         let near = seconds.iter().skip(place).take(2).flat_map(|second| &second.methods);
         near.map(|one| one.max_ms).fold(0.0, f64::max)
     };
-    let few = |(_, second): &(usize, &&Second)| calls(second) < STALLED_SHARE * usual;
+    let few = |(_, second): &(usize, &&Second)| calls(second) < STALLED_SHARE * typical;
     let stalled =
         seconds.iter().enumerate().filter(few).filter(|(place, _)| longest(*place) >= slow);
     let stalled: Vec<(usize, &&Second)> = stalled.collect();
-    let missing: f64 = stalled.iter().map(|(_, second)| 1.0 - calls(second) / usual).sum();
-    (usual >= RESULTS_MIN && !stalled.is_empty()).then(|| Stalls {
+    let missing: f64 = stalled.iter().map(|(_, second)| 1.0 - calls(second) / typical).sum();
+    (typical >= RESULTS_MIN && !stalled.is_empty()).then(|| Stalls {
         at: stalled.iter().map(|(_, second)| second.at).collect(),
         missing: missing / seconds.len() as f64,
         longest_ms: stalled.iter().map(|(place, _)| longest(*place)).fold(0.0, f64::max),
     })
 }
 
-/// A median that rises or falls in the course of a steady load.
-fn drift(seen: Seen<'_>, method: &str) -> Option<Finding> {
-    let all = seen.seconds.iter().flat_map(|second| &second.methods);
+/// A median that rises or falls under a steady load.
+fn drift(input: FindingsInput<'_>, method: &str) -> Option<Finding> {
+    let all = input.seconds.iter().flat_map(|second| &second.methods);
     let medians: Vec<f64> = all.filter(|one| one.method == method).map(|one| one.p50_ms).collect();
-    let part = medians.len() / 3;
-    if medians.len() < SECONDS_MIN || part == 0 {
+    let third = medians.len() / 3;
+    if medians.len() < SECONDS_MIN || third == 0 {
         return None;
     }
-    let (first, last) = (mean(&medians[..part])?, mean(&medians[medians.len() - part..])?);
+    let (first, last) = (mean(&medians[..third])?, mean(&medians[medians.len() - third..])?);
     let (low, high) = (first.min(last), first.max(last));
     let trend = ranks::trend(&medians).is_some_and(|test| test.p < DRIFT_P);
     (trend && high >= DRIFT_TIMES * low && high - low >= DRIFT_MS).then(|| Finding::Drift {

@@ -1,27 +1,26 @@
 //! How throughput grows with concurrency: Little's law and the universal scalability law.
 //!
-//! Descriptive only: a curve drawn through probes. What a target holds is decided by objectives, in
-//! `search`.
+//! The curve is descriptive only. Thresholds decide the capacity of a target, in `search`.
 
 use lab_model::results::capacity::Scaling;
 
 use crate::analysis::statistics::mean;
 
-/// Probes with different concurrency that it takes; Gunther, Guerrilla Capacity Planning, 2007, 5.
+/// Different concurrencies that a fit needs; Gunther, Guerrilla Capacity Planning, 2007, chapter 5.
 const POINTS_MIN: usize = 6;
-/// Steps of Gauss–Newton; from the linear solution it takes three or four.
+/// Largest number of Gauss–Newton steps; from the linear solution it takes three or four.
 const STEPS: usize = 20;
 
-/// Mean number under way by Little's law, N = X · R (Little 1961): a rate per second times a mean
-/// time in seconds. What was counted directly must agree with it.
+/// Mean number in flight by Little's law, N = X · R (Little 1961): a rate per second times a mean
+/// time in seconds.
 pub fn little(rate: f64, time: f64) -> f64 {
     rate * time
 }
 
 /// Fits X(N) = λN ÷ (1 + σ(N−1) + κN(N−1)) to pairs of mean concurrency and throughput by least
-/// squares: first the linear form of Gunther for a start, then Gauss–Newton on X itself, so that
-/// points of large N do not weigh more. σ and κ are at least 0. None for fewer than six different
-/// concurrencies, or if nothing fits.
+/// squares. Gunther's linear form gives the start; Gauss–Newton on X itself refines it, so points
+/// of large N do not weigh more. σ and κ are at least 0. None for fewer than six different
+/// concurrencies, or if the fit fails.
 pub fn fit(points: &[(f64, f64)]) -> Option<Scaling> {
     let good = |point: &&(f64, f64)| {
         point.0 > 0.0 && point.1 > 0.0 && point.0.is_finite() && point.1.is_finite()
@@ -51,7 +50,7 @@ pub fn fit(points: &[(f64, f64)]) -> Option<Scaling> {
         sigma,
         kappa,
         peak_under_way: peak,
-        peak_rate: peak.map(|under_way| at(law, under_way)),
+        peak_rate: peak.map(|in_flight| at(law, in_flight)),
         r_squared: if spread > 0.0 { 1.0 - error(law, &points) / spread } else { 0.0 },
         points: points.len(),
     })
@@ -68,7 +67,7 @@ fn error(law: Law, points: &[(f64, f64)]) -> f64 {
     points.iter().map(|(n, x)| (x - at(law, *n)).powi(2)).sum()
 }
 
-/// The linear form: N ÷ X = 1/λ + (σ/λ)(N−1) + (κ/λ)N(N−1), each point weighed by X² ÷ N.
+/// Solves the linear form N ÷ X = 1/λ + (σ/λ)(N−1) + (κ/λ)N(N−1), with weights X² ÷ N.
 fn start(points: &[(f64, f64)]) -> Option<Law> {
     let row = |(n, x): &(f64, f64)| {
         let weight = x / n.sqrt();
@@ -92,7 +91,8 @@ fn refine(law: Law, points: &[(f64, f64)]) -> Option<Law> {
     (law[0] > 0.0 && law.iter().all(|value| value.is_finite())).then_some(law)
 }
 
-/// Normal equations of three unknowns, columns brought to one scale, by elimination with pivots.
+/// Solves the normal equations of three unknowns by elimination with pivoting; the columns are
+/// scaled first.
 fn least_squares(rows: impl Iterator<Item = ([f64; 3], f64)> + Clone) -> Option<[f64; 3]> {
     let mut scale = [0.0_f64; 3];
     for (row, _) in rows.clone() {

@@ -1,14 +1,14 @@
-//! The search for the highest rate that keeps the objectives: which probe comes next, and what all
-//! of them together say.
+//! The search for the highest rate that keeps the thresholds: chooses the next probe and summarizes
+//! all probes.
 //!
-//! Pure: the whole state is the history of probes, so a search can be repeated from its record. It
-//! doubles from the first rate until one fails, bisects, repeats both sides of the boundary until a
-//! majority decides, and ends with a long run at the highest pass. A probe in which the generator
-//! was the limit, or whose numbers may not be believed, counts as neither pass nor fail. After each
-//! failed probe a baseline at a low rate shows whether the target came back to itself. Where not even
-//! a baseline can be believed, nothing can: twice, and the search ends.
+//! The whole state is the history of probes, so a search can be repeated from its record. It
+//! doubles the rate until a probe fails, bisects, repeats both sides of the boundary until a
+//! majority decides, and ends with a soak (a long run) at the highest rate that passed. A probe is
+//! neither pass nor fail if the generator was the limit or if its numbers are invalid. After each
+//! probe that did not pass, a baseline at a low rate checks if the target has recovered. The search
+//! ends after two invalid baselines in a row.
 //!
-//! What makes a probe pass is in `judge`; runs are started by `capacity.rs`.
+//! `judge` decides if a probe passes; `capacity.rs` starts the runs.
 
 mod estimate;
 pub mod judge;
@@ -16,107 +16,107 @@ mod levels;
 
 use lab_model::results::capacity::{Boundary, End, Judged, Kind};
 
-use levels::{Levels, Standing};
+use levels::{Levels, Majority};
 
 pub use estimate::{Estimate, estimate};
 
-/// What a search is given.
+/// Settings of a search. Rates are iterations per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// First rate; above 0.
     pub rate_start: f64,
-    /// Never above this rate; at least `rate_start`.
+    /// Highest rate that is tried; at least `rate_start`.
     pub rate_max: f64,
     /// Rate of baselines; above 0.
     pub rate_baseline: f64,
-    /// Relative width at which the interval is narrow enough; above 0.
+    /// Relative width of the interval between pass and fail at which the search ends; above 0.
     pub precision: f64,
-    /// Probes at each side of the boundary, of which a majority decides; at least 1.
+    /// Probes at each side of the boundary, whose majority decides; at least 1.
     pub repeats: usize,
-    /// Whether the highest pass is confirmed by a soak.
+    /// True if a soak confirms the highest rate that passed.
     pub soak: bool,
 }
 
-/// One probe that was made.
+/// A finished probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Probe {
-    /// What it was for.
+    /// Its purpose.
     pub kind: Kind,
-    /// What was asked for; exactly as [`next`] gave it.
+    /// Planned rate; exactly the value that [`next`] returned.
     pub rate: f64,
-    /// What became of it.
+    /// Its outcome.
     pub judged: Judged,
-    /// How far within the nearest limit (above 0) or outside, as a share of it.
+    /// Distance to the nearest limit as a share of it: above 0 if the limit was kept.
     pub margin: Option<f64>,
-    /// How the target answered; compared among baselines.
+    /// Health of the target; compared between baselines.
     pub health: Health,
-    /// How many times the wait of the settings was waited before it.
+    /// Length of the pause before the probe, as a multiple of the configured drain time.
     pub drains: u32,
 }
 
-/// How a target answers at a low rate.
+/// Health of a target, measured at a low rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Health {
-    /// Median time from the real send, in milliseconds.
+    /// Median service time (from the actual send), in milliseconds.
     pub p50_ms: f64,
-    /// Failed calls / calls.
+    /// Failed calls ÷ all calls.
     pub failed_share: f64,
 }
 
 impl Health {
-    /// Half as slow again is beyond what a median moves by chance; a fifth of a millisecond beside
-    /// it keeps the jitter of very fast targets out.
+    /// Ratio of medians that chance does not reach.
     const SLOWER: f64 = 1.5;
+    /// Difference of medians in milliseconds that jitter of very fast targets does not reach.
     const SLOWER_MS: f64 = 0.2;
+    /// Difference of failure shares that chance does not reach.
     const FAILED_MORE: f64 = 0.01;
 
-    /// Whether it is clearly worse than `other`.
+    /// Returns true if it is clearly worse than `other`.
     fn worse_than(&self, other: &Health) -> bool {
         self.p50_ms > other.p50_ms * Self::SLOWER + Self::SLOWER_MS
             || self.failed_share > other.failed_share + Self::FAILED_MORE
     }
 }
 
-/// What comes next.
+/// The next step of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// A probe.
+    /// Make a probe.
     Probe {
-        /// What it is for.
+        /// Its purpose.
         kind: Kind,
         /// Iterations per second.
         rate: f64,
-        /// How many times the wait of the settings comes before it.
+        /// Length of the pause before it, as a multiple of the configured drain time.
         drains: u32,
     },
-    /// Nothing: it is over.
+    /// End the search.
     End(End),
 }
 
-/// Longest wait for a target to come back, as powers of two of the drain: twice, four and eight
-/// times, then it counts as changed.
+/// Waits for a target to recover: two, four and eight drain times. Then it counts as changed.
 const WAITS_MAX: u32 = 3;
-/// How far down the first rate is halved if it fails: to 1/64 of it.
+/// How often the first rate is halved if it fails: down to 1/64 of it.
 const HALVINGS_MAX: i32 = 6;
-/// Where the generator is the limit, the interval need not be narrower than this: what it tells of
-/// is the generator.
+/// Precision of the interval if the generator is the limit, because the interval then says nothing
+/// about the target.
 const LIMITED_PRECISION: f64 = 0.1;
-/// Baselines in a row that cannot be believed after which no other probe is worth its time.
-const UNBELIEVED_MAX: usize = 2;
-/// Failed share of the first baseline from which no lower rate can help.
+/// Invalid baselines in a row after which the search ends.
+const INVALID_BASELINES_MAX: usize = 2;
+/// Failed share of the first baseline from which no lower rate is tried.
 const BROKEN: f64 = 0.5;
-/// Soaks before the search gives up to find one that holds.
+/// Soaks after which the search ends even if none held.
 const SOAKS_MAX: usize = 3;
-/// Least step down after a soak that failed.
+/// Smallest relative step down after a failed soak.
 const SOAK_STEP: f64 = 0.05;
 
-/// Which probe comes next after these, in the order in which they were made.
+/// Returns the step after these probes, which are in the order in which they were made.
 pub fn next(settings: &Settings, history: &[Probe]) -> Step {
     if let Some(step) = baseline_first(settings, history) {
         return step;
     }
     if let [only] = history
-        && believed(only)
+        && is_valid(only)
         && only.health.failed_share >= BROKEN
     {
         return Step::End(End::NothingPassed);
@@ -133,7 +133,7 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
     }
     match (levels.highest_pass(), levels.upper()) {
         (None, None) => probe(Kind::Climb, rounded(settings.rate_start)),
-        (None, Some(_)) => down(settings, &levels),
+        (None, Some(_)) => step_down(settings, &levels),
         (Some(pass), None) if pass < settings.rate_max => {
             probe(Kind::Climb, rounded(2.0 * pass).min(settings.rate_max))
         }
@@ -141,89 +141,89 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
     }
 }
 
-/// The first thing ever, and the thing to do after an overload, until the target is itself again.
+/// A baseline is due at the start, and after a probe that did not pass until the target recovers.
 fn baseline_first(settings: &Settings, history: &[Probe]) -> Option<Step> {
     let baseline =
         |drains| Step::Probe { kind: Kind::Baseline, rate: settings.rate_baseline, drains };
     let Some(last) = history.last() else { return Some(baseline(0)) };
-    let known = patience(history);
+    let recovery = recovery_drains(history);
     if last.kind != Kind::Baseline {
-        return (last.judged != Judged::Pass).then(|| baseline(known));
+        return (last.judged != Judged::Pass).then(|| baseline(recovery));
     }
-    match unbelieved(history) {
+    match trailing_invalid(history) {
         0 => {}
-        UNBELIEVED_MAX.. => return Some(Step::End(unbelieved_end(last))),
-        _ => return Some(baseline(known.max(2))),
+        INVALID_BASELINES_MAX.. => return Some(Step::End(end_without_baseline(last))),
+        _ => return Some(baseline(recovery.max(2))),
     }
     let waits = trailing_worse(history);
-    (1..=WAITS_MAX).contains(&waits).then(|| baseline(known.max(1 << waits)))
+    (1..=WAITS_MAX).contains(&waits).then(|| baseline(recovery.max(1 << waits)))
 }
 
-/// How many baselines at the end of the history cannot be believed.
-fn unbelieved(history: &[Probe]) -> usize {
-    let unknown = |probe: &&Probe| probe.kind == Kind::Baseline && !believed(probe);
-    history.iter().rev().take_while(unknown).count()
+/// Number of invalid baselines at the end of the history.
+fn trailing_invalid(history: &[Probe]) -> usize {
+    let invalid = |probe: &&Probe| probe.kind == Kind::Baseline && !is_valid(probe);
+    history.iter().rev().take_while(invalid).count()
 }
 
-fn unbelieved_end(last: &Probe) -> End {
+fn end_without_baseline(last: &Probe) -> End {
     match last.judged {
         Judged::ClientLimited => End::ClientLimited,
         _ => End::Invalid,
     }
 }
 
-/// How many baselines at the end of the history are worse than the one that they are held against.
+/// Number of baselines at the end of the history that are worse than the reference.
 fn trailing_worse(history: &[Probe]) -> u32 {
-    let Some(normal) = normal(history) else { return 0 };
+    let Some(reference) = reference_health(history) else { return 0 };
     let from_end = history.iter().rev().take_while(|probe| probe.kind == Kind::Baseline);
-    let worse = from_end.take_while(|probe| believed(probe) && probe.health.worse_than(&normal));
+    let worse = from_end.take_while(|probe| is_valid(probe) && probe.health.worse_than(&reference));
     u32::try_from(worse.count()).unwrap_or(u32::MAX)
 }
 
-/// Whether a baseline's figures may be compared.
-fn believed(baseline: &Probe) -> bool {
-    matches!(baseline.judged, Judged::Pass | Judged::Fail)
+/// Returns true if the numbers of a probe are valid and the generator was not the limit.
+fn is_valid(probe: &Probe) -> bool {
+    matches!(probe.judged, Judged::Pass | Judged::Fail)
 }
 
-/// What baselines are held against: the first one, or, once the target was given up on, what it
-/// was like then. So a lasting change is waited for only once.
-fn normal(history: &[Probe]) -> Option<Health> {
-    let mut normal: Option<Health> = None;
+/// The health that baselines are compared with: that of the first one. After a lasting change it is
+/// replaced by the new health, so the search waits for the same change only once.
+fn reference_health(history: &[Probe]) -> Option<Health> {
+    let mut reference: Option<Health> = None;
     let mut waits = 0;
     for probe in history {
-        let compared = probe.kind == Kind::Baseline && believed(probe);
-        let worse = normal.is_some_and(|health| probe.health.worse_than(&health));
+        let compared = probe.kind == Kind::Baseline && is_valid(probe);
+        let worse = reference.is_some_and(|health| probe.health.worse_than(&health));
         waits = if compared && worse { waits + 1 } else { 0 };
-        if compared && (normal.is_none() || waits > WAITS_MAX) {
-            normal = Some(probe.health);
+        if compared && (reference.is_none() || waits > WAITS_MAX) {
+            reference = Some(probe.health);
         }
     }
-    normal
+    reference
 }
 
-/// How many drains an overload took so far until the target was itself again; at least one.
-fn patience(history: &[Probe]) -> u32 {
-    let normal = normal(history).unwrap_or_default();
-    let itself = |probe: &&Probe| {
-        probe.kind == Kind::Baseline && believed(probe) && !probe.health.worse_than(&normal)
+/// The largest number of drain times that the target has needed to recover so far; at least 1.
+fn recovery_drains(history: &[Probe]) -> u32 {
+    let reference = reference_health(history).unwrap_or_default();
+    let recovered = |probe: &&Probe| {
+        probe.kind == Kind::Baseline && is_valid(probe) && !probe.health.worse_than(&reference)
     };
-    history.iter().filter(itself).map(|probe| probe.drains).max().unwrap_or(1).max(1)
+    history.iter().filter(recovered).map(|probe| probe.drains).max().unwrap_or(1).max(1)
 }
 
-/// Below the lowest rate that was tried, until one passes.
-fn down(settings: &Settings, levels: &Levels) -> Step {
+/// Halves the lowest rate that was tried, until one passes.
+fn step_down(settings: &Settings, levels: &Levels) -> Step {
     let lowest = levels.lowest().unwrap_or(settings.rate_start);
     if lowest > settings.rate_start * f64::powi(0.5, HALVINGS_MAX) * 1.01 {
         return probe(Kind::Climb, rounded(lowest / 2.0));
     }
     match (levels.lowest_fail(), levels.ceiling()) {
-        (None, Some((_, Standing::Limited))) => Step::End(End::ClientLimited),
+        (None, Some((_, Majority::Limited))) => Step::End(End::ClientLimited),
         (None, _) => Step::End(End::Invalid),
         (Some(_), _) => Step::End(End::NothingPassed),
     }
 }
 
-/// Between a pass and what is above it: bisect, repeat, soak.
+/// Narrows the interval above the highest pass: bisects, repeats, and soaks.
 fn narrow(
     settings: &Settings,
     levels: &Levels,
@@ -231,7 +231,7 @@ fn narrow(
     upper: Option<f64>,
     history: &[Probe],
 ) -> Step {
-    if let Some(step) = soaked(settings, history) {
+    if let Some(step) = after_soak(settings, history) {
         return step;
     }
     let fail = levels.lowest_fail();
@@ -254,8 +254,8 @@ fn narrow(
     Step::End(reason(levels, upper))
 }
 
-/// What follows once there was a soak: another one lower if it failed, else the end.
-fn soaked(settings: &Settings, history: &[Probe]) -> Option<Step> {
+/// The step after a soak: a soak at a lower rate if it failed, else the end.
+fn after_soak(settings: &Settings, history: &[Probe]) -> Option<Step> {
     let soaks: Vec<&Probe> = history.iter().filter(|probe| probe.kind == Kind::Soak).collect();
     let last = soaks.last()?;
     let levels = Levels::of(history);
@@ -270,8 +270,8 @@ fn soaked(settings: &Settings, history: &[Probe]) -> Option<Step> {
 fn reason(levels: &Levels, upper: Option<f64>) -> End {
     match (upper, levels.ceiling()) {
         (None, _) => End::RateMax,
-        (Some(upper), Some((rate, standing))) if rate == upper => match standing {
-            Standing::Limited => End::ClientLimited,
+        (Some(upper), Some((rate, majority))) if rate == upper => match majority {
+            Majority::Limited => End::ClientLimited,
             _ => End::Invalid,
         },
         _ => End::Converged,
@@ -282,7 +282,7 @@ fn probe(kind: Kind, rate: f64) -> Step {
     Step::Probe { kind, rate, drains: 1 }
 }
 
-/// To four digits: finer rates are no finer knowledge, and equal rates must be equal numbers.
+/// Rounds a rate to four significant digits, so that equal rates are equal numbers.
 pub fn rounded(rate: f64) -> f64 {
     if rate <= 0.0 || !rate.is_finite() {
         return rate;
@@ -295,45 +295,43 @@ fn judged_count(history: &[Probe]) -> usize {
     history.iter().filter(|probe| probe.kind != Kind::Baseline).count()
 }
 
-/// No search makes more probes than this, baselines apart: twice what one with an ideal target
-/// needs, since noise may turn a majority once on each side.
+/// Upper limit of probes without baselines: twice the number that an ideal target needs, because
+/// noise may turn a majority once on each side.
 pub fn probes_max(settings: &Settings) -> usize {
     let doublings = (settings.rate_max / settings.rate_start).log2().ceil().max(0.0) as usize + 1;
     let halvings = (1.0 / settings.precision).log2().ceil().clamp(1.0, 14.0) as usize;
     2 * (doublings + halvings) + 4 * settings.repeats + SOAKS_MAX
 }
 
-/// What a history of probes says.
+/// Summary of a history of probes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct Summary {
     /// Highest rate that passed, below every rate that failed.
     pub highest_pass: Option<f64>,
     /// Lowest rate that failed.
     pub lowest_fail: Option<f64>,
-    /// Position of the probe that failed there; the last if there are several.
+    /// Index of the last probe that failed at `lowest_fail`.
     pub failed: Option<usize>,
-    /// Position of the longest probe that passed at the highest pass; the last of equals.
+    /// Index of the last probe that passed at `highest_pass`.
     pub passed: Option<usize>,
     /// False if a rate passed above one that failed.
     pub monotone: bool,
-    /// How it breaks.
+    /// Shape of the boundary between pass and fail.
     pub boundary: Boundary,
-    /// Whether the highest pass held through a soak; none if no soak could be judged.
+    /// True if the highest pass held through a soak; none if no soak could be judged.
     pub soak_held: Option<bool>,
-    /// First baseline, and the last one that was worse, if the target did not come back.
+    /// Health at the first baseline and the lasting worse health, if the target did not recover.
     pub degraded: Option<(Health, Health)>,
-    /// Largest number of drains that the target needed to come back.
-    pub patience: u32,
-    /// The rate that passed or failed first and the rate that did the opposite later, against it, if
-    /// early and late probes contradict each other.
+    /// Largest number of drain times that the target needed to recover.
+    pub recovery_drains: u32,
+    /// The contradiction between early and late probes, if there is one.
     pub changed: Option<Change>,
-    /// Whether it ended because not even baselines could be believed; the last of them is the last
-    /// probe.
-    pub unbelieved: bool,
+    /// True if the search ended because of invalid baselines; the last of them is the last probe.
+    pub baselines_invalid: bool,
 }
 
-/// What these probes say, whether or not the search is over.
-pub fn found(settings: &Settings, history: &[Probe]) -> Found {
+/// Summarizes the probes of a search, whether or not it is over.
+pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
     let levels = Levels::of(history);
     let lowest_fail = levels.lowest_fail();
     let last = |rate: Option<f64>, judged| {
@@ -347,12 +345,12 @@ pub fn found(settings: &Settings, history: &[Probe]) -> Found {
         Some(Judged::Fail) => Some(false),
         _ => None,
     };
-    // A short probe at a higher rate passes below a soak that failed: only the rate that held counts.
+    // A rate above the held soak may have passed a short probe only. The rate of the soak counts.
     let held = last_soak.filter(|_| soak_held == Some(true)).map(|probe| probe.rate);
     let highest_pass = held.or(levels.highest_pass());
-    let first = history.iter().find(|probe| probe.kind == Kind::Baseline && believed(probe));
-    let changed = normal(history).zip(first).filter(|(normal, first)| *normal != first.health);
-    Found {
+    let first = history.iter().find(|probe| probe.kind == Kind::Baseline && is_valid(probe));
+    let degraded = reference_health(history).zip(first).filter(|(now, first)| *now != first.health);
+    Summary {
         highest_pass,
         lowest_fail,
         failed: last(lowest_fail, Judged::Fail),
@@ -360,33 +358,34 @@ pub fn found(settings: &Settings, history: &[Probe]) -> Found {
         monotone: levels.monotone(),
         boundary: boundary(settings, &levels),
         soak_held,
-        degraded: changed.map(|(normal, first)| (first.health, normal)),
-        patience: patience(history),
+        degraded: degraded.map(|(now, first)| (first.health, now)),
+        recovery_drains: recovery_drains(history),
         changed: change(history),
-        unbelieved: unbelieved(history) >= UNBELIEVED_MAX,
+        baselines_invalid: trailing_invalid(history) >= INVALID_BASELINES_MAX,
     }
 }
 
-/// A target that changed in the course of a search.
+/// A change of the target during a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Highest rate that passed on the better side in time.
+    /// Highest rate that passed while the target was better.
     pub passed: f64,
-    /// Lowest rate that failed on the worse side.
+    /// Lowest rate that failed while it was worse.
     pub failed: f64,
     /// True if it got worse.
     pub worse: bool,
 }
 
-/// Late probes that need to say the same against early ones.
+/// Late probes that must agree against the early ones.
 const CHANGED_MIN: usize = 2;
 
-/// Looks for a time before which all probes say one thing of some rates, and after which all say the
-/// opposite. Soaks are left out: a rate may pass a short probe and fail a long one.
+/// Looks for an instant at which the outcome of some rates flips: all probes before it agree, and
+/// all later ones say the opposite. Soaks are ignored: a rate may pass a short probe and fail a
+/// long one.
 fn change(history: &[Probe]) -> Option<Change> {
     let short: Vec<&Probe> = history
         .iter()
-        .filter(|probe| !matches!(probe.kind, Kind::Baseline | Kind::Soak) && believed(probe))
+        .filter(|probe| !matches!(probe.kind, Kind::Baseline | Kind::Soak) && is_valid(probe))
         .collect();
     (1..short.len()).find_map(|split| {
         let (early, late) = short.split_at(split);
@@ -398,13 +397,13 @@ fn change(history: &[Probe]) -> Option<Change> {
             };
             opposed(late, early).filter(|((_, failed), _)| passes(*failed) >= CHANGED_MIN)
         };
-        let told = |worse| move |((passed, failed), _)| Change { passed, failed, worse };
-        worse.map(told(true)).or_else(|| better().map(told(false)))
+        let change = |worse| move |((passed, failed), _)| Change { passed, failed, worse };
+        worse.map(change(true)).or_else(|| better().map(change(false)))
     })
 }
 
-/// The highest pass of `good` and the lowest fail of `bad`, if that is not above it and neither side
-/// contradicts itself; and how many of `bad` failed up to that pass.
+/// Returns the highest pass of `good`, the lowest fail of `bad`, and the number of fails of `bad`
+/// up to that pass. None if the fail is above the pass or if one side contradicts itself.
 fn opposed(good: &[&Probe], bad: &[&Probe]) -> Option<((f64, f64), usize)> {
     let rates = |of: &[&Probe], judged| -> Vec<f64> {
         of.iter().filter(|one| one.judged == judged).map(|one| one.rate).collect()
@@ -417,7 +416,7 @@ fn opposed(good: &[&Probe], bad: &[&Probe]) -> Option<((f64, f64), usize)> {
     (failed <= passed && sure).then_some(((passed, failed), against))
 }
 
-/// A fail farther outside than this beside a pass as far within is a cliff.
+/// The boundary is a cliff if pass and fail are both farther than this from the limit.
 const CLIFF_MARGIN: f64 = 0.3;
 
 fn boundary(settings: &Settings, levels: &Levels) -> Boundary {

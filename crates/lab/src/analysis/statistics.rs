@@ -1,8 +1,8 @@
-//! Statistics of verdicts: what may be said of a few numbers.
+//! Statistics for small samples. `analysis/compare.rs` applies them to runs.
 //!
-//! Own code, because what a verdict rests on must be readable here; distribution functions are
-//! those of `statrs`. Each function names its source and is tested against published values.
-//! Comparisons that use these are in `analysis/compare.rs`; nothing here knows a run.
+//! The tests are our own code, so that the basis of a verdict can be read here; the distribution
+//! functions come from `statrs`. Each function names its source and is tested against published
+//! values.
 
 pub mod ranks;
 pub mod resample;
@@ -11,10 +11,10 @@ pub mod welch;
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// Two-sided share of cases in which an interval of ours holds the true value.
+/// Confidence level of all intervals, two-sided.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Two ends, the lower first.
+/// A confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// Lower end.
@@ -23,7 +23,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The values in ascending order; those that are not numbers are left out.
+/// The values in ascending order, without NaN.
 pub fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -46,14 +46,14 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Variance of a sample, with n − 1; none for fewer than two values.
+/// Sample variance (n − 1); none for fewer than two values.
 pub fn variance(values: &[f64]) -> Option<f64> {
     let centre = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
     (values.len() >= 2).then(|| squares / (values.len() - 1) as f64)
 }
 
-/// How many standard deviations of a normal distribution hold this share of it around its middle.
+/// Standard deviations around the mean that hold this share of a normal distribution.
 pub fn z(share: f64) -> f64 {
     standard_normal().inverse_cdf(0.5 + share / 2.0)
 }

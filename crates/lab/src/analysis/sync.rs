@@ -1,30 +1,31 @@
-//! How fast things sync: what may be said of courses of heights over time.
+//! Analysis of sync speed: block heights over time.
 //!
-//! A [`Course`] is one run of one arm: samples of its height, with counters of a page cache where
-//! they are known (`sync/sample.rs`). Parts: `sync/course.rs` (a course alone), `sync/lead.rs` (one against another),
-//! `sync/bins.rs` (rates by height), `sync/pauses.rs` (stalls and the tip), `sync/judge.rs` (arms
-//! over their repeats) and `wording/conclude.rs` (the sentences). Reading files is `study.rs`.
+//! A [`SyncRun`] is one run of one arm: samples of its height, and counters of its page cache if
+//! they are known (`sync/sample.rs`). `sync/run.rs` analyses one run alone, `sync/lead.rs` compares
+//! two runs, `sync/bins.rs` computes rates by height, `sync/pauses.rs` finds stalls and the chain
+//! tip, and `sync/judge.rs` compares arms over their repeats. `wording/conclude.rs` writes the
+//! sentences, and `study.rs` reads the files.
 //!
-//! Every rule is stated where it stands; the numbers of a published run of two nodes, found by
-//! hand, are its test (`testdata/pocketnet`).
+//! The tests check the rules against the hand-computed numbers of a published run of two nodes
+//! (`testdata/pocketnet`).
 
 pub mod bins;
-pub mod course;
 pub mod judge;
 pub mod lead;
 pub mod pauses;
+pub mod run;
 mod sample;
 
 #[cfg(test)]
 mod tests;
 
-pub use sample::{Announced, Course, Sample, Timeout};
+pub use sample::{Announced, Sample, SyncRun, Timeout};
 
-/// An arm: runs of one setting.
+/// An arm: the runs of one variant.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ArmCourses {
+pub struct ArmRuns {
     /// Its name.
     pub name: String,
     /// Its runs, in order.
-    pub runs: Vec<Course>,
+    pub runs: Vec<SyncRun>,
 }

@@ -1,14 +1,14 @@
-//! Whether a run kept its objectives: fed with one second after the other, asked at any time.
+//! Evaluates the thresholds of a run, second by second.
 //!
-//! Three ways to judge, by what a threshold says:
-//! - neither window nor sustained-for: the number is over everything judged so far, as k6 does it;
-//!   what counts is how it stands at the end;
-//! - a window: the number is over the last so many seconds, each second anew; one window that broke
-//!   it is enough, or, with sustained-for, an unbroken row of them that lasts so long;
-//! - sustained-for alone: the same with windows of one second.
+//! A threshold is evaluated in one of three ways:
+//! - without `window` and `sustained_for`: over the whole run after the warm-up, as in k6; the
+//!   value at the end counts;
+//! - with `window`: over a sliding window that moves each second. One broken window is enough, or,
+//!   with `sustained_for`, an unbroken series of broken windows of that length;
+//! - with `sustained_for` alone: the same with windows of one second.
 //!
-//! Windows see only time in which the chosen stages were offered, because after it only stragglers
-//! end. The warm-up is left out by whoever feeds it.
+//! Windows cover only the time of the selected stages; later only stragglers end. The caller leaves
+//! out the warm-up.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,50 +23,49 @@ use lab_model::results::ThresholdOutcome;
 #[cfg(test)]
 mod tests;
 
-/// Steps in which a window moves on; a longer window moves in longer steps, so that its memory has a
-/// limit.
+/// Largest number of steps in a window; longer windows have longer steps, which limits memory.
 const WINDOW_STEPS_MAX: u32 = 60;
 
-/// The objectives of one run.
+/// The thresholds of one run.
 #[derive(Debug)]
 pub struct Judge {
-    pools: Vec<Pool>,
-    judged: Vec<Judged>,
+    collectors: Vec<Collector>,
+    thresholds: Vec<ThresholdState>,
 }
 
-/// What came of one objective.
+/// The outcome of one threshold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ruling {
-    /// As it is reported, without its note.
+    /// The outcome for the report, without its note.
     pub outcome: ThresholdOutcome,
-    /// What its note says.
+    /// The content of the note.
     pub remark: Option<Remark>,
-    /// Whether what the server itself said (error answers, not silence) is enough to break it: then
-    /// it is broken whatever state the generator was in.
+    /// True if the server's own error responses (not missing ones) are enough to break it. It is
+    /// then broken regardless of the generator's health.
     pub by_server: bool,
-    /// How far a broken objective was outside its limit, in its unit, for as long as it had to be;
-    /// none if that is not known.
+    /// Distance of a broken threshold to its limit, in its unit, for as long as it had to last;
+    /// none if unknown.
     pub beyond: Option<f64>,
 }
 
-/// How an objective came to its outcome.
+/// Details of a threshold's outcome.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Remark {
-    /// It had no data, and whether that breaks it.
+    /// There was no data.
     NoData {
-        /// True if no data breaks it.
+        /// True if missing data breaks the threshold.
         fails: bool,
     },
-    /// It ended the run, and was within its limit again at the end.
-    Mended,
-    /// It was broken for so long.
+    /// It aborted the run, but was within its limit again at the end.
+    Recovered,
+    /// It was broken for some time.
     BrokenFor {
         /// How long, in seconds.
         lasted: f64,
         /// Length of a window in seconds.
         window: f64,
     },
-    /// Its number is that of the worst window.
+    /// Its value is that of the worst window.
     WorstOf {
         /// How many windows there were.
         windows: u64,
@@ -76,50 +75,54 @@ pub enum Remark {
 }
 
 impl Judge {
-    /// Nothing seen yet.
+    /// Starts without data.
     pub fn new(plan: &Plan) -> Judge {
-        let mut pools: Vec<Pool> = Vec::new();
-        let mut judged = Vec::new();
+        let mut collectors: Vec<Collector> = Vec::new();
+        let mut thresholds = Vec::new();
         for threshold in &plan.thresholds {
             let window = window(threshold);
-            let same = |pool: &Pool| pool.selector == threshold.selector && pool.window == window;
-            let pool = pools.iter().position(same).unwrap_or_else(|| {
-                pools.push(Pool::new(plan, threshold.selector.clone(), window));
-                pools.len() - 1
+            let same = |collector: &Collector| {
+                collector.selector == threshold.selector && collector.window == window
+            };
+            let collector = collectors.iter().position(same).unwrap_or_else(|| {
+                collectors.push(Collector::new(plan, threshold.selector.clone(), window));
+                collectors.len() - 1
             });
             let method = threshold.selector.method.and_then(|index| plan.methods.get(index));
-            judged.push(Judged::new(threshold.clone(), method.map(|name| name.to_string()), pool));
+            let method = method.map(|name| name.to_string());
+            thresholds.push(ThresholdState::new(threshold.clone(), method, collector));
         }
-        Judge { pools, judged }
+        Judge { collectors, thresholds }
     }
 
-    /// Takes what ended between `from` and `to`, and says whether the run has to end because of it.
-    pub fn second(&mut self, from: Duration, to: Duration, part: &Totals) -> bool {
-        for pool in &mut self.pools {
-            pool.take(from, to, part);
+    /// Adds the calls that ended between `from` and `to`; returns true if a threshold aborts the
+    /// run.
+    pub fn add_second(&mut self, from: Duration, to: Duration, totals: &Totals) -> bool {
+        for collector in &mut self.collectors {
+            collector.add(from, to, totals);
         }
         let mut abort = false;
-        for judged in &mut self.judged {
-            abort |= judged.look(&self.pools[judged.pool], from, to);
+        for threshold in &mut self.thresholds {
+            abort |= threshold.update(&self.collectors[threshold.collector], from, to);
         }
         abort
     }
 
-    /// The run is over: judges windows that are longer than it was by what there is.
+    /// Ends the run: windows longer than the run are judged by the data that exists.
     pub fn end(&mut self, at: Duration) {
-        for (index, pool) in self.pools.iter_mut().enumerate() {
-            let mut of_pool =
-                self.judged.iter_mut().filter(|judged| judged.pool == index).peekable();
-            if of_pool.peek().is_some_and(|judged| judged.windows == 0) {
-                pool.end();
-                of_pool.for_each(|judged| _ = judged.look(pool, at, at));
+        for (index, collector) in self.collectors.iter_mut().enumerate() {
+            let mut of_collector =
+                self.thresholds.iter_mut().filter(|one| one.collector == index).peekable();
+            if of_collector.peek().is_some_and(|threshold| threshold.windows == 0) {
+                collector.end();
+                of_collector.for_each(|threshold| _ = threshold.update(collector, at, at));
             }
         }
     }
 
-    /// How they stand, in the order of the plan.
+    /// The outcomes so far, in the order of the plan.
     pub fn rulings(&self) -> Vec<Ruling> {
-        self.judged.iter().map(|judged| judged.ruling(&self.pools[judged.pool])).collect()
+        self.thresholds.iter().map(|one| one.ruling(&self.collectors[one.collector])).collect()
     }
 }
 
@@ -128,27 +131,28 @@ fn window(threshold: &Threshold) -> Option<Duration> {
     threshold.window.or(sustained)
 }
 
-/// What is collected for all thresholds that look at the same thing.
+/// Data of all thresholds with the same selector and window.
 #[derive(Debug)]
-struct Pool {
+struct Collector {
     selector: Selector,
     window: Option<Duration>,
-    /// When the chosen stages are offered.
+    /// When the selected stages run.
     spans: Vec<Span>,
-    /// Over everything, or over the window as it stands.
+    /// Data of the whole run, or of the current window.
     sum: Sum,
-    /// The step that is being filled, and how long one is.
+    /// The incomplete step.
     step: Sum,
     step_length: Duration,
-    /// The steps of the window, oldest first.
+    /// The completed steps of the window, oldest first.
     steps: VecDeque<Step>,
-    /// Whether the window was full when it last moved, and moved at the last second.
+    /// True if the window is full and moved at the last second.
     ready: bool,
-    /// The end of the last second that moved it.
+    /// The end of the last second that was added to the window.
     moved_to: Duration,
 }
 
-/// A finished step of a window; its histogram is kept as what was counted, which is far smaller.
+/// A completed step of a window. Its histogram is stored as a list of the non-empty buckets, which
+/// is far smaller.
 #[derive(Debug)]
 struct Step {
     counts: Counts,
@@ -156,7 +160,7 @@ struct Step {
     times: Vec<(u64, u64)>,
 }
 
-/// What was collected, over which time.
+/// Collected data with the length of its time.
 #[derive(Debug, Default)]
 struct Sum {
     of: Collected,
@@ -170,12 +174,12 @@ impl Sum {
     }
 }
 
-impl Pool {
-    fn new(plan: &Plan, selector: Selector, window: Option<Duration>) -> Pool {
+impl Collector {
+    fn new(plan: &Plan, selector: Selector, window: Option<Duration>) -> Collector {
         let spans = plan.spans().filter(|(_, stage, _)| selector.selects_stage(stage.index));
         let spans = spans.map(|(_, _, span)| span).collect();
         let step = window.unwrap_or_default() / WINDOW_STEPS_MAX;
-        Pool {
+        Collector {
             selector,
             window,
             spans,
@@ -188,10 +192,10 @@ impl Pool {
         }
     }
 
-    fn take(&mut self, from: Duration, to: Duration, part: &Totals) {
+    fn add(&mut self, from: Duration, to: Duration, totals: &Totals) {
         let offered = self.offered(from, to);
         let Some(window) = self.window else {
-            self.selector.collect(part, &mut self.sum.of);
+            self.selector.collect(totals, &mut self.sum.of);
             self.sum.seconds += offered.as_secs_f64();
             return;
         };
@@ -200,14 +204,14 @@ impl Pool {
             return;
         }
         self.moved_to = to;
-        self.selector.collect(part, &mut self.step.of);
+        self.selector.collect(totals, &mut self.step.of);
         self.step.seconds += offered.as_secs_f64();
-        // Seconds are a little longer or shorter than one; half of one is enough to tell.
+        // Seconds are a little longer or shorter than one, so half a second of slack is allowed.
         let slack = Duration::from_millis(500);
         if seconds(self.step.seconds) + slack < self.step_length {
             return;
         }
-        self.move_on();
+        self.close_step();
         let covered: Duration = self.steps.iter().map(|step| seconds(step.seconds)).sum();
         let oldest = self.steps.front().map_or(Duration::ZERO, |step| seconds(step.seconds));
         if covered.saturating_sub(oldest) + slack >= window {
@@ -219,13 +223,13 @@ impl Pool {
         }
     }
 
-    /// At the end of the run: a window that never was full is judged as far as it was filled.
+    /// Ends the run: a window that was never full is judged as far as it is filled.
     fn end(&mut self) {
         self.ready = false;
         if self.window.is_some()
             && (self.step.seconds > 0.0 || self.step.of.counts != Counts::default())
         {
-            self.move_on();
+            self.close_step();
         }
         if self.window.is_some() && !self.steps.is_empty() {
             self.add_up();
@@ -233,8 +237,8 @@ impl Pool {
         }
     }
 
-    /// Closes the step that is being filled.
-    fn move_on(&mut self) {
+    /// Closes the incomplete step.
+    fn close_step(&mut self) {
         let recorded = self.step.of.times.iter_recorded();
         let times = recorded.map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value()));
         let times = times.collect();
@@ -257,20 +261,20 @@ impl Pool {
         }
     }
 
-    /// How much of `from..to` the chosen stages were offered.
+    /// The part of `from..to` in which at least one selected stage ran.
     fn offered(&self, from: Duration, to: Duration) -> Duration {
-        // Stages of several scenarios overlap; time is counted once.
-        let mut parts: Vec<Span> = self.spans.clone();
-        parts.sort_by_key(|span| span.from);
+        // Stages of several scenarios overlap; their common time is counted once.
+        let mut spans: Vec<Span> = self.spans.clone();
+        spans.sort_by_key(|span| span.from);
         let (mut reached, mut sum) = (from, Duration::ZERO);
-        for span in parts {
+        for span in spans {
             sum += span.overlap(reached, to);
             reached = reached.max(span.to);
         }
         sum
     }
 
-    /// The number, in the threshold's unit; none for no data.
+    /// The aggregated value in the threshold's unit; none without data.
     fn value(&self, aggregation: Aggregation) -> Option<f64> {
         let (times, Counts { part, whole, .. }) = (&self.sum.of.times, self.sum.of.counts);
         let seconds = self.sum.seconds;
@@ -296,7 +300,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// Whether `value` keeps to what the threshold asks.
+/// True if `value` is within the threshold's limit.
 fn keeps(threshold: &Threshold, value: f64) -> bool {
     let limit = threshold.limit;
     match threshold.operator {
@@ -309,36 +313,36 @@ fn keeps(threshold: &Threshold, value: f64) -> bool {
     }
 }
 
-/// One threshold as it stands.
+/// The state of one threshold.
 #[derive(Debug)]
-struct Judged {
+struct ThresholdState {
     threshold: Threshold,
-    /// The name of the method that it is about.
+    /// Name of the method that it selects.
     method: Option<String>,
-    pool: usize,
-    /// Windows that were judged.
+    /// Index of its data in `Judge::collectors`.
+    collector: usize,
+    /// Number of judged windows.
     windows: u64,
-    /// The worst value of a window, and what was counted in it.
+    /// The worst value of a window, with its counts.
     worst: Option<(f64, Counts)>,
-    /// Start of the second in which the present breach began.
+    /// Start of the second in which the current breach began.
     breach: Option<Duration>,
-    /// How far the present breach is outside the limit where it is nearest to it.
+    /// Smallest distance to the limit during the current breach.
     beyond: Option<f64>,
-    /// Start of the breach that decided, and how long it lasted; of windows only, where a breach is
-    /// never made good.
+    /// Start and length of the breach that broke the threshold for good; used with windows only.
     broken: Option<(Duration, Duration)>,
-    /// How far that breach was outside the limit where it was nearest to it.
+    /// Smallest distance to the limit during that breach.
     broken_beyond: Option<f64>,
-    /// Start of the breach that ended the run: it stays broken, whatever ends after that.
+    /// Start of the breach that aborted the run. The threshold then stays broken.
     ended: Option<Duration>,
 }
 
-impl Judged {
-    fn new(threshold: Threshold, method: Option<String>, pool: usize) -> Judged {
-        Judged {
+impl ThresholdState {
+    fn new(threshold: Threshold, method: Option<String>, collector: usize) -> ThresholdState {
+        ThresholdState {
             threshold,
             method,
-            pool,
+            collector,
             windows: 0,
             worst: None,
             breach: None,
@@ -349,17 +353,17 @@ impl Judged {
         }
     }
 
-    /// Looks at the second from `from` to `to`; whether the run has to end.
-    fn look(&mut self, pool: &Pool, from: Duration, to: Duration) -> bool {
-        let in_windows = pool.window.is_some();
-        if !in_windows || pool.ready {
-            // A second without data neither breaks nor mends: a server that hangs says nothing.
-            if let Some(value) = pool.value(self.threshold.aggregation) {
-                self.note(value, pool.sum.of.counts, from, in_windows);
+    /// Evaluates the second from `from` to `to`; returns true if the run must be aborted.
+    fn update(&mut self, collector: &Collector, from: Duration, to: Duration) -> bool {
+        let in_windows = collector.window.is_some();
+        if !in_windows || collector.ready {
+            // A second without data changes nothing: a server that hangs returns no data.
+            if let Some(value) = collector.value(self.threshold.aggregation) {
+                self.record(value, collector.sum.of.counts, from, in_windows);
             }
         }
-        // While nothing is offered nothing can mend it, so that time does not count.
-        let lasted = self.breach.map(|since| to.min(pool.moved_to).saturating_sub(since));
+        // Time without load does not count, because no call can end the breach then.
+        let lasted = self.breach.map(|since| to.min(collector.moved_to).saturating_sub(since));
         let long_enough = |lasted: Duration| {
             // A second may be a little shorter than one.
             lasted + Duration::from_millis(100) >= self.threshold.sustained
@@ -384,7 +388,7 @@ impl Judged {
         ends
     }
 
-    fn note(&mut self, value: f64, counts: Counts, from: Duration, in_windows: bool) {
+    fn record(&mut self, value: f64, counts: Counts, from: Duration, in_windows: bool) {
         if keeps(&self.threshold, value) {
             (self.breach, self.beyond) = (None, None);
         } else {
@@ -415,11 +419,11 @@ impl Judged {
             || if in_windows { self.broken.is_some() } else { self.breach.is_some() }
     }
 
-    fn ruling(&self, pool: &Pool) -> Ruling {
-        let in_windows = pool.window.is_some();
+    fn ruling(&self, collector: &Collector) -> Ruling {
+        let in_windows = collector.window.is_some();
         let observed = match in_windows {
             true => self.worst.map(|(worst, _)| worst),
-            false => pool.value(self.threshold.aggregation),
+            false => collector.value(self.threshold.aggregation),
         };
         let broken = self.is_broken(in_windows);
         let kept = match observed {
@@ -432,7 +436,7 @@ impl Judged {
         };
         let counts = match in_windows {
             true => self.worst.map(|(_, counts)| counts).unwrap_or_default(),
-            false => pool.sum.of.counts,
+            false => collector.sum.of.counts,
         };
         let server_alone = aggregate::share(counts.by_server, counts.whole);
         let by_server = !kept
@@ -449,10 +453,10 @@ impl Judged {
             note: None,
         };
         let outside = |worst: f64| (worst - self.threshold.limit).abs();
-        // What ended the run may have been mended since, and then says nothing of how far it was.
+        // After an abort the value may be back within its limit; the distance is unknown then.
         let beyond = match (in_windows, self.threshold.sustained.is_zero()) {
             (false, _) => self.beyond,
-            // One window is enough, so the worst one counts.
+            // One window is enough, so the worst window counts.
             (true, true) => self.worst.map(|(worst, _)| outside(worst)),
             (true, false) => self.broken_beyond,
         };
@@ -468,7 +472,7 @@ impl Judged {
         }
         let mended = observed.is_some_and(|observed| keeps(threshold, observed));
         if self.ended.is_some() && mended {
-            return Some(Remark::Mended);
+            return Some(Remark::Recovered);
         }
         let window = window(threshold)?.as_secs_f64();
         Some(match self.broken {

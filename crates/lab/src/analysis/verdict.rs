@@ -2,19 +2,20 @@
 //!
 //! In this order, the first that applies:
 //! 1. nothing was measured: invalid;
-//! 2. something failed that the generator cannot have caused: fail. The generator causes no error
-//!    response and no wrong answer, no 429 beyond the share of late sends, no timeout that is longer
-//!    than its own delay, and no latency that is beyond its limit by more than that delay. Where its
-//!    threads had no time left, its delay has no bound;
-//! 3. the generator was the limit: client-limited; a broken objective is then told but not believed;
-//! 4. an objective was broken by less than the generator's delay: invalid;
-//! 5. nothing is broken but an objective about throughput, and the plan's own pauses bounded the
+//! 2. a failure that the generator cannot have caused: fail. The generator causes no error response
+//!    and no wrong result, no 429 beyond the share of late sends, no timeout that is longer than
+//!    its own delay, and no latency that exceeds its limit by more than that delay. If its threads
+//!    had no CPU time left, its delay is unbounded;
+//! 3. the generator was the limit: client-limited. Broken thresholds are reported, but do not
+//!    count;
+//! 4. a threshold was broken by less than the generator's delay: invalid;
+//! 5. only thresholds about throughput are broken, and the plan's own pauses limited the
 //!    throughput: client-limited;
-//! 6. ended by hand: invalid, because the rest might have broken something;
-//! 7. the plan's own pauses bounded the rate: client-limited, also where objectives were kept, because
-//!    such a load never asks more than its pauses allow, however slow the target becomes;
-//! 8. measured where there are no objectives, else pass. Late sends only add to latencies, so an
-//!    upper limit that was kept would have been kept without them.
+//! 6. the user stopped the run: invalid, because a threshold might have broken later;
+//! 7. the plan's own pauses limited the rate: client-limited, even if all thresholds were kept,
+//!    because such a load slows down with the target;
+//! 8. otherwise measured if the plan has no thresholds, else pass. Late sends only add to
+//!    latencies, so an upper limit that was kept is kept without them too.
 
 use lab_model::metrics::{Metric, Samples};
 use lab_model::plan::threshold::{Aggregation, Operator};
@@ -23,8 +24,8 @@ use lab_model::record::Class;
 use lab_model::results::Outcome;
 use lab_model::results::run::{Compared, Difference, Row};
 
+use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::findings::Stalls;
-use crate::analysis::knee::Knee;
 use crate::analysis::thresholds::Ruling;
 use crate::analysis::validity;
 use crate::analysis::validity::{Delay, Doubt, Doubts};
@@ -32,22 +33,22 @@ use crate::analysis::validity::{Delay, Doubt, Doubts};
 #[cfg(test)]
 mod tests;
 
-/// What a verdict rests on.
+/// The input of a verdict.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// Its objectives, in its order.
+    /// Outcomes of the thresholds, in the order of the plan.
     pub rulings: &'a [Ruling],
-    /// What stands against the numbers.
+    /// Doubts about the numbers.
     pub doubts: &'a Doubts,
-    /// All calls, warm-up left out.
+    /// Totals over all methods, without the warm-up.
     pub overall: &'a Row,
-    /// By method.
+    /// Totals by method, without the warm-up.
     pub methods: &'a [Row],
-    /// Methods of which most calls failed for a time.
-    pub knees: &'a [(String, Knee)],
-    /// Answers compared with a reference's.
+    /// Methods with a period in which most calls failed.
+    pub failure_periods: &'a [(String, FailurePeriod)],
+    /// Responses that were compared with those of a reference.
     pub compared: Option<&'a Compared>,
     /// Seconds in which a closed load stalled.
     pub stalls: Option<&'a Stalls>,
@@ -55,46 +56,46 @@ pub struct Evidence<'a> {
     pub early: Option<Early>,
 }
 
-/// What a run comes to.
+/// A verdict with its reasons.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// The verdict.
     pub outcome: Outcome,
-    /// Why, most important first.
+    /// Its reasons, most important first.
     pub reasons: Vec<Reason>,
-    /// What is worth knowing of the target.
+    /// Findings about the target.
     pub findings: Vec<Reason>,
-    /// What is worth knowing of the run.
+    /// Warnings about the run.
     pub warnings: Vec<Reason>,
 }
 
-/// A reason for a verdict. Shares are of 1, times without a unit are in seconds.
+/// A reason for a verdict. Shares are between 0 and 1; times without a unit are in seconds.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a number of the sentence in wording/verdict.rs")]
 pub enum Reason {
-    /// The numbers may not be believed.
+    /// The numbers are in doubt.
     Doubt(Doubt),
-    /// So many objectives were kept under a load that paced itself.
+    /// Number of thresholds that were kept under a load that slows down with the target.
     KeptWhenPaced(usize),
-    /// Somebody ended the run.
-    EndedByHand { at: f64, of: f64, nothing_broken: bool },
-    /// A broken objective ended the run.
+    /// The user stopped the run.
+    StoppedByUser { at: f64, of: f64, nothing_broken: bool },
+    /// A broken threshold aborted the run.
     Aborted { at: f64, of: f64 },
-    /// An objective about a metric was broken.
+    /// A threshold about a metric was broken.
     Broken(Ruling, Metric),
-    /// All calls of a method were answered with an error from the first on.
+    /// All calls of a method returned an error from the start.
     NeverAnswered { method: String },
-    /// Most calls of a method failed from some time on; the share is that of all calls.
-    Knee { method: String, knee: Knee, failed_share: f64 },
+    /// Most calls of a method failed for a time; `failed_share` is that of all calls of the run.
+    FailurePeriod { method: String, period: FailurePeriod, failed_share: f64 },
     /// All calls of a method failed.
     AllFailed { method: String, calls: u64, class: Class },
     /// Many calls of a method failed.
     ManyFailed { method: String, share: f64, class: Class },
-    /// An objective was kept only because workers wait.
-    KeptByStalls { objective: String, stalls: Stalls },
-    /// Answers of a method differ from the reference's.
+    /// A threshold was kept only because closed workers wait during stalls.
+    KeptByStalls { threshold: String, stalls: Stalls },
+    /// Responses of a method differ from the reference's.
     Wrong { method: String, calls: u64, wrong: u64, reference: String, first: Option<Difference> },
-    /// No answer could be compared.
+    /// No response could be compared.
     NotCompared { reference: String, unanswered: u64, skipped: u64 },
 }
 
@@ -104,7 +105,7 @@ impl Reason {
         match self {
             Reason::Broken(ruling, _) => ruling.outcome.method.as_deref() == Some(name),
             Reason::NeverAnswered { method }
-            | Reason::Knee { method, .. }
+            | Reason::FailurePeriod { method, .. }
             | Reason::AllFailed { method, .. } => method == name,
             _ => false,
         }
@@ -114,13 +115,13 @@ impl Reason {
 /// Why and when a run ended before its plan, in seconds since its start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Early {
-    /// Somebody asked for it.
+    /// The user stopped it.
     Asked(f64),
     /// A threshold that aborts was broken.
     Aborted(f64),
 }
 
-/// The verdict, and what is worth knowing beside it.
+/// Returns the verdict with its reasons, findings and warnings.
 pub fn verdict(evidence: Evidence<'_>) -> Judged {
     let mut failures = Failures::default();
     failures.thresholds(evidence);
@@ -132,31 +133,31 @@ pub fn verdict(evidence: Evidence<'_>) -> Judged {
     for (doubt, missing) in &doubts.behind {
         failures.push(Breach::Share(*missing), Reason::Doubt(doubt.clone()));
     }
-    let stands = |failure: &Failure| failure.stands(evidence);
+    let certain = |failure: &Failure| failure.is_certain(evidence);
     let (limited, mut warnings) = limits(evidence, &failures);
     warnings.extend(validity::few(evidence.methods).map(Reason::Doubt));
 
-    failures.list.sort_by_key(|failure| !stands(failure));
-    let told: Vec<Reason> = failures.list.iter().map(|failure| failure.reason.clone()).collect();
+    failures.list.sort_by_key(|failure| !certain(failure));
+    let failed: Vec<Reason> = failures.list.iter().map(|failure| failure.reason.clone()).collect();
     let late: Vec<Reason> =
         doubts.late.iter().map(|late| Reason::Doubt(late.doubt.clone())).collect();
     let paced: Vec<Reason> = doubts.paced.iter().cloned().map(Reason::Doubt).collect();
     let doubtful = |delay: &Delay| failures.list.iter().any(|one| one.within(delay, evidence));
     let (outcome, mut reasons) = if let Some(empty) = &doubts.empty {
         (Outcome::Invalid, vec![Reason::Doubt(empty.clone())])
-    } else if failures.list.iter().any(stands) {
-        (Outcome::Fail, [told, limited, late.clone()].concat())
+    } else if failures.list.iter().any(certain) {
+        (Outcome::Fail, [failed, limited, late.clone()].concat())
     } else if !limited.is_empty() {
-        (Outcome::ClientLimited, [limited, late.clone(), told].concat())
+        (Outcome::ClientLimited, [limited, late.clone(), failed].concat())
     } else if doubts.late.as_ref().is_some_and(doubtful) {
-        (Outcome::Invalid, [late.clone(), told].concat())
-    } else if !told.is_empty() {
-        (Outcome::ClientLimited, [paced.clone(), told].concat())
+        (Outcome::Invalid, [late.clone(), failed].concat())
+    } else if !failed.is_empty() {
+        (Outcome::ClientLimited, [paced.clone(), failed].concat())
     } else if let Some(Early::Asked(_)) = evidence.early {
         (Outcome::Invalid, Vec::new())
     } else if !doubts.paced.is_empty() {
-        let objectives = evidence.plan.thresholds.len();
-        let kept = (objectives > 0).then_some(Reason::KeptWhenPaced(objectives));
+        let thresholds = evidence.plan.thresholds.len();
+        let kept = (thresholds > 0).then_some(Reason::KeptWhenPaced(thresholds));
         (Outcome::ClientLimited, paced.iter().cloned().chain(kept).collect())
     } else if evidence.plan.thresholds.is_empty() {
         (Outcome::Measured, Vec::new())
@@ -173,8 +174,8 @@ pub fn verdict(evidence: Evidence<'_>) -> Judged {
     Judged { outcome, reasons, findings: failures.findings, warnings }
 }
 
-/// What limited the run on our side, and what is only worth a warning: where all that was planned was
-/// done in time and nothing is broken, busy threads and a wait for a core changed nothing.
+/// Splits the generator's limits into reasons and warnings. Busy threads and a wait for a core are
+/// only a warning if the load was delivered in time and nothing is broken.
 fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reason>) {
     let doubts = evidence.doubts;
     let unpaced = |scenario: &lab_model::plan::Scenario| {
@@ -200,27 +201,27 @@ fn early(evidence: Evidence<'_>, outcome: Outcome, reasons: &mut Vec<Reason>) {
     match evidence.early {
         Some(Early::Asked(at)) => {
             let nothing_broken = outcome == Outcome::Invalid && reasons.is_empty();
-            reasons.push(Reason::EndedByHand { at, of, nothing_broken });
+            reasons.push(Reason::StoppedByUser { at, of, nothing_broken });
         }
         Some(Early::Aborted(at)) => reasons.push(Reason::Aborted { at, of }),
         None => {}
     }
 }
 
-/// How something failed, for what the generator can have to do with it.
+/// The kind of a failure, which decides if the generator can have caused it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Breach {
-    /// The server's own error responses or wrong answers, or too few of anything.
+    /// The server's own error responses or wrong results.
     Server,
-    /// The server's 429: so much beyond the share that is allowed.
+    /// HTTP 429 responses; the value is the share beyond the limit.
     Refused(f64),
     /// Calls without a response.
     Silent,
-    /// A time that is so many milliseconds beyond its limit.
+    /// A time; the value is the milliseconds beyond the limit.
     Time(f64),
-    /// A share of iterations that is so much beyond its limit.
+    /// A share of iterations; the value is the share beyond the limit.
     Share(f64),
-    /// Less throughput than was asked for.
+    /// Too little throughput.
     Throughput,
 }
 
@@ -232,13 +233,13 @@ struct Failure {
 
 impl Failure {
     /// Returns true if the generator cannot have caused it.
-    fn stands(&self, evidence: Evidence<'_>) -> bool {
+    fn is_certain(&self, evidence: Evidence<'_>) -> bool {
         let doubts = evidence.doubts;
-        let told = matches!(self.breach, Breach::Server | Breach::Refused(_));
+        let by_server = matches!(self.breach, Breach::Server | Breach::Refused(_));
         let out_of_time = !doubts.overloaded.is_empty() || !doubts.workers.is_empty();
         let paced = self.breach == Breach::Throughput && !doubts.paced.is_empty();
         let mut delays = [&doubts.starved, &doubts.late].into_iter().flatten();
-        (told || !out_of_time) && !paced && !delays.any(|delay| self.within(delay, evidence))
+        (by_server || !out_of_time) && !paced && !delays.any(|delay| self.within(delay, evidence))
     }
 
     /// Returns true if a delay of the generator can have caused it.
@@ -275,34 +276,39 @@ impl Failures {
         }
     }
 
-    /// Methods that mostly failed from some time on, whether or not an objective covers them.
+    /// Methods that mostly failed for a time, whether or not a threshold covers them.
     fn methods(&mut self, evidence: Evidence<'_>) {
         let nothing_answered = evidence.overall.calls > 0 && evidence.overall.failed_share >= 1.0;
-        for (method, knee) in evidence.knees {
-            let told = Class::RpcError == knee.class;
-            let refused = told && knee.answered_before == 0 && knee.until.is_none();
+        for (method, period) in evidence.failure_periods {
+            let refused = period.class == Class::RpcError
+                && period.answered_before == 0
+                && period.until.is_none();
             let row = evidence.methods.iter().find(|row| row.method == *method);
-            // Of the calls since it began.
+            // True if most calls since the period began failed.
             let lasting = row.is_some_and(|row| {
-                knee.failed * 2 > row.calls.saturating_sub(knee.answered_before)
+                period.failed * 2 > row.calls.saturating_sub(period.answered_before)
             });
             let failed_share = evidence.overall.failed_share;
-            let reason = Reason::Knee { method: method.clone(), knee: knee.clone(), failed_share };
-            if refused && has_own_objective(evidence.plan, method) {
+            let reason = Reason::FailurePeriod {
+                method: method.clone(),
+                period: period.clone(),
+                failed_share,
+            };
+            if refused && has_own_threshold(evidence.plan, method) {
                 continue;
             }
             if refused && !nothing_answered {
                 self.push(Breach::Server, Reason::NeverAnswered { method: method.clone() });
-            } else if knee.until.is_none() || lasting {
-                let alone = evidence.overall.failed_share < 0.5;
-                let told = knee.class.failed_by_server() || alone;
-                self.push(if told { Breach::Server } else { Breach::Silent }, reason);
+            } else if period.until.is_none() || lasting {
+                let others_succeed = evidence.overall.failed_share < 0.5;
+                let by_server = period.class.failed_by_server() || others_succeed;
+                self.push(if by_server { Breach::Server } else { Breach::Silent }, reason);
             } else {
                 self.findings.push(reason);
             }
         }
         for row in evidence.methods {
-            let known = evidence.knees.iter().any(|(method, _)| *method == row.method);
+            let known = evidence.failure_periods.iter().any(|(method, _)| *method == row.method);
             if row.failed_share >= 1.0 && !known {
                 let (method, calls, class) = (row.method.clone(), row.calls, worst_class(row));
                 let reason = Reason::AllFailed { method, calls, class };
@@ -314,14 +320,14 @@ impl Failures {
         }
     }
 
-    /// Methods of which a good part failed all the time.
+    /// Methods with a large share of failed calls over the whole run.
     fn partly(&mut self, evidence: Evidence<'_>) {
-        let told = |method: &str| self.list.iter().any(|failure| failure.reason.is_about(method));
+        let known = |method: &str| self.list.iter().any(|failure| failure.reason.is_about(method));
         let mut found = Vec::new();
         for row in evidence.methods {
             let failed = row.failed_share * row.calls as f64;
             let much = row.failed_share >= FAILING_SHARE && failed >= FAILING_MIN;
-            if much && !has_own_objective(evidence.plan, &row.method) && !told(&row.method) {
+            if much && !has_own_threshold(evidence.plan, &row.method) && !known(&row.method) {
                 let class = worst_class(row);
                 let (method, share) = (row.method.clone(), row.failed_share);
                 found.push((silent_unless(class), Reason::ManyFailed { method, share, class }));
@@ -330,7 +336,7 @@ impl Failures {
         found.into_iter().for_each(|(breach, reason)| self.push(breach, reason));
     }
 
-    /// Latency objectives that were kept only because closed workers wait while the target stalls.
+    /// Latency thresholds that were kept only because closed workers wait during stalls.
     fn stalls(&mut self, evidence: Evidence<'_>) {
         let Some(stalls) = evidence.stalls else { return };
         for (threshold, ruling) in evidence.plan.thresholds.iter().zip(evidence.rulings) {
@@ -340,8 +346,8 @@ impl Failures {
             let hidden = stalls.missing >= 1.0 - percent / 100.0 && beyond > 0.0;
             let latency = threshold.selector.metric == Metric::Latency;
             if ruling.outcome.kept && upper && latency && hidden {
-                let (objective, stalls) = (threshold.text.clone(), stalls.clone());
-                self.push(Breach::Time(beyond), Reason::KeptByStalls { objective, stalls });
+                let (text, stalls) = (threshold.text.clone(), stalls.clone());
+                self.push(Breach::Time(beyond), Reason::KeptByStalls { threshold: text, stalls });
             }
         }
     }
@@ -371,13 +377,14 @@ impl Failures {
     }
 }
 
-/// Share of a method's calls that fail, and their least number, from which the run fails unless an
-/// objective about the failures of this method says otherwise.
+/// Share of failed calls of a method from which the run fails, unless the plan has a threshold
+/// about the failures of this method.
 const FAILING_SHARE: f64 = 0.25;
+/// Failed calls that this needs.
 const FAILING_MIN: f64 = 10.0;
 
-/// Returns true if the plan says how many calls of a method may fail.
-fn has_own_objective(plan: &Plan, method: &str) -> bool {
+/// Returns true if the plan has a threshold about the failures of a method.
+fn has_own_threshold(plan: &Plan, method: &str) -> bool {
     plan.thresholds.iter().any(|threshold| {
         let own = threshold.selector.method.and_then(|index| plan.methods.get(index));
         threshold.selector.metric == Metric::Failed && own.is_some_and(|own| **own == *method)
@@ -388,7 +395,8 @@ fn silent_unless(class: Class) -> Breach {
     if class.failed_by_server() { Breach::Server } else { Breach::Silent }
 }
 
-/// How an objective about `metric` was broken. Where it is not known by how much, by any delay.
+/// The kind of a broken threshold about `metric`. A distance that is unknown counts as 0, so any
+/// delay of the generator explains it.
 fn breach(plan: &Plan, metric: Metric, ruling: &Ruling) -> Breach {
     let beyond = ruling.beyond.unwrap_or(0.0);
     match metric.samples() {

@@ -1,4 +1,4 @@
-//! The plan of each probe, made from the plan of the search, and what the search will cost.
+//! Derives the plan of each probe from the plan of the search, and estimates the cost of a search.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,37 +11,36 @@ use lab_model::results::Quantiles;
 use lab_model::results::capacity::{Kind, SearchFacts};
 
 use crate::analysis::search::{Settings, estimate};
-use crate::capacity::course::CapacityFault;
+use crate::capacity::search::CapacityFault;
 
-/// Calls that a baseline should see at least; below, its median says little.
+/// Calls that a baseline needs for its median to be stable.
 const BASELINE_CALLS: f64 = 20.0;
-/// Iterations that may wait for a worker in a probe are those of this time. A rate that is too high
-/// shows itself by what is given up as well as by an endless queue, which the target would have to
-/// work off after the probe.
+/// Time whose iterations may wait for a worker. A rate that is too high shows in dropped iterations
+/// as well as in a long queue, and the target would have to drain a queue after the probe.
 const QUEUE: Duration = Duration::from_secs(2);
-/// At least so many may wait, so that low rates do not lose iterations by a hiccup.
+/// Iterations that may always wait, so that a short pause drops none at low rates.
 const QUEUE_MIN: usize = 100;
-/// Calls that must lie beyond a percentile for it to be judged.
+/// Calls that a percentile needs beyond it.
 const BEYOND_MIN: f64 = 10.0;
-/// Longest time that a probe is made longer for that.
+/// Longest extension of a probe for that purpose.
 const NEEDED_MAX: Duration = Duration::from_secs(300);
-/// What a run takes beside its load: finding out who the target is, a look at the idle hosts, and
-/// calls that are still under way.
+/// Time of a run without load: the first calls to the target, samples of the idle hosts, and the
+/// grace period for calls in flight.
 const RUN_OVERHEAD: Duration = Duration::from_secs(2);
 
-/// What probes are made from.
+/// The plan of a search, from which the plans of its probes are derived.
 #[derive(Clone, Debug)]
 pub(super) struct Probes {
     plan: Plan,
-    /// Each scenario's part of the whole rate.
-    parts: Vec<f64>,
+    /// Each scenario's share of the rate.
+    shares: Vec<f64>,
     pub(super) settings: Settings,
     pub(super) warnings: Vec<String>,
 }
 
 impl Probes {
     /// # Errors
-    /// If the plan has scenarios whose load is no rate.
+    /// If the plan has a closed scenario.
     pub(super) fn of(plan: &Plan) -> Result<Probes, CapacityFault> {
         let closed = plan.scenarios.iter().find(|scenario| scenario.model == Model::Closed);
         if let Some(scenario) = closed {
@@ -50,44 +49,45 @@ impl Probes {
         let levels: Vec<f64> = plan.scenarios.iter().map(level).collect();
         let sum: f64 = levels.iter().sum();
         let equal = 1.0 / levels.len() as f64;
-        let parts = levels.iter().map(|level| if sum > 0.0 { level / sum } else { equal });
-        let asked = &plan.capacity;
-        let judged = baseline_time(plan).saturating_sub(asked.probe_warmup).as_secs_f64();
+        let shares = levels.iter().map(|level| if sum > 0.0 { level / sum } else { equal });
+        let capacity = &plan.capacity;
+        let judged = baseline_time(plan).saturating_sub(capacity.probe_warmup).as_secs_f64();
         let least = BASELINE_CALLS / judged.max(1.0);
         let settings = Settings {
-            rate_start: asked.rate_start,
-            rate_max: asked.rate_max,
-            rate_baseline: (asked.rate_start / 2.0).max(least).min(asked.rate_start),
-            precision: asked.precision,
-            repeats: asked.repeats.max(1),
-            soak: !asked.soak.is_zero(),
+            rate_start: capacity.rate_start,
+            rate_max: capacity.rate_max,
+            rate_baseline: (capacity.rate_start / 2.0).max(least).min(capacity.rate_start),
+            precision: capacity.precision,
+            repeats: capacity.repeats.max(1),
+            soak: !capacity.soak.is_zero(),
         };
-        // How many calls judge a percentile is a matter of the probe's rate and not of the plan's.
+        // The number of calls depends on the rate of a probe, so the plan's own warnings are
+        // removed.
         let mut few = Vec::new();
         few_samples(plan, &mut few);
         let mut plan = plan.clone();
         plan.warnings.retain(|warning| !few.contains(warning));
         let warnings = plan.warnings.clone();
-        let mut own = Probes { parts: parts.collect(), plan, settings, warnings };
-        own.without_stages();
-        Ok(own)
+        let mut probes = Probes { shares: shares.collect(), plan, settings, warnings };
+        probes.remove_stages();
+        Ok(probes)
     }
 
-    /// A probe has one stage, so objectives about a stage are judged over all of it.
-    fn without_stages(&mut self) {
+    /// Applies thresholds about a stage to the whole probe, because a probe has only one stage.
+    fn remove_stages(&mut self) {
         for threshold in &mut self.plan.thresholds {
             if threshold.selector.stages.take().is_some() {
                 self.warnings.push(format!(
-                    "{}: a probe is one stage, so it is judged over the whole probe",
+                    "{}: applies to the whole probe, because a probe has only one stage",
                     threshold.text
                 ));
             }
-            // Whoever looks for the boundary wants whole probes on both sides of it.
+            // A search needs complete probes on both sides of the boundary.
             threshold.abort = false;
         }
     }
 
-    /// The objectives of every probe.
+    /// The thresholds of every probe.
     pub(super) fn objectives(&self) -> &[Threshold] {
         &self.plan.thresholds
     }
@@ -96,19 +96,19 @@ impl Probes {
         &self.plan.methods
     }
 
-    /// The plan that probes are made from.
+    /// The plan of the search.
     pub(super) fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Sets objectives for a plan that has none, from what the first baseline showed, and says why
-    /// these; none if the plan has its own.
+    /// Sets thresholds for a plan without any, based on the service times of the first baseline.
+    /// Returns an explanation; none if the plan has its own thresholds.
     pub(super) fn set_default_objectives(&mut self, baseline: &Quantiles) -> Option<String> {
         if !self.plan.thresholds.is_empty() {
             return None;
         }
         let limit = (SLOWER * baseline.p99_ms).max(SLOW_MS);
-        // Two digits: it is a rule of thumb.
+        // The limit is a rule of thumb, so two digits are enough.
         let scale = 10_f64.powf(1.0 - limit.log10().floor());
         let limit = (limit * scale).ceil() / scale;
         self.plan.thresholds = vec![
@@ -122,41 +122,41 @@ impl Probes {
             ),
         ];
         Some(format!(
-            "the plan has no objectives, so these are used: at most 1 % failed, at most 1 % answered \
-             429, and a p99 below {limit} ms, which is {SLOWER} times that of the idle target \
-             ({:.1} ms), as a queue at 90 % of its capacity has, but at least {SLOW_MS} ms, which \
-             people hardly notice",
+            "the plan has no thresholds, so these are used: at most 1 % failed, at most 1 % with HTTP \
+             429, and a p99 below {limit} ms. That is {SLOWER} times the p99 of the idle target \
+             ({:.1} ms), as in a queue at 90 % utilisation, and at least {SLOW_MS} ms, which people \
+             hardly notice",
             baseline.p99_ms
         ))
     }
 
-    /// How long a probe of a kind at a rate loads, its warm-up included: as long as was asked, or as
-    /// the percentiles of the objectives need, within a limit.
+    /// Duration of a probe with its warm-up: the configured one, or longer if the percentiles of
+    /// the thresholds need more calls.
     pub(super) fn time(&self, kind: Kind, rate: f64) -> Duration {
-        let asked = &self.plan.capacity;
+        let capacity = &self.plan.capacity;
         match kind {
             Kind::Baseline => baseline_time(&self.plan),
-            Kind::Soak => asked.probe_warmup + asked.soak.max(self.needed(rate)),
+            Kind::Soak => capacity.probe_warmup + capacity.soak.max(self.needed(rate)),
             Kind::Climb | Kind::Bisect | Kind::Repeat => {
-                asked.probe.max(asked.probe_warmup + self.needed(rate))
+                capacity.probe.max(capacity.probe_warmup + self.needed(rate))
             }
         }
     }
 
-    /// Time after the warm-up in which each percentile gets enough calls beyond it.
+    /// Time after the warm-up that each percentile needs for enough calls beyond it.
     fn needed(&self, rate: f64) -> Duration {
         let second = self.staged(rate, Duration::from_secs(1));
         let of = |threshold: &Threshold| {
             let Aggregation::Percentile(percent) = threshold.aggregation else { return None };
             let beyond = samples(&second, threshold)? * (1.0 - percent / 100.0);
-            // Objectives by window are judged by each window, however long the probe is.
+            // Thresholds with a window are judged by each window, however long the probe is.
             (beyond > 0.0 && threshold.window.is_none()).then(|| BEYOND_MIN / beyond)
         };
         let seconds = self.plan.thresholds.iter().filter_map(of).fold(0.0, f64::max);
         Duration::from_secs_f64(seconds.ceil().min(NEEDED_MAX.as_secs_f64()))
     }
 
-    /// The plan of one probe: every scenario at its part of the rate, from the start to the end.
+    /// The plan of one probe: every scenario at its share of the rate, from the start to the end.
     pub(super) fn probe(&self, kind: Kind, rate: f64) -> Arc<Plan> {
         let mut plan = self.staged(rate, self.time(kind, rate));
         plan.warmup = plan.capacity.probe_warmup;
@@ -168,11 +168,11 @@ impl Probes {
         Arc::new(plan)
     }
 
-    /// The plan with every scenario at its part of a rate for so long.
+    /// The plan with one stage per scenario, at its share of the rate.
     fn staged(&self, rate: f64, duration: Duration) -> Plan {
         let mut plan = self.plan.clone();
-        for (index, (scenario, part)) in plan.scenarios.iter_mut().zip(&self.parts).enumerate() {
-            let level = rate * part;
+        for (index, (scenario, share)) in plan.scenarios.iter_mut().zip(&self.shares).enumerate() {
+            let level = rate * share;
             scenario.start = Duration::ZERO;
             scenario.iterations_max = None;
             if let Model::Open { late: Late::Queue { max } } = &mut scenario.model {
@@ -185,37 +185,37 @@ impl Probes {
     }
 
     pub(super) fn facts(&self) -> SearchFacts {
-        let asked = &self.plan.capacity;
+        let capacity = &self.plan.capacity;
         SearchFacts {
-            rate_start: asked.rate_start,
-            rate_max: asked.rate_max,
-            precision: asked.precision,
-            probe: asked.probe.as_secs_f64(),
-            probe_warmup: asked.probe_warmup.as_secs_f64(),
-            repeats: asked.repeats,
-            drain: asked.drain.as_secs_f64(),
-            soak: asked.soak.as_secs_f64(),
+            rate_start: capacity.rate_start,
+            rate_max: capacity.rate_max,
+            precision: capacity.precision,
+            probe: capacity.probe.as_secs_f64(),
+            probe_warmup: capacity.probe_warmup.as_secs_f64(),
+            repeats: capacity.repeats,
+            drain: capacity.drain.as_secs_f64(),
+            soak: capacity.soak.as_secs_f64(),
             rate_baseline: self.settings.rate_baseline,
         }
     }
 }
 
-/// The largest level that a scenario plans, by which its part of a probe's rate goes.
+/// The highest level of a scenario; the shares of the scenarios are proportional to it.
 fn level(scenario: &Scenario) -> f64 {
     scenario.stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max)
 }
 
-/// A baseline needs no tail, so half of the judged time is enough.
+/// Half of a probe's time after the warm-up, because a baseline needs no tail percentiles.
 fn baseline_time(plan: &Plan) -> Duration {
-    let asked = &plan.capacity;
-    asked.probe_warmup + asked.probe.saturating_sub(asked.probe_warmup) / 2
+    let capacity = &plan.capacity;
+    capacity.probe_warmup + capacity.probe.saturating_sub(capacity.probe_warmup) / 2
 }
 
-/// In a queue with random arrivals and service every percentile is 1 ÷ (1 − utilisation) times that
-/// without waiting (M/M/1; Kleinrock, Queueing Systems, 1975): ten times at 90 %.
+/// Factor of a p99 over that of an idle target at 90 % utilisation: every percentile of an M/M/1
+/// queue grows by 1 ÷ (1 − utilisation) (Kleinrock, Queueing Systems, 1975).
 const SLOWER: f64 = 10.0;
-/// The limit of what feels immediate (Nielsen, Usability Engineering, 1993, 5.5). Below it, ten times
-/// the p99 of a fast local target would be the jitter of a scheduler.
+/// Time that feels immediate, in milliseconds (Nielsen, Usability Engineering, 1993, 5.5). It is a
+/// lower bound, because ten times the p99 of a fast local target may be scheduler jitter.
 const SLOW_MS: f64 = 100.0;
 
 fn objective(metric: Metric, aggregation: Aggregation, limit: f64, text: String) -> Threshold {
@@ -233,16 +233,16 @@ fn objective(metric: Metric, aggregation: Aggregation, limit: f64, text: String)
     }
 }
 
-/// What a search will cost.
+/// Estimated cost of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Probes of the shortest and the longest search, baselines included.
     pub probes: (usize, usize),
-    /// Time of both.
+    /// Durations of both.
     pub time: (Duration, Duration),
 }
 
-/// What a search by this plan will cost, for a target that is neither noisy nor slow to come back.
+/// Estimates the cost of a search for a target that is not noisy and recovers quickly.
 ///
 /// # Errors
 /// If the plan cannot be searched.

@@ -14,10 +14,10 @@ use lab_model::results::{
 };
 
 use super::cost;
-use super::course::{CapacityFault, Sight, World, search_in};
+use super::search::{CapacityFault, Environment, Event, search_in};
 use crate::report::example;
 use crate::run::{Finished, RunFault};
-use crate::target::{TargetFault, Why};
+use crate::target::{Reason, TargetFault};
 
 const PLAN: &str = r#"
 [target]
@@ -119,16 +119,16 @@ fn run(plan: &Plan, capacity: f64) -> RunResult {
     result
 }
 
-/// A search in a made-up world, in which `make` makes the runs.
+/// A search in a made-up environment, in which `make` makes the runs.
 fn search(
     plan: &Plan,
-    keep: Option<&Path>,
+    save: Option<&Path>,
     make: &mut dyn FnMut(&Plan) -> Result<RunResult, RunFault>,
     stopped: &dyn Fn() -> bool,
 ) -> (Result<CapacityResult, CapacityFault>, Vec<String>) {
     let clock = Cell::new(Duration::ZERO);
     let told = RefCell::new(Vec::new());
-    let world = World {
+    let environment = Environment {
         run: &mut |plan: &Arc<Plan>, _| {
             clock.set(clock.get() + plan.duration());
             let result = make(plan)?;
@@ -137,20 +137,20 @@ fn search(
         wait: &mut |time| clock.set(clock.get() + time),
         now: &|| clock.get(),
         stopped,
-        keep: &mut |name, run, totals, methods| {
-            let Some(dir) = keep else { return Ok(false) };
+        save: &mut |name, run, totals, methods| {
+            let Some(dir) = save else { return Ok(false) };
             let written = crate::report::write_folder(&dir.join(name), run, totals, methods);
             written.map(|_| true).map_err(|fault| fault.to_string())
         },
     };
-    let result = search_in(plan, world, &mut |sight| {
+    let result = search_in(plan, environment, &mut |sight| {
         told.borrow_mut().push(match sight {
-            Sight::Waits { drains, .. } => format!("waits {drains}"),
-            Sight::Begins { kind, rate, .. } => format!("{} {rate}", kind.as_str()),
-            Sight::Ended(row) => row.judged.as_str().to_owned(),
-            Sight::Objectives(_) => "objectives".to_owned(),
-            Sight::Warning(text) => format!("warning {text}"),
-            Sight::Second(_) => "second".to_owned(),
+            Event::Waits { drains, .. } => format!("waits {drains}"),
+            Event::Begins { kind, rate, .. } => format!("{} {rate}", kind.as_str()),
+            Event::Ended(row) => row.judged.as_str().to_owned(),
+            Event::Objectives(_) => "objectives".to_owned(),
+            Event::Warning(text) => format!("warning {text}"),
+            Event::Second(_) => "second".to_owned(),
         });
     });
     (result, told.into_inner())
@@ -163,7 +163,7 @@ fn never() -> bool {
 fn gone() -> RunFault {
     RunFault::Target(TargetFault {
         url: "http://x".to_owned(),
-        why: Why::Resolve { host: "x".to_owned() },
+        reason: Reason::Resolve { host: "x".to_owned() },
     })
 }
 
@@ -177,15 +177,15 @@ fn a_known_capacity_is_found_and_what_breaks_is_named() {
         assert!((rate / 1500.0 - 1.0).abs() < 0.03, "{rate}");
     }
     assert_eq!(answer.soak_held, Some(true));
-    // All that a failing probe shows is that it falls behind, and there both methods wait alike. The
-    // baseline tells which of them is the work: a quarter of the calls, of 20 times the time.
+    // All that a failing probe shows is that it falls behind, and there both methods wait alike.
+    // The baseline tells which of them is the work: a quarter of the calls, of 20 times the time.
     let binding = result.binding.as_ref().unwrap();
     assert_eq!(binding.method.as_deref(), Some("eth_getLogs"));
     assert_eq!(result.probes[binding.probe].rate, answer.lowest_fail.unwrap());
     assert!(answer.sentence.contains("held for 60 s"), "{}", answer.sentence);
     assert_eq!(told[..3], ["baseline 50", "pass", "objectives"]);
     assert_eq!(result.objectives, ["failed rate<0.01", "limited rate<0.01", "latency p(99)<600"]);
-    assert!(result.objectives_by_default.unwrap().contains("10 times that of the idle target"));
+    assert!(result.objectives_by_default.unwrap().contains("10 times the p99 of the idle target"));
     assert!(!result.partial);
     let total: f64 = result.probes.iter().map(|row| row.drained + row.duration).sum();
     assert!((result.duration - total).abs() < 1e-6);
@@ -223,7 +223,8 @@ fn objectives_of_the_plan_are_kept_but_not_their_stages() {
     let result = result.unwrap();
     assert_eq!((result.objectives.len(), result.objectives_by_default), (1, None));
     assert!(!told.contains(&"objectives".to_owned()));
-    let about = result.warnings.iter().any(|warning| warning.contains("a probe is one stage"));
+    let about =
+        result.warnings.iter().any(|warning| warning.contains("a probe has only one stage"));
     assert!(about, "{:?}", result.warnings);
 }
 
@@ -243,8 +244,8 @@ fn a_target_that_is_not_there_is_a_fault() {
     assert!(matches!(result, Err(CapacityFault::Run(_))));
 }
 
-/// It dies of the probe at 1600/s: it gets a longer rest and one more chance, then the search ends with
-/// what it knows.
+/// It dies of the probe at 1600/s: it gets a longer rest and one more chance, then the search ends
+/// with what it knows.
 #[test]
 fn a_target_that_dies_leaves_a_partial_result() {
     let mut dead = false;
@@ -261,8 +262,10 @@ fn a_target_that_dies_leaves_a_partial_result() {
     assert!(result.partial);
     assert_eq!((result.answer.end, result.answer.highest_pass), (End::Stopped, Some(800.0)));
     assert_eq!(told.last().unwrap(), "waits 4");
-    let about =
-        result.warnings.iter().any(|one| one.starts_with("after the probe at 1600/s no further"));
+    let about = result
+        .warnings
+        .iter()
+        .any(|one| one.starts_with("the run after the probe at 1600/s failed"));
     assert!(about, "{:?}", result.warnings);
 }
 
@@ -314,7 +317,7 @@ fn runs_of_probes_are_kept_and_a_full_disk_does_not_end_the_search() {
     assert_eq!(result.answer.end, End::RateMax);
     assert!(result.probes.iter().all(|row| row.folder.is_none()));
     assert!(told.iter().any(|one| one.starts_with("warning the run of this probe could not")));
-    let about = result.warnings.iter().filter(|one| one.contains("could not be kept"));
+    let about = result.warnings.iter().filter(|one| one.contains("could not be saved"));
     assert!(about.count() >= 1);
 }
 
@@ -355,8 +358,12 @@ fn the_cost_is_near_what_it_takes() {
 #[test]
 fn a_generator_that_is_the_limit_at_the_baseline_ends_the_search() {
     for (outcome, end, what) in [
-        (Outcome::ClientLimited, End::ClientLimited, "the generator was the limit at the baseline"),
-        (Outcome::Invalid, End::Invalid, "the numbers could not be believed at the baseline"),
+        (
+            Outcome::ClientLimited,
+            End::ClientLimited,
+            "the generator was the limit even at the baseline",
+        ),
+        (Outcome::Invalid, End::Invalid, "the numbers were invalid even at the baseline"),
     ] {
         let mut make = |plan: &Plan| {
             let mut result = run(plan, 1e9);
@@ -368,7 +375,7 @@ fn a_generator_that_is_the_limit_at_the_baseline_ends_the_search() {
         let result = result.unwrap();
         assert_eq!((result.answer.end, result.probes.len()), (end, 2));
         let sentence = &result.answer.sentence;
-        for part in [what, "at 50/s (the generator read 600 MB/s)", "begin lower"] {
+        for part in [what, "at 50/s (the generator read 600 MB/s)", "start lower"] {
             assert!(sentence.contains(part), "{sentence}");
         }
         assert!(!told.contains(&"objectives".to_owned()), "chosen of what is not believed");
@@ -392,7 +399,7 @@ fn a_generator_that_is_late_from_some_time_on_leaves_what_was_found() {
     let result = search(&plan(""), None, &mut make, &never).0.unwrap();
     assert_eq!(result.answer.end, End::Invalid);
     assert!(result.answer.sentence.starts_with("800/s pass; 1600/s fail: "), "{:?}", result.answer);
-    assert!(result.answer.sentence.contains("; then the numbers could not be believed at the"));
+    assert!(result.answer.sentence.contains("; then the numbers were invalid even at the"));
 }
 
 /// The boundary itself is noisy; fails above it may tell what the lowest cannot.
@@ -415,5 +422,9 @@ fn the_nearest_fail_that_can_tell_names_the_bottleneck() {
     assert!(result.answer.lowest_fail.unwrap() < 1600.0, "{:?}", result.answer);
     let finding = result.bottleneck.unwrap();
     assert_eq!((finding.cause, finding.sentence.as_str()), (Cause::Cpu, "at 1600"));
-    assert!(finding.evidence[0].starts_with("seen at 1,600/s; at 1,5"), "{:?}", finding.evidence);
+    assert!(
+        finding.evidence[0].starts_with("observed at 1,600/s; unclear at 1,5"),
+        "{:?}",
+        finding.evidence
+    );
 }

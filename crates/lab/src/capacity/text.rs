@@ -1,18 +1,18 @@
-//! A line for each probe while a search goes on. What it comes to is told in `report`.
+//! Formats one line per probe during a search. The result is formatted in `report`.
 
 use std::fmt::Write;
 
 use lab_model::results::capacity::ProbeRow;
 
-/// The line above all [`probe_line`]s.
+/// The header of all [`probe_line`]s.
 pub fn probe_head() -> String {
     format!(
         "{:>7}  {:<8}  {:>10}  {:>10}  {:>9}  {:>9}  {:>8}  {:>8}  judged",
-        "at", "probe", "asked/s", "results/s", "p50, ms", "p99, ms", "failed", "behind"
+        "at", "probe", "rate/s", "results/s", "p50, ms", "p99, ms", "failed", "behind"
     )
 }
 
-/// A probe that has ended, in one line.
+/// One line about a finished probe.
 pub fn probe_line(row: &ProbeRow) -> String {
     let behind = (1.0 - row.delivered_share).max(row.backlog_growth / row.rate.max(1e-9));
     let mut line = format!(

@@ -1,20 +1,20 @@
-//! Which files an arm's paths mean: a result, a folder of results, or another tool's file.
+//! Finds the files of an arm: a result, a folder of results, or another tool's file.
 
 use std::path::{Path, PathBuf};
 
 use crate::arm::Arm;
-use crate::import::{ForeignFault, read_file};
+use crate::import::{ImportFault, read_file};
 
-/// Runs of one arm at most. A thousand runs of a minute are most of a day.
+/// Largest number of runs per arm. A thousand runs of a minute take most of a day.
 const RUNS_MAX: usize = 1_000;
 const RESULT: &str = "result.json";
 
-/// The arms at a path: one for a result, a folder with a `result.json`, or a folder of runs; one for
-/// each server in a report that holds several.
+/// Returns the arms at a path: one for a result, for a folder with a `result.json`, or for a folder
+/// of runs; one per server for a report about several.
 ///
 /// # Errors
-/// If something cannot be read, or nothing is there to read.
-pub fn arms_at(path: &Path) -> Result<Vec<Arm>, ForeignFault> {
+/// If a file cannot be read, or if there are no results.
+pub fn arms_at(path: &Path) -> Result<Vec<Arm>, ImportFault> {
     if !path.is_dir() {
         return read_file(path);
     }
@@ -26,11 +26,11 @@ pub fn arms_at(path: &Path) -> Result<Vec<Arm>, ForeignFault> {
     Ok(vec![arm_of(&name, &runs_in(path)?)?])
 }
 
-/// One arm of everything at these paths.
+/// Joins the runs at all paths in one arm.
 ///
 /// # Errors
 /// As [`arms_at`].
-pub fn arm_of(name: &str, paths: &[PathBuf]) -> Result<Arm, ForeignFault> {
+pub fn arm_of(name: &str, paths: &[PathBuf]) -> Result<Arm, ImportFault> {
     let mut whole =
         Arm { name: name.to_owned(), runs: Vec::new(), left_out: Vec::new(), notes: Vec::new() };
     for path in paths {
@@ -45,9 +45,9 @@ pub fn arm_of(name: &str, paths: &[PathBuf]) -> Result<Arm, ForeignFault> {
     Ok(whole)
 }
 
-/// Folders with a result within a folder, or the result files in it, in the order of their names.
-fn runs_in(folder: &Path) -> Result<Vec<PathBuf>, ForeignFault> {
-    let failed = |source| ForeignFault::Read { path: folder.to_owned(), source };
+/// The subfolders with a result, or else the result files of a folder, sorted by name.
+fn runs_in(folder: &Path) -> Result<Vec<PathBuf>, ImportFault> {
+    let failed = |source| ImportFault::Read { path: folder.to_owned(), source };
     let mut folders = Vec::new();
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
@@ -61,7 +61,7 @@ fn runs_in(folder: &Path) -> Result<Vec<PathBuf>, ForeignFault> {
     }
     let mut found = if folders.is_empty() { files } else { folders };
     found.sort();
-    let empty = |why: String| ForeignFault::Empty { path: folder.to_owned(), why };
+    let empty = |why: String| ImportFault::Empty { path: folder.to_owned(), why };
     if found.is_empty() {
         return Err(empty(format!("no {RESULT}, no folder with one, and no .json or .csv file")));
     }

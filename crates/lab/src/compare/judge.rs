@@ -1,4 +1,4 @@
-//! The comparison itself: arms in, [`CompareResult`] out. Reads nothing and prints nothing.
+//! The comparison itself: arms in, [`CompareResult`] out. It reads no files and prints nothing.
 
 use std::collections::BTreeSet;
 
@@ -7,25 +7,28 @@ use lab_model::results::compare::{
 };
 use lab_model::results::{Basis, Outcome, Word};
 
-use crate::analysis::compare::{Design, Found, Values, compare as compare_values, spread, words};
-use crate::analysis::sameness::{Tool, mismatches};
+use crate::analysis::comparability::{Tool, mismatches};
+use crate::analysis::compare::{
+    Design, MetricDifference, Values, classify_all, compare as compare_values, spread,
+};
 use crate::analysis::statistics::median;
 use crate::arm::{ALL, Arm, Key, Run};
 use crate::wording::{comparability, difference};
 
-/// How arms are to be compared.
+/// How arms are compared.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Runs of one and the same thing, whose spread becomes the floor.
+    /// Equal runs (A/A); their spread becomes the floor.
     pub same: Option<Arm>,
-    /// Whether runs belong together in pairs, in their order.
+    /// True if run n of one arm belongs to run n of the other.
     pub paired: bool,
-    /// Whether to compare in spite of what speaks against it.
+    /// True if mismatches that refuse a comparison are ignored.
     pub anyway: bool,
 }
 
-/// Metrics of which a verdict is given, in their order; the times from the real send only where an
-/// arm has none from the planned one. Few, because each further one makes all harder to tell.
+/// Metrics with a verdict, each with its replacement. Service times (from the actual send) replace
+/// latencies (from the scheduled one) if an arm has none. The list is short, because each further
+/// metric makes all differences harder to detect.
 const METRICS: [(Metric, Option<Metric>); 5] = [
     (Metric::LatencyP50, Some(Metric::ServiceP50)),
     (Metric::LatencyP95, Some(Metric::ServiceP95)),
@@ -34,14 +37,14 @@ const METRICS: [(Metric, Option<Metric>); 5] = [
     (Metric::FailedShare, None),
 ];
 
-/// Compares every further arm with the first. With a mismatch that is to be refused, and without
-/// [`Options::anyway`], the result has no differences.
+/// Compares every other arm with the first. A mismatch that refuses the comparison leaves the
+/// result without differences, unless [`Options::anyway`] is set.
 pub fn compare(
     mut arms: Vec<Arm>,
     options: &Options,
     random: &mut dyn FnMut() -> u64,
 ) -> CompareResult {
-    name_apart(&mut arms);
+    make_names_unique(&mut arms);
     let mut result = CompareResult {
         schema: SCHEMA.to_owned(),
         weir: env!("CARGO_PKG_VERSION").to_owned(),
@@ -53,22 +56,22 @@ pub fn compare(
         warnings: Vec::new(),
     };
     for arm in &mut arms {
-        result.mismatches.extend(believe(arm, options.anyway));
+        result.mismatches.extend(check_runs(arm, options.anyway));
         result.warnings.extend(arm.notes.iter().map(|note| format!("{}: {note}", arm.name)));
         result.arms.push(arm_row(arm));
     }
     let Some((first, others)) = arms.split_first() else { return result };
     for other in others {
         if let Some((a, b)) = first.runs.first().zip(other.runs.first()) {
-            let unlike = mismatches(&a.facts, &b.facts);
-            let unlike = unlike.iter().map(|one| comparability::mismatch(one, &other.name));
-            result.mismatches.extend(unlike);
+            let found = mismatches(&a.facts, &b.facts);
+            let found = found.iter().map(|one| comparability::mismatch(one, &other.name));
+            result.mismatches.extend(found);
         }
     }
     result.normalised = arms.iter().map(normal_row).collect();
-    let grave = result.mismatches.iter().filter(|mismatch| mismatch.weight == Weight::Refuse);
-    if grave.count() > 0 && !options.anyway {
-        result.sentences.push("not compared: the arms are not of the same thing".to_owned());
+    let refused = result.mismatches.iter().any(|mismatch| mismatch.weight == Weight::Refuse);
+    if refused && !options.anyway {
+        result.sentences.push("not compared: the arms do not measure the same".to_owned());
         return result;
     }
     let mut keys = Vec::new();
@@ -85,7 +88,8 @@ pub fn compare(
             }
         }
     }
-    for (((arm, method), found), (verdict, p)) in keys.into_iter().zip(&found).zip(words(&found)) {
+    let classified = classify_all(&found);
+    for (((arm, method), found), (verdict, p)) in keys.into_iter().zip(&found).zip(classified) {
         result.differences.push(difference(arm, method, found, verdict, p));
     }
     result.sentences = others.iter().map(|other| sentence(&result, first, other)).collect();
@@ -95,8 +99,8 @@ pub fn compare(
     result
 }
 
-/// Arms of the same name get numbers.
-fn name_apart(arms: &mut [Arm]) {
+/// Adds numbers to equal names of arms.
+fn make_names_unique(arms: &mut [Arm]) {
     let mut taken = BTreeSet::new();
     for arm in arms {
         let own = arm.name.clone();
@@ -108,20 +112,20 @@ fn name_apart(arms: &mut [Arm]) {
     }
 }
 
-/// Leaves out runs whose numbers may not be believed, and tells which runs of the arm are not alike.
-fn believe(arm: &mut Arm, anyway: bool) -> Vec<Mismatch> {
+/// Removes invalid runs from an arm, and returns the mismatches between its remaining runs.
+fn check_runs(arm: &mut Arm, anyway: bool) -> Vec<Mismatch> {
     let mut found = Vec::new();
-    let unbelieved =
+    let invalid =
         |run: &Run| matches!(run.facts.outcome, Some(Outcome::Invalid | Outcome::ClientLimited));
     if !anyway {
-        for run in arm.runs.iter().filter(|run| unbelieved(run)) {
+        for run in arm.runs.iter().filter(|run| invalid(run)) {
             let why = match run.facts.outcome {
                 Some(Outcome::ClientLimited) => "the generator was its limit",
-                _ => "the run itself says that its numbers may not be believed",
+                _ => "the verdict of the run is invalid",
             };
             arm.left_out.push(format!("{}: {why}", run.label));
         }
-        arm.runs.retain(|run| !unbelieved(run));
+        arm.runs.retain(|run| !invalid(run));
     }
     if arm.runs.is_empty() {
         found.push(Mismatch {
@@ -130,15 +134,15 @@ fn believe(arm: &mut Arm, anyway: bool) -> Vec<Mismatch> {
             b: "none is left".to_owned(),
             arm: arm.name.clone(),
             weight: Weight::Refuse,
-            why: arm.left_out.first().cloned().unwrap_or("it holds none".to_owned()),
+            why: arm.left_out.first().cloned().unwrap_or("it has no runs".to_owned()),
         });
     }
     let Some((first, others)) = arm.runs.split_first() else { return found };
     for other in others {
-        let own = format!("{}, {} against {}", arm.name, other.label, first.label);
+        let pair = format!("{}, {} compared with {}", arm.name, other.label, first.label);
         let mut unlike = mismatches(&first.facts, &other.facts);
         unlike.retain(|mismatch| mismatch.weight > Weight::Note);
-        found.extend(unlike.iter().map(|one| comparability::mismatch(one, &own)));
+        found.extend(unlike.iter().map(|one| comparability::mismatch(one, &pair)));
     }
     let partial = arm.runs.iter().filter(|run| run.facts.partial);
     arm.notes.extend(partial.map(|run| format!("{} ended before its plan", run.label)));
@@ -168,11 +172,11 @@ fn arm_row(arm: &Arm) -> ArmRow {
     }
 }
 
-/// What both arms know, by method and metric.
+/// The methods and metrics that both arms have.
 fn common(a: &Arm, b: &Arm) -> Vec<Key> {
     let of = |run: &Run| run.values.keys().map(|(method, _)| method.clone()).collect::<Vec<_>>();
     let theirs: BTreeSet<String> = b.runs.iter().flat_map(of).collect();
-    // All methods together first, the others as they come.
+    // The total over all methods comes first, then the methods in the order of the first arm.
     let mut seen = BTreeSet::new();
     let mut shared: Vec<String> = a.runs.iter().flat_map(of).collect();
     shared.retain(|method| theirs.contains(method) && seen.insert(method.clone()));
@@ -198,8 +202,8 @@ fn values(arm: &Arm, key: &Key) -> Values {
     Values { seconds: seconds.cloned().unwrap_or_default(), calls, runs }
 }
 
-/// How much the metric differs between runs of one thing: between any two, if runs are compared one
-/// by one; between the medians of every other run, if medians are.
+/// The spread of a metric between equal runs. If the arms have a single run, it is the largest
+/// difference of any two runs; else the difference between the medians of two halves.
 fn floor(options: &Options, a: &Arm, b: &Arm, key: &Key) -> Option<f64> {
     let runs = values(options.same.as_ref()?, key).runs;
     let least = values(a, key).runs.len().min(values(b, key).runs.len());
@@ -215,7 +219,7 @@ fn floor(options: &Options, a: &Arm, b: &Arm, key: &Key) -> Option<f64> {
 fn difference(
     arm: String,
     method: String,
-    found: &Found,
+    found: &MetricDifference,
     verdict: Word,
     p: Option<f64>,
 ) -> Difference {
@@ -266,7 +270,7 @@ fn normal_row(arm: &Arm) -> NormalRow {
     }
 }
 
-/// Differences that a sentence names at most.
+/// Largest number of differences that a sentence names.
 const NAMED_MAX: usize = 4;
 
 fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
@@ -275,12 +279,12 @@ fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
     let named = |word| -> Vec<String> {
         let mut all: Vec<&Difference> = own().filter(|one| one.verdict == word).collect();
         all.sort_by(|x, y| y.change.abs().total_cmp(&x.change.abs()));
-        let mut told: Vec<String> =
+        let mut names: Vec<String> =
             all.iter().take(NAMED_MAX).map(|one| difference::sentence(one)).collect();
         if all.len() > NAMED_MAX {
-            told.push(format!("and {} more", all.len() - NAMED_MAX));
+            names.push(format!("and {} more", all.len() - NAMED_MAX));
         }
-        told
+        names
     };
     let mut parts = Vec::new();
     for (word, name) in [(Word::Worse, "worse"), (Word::Better, "better")] {
@@ -290,27 +294,26 @@ fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
     }
     let (same, open) = (count(Word::Same), count(Word::CannotTell));
     if parts.is_empty() {
-        parts.push("no difference can be told".to_owned());
+        parts.push("no significant difference".to_owned());
     }
     let total = own().count();
-    let mut told = format!("{} against {}: {}", other.name, first.name, parts.join("; "));
+    let mut text = format!("{} compared with {}: {}", other.name, first.name, parts.join("; "));
     let small = match count(Word::Negligible) {
         0 => String::new(),
-        small => format!(", {small} differ by less than matters"),
+        small => format!(", {small} differ negligibly"),
     };
-    told.push_str(&format!(
+    text.push_str(&format!(
         "; of {total} figures {same} are the same{small} and {open} cannot be told"
     ));
     if own().any(|one| matches!(one.basis, Basis::WithinRun | Basis::Calls | Basis::FarApart)) {
-        told.push_str(
-            " (one run each: how much runs differ from each other is not known; the floors are \
-             widened for it)",
+        text.push_str(
+            " (one run each: the spread between runs is unknown, so the floors are wider)",
         );
     }
-    told
+    text
 }
 
-/// That the arms were not taken in turn, if their runs say when they were started.
+/// A warning if all runs of one arm started before those of the other, as far as known.
 fn one_after_another(first: &Arm, other: &Arm) -> Option<String> {
     let started = |arm: &Arm| -> Option<Vec<f64>> {
         arm.runs
@@ -327,13 +330,13 @@ fn one_after_another(first: &Arm, other: &Arm) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "all runs of {} were started before those of {}: if the machine or the target drifts, that \
-         looks like a difference between the arms; take their runs in turn (A B B A)",
+        "all runs of {} were started before those of {}: a drift of the machine or the target looks \
+         like a difference between the arms; alternate their runs (A B B A)",
         earlier.name, later.name
     ))
 }
 
-/// Changes whose direction is not that of the medians beside them.
+/// A warning about changes whose sign is opposite to that of the difference of medians.
 fn against_medians(result: &CompareResult) -> Option<String> {
     let against = |one: &&Difference| {
         let medians = one.b - one.a;
@@ -350,8 +353,8 @@ fn against_medians(result: &CompareResult) -> Option<String> {
         named.push(format!("and {more} more"));
     }
     Some(format!(
-        "the medians of the arms differ in the other direction than the change says for {}: A and B \
-         are medians over runs, while the change is computed from runs one against another",
+        "medians and change differ in direction for {}: A and B are medians over runs, while the \
+         change is computed from pairs of runs",
         named.join(", ")
     ))
 }
@@ -361,29 +364,29 @@ fn doubts(result: &CompareResult, options: &Options) -> Vec<String> {
     let any = |basis| result.differences.iter().any(|one| one.basis == basis);
     if any(Basis::WithinRun) {
         doubts.push(
-            "with one run of an arm, its seconds are compared: their mean, not the value of the whole \
-             run; give several runs of each arm, taken in turn (A B B A), for a verdict that holds"
+            "with one run per arm, the means of its seconds are compared instead of the values of \
+             whole runs; make several alternating runs of each arm (A B B A) for a reliable verdict"
                 .to_owned(),
         );
     }
     if any(Basis::FarApart) {
         doubts.push(
-            "where there is only one value of an arm, only what is far outside any noise is called \
-             different (×3 for medians and rates, ×5 for p95, ×10 for p99)"
+            "with only one value of an arm, only differences far beyond noise count (×3 for medians \
+             and rates, ×5 for p95, ×10 for p99)"
                 .to_owned(),
         );
     }
     if any(Basis::ValuesOnly) {
         doubts.push(
-            "where an arm has one value only, nothing can be told if its seconds are fewer than 20, are \
-             not known, or drift: give at least two runs of each arm, better five"
+            "a difference cannot be told if an arm has one value and its seconds are fewer than 20, \
+             unknown, or drifting: make at least two runs of each arm, better five"
                 .to_owned(),
         );
     }
     if any(Basis::FewRuns) {
         doubts.push(
-            "with two or three runs of an arm a normal distribution is taken for granted; from four \
-             of each on, ranks alone decide"
+            "with two or three runs of an arm a normal distribution is assumed; with four or more of \
+             each, a rank test is used"
                 .to_owned(),
         );
     }
@@ -394,8 +397,8 @@ fn doubts(result: &CompareResult, options: &Options) -> Vec<String> {
         && result.arms.iter().any(|arm| arm.tool == Tool::Weir.as_str())
     {
         doubts.push(
-            "arms of other tools are compared by times from the real send, which hide waiting that a \
-             plan would show"
+            "arms of other tools are compared by service times (from the actual send), which hide \
+             the wait before a send"
                 .to_owned(),
         );
     }

@@ -143,13 +143,17 @@ fn five_runs_each_tell_what_is_planted() {
     assert_eq!(word(&found, "eth_call", Metric::LatencyP50), Word::Better);
     assert_eq!(word(&found, "eth_call", Metric::Goodput), Word::Same);
     assert_eq!(found.differences[0].basis, Basis::Runs);
-    assert!(found.sentences[0].starts_with("new against old: better in "), "{:?}", found.sentences);
+    assert!(
+        found.sentences[0].starts_with("new compared with old: better in "),
+        "{:?}",
+        found.sentences
+    );
     let same = compared(
         vec![arm("one", &runs(0..5, 1.0)), arm("two", &runs(20..25, 1.0))],
         &Options::default(),
     );
     assert!(same.differences.iter().all(|one| one.verdict != Word::Better));
-    assert!(same.sentences[0].contains("no difference can be told"), "{:?}", same.sentences);
+    assert!(same.sentences[0].contains("no significant difference"), "{:?}", same.sentences);
 }
 
 #[test]
@@ -224,8 +228,7 @@ fn medians_that_contradict_the_change_are_explained() {
     let found = compared(arms, &Options { paired: true, ..Options::default() });
     let one = found.differences.iter().find(|one| one.change < -0.3).unwrap();
     assert!(one.b > one.a, "{one:?}");
-    let told =
-        "the medians of the arms differ in the other direction than the change says for eth_call";
+    let told = "medians and change differ in direction for eth_call";
     assert!(found.warnings.iter().any(|line| line.starts_with(told)), "{:?}", found.warnings);
 }
 
@@ -265,7 +268,7 @@ fn three_machines_are_set_side_by_side() {
         found.normalised.iter().map(|row| row.goodput_per_core.unwrap()).collect();
     assert_eq!(per_core, [500.0, 250.0, 125.0]);
     assert!(
-        Report::compare(&found).text(Colour::Plain).contains("Caution: machines differ"),
+        Report::compare(&found).text(Colour::Plain).contains("Machines differ"),
         "{}",
         Report::compare(&found).text(Colour::Plain)
     );

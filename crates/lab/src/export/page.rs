@@ -1,4 +1,4 @@
-//! The lab's part of `docs/metrics.md`, printed from the tables.
+//! The lab's part of `docs/metrics.md`, generated from the tables.
 
 use super::table::{Kind, Metric};
 use super::{k6, table};
@@ -6,42 +6,42 @@ use super::{k6, table};
 const HEAD: &str = "
 # Metrics of a run
 
-`weir load` and `weir capacity` tell these while a run goes on: pushed to a receiver of Prometheus
-remote write, or at an address to scrape. Counters begin at zero with each run. Pushed series end
-with a stale marker, so that graphs end with the run.
+`weir load` and `weir capacity` export these metrics during a run: they push them to a receiver of
+Prometheus remote write, or serve them at an address to scrape. Counters start at zero with each run.
+Pushed series end with a stale marker, so that graphs end with the run.
 
 A *distribution* is pushed as a native histogram (`weir_lab_latency_seconds`), or as one gauge for
-each statistic that was asked for (`weir_lab_latency_seconds_p99`), over the whole run so far;
-scraped, it is a classic histogram. One without any value is left out.
+each requested statistic (`weir_lab_latency_seconds_p99`), over the whole run so far; scraped, it is
+a classic histogram. A distribution without values is left out.
 
-| name | type | unit | labels | what it says |
+| name | type | unit | labels | meaning |
 | --- | --- | --- | --- | --- |
 ";
 
 const K6: &str = "
 ## Under k6's names
 
-Dashboards made for k6's Prometheus output work with these. Their native histograms end in
-`_seconds`, as k6's do. What differs from k6:
+Dashboards made for k6's Prometheus output work with these metrics. Their native histograms end in
+`_seconds`, as k6's do. The differences from k6:
 
 - `name` is the JSON-RPC method.
-- A JSON-RPC error inside HTTP 200 has `expected_response=\"false\"`.
-- `k6_http_req_failed_rate` is the share of failed calls of a method, 429 apart; k6 has it 0 or 1
-  by `expected_response`, so that an average over it says little.
-- Durations count from when a call was due; in k6 from when it was sent, which a stalled server
-  makes look better. `k6_http_req_waiting` counts from when it was sent.
-- `status` is `4xx` or `5xx` where only the class is known, and `0` where no answer came.
+- A JSON-RPC error with HTTP 200 has `expected_response=\"false\"`.
+- `k6_http_req_failed_rate` is the share of failed calls of a method, without 429; in k6 it is 0 or 1
+  by `expected_response`, so that an average over it means little.
+- Durations are measured from the scheduled time of a call; in k6 from sending it, which hides the
+  wait behind a stalled server. `k6_http_req_waiting` is measured from sending.
+- `status` is `4xx` or `5xx` where only the class is known, and `0` if there was no response.
 
-| name | type | unit | labels | what it says |
+| name | type | unit | labels | meaning |
 | --- | --- | --- | --- | --- |
 ";
 
 const END: &str = "
-## Questions about a run and their queries
+## Example queries
 
 | question | query |
 | --- | --- |
-| planned and begun iterations per second | `sum(rate(weir_lab_iterations_due_total[30s]))`, `sum(rate(weir_lab_iterations_begun_total[30s]))` |
+| planned and started iterations per second | `sum(rate(weir_lab_iterations_due_total[30s]))`, `sum(rate(weir_lab_iterations_begun_total[30s]))` |
 | results per second by method | `sum by (method) (rate(weir_lab_calls_total{class=\"ok\"}[30s]))` |
 | share of calls by class | `sum by (class) (rate(weir_lab_calls_total[30s])) / ignoring(class) group_left sum(rate(weir_lab_calls_total[30s]))` |
 | p99 by method, native histograms | `histogram_quantile(0.99, sum by (method) (rate(weir_lab_latency_seconds[30s])))` |
@@ -62,7 +62,7 @@ fn push(text: &mut String, metric: &Metric) {
     let (suffix, kind) = match metric.kind {
         Kind::Counter => ("_total", "counter"),
         Kind::Gauge => ("", "gauge"),
-        Kind::Spreads => ("", "distribution"),
+        Kind::Histogram => ("", "distribution"),
         Kind::Info => ("_info", "info"),
     };
     let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();

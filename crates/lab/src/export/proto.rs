@@ -1,24 +1,24 @@
-//! The messages of Prometheus remote write 1.0, and how samples become them. Sending is in
-//! `remote.rs`.
+//! The messages of Prometheus remote write 1.0 and the conversion of samples to them. They are
+//! sent in `remote.rs`.
 //!
 //! <https://prometheus.io/docs/specs/prw/remote_write_spec/>; the fields of native histograms are
 //! those of `prompb/types.proto` of Prometheus 2.40 and later.
 
 use prost::Message;
 
-use super::spread::{Native, Shape, Spread, ZERO};
+use super::distribution::{Distribution, Native, Shape, ZERO};
 use super::table::{Kind, Sample, Value};
 use super::{Labels, Names};
 
 #[cfg(test)]
 mod tests;
 
-/// The value that says that a series has ended: one certain NaN.
+/// The stale marker, which ends a series: a specific NaN.
 pub(super) fn stale() -> f64 {
     f64::from_bits(0x7ff0_0000_0000_0002)
 }
 
-/// What one push holds.
+/// The body of a push.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct WriteRequest {
     #[prost(message, repeated, tag = "1")]
@@ -70,7 +70,7 @@ pub(super) struct Histogram {
     pub(super) zero_count_int: Option<u64>,
     #[prost(message, repeated, tag = "11")]
     pub(super) positive_spans: Vec<Span>,
-    /// Each bucket's count less the one before.
+    /// The difference of each bucket's count from the previous one.
     #[prost(sint64, repeated, tag = "12")]
     pub(super) positive_deltas: Vec<i64>,
     /// Milliseconds since 1970.
@@ -78,17 +78,17 @@ pub(super) struct Histogram {
     pub(super) timestamp: i64,
 }
 
-/// Buckets that follow each other.
+/// A range of consecutive buckets.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Span {
-    /// The first bucket's index, or how many are left out since the last span.
+    /// The index of the first bucket, or the number of empty buckets since the previous span.
     #[prost(sint32, tag = "1")]
     pub(super) offset: i32,
     #[prost(uint32, tag = "2")]
     pub(super) length: u32,
 }
 
-/// What a series is known by, and what kind its samples are of.
+/// The labels of a series and the kind of its samples.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Identity {
     labels: Vec<Label>,
@@ -96,7 +96,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// A series whose only sample says that it has ended. It is of the kind that the series is of.
+    /// The series with a stale marker as its only sample, of the kind of its other samples.
     pub(super) fn ended(self, timestamp: i64) -> TimeSeries {
         let mut series = TimeSeries { labels: self.labels, ..TimeSeries::default() };
         if self.native {
@@ -122,7 +122,7 @@ impl TimeSeries {
     }
 }
 
-/// The series of some samples, all of one time in milliseconds since 1970.
+/// The series of the samples, all with one timestamp in milliseconds since 1970.
 pub(super) fn series(
     samples: &[Sample],
     names: Names,
@@ -142,27 +142,27 @@ pub(super) fn series(
                 let name = match sample.metric.kind {
                     Kind::Counter => format!("{name}_total"),
                     Kind::Info => format!("{name}_info"),
-                    Kind::Gauge | Kind::Spreads => name.to_owned(),
+                    Kind::Gauge | Kind::Histogram => name.to_owned(),
                 };
                 all.push(number(name, *value));
             }
-            Value::Spread(Spread { shape: Shape::Stats(stats), .. }) => {
+            Value::Distribution(Distribution { shape: Shape::Stats(stats), .. }) => {
                 let gauges = stats.iter();
                 all.extend(
                     gauges.map(|(stat, value)| number(format!("{name}_{}", stat.suffix()), *value)),
                 );
             }
-            Value::Spread(spread) => {
+            Value::Distribution(distribution) => {
                 // k6 appends the unit to native histograms only.
                 let name = match names {
                     Names::Weir => name.to_owned(),
                     Names::K6 => format!("{name}_{}", sample.metric.unit),
                 };
-                if let Shape::Native(native) = &spread.shape {
+                if let Shape::Native(native) = &distribution.shape {
                     all.push(TimeSeries {
                         labels: sorted(name, sample, labels),
                         samples: Vec::new(),
-                        histograms: vec![histogram(spread, native, timestamp)],
+                        histograms: vec![histogram(distribution, native, timestamp)],
                     });
                 }
             }
@@ -171,7 +171,8 @@ pub(super) fn series(
     all
 }
 
-/// The name, the sample's labels and those of all series: sorted, each once, none empty.
+/// The name, the sample's labels and the labels of all series: sorted, without duplicates or empty
+/// values.
 fn sorted(name: String, sample: &Sample, more: &Labels) -> Vec<Label> {
     let label = |name: &str, value: &str| Label { name: name.to_owned(), value: value.to_owned() };
     let mut labels = vec![Label { name: "__name__".to_owned(), value: name }];
@@ -183,10 +184,10 @@ fn sorted(name: String, sample: &Sample, more: &Labels) -> Vec<Label> {
     labels
 }
 
-fn histogram(spread: &Spread, native: &Native, timestamp: i64) -> Histogram {
+fn histogram(distribution: &Distribution, native: &Native, timestamp: i64) -> Histogram {
     let mut histogram = Histogram {
-        count_int: Some(spread.count),
-        sum: spread.sum,
+        count_int: Some(distribution.count),
+        sum: distribution.sum,
         schema: native.schema,
         zero_threshold: ZERO,
         zero_count_int: Some(native.zero),
@@ -208,7 +209,7 @@ fn histogram(spread: &Spread, native: &Native, timestamp: i64) -> Histogram {
     histogram
 }
 
-/// A request as it is sent: protobuf in one snappy block.
+/// The encoded body of a request: protobuf, compressed as one snappy block.
 pub(super) fn body(timeseries: Vec<TimeSeries>) -> Vec<u8> {
     let bytes = WriteRequest { timeseries }.encode_to_vec();
     snap::raw::Encoder::new()

@@ -1,9 +1,9 @@
-//! What waits to be pushed, and when it is tried again: decisions only. Time is an argument, in
-//! any clock that begins at zero; sending is in `remote.rs`.
+//! The queue of pushes and the times of retries. It does no I/O: the time is an argument, of any
+//! clock that begins at zero; `remote.rs` sends.
 //!
-//! Pushes go out in order, so that the samples of each series stay in order of time: while one is
-//! being repeated, those behind it wait. What may be repeated is as the specification says: network
-//! errors, 5xx and 429, never another status.
+//! Pushes are sent in order, so that the samples of each series stay in order of time: while one is
+//! retried, the others wait. As the specification says, network errors, 5xx and 429 are retried,
+//! other statuses are not.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,130 +16,130 @@ mod tests;
 /// <https://prometheus.io/docs/prometheus/latest/configuration/configuration/#remote_write>.
 const BACKOFF_MIN: Duration = Duration::from_millis(30);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// A receiver that asks for more than this is asked again after this.
+/// Longest wait for a receiver's `Retry-After`.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
-/// Bytes of all waiting pushes; of a usual plan that is more than an hour.
+/// Bytes of all queued pushes; with a usual plan, that is more than an hour of data.
 const BYTES_MAX: usize = 32 << 20;
 
-/// Letters that are kept of what a receiver says.
-const SAID_CHARS_MAX: usize = 300;
+/// Characters that are kept of a receiver's error message.
+const ERROR_CHARS_MAX: usize = 300;
 
-/// A request that waits.
+/// A queued request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Push {
     pub(super) body: Vec<u8>,
     pub(super) samples: u64,
 }
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// 2xx.
     Stored,
     /// Another status, with its Retry-After.
     Status(u16, Option<Duration>),
-    /// No answer.
+    /// No response.
     Unreachable,
 }
 
-/// What became of everything that was to be pushed.
+/// What was pushed in a run, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// Samples that the receiver took.
+pub struct PushSummary {
+    /// Samples that the receiver accepted.
     pub stored: u64,
-    /// Samples that the receiver refused for good.
-    pub refused: u64,
-    /// The status that it refused the last of them with.
-    pub refused_status: Option<u16>,
-    /// What was said to the last attempt that failed, in one line.
-    pub said: String,
-    /// Samples given up because too many waited, or because the run was over.
-    pub given_up: u64,
-    /// Attempts that were repeated later.
-    pub repeated: u64,
-    /// Times at which nothing was gathered, because the pushing thread was far behind.
+    /// Samples that the receiver rejected.
+    pub rejected: u64,
+    /// The status of the last rejection.
+    pub rejected_status: Option<u16>,
+    /// The error of the last failed attempt, in one line.
+    pub last_error: String,
+    /// Samples discarded because too many were queued or because the run had ended.
+    pub discarded: u64,
+    /// Attempts that were retried.
+    pub retried: u64,
+    /// Times whose samples were discarded because the sending thread was far behind.
     pub skipped: u64,
 }
 
-/// Pushes in order.
+/// The queue.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiting: VecDeque<Push>,
+    pending: VecDeque<Push>,
     bytes: usize,
     attempts: u32,
     not_before: Duration,
-    pub(super) told: Told,
+    pub(super) summary: PushSummary,
 }
 
 impl Queue {
-    /// Adds a push at the end; gives up the oldest if too much waits.
+    /// Adds a push at the end; discards the oldest if there are too many.
     pub(super) fn put(&mut self, push: Push) {
         self.bytes += push.body.len();
-        self.waiting.push_back(push);
+        self.pending.push_back(push);
         while self.bytes > BYTES_MAX {
-            self.give_up_first();
+            self.discard_first();
             (self.attempts, self.not_before) = (0, Duration::ZERO);
         }
     }
 
-    /// The push to send now, if one may be sent.
+    /// The push to send now, if any.
     pub(super) fn due(&self, now: Duration) -> Option<&Push> {
-        self.waiting.front().filter(|_| now >= self.not_before)
+        self.pending.front().filter(|_| now >= self.not_before)
     }
 
-    /// How long nothing is to be sent; none if nothing waits.
+    /// The time until the next attempt; none if the queue is empty.
     pub(super) fn wait(&self, now: Duration) -> Option<Duration> {
-        self.waiting.front().map(|_| self.not_before.saturating_sub(now))
+        self.pending.front().map(|_| self.not_before.saturating_sub(now))
     }
 
-    /// Takes what came of sending the first push. `dice` is any number; it spreads the senders of
-    /// several machines over time.
-    pub(super) fn took(&mut self, now: Duration, outcome: Outcome, said: &str, dice: u32) {
-        let Some(first) = self.waiting.front() else { return };
+    /// Records the outcome of sending the first push. `random` is any number; it spreads the
+    /// retries of several machines over time.
+    pub(super) fn record(&mut self, now: Duration, outcome: Outcome, error: &str, random: u32) {
+        let Some(first) = self.pending.front() else { return };
         let samples = first.samples;
         if outcome != Outcome::Stored {
-            let line = said.trim().lines().next().unwrap_or_default();
-            self.told.said = line.chars().take(SAID_CHARS_MAX).collect();
+            let line = error.trim().lines().next().unwrap_or_default();
+            self.summary.last_error = line.chars().take(ERROR_CHARS_MAX).collect();
         }
         match outcome {
-            Outcome::Stored => self.told.stored += samples,
-            Outcome::Unreachable => return self.repeat(now, None, dice),
+            Outcome::Stored => self.summary.stored += samples,
+            Outcome::Unreachable => return self.retry(now, None, random),
             Outcome::Status(429 | 500.., retry_after) => {
-                return self.repeat(now, retry_after, dice);
+                return self.retry(now, retry_after, random);
             }
             Outcome::Status(status, _) => {
-                self.told.refused += samples;
-                self.told.refused_status = Some(status);
+                self.summary.rejected += samples;
+                self.summary.rejected_status = Some(status);
             }
         }
         self.remove_first();
     }
 
-    /// Gives up whatever waits.
-    pub(super) fn end(mut self) -> Told {
-        while !self.waiting.is_empty() {
-            self.give_up_first();
+    /// Discards the remaining pushes.
+    pub(super) fn end(mut self) -> PushSummary {
+        while !self.pending.is_empty() {
+            self.discard_first();
         }
-        self.told
+        self.summary
     }
 
-    fn repeat(&mut self, now: Duration, retry_after: Option<Duration>, dice: u32) {
+    fn retry(&mut self, now: Duration, retry_after: Option<Duration>, random: u32) {
         let doubled = BACKOFF_MIN.saturating_mul(1 << self.attempts.min(16)).min(BACKOFF_MAX);
         // Between half of it and all of it.
-        let share = 0.5 + f64::from(dice) / f64::from(u32::MAX) / 2.0;
+        let share = 0.5 + f64::from(random) / f64::from(u32::MAX) / 2.0;
         let asked = retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
         self.not_before = now + doubled.mul_f64(share).max(asked);
         self.attempts += 1;
-        self.told.repeated += 1;
+        self.summary.retried += 1;
     }
 
-    fn give_up_first(&mut self) {
-        self.told.given_up += self.waiting.front().map_or(0, |push| push.samples);
+    fn discard_first(&mut self) {
+        self.summary.discarded += self.pending.front().map_or(0, |push| push.samples);
         self.remove_first();
     }
 
     fn remove_first(&mut self) {
-        if let Some(push) = self.waiting.pop_front() {
+        if let Some(push) = self.pending.pop_front() {
             self.bytes -= push.body.len();
         }
         (self.attempts, self.not_before) = (0, Duration::ZERO);

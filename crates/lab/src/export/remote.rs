@@ -1,8 +1,8 @@
 //! Pushing a run's metrics to a receiver of Prometheus remote write 1.0.
 //!
-//! What is pushed is gathered where the run is seen, each few seconds; a thread of its own encodes,
-//! sends and repeats, so that a slow or dead receiver never slows a run: what cannot be sent waits
-//! in a bounded queue (`queue.rs`), and what does not fit is given up and counted.
+//! The samples are collected in the thread that shows the run, every few seconds. Another thread
+//! encodes, sends and retries, so that a slow or dead receiver never slows a run: samples wait in a
+//! bounded queue (`queue.rs`); those that do not fit are discarded and counted.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,66 +19,67 @@ use ureq::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use ureq::http::{HeaderMap, Uri};
 use ureq::tls::TlsConfig;
 
+use super::distribution::Form;
 use super::proto::{Identity, TimeSeries, body, series};
 use super::queue::{Outcome, Push, Queue};
-use super::spread::Form;
-use super::table::{Metric, Sample, gather};
+use super::table::{Metric, Sample, collect_samples};
 use super::{ExportFault, Labels, Names, SCHEMA_MAX, SCHEMA_MIN, Trends, k6, table};
 use crate::run::Progress;
 
-pub use super::queue::Told;
+pub use super::queue::PushSummary;
 
 #[cfg(test)]
 mod tests;
 
-/// How often k6 pushes; Prometheus's own sender does as often.
+/// Default time between pushes, as in k6 and in Prometheus's own sender.
 pub const INTERVAL: Duration = Duration::from_secs(5);
 /// How long one attempt may take, as in k6.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Series of one request; Prometheus's own sender has as many samples.
+/// Series in one request; Prometheus's own sender has as many samples.
 const SERIES_MAX: usize = 2_000;
-/// Gathered times that may wait for the pushing thread; one attempt lasts no longer than this many.
-const GATHERED_MAX: usize = 4;
-/// Bytes that are read of an answer that is no success: what is wrong stands in them.
-const SAID_BYTES_MAX: u64 = 64 * 1024;
-/// How long the end of a run waits for what is not yet pushed.
+/// Batches of samples that may wait for the sending thread; an attempt takes less time than they
+/// cover.
+const PENDING_MAX: usize = 4;
+/// Bytes that are read of an error response.
+const ERROR_BYTES_MAX: u64 = 64 * 1024;
+/// How long the end of a run waits for the remaining pushes.
 const END_MAX: Duration = Duration::from_secs(10);
 
-/// Where to push, and what.
+/// Where to push and what to push.
 #[derive(Clone, PartialEq)]
 pub struct Settings {
-    /// `http://HOST:9090/api/v1/write`; may have a user part, `http://USER:PASSWORD@HOST…`.
+    /// `http://HOST:9090/api/v1/write`; may contain credentials, `http://USER:PASSWORD@HOST…`.
     pub url: String,
-    /// Further request headers; values may be secret.
+    /// Additional request headers; values may be secret.
     pub headers: Vec<(String, String)>,
-    /// How we show who we are.
+    /// Authentication.
     pub auth: Option<Auth>,
-    /// Time between two pushes; at least a second.
+    /// Time between pushes; at least a second.
     pub interval: Duration,
-    /// Which names metrics have.
+    /// The naming scheme of the metrics.
     pub names: Names,
     /// How distributions are pushed.
     pub trends: Trends,
-    /// Labels that every series gets.
+    /// Labels that are added to every series.
     pub labels: Labels,
 }
 
-/// How we show who we are.
+/// Authentication.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Auth {
     /// `Authorization: Bearer …`
     Bearer(String),
     /// `Authorization: Basic …`
     Basic {
-        /// Name.
+        /// User name.
         user: String,
-        /// Secret.
+        /// Password.
         password: String,
     },
 }
 
 impl Settings {
-    /// What most want: our names, statistics, every five seconds.
+    /// The defaults: our names, statistics, every five seconds.
     pub fn new(url: &str) -> Settings {
         Settings {
             url: url.to_owned(),
@@ -93,7 +94,7 @@ impl Settings {
 }
 
 impl fmt::Debug for Settings {
-    /// Without anything that may be secret.
+    /// Leaves out everything that may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Settings { url, headers, auth, interval, names, trends, labels } = self;
         let headers: Vec<&String> = headers.iter().map(|(name, _)| name).collect();
@@ -118,7 +119,7 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// A run that is being pushed.
+/// A running export by remote write.
 #[derive(Debug)]
 pub struct RemoteWrite {
     form: Form,
@@ -126,18 +127,18 @@ pub struct RemoteWrite {
     interval: Duration,
     next: Duration,
     skipped: u64,
-    gathered: SyncSender<Gathered>,
-    thread: JoinHandle<Told>,
+    gathered: SyncSender<Batch>,
+    thread: JoinHandle<PushSummary>,
 }
 
-/// What there is to tell at one time.
-type Gathered = (Vec<Sample>, Instant);
+/// The samples of one time.
+type Batch = (Vec<Sample>, Instant);
 
 impl RemoteWrite {
-    /// Begins; nothing is sent before the first [`RemoteWrite::see`].
+    /// Starts the sending thread; nothing is sent before the first [`RemoteWrite::update`].
     ///
     /// # Errors
-    /// If the settings ask for what cannot be: a URL, header, interval or schema.
+    /// If the URL, a header, the interval or the schema is invalid.
     pub fn start(settings: &Settings) -> Result<RemoteWrite, ExportFault> {
         match &settings.trends {
             Trends::Native { schema } if !(SCHEMA_MIN..=SCHEMA_MAX).contains(schema) => {
@@ -149,8 +150,8 @@ impl RemoteWrite {
         if settings.interval < Duration::from_secs(1) {
             return Err(ExportFault::Interval(settings.interval.as_secs_f64()));
         }
-        let receiver = Receiving::of(settings)?;
-        let (gathered, taken) = sync_channel(GATHERED_MAX);
+        let receiver = Endpoint::of(settings)?;
+        let (gathered, batches) = sync_channel(PENDING_MAX);
         let sender = Sender {
             receiver,
             names: settings.names,
@@ -160,11 +161,11 @@ impl RemoteWrite {
             origin: Instant::now(),
             origin_unix: UNIX_EPOCH.elapsed().unwrap_or_default(),
             timestamp: 0,
-            dice: RandomState::new(),
+            random: RandomState::new(),
         };
         let thread = std::thread::Builder::new()
             .name("remote write".to_owned())
-            .spawn(move || sender.run(&taken))
+            .spawn(move || sender.run(&batches))
             .map_err(ExportFault::Thread)?;
         Ok(RemoteWrite {
             form: Form::Trends(settings.trends.clone()),
@@ -180,49 +181,49 @@ impl RemoteWrite {
         })
     }
 
-    /// Takes what is known at the end of a second; hands it to the pushing thread when it is time.
-    /// Never waits.
-    pub fn see(&mut self, progress: &Progress<'_>) {
+    /// Takes the progress at the end of a second and passes it to the sending thread if a push is
+    /// due. Never blocks.
+    pub fn update(&mut self, progress: &Progress<'_>) {
         if progress.at < self.next && progress.at < progress.of {
             return;
         }
         self.next = progress.at + self.interval;
-        let samples = gather(self.table, progress, &self.form);
+        let samples = collect_samples(self.table, progress, &self.form);
         match self.gathered.try_send((samples, Instant::now())) {
             Ok(()) => {}
-            // A thread that is gone has panicked, which `finish` finds.
+            // A thread that is gone has panicked, which `finish` notices.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.skipped += 1,
         }
     }
 
-    /// Ends every series, sends what still waits for at most ten seconds, and tells what became of
-    /// everything.
-    pub fn finish(self) -> Told {
+    /// Ends every series, sends the remaining pushes for at most ten seconds, and returns what was
+    /// pushed.
+    pub fn finish(self) -> PushSummary {
         drop(self.gathered);
-        let told = self.thread.join().unwrap_or_default();
-        Told { skipped: self.skipped, ..told }
+        let summary = self.thread.join().unwrap_or_default();
+        PushSummary { skipped: self.skipped, ..summary }
     }
 }
 
-/// What the pushing thread has.
+/// The state of the sending thread.
 struct Sender {
-    receiver: Receiving,
+    receiver: Endpoint,
     names: Names,
     labels: Labels,
     queue: Queue,
-    /// Series of the last push; one that is not in the next has ended.
+    /// Series of the last push; those that are missing in the next have ended.
     known: BTreeSet<Identity>,
     origin: Instant,
-    /// The same instant since 1970. The clock of the day is read only once: it may be set back, and
-    /// the samples of a series must be in order.
+    /// The same instant since 1970. The wall clock is read only once: it may be set back, and the
+    /// samples of a series must be in order.
     origin_unix: Duration,
-    /// The last time that was pushed, in milliseconds since 1970.
+    /// The time of the last push in milliseconds since 1970.
     timestamp: i64,
-    dice: RandomState,
+    random: RandomState,
 }
 
 impl Sender {
-    fn run(mut self, gathered: &Receiver<Gathered>) -> Told {
+    fn run(mut self, gathered: &Receiver<Batch>) -> PushSummary {
         loop {
             let wait = self.queue.wait(self.origin.elapsed()).unwrap_or(Duration::MAX);
             match gathered.recv_timeout(wait) {
@@ -237,7 +238,7 @@ impl Sender {
             let now = self.origin.elapsed();
             match self.queue.wait(now) {
                 Some(wait) if now + wait < end => {
-                    // Waking early does no harm: then nothing is due yet.
+                    // Waking early is harmless: then nothing is due yet.
                     std::thread::park_timeout(wait);
                     self.send_first(TIMEOUT.min(end - now));
                 }
@@ -246,10 +247,10 @@ impl Sender {
         }
     }
 
-    /// Queues what was gathered, and the ends of series that are not in it.
+    /// Queues the samples, and stale markers for the series that are missing in them.
     fn put(&mut self, samples: &[Sample], at: Instant) {
         let since = self.origin_unix + at.saturating_duration_since(self.origin);
-        // Two samples of one series at one time would be refused.
+        // Receivers reject two samples of a series at the same time.
         let timestamp = i64::try_from(since.as_millis()).unwrap_or(0).max(self.timestamp + 1);
         self.timestamp = timestamp;
         let mut all = series(samples, self.names, &self.labels, timestamp);
@@ -266,22 +267,22 @@ impl Sender {
 
     fn send_first(&mut self, timeout: Duration) {
         let Some(push) = self.queue.due(self.origin.elapsed()) else { return };
-        let (outcome, said) = self.receiver.send(&push.body, timeout);
+        let (outcome, error) = self.receiver.send(&push.body, timeout);
         let now = self.origin.elapsed();
-        let dice = self.dice.hash_one(now) as u32;
-        self.queue.took(now, outcome, &said, dice);
+        let random = self.random.hash_one(now) as u32;
+        self.queue.record(now, outcome, &error, random);
     }
 }
 
-/// The receiver as it is reached.
-struct Receiving {
+/// The receiver.
+struct Endpoint {
     agent: ureq::Agent,
     url: Uri,
     headers: HeaderMap,
 }
 
-impl Receiving {
-    fn of(settings: &Settings) -> Result<Receiving, ExportFault> {
+impl Endpoint {
+    fn of(settings: &Settings) -> Result<Endpoint, ExportFault> {
         let fault = |reason: &str| {
             let (shown, reason) = (shown_text(&settings.url), reason.to_owned());
             ExportFault::Url { shown, reason }
@@ -289,20 +290,20 @@ impl Receiving {
         let parts = NodeUrl::parse_http(&settings.url).map_err(fault)?;
         let scheme = if parts.tls() { "https" } else { "http" };
         let url = format!("{scheme}://{}{}", parts.authority(), parts.target());
-        let url: Uri = url.parse().map_err(|_| fault("not a url"))?;
+        let url: Uri = url.parse().map_err(|_| fault("invalid URL"))?;
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(provider));
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
-            // A proxy of the environment would be asked for what is meant for a local receiver.
+            // The environment's proxy would also get requests that are for a local receiver.
             .proxy(None)
             .tls_config(tls.build());
         let headers = headers(settings, parts.authorization())?;
-        Ok(Receiving { agent: config.build().into(), url, headers })
+        Ok(Endpoint { agent: config.build().into(), url, headers })
     }
 
-    /// What came of it, and what was said to that.
+    /// Sends one request: the outcome and the error message.
     fn send(&self, body: &[u8], timeout: Duration) -> (Outcome, String) {
         let mut request = self.agent.post(&self.url);
         for (name, value) in &self.headers {
@@ -314,9 +315,9 @@ impl Receiving {
                 let retry_after = answer.headers().get(RETRY_AFTER);
                 let retry_after = retry_after.and_then(|value| value.to_str().ok()).and_then(wait);
                 let status = answer.status().as_u16();
-                let said = answer.body_mut().with_config().limit(SAID_BYTES_MAX).read_to_vec();
-                let said = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
-                (Outcome::Status(status, retry_after), said)
+                let error = answer.body_mut().with_config().limit(ERROR_BYTES_MAX).read_to_vec();
+                let error = String::from_utf8_lossy(&error.unwrap_or_default()).into_owned();
+                (Outcome::Status(status, retry_after), error)
             }
             Err(error) => (Outcome::Unreachable, error.to_string()),
         }
@@ -333,7 +334,7 @@ fn wait(retry_after: &str) -> Option<Duration> {
     Some(until.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
-/// The protocol's headers, those that were asked for, and who we are.
+/// The headers of the protocol, of the settings and for authentication.
 fn headers(
     settings: &Settings,
     authorization: Option<&HeaderValue>,
@@ -348,28 +349,29 @@ fn headers(
     ] {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
-    let mut asked = settings.headers.clone();
+    let mut given = settings.headers.clone();
     let authorization = authorization.and_then(|value| value.to_str().ok());
-    asked.extend(authorization.map(|value| ("authorization".to_owned(), value.to_owned())));
+    given.extend(authorization.map(|value| ("authorization".to_owned(), value.to_owned())));
     match &settings.auth {
         None => {}
         Some(Auth::Bearer(token)) => {
-            asked.push(("authorization".to_owned(), format!("Bearer {token}")));
+            given.push(("authorization".to_owned(), format!("Bearer {token}")));
         }
         Some(Auth::Basic { user, password }) => {
             let both = BASE64_STANDARD.encode(format!("{user}:{password}").as_bytes());
-            asked.push(("authorization".to_owned(), format!("Basic {both}")));
+            given.push(("authorization".to_owned(), format!("Basic {both}")));
         }
     }
-    for (name, value) in asked {
+    for (name, value) in given {
         let fault = |reason: &str| {
             let (name, reason) = (name.clone(), reason.to_owned());
             ExportFault::Header { name, reason }
         };
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| fault("it is no name"))?;
-        let mut value = HeaderValue::from_str(&value).map_err(|_| fault("its value is no text"))?;
+        let name =
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| fault("the name is invalid"))?;
+        let mut value = HeaderValue::from_str(&value).map_err(|_| fault("the value is invalid"))?;
         if headers.contains_key(&name) {
-            return Err(fault("it is set already"));
+            return Err(fault("it is already set"));
         }
         value.set_sensitive(true);
         headers.insert(name, value);

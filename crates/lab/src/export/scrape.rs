@@ -1,7 +1,8 @@
 //! An address at which a run's metrics can be scraped: `GET /metrics`, OpenMetrics text.
 //!
-//! What is answered is gathered where the run is seen, each few seconds. Whoever connects can hold
-//! one of a few threads for a moment, and nothing else: heads and times have limits.
+//! The samples are collected in the thread that shows the run, every few seconds. A client can
+//! occupy one of a few threads for a short time and nothing else: the size of requests, their time
+//! and the number of connections are limited.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -18,27 +19,27 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::spread::{BOUNDS, Form, Shape};
-use super::table::{Kind, Metric, Sample, Value, gather};
+use super::distribution::{BOUNDS, Form, Shape};
+use super::table::{Kind, Metric, Sample, Value, collect_samples};
 use super::{ExportFault, Labels, Names, k6, table};
 use crate::run::Progress;
 
 #[cfg(test)]
 mod tests;
 
-/// Time between two gatherings, so that they cost a run little; as often as remote write pushes.
+/// Time between two collections, as in remote write; each takes some time from the run.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// A scraper's head is some hundred bytes.
+/// Longest request head; scrapers send a few hundred bytes.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
-/// Connections at a time; one more is closed at once.
+/// Concurrent connections; further ones are closed at once.
 const CONNECTIONS_MAX: usize = 8;
-/// How long one connection may take, and how long the end of a run waits for one.
+/// Longest time for a connection, also at the end of a run.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The content type of the text (OpenMetrics 1.0, section "Content Type").
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// An address that is answered at until it is finished or dropped.
+/// An HTTP server for scrapes; it runs until it is finished or dropped.
 #[derive(Debug)]
 pub struct Scrape {
     table: &'static [Metric],
@@ -51,17 +52,17 @@ pub struct Scrape {
 #[derive(Debug)]
 struct Shared {
     labels: Labels,
-    /// Replaced whole; held for as long as a pointer takes.
+    /// Replaced as a whole, so that the lock is held only briefly.
     samples: Mutex<Arc<Vec<Sample>>>,
     connections: AtomicUsize,
-    over: AtomicBool,
+    stopped: AtomicBool,
 }
 
 impl Scrape {
-    /// Listens; port 0 is any that is free.
+    /// Starts listening; port 0 means any free port.
     ///
     /// # Errors
-    /// If the address cannot be listened on.
+    /// If it cannot listen on the address.
     pub fn listen(
         address: SocketAddr,
         names: Names,
@@ -74,12 +75,12 @@ impl Scrape {
             labels,
             samples: Mutex::default(),
             connections: AtomicUsize::new(0),
-            over: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
         });
-        let serving = Arc::clone(&shared);
+        let server = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("scrape".to_owned())
-            .spawn(move || serve(&listener, &serving))
+            .spawn(move || serve(&listener, &server))
             .map_err(ExportFault::Thread)?;
         let table = match names {
             Names::Weir => table::METRICS,
@@ -88,22 +89,22 @@ impl Scrape {
         Ok(Scrape { table, next: Duration::ZERO, address, shared, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes what is known at the end of a second. Never waits for a scraper.
-    pub fn see(&mut self, progress: &Progress<'_>) {
+    /// Takes the progress at the end of a second. Never waits for a scraper.
+    pub fn update(&mut self, progress: &Progress<'_>) {
         if progress.at < self.next && progress.at < progress.of {
             return;
         }
         self.next = progress.at + INTERVAL;
-        let samples = gather(self.table, progress, &Form::Classic);
+        let samples = collect_samples(self.table, progress, &Form::Classic);
         *self.shared.samples.lock() = Arc::new(samples);
     }
 
-    /// Ends listening.
+    /// Stops listening.
     pub fn finish(self) {
         drop(self);
     }
@@ -111,8 +112,8 @@ impl Scrape {
 
 impl Drop for Scrape {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::Release);
-        // The thread waits for a connection: this is one.
+        self.shared.stopped.store(true, Ordering::Release);
+        // The thread waits in `accept`; this connection wakes it.
         let _ = TcpStream::connect_timeout(&reachable(self.address), TIME_MAX);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -120,7 +121,7 @@ impl Drop for Scrape {
     }
 }
 
-/// An address of this host for one that stands for all of them.
+/// The loopback address in place of an unspecified one.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let mut address = address;
     if address.ip().is_unspecified() {
@@ -134,35 +135,35 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
     for connection in listener.incoming() {
-        if shared.over.load(Ordering::Acquire) {
+        if shared.stopped.load(Ordering::Acquire) {
             return;
         }
-        // Out of descriptors or gone already: the next may come.
+        // Out of file descriptors, or the client is gone: the next one may work.
         let Ok(connection) = connection else { continue };
         if shared.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
             shared.connections.fetch_sub(1, Ordering::AcqRel);
             continue;
         }
-        let counted = Counted(Arc::clone(shared));
-        // Without a thread the connection is closed, and counted down all the same.
+        let guard = ConnectionGuard(Arc::clone(shared));
+        // If the thread cannot be started, the connection is closed and the count is reduced too.
         let _ = std::thread::Builder::new().name("scraped".to_owned()).spawn(move || {
-            // A scraper that went away misses its answer, nobody else does.
-            let _ = answer(connection, &counted.0);
+            // Errors concern only this scraper.
+            let _ = respond(connection, &guard.0);
         });
     }
 }
 
-/// Counts a connection down at its end.
-struct Counted(Arc<Shared>);
+/// Reduces the number of connections when dropped.
+struct ConnectionGuard(Arc<Shared>);
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// Answers one request and closes.
-fn answer(mut connection: TcpStream, shared: &Shared) -> io::Result<()> {
+/// Answers one request and closes the connection.
+fn respond(mut connection: TcpStream, shared: &Shared) -> io::Result<()> {
     let until = Instant::now() + TIME_MAX;
     connection.set_write_timeout(Some(TIME_MAX))?;
     let mut head = Vec::new();
@@ -174,15 +175,22 @@ fn answer(mut connection: TcpStream, shared: &Shared) -> io::Result<()> {
                 let path = request.path.unwrap_or_default().split('?').next();
                 break match (request.method, path) {
                     (Some("GET"), Some("/metrics")) => ("200 OK", shared.text()),
-                    (Some("GET"), _) => ("404 Not Found", "only /metrics is here\n".to_owned()),
-                    _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
+                    (Some("GET"), _) => {
+                        ("404 Not Found", "this address only serves /metrics\n".to_owned())
+                    }
+                    _ => ("405 Method Not Allowed", "only GET is allowed\n".to_owned()),
                 };
             }
             Ok(httparse::Status::Partial) if head.len() < HEAD_BYTES_MAX => {}
-            _ => break ("400 Bad Request", "no HTTP/1.1 request of 8 kB at most\n".to_owned()),
+            _ => {
+                break (
+                    "400 Bad Request",
+                    "not an HTTP/1.1 request with a head of at most 8 kB\n".to_owned(),
+                );
+            }
         }
         let rest = until.saturating_duration_since(Instant::now());
-        // A timeout of zero would be none at all.
+        // A timeout of zero would mean none.
         connection.set_read_timeout(Some(rest.max(Duration::from_millis(1))))?;
         let mut part = [0; 1024];
         let bytes = connection.read(&mut part)?;
@@ -207,7 +215,7 @@ impl Shared {
         let labels =
             self.labels.0.iter().map(|(name, value)| (name.clone().into(), value.clone().into()));
         let mut registry = Registry::with_labels(labels);
-        registry.register_collector(Box::new(Scraped(samples)));
+        registry.register_collector(Box::new(SampleCollector(samples)));
         let mut text = String::with_capacity(64 * 1024);
         prometheus_client::encoding::text::encode(&mut text, &registry)
             .expect("writing into a string cannot fail");
@@ -215,22 +223,22 @@ impl Shared {
     }
 }
 
-/// Samples as the encoder takes them.
+/// Samples for the encoder.
 #[derive(Debug)]
-struct Scraped(Arc<Vec<Sample>>);
+struct SampleCollector(Arc<Vec<Sample>>);
 
-impl Collector for Scraped {
+impl Collector for SampleCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         for samples in self.0.chunk_by(|left, right| left.metric.name == right.metric.name) {
             let metric = samples[0].metric;
             let unit = (!metric.unit.is_empty()).then(|| Unit::Other(metric.unit.to_owned()));
-            // The encoder appends the unit to the name by itself.
+            // The encoder appends the unit to the name.
             let name = metric.name.strip_suffix(metric.unit).unwrap_or(metric.name);
             let name = name.trim_end_matches('_');
             let kind = match metric.kind {
                 Kind::Counter => MetricType::Counter,
                 Kind::Gauge => MetricType::Gauge,
-                Kind::Spreads => MetricType::Histogram,
+                Kind::Histogram => MetricType::Histogram,
                 Kind::Info => MetricType::Info,
             };
             let mut encoder = encoder.encode_descriptor(name, metric.help, unit.as_ref(), kind)?;
@@ -240,9 +248,9 @@ impl Collector for Scraped {
                 if metric.kind == Kind::Info {
                     encoder.encode_info(&labels)?;
                 } else if labels.is_empty() {
-                    one(&mut encoder, sample)?;
+                    encode_value(&mut encoder, sample)?;
                 } else {
-                    one(&mut encoder.encode_family(&labels)?, sample)?;
+                    encode_value(&mut encoder.encode_family(&labels)?, sample)?;
                 }
             }
         }
@@ -250,23 +258,28 @@ impl Collector for Scraped {
     }
 }
 
-fn one(encoder: &mut MetricEncoder<'_>, sample: &Sample) -> fmt::Result {
+fn encode_value(encoder: &mut MetricEncoder<'_>, sample: &Sample) -> fmt::Result {
     match &sample.value {
         Value::Number(value) if sample.metric.kind == Kind::Counter => {
             encoder.encode_counter(value, None::<&Exemplar<NoLabelSet, f64>>)
         }
         Value::Number(value) => encoder.encode_gauge(value),
-        Value::Spread(spread) => {
-            let Shape::Classic(upto) = &spread.shape else { return Ok(()) };
-            // The encoder adds them up again.
+        Value::Distribution(distribution) => {
+            let Shape::Classic(upto) = &distribution.shape else { return Ok(()) };
+            // The encoder makes the counts cumulative again.
             let mut before = 0;
             let mut buckets = Vec::with_capacity(BOUNDS.len() + 1);
             for (bound, count) in BOUNDS.into_iter().zip(upto) {
                 buckets.push((bound, count - before));
                 before = *count;
             }
-            buckets.push((f64::INFINITY, spread.count - before));
-            encoder.encode_histogram::<NoLabelSet>(spread.sum, spread.count, &buckets, None)
+            buckets.push((f64::INFINITY, distribution.count - before));
+            encoder.encode_histogram::<NoLabelSet>(
+                distribution.sum,
+                distribution.count,
+                &buckets,
+                None,
+            )
         }
     }
 }

@@ -1,41 +1,41 @@
-//! A table of equal entries: every metric of a run, in the order in which it is exported and listed
-//! in `docs/metrics.md`. To add one, add an entry; nothing else lists them.
+//! The table of all metrics of a run, in the order in which they are exported and listed in
+//! `docs/metrics.md`. To add one, add an entry; no other place lists them.
 //!
-//! Labels come from plans, methods, classes and hosts: their number is bounded by the plan.
+//! Labels come from plans, methods, classes and hosts, so the plan bounds their number.
 
 use std::collections::BTreeMap;
 
 use lab_model::plan::{Model, Plan, Scenario, Stage};
 use lab_model::record::{self, Class, Iterations, Slot, Times, times};
 
-use super::spread::{Form, Spread};
+use super::distribution::{Distribution, Form};
 use crate::run::Progress;
 
-use Kind::{Counter, Gauge, Info, Spreads};
+use Kind::{Counter, Gauge, Histogram, Info};
 
 /// One metric of a table.
 #[derive(Debug)]
 pub(super) struct Metric {
-    /// Its name with the unit, without what is appended by kind.
+    /// Name with the unit, without the suffix of its kind.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// Last part of the name where it is a unit, else empty.
+    /// Last part of the name if it is a unit, else empty.
     pub(super) unit: &'static str,
     pub(super) labels: &'static [&'static str],
     pub(super) help: &'static str,
-    /// Writes its samples.
-    pub(super) samples: fn(&mut Gathering<'_, '_>),
+    /// Adds its samples.
+    pub(super) samples: fn(&mut SampleBuilder<'_, '_>),
 }
 
-/// What kind of number a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Never falls.
+    /// Never decreases.
     Counter,
     Gauge,
     /// A distribution of times.
-    Spreads,
-    /// Always 1; what it says is in its labels.
+    Histogram,
+    /// Always 1; the information is in its labels.
     Info,
 }
 
@@ -51,34 +51,34 @@ pub(super) struct Sample {
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Number(f64),
-    Spread(Spread),
+    Distribution(Distribution),
 }
 
-/// What samples are made from, and where they go.
-pub(super) struct Gathering<'a, 'p> {
+/// Builds the samples of a metric from the state of the run.
+pub(super) struct SampleBuilder<'a, 'p> {
     pub(super) progress: &'a Progress<'p>,
     form: &'a Form,
     metric: &'static Metric,
     samples: Vec<Sample>,
 }
 
-/// All samples of a table, distributions in one form. It takes a few microseconds for each
-/// histogram that the run has filled.
-pub(super) fn gather(
+/// All samples of a table, with distributions in the given form. It takes a few microseconds for
+/// each histogram that has values.
+pub(super) fn collect_samples(
     table: &'static [Metric],
     progress: &Progress<'_>,
     form: &Form,
 ) -> Vec<Sample> {
     let mut samples = Vec::new();
     for metric in table {
-        let mut gathering = Gathering { progress, form, metric, samples };
-        (metric.samples)(&mut gathering);
-        samples = gathering.samples;
+        let mut builder = SampleBuilder { progress, form, metric, samples };
+        (metric.samples)(&mut builder);
+        samples = builder.samples;
     }
     samples
 }
 
-impl<'p> Gathering<'_, 'p> {
+impl<'p> SampleBuilder<'_, 'p> {
     pub(super) fn number(&mut self, labels: &[&str], value: f64) {
         self.push(labels, Value::Number(value));
     }
@@ -87,10 +87,10 @@ impl<'p> Gathering<'_, 'p> {
         self.number(labels, value as f64);
     }
 
-    /// A distribution; one without any value is left out.
+    /// Adds a distribution, unless it has no values.
     pub(super) fn times(&mut self, labels: &[&str], times: &Times) {
         if !times.is_empty() {
-            self.push(labels, Value::Spread(Spread::of(times, self.form)));
+            self.push(labels, Value::Distribution(Distribution::of(times, self.form)));
         }
     }
 
@@ -117,7 +117,7 @@ impl<'p> Gathering<'_, 'p> {
         self.plan().methods.get(usize::from(index)).map_or("", |name| name)
     }
 
-    /// The slots' histograms, one of `of` for each set of labels.
+    /// Adds one histogram of each slot, chosen by `of`.
     pub(super) fn cells(&mut self, of: fn(&lab_model::record::Cell) -> &Times) {
         let totals = self.progress.totals;
         for (slot, cell) in &totals.cells {
@@ -134,7 +134,7 @@ impl<'p> Gathering<'_, 'p> {
         }
     }
 
-    /// The stages under way with their planned level at this time.
+    /// The current stages with their planned level.
     pub(super) fn levels(&self) -> Vec<(&'p Scenario, &'p Stage, f64)> {
         let at = self.progress.at;
         let now = self.plan().spans().filter(|(_, _, span)| span.from <= at && at < span.to);
@@ -142,7 +142,7 @@ impl<'p> Gathering<'_, 'p> {
     }
 }
 
-/// Histograms of equal labels, merged.
+/// Merges the histograms that have the same labels.
 pub(super) fn merged<'h, K: Ord>(
     parts: impl Iterator<Item = (K, &'h Times)>,
 ) -> BTreeMap<K, Times> {
@@ -164,11 +164,11 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Info,
         unit: "",
         labels: &["plan", "target", "client"],
-        help: "Which plan runs against whom.",
-        samples: |all| {
-            let client = all.progress.target.client.as_deref().unwrap_or("unknown");
-            let plan = all.plan();
-            all.number(&[&plan.name, &plan.target.url.to_string(), client], 1.0);
+        help: "The plan of the run and its target.",
+        samples: |out| {
+            let client = out.progress.target.client.as_deref().unwrap_or("unknown");
+            let plan = out.plan();
+            out.number(&[&plan.name, &plan.target.url.to_string(), client], 1.0);
         },
     },
     Metric {
@@ -177,47 +177,47 @@ pub(super) const METRICS: &[Metric] = &[
         unit: "seconds",
         labels: &[],
         help: "Time since the start of the run.",
-        samples: |all| all.number(&[], all.progress.at.as_secs_f64()),
+        samples: |out| out.number(&[], out.progress.at.as_secs_f64()),
     },
     Metric {
         name: "weir_lab_calls",
         kind: Counter,
         unit: "",
         labels: CALLS,
-        help: "Calls that ended, each of a batch by itself, by how they ended.",
-        samples: |all| {
-            for (slot, cell) in &all.progress.totals.cells {
-                let [scenario, stage, method] = all.names(*slot);
+        help: "Finished calls by result; the calls of a batch are counted one by one.",
+        samples: |out| {
+            for (slot, cell) in &out.progress.totals.cells {
+                let [scenario, stage, method] = out.names(*slot);
                 let labels = [scenario, stage, method, slot.class.as_str()];
-                all.count(&labels, cell.latency.len());
+                out.count(&labels, cell.latency.len());
             }
         },
     },
     Metric {
         name: "weir_lab_latency_seconds",
-        kind: Spreads,
+        kind: Histogram,
         unit: "seconds",
         labels: CALLS,
-        help: "Time from when a call was due to its whole answer; a timeout counts as its deadline.",
-        samples: |all| all.cells(|cell| &cell.latency),
+        help: "Time from the scheduled start of a call to its complete response; a timeout counts as its deadline.",
+        samples: |out| out.cells(|cell| &cell.latency),
     },
     Metric {
         name: "weir_lab_service_seconds",
-        kind: Spreads,
+        kind: Histogram,
         unit: "seconds",
         labels: CALLS,
-        help: "Time from when a call was really sent to its whole answer.",
-        samples: |all| all.cells(|cell| &cell.service),
+        help: "Time from sending a call to its complete response.",
+        samples: |out| out.cells(|cell| &cell.service),
     },
     Metric {
         name: "weir_lab_rpc_errors",
         kind: Counter,
         unit: "",
         labels: &["method", "code"],
-        help: "Calls answered with a JSON-RPC error, by its code; 0 for codes beyond the first 256.",
-        samples: |all| {
-            for (&(method, code), &count) in &all.progress.totals.codes {
-                all.count(&[all.method(method), &code.to_string()], count);
+        help: "Calls with a JSON-RPC error, by its code; 0 for codes beyond the first 256.",
+        samples: |out| {
+            for (&(method, code), &count) in &out.progress.totals.codes {
+                out.count(&[out.method(method), &code.to_string()], count);
             }
         },
     },
@@ -226,14 +226,14 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Gauge,
         unit: "",
         labels: &["scenario", "stage", "model"],
-        help: "What the plan asks for now: iterations per second (open) or workers (closed).",
-        samples: |all| {
-            for (scenario, stage, level) in all.levels() {
+        help: "The planned load now: iterations per second (open) or workers (closed).",
+        samples: |out| {
+            for (scenario, stage, level) in out.levels() {
                 let model = match scenario.model {
                     Model::Open { .. } => "open",
                     Model::Closed => "closed",
                 };
-                all.number(&[&scenario.name, &stage.name, model], level);
+                out.number(&[&scenario.name, &stage.name, model], level);
             }
         },
     },
@@ -242,56 +242,56 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Counter,
         unit: "",
         labels: STAGE,
-        help: "Iterations that the plan asked for; in the closed model those that were begun.",
-        samples: |all| all.iterations(|counts| counts.due),
+        help: "Iterations that the plan scheduled; in the closed model, the started ones.",
+        samples: |out| out.iterations(|counts| counts.due),
     },
     Metric {
         name: "weir_lab_iterations_begun",
         kind: Counter,
         unit: "",
         labels: STAGE,
-        help: "Iterations that were begun.",
-        samples: |all| all.iterations(|counts| counts.begun),
+        help: "Started iterations.",
+        samples: |out| out.iterations(|counts| counts.begun),
     },
     Metric {
         name: "weir_lab_iterations_ended",
         kind: Counter,
         unit: "",
         labels: STAGE,
-        help: "Iterations that ended.",
-        samples: |all| all.iterations(|counts| counts.ended),
+        help: "Finished iterations.",
+        samples: |out| out.iterations(|counts| counts.ended),
     },
     Metric {
         name: "weir_lab_iterations_dropped",
         kind: Counter,
         unit: "",
         labels: STAGE,
-        help: "Iterations given up because no worker was free.",
-        samples: |all| all.iterations(|counts| counts.dropped),
+        help: "Iterations dropped because no worker was free.",
+        samples: |out| out.iterations(|counts| counts.dropped),
     },
     Metric {
         name: "weir_lab_iteration_seconds",
-        kind: Spreads,
+        kind: Histogram,
         unit: "seconds",
         labels: &[],
-        help: "Time from when an iteration was due to the end of its last call.",
-        samples: |all| all.times(&[], &all.progress.totals.iteration_time),
+        help: "Time from the scheduled start of an iteration to the end of its last call.",
+        samples: |out| out.times(&[], &out.progress.totals.iteration_time),
     },
     Metric {
         name: "weir_lab_lateness_seconds",
-        kind: Spreads,
+        kind: Histogram,
         unit: "seconds",
         labels: &[],
-        help: "How late sends were because of the generator itself.",
-        samples: |all| all.times(&[], &all.progress.totals.lateness),
+        help: "Delay of sends that the generator itself caused.",
+        samples: |out| out.times(&[], &out.progress.totals.lateness),
     },
     Metric {
         name: "weir_lab_generator_busy_ratio",
         kind: Gauge,
         unit: "ratio",
         labels: &[],
-        help: "Share of the engine threads' time in the last second that was not idle, 0 to 1.",
-        samples: |all| all.number(&[], all.progress.second.generator_busy),
+        help: "Share of the last second in which the engine threads were not idle, 0 to 1.",
+        samples: |out| out.number(&[], out.progress.second.generator_busy),
     },
     Metric {
         name: "weir_lab_generator_cpu_seconds",
@@ -299,57 +299,57 @@ pub(super) const METRICS: &[Metric] = &[
         unit: "seconds",
         labels: &[],
         help: "CPU time of the engine threads.",
-        samples: |all| all.number(&[], all.progress.totals.cpu.as_secs_f64()),
+        samples: |out| out.number(&[], out.progress.totals.cpu.as_secs_f64()),
     },
     Metric {
         name: "weir_lab_generator_run_delay_seconds",
         kind: Counter,
         unit: "seconds",
         labels: &[],
-        help: "Time that engine threads were ready to run but had no core.",
-        samples: |all| all.number(&[], all.progress.totals.run_delay.as_secs_f64()),
+        help: "Time that engine threads were ready to run but had no CPU core.",
+        samples: |out| out.number(&[], out.progress.totals.run_delay.as_secs_f64()),
     },
     Metric {
         name: "weir_lab_calls_in_flight",
         kind: Gauge,
         unit: "",
         labels: &[],
-        help: "Calls under way.",
-        samples: |all| all.count(&[], all.progress.second.in_flight),
+        help: "Calls in flight.",
+        samples: |out| out.count(&[], out.progress.second.in_flight),
     },
     Metric {
         name: "weir_lab_workers_busy",
         kind: Gauge,
         unit: "",
         labels: &[],
-        help: "Workers that are in an iteration.",
-        samples: |all| all.count(&[], all.progress.second.workers_busy),
+        help: "Workers that run an iteration.",
+        samples: |out| out.count(&[], out.progress.second.workers_busy),
     },
     Metric {
         name: "weir_lab_iterations_waiting",
         kind: Gauge,
         unit: "",
         labels: &[],
-        help: "Iterations that are due and wait for a worker.",
-        samples: |all| all.count(&[], all.progress.second.waiting),
+        help: "Scheduled iterations that wait for a worker.",
+        samples: |out| out.count(&[], out.progress.second.waiting),
     },
     Metric {
         name: "weir_lab_requests",
         kind: Counter,
         unit: "",
         labels: &[],
-        help: "HTTP requests whose end was seen; a batch is one.",
-        samples: |all| all.count(&[], all.progress.totals.traffic.requests),
+        help: "Finished HTTP requests; a batch is one.",
+        samples: |out| out.count(&[], out.progress.totals.traffic.requests),
     },
     Metric {
         name: "weir_lab_responses",
         kind: Counter,
         unit: "",
         labels: &["status"],
-        help: "HTTP requests by the status that they were answered with.",
-        samples: |all| {
-            for (status, count) in &all.progress.totals.statuses {
-                all.count(&[&status.to_string()], *count);
+        help: "HTTP requests by the status of the response.",
+        samples: |out| {
+            for (status, count) in &out.progress.totals.statuses {
+                out.count(&[&status.to_string()], *count);
             }
         },
     },
@@ -358,22 +358,22 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Counter,
         unit: "",
         labels: &["outcome"],
-        help: "Connections by what came of them: made, failed, closed_by_server, ports_exhausted.",
-        samples: |all| {
-            let traffic = all.progress.totals.traffic;
-            all.count(&["made"], traffic.connections);
-            all.count(&["failed"], traffic.connections_failed);
-            all.count(&["closed_by_server"], traffic.closed_by_server);
-            all.count(&["ports_exhausted"], traffic.ports_exhausted);
+        help: "Connections by outcome: made, failed, closed_by_server, ports_exhausted.",
+        samples: |out| {
+            let traffic = out.progress.totals.traffic;
+            out.count(&["made"], traffic.connections);
+            out.count(&["failed"], traffic.connections_failed);
+            out.count(&["closed_by_server"], traffic.closed_by_server);
+            out.count(&["ports_exhausted"], traffic.ports_exhausted);
         },
     },
     Metric {
         name: "weir_lab_connect_seconds",
-        kind: Spreads,
+        kind: Histogram,
         unit: "seconds",
         labels: &[],
         help: "Time of TCP connects.",
-        samples: |all| all.times(&[], &all.progress.totals.connect_time),
+        samples: |out| out.times(&[], &out.progress.totals.connect_time),
     },
     Metric {
         name: "weir_lab_handshakes",
@@ -381,30 +381,30 @@ pub(super) const METRICS: &[Metric] = &[
         unit: "",
         labels: &["kind"],
         help: "TLS handshakes, full or resumed.",
-        samples: |all| {
-            let traffic = all.progress.totals.traffic;
-            all.count(&["full"], traffic.handshakes_full);
-            all.count(&["resumed"], traffic.handshakes_resumed);
+        samples: |out| {
+            let traffic = out.progress.totals.traffic;
+            out.count(&["full"], traffic.handshakes_full);
+            out.count(&["resumed"], traffic.handshakes_resumed);
         },
     },
     Metric {
         name: "weir_lab_handshake_seconds",
-        kind: Spreads,
+        kind: Histogram,
         unit: "seconds",
         labels: &["kind"],
         help: "Time of TLS handshakes, full or resumed.",
-        samples: |all| {
-            all.times(&["full"], &all.progress.totals.handshake_full_time);
-            all.times(&["resumed"], &all.progress.totals.handshake_resumed_time);
+        samples: |out| {
+            out.times(&["full"], &out.progress.totals.handshake_full_time);
+            out.times(&["resumed"], &out.progress.totals.handshake_resumed_time);
         },
     },
     Metric {
         name: "weir_lab_retry_after_seconds",
-        kind: Spreads,
+        kind: Histogram,
         unit: "seconds",
         labels: &[],
-        help: "Retry-After of answers that had one.",
-        samples: |all| all.times(&[], &all.progress.totals.retry_after),
+        help: "Retry-After of the responses that had it.",
+        samples: |out| out.times(&[], &out.progress.totals.retry_after),
     },
     Metric {
         name: "weir_lab_sent_bytes",
@@ -412,7 +412,7 @@ pub(super) const METRICS: &[Metric] = &[
         unit: "bytes",
         labels: &[],
         help: "Bytes written to sockets.",
-        samples: |all| all.count(&[], all.progress.totals.traffic.bytes_sent),
+        samples: |out| out.count(&[], out.progress.totals.traffic.bytes_sent),
     },
     Metric {
         name: "weir_lab_received_bytes",
@@ -420,18 +420,18 @@ pub(super) const METRICS: &[Metric] = &[
         unit: "bytes",
         labels: &[],
         help: "Bytes read from sockets.",
-        samples: |all| all.count(&[], all.progress.totals.traffic.bytes_received),
+        samples: |out| out.count(&[], out.progress.totals.traffic.bytes_received),
     },
     Metric {
         name: "weir_lab_threshold_kept",
         kind: Gauge,
         unit: "",
         labels: &["threshold"],
-        help: "1 for an objective that is kept so far, 0 for a broken one; missing without data.",
-        samples: |all| {
-            for outcome in all.progress.thresholds {
+        help: "1 if the threshold is met so far, 0 if it is exceeded; missing without data.",
+        samples: |out| {
+            for outcome in out.progress.thresholds {
                 if outcome.observed.is_some() {
-                    all.count(&[&outcome.text], u64::from(outcome.kept));
+                    out.count(&[&outcome.text], u64::from(outcome.kept));
                 }
             }
         },
@@ -441,21 +441,21 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Gauge,
         unit: "",
         labels: &["host", "metric"],
-        help: "What was watched on hosts; names and units as in docs/host-metrics.md.",
-        samples: |all| {
-            // The newest sample of each host: of several, the last.
+        help: "Values measured on hosts; names and units as in docs/host-metrics.md.",
+        samples: |out| {
+            // The last sample of each host replaces earlier ones.
             let newest: BTreeMap<_, _> =
-                all.progress.host.iter().map(|sample| (&sample.host, sample)).collect();
+                out.progress.host.iter().map(|sample| (&sample.host, sample)).collect();
             for (host, sample) in newest {
                 for (name, value) in &sample.values {
-                    all.number(&[host, name], *value);
+                    out.number(&[host, name], *value);
                 }
             }
         },
     },
 ];
 
-/// Whether a class is what k6 calls an expected response.
+/// Whether k6 would call a response of this class expected.
 pub(super) fn expected(class: Class) -> bool {
     class == Class::Ok
 }

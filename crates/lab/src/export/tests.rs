@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::spread::Form;
-use super::table::{Kind, Metric, Value, gather};
+use super::distribution::Form;
+use super::table::{Kind, Metric, Value, collect_samples};
 use super::*;
 use crate::live::scene::Scene;
 
@@ -30,15 +30,15 @@ fn statistics_are_read_as_k6_writes_them() {
 fn labels_that_cannot_be_are_refused_by_name() {
     assert_eq!(Labels::of(&["testid=a=b", "Env=x"]).unwrap().0[0].1, "a=b");
     for (written, reason) in [
-        (&["testid"][..], "has no ="),
-        (&["=x"], "not letters"),
-        (&["1a=x"], "not letters"),
-        (&["a-b=x"], "not letters"),
-        (&["__name__=x"], "not letters"),
-        (&["a="], "no value"),
+        (&["testid"][..], "the = is missing"),
+        (&["=x"], "must consist of letters"),
+        (&["1a=x"], "must consist of letters"),
+        (&["a-b=x"], "must consist of letters"),
+        (&["__name__=x"], "must consist of letters"),
+        (&["a="], "the value is missing"),
         (&["a=1", "a=2"], "twice"),
-        (&["method=x"], "by themselves"),
-        (&["expected_response=x"], "by themselves"),
+        (&["method=x"], "already has a label"),
+        (&["expected_response=x"], "already has a label"),
     ] {
         let fault = Labels::of(written).unwrap_err().to_string();
         assert!(fault.contains(reason), "{written:?}: {fault}");
@@ -59,7 +59,7 @@ fn names_are_unique_prefixed_and_end_in_their_unit() {
             assert!(metric.help.ends_with('.'), "{}", metric.name);
             let ends = metric.name.ends_with(metric.unit);
             assert!(prefix == "k6_" || ends, "{} is in {}", metric.name, metric.unit);
-            assert!(metric.kind != Kind::Spreads || metric.unit == "seconds", "{}", metric.name);
+            assert!(metric.kind != Kind::Histogram || metric.unit == "seconds", "{}", metric.name);
         }
     }
 }
@@ -68,7 +68,7 @@ fn names_are_unique_prefixed_and_end_in_their_unit() {
 fn no_two_samples_are_of_one_series_and_all_numbers_are_numbers() {
     let scene = Scene::new();
     for (_, table) in both() {
-        let samples = gather(table, &scene.progress(), &Form::Classic);
+        let samples = collect_samples(table, &scene.progress(), &Form::Classic);
         assert!(samples.len() > 20);
         let mut seen = BTreeSet::new();
         for sample in samples {
@@ -85,13 +85,13 @@ fn no_two_samples_are_of_one_series_and_all_numbers_are_numbers() {
 fn what_was_counted_is_what_is_exported() {
     let scene = Scene::new();
     let sum = |table: &'static [Metric], name: &str, wanted: &[&str]| -> f64 {
-        let samples = gather(table, &scene.progress(), &Form::Classic);
+        let samples = collect_samples(table, &scene.progress(), &Form::Classic);
         let of = samples.iter().filter(|sample| sample.metric.name == name);
         let of =
             of.filter(|sample| wanted.iter().all(|one| sample.labels.iter().any(|l| l == one)));
         of.map(|sample| match &sample.value {
             Value::Number(value) => *value,
-            Value::Spread(spread) => spread.count as f64,
+            Value::Distribution(distribution) => distribution.count as f64,
         })
         .sum()
     };

@@ -1,10 +1,10 @@
-//! Reports of erigontech/rpc-tests (`perf/reports`): vegeta driven at rising rates, each rate
-//! repeated, one line a repetition.
+//! Reports of erigontech/rpc-tests (`perf/reports`): vegeta at rising rates, each rate repeated,
+//! one line per repetition.
 //!
-//! A report has facts of the machine in column 13 of its first lines, then a header that begins with
-//! `Daemon`. It may hold several servers; each becomes an arm, and each repetition a run at its
-//! rate. Two things would spoil a comparison and are told apart here: the first repetition of a rate
-//! that ran on cold caches, and repetitions that failed on the side of the client.
+//! A report has facts of the machine in column 13 of its first lines, then a header that begins
+//! with `Daemon`. It may cover several servers; each becomes an arm, and each repetition a run at
+//! its rate. Two kinds of repetitions would distort a comparison and are treated separately: the
+//! first one of a rate if it ran on cold caches, and those that failed because of the client.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,33 +12,33 @@ use std::path::Path;
 use lab_model::results::Fingerprint;
 use lab_model::results::compare::Metric;
 
-use super::{ForeignFault, label};
-use crate::analysis::sameness::Tool;
+use super::{ImportFault, label};
+use crate::analysis::comparability::Tool;
 use crate::arm::{Arm, P95_CALLS, P99_CALLS, Run};
 
 const HEADER: &str = "Daemon,TestNo,TG-Threads,Qps,Time,Min,Mean,50,90,95,99,Max,Ratio,Error";
 /// Columns of the header.
 const COLUMNS: usize = 14;
-/// A first repetition is cold if its mean is more than this above the slowest of the others, of
-/// which there must be at least [`OTHERS_MIN`]. In the 27 published reports looked at, where first
-/// repetitions are slower at all, this tells factors of 1.6 to 1,400 from the usual ±20 %.
+/// A first repetition is cold if its mean exceeds the slowest of the others, of which there must be
+/// at least [`OTHERS_MIN`], by this factor. In the 27 published reports examined, slower first
+/// repetitions are slower by factors of 1.6 to 1,400, while ±20 % is usual.
 const COLD: f64 = 1.5;
 const OTHERS_MIN: usize = 2;
 
 /// Whether it has the header.
-pub(super) fn is(content: &[u8]) -> bool {
+pub(super) fn is_report(content: &[u8]) -> bool {
     content.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == HEADER.as_bytes())
 }
 
-/// What went wrong in a repetition.
+/// The kind of error of a repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
-    /// The client had no local port left.
-    Ports,
-    /// The client gave up waiting.
-    GaveUp,
-    /// The server, or something between, ended connections.
-    Connection,
+enum ErrorKind {
+    /// The client ran out of local ports.
+    PortsExhausted,
+    /// The client timed out.
+    TimedOut,
+    /// The server, or something in between, closed connections.
+    ConnectionClosed,
 }
 
 /// One repetition.
@@ -53,11 +53,11 @@ struct Repetition {
     /// Mean, median, 95th and 99th percentile.
     times_ms: [f64; 4],
     success: f64,
-    trouble: Option<Trouble>,
+    error: Option<ErrorKind>,
 }
 
 /// One arm for each server in the report.
-pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Arm>, ForeignFault> {
+pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Arm>, ImportFault> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
@@ -69,7 +69,7 @@ pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Arm>, ForeignFault
     let mut within = false;
     loop {
         let line = reader.position().line();
-        let wrong = |why: String| ForeignFault::Line { path: path.to_owned(), line, why };
+        let wrong = |why: String| ImportFault::Line { path: path.to_owned(), line, why };
         if !reader.read_record(&mut record).map_err(|error| wrong(error.to_string()))? {
             break;
         }
@@ -83,7 +83,7 @@ pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Arm>, ForeignFault
     }
     if repetitions.is_empty() {
         let why = "no line follows the header".to_owned();
-        return Err(ForeignFault::Empty { path: path.to_owned(), why });
+        return Err(ImportFault::Empty { path: path.to_owned(), why });
     }
     let mut daemons: Vec<String> = repetitions.iter().map(|it| it.daemon.clone()).collect();
     daemons.sort();
@@ -100,7 +100,7 @@ pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Arm>, ForeignFault
 
 fn repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
     if record.len() != COLUMNS {
-        return Err(format!("{} columns, not {COLUMNS} as in the header", record.len()));
+        return Err(format!("{} columns instead of {COLUMNS} as in the header", record.len()));
     }
     let column = |place: usize| record.get(place).unwrap_or_default();
     let test = column(1).trim_matches(['[', ']']);
@@ -115,8 +115,9 @@ fn repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
     let mut times_ms = [0.0; 4];
     for (time, place) in times_ms.iter_mut().zip([6, 7, 9, 10]) {
         let text = column(place);
-        *time = go_duration_ms(text)
-            .ok_or_else(|| format!("column {} is {text:?}, not a time as 1.5ms", place + 1))?;
+        *time = go_duration_ms(text).ok_or_else(|| {
+            format!("column {} is {text:?}, not a duration such as 1.5ms", place + 1)
+        })?;
     }
     let ratio = column(12).strip_suffix('%').and_then(|share| share.parse::<f64>().ok());
     let ratio = ratio.filter(|share| (0.0..=100.0).contains(share));
@@ -129,21 +130,21 @@ fn repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
         calls: rate * seconds,
         times_ms,
         success: ratio / 100.0,
-        trouble: trouble(column(13)),
+        error: error_kind(column(13)),
     })
 }
 
-/// What Go's client says, by whose fault it is.
-fn trouble(error: &str) -> Option<Trouble> {
+/// The kind of an error message of Go's HTTP client.
+fn error_kind(error: &str) -> Option<ErrorKind> {
     let says = |texts: &[&str]| texts.iter().any(|text| error.contains(text));
     if error.is_empty() {
         None
     } else if says(&["address already in use", "cannot assign requested address"]) {
-        Some(Trouble::Ports)
+        Some(ErrorKind::PortsExhausted)
     } else if says(&["Client.Timeout", "context deadline exceeded"]) {
-        Some(Trouble::GaveUp)
+        Some(ErrorKind::TimedOut)
     } else {
-        Some(Trouble::Connection)
+        Some(ErrorKind::ConnectionClosed)
     }
 }
 
@@ -163,14 +164,13 @@ fn arm(name: String, repetitions: &[&Repetition], facts: &BTreeMap<String, Strin
             let place = format!("{key}, repetition {}", it.number);
             if cold == Some(it.number) {
                 arm.left_out.push(format!(
-                    "{place}: cold: a mean of {:.3} ms, far above all later ones; it tells of disks, \
-                     not of serving",
+                    "{place}: cold caches: a mean of {:.3} ms, far above all later ones",
                     it.times_ms[0]
                 ));
-            } else if it.trouble == Some(Trouble::Ports) {
+            } else if it.error == Some(ErrorKind::PortsExhausted) {
                 arm.left_out.push(format!(
-                    "{place}: the client ran out of local ports ({:.2} % got through): not the \
-                     server's fault",
+                    "{place}: the client ran out of local ports ({:.2} % of the calls succeeded): \
+                     this is not the server's fault",
                     it.success * 100.0
                 ));
             } else {
@@ -183,24 +183,24 @@ fn arm(name: String, repetitions: &[&Repetition], facts: &BTreeMap<String, Strin
 }
 
 fn notes(arm: &mut Arm, repetitions: &[&Repetition]) {
-    let count = |trouble| repetitions.iter().filter(|it| it.trouble == Some(trouble)).count();
-    let gave_up = count(Trouble::GaveUp);
-    if gave_up > 0 {
+    let count = |kind| repetitions.iter().filter(|it| it.error == Some(kind)).count();
+    let timed_out = count(ErrorKind::TimedOut);
+    if timed_out > 0 {
         arm.notes.push(format!(
-            "in {gave_up} repetitions the client gave up waiting; their times end where its patience \
-             did, so only their failed share is used"
+            "in {timed_out} repetitions the client timed out; the timeout cuts off their times, so only \
+             their failed share is used"
         ));
     }
-    let ended = count(Trouble::Connection);
-    if ended > 0 {
+    let closed = count(ErrorKind::ConnectionClosed);
+    if closed > 0 {
         arm.notes.push(format!(
-            "in {ended} repetitions connections were ended by the server's side; they are used, with \
+            "in {closed} repetitions the server's side closed connections; they are used, including \
              their failures"
         ));
     }
 }
 
-/// The number of the first repetition, if it is the cold one.
+/// The number of the first repetition if it is cold.
 fn cold(level: &[&Repetition]) -> Option<u32> {
     let (first, others) = level.split_first()?;
     let slowest = others.iter().map(|it| it.times_ms[0]).fold(0.0, f64::max);
@@ -221,7 +221,7 @@ fn run(it: &Repetition, key: &str, place: &str, facts: &BTreeMap<String, String>
         target_local: true,
         ..Fingerprint::default()
     });
-    if it.trouble != Some(Trouble::GaveUp) {
+    if it.error != Some(ErrorKind::TimedOut) {
         let metrics = [
             (Metric::ServiceMean, 1),
             (Metric::ServiceP50, 1),
@@ -238,8 +238,8 @@ fn run(it: &Repetition, key: &str, place: &str, facts: &BTreeMap<String, String>
     run
 }
 
-/// The method, from the file of requests (`stress_test_eth_call_001_14M.tar`), else from the name of
-/// the report.
+/// The method, from the file of requests (`stress_test_eth_call_001_14M.tar`), else from the name
+/// of the report.
 fn method(facts: &BTreeMap<String, String>, name: &str) -> String {
     let file = facts.get("VegetaFile").map_or("", String::as_str);
     let prefixes = ["eth", "trace", "debug", "ots", "erigon", "net", "web3", "txpool", "parity"];

@@ -1,26 +1,26 @@
 //! k6's end-of-test summaries: `--summary-export` and `handleSummary` (`metrics` by name, values
 //! plain or under `values`), and the machine-readable one of k6 1.x (`results.metrics`, a list).
 //!
-//! k6's `http_req_duration` counts from when the request is sent and leaves out connecting, so it is
-//! compared with times from the real send, never with latency from the plan.
+//! k6's `http_req_duration` starts when the request is sent and excludes connecting, so it is
+//! compared with times from sending, never with latency from the scheduled start.
 
 use std::path::Path;
 
 use lab_model::results::compare::Metric;
 use serde_json::Value;
 
-use super::{ForeignFault, label};
-use crate::analysis::sameness::Tool;
+use super::{ImportFault, label};
+use crate::analysis::comparability::Tool;
 use crate::arm::{ALL, Run};
 
 /// Whether it looks like a summary of k6.
-pub(super) fn is(value: &Value) -> bool {
+pub(super) fn is_summary(value: &Value) -> bool {
     value.get("metrics").is_some_and(Value::is_object)
         || value.pointer("/results/metrics").is_some_and(Value::is_array)
 }
 
-/// One run, and what to know of it.
-pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), ForeignFault> {
+/// The run, and notes about it.
+pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut run = Run::new(&label(path), Tool::K6);
     let seconds = value.pointer("/config/duration").and_then(Value::as_f64);
     let mut requests = None;
@@ -47,7 +47,7 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), For
     }
     if run.values.is_empty() {
         let why = "the summary has no http_req_duration".to_owned();
-        return Err(ForeignFault::Empty { path: path.to_owned(), why });
+        return Err(ImportFault::Empty { path: path.to_owned(), why });
     }
     if let Some(requests) = requests {
         run.put(ALL, Metric::Goodput, requests * (1.0 - failed.unwrap_or(0.0)));
@@ -55,8 +55,8 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), For
     let script = value.pointer("/config/script").and_then(Value::as_str);
     run.facts.load = script.map(|script| format!("a k6 script of {} bytes", script.len()));
     let mut notes = vec![
-        "k6 counts from the real send, without connecting and without waiting for a free worker, and \
-         counts a JSON-RPC error in an answer of status 200 as success"
+        "k6 measures from sending, without connecting and without waiting for a free worker, and \
+         counts a JSON-RPC error with status 200 as success"
             .to_owned(),
     ];
     let key = (ALL.to_owned(), Metric::ServiceP99);
@@ -72,7 +72,7 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), For
     Ok((run, notes))
 }
 
-/// Every metric with its values, whichever of the shapes it is.
+/// Every metric with its values, in any of the formats.
 fn metrics(value: &Value) -> Vec<(&str, &Value)> {
     fn values(metric: &Value) -> &Value {
         metric.get("values").unwrap_or(metric)
@@ -85,8 +85,7 @@ fn metrics(value: &Value) -> Vec<(&str, &Value)> {
     list.into_iter().flatten().filter_map(named).collect()
 }
 
-/// The method that a submetric is of: the value of its only tag, unless the tag is one of k6's own
-/// that says nothing of methods.
+/// The method of a submetric: the value of its only tag, unless that is one of k6's own tags.
 fn method_of(tags: &str) -> Option<&str> {
     if tags.is_empty() {
         return Some(ALL);
@@ -99,7 +98,7 @@ fn method_of(tags: &str) -> Option<&str> {
 
 fn put_times(run: &mut Run, tags: &str, values: &Value) {
     let Some(method) = method_of(tags) else { return };
-    // A submetric that nothing was counted in is all zero.
+    // A submetric without values has zeros only.
     if number(values, &["max"]) == Some(0.0) {
         return;
     }

@@ -1,8 +1,8 @@
 //! vegeta's outputs: `report -type=json`, and single results as `encode -to=json` (a line each) and
-//! `encode -to=csv` (nine or more columns; shape by `lib/results.go` of tsenart/vegeta 12).
+//! `encode -to=csv` (nine or more columns; the format is in `lib/results.go` of tsenart/vegeta 12).
 //!
-//! vegeta counts from when a worker takes a request, connecting included: after the plan's instant
-//! if no worker is free, so it is compared with times from the real send.
+//! vegeta measures from when a worker takes a request, including connecting. That is after the
+//! scheduled time if no worker is free, so it is compared with times from sending.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,21 +11,21 @@ use lab_model::results::compare::Metric;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ForeignFault, label};
-use crate::analysis::sameness::Tool;
+use super::{ImportFault, label};
+use crate::analysis::comparability::Tool;
 use crate::analysis::statistics::sorted;
 use crate::arm::{ALL, Run};
 
 const NANOS_PER_MS: f64 = 1e6;
 const NANOS_PER_S: i64 = 1_000_000_000;
-/// Seconds of a run at most: with stray time stamps there is one entry for each.
+/// Longest run in seconds, because wrong time stamps could create an entry for each second.
 const SECONDS_MAX: i64 = 1_000_000;
-/// What vegeta's client says when this side was at fault.
+/// Error messages of vegeta's client that are the client's own fault.
 const OUT_OF_PORTS: [&str; 2] = ["address already in use", "cannot assign requested address"];
 
 fn note() -> String {
-    "vegeta counts from when a worker takes a request, connecting included, and counts a JSON-RPC \
-     error in an answer of status 200 as success"
+    "vegeta measures from when a worker takes a request, including connecting, and counts a JSON-RPC \
+     error with status 200 as success"
         .to_owned()
 }
 
@@ -35,13 +35,13 @@ pub(super) fn is_report(value: &Value) -> bool {
 }
 
 /// A report.
-pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), ForeignFault> {
+pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut run = Run::new(&label(path), Tool::Vegeta);
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64);
     let requests = number("/requests").unwrap_or(0.0);
     if requests <= 0.0 {
         let why = "the report counts no requests".to_owned();
-        return Err(ForeignFault::Empty { path: path.to_owned(), why });
+        return Err(ImportFault::Empty { path: path.to_owned(), why });
     }
     for (metric, key) in [
         (Metric::ServiceMean, "/latencies/mean"),
@@ -70,13 +70,13 @@ pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), F
 fn client_side(errors: &[&str]) -> Option<String> {
     let ours = errors.iter().any(|text| OUT_OF_PORTS.iter().any(|port| text.contains(port)));
     ours.then(|| {
-        "some requests failed because the generator had no local port left: that is not the target's \
-         fault, and the failed share is not its own"
+        "some requests failed because the generator ran out of local ports: they are part of the failed \
+         share, but not the target's fault"
             .to_owned()
     })
 }
 
-/// One request, as far as it is looked at.
+/// The fields of a request that are used.
 #[derive(Deserialize)]
 struct Hit {
     code: u16,
@@ -87,25 +87,25 @@ struct Hit {
     error: String,
 }
 
-/// Whether the first line alone is a result.
+/// Whether the first line is a result.
 pub(super) fn is_lines(content: &[u8]) -> bool {
     let first = content.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
     first.is_some_and(|line| serde_json::from_slice::<Hit>(line).is_ok())
 }
 
-/// Results, a JSON object a line.
-pub(super) fn lines(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), ForeignFault> {
+/// Results, one JSON object per line.
+pub(super) fn lines(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut hits = Hits::default();
     for (place, line) in content.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() {
             continue;
         }
-        let wrong = |why| ForeignFault::Line { path: path.to_owned(), line: place as u64 + 1, why };
+        let wrong = |why| ImportFault::Line { path: path.to_owned(), line: place as u64 + 1, why };
         let hit: Hit = serde_json::from_slice(line)
-            .map_err(|error| wrong(format!("no result of vegeta: {error}")))?;
+            .map_err(|error| wrong(format!("not a vegeta result: {error}")))?;
         let at = unix_nanos(&hit.timestamp)
-            .ok_or_else(|| wrong(format!("{:?} is no RFC 3339 time", hit.timestamp)))?;
+            .ok_or_else(|| wrong(format!("{:?} is not an RFC 3339 time", hit.timestamp)))?;
         hits.add(at, hit.code, hit.latency, &hit.error);
     }
     hits.run(path)
@@ -133,13 +133,13 @@ fn whole(record: &csv::ByteRecord, column: usize) -> Option<i64> {
 
 /// Results as CSV: time in nanoseconds since 1970, status, latency in nanoseconds, bytes out, bytes
 /// in, error, and more.
-pub(super) fn csv(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), ForeignFault> {
+pub(super) fn csv(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut hits = Hits::default();
     let mut reader = csv_reader(content);
     let mut record = csv::ByteRecord::new();
     loop {
         let line = reader.position().line();
-        let wrong = |why| ForeignFault::Line { path: path.to_owned(), line, why };
+        let wrong = |why| ImportFault::Line { path: path.to_owned(), line, why };
         if !reader.read_byte_record(&mut record).map_err(|error| wrong(error.to_string()))? {
             break;
         }
@@ -158,7 +158,7 @@ pub(super) fn csv(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), For
     hits.run(path)
 }
 
-/// All requests of a run, gathered by second.
+/// The requests of a run, grouped by second.
 #[derive(Default)]
 struct Hits {
     seconds: BTreeMap<i64, Second>,
@@ -187,19 +187,19 @@ impl Hits {
         second.failed += u64::from(!(200..400).contains(&code));
     }
 
-    fn run(mut self, path: &Path) -> Result<(Run, Vec<String>), ForeignFault> {
-        let empty = |why: &str| ForeignFault::Empty { path: path.to_owned(), why: why.to_owned() };
+    fn run(mut self, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
+        let empty = |why: &str| ImportFault::Empty { path: path.to_owned(), why: why.to_owned() };
         let (Some((&first, _)), Some((&last, _))) =
             (self.seconds.first_key_value(), self.seconds.last_key_value())
         else {
-            return Err(empty("no request reached the network"));
+            return Err(empty("no request was sent"));
         };
         if last - first >= SECONDS_MAX {
-            return Err(empty("its time stamps are further apart than 11 days"));
+            return Err(empty("its time stamps span more than 11 days"));
         }
         let mut run = Run::new(&label(path), Tool::Vegeta);
         let mut series: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
-        // The first and the last second are parts of one.
+        // The first and the last second are incomplete.
         for at in first + 1..last {
             let second = self.seconds.entry(at).or_default();
             let calls = second.latencies_ms.len() as f64;
@@ -222,7 +222,7 @@ impl Hits {
         run.put(ALL, Metric::ServiceP95, quantile(&all, 0.95));
         run.put(ALL, Metric::ServiceP99, quantile(&all, 0.99));
         run.put(ALL, Metric::FailedShare, failed as f64 / count);
-        // As vegeta's own rate: n sends have n - 1 times between them.
+        // As vegeta's own rate: there are n - 1 intervals between n sends.
         let between = self.span.map_or(0, |(first, last)| last.saturating_sub(first));
         let lasted = match between {
             0 => 1.0,
@@ -234,7 +234,7 @@ impl Hits {
         let mut notes = vec![note()];
         if self.out_of_ports > 0 {
             notes.push(format!(
-                "{} requests were left out: the generator had no local port for them",
+                "{} requests were left out: the generator ran out of local ports",
                 self.out_of_ports
             ));
         }

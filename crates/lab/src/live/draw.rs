@@ -1,8 +1,7 @@
-//! The screen as a pure function of a `State`: the same state gives the same letters. It knows
-//! neither a terminal nor a clock.
+//! Draws the screen as a pure function of a `State`, without a terminal and without a clock.
 //!
-//! Colours are the sixteen that a terminal chooses for itself, so that they are readable on light
-//! and dark ground; none says anything that the letters do not say too.
+//! Colours are the sixteen that the terminal defines itself, so they are readable on light and dark
+//! backgrounds. No information is in colours alone.
 
 use std::time::Duration;
 
@@ -20,18 +19,18 @@ use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Paragraph};
 use super::state::State;
 use crate::wording::number;
 
-/// The calls by method.
+/// Table of calls by method.
 mod table;
 
 #[cfg(test)]
 mod tests;
 
-/// Objectives that are shown at most; broken ones come first.
+/// Largest number of thresholds; broken ones come first.
 const THRESHOLDS_MAX: usize = 6;
-/// Below this there is room for one line only.
+/// Width and height below which only one line is drawn.
 const SMALL: (u16, u16) = (40, 10);
 
-/// How something is to be taken.
+/// Style of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tone {
     Plain,
@@ -43,7 +42,7 @@ enum Tone {
 }
 
 impl Tone {
-    /// Yellow is left out: on a light ground nobody can read it.
+    /// Yellow is not used, because it is unreadable on a light background.
     fn style(self, colour: bool) -> Style {
         let coloured = |tint| if colour { Style::new().fg(tint) } else { Style::new() };
         match self {
@@ -57,10 +56,10 @@ impl Tone {
     }
 }
 
-/// A part of a line.
+/// A styled span of a line.
 type Part = (Tone, String);
 
-/// Draws everything.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let area = frame.area();
     if area.width < SMALL.0 || area.height < SMALL.1 {
@@ -68,36 +67,36 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         frame.render_widget(Paragraph::new(line), area);
         return;
     }
-    let objectives =
-        objectives(&state.thresholds, if area.height < 32 { 2 } else { THRESHOLDS_MAX });
+    let thresholds_max = if area.height < 32 { 2 } else { THRESHOLDS_MAX };
+    let threshold_lines = threshold_lines(&state.thresholds, thresholds_max);
     let hosts: Vec<Vec<Part>> = state.hosts.iter().filter_map(host).collect();
-    // The course gets what the table leaves, at least a quarter of a screen that is not small.
-    let chart = if area.height < 20 { 0 } else { area.height / 4 };
+    // The chart gets the space that the table leaves, at least a quarter of a larger screen.
+    let chart_min = if area.height < 20 { 0 } else { area.height / 4 };
     let fixed = |lines: usize| Constraint::Length(u16::try_from(lines).unwrap_or(u16::MAX));
-    let [title, bar, rates, course, calls, failures, generator, pressure, kept, keys] =
+    let [title, bar, rates, chart, calls, failures, generator, pressure, thresholds, keys] =
         Layout::vertical([
             fixed(1),
             fixed(1),
             fixed(1),
-            Constraint::Min(chart),
+            Constraint::Min(chart_min),
             Constraint::Max(table::lines(state)),
             fixed(1),
             fixed(1),
             fixed(hosts.len().min(2)),
-            fixed(objectives.len()),
+            fixed(threshold_lines.len()),
             fixed(1),
         ])
         .areas(area);
-    sides(frame, title, state, title_parts(state), vec![(Tone::Plain, passed(state))]);
+    draw_sides(frame, title, state, title_parts(state), vec![(Tone::Plain, passed(state))]);
     draw_bar(frame, bar, state);
-    one(frame, rates, state, rate_parts(state));
-    draw_course(frame, course, state);
+    draw_line(frame, rates, state, rate_parts(state));
+    draw_chart(frame, chart, state);
     table::draw(frame, calls, state);
-    one(frame, failures, state, failure_parts(state));
-    one(frame, generator, state, generator_parts(state));
-    many(frame, pressure, state, hosts);
-    many(frame, kept, state, objectives);
-    one(frame, keys, state, key_parts());
+    draw_line(frame, failures, state, failure_parts(state));
+    draw_line(frame, generator, state, generator_parts(state));
+    draw_lines(frame, pressure, state, hosts);
+    draw_lines(frame, thresholds, state, threshold_lines);
+    draw_line(frame, keys, state, key_parts());
 }
 
 fn line(state: &State, parts: Vec<Part>) -> Line<'static> {
@@ -105,22 +104,22 @@ fn line(state: &State, parts: Vec<Part>) -> Line<'static> {
     Line::from_iter(parts.into_iter().map(styled))
 }
 
-fn one(frame: &mut Frame<'_>, area: Rect, state: &State, parts: Vec<Part>) {
+fn draw_line(frame: &mut Frame<'_>, area: Rect, state: &State, parts: Vec<Part>) {
     frame.render_widget(line(state, parts), area);
 }
 
-fn many(frame: &mut Frame<'_>, area: Rect, state: &State, lines: Vec<Vec<Part>>) {
+fn draw_lines(frame: &mut Frame<'_>, area: Rect, state: &State, lines: Vec<Vec<Part>>) {
     let lines: Vec<Line<'_>> = lines.into_iter().map(|parts| line(state, parts)).collect();
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// What stands on the right wins where the room is short.
-fn sides(frame: &mut Frame<'_>, area: Rect, state: &State, left: Vec<Part>, right: Vec<Part>) {
+/// Draws text at both ends of a line. On a narrow screen the left text is cut.
+fn draw_sides(frame: &mut Frame<'_>, area: Rect, state: &State, left: Vec<Part>, right: Vec<Part>) {
     let right = line(state, right);
     let width = u16::try_from(right.width()).unwrap_or(area.width);
     let [start, end] =
         Layout::horizontal([Constraint::Fill(1), Constraint::Length(width)]).areas(area);
-    one(frame, start, state, left);
+    draw_line(frame, start, state, left);
     frame.render_widget(right, end);
 }
 
@@ -138,12 +137,12 @@ fn title_parts(state: &State) -> Vec<Part> {
         parts.push((Tone::Quiet, format!("  {client}")));
     }
     if state.at < state.plan.warmup {
-        parts.push((Tone::Doubtful, "  warm-up, not judged".to_owned()));
+        parts.push((Tone::Doubtful, "  warm-up".to_owned()));
     }
     parts
 }
 
-/// How much of the run is over, and the stages under way with the time that each has left.
+/// Draws the progress bar, and the running stages with their remaining times.
 fn draw_bar(frame: &mut Frame<'_>, area: Rect, state: &State) {
     const BAR: u16 = 24;
     let share = state.at.as_secs_f64() / state.of.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -163,16 +162,17 @@ fn draw_bar(frame: &mut Frame<'_>, area: Rect, state: &State) {
             Model::Closed => " workers",
         };
         let (from, to) = (number::short(stage.from), number::short(stage.to));
-        let course =
+        let level =
             if from == to { format!("{to}{level}") } else { format!("{from} to {to}{level}") };
         let left = number::clock(left.as_secs_f64());
-        parts.push((Tone::Plain, format!("{gap}{of}{} at {course}, {left} left", stage.name)));
+        parts.push((Tone::Plain, format!("{gap}{of}{} at {level}, {left} left", stage.name)));
     }
     if stages.is_empty() {
-        let text = if state.at >= state.of { "calls under way end" } else { "nothing is due yet" };
+        let ended = state.at >= state.of;
+        let text = if ended { "waiting for calls in flight" } else { "no stage has started" };
         parts.push((Tone::Plain, text.to_owned()));
     }
-    one(frame, area, state, parts);
+    draw_line(frame, area, state, parts);
 }
 
 fn rate_parts(state: &State) -> Vec<Part> {
@@ -188,7 +188,7 @@ fn rate_parts(state: &State) -> Vec<Part> {
         parts.push((Tone::Quiet, format!("planned {}/s  ", number::count(second.due))));
     }
     let tone = if short { Tone::Bad } else { Tone::Good };
-    parts.push((tone, format!("begun {}/s", number::count(second.begun))));
+    parts.push((tone, format!("started {}/s", number::count(second.begun))));
     parts.push((Tone::Plain, format!("  requests {}/s", number::count(second.requests))));
     parts.push((Tone::Plain, format!("  results {}/s", number::count(results))));
     parts.push((Tone::Plain, format!("  in flight {}", number::count(second.in_flight))));
@@ -198,18 +198,18 @@ fn rate_parts(state: &State) -> Vec<Part> {
     parts
 }
 
-/// Planned and begun iterations per second since the start.
-fn draw_course(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let points = &state.course.points;
+/// Draws the planned and started iterations per second since the start.
+fn draw_chart(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let points = &state.rates.points;
     if area.height < 3 || points.is_empty() {
         return;
     }
-    let along = |of: fn(&(f64, f64)) -> f64| -> Vec<(f64, f64)> {
+    let curve = |of: fn(&(f64, f64)) -> f64| -> Vec<(f64, f64)> {
         points.iter().enumerate().map(|(index, point)| (index as f64, of(point))).collect()
     };
-    let (planned, begun) = (along(|point| point.0), along(|point| point.1));
+    let (planned, started) = (curve(|point| point.0), curve(|point| point.1));
     let top = points.iter().map(|point| point.0.max(point.1)).fold(1.0, f64::max);
-    let set = |name: &'static str, tone: Tone| {
+    let dataset = |name: &'static str, tone: Tone| {
         let style = tone.style(state.colour);
         Dataset::default()
             .name(name)
@@ -217,16 +217,16 @@ fn draw_course(frame: &mut Frame<'_>, area: Rect, state: &State) {
             .graph_type(GraphType::Line)
             .style(style)
     };
-    let mut sets = Vec::new();
+    let mut datasets = Vec::new();
     if state.is_open() {
-        sets.push(set("planned", Tone::Quiet).data(&planned));
+        datasets.push(dataset("planned", Tone::Quiet).data(&planned));
     }
-    sets.push(set("begun", Tone::Good).data(&begun));
-    let seconds = state.course.seconds();
+    datasets.push(dataset("started", Tone::Good).data(&started));
+    let seconds = state.rates.seconds();
     let axis = |labels: [String; 2], end: f64| {
         Axis::default().bounds([0.0, end]).labels(labels).style(Tone::Quiet.style(state.colour))
     };
-    let chart = Chart::new(sets)
+    let chart = Chart::new(datasets)
         .legend_position(None)
         .x_axis(axis(
             ["0:00".to_owned(), number::clock(seconds as f64)],
@@ -254,7 +254,7 @@ fn failure_parts(state: &State) -> Vec<Part> {
     parts
 }
 
-/// Whether the generator is fit, by the plan's own limits.
+/// Health of the generator by the plan's own limits.
 fn generator_parts(state: &State) -> Vec<Part> {
     let validity = &state.plan.validity;
     let iterations = state.iterations;
@@ -269,7 +269,7 @@ fn generator_parts(state: &State) -> Vec<Part> {
         parts.push((tone, format!("delivered {}", number::percent(delivered))));
     }
     parts.push((judged(late > late_max), format!("  late p99 {}", number::ms(late))));
-    // Above this a thread cannot keep up with a burst.
+    // Threads that are busier cannot handle a burst.
     let tone = if busy > 0.9 { Tone::Doubtful } else { Tone::Plain };
     parts.push((tone, format!("  busy {}", number::percent(busy))));
     if iterations.dropped > 0 {
@@ -278,7 +278,7 @@ fn generator_parts(state: &State) -> Vec<Part> {
     parts
 }
 
-/// Pressure and CPU of one host, if any were watched.
+/// Pressure and CPU of one host, if they were sampled.
 fn host(sample: &HostSample) -> Option<Vec<Part>> {
     const SHOWN: usize = 6;
     let shown = |name: &str| name.starts_with("cpu") || name.starts_with("psi");
@@ -295,8 +295,8 @@ fn host(sample: &HostSample) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-/// Objectives, broken ones first.
-fn objectives(all: &[ThresholdOutcome], most: usize) -> Vec<Vec<Part>> {
+/// One line per threshold, broken ones first.
+fn threshold_lines(all: &[ThresholdOutcome], most: usize) -> Vec<Vec<Part>> {
     let mut sorted: Vec<&ThresholdOutcome> = all.iter().collect();
     sorted.sort_by_key(|outcome| outcome.kept);
     let lines = sorted.into_iter().take(most).map(|outcome| {
@@ -316,12 +316,12 @@ fn objectives(all: &[ThresholdOutcome], most: usize) -> Vec<Vec<Part>> {
     lines.collect()
 }
 
-/// A value in whatever unit, with at most four decimals.
+/// A number with at most four decimals.
 fn number(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 fn key_parts() -> Vec<Part> {
-    vec![(Tone::Quiet, "q stop   t times of the last second or of the whole run".to_owned())]
+    vec![(Tone::Quiet, "q stop   t toggle times: last second or whole run".to_owned())]
 }

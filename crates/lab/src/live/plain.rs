@@ -1,12 +1,11 @@
-//! Lines of progress where there is no terminal, or where none is wanted. They go to standard error;
-//! the result is printed by others.
+//! Prints progress as lines on standard error, for output that is not a terminal.
 
 use std::io::Write;
 use std::time::Duration;
 
 use lab_model::record::Class;
 
-use super::state::under_way;
+use super::state::stage_at;
 use crate::run::Progress;
 use crate::wording::number;
 
@@ -16,19 +15,19 @@ mod tests;
 /// Time between two lines.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Writes a line every five seconds, and one whenever another stage begins or an objective breaks.
+/// Writes a line every five seconds, and when a stage starts or a threshold breaks.
 #[derive(Debug)]
 pub struct Plain<W> {
     out: W,
     next: Duration,
     stages: Vec<String>,
     broken: Vec<String>,
-    counted: Counted,
+    counts: Counts,
 }
 
-/// What went on since the last line.
+/// Counts since the last line.
 #[derive(Debug, Default)]
-struct Counted {
+struct Counts {
     seconds: u64,
     due: u64,
     begun: u64,
@@ -41,33 +40,33 @@ struct Counted {
 }
 
 impl<W: Write> Plain<W> {
-    /// Lines to `out`, which is standard error in a program.
+    /// Writes to `out`, which is standard error in the program.
     pub fn new(out: W) -> Plain<W> {
         let (stages, broken) = (Vec::new(), Vec::new());
-        Plain { out, next: INTERVAL, stages, broken, counted: Counted::default() }
+        Plain { out, next: INTERVAL, stages, broken, counts: Counts::default() }
     }
 
-    /// Takes what is known at the end of a second; prints when it is time.
-    pub fn see(&mut self, progress: &Progress<'_>) {
+    /// Adds a second; prints a line if it is time.
+    pub fn update(&mut self, progress: &Progress<'_>) {
         let mut text = String::new();
-        self.tell_stages(progress, &mut text);
-        self.counted.add(progress);
+        self.print_stages(progress, &mut text);
+        self.counts.add(progress);
         if progress.at >= self.next || progress.at >= progress.of {
             self.next = progress.at + INTERVAL;
-            let counted = std::mem::take(&mut self.counted);
-            text.push_str(&format!("{}{}\n", at(progress), counted.line()));
+            let counts = std::mem::take(&mut self.counts);
+            text.push_str(&format!("{}{}\n", at(progress), counts.line()));
         }
-        self.tell_broken(progress, &mut text);
-        // Whoever started it may not read it; that is no reason to stop.
+        self.print_broken(progress, &mut text);
+        // A closed standard error must not stop the run.
         let _ = self.out.write_all(text.as_bytes());
     }
 
-    fn tell_stages(&mut self, progress: &Progress<'_>, text: &mut String) {
-        // Seconds end a little before or after a stage's edge; what begins there is meant.
+    fn print_stages(&mut self, progress: &Progress<'_>, text: &mut String) {
+        // Seconds end a little before or after the end of a stage. The next stage is meant then.
         let near = Duration::from_millis(500);
         let mut stages = Vec::new();
         for scenario in &progress.plan.scenarios {
-            if let Some((stage, left)) = under_way(scenario, progress.at + near) {
+            if let Some((stage, left)) = stage_at(scenario, progress.at + near) {
                 let left = number::clock((left + near).as_secs_f64());
                 stages.push((format!("{}/{}", scenario.name, stage.name), left));
             }
@@ -80,7 +79,7 @@ impl<W: Write> Plain<W> {
         self.stages = stages.into_iter().map(|(name, _)| name).collect();
     }
 
-    fn tell_broken(&mut self, progress: &Progress<'_>, text: &mut String) {
+    fn print_broken(&mut self, progress: &Progress<'_>, text: &mut String) {
         let mut broken = Vec::new();
         for outcome in progress.thresholds {
             let Some(observed) = outcome.observed.filter(|_| !outcome.kept) else { continue };
@@ -98,7 +97,7 @@ fn at(progress: &Progress<'_>) -> String {
     format!("{:>7.1} s  ", progress.at.as_secs_f64())
 }
 
-impl Counted {
+impl Counts {
     fn add(&mut self, progress: &Progress<'_>) {
         let second = progress.second;
         self.seconds += 1;
@@ -119,7 +118,7 @@ impl Counted {
     fn line(&self) -> String {
         let per_second = |count: u64| number::rate(count as f64 / self.seconds.max(1) as f64);
         let mut text = format!(
-            "planned {}  begun {}  calls {}",
+            "planned {}  started {}  calls {}",
             per_second(self.due),
             per_second(self.begun),
             per_second(self.calls)

@@ -1,4 +1,4 @@
-//! A small plan and what was counted of it, for tests of what is shown and exported.
+//! A small plan with counted calls, for tests of the screen and of exports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use lab_model::samples;
 
 use crate::run::Progress;
 
-/// What a [`Progress`] borrows from.
+/// The data that a [`Progress`] borrows.
 pub(crate) struct Scene {
     pub(crate) plan: Arc<Plan>,
     pub(crate) at: Duration,
@@ -23,7 +23,7 @@ pub(crate) struct Scene {
     pub(crate) thresholds: Vec<ThresholdOutcome>,
 }
 
-/// Names of the methods; none was called of the last.
+/// Names of the methods; the last one is never called.
 pub(crate) const METHODS: [&str; 3] = ["eth_blockNumber", "eth_getLogs", "eth_call"];
 
 impl Scene {

@@ -1,9 +1,9 @@
-//! The terminal: taken, drawn on, given back. What is drawn is in `draw.rs`.
+//! Switches the terminal to a full screen, draws on it (`draw.rs`), and restores it.
 //!
-//! A thread of its own owns it, reads keys and draws when there is something new, so that a slow
-//! terminal never slows a run. It is drawn on standard error: standard output is for the result.
-//! Once an end is asked for, by a key or otherwise, the terminal is given back at once: from then on
-//! Ctrl-C is a signal again, for whoever does not want to wait for an end in order.
+//! A separate thread reads keys and draws, so a slow terminal never slows a run. It draws on
+//! standard error, because standard output is for the result. When the run is stopped, the terminal
+//! is restored at once. From then on Ctrl-C is a signal again, so the user can interrupt the end of
+//! the run.
 
 use std::io::{self, Stderr, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,10 +29,10 @@ use crate::run::{Progress, Stop};
 #[cfg(test)]
 mod tests;
 
-/// Longest time from a new state to its picture, and from a key to what it does.
-const LOOK: Duration = Duration::from_millis(100);
+/// Longest time from a new state to its drawing, and from a key to its effect.
+const POLL: Duration = Duration::from_millis(100);
 
-/// A screen that is shown until it is finished or dropped.
+/// The full screen; it ends when it is finished or dropped.
 #[derive(Debug)]
 pub struct Screen {
     shared: Arc<Shared>,
@@ -41,53 +41,53 @@ pub struct Screen {
 
 #[derive(Debug)]
 struct Shared {
-    /// Held while a second is taken in and while a picture is drawn, both within milliseconds.
+    /// Locked while a second is added and while the screen is drawn; both take milliseconds.
     state: Mutex<State>,
-    /// There is something new to draw.
-    fresh: AtomicBool,
+    /// True if the state has changed since it was drawn.
+    changed: AtomicBool,
     over: AtomicBool,
     stop: Arc<Stop>,
 }
 
-/// Whether the terminal is ours; the panic hook asks.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+/// True while the terminal is in full-screen mode; the panic hook reads it.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 impl Screen {
-    /// Takes the terminal. The keys `q` and Ctrl-C ask `stop`. Colours are left out if the
-    /// environment says `NO_COLOR` (<https://no-color.org>).
+    /// Switches to the full screen. The keys `q` and Ctrl-C request `stop`. The environment
+    /// variable `NO_COLOR` disables colours (<https://no-color.org>).
     ///
     /// # Errors
-    /// If standard error is no terminal that can be drawn on; then nothing was changed.
+    /// If standard error is not a suitable terminal; it is unchanged then.
     pub fn start(plan: &Arc<Plan>, stop: &Arc<Stop>) -> io::Result<Screen> {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(Arc::clone(plan), colour)),
-            fresh: AtomicBool::new(true),
+            changed: AtomicBool::new(true),
             over: AtomicBool::new(false),
             stop: Arc::clone(stop),
         });
-        let taken = Taken::take()?;
+        let full_screen = FullScreen::enter()?;
         let mut terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
-        let seen = Arc::clone(&shared);
+        let drawn = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("screen".to_owned()).spawn(move || {
-            let stopped = seen.show(&mut terminal);
-            // Here, or where this thread panics: whenever it ends, the terminal is given back.
-            drop(taken);
+            let stopped = drawn.draw_until_over(&mut terminal);
+            // The terminal is restored here, or by unwinding if this thread panics.
+            drop(full_screen);
             if stopped {
-                // Nobody may be there to read it.
-                let _ = writeln!(io::stderr(), "ending; what was measured so far is kept");
+                // Standard error may be closed.
+                let _ = writeln!(io::stderr(), "stopping; the results so far are saved");
             }
         })?;
         Ok(Screen { shared, thread: Some(thread) })
     }
 
-    /// Shows what is known at the end of a second.
-    pub fn see(&self, progress: &Progress<'_>) {
-        self.shared.state.lock().take(progress);
-        self.shared.fresh.store(true, Ordering::Release);
+    /// Adds a second.
+    pub fn update(&self, progress: &Progress<'_>) {
+        self.shared.state.lock().update(progress);
+        self.shared.changed.store(true, Ordering::Release);
     }
 
-    /// Gives the terminal back as it was.
+    /// Restores the terminal.
     pub fn finish(self) {
         drop(self);
     }
@@ -97,27 +97,27 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // A panic of it has been told by the hook, and the terminal is back.
+            // The hook has reported a panic of the thread and restored the terminal.
             let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    /// Until the run is over or stopped; whether a key stopped it.
-    fn show(&self, terminal: &mut Terminal<CrosstermBackend<Stderr>>) -> bool {
+    /// Draws until the run is over or stopped; returns true if a key stopped it.
+    fn draw_until_over(&self, terminal: &mut Terminal<CrosstermBackend<Stderr>>) -> bool {
         while !self.over.load(Ordering::Acquire) && !self.stop.asked() {
-            if self.fresh.swap(false, Ordering::AcqRel) {
+            if self.changed.swap(false, Ordering::AcqRel) {
                 let state = self.state.lock();
-                // A terminal that is gone ends the picture, not the run.
+                // A closed terminal ends the screen, not the run.
                 if terminal.draw(|frame| draw(frame, &state)).is_err() {
                     return false;
                 }
             }
-            match event::poll(LOOK) {
+            match event::poll(POLL) {
                 Ok(false) => {}
                 Ok(true) => match event::read() {
-                    Ok(event) if self.heed(&event) => return true,
+                    Ok(event) if self.handle(&event) => return true,
                     Ok(_) => {}
                     Err(_) => return false,
                 },
@@ -127,16 +127,16 @@ impl Shared {
         false
     }
 
-    /// Does what an event asks for; whether that was to stop.
-    fn heed(&self, event: &Event) -> bool {
+    /// Handles an event; returns true if it stops the run.
+    fn handle(&self, event: &Event) -> bool {
         match event {
             Event::Resize(..) => {}
-            Event::Key(key) if key.kind == KeyEventKind::Press => match wish(*key) {
-                Some(Wish::Stop) => {
+            Event::Key(key) if key.kind == KeyEventKind::Press => match command(*key) {
+                Some(Command::Stop) => {
                     self.stop.ask();
                     return true;
                 }
-                Some(Wish::OtherTimes) => {
+                Some(Command::ToggleTimes) => {
                     let mut state = self.state.lock();
                     state.over = match state.over {
                         Span::LastSecond => Span::WholeRun,
@@ -147,66 +147,66 @@ impl Shared {
             },
             _ => return false,
         }
-        self.fresh.store(true, Ordering::Release);
+        self.changed.store(true, Ordering::Release);
         false
     }
 }
 
-/// What a key asks for.
+/// The command of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum Command {
     Stop,
-    OtherTimes,
+    ToggleTimes,
 }
 
-fn wish(key: KeyEvent) -> Option<Wish> {
+fn command(key: KeyEvent) -> Option<Command> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
-        KeyCode::Char('c') if control => Some(Wish::Stop),
-        KeyCode::Char('q') | KeyCode::Esc if !control => Some(Wish::Stop),
-        KeyCode::Char('t') if !control => Some(Wish::OtherTimes),
+        KeyCode::Char('c') if control => Some(Command::Stop),
+        KeyCode::Char('q') | KeyCode::Esc if !control => Some(Command::Stop),
+        KeyCode::Char('t') if !control => Some(Command::ToggleTimes),
         _ => None,
     }
 }
 
-/// The terminal while it is ours: without echo, on its second page.
-struct Taken;
+/// The terminal in raw mode with the alternate screen; dropping it restores the terminal.
+struct FullScreen;
 
-impl Taken {
-    fn take() -> io::Result<Taken> {
-        give_back_before_panics();
+impl FullScreen {
+    fn enter() -> io::Result<FullScreen> {
+        restore_before_panics();
         enable_raw_mode()?;
-        TAKEN.store(true, Ordering::Release);
-        let taken = Taken;
-        // Not by ratatui, which would ask the terminal where its cursor is: not all of them answer.
+        ACTIVE.store(true, Ordering::Release);
+        let full_screen = FullScreen;
+        // `ratatui::init` is not used, because it queries the cursor position, which some terminals
+        // do not support.
         execute!(io::stderr(), EnterAlternateScreen, Clear(ClearType::All))?;
-        Ok(taken)
+        Ok(full_screen)
     }
 }
 
-impl Drop for Taken {
+impl Drop for FullScreen {
     fn drop(&mut self) {
-        give_back();
+        restore();
     }
 }
 
-/// Once, whoever asks.
-fn give_back() {
-    if TAKEN.swap(false, Ordering::AcqRel) {
-        // There is nobody left to tell if the terminal is gone.
+/// Restores the terminal, unless it is restored already.
+fn restore() {
+    if ACTIVE.swap(false, Ordering::AcqRel) {
+        // The terminal may be closed, so errors are ignored.
         let _ = disable_raw_mode();
         let _ = execute!(io::stderr(), LeaveAlternateScreen, Show);
     }
 }
 
-/// What a panic says must be readable, and whatever thread it is on, the terminal must be usable
-/// after it.
-fn give_back_before_panics() {
+/// Restores the terminal before a panic message of any thread is printed.
+fn restore_before_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let next = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            give_back();
+            restore();
             next(panic);
         }));
     });

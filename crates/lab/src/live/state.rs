@@ -1,5 +1,5 @@
-//! What the screen shows, brought up to date once a second. It keeps what drawing needs and no
-//! histogram: its size depends on the plan, not on how long a run lasts.
+//! The data of the screen, updated once a second. Its size depends on the plan, not on the length
+//! of a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::run::Progress;
 #[cfg(test)]
 mod tests;
 
-/// Points of the course that are kept; a longer run has more seconds to a point.
+/// Largest number of points of the chart; in a longer run a point covers more seconds.
 const POINTS_MAX: usize = 600;
 
-/// Everything that is shown.
+/// The data of the screen.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) plan: Arc<Plan>,
@@ -25,35 +25,35 @@ pub(super) struct State {
     pub(super) at: Duration,
     pub(super) of: Duration,
     pub(super) second: Second,
-    pub(super) course: Course,
-    /// All calls, then each method that was called.
+    pub(super) rates: RateSeries,
+    /// The totals, then each called method.
     pub(super) rows: Vec<Row>,
-    /// Failed and limited calls by class, as many as there are.
+    /// Failed and limited calls by class, most frequent first.
     pub(super) classes: Vec<(Class, u64)>,
     /// Codes of JSON-RPC errors, most frequent first.
     pub(super) codes: Vec<(i64, u64)>,
     pub(super) iterations: Iterations,
-    /// 99th percentile of lateness over the run, in milliseconds.
+    /// p99 of the scheduling delay over the run, in milliseconds.
     pub(super) lateness_p99_ms: f64,
     /// The last sample of each host.
     pub(super) hosts: Vec<HostSample>,
     pub(super) thresholds: Vec<ThresholdOutcome>,
     pub(super) over: Span,
-    /// Whether colours are used.
+    /// True if colours are used.
     pub(super) colour: bool,
     scratch: Times,
 }
 
-/// Over what the table's times are.
+/// The period that the table's times cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Span {
     LastSecond,
     WholeRun,
 }
 
-/// Times of one second or of the run, in milliseconds.
+/// Latency percentiles of one second or of the run, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Spread {
+pub(super) struct Percentiles {
     pub(super) p50: f64,
     pub(super) p95: f64,
     pub(super) p99: f64,
@@ -69,23 +69,23 @@ pub(super) struct Row {
     pub(super) limited: u64,
     /// Calls that ended in the last second.
     pub(super) calls_last: u64,
-    /// None if there was no call in the last second.
-    pub(super) last: Option<Spread>,
-    pub(super) whole: Spread,
+    /// Percentiles of the last second; none if there was no call.
+    pub(super) last: Option<Percentiles>,
+    pub(super) whole: Percentiles,
 }
 
-/// Planned and begun iterations per second over the whole run so far.
+/// Planned and started iterations per second over the run so far.
 #[derive(Clone, Debug)]
-pub(super) struct Course {
+pub(super) struct RateSeries {
     seconds_per_point: u64,
-    /// Sums of what is not yet a point, and of how many seconds.
+    /// The incomplete point: sums of planned and started iterations, and the number of seconds.
     rest: (u64, u64, u64),
-    /// Planned and begun, per second.
+    /// Planned and started iterations per second.
     pub(super) points: Vec<(f64, f64)>,
 }
 
 impl State {
-    /// Nothing seen yet.
+    /// Starts without data.
     pub(super) fn new(plan: Arc<Plan>, colour: bool) -> State {
         State {
             of: plan.duration(),
@@ -93,7 +93,7 @@ impl State {
             target: TargetFacts::default(),
             at: Duration::ZERO,
             second: Second::default(),
-            course: Course::new(),
+            rates: RateSeries::new(),
             rows: Vec::new(),
             classes: Vec::new(),
             codes: Vec::new(),
@@ -107,53 +107,53 @@ impl State {
         }
     }
 
-    /// Takes what is known at the end of a second.
-    pub(super) fn take(&mut self, seen: &Progress<'_>) {
-        self.target.clone_from(seen.target);
-        self.at = seen.at;
-        self.of = seen.of;
-        self.second = seen.second.clone();
-        self.course.push(seen.second.due, seen.second.begun);
-        self.rows = self.rows_of(seen);
+    /// Adds a second.
+    pub(super) fn update(&mut self, progress: &Progress<'_>) {
+        self.target.clone_from(progress.target);
+        self.at = progress.at;
+        self.of = progress.of;
+        self.second = progress.second.clone();
+        self.rates.push(progress.second.due, progress.second.begun);
+        self.rows = self.rows_of(progress);
         self.classes = Class::ALL
             .into_iter()
             .filter(|class| *class != Class::Ok)
-            .map(|class| (class, seen.totals.count(|slot| slot.class == class)))
+            .map(|class| (class, progress.totals.count(|slot| slot.class == class)))
             .filter(|(_, count)| *count > 0)
             .collect();
         self.classes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        self.codes = codes(seen.totals);
+        self.codes = codes(progress.totals);
         self.iterations = Iterations::default();
-        for stage in &seen.totals.iterations {
+        for stage in &progress.totals.iterations {
             self.iterations.add(*stage);
         }
-        self.lateness_p99_ms = ms(seen.totals.lateness.value_at_quantile(0.99));
-        for sample in seen.host {
+        self.lateness_p99_ms = ms(progress.totals.lateness.value_at_quantile(0.99));
+        for sample in progress.host {
             match self.hosts.iter_mut().find(|known| known.host == sample.host) {
                 Some(known) => known.clone_from(sample),
                 None => self.hosts.push(sample.clone()),
             }
         }
-        self.thresholds = seen.thresholds.to_vec();
+        self.thresholds = progress.thresholds.to_vec();
     }
 
-    /// The stages that are under way, with the time that each has left.
+    /// The running stages with their remaining times.
     pub(super) fn stages(&self) -> Vec<(&Scenario, &Stage, Duration)> {
-        let running = |scenario| Some((scenario, under_way(scenario, self.at)?));
+        let running = |scenario| Some((scenario, stage_at(scenario, self.at)?));
         let found = self.plan.scenarios.iter().filter_map(running);
         found.map(|(scenario, (stage, left))| (scenario, stage, left)).collect()
     }
 
-    /// Whether any iterations come by the clock, so that there is a plan to fall behind.
+    /// True if a scenario is open, so the run can fall behind its plan.
     pub(super) fn is_open(&self) -> bool {
         self.plan.scenarios.iter().any(|scenario| matches!(scenario.model, Model::Open { .. }))
     }
 
-    fn rows_of(&mut self, seen: &Progress<'_>) -> Vec<Row> {
+    fn rows_of(&mut self, progress: &Progress<'_>) -> Vec<Row> {
         let mut rows = vec![];
         for (index, method) in self.plan.methods.iter().enumerate() {
             let wanted = |slot: lab_model::record::Slot| usize::from(slot.method) == index;
-            let cells = seen.totals.cells.iter().filter(|(slot, _)| wanted(**slot));
+            let cells = progress.totals.cells.iter().filter(|(slot, _)| wanted(**slot));
             let (mut failed, mut limited) = (0, 0);
             self.scratch.reset();
             for (slot, cell) in cells {
@@ -164,24 +164,24 @@ impl State {
             if self.scratch.is_empty() {
                 continue;
             }
-            let last = seen.second.methods.iter().find(|known| *known.method == **method);
+            let last = progress.second.methods.iter().find(|known| *known.method == **method);
             rows.push(Row {
                 method: method.to_string(),
                 calls: self.scratch.len(),
                 failed,
                 limited,
                 calls_last: last.map_or(0, |last| last.classes.iter().map(|(_, n)| n).sum()),
-                last: last.map(|last| Spread {
+                last: last.map(|last| Percentiles {
                     p50: last.p50_ms,
                     p95: last.p95_ms,
                     p99: last.p99_ms,
                     max: last.max_ms,
                 }),
-                whole: Spread::of(&self.scratch),
+                whole: Percentiles::of(&self.scratch),
             });
         }
         if rows.len() > 1 {
-            let whole = Spread::of(&seen.totals.latency(|_| true));
+            let whole = Percentiles::of(&progress.totals.latency(|_| true));
             rows.insert(0, Row::all(&rows, whole));
         }
         rows
@@ -189,9 +189,9 @@ impl State {
 }
 
 impl Row {
-    /// All methods together. Quantiles of a second cannot be had from those of its methods, so that
-    /// only its largest time is known.
-    fn all(rows: &[Row], whole: Spread) -> Row {
+    /// The totals. Percentiles of a second cannot be computed from those of its methods, so only
+    /// its maximum is known.
+    fn all(rows: &[Row], whole: Percentiles) -> Row {
         let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum();
         Row {
             method: "all".to_owned(),
@@ -202,39 +202,39 @@ impl Row {
             last: rows
                 .iter()
                 .filter_map(|row| row.last)
-                .map(|spread| spread.max)
+                .map(|last| last.max)
                 .reduce(f64::max)
-                .map(|max| Spread { max, ..Spread::NONE }),
+                .map(|max| Percentiles { max, ..Percentiles::NONE }),
             whole,
         }
     }
 }
 
-impl Spread {
-    /// No call.
-    pub(super) const NONE: Spread =
-        Spread { p50: f64::NAN, p95: f64::NAN, p99: f64::NAN, max: f64::NAN };
+impl Percentiles {
+    /// The percentiles of no calls.
+    pub(super) const NONE: Percentiles =
+        Percentiles { p50: f64::NAN, p95: f64::NAN, p99: f64::NAN, max: f64::NAN };
 
-    fn of(times: &Times) -> Spread {
+    fn of(times: &Times) -> Percentiles {
         let at = |quantile| ms(times.value_at_quantile(quantile));
-        Spread { p50: at(0.5), p95: at(0.95), p99: at(0.99), max: ms(times.max()) }
+        Percentiles { p50: at(0.5), p95: at(0.95), p99: at(0.99), max: ms(times.max()) }
     }
 }
 
-impl Course {
-    fn new() -> Course {
-        Course { seconds_per_point: 1, rest: (0, 0, 0), points: Vec::new() }
+impl RateSeries {
+    fn new() -> RateSeries {
+        RateSeries { seconds_per_point: 1, rest: (0, 0, 0), points: Vec::new() }
     }
 
-    fn push(&mut self, due: u64, begun: u64) {
-        let (rest_due, rest_begun, seconds) = self.rest;
-        self.rest = (rest_due + due, rest_begun + begun, seconds + 1);
+    fn push(&mut self, planned: u64, started: u64) {
+        let (rest_planned, rest_started, seconds) = self.rest;
+        self.rest = (rest_planned + planned, rest_started + started, seconds + 1);
         if self.rest.2 < self.seconds_per_point {
             return;
         }
-        let (due, begun, seconds) = std::mem::take(&mut self.rest);
+        let (planned, started, seconds) = std::mem::take(&mut self.rest);
         let per_second = |count: u64| count as f64 / seconds as f64;
-        self.points.push((per_second(due), per_second(begun)));
+        self.points.push((per_second(planned), per_second(started)));
         if self.points.len() == POINTS_MAX {
             let middle = |pair: &[(f64, f64)]| {
                 let [left, right] = [pair[0], pair[1]];
@@ -245,14 +245,14 @@ impl Course {
         }
     }
 
-    /// Seconds that the points stand for.
+    /// Seconds that the points cover.
     pub(super) fn seconds(&self) -> u64 {
         self.points.len() as u64 * self.seconds_per_point
     }
 }
 
-/// The stage of a scenario in which `at` lies, and how long it still lasts.
-pub(super) fn under_way(scenario: &Scenario, at: Duration) -> Option<(&Stage, Duration)> {
+/// The stage of a scenario at a time, with its remaining time.
+pub(super) fn stage_at(scenario: &Scenario, at: Duration) -> Option<(&Stage, Duration)> {
     let mut end = scenario.start;
     if at < end {
         return None;

@@ -9,7 +9,7 @@ use lab_model::plan::{Plan, Reference};
 use lab_model::results::run::Compared;
 use lab_model::samples;
 
-use super::{Answered, Comparison};
+use super::{Comparison, SampledCall};
 use crate::target::client::tests::{Fake, http};
 
 fn answer(result: &str) -> String {
@@ -41,8 +41,8 @@ fn compare(target: &Fake, believed: &Fake, calls: &[(usize, &str)]) -> Compared 
         Comparison::start(&plan(target), &reference(), &believed.target()).unwrap();
     for &(method, result) in calls {
         let request = br#"{"jsonrpc":"2.0","id":1,"method":"eth_call"}"#.to_vec();
-        let answer = answer(result).into_bytes();
-        comparison.offer(Answered { at: Instant::now(), method, request, answer });
+        let response = answer(result).into_bytes();
+        comparison.offer(SampledCall { at: Instant::now(), method, request, response });
     }
     // Ends when all have been compared, not after the one under way.
     comparison.samples = None;
@@ -87,9 +87,9 @@ fn a_wrong_answer_of_a_named_block_is_wrong_though_the_next_one_is_right() {
             Comparison::start(&plan(&target), &reference(), &believed.target()).unwrap();
         let request =
             format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{{}},"{block}"]}}"#);
-        let answer = answer("\"0x1\"").into_bytes();
+        let response = answer("\"0x1\"").into_bytes();
         let (at, request) = (Instant::now(), request.into_bytes());
-        comparison.offer(Answered { at, method: 0, request, answer });
+        comparison.offer(SampledCall { at, method: 0, request, response });
         comparison.samples = None;
         let told = comparison.thread.take().unwrap().join().unwrap();
         (told.wrong, told.moved)
@@ -117,8 +117,8 @@ fn what_waits_at_the_end_is_skipped_and_counted() {
         Comparison::start(&plan(&target), &reference(), &believed.target()).unwrap();
     for _ in 0..2_000 {
         let request = br#"{"method":"eth_call"}"#.to_vec();
-        let answer = answer("1").into_bytes();
-        comparison.offer(Answered { at: Instant::now(), method: 0, request, answer });
+        let response = answer("1").into_bytes();
+        comparison.offer(SampledCall { at: Instant::now(), method: 0, request, response });
     }
     let told = comparison.finish(5);
     assert_eq!(told.compared + told.skipped + told.unanswered, 2_005);
@@ -131,7 +131,7 @@ fn a_reference_that_is_no_node_is_refused_before_the_run() {
     let target = saying(|_| "1".to_owned());
     let fault = Comparison::start(&plan(&target), &reference(), &believed.target()).err().unwrap();
     let url = believed.target().url;
-    let expected = format!("the reference: {url}: it is no JSON-RPC server");
+    let expected = format!("the reference: {url}: it is not a JSON-RPC server");
     assert!(fault.to_string().starts_with(&expected), "{fault}");
 }
 

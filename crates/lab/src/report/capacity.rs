@@ -1,4 +1,4 @@
-//! A capacity search as a document: the answer, what passed and failed at which rate, what broke first.
+//! The document of a capacity search: the capacity, the probes by rate, and the first broken limit.
 
 use lab_model::results::capacity::{
     Answer, Binding, Boundary, CapacityResult, End, Judged, Kind, ProbeRow,
@@ -18,9 +18,9 @@ pub(crate) mod example;
 #[cfg(test)]
 mod tests;
 
-/// Probes in the terminal's table; those around the boundary are kept.
+/// Largest number of probes on the terminal; those nearest to the boundary are listed.
 const PROBES: usize = 20;
-/// Warnings in the terminal.
+/// Largest number of warnings on the terminal.
 const WARNINGS: usize = 3;
 /// Width of a chart in pixels.
 const WIDE: i32 = 1000;
@@ -33,7 +33,7 @@ pub(super) fn document(result: &CapacityResult) -> Document {
     let sections = [
         Some(head(result)),
         parts::sentences("Doubts", List::of(doubts(result)), text),
-        Some(in_short(result)),
+        Some(summary(result)),
         curves(result),
         broke(result),
         parts::bottleneck(finding, MARKDOWN),
@@ -59,7 +59,7 @@ pub(super) fn document(result: &CapacityResult) -> Document {
     }
 }
 
-/// The answer as a heading: `1,200 to 1,250/s`, `at least 1,200/s`, `below 50/s`.
+/// The capacity as a heading: `1,200 to 1,250/s`, `at least 1,200/s`, `below 50/s`.
 fn answer(result: &CapacityResult) -> String {
     let answer = &result.answer;
     match (answer.highest_pass, answer.lowest_fail) {
@@ -68,48 +68,48 @@ fn answer(result: &CapacityResult) -> String {
         }
         (Some(pass), _) => format!("at least {}", rate(pass)),
         (None, Some(fail)) => format!("below {}", rate(fail)),
-        (None, None) => String::from("not known"),
+        (None, None) => String::from("unknown"),
     }
 }
 
-/// Why a search ended, in words.
+/// Why a search ended, as the rest of "ended because …".
 fn end(answer: &Answer) -> &'static str {
     match answer.end {
-        End::Converged => "the boundary is as close as was asked",
-        End::RateMax => "the largest rate that was allowed passed",
+        End::Converged => "the boundary is known with the requested precision",
+        End::RateMax => "the highest allowed rate passed",
         End::ClientLimited => "the generator was the limit before the target",
-        End::Invalid if answer.highest_pass.is_none() => "the numbers may not be believed",
-        End::Invalid => "above the highest pass the numbers may not be believed",
+        End::Invalid if answer.highest_pass.is_none() => "the numbers are invalid",
+        End::Invalid => "above the highest pass the numbers are invalid",
         End::NothingPassed => "even the lowest rate failed",
         End::ProbesMax => "the limit of probes was reached",
-        End::Stopped => "it was stopped, or the target could not be reached any more",
+        End::Stopped => "it was stopped, or the target became unreachable",
     }
 }
 
-/// How it breaks at the boundary, in words; none if that is not known.
+/// The shape of the boundary; none if it is unknown.
 fn boundary(boundary: Boundary) -> Option<&'static str> {
     match boundary {
-        Boundary::Cliff => Some("cliff: nothing warns before it"),
-        Boundary::Gradual => Some("gradual: objectives are approached step by step"),
+        Boundary::Cliff => Some("cliff: it comes without warning"),
+        Boundary::Gradual => Some("gradual: the values approach the thresholds step by step"),
         Boundary::Unknown => None,
     }
 }
 
-/// What broke first, in one sentence.
+/// The first broken limit in one sentence.
 fn binding(binding: &Binding) -> String {
     let method =
         binding.method.as_ref().map_or_else(String::new, |method| format!(" for {method}"));
-    let seen = match (binding.observed, binding.limit) {
+    let values = match (binding.observed, binding.limit) {
         (Some(observed), Some(limit)) => {
             format!(": {} where {} is allowed", short(observed), short(limit))
         }
         (Some(observed), None) => format!(": {}", short(observed)),
         (None, _) => String::new(),
     };
-    format!("{}{method} at {}{seen}", binding.objective, rate(binding.rate))
+    format!("{}{method} at {}{values}", binding.objective, rate(binding.rate))
 }
 
-/// Short of an answer, or with doubts about it.
+/// Reasons to doubt the capacity.
 fn doubts(result: &CapacityResult) -> Vec<String> {
     let answer = &result.answer;
     let monotone = (!answer.monotone).then_some(
@@ -128,35 +128,35 @@ fn head(result: &CapacityResult) -> Section {
         End::ClientLimited => "client",
         End::Invalid | End::ProbesMax | End::Stopped => "invalid",
     };
-    let part = if result.partial { "  PARTIAL: ended before its answer" } else { "" };
-    let partial = Block::Partial("the search was ended before its answer");
+    let partial_mark = if result.partial { "  PARTIAL: ended before its result" } else { "" };
+    let partial = Block::Partial("the search ended before its result");
     let (word, sentence) = (answer(result), &result.answer.sentence);
-    let (head, rest) = (format!("CAPACITY {word}"), format!("{}{part}", result.plan.name));
-    let ended = format!("ded because {}", end(&result.answer));
+    let (head, rest) = (format!("CAPACITY {word}"), format!("{}{partial_mark}", result.plan.name));
+    let because = format!("because {}", end(&result.answer));
     let boundary = boundary(result.answer.boundary);
-    let how = boundary.map(|how| format!(" [Boundary](boundary) {how}.")).unwrap_or_default();
+    let shape = boundary.map(|shape| format!(" [Boundary](boundary) {shape}.")).unwrap_or_default();
     let search =
-        text![format!("En{ended}. {}, on ", searched(result)), code(&result.target.url), "."];
-    let of = |name: &str, what: &str| Block::Paragraph(text![bold(name), format!(": {what}.")]);
+        text![format!("Ended {because}. {}, on ", searched(result)), code(&result.target.url), "."];
+    let fact = |name: &str, value: &str| Block::Paragraph(text![bold(name), format!(": {value}.")]);
     Section::default()
         .on(FILES, result.partial.then_some(partial))
         .on(TERMINAL, Block::Banner(class, head, rest))
         .on(PAGE, Block::Verdict(class, word, sentence.clone(), doubts(result)))
         .on(PAGE, Block::Tiles(tiles(result)))
-        .on(PAGE, Block::Note(Text::marked(&format!("En{ended}.{how}"))))
+        .on(PAGE, Block::Note(Text::marked(&format!("Ended {because}.{shape}"))))
         .on(TERMINAL | MARKDOWN, Block::Paragraph(sentence.into()))
-        .on(TERMINAL, Block::Paragraph(format!("en{ended}").into()))
+        .on(TERMINAL, Block::Paragraph(format!("ended {because}").into()))
         .on(MARKDOWN, Block::Paragraph(search))
-        .on(MARKDOWN, result.binding.as_ref().map(|found| of("Binding", &binding(found))))
-        .on(MARKDOWN, boundary.map(|how| of("Boundary", how)))
+        .on(MARKDOWN, result.binding.as_ref().map(|found| fact("Binding", &binding(found))))
+        .on(MARKDOWN, boundary.map(|shape| fact("Boundary", shape)))
 }
 
 fn searched(result: &CapacityResult) -> String {
     format!("{} in {}", plural(result.probes.len() as u64, "probe"), span(result.duration))
 }
 
-/// What the terminal shows between the answer and the probes.
-fn in_short(result: &CapacityResult) -> Section {
+/// The summary on the terminal, between the capacity and the probes.
+fn summary(result: &CapacityResult) -> Section {
     let costs = result.costs.iter();
     let costs = costs.map(|cost| format!("{} {} ms", cost.process, short(cost.cpu_ms_per_request)));
     let costs: Vec<String> = costs.collect();
@@ -185,7 +185,7 @@ fn tiles(result: &CapacityResult) -> Vec<(&'static str, String, Text)> {
     [
         ("", or_none(answer.highest_pass, rate), "[highest pass](capacity)"),
         ("", or_none(answer.lowest_fail, rate), "[lowest fail](capacity)"),
-        ("", or_none(precision, percent), "between them, of the pass"),
+        ("", or_none(precision, percent), "distance, relative to the pass"),
         (class, soak.to_owned(), "[soak](soak)"),
         ("", result.probes.len().to_string(), "[probes](probe)"),
     ]
@@ -193,12 +193,12 @@ fn tiles(result: &CapacityResult) -> Vec<(&'static str, String, Text)> {
     .to_vec()
 }
 
-/// Probes that are judged, and not looks at a low rate.
+/// All probes but the baselines.
 fn counted(result: &CapacityResult) -> impl Iterator<Item = &ProbeRow> {
     result.probes.iter().filter(|probe| probe.kind != Kind::Baseline)
 }
 
-/// Latency, failures and achieved rate against the rate that was asked for.
+/// Latency, failures and achieved rate by planned rate.
 fn curves(result: &CapacityResult) -> Option<Section> {
     let most = counted(result).map(|probe| probe.rate).reduce(f64::max)?;
     let x = Axis::up_to(most.max(0.0), Scale::Number);
@@ -244,9 +244,9 @@ fn curves(result: &CapacityResult) -> Option<Section> {
     let keys = [(Ink::Good, "passed"), (Ink::Bad, "failed"), (Ink::Plan, "counts as neither")];
     let keys: String = keys.into_iter().map(key).collect();
     let note = Block::Note("First axis: planned iterations per second.".into());
-    let section = Section::new("curves", "Against the rate").nav("Curves").lead(
-        "Each point is a [probe](probe); curves go through the medians of their rates. The band lies \
-         between the highest pass and the lowest fail: the [capacity](capacity) is in it.",
+    let section = Section::new("curves", "By rate").nav("Curves").lead(
+        "Each point is a [probe](probe); curves connect the medians of each rate. The band between \
+         the highest pass and the lowest fail contains the [capacity](capacity).",
     );
     Some(
         section
@@ -286,10 +286,10 @@ fn medians(result: &CapacityResult, of: fn(&ProbeRow) -> f64, ink: Ink, width: u
 
 fn broke(result: &CapacityResult) -> Option<Section> {
     let found = result.binding.as_ref()?;
-    let seen = format!("Seen in probe {}.", found.probe + 1);
-    let what = Block::Paragraph(format!("{}.", binding(found)).into());
-    let section = Section::new("binding", "What broke first").nav("What broke");
-    Some(section.on(PAGE, Block::Card(vec![what, Block::Note(seen.into())])))
+    let probe = format!("Observed in probe {}.", found.probe + 1);
+    let limit = Block::Paragraph(format!("{}.", binding(found)).into());
+    let section = Section::new("binding", "First broken limit").nav("Broken limit");
+    Some(section.on(PAGE, Block::Card(vec![limit, Block::Note(probe.into())])))
 }
 
 fn costs(result: &CapacityResult) -> Option<Section> {
@@ -298,7 +298,7 @@ fn costs(result: &CapacityResult) -> Option<Section> {
         "[CPU ms per request](CPU per request)" => short(cost.cpu_ms_per_request),
         "probe" => (cost.probe + 1).to_string(),
     );
-    let section = Section::new("costs", "What a request costs");
+    let section = Section::new("costs", "CPU cost of a request");
     let section = section.lead("At the highest rate that passed.").on(PAGE, Block::Table(table));
     (!result.costs.is_empty()).then_some(section)
 }
@@ -314,7 +314,7 @@ fn probes(result: &CapacityResult) -> Section {
     on_terminal.all = Some(all.len());
     Section::new("probes", "Probes")
         .nav("Probes")
-        .lead("In the order of time. [Margin](margin): how far within the nearest limit.")
+        .lead("In order of time. [Margin](margin): distance to the nearest limit.")
         .on(TERMINAL, Block::Table(on_terminal))
         .on(FILES, Block::Table(probe_table(&all)))
 }
@@ -340,7 +340,7 @@ fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
         "p95 ms" => bare_ms(probe.latency.p95_ms),
         "p99 ms" => bare_ms(probe.latency.p99_ms),
         "margin" => probe.margin.map_or_else(|| "–".to_owned(), margin),
-        "begun @p" => percent(probe.delivered_share),
+        "started @p" => percent(probe.delivered_share),
         "late p99 ms @p" => bare_ms(probe.lateness_p99_ms),
     );
     table.with_parts("even", |place| {
@@ -349,8 +349,8 @@ fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
     })
 }
 
-/// The probe's number, linked to the page of its run if that was kept. The folder's name is ours,
-/// but a result may come from elsewhere: only a plain name becomes a link.
+/// The probe's number, linked to the page of its run if that was saved. Only a plain folder name
+/// becomes a link, because the result file may come from somewhere else.
 fn number(index: usize, probe: &ProbeRow) -> Text {
     let plain = |name: &&str| {
         name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
@@ -371,20 +371,20 @@ fn scaling(result: &CapacityResult) -> Option<Section> {
     let fit = result.scaling.as_ref()?;
     let peak = fit.peak_under_way.zip(fit.peak_rate);
     let peak =
-        peak.map(|(under_way, peak)| format!("{} with {} under way", rate(peak), short(under_way)));
+        peak.map(|(in_flight, peak)| format!("{} with {} in flight", rate(peak), short(in_flight)));
     let facts = facts([
-        ("One alone", rate(fit.lambda)),
+        ("Concurrency 1", rate(fit.lambda)),
         ("Contention", percent(fit.sigma)),
         ("Coherency", percent(fit.kappa)),
         ("Peak", peak.unwrap_or_else(|| "none".to_owned())),
         ("Variance explained", percent(fit.r_squared)),
     ]);
     let probes = plural(fit.points as u64, "probe");
-    let lead = format!("[A law fitted](scaling) to {probes}; it describes, and decides nothing.");
+    let lead = format!("[Scaling law](scaling) fitted to {probes}; it does not affect the result.");
     Some(Section::new("scaling", "Scaling").lead(&lead).on(PAGE, facts))
 }
 
-/// Texts of code, separated by commas.
+/// Code spans, separated by commas.
 fn codes(texts: &[String]) -> Text {
     let mut spans = Vec::new();
     for (index, text) in texts.iter().enumerate() {
@@ -403,27 +403,27 @@ fn settings(result: &CapacityResult) -> Section {
     let why = result.objectives_by_default.as_ref().map(|why| format!(" ({why})"));
     let objectives = text![codes(&result.objectives), why.unwrap_or_default()];
     let soak = if settings.soak > 0.0 { span(settings.soak) } else { "none".to_owned() };
-    let rates = format!("from {start}, never above {max}, to {precision} of the highest pass");
+    let rates = format!("from {start} to at most {max}, with a precision of {precision}");
     let probe = format!(
-        "{probe}, the first {warmup} not judged, {} at each side of the boundary, {drain} to drain before \
+        "{probe} with {warmup} of warm-up, {} at each side of the boundary, {drain} to drain before \
          each",
         settings.repeats
     );
     let facts = vec![
-        ("Objectives".into(), objectives),
+        ("Thresholds".into(), objectives),
         ("Rates".into(), rates.into()),
-        ("A probe".into(), probe.into()),
+        ("Probe".into(), probe.into()),
         ("Baseline".into(), format!("at {baseline}").into()),
         ("Soak".into(), soak.into()),
     ];
-    Section::new("search", "How it searched").on(PAGE, Block::Facts(facts))
+    Section::new("search", "Search settings").on(PAGE, Block::Facts(facts))
 }
 
 fn origin(result: &CapacityResult) -> Section {
     let none = result.objectives.is_empty();
     let short = text![
         parts::plan_in_short(&result.weir, &result.started, &result.plan),
-        "; objectives: ",
+        "; thresholds: ",
         if none { "none".into() } else { codes(&result.objectives) },
         ". Terms: docs/measuring.md."
     ];

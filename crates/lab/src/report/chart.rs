@@ -1,7 +1,7 @@
-//! Charts as SVG for the page: drawn by plotters, then stripped of fixed colours, so that the page's
-//! style sheet colours them in light and dark.
+//! Draws charts as SVG for the HTML page. Plotters draws them; fixed colours are then replaced by
+//! classes, so the style sheet colours them in light and dark mode.
 //!
-//! What is drawn is decided by the neighbours (`html/`); axes come from `chart/axis.rs`.
+//! The documents define the shapes; axes are in `chart/axis.rs`.
 
 pub(super) mod axis;
 
@@ -10,44 +10,44 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use axis::Axis;
 
-/// Drawing units per pixel: plotters draws at whole units, which would make curves jagged.
+/// Drawing units per pixel. Plotters draws at whole units, which would make curves jagged at 1.
 const SCALE: i32 = 4;
-/// Pixels for the labels beside and below.
+/// Margins for labels, in pixels.
 const LEFT: i32 = 58;
 const BELOW: i32 = 20;
 const RIGHT: i32 = 22;
 const FONT: &str = "sans-serif";
 const FONT_SIZE: i32 = 12;
 
-/// What a colour is for; the style sheet says which it is.
+/// The role of a colour; the style sheet defines the colour itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ink {
     /// Labels.
     Text,
-    /// Lines behind the data.
+    /// Grid lines.
     Grid,
-    /// What was planned.
+    /// Planned values.
     Plan,
-    /// Where a stage begins; drawn dashed.
+    /// Start of a stage; drawn dashed.
     Stage,
-    /// Something good or within limits.
+    /// Values within limits.
     Good,
-    /// Something that failed.
+    /// Failures.
     Bad,
-    /// Refused by a limit.
+    /// Calls rejected by a rate limit.
     Limited,
-    /// A time that is not judged.
+    /// Warm-up.
     Shade,
     /// One of several curves.
     Series(usize),
 }
 
-/// Colours of curves.
+/// Number of colours for curves.
 pub(super) const HUES: usize = 8;
-/// Curves that are told apart, by colour and by whether they are dashed; further ones begin anew.
+/// Number of distinct curve styles: each colour solid and dashed. Further curves repeat them.
 const SERIES: usize = 2 * HUES;
 
-/// Inks but those of series: each with its number and its class.
+/// All inks but those of series, with their class names.
 const NAMED: [(Ink, &str); 8] = [
     (Ink::Text, "text"),
     (Ink::Grid, "grid"),
@@ -60,7 +60,7 @@ const NAMED: [(Ink, &str); 8] = [
 ];
 
 impl Ink {
-    /// The class in the style sheet, after `s-` for strokes and `f-` for fillings.
+    /// The class name in the style sheet, after the prefix `s-` (stroke) or `f-` (fill).
     pub(super) fn class(self) -> String {
         match (self, self.place()) {
             (Ink::Series(index), _) => format!("c{}", index % SERIES),
@@ -80,7 +80,7 @@ impl Ink {
         u8::try_from(number).unwrap_or(0)
     }
 
-    /// A colour that stands for this ink until the SVG is finished.
+    /// A placeholder colour, which is replaced by the class in the finished SVG.
     fn colour(self, opacity: f64) -> RGBAColor {
         RGBColor(1, 2, self.number()).mix(opacity)
     }
@@ -90,23 +90,23 @@ impl Ink {
     }
 }
 
-/// Points in the axes' units.
+/// Points in the units of the axes.
 pub(super) type Points = Vec<(f64, f64)>;
 
-/// Something to draw, in the order of the list, the first at the back.
+/// A shape of a chart; the first in a list is drawn at the back.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
     /// A curve, broken where a point is missing. Width in tenths of a pixel.
     Curve(Vec<Option<(f64, f64)>>, Ink, u32),
-    /// What lies between a curve and the bottom, with its opacity, 0 to 1.
+    /// The area between a curve and the bottom, with its opacity from 0 to 1.
     Area(Points, Ink, f64),
-    /// A rectangle over the whole height, between two values of the first axis.
+    /// A rectangle over the whole height, between two x values, with its opacity.
     Band((f64, f64), Ink, f64),
-    /// A cell of the strip along the top edge, likewise.
+    /// A cell of the strip along the top edge, between two x values, with its opacity.
     Cell((f64, f64), Ink, f64),
-    /// A line over the whole height, perhaps with a word at its top.
+    /// A vertical line over the whole height, with an optional label at its top.
     Mark(f64, Ink, Option<String>),
-    /// A point with a value of its own.
+    /// A single point.
     Dot { at: (f64, f64), ink: Ink, radius: i32, filled: bool },
 }
 
@@ -115,23 +115,22 @@ pub(super) fn curve(points: Points, ink: Ink, width: u32) -> Shape {
     Shape::Curve(points.into_iter().map(Some).collect(), ink, width)
 }
 
-/// A chart to draw.
+/// A chart.
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
-    /// What it shows, for those who do not see it.
+    /// Title and label for screen readers.
     pub(super) title: String,
-    /// Width and height in pixels; it is shown as wide as there is room.
+    /// Width and height in pixels; the page scales it to the available width.
     size: (i32, i32),
-    /// From left to right, and from bottom to top.
     x: Axis,
     y: Axis,
-    /// Pixels for a strip along the top edge, in which [`Shape::Cell`]s lie.
+    /// Height in pixels of the strip along the top edge for [`Shape::Cell`]s.
     strip: i32,
     shapes: Vec<Shape>,
 }
 
 impl Chart {
-    /// A chart of this size in pixels, with its axes from left to right and from bottom to top.
+    /// A chart with its size in pixels and its axes.
     pub(super) fn new(
         title: impl Into<String>,
         size: (i32, i32),
@@ -141,7 +140,7 @@ impl Chart {
         Chart { title: title.into(), size, x, y, strip: 0, shapes }
     }
 
-    /// With a strip of so many pixels along the top edge.
+    /// Adds a strip along the top edge, with its height in pixels.
     pub(super) fn strip(self, strip: i32) -> Chart {
         Chart { strip, ..self }
     }
@@ -158,8 +157,8 @@ impl Chart {
         {
             let size = (units(width), units(height));
             let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-            // A drawing into memory fails only if the area is too small for its labels; the page
-            // is better without the chart then than not at all.
+            // Drawing into memory fails only if the area is too small for the labels. The page then
+            // has no chart.
             let drawn = self.draw(&root).and_then(|()| root.present());
             if drawn.is_err() {
                 return String::new();
@@ -188,11 +187,11 @@ impl Chart {
             .set_all_tick_mark_size(3 * SCALE)
             .draw()?;
         let plot = chart.plotting_area();
-        let place = |at: (f64, f64)| plot.map_coordinate(&(x.held(at.0), y.held(at.1)));
+        let place = |at: (f64, f64)| plot.map_coordinate(&(x.clamp(at.0), y.clamp(at.1)));
         for shape in &self.shapes {
             self.draw_shape(root, shape, &place)?;
         }
-        // Words come last, so that no curve crosses them.
+        // Labels are drawn last, on top of the curves.
         for shape in &self.shapes {
             if let Shape::Mark(x, ink, Some(text)) = shape {
                 self.write_mark(root, (*x, *ink), text, &place)?;
@@ -257,7 +256,7 @@ impl Chart {
         place: &dyn Fn((f64, f64)) -> (i32, i32),
     ) -> Result<(), Fault> {
         let (left, top) = place((x, self.y.to));
-        // What broke stands below the names of stages, and left of its line near the edge.
+        // Labels of breaches are below those of stages, and left of their line near the right edge.
         let down = if ink == Ink::Bad { 19 } else { 3 };
         let late = x > self.x.from + 0.8 * (self.x.to - self.x.from);
         let (side, aside) = if late { (HPos::Right, -4) } else { (HPos::Left, 4) };
@@ -287,8 +286,7 @@ fn units(pixels: i32) -> u32 {
     (pixels * SCALE).unsigned_abs()
 }
 
-/// Colours become classes, the fixed size becomes the room there is, and what repeats the default
-/// is left out.
+/// Replaces placeholder colours by classes, removes the fixed size, and removes default attributes.
 fn themed(mut svg: String, chart: &Chart) -> String {
     for ink in Ink::all() {
         let colour = format!("\"#0102{:02X}\"", ink.number());

@@ -1,4 +1,4 @@
-//! A comparison as a document: for each further arm what changed, with its interval.
+//! The document of a comparison: for each other arm its differences with their intervals.
 
 use lab_model::results::Word;
 use lab_model::results::compare::{CompareResult, Difference, Mismatch, Weight};
@@ -14,10 +14,11 @@ use crate::wording::number::short;
 #[cfg(test)]
 pub(in crate::report) mod tests;
 
-/// Width of a bar in pixels, and the factor at its right end.
+/// Width of an interval's bar in pixels.
 const BAR: f64 = 180.0;
+/// Factor at the right end of a bar; the left end is its reciprocal.
 const FACTOR_MAX: f64 = 3.0;
-/// The longest value that the terminal shows of a mismatch.
+/// Characters of a mismatch's value on the terminal.
 const SHOWN_MAX: usize = 60;
 
 /// The document of a comparison.
@@ -35,7 +36,7 @@ pub(super) fn document(result: &CompareResult) -> Document {
     sections.push(normalised(result));
     let warnings = parts::warnings(&result.warnings, usize::MAX, ALL);
     sections.push(warnings.map(|section| Section { tight: false, ..section }));
-    // The terminal has last what files have first.
+    // The verdict comes last on the terminal and first in files.
     let list = Block::List(List::of(&result.sentences));
     sections.push(Some(Section::default().on(TERMINAL, list)));
     Document {
@@ -49,7 +50,7 @@ pub(super) fn document(result: &CompareResult) -> Document {
     }
 }
 
-/// What all of it comes to.
+/// The sentences of all arms.
 fn verdict(result: &CompareResult) -> Section {
     let has = |word: Word| result.differences.iter().any(|one| one.verdict == word);
     let class = match () {
@@ -75,10 +76,9 @@ fn arms(result: &CompareResult) -> Section {
         "<arm" => &arm.name,
         "<tool" => &arm.tool,
         "runs" => arm.runs.to_string(),
-        "~what" => &arm.described,
+        "~description" => &arm.described,
     );
-    let lead =
-        format!("The first is what the others are compared with. Written by weir {}.", result.weir);
+    let lead = format!("The others are compared with the first. Written by weir {}.", result.weir);
     Section::new("arms", "Arms").lead(&lead).on(ALL, Block::Table(table))
 }
 
@@ -98,14 +98,14 @@ fn mismatches(result: &CompareResult) -> Option<Section> {
     };
     let table = table!(&result.mismatches, |one|
         "<" => weight(one.weight),
-        "<what" => &one.what,
+        "<fact" => &one.what,
         "~A" => &one.a,
         "~other" => &one.b,
         "<arm" => &one.arm,
-        "~so" => &one.why,
+        "~meaning" => &one.why,
     );
-    let section = Section::new("mismatches", "Not the same")
-        .on(TERMINAL, Block::Note("Not the same:".into()))
+    let section = Section::new("mismatches", "Mismatches")
+        .on(TERMINAL, Block::Note("Mismatches:".into()))
         .on(TERMINAL, Block::List(List::of(lines)))
         .on(FILES, Block::Table(table));
     (!result.mismatches.is_empty()).then_some(section)
@@ -127,7 +127,7 @@ fn differences(result: &CompareResult, arm: &str) -> Option<Section> {
         "< @p" => bar(one).map_or_else(Text::default, |svg| Span::Drawing(svg).into()),
         "p" => one.p.map_or_else(none, p),
         "<verdict" => tone(paint(one.verdict), one.verdict.as_str()),
-        "<rests on @mp" => Span::Small(one.basis.as_str().to_owned()),
+        "<basis @mp" => Span::Small(one.basis.as_str().to_owned()),
     );
     // Each method is a group, with its name above its metrics.
     let rows = std::mem::take(&mut table.groups).into_iter().flatten();
@@ -142,9 +142,8 @@ fn differences(result: &CompareResult, arm: &str) -> Option<Section> {
     table.grouped = Some("");
     let section = Section::new("", format!("A = {first}, B = {arm}"))
         .lead(
-            "Each [difference](difference) with its 95 % interval. The grey field is what does not \
-             matter; a bar that leaves it on one side is a change. Ends of the field of bars: a third \
-             and three times.",
+            "Each [difference](difference) with its 95 % interval. Changes within the grey field do \
+             not matter; a bar outside of it is a change. The bars reach from a third to three times.",
         )
         .on(TERMINAL, Block::Note(format!("B = {arm}").into()))
         .on(ALL, Block::Table(table));
@@ -160,7 +159,7 @@ fn paint(word: Word) -> &'static str {
     }
 }
 
-/// Where a relative change lies on the bar: equal factors are equally far from the middle.
+/// Position of a relative change on the bar, in pixels. The scale is logarithmic.
 fn place(change: f64) -> f64 {
     let factor = (1.0 + change).clamp(1.0 / FACTOR_MAX, FACTOR_MAX);
     BAR / 2.0 * (1.0 + factor.ln() / FACTOR_MAX.ln())
@@ -192,10 +191,10 @@ fn bar(one: &Difference) -> Option<String> {
     Some(svg.into_string())
 }
 
-const CAUTION: &str = "Per core and per request. Caution: machines differ in more than cores; this says \
-                       which is worth a measurement side by side, not which is faster.";
+const CAUTION: &str = "Per core and per request. Machines differ in more than cores: use these figures \
+                       to choose what to measure side by side, not to decide which is faster.";
 
-/// Every arm's figures per core and per request, for arms from different machines or several arms.
+/// Figures per core and per request, for arms from different machines or for three arms and more.
 fn normalised(result: &CompareResult) -> Option<Section> {
     let mut machines: Vec<&str> =
         result.normalised.iter().map(|row| row.machine.as_str()).collect();

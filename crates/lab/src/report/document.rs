@@ -1,21 +1,21 @@
-//! A result as a document: sections of text, lists, tables, facts, figures and charts.
+//! The document of a result: sections of text, lists, tables, facts and charts.
 //!
-//! Each kind of result is turned into a document by one function (`run.rs`, `capacity.rs`, `compare.rs`,
-//! `study.rs`); three renderers write it: `terminal.rs`, `markdown.rs` and `page.rs`. A part that does
-//! not suit all three says where it is shown ([`On`]).
+//! One function per kind of result builds it (`run.rs`, `capacity.rs`, `compare.rs`, `study.rs`).
+//! Three renderers write it: `terminal.rs`, `markdown.rs` and `page.rs`. Each block names the
+//! formats that it appears in ([`On`]).
 
 use std::ops::BitOr;
 
 use super::chart::{Chart, Ink};
 
-/// Where a part of a document is shown.
+/// A set of output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct On(u8);
 
 pub(super) const TERMINAL: On = On(1);
 pub(super) const MARKDOWN: On = On(2);
 pub(super) const PAGE: On = On(4);
-/// What is kept in files: more room than a terminal has.
+/// Markdown and page, which have more room than the terminal.
 pub(super) const FILES: On = On(6);
 pub(super) const ALL: On = On(7);
 
@@ -33,9 +33,9 @@ impl BitOr for On {
     }
 }
 
-/// A whole result.
+/// The document of one result.
 pub(super) struct Document {
-    /// The command that made it: the line above the page's heading.
+    /// The command that made the result; it is printed above the page's heading.
     pub(super) command: &'static str,
     /// The page's heading, and its title in the browser.
     pub(super) title: String,
@@ -45,18 +45,18 @@ pub(super) struct Document {
     /// Lines below the page's heading.
     pub(super) lead: Vec<Text>,
     pub(super) sections: Vec<Section>,
-    /// Whether the page ends with the meaning of its terms.
+    /// True if the page ends with a glossary.
     pub(super) glossary: bool,
 }
 
-/// A heading and what is below it. The terminal shows no headings, and an empty line before each section
-/// that is not tight.
+/// A heading with its blocks. The terminal prints no headings, but an empty line before each
+/// section that is not tight.
 #[derive(Default)]
 pub(super) struct Section {
-    /// The page's anchor; empty for a section without heading.
+    /// Anchor on the page; empty for a section without heading.
     pub(super) id: String,
     pub(super) title: String,
-    /// The name in the page's list of contents, if it is listed.
+    /// Name in the page's navigation, if it is listed.
     pub(super) nav: Option<&'static str>,
     pub(super) tight: bool,
     pub(super) blocks: Vec<(On, Block)>,
@@ -78,7 +78,7 @@ impl Section {
         self
     }
 
-    /// Adds the page's introduction of the section; see [`Text::marked`].
+    /// Adds the introduction of the section on the page; see [`Text::marked`].
     pub(super) fn lead(self, marked: &str) -> Section {
         self.on(PAGE, Block::Lead(Text::marked(marked)))
     }
@@ -86,13 +86,13 @@ impl Section {
 
 /// A part of a section.
 pub(super) enum Block {
-    /// That the result is of a part only, in a sentence without a full stop.
+    /// The reason why the result is partial, as a sentence without a full stop.
     Partial(&'static str),
-    /// The verdict as the page has it: class, word, sum, reasons.
+    /// The verdict on the page: class, word, summary, reasons.
     Verdict(&'static str, String, String, Vec<String>),
-    /// The first line of the terminal: the class and text of its head, and what follows.
+    /// The first line on the terminal: class, coloured text, and the rest.
     Banner(&'static str, String, String),
-    /// Values in large type: class, value, what it is.
+    /// Values in large type: class, value, description.
     Tiles(Vec<(&'static str, String, Text)>),
     /// Introduces a section.
     Lead(Text),
@@ -109,21 +109,22 @@ pub(super) enum Block {
     Card(Vec<Block>),
     Figure(Chart, Vec<(Ink, String)>),
     Code(String),
-    /// What opens on demand: its summary, whether it is open.
+    /// A collapsible block: its summary, and true if it is open.
     Fold(String, bool, Vec<Block>),
-    /// A text after the name of what it is about, as the terminal has it.
+    /// A name and a text on the terminal.
     Line(&'static str, Text),
     /// A heading within a section.
     Subheading(String),
 }
 
-/// Sentences one below the other.
+/// A list of sentences.
 pub(super) struct List {
     pub(super) items: Vec<Text>,
-    /// What the terminal writes before each: a name in a column of its own, or a prefix.
+    /// Name in a column before each item on the terminal.
     pub(super) name: Option<&'static str>,
+    /// Prefix of each item on the terminal.
     pub(super) prefix: &'static str,
-    /// How many the terminal shows, and what they are called where it shows fewer.
+    /// Largest number of items on the terminal, and their noun.
     pub(super) max: (usize, &'static str),
 }
 
@@ -137,52 +138,55 @@ impl List {
 /// A column of a table.
 pub(super) struct Column {
     pub(super) head: Text,
-    /// The page's own head.
+    /// The head on the page.
     pub(super) page_head: Text,
     pub(super) on: On,
+    /// True if cells are aligned to the left.
     pub(super) left: bool,
-    /// Whether the page may break its cells.
+    /// True if the page may wrap its cells.
     pub(super) wrap: bool,
 }
 
-/// Rows of cells, each a group with the rows that are parts of it.
+/// Rows in groups; a group is a row with its sub-rows.
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     pub(super) groups: Vec<Vec<Row>>,
     /// Class of each group on the page; none if the rows are not grouped.
     pub(super) grouped: Option<&'static str>,
-    /// How many rows the terminal shows, and what they are called where it shows fewer.
+    /// Largest number of rows on the terminal, and their noun.
     pub(super) max: (usize, &'static str),
-    /// Rows that there are, where the table holds a choice of them.
+    /// Total number of rows, if the table holds a selection.
     pub(super) all: Option<usize>,
 }
 
-/// A row; a part belongs to the row above it.
+/// A row.
 pub(super) struct Row {
     pub(super) cells: Vec<Text>,
-    /// Set for one text across all columns but the first few: their number.
+    /// Number of skipped columns, if the row is a single text across the others.
     pub(super) across: Option<usize>,
+    /// True if it is a sub-row of the row above it.
     pub(super) part: bool,
     pub(super) on: On,
 }
 
 impl Row {
-    /// A row of the page that belongs to the one above it.
+    /// A sub-row on the page.
     pub(super) fn part(cells: Vec<Text>) -> Row {
         Row { cells, across: None, part: true, on: PAGE }
     }
 
-    /// One text across all columns but the first few.
+    /// One text across all columns but the first `skip`.
     pub(super) fn across(skip: usize, text: impl Into<Text>, on: On) -> Row {
         Row { cells: vec![text.into()], across: Some(skip), part: skip > 0, on }
     }
 }
 
 impl Table {
-    /// A table with these columns, and no rows. A head is a text (see [`Text::marked`]), before which `<`
-    /// stands for words, aligned to the left, and `~` for sentences, which wrap; ` @` and letters of `tmp`
-    /// behind it say where the column is shown (terminal, Markdown, page; everywhere if left out), and a
-    /// `|` divides it from the page's own head.
+    /// A table with these columns, and no rows.
+    ///
+    /// A head is marked text (see [`Text::marked`]). A prefix `<` aligns the column to the left;
+    /// `~` also wraps its cells. A suffix ` @` with letters of `tmp` limits the column to terminal,
+    /// Markdown or page. A `|` separates the head from another one for the page.
     pub(super) fn new<H: AsRef<str>>(heads: &[H]) -> Table {
         let column = |written: &H| {
             let (head, on) =
@@ -200,7 +204,7 @@ impl Table {
         Table { columns, groups: Vec::new(), grouped: None, max: (usize::MAX, ""), all: None }
     }
 
-    /// Adds a column of numbers whose head is from outside.
+    /// Adds a column of numbers with an unmarked head.
     pub(super) fn column(&mut self, head: impl Into<Text>) {
         let head = head.into();
         let page_head = head.clone();
@@ -211,7 +215,7 @@ impl Table {
         self.groups.push(vec![Row { cells, across: None, part: false, on: ALL }]);
     }
 
-    /// With the parts of each row below it, by the row's place.
+    /// Adds sub-rows to each row; `parts` gets the index of the row.
     pub(super) fn with_parts(
         mut self,
         class: &'static str,
@@ -231,36 +235,36 @@ impl Table {
         self.groups.iter().flatten().filter(move |row| row.on.has(on))
     }
 
-    /// Places of the columns that are shown.
+    /// Indexes of the columns in a format.
     pub(super) fn shown(&self, on: On) -> Vec<usize> {
         (0..self.columns.len()).filter(|at| self.columns[*at].on.has(on)).collect()
     }
 }
 
-/// Text with marks.
+/// Formatted text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Text(pub(super) Vec<Span>);
 
-/// A piece of text.
+/// A span of formatted text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Span {
     Plain(String),
     Code(String),
-    /// A name from outside, such as a method's.
+    /// A name from the input, such as a method.
     Name(String),
     Bold(String),
     Small(String),
-    /// A text, and the word of the glossary that explains it.
+    /// A text, and the glossary entry that explains it.
     Term(String, String),
-    /// In a colour of the style sheet.
+    /// A class of the style sheet, and the text in its colour.
     Tone(&'static str, String),
-    /// A text that leads to an address.
+    /// A text, and the URL that it links to.
     Link(String, String),
-    /// The sign of a figure with too few calls behind it.
+    /// The mark of a figure that rests on few calls.
     Weak,
-    /// A length before a number, as a share of the longest.
+    /// A bar before a number, as a share of the longest.
     Bar(f64),
-    /// What only the page can draw: an element made by us.
+    /// An HTML element that only the page can draw; it is not escaped.
     Drawing(String),
 }
 
@@ -278,7 +282,7 @@ impl From<Span> for Text {
 }
 
 impl Text {
-    /// Prose of our own in which `[text](word)` is a term and text between backticks is code.
+    /// Parses trusted text in which `[text](word)` is a term and text between backticks is code.
     pub(super) fn marked(prose: &str) -> Text {
         let mut spans = Vec::new();
         let mut rest = prose;
@@ -299,7 +303,7 @@ impl Text {
         Text(spans)
     }
 
-    /// Without marks.
+    /// The text without formatting.
     pub(super) fn plain(&self) -> String {
         use Span::*;
         let plain = |span: &Span| match span {
@@ -312,7 +316,7 @@ impl Text {
     }
 }
 
-/// Text in a colour of the style sheet; without a class, plain text.
+/// Text in a colour of the style sheet; plain text if the class is empty.
 pub(super) fn tone(class: &'static str, text: impl Into<String>) -> Text {
     let text = text.into();
     if class.is_empty() { Text::from(text) } else { Span::Tone(class, text).into() }
@@ -322,7 +326,7 @@ pub(super) fn code(text: impl Into<String>) -> Text {
     Span::Code(text.into()).into()
 }
 
-/// A name from outside, such as a method's.
+/// A name from the input, such as a method.
 pub(super) fn name(text: impl Into<String>) -> Text {
     Span::Name(text.into()).into()
 }
@@ -331,7 +335,7 @@ pub(super) fn bold(text: impl Into<String>) -> Text {
     Span::Bold(text.into()).into()
 }
 
-/// Texts one after the other.
+/// Concatenates texts.
 macro_rules! text {
     ($($part:expr),+ $(,)?) => {
         $crate::report::document::Text([$($crate::report::document::Text::from($part)),+].map(|text| text.0).concat())
@@ -341,7 +345,7 @@ macro_rules! text {
 macro_rules! cells {
     ($($cell:expr),* $(,)?) => { vec![$($crate::report::document::Text::from($cell)),*] };
 }
-/// A table of rows: each column by its head (see [`Table::new`]) and its cell.
+/// A table with a head (see [`Table::new`]) and a cell expression for each column.
 macro_rules! table {
     ($rows:expr, |$row:pat_param| $($head:literal => $cell:expr),+ $(,)?) => {{
         let mut table = $crate::report::document::Table::new(&[$($head),+]);

@@ -1,7 +1,7 @@
-//! Results to draw in tests: runs counted call by call with made-up times, so that histograms,
-//! series and rows agree with each other as those of a real run do.
+//! Examples of results for tests. Their calls are recorded one by one with generated times, so
+//! histograms, time series and rows are consistent as in a real run.
 //!
-//! Deterministic: the same seed gives the same bytes.
+//! The generator is deterministic: the same seed gives the same bytes.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use lab_model::record::{self, Class, Interval, Iterations, Slot, Times, Totals};
 use lab_model::results::run::*;
 use lab_model::results::*;
 
-/// A result with what its reports need beside it.
+/// A result with the other inputs of its reports.
 #[derive(Clone)]
 pub(crate) struct Example {
     pub(crate) result: RunResult,
@@ -34,12 +34,12 @@ const LOGS: usize = 5;
 const TIMEOUT_MS: f64 = 5000.0;
 const SECRET_FREE_URL: &str = "https://node.example.net/v1/ab…";
 
-/// What is different between examples.
+/// Parameters of an example.
 pub(crate) struct Story {
     pub(crate) seconds: usize,
     /// Iterations per second at the steady stage.
     pub(crate) rate: f64,
-    /// Second from which eth_getLogs hangs; none for never.
+    /// Second from which eth_getLogs hangs; none if it never does.
     pub(crate) hangs_from: Option<usize>,
     pub(crate) tls: bool,
 }
@@ -52,14 +52,14 @@ pub(crate) fn failing() -> Example {
     MADE.clone()
 }
 
-/// A quiet run of 10 seconds that keeps its objectives.
+/// A run of 10 seconds that keeps its thresholds.
 pub(crate) fn passing() -> Example {
     static MADE: LazyLock<Example> =
         LazyLock::new(|| build(&Story { seconds: 10, rate: 400.0, hangs_from: None, tls: false }));
     MADE.clone()
 }
 
-/// The failing run drawn out to three hours: each second, sample and stage is 45 times as long.
+/// The failing run stretched to three hours: each second, sample and stage is 45 times as long.
 pub(crate) fn long() -> Example {
     const TIMES: usize = 45;
     let mut example = failing();
@@ -88,7 +88,7 @@ pub(crate) fn long() -> Example {
     example
 }
 
-/// A run whose every text from outside tries to break out of where it is written.
+/// A run in which every text from the input attempts an injection.
 pub(crate) fn hostile() -> Example {
     let evil = "<script>alert('1')</script>\"'&|`\n,=1+1";
     let mut example = passing();
@@ -145,14 +145,15 @@ impl Draw {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Around `middle`, with a tail to the right as latencies have it.
+    /// A latency around `middle`, with a tail to the right.
     fn latency(&mut self, middle: f64) -> f64 {
         let sum: f64 = (0..6).map(|_| self.next()).sum::<f64>() - 3.0;
         middle * (sum * 0.55).exp() * if self.next() > 0.995 { 4.0 } else { 1.0 }
     }
 }
 
-/// Stages of the examples: part of the time, level at start and end as parts of the rate.
+/// Stages of the examples: name, share of the time, and levels at start and end as shares of the
+/// rate.
 const STAGES: [(&str, f64, f64, f64); 3] =
     [("ramp", 0.25, 0.2, 1.0), ("steady", 0.45, 1.0, 1.0), ("peak", 0.30, 1.8, 1.8)];
 
@@ -329,7 +330,7 @@ pub(crate) fn quantiles(times: &Times) -> Quantiles {
     }
 }
 
-/// A row of the calls that `wanted` picks.
+/// A row of the calls that `wanted` selects.
 fn row(name: &str, totals: &Totals, seconds: f64, wanted: impl Fn(Slot) -> bool + Copy) -> Row {
     let calls = totals.count(wanted);
     let of = |class: Class| totals.count(|slot| wanted(slot) && slot.class == class);
@@ -395,8 +396,8 @@ fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
         thresholds: thresholds(&overall, &methods_rows, broken),
         findings: Vec::new(),
         warnings: vec![
-            "eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective \
-             on all calls; give it an objective of its own"
+            "eth_getLogs has a share of 1.4 %: it can fail completely without breaking the threshold \
+             on all calls; add a threshold for it"
                 .into(),
         ],
         overall,
@@ -501,7 +502,7 @@ fn thresholds(overall: &Row, methods: &[Row], broken: Option<f64>) -> Vec<Thresh
         },
         kept("delivered rate>0.99", 0.9952),
         ThresholdOutcome {
-            note: Some("no data, which breaks an objective unless the plan says otherwise".into()),
+            note: Some("no data, which breaks a threshold by default".into()),
             ..outcome("latency{method:eth_getProof} p(95)<800")
         },
     ];
@@ -598,7 +599,7 @@ fn watched() -> HostFacts {
             process("weir", ProcessRole::Generator, 1.5, 0.021, 6.1e7),
             process("geth", ProcessRole::Target, 331.0, 4.7, 9.3e9),
         ],
-        missing: vec!["psi_irq is not told by this kernel".into()],
+        missing: vec!["this kernel does not report psi_irq".into()],
         cost: 0.004,
         ..HostFacts::default()
     }
@@ -608,10 +609,10 @@ fn finding(broken: f64) -> Finding {
     Finding {
         cause: Cause::Disk,
         confidence: Confidence::High,
-        sentence: "The target's disk was saturated before eth_getLogs broke its objective.".into(),
+        sentence: "The target's disk was saturated before eth_getLogs broke its threshold.".into(),
         evidence: vec![
             format!(
-                "psi_io_some rose from 0.04 to 0.74 at {:.0} s, 8 s before the break",
+                "psi_io_some rose from 0.04 to 0.74 at {:.0} s, 8 s before the breach",
                 broken - 8.0
             ),
             "disk.nvme0n1.queue rose from 0.8 to 31 in the same second".into(),

@@ -1,6 +1,4 @@
-//! The folder of a result: which files, and that each is there whole or not at all.
-//!
-//! Their contents are made by the neighbours.
+//! Writes the files of a result into a folder, each of them completely or not at all.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,23 +6,23 @@ use std::{fs, io};
 
 use super::ReportFault;
 
-/// A file's name, and the function that makes its contents.
+/// A file's name, and the function that returns its contents.
 type File<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<u8>, ReportFault>);
 
-/// Writes files into a folder, which is made if need be; see [`super::write_folder`].
+/// Writes files into a folder, which is created if it is missing; see [`super::write_folder`].
 pub(super) fn write(dir: &Path, files: &[File<'_>]) -> Result<Vec<PathBuf>, ReportFault> {
     let fault = |source| ReportFault::Folder { path: dir.to_path_buf(), source };
     fs::create_dir_all(dir).map_err(fault)?;
     files.iter().map(|(name, contents)| put_file(dir, name, &contents()?)).collect()
 }
 
-/// Writes one file by way of a temporary one in the same folder, so that the move is atomic.
+/// Writes a temporary file in the same folder and renames it, which is atomic.
 fn put_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, ReportFault> {
     let path = dir.join(name);
     let part = dir.join(format!(".{name}.part"));
     let outcome = fill(&part, bytes).and_then(|()| fs::rename(&part, &path));
     outcome.map(|()| path.clone()).map_err(|source| {
-        // What is left of the attempt would only take up space; the first fault is the one to tell.
+        // The temporary file only takes up space. An error of its removal is less important.
         let _ = fs::remove_file(&part);
         fault(path, bytes.len(), source)
     })

@@ -1,8 +1,8 @@
-//! `latency.hlog`: the latencies of a run as an HdrHistogram log, version 1.3, which the tools of
-//! that family read.
+//! `latency.hlog`: the latencies of a run as an HdrHistogram log, version 1.3.
 //!
-//! A line per stage, method and class, tagged `method.class`; values are nanoseconds from the
-//! planned send; the largest of each line is told in milliseconds, as those tools expect. Format:
+//! It has one line per stage, method and class, tagged `method.class`. Values are nanoseconds since
+//! the scheduled send; the maximum of each line is in milliseconds, as HdrHistogram tools expect.
+//! Format:
 //! <https://github.com/HdrHistogram/HdrHistogram/blob/master/src/main/java/org/HdrHistogram/HistogramLogWriter.java>.
 
 use std::time::{Duration, SystemTime};
@@ -14,10 +14,10 @@ use lab_model::results::run::RunResult;
 
 use super::ReportFault;
 
-/// Column names as HdrHistogram's own writer prints them.
+/// The column names of HdrHistogram's own writer.
 const LEGEND: &str =
     "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
-/// Nanoseconds in a millisecond: the unit in which the log tells each line's largest value.
+/// Nanoseconds per millisecond, the unit of each line's maximum.
 const MAX_UNIT: f64 = 1e6;
 
 /// The log as bytes.
@@ -42,14 +42,14 @@ pub(super) fn log(
         .with_base_time(start)
         .begin_log_with(&mut bytes, &mut form)
         .map_err(|error| fault(&error))?;
-    // The writer has no call for the legend, so it stands between two writers.
+    // The writer cannot write the legend, so it is inserted between two writers.
     bytes.extend_from_slice(LEGEND.as_bytes());
     let mut log = IntervalLogWriterBuilder::new()
         .with_max_value_divisor(MAX_UNIT)
         .begin_log_with(&mut bytes, &mut form)
         .map_err(|error| fault(&error))?;
     for (&slot, cell) in &totals.cells {
-        let (from, length) = place(result, slot);
+        let (from, length) = stage_time(result, slot);
         let tag = tag(slot, methods);
         log.write_histogram(&cell.latency, from, length, Tag::new(&tag))
             .map_err(|error| fault(&error))?;
@@ -57,8 +57,8 @@ pub(super) fn log(
     Ok(bytes)
 }
 
-/// When a slot's stage began and how long it was; the whole run if the stage is not known.
-fn place(result: &RunResult, slot: Slot) -> (Duration, Duration) {
+/// Start and length of a slot's stage; the whole run if the stage is unknown.
+fn stage_time(result: &RunResult, slot: Slot) -> (Duration, Duration) {
     let seconds = |time: f64| Duration::try_from_secs_f64(time).unwrap_or_default();
     match result.stages.get(usize::from(slot.stage)) {
         Some(stage) => (seconds(stage.from), seconds(stage.to - stage.from)),
@@ -66,7 +66,7 @@ fn place(result: &RunResult, slot: Slot) -> (Duration, Duration) {
     }
 }
 
-/// `METHOD.CLASS`, without the characters that end a tag.
+/// `METHOD.CLASS`; characters that would end a tag are replaced.
 fn tag(slot: Slot, methods: &[Box<str>]) -> String {
     let method = methods.get(usize::from(slot.method)).map_or("unknown", |name| name);
     let method = method.replace([',', ' ', '\t', '\r', '\n'], "_");

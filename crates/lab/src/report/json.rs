@@ -1,7 +1,7 @@
-//! JSON that people can read and that does not swell: the outer two levels have a line for each
-//! value, and what lies deeper (a second of a run, a sample of a host) stands on one line.
+//! Writes readable, compact JSON: values of the outer two levels have their own lines, and deeper
+//! values (a second of a run, a sample of a host) are written on one line.
 //!
-//! Broken down to every number, a run of three hours would be three times as long.
+//! With a line for every number, the file of a three-hour run would have three times the size.
 
 use std::io::{self, Write};
 
@@ -10,10 +10,10 @@ use serde_json::ser::{Formatter, Serializer};
 
 use super::ReportFault;
 
-/// Levels whose values have lines of their own.
+/// Levels whose values have their own lines.
 const LEVELS: usize = 2;
 
-/// The value as JSON with a last line break; `file` is told in the fault.
+/// The value as JSON with a final newline; `file` is named in the error.
 pub(super) fn json(file: &'static str, of: &impl Serialize) -> Result<Vec<u8>, ReportFault> {
     let mut bytes = Vec::new();
     let mut writer = Serializer::with_formatter(&mut bytes, Lines::default());
@@ -23,11 +23,11 @@ pub(super) fn json(file: &'static str, of: &impl Serialize) -> Result<Vec<u8>, R
     Ok(bytes)
 }
 
-/// Where the writer is.
+/// State of the formatter.
 #[derive(Default)]
 struct Lines {
     depth: usize,
-    /// Whether what was closed or is open last holds anything.
+    /// True if the innermost open array or object, or the last closed one, is not empty.
     filled: bool,
 }
 
@@ -105,7 +105,7 @@ impl Formatter for Lines {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: what is written is JSON of the same value, in the lines that are meant.
+    //! The JSON has the same value and the intended lines.
 
     use expect_test::expect;
     use serde_json::{Value, json as value};

@@ -1,9 +1,9 @@
-//! The result in the shape of k6's `--summary-export`, so that what reads k6's reads ours.
+//! The result in the format of k6's `--summary-export`, for tools that read k6 summaries.
 //!
-//! Only what was measured is told: k6's http_req_blocked, _sending, _waiting and _receiving are left
-//! out. Where the lab's meaning is stricter, its own is kept: http_req_duration counts from the
-//! planned send, http_req_failed counts JSON-RPC errors inside HTTP 200. Metrics that k6 does not
-//! have keep the lab's names, as custom metrics of a script would.
+//! It contains measured values only: k6's http_req_blocked, _sending, _waiting and _receiving are
+//! missing. Two metrics are stricter than in k6: http_req_duration counts from the scheduled send,
+//! and http_req_failed includes JSON-RPC errors inside HTTP 200. Metrics without an equivalent in
+//! k6 keep their own names, as custom metrics of a script do.
 
 use lab_model::metrics::{Collected, Counts, Kind, Metric, Selector};
 use lab_model::record::{self, Class, Times, Totals};
@@ -11,7 +11,7 @@ use lab_model::results::ThresholdOutcome;
 use lab_model::results::run::{RunResult, StageRow};
 use serde_json::{Map, Value, json};
 
-/// MD5 of nothing, k6's id of the root group.
+/// MD5 of the empty string, k6's id of the root group.
 const ROOT_ID: &str = "d41d8cd98f00b204e9800998ecf8427e";
 
 /// See [`super::k6_summary`].
@@ -45,7 +45,7 @@ pub(super) fn summary(result: &RunResult, totals: &Totals, methods: &[Box<str>])
     })
 }
 
-/// What k6 counts beside the metrics of thresholds.
+/// k6's metrics without an equivalent among the lab's metrics.
 const OTHERS: [&str; 5] = ["http_req_connecting", "vus", "vus_max", "data_sent", "data_received"];
 
 /// The name under which a metric is reported.
@@ -60,7 +60,7 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// One metric over the calls that the tags select, as its threshold would be judged.
+    /// One metric over the calls that the tags select, as for a threshold.
     fn metric(&self, metric: Metric, tags: &str) -> Value {
         // A batch is one HTTP request.
         if metric == Metric::Calls && tags.is_empty() {
@@ -84,14 +84,15 @@ impl Told<'_> {
             "http_req_connecting" => trend(&self.padded(&[&self.totals.connect_time])),
             "data_sent" => self.counter(traffic.bytes_sent),
             "data_received" => self.counter(traffic.bytes_received),
-            // Busy workers at the ends of the seconds.
+            // Busy workers at the end of each second.
             "vus" => json!({ "value": busy().next_back().unwrap_or(0), "min": min, "max": max }),
-            // The most workers seen busy: a result does not know how many more there were.
+            // The largest number of busy workers; the result does not contain the number of idle
+            // ones.
             _ => json!({ "value": max, "min": max, "max": max }),
         }
     }
 
-    /// What tags select. A name that does not exist selects nothing.
+    /// The selector of tags. An unknown name selects nothing.
     fn selector(&self, metric: Metric, tags: &str) -> Selector {
         let place = |name: &str| self.methods.iter().position(|method| **method == *name);
         let method = tag(tags, "method").map(|name| place(name).unwrap_or(usize::MAX));
@@ -107,7 +108,7 @@ impl Told<'_> {
         Selector { metric, method, stages }
     }
 
-    /// Times of some requests with a zero for every other request, as k6 counts connecting.
+    /// Adds a zero for every request without a time, as k6 does for http_req_connecting.
     fn padded(&self, parts: &[&Times]) -> Times {
         let mut all = lab_model::record::times();
         for &part in parts {
@@ -159,7 +160,7 @@ fn tag<'a>(tags: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// A distribution in milliseconds; zeros without data, as k6 writes.
+/// A trend metric in milliseconds; zeros without data, as in k6.
 fn trend(times: &Times) -> Value {
     let at = |quantile: f64| {
         if times.is_empty() { 0.0 } else { times.value_at_quantile(quantile) as f64 / 1e6 }

@@ -1,12 +1,12 @@
-//! A document in short as Markdown, for pasting into an issue.
+//! Renders a document as short Markdown for an issue.
 //!
-//! What comes from outside is in code spans or escaped, so that a method's name cannot become a heading,
-//! a link or a mention.
+//! Text from the input is in code spans or escaped, so a method name cannot become a heading, a
+//! link or a mention.
 
 use super::document::{Block, Document, MARKDOWN, Span, Table, Text};
 use super::terminal::plain;
 
-/// The document's parts for Markdown.
+/// Renders the Markdown blocks of a document.
 pub(super) fn render(document: &Document) -> String {
     let mut parts = vec![format!("## {}", escaped(&document.heading))];
     for section in &document.sections {
@@ -23,7 +23,7 @@ pub(super) fn render(document: &Document) -> String {
 fn part(block: &Block) -> Option<String> {
     let text = match block {
         Block::Partial(sentence) => {
-            format!("> **Partial result**: {sentence}. Everything below is of the part that ran.")
+            format!("> **Partial result**: {sentence}. The numbers cover the time until then.")
         }
         Block::Lead(text) | Block::Note(text) | Block::Paragraph(text) => inline(text),
         Block::List(list) => {
@@ -69,7 +69,7 @@ fn inline(text: &Text) -> String {
     text.0.iter().map(one).collect()
 }
 
-/// As plain text in which nothing is markup.
+/// Escapes all markup.
 pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in plain(text).chars() {

@@ -1,7 +1,8 @@
-//! A document as one page: no network, no script, readable in light and dark and on paper.
+//! Renders a document as one self-contained HTML page without scripts, for light and dark mode and
+//! for print.
 //!
-//! What comes from outside (names of methods, error texts, URLs, the plan) is escaped by `maud` at the
-//! place where it is written. What a number means is taken from `docs/measuring.md` (`words.rs`).
+//! `maud` escapes text from the input (method names, error texts, URLs, the plan) where it is
+//! written. The glossary is read from `docs/measuring.md` (`words.rs`).
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -14,7 +15,7 @@ pub(super) mod tests;
 
 const STYLE: &str = include_str!("page/style.css");
 
-/// The document's parts for a page.
+/// Renders the page blocks of a document.
 pub(super) fn render(document: &Document) -> String {
     let nav = document.sections.iter().filter_map(|one| Some((one.id.as_str(), one.nav?)));
     let page = html! {
@@ -36,7 +37,7 @@ pub(super) fn render(document: &Document) -> String {
                     @for line in &document.lead { div.lead { (inline(line)) } }
                     nav {
                         @for (id, name) in nav { a href={ "#" (id) } { (name) } }
-                        @if document.glossary { a href="#words" { "Words" } }
+                        @if document.glossary { a href="#words" { "Glossary" } }
                     }
                 }
                 @for section in &document.sections { (self::section(section)) }
@@ -60,7 +61,7 @@ fn section(section: &Section) -> Markup {
     }
 }
 
-/// A block of a section: tables, lists, facts and figures are in a frame.
+/// A block of a section; tables, lists, facts and figures get a frame.
 fn framed(block: &Block) -> Markup {
     use Block::{Columns, Facts, Figure, List, Table};
     match block {
@@ -78,7 +79,7 @@ fn block(block: &Block) -> Markup {
             div.partial {
                 b { "Partial result. " }
                 (sentence[..1].to_uppercase()) (sentence[1..])
-                "; everything below is of the part that ran."
+                "; the numbers cover the time until then."
             }
         },
         Block::Verdict(class, word, sum, reasons) => html! {
@@ -174,13 +175,13 @@ fn inline(text: &Text) -> Markup {
     html! { @for span in &text.0 { (one(span)) } }
 }
 
-/// A word that the glossary at the end explains, linked to it.
+/// A term with a link to its glossary entry.
 fn term(text: &str, word: &str) -> Markup {
     let Some(word) = words::find(word) else { return html! { (text) } };
     html! { a.term href={ "#word-" (word.id()) } title=(word.plain()) { (text) } }
 }
 
-/// A chart with its caption and the meaning of its colours.
+/// A chart with its caption and legend.
 fn figure(chart: &Chart, keys: &[(Ink, String)]) -> Markup {
     let shape = |ink| match ink {
         Ink::Bad | Ink::Limited | Ink::Shade => "box",
@@ -194,7 +195,7 @@ fn figure(chart: &Chart, keys: &[(Ink, String)]) -> Markup {
                     span.key { i class={ (shape(*ink)) " k-" (ink.class()) } {} (text) }
                 }
             }
-            // Safe: the chart escapes what it is given.
+            // Safe: the chart escapes its texts.
             (PreEscaped(chart.svg()))
         }
     }
@@ -202,8 +203,8 @@ fn figure(chart: &Chart, keys: &[(Ink, String)]) -> Markup {
 
 fn glossary() -> Markup {
     html! {
-        h2 id="words" { "Words" }
-        p.lead { "What each number is, how it is measured, and when it is weak." }
+        h2 id="words" { "Glossary" }
+        p.lead { "What each number is, how it is measured, and when it is uncertain." }
         dl.words { @for word in words::all() {
             dt id={ "word-" (word.id()) } { (word.name) }
             @for paragraph in word.paragraphs() {

@@ -1,24 +1,25 @@
-//! Sections that several documents have: sentences, the first bottleneck, and where the numbers come from.
+//! Sections of several documents: lists of sentences, the first bottleneck, and the origin of the
+//! numbers.
 
 use lab_model::results::{Finding, Fingerprint, PlanFacts, TargetFacts};
 
 use super::document::{Block, List, MARKDOWN, On, PAGE, Section, TERMINAL, Text, bold, code, text};
 use crate::wording::number::{bytes, clock, count, plural, short, span};
 
-/// Sentences below a heading; on the terminal below each other. None if there are none.
+/// A section with a list of sentences; none if the list is empty.
 pub(super) fn sentences(title: &str, list: List, on: On) -> Option<Section> {
     let id = title.to_lowercase().replace(' ', "-");
     let section = Section { tight: true, ..Section::new(id, title) };
     (!list.items.is_empty()).then(|| section.on(on, Block::List(list)))
 }
 
-/// Doubts, each with advice; the terminal shows so many.
+/// A section with warnings, at most `max` on the terminal.
 pub(super) fn warnings(warnings: &[String], max: usize, on: On) -> Option<Section> {
     let list = List { name: Some("warning"), max: (max, "warning"), ..List::of(warnings) };
     sentences("Warnings", list, on)
 }
 
-/// What was left out of arms.
+/// Runs that were left out of arms, with reasons.
 pub(super) fn left_out<'a>(
     arms: impl Iterator<Item = (&'a String, &'a Vec<String>)>,
     on: On,
@@ -27,13 +28,13 @@ pub(super) fn left_out<'a>(
     sentences("Left out", List { prefix: "left out: ", ..List::of(all) }, on)
 }
 
-/// What saturated first, with its evidence.
+/// The first bottleneck with its evidence.
 pub(super) fn bottleneck(finding: Option<&Finding>, on: On) -> Option<Section> {
     let finding = finding?;
     let evidence = || Block::List(List::of(&finding.evidence));
     let at = finding.at.map(|at| format!(" · began at {}", clock(at))).unwrap_or_default();
-    let sure = finding.confidence.as_str();
-    let note = Text::marked(&format!("[Confidence](first bottleneck) {sure}{at}"));
+    let confidence = finding.confidence.as_str();
+    let note = Text::marked(&format!("[Confidence](first bottleneck) {confidence}{at}"));
     let cause = bold(format!("{}. ", finding.cause.as_str()));
     let card = [
         Some(Block::Paragraph(text![cause, &finding.sentence])),
@@ -53,12 +54,12 @@ pub(super) fn bottleneck(finding: Option<&Finding>, on: On) -> Option<Section> {
     })
 }
 
-/// A text after its name.
+/// A name and a text on the terminal.
 pub(super) fn line(name: &'static str, text: impl Into<Text>) -> Block {
     Block::Line(name, text.into())
 }
 
-/// What was asked of whom, and by which machine.
+/// The target, the plan, and the generator's machine.
 pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerprint) -> Section {
     let fact = |name: &str, value: Text| (Text::marked(name), value);
     let some = |name, value: &Option<String>| value.as_ref().map(|it| fact(name, it.into()));
@@ -78,7 +79,7 @@ pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerpri
         Some(fact("Plan", (&plan.name).into())),
         Some(fact("[Plan hash](plan hash)", code(&plan.hash))),
         Some(fact("[Seed](seed)", plan.seed.to_string().into())),
-        Some(fact("Warm-up", format!("{}, not judged", span(plan.warmup)).into())),
+        Some(fact("Warm-up", span(plan.warmup).into())),
         Some(fact("Engine", plural(plan.threads as u64, "thread").into())),
     ];
     let by = [
@@ -95,11 +96,11 @@ pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerpri
     let by = Block::Facts(by.into_iter().flatten().collect());
     Section::new("origin", "How it was measured")
         .nav("How it was measured")
-        .lead("Two results may be compared in what is equal here; `weir compare` says what is not.")
+        .lead("Two results are comparable if these values are equal; `weir compare` lists mismatches.")
         .on(PAGE, Block::Columns(vec![asked, by]))
 }
 
-/// How to get the numbers again from the saved plan. A URL with a masked part is read from the
+/// The command that repeats the run with the saved plan. A URL with a masked part is read from the
 /// environment.
 pub(super) fn repeat(
     plan: &PlanFacts,
@@ -111,11 +112,12 @@ pub(super) fn repeat(
     let url = if masked { "\"$TARGET\"" } else { &target.url };
     let insecure = if plan.insecure { " --insecure" } else { "" };
     let again = format!("weir {command} plan.toml --target {url} --seed {}{insecure}", plan.seed);
-    let secret = || Block::Note(Text::marked("The URL holds a secret: set `TARGET` to it first."));
-    let summary = "The plan as it was written".to_owned();
+    let secret =
+        || Block::Note(Text::marked("The URL contains a secret: set `TARGET` to it first."));
+    let summary = "Text of the plan".to_owned();
     let written = vec![Block::Code(plan.text.clone())];
     Section::default()
-        .on(PAGE, Block::Subheading("To repeat it".to_owned()))
+        .on(PAGE, Block::Subheading("Repeat this run".to_owned()))
         .on(PAGE, Block::Paragraph(Text::marked("Save the plan below as `plan.toml`, then:")))
         .on(PAGE, Block::Code(again))
         .on(PAGE, masked.then(secret))
@@ -123,7 +125,7 @@ pub(super) fn repeat(
         .on(PAGE, Block::Fold(summary, plan.text.len() < 2000, written))
 }
 
-/// The plan in short, for Markdown.
+/// Version, start, plan and seed, for Markdown.
 pub(super) fn plan_in_short(weir: &str, started: &str, plan: &PlanFacts) -> Text {
     let hash = plan.hash.get(..12).unwrap_or(&plan.hash);
     text![format!("weir {weir}, {started}, plan "), code(hash), format!(" seed {}", plan.seed)]

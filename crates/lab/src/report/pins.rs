@@ -1,6 +1,6 @@
-//! Goal: no form of a result changes unnoticed. Method: every form of every example (JSON, CSV, text,
-//! Markdown, page) is compared with its recorded length and SHA-256. `draw` writes the same bytes as
-//! files, so that the forms of two versions can be compared with `diff`.
+//! Detects changes of all report formats: every format of every example (JSON, CSV, text, Markdown,
+//! page) is compared with its recorded length and SHA-256. `draw` writes the same bytes as files,
+//! so two versions can be compared with `diff`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ fn everything() -> Example {
     example
 }
 
-/// A run in which nothing was asked for and nothing went wrong.
+/// A run without thresholds and without failures.
 fn measured() -> Example {
     let mut example = passing();
     example.result.thresholds.clear();
@@ -118,7 +118,7 @@ fn of_comparison(forms: &mut Forms, name: &str, result: &CompareResult) {
     put("compare.html", report.html());
 }
 
-fn of_study(forms: &mut Forms, name: &str, arms: &[ArmCourses], heights: &[u64]) {
+fn of_study(forms: &mut Forms, name: &str, arms: &[ArmRuns], heights: &[u64]) {
     let mut result = study(arms, heights);
     if name == "tiny" {
         result.partial = true;
@@ -173,13 +173,13 @@ fn every_form_of_every_example_is_as_recorded() {
         let hash: String = hash.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{hash} {:>8} {name}\n", bytes.len())
     };
-    let told: String = forms().iter().map(line).collect();
-    expect_file!["pins.txt"].assert_eq(&told);
+    let recorded: String = forms().iter().map(line).collect();
+    expect_file!["pins.txt"].assert_eq(&recorded);
 }
 
 #[test]
 fn capacity_and_comparison_fit_their_published_schemas_and_a_wrong_word_does_not() {
-    // What is published is what is meant: refresh it with `cargo xtask generate`.
+    // `cargo xtask generate` refreshes the published schemas.
     expect_file!["../../../../docs/capacity.schema.json"].assert_eq(&schema::capacity());
     expect_file!["../../../../docs/compare.schema.json"].assert_eq(&schema::compare());
     let forms = forms();
@@ -201,7 +201,7 @@ fn capacity_and_comparison_fit_their_published_schemas_and_a_wrong_word_does_not
     }
 }
 
-/// Writes the forms into a folder: to look at, or to compare with those of another version.
+/// Writes all formats into a folder, to view them or to compare them with those of another version.
 #[test]
 #[ignore = "for looking at forms: WEIR_DRAW=FOLDER cargo test -p lab draw -- --ignored"]
 fn draw() {

@@ -1,4 +1,4 @@
-//! Pages of the documentation that are printed from tables in the code.
+//! Documentation pages that are generated from tables in the code.
 
 use lab_model::metrics::host::METRICS;
 
@@ -6,9 +6,9 @@ use lab_model::metrics::host::METRICS;
 pub(super) fn host_metrics() -> String {
     let mut text = String::from(
         "# Host metrics\n\n<!-- Printed by `cargo xtask generate` from the table in \
-         crates/lab-model/src/metrics/host.rs. Do not edit. -->\n\nWhat the lab samples during a run, by the \
-         names that stand in `result.json`. A `*` stands for the name of a device, process or \
-         thread. How to read them is told in [Measuring](measuring.md).\n\n\
+         crates/lab-model/src/metrics/host.rs. Do not edit. -->\n\nThe metrics that the lab samples \
+         during a run, with their names in `result.json`. A `*` stands for the name of a device, \
+         process or thread. [Measuring](measuring.md) explains how to read them.\n\n\
          | metric | unit | meaning |\n| --- | --- | --- |\n",
     );
     for fact in METRICS {

@@ -1,4 +1,4 @@
-//! A run as a document. The sections are listed here in order; most are in the files below.
+//! The document of a run. It lists the sections in order; most of them are in the submodules.
 
 mod calls;
 mod health;
@@ -18,8 +18,9 @@ use super::parts::{self, line};
 use super::timeline::timeline;
 use crate::wording::number::{clock, count, ms, percent, plural, rate, short, span, with_unit};
 
-/// Most lines of lists and tables on the terminal. Findings and warnings are never left out.
+/// Largest number of reasons on the terminal. Findings and warnings are never left out.
 const REASONS: usize = 4;
+/// Largest number of thresholds on the terminal.
 const THRESHOLDS: usize = 6;
 
 /// The document of a run.
@@ -65,23 +66,23 @@ pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]
 fn warmup(result: &RunResult) -> String {
     match result.plan.warmup {
         0.0 => String::new(),
-        warmup => format!(", the first {} not judged", span(warmup)),
+        warmup => format!(" with {} of warm-up", span(warmup)),
     }
 }
 
-/// The verdict with its reasons, and the run at a glance.
+/// The verdict with its reasons, and a summary.
 fn head(result: &RunResult) -> Section {
     let broken = result.thresholds.iter().filter(|threshold| !threshold.kept).count();
     let all = result.thresholds.len();
     let outcome = result.verdict.outcome;
     let (class, sum) = match outcome {
-        Outcome::Measured => ("pass", "no objectives were set; the numbers may be believed".into()),
-        Outcome::Pass => ("pass", format!("all {all} objectives were kept")),
-        Outcome::Fail if broken == 0 => ("fail", "for another reason than its objectives".into()),
-        Outcome::Fail => ("fail", format!("{broken} of {all} objectives broken")),
-        Outcome::Invalid => ("invalid", "the numbers may not be believed".into()),
+        Outcome::Measured => ("pass", "the plan has no thresholds; the numbers are valid".into()),
+        Outcome::Pass => ("pass", format!("all {all} thresholds were kept")),
+        Outcome::Fail if broken == 0 => ("fail", "for another reason than its thresholds".into()),
+        Outcome::Fail => ("fail", format!("{broken} of {all} thresholds broken")),
+        Outcome::Invalid => ("invalid", "the numbers are not valid".into()),
         Outcome::ClientLimited => {
-            ("client", "the generator was the limit: what the target holds was not learnt".into())
+            ("client", "the generator was the limit: the target's limit is unknown".into())
         }
     };
     let part = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
@@ -89,7 +90,7 @@ fn head(result: &RunResult) -> Section {
     let banner = format!("{}: {sum}{part}", result.plan.name);
     let list = List { max: (REASONS, "reason"), ..List::of(&reasons) };
     Section::default()
-        .on(FILES, result.partial.then_some(Block::Partial("the run was ended before its plan")))
+        .on(FILES, result.partial.then_some(Block::Partial("the run ended before its plan")))
         .on(TERMINAL, Block::Banner(class, word.clone(), banner))
         .on(PAGE, Block::Verdict(class, word, sum, reasons))
         .on(PAGE, Block::Tiles(tiles(result)))
@@ -117,7 +118,7 @@ fn in_short(result: &RunResult) -> Text {
 }
 
 fn tiles(result: &RunResult) -> Vec<(&'static str, String, Text)> {
-    // Red from one call in a hundred on: fewer are in the table, and no reason for alarm by themselves.
+    // A failed share of 1 % or more is red; fewer failures are only in the table.
     let alarm = |failed_share: f64| if failed_share >= 0.01 { "bad" } else { "" };
     let tile = |class, value, about: &str| Some((class, value, Text::marked(about)));
     let (all, delivered) = (&result.overall, result.generator.delivered_share);
@@ -138,12 +139,12 @@ fn tiles(result: &RunResult) -> Vec<(&'static str, String, Text)> {
         limited.flatten(),
         tile("", ms(all.latency.p50_ms), "[median latency](latency)"),
         tile("", ms(all.latency.p99_ms), "[p99 latency, all outcomes](latency)"),
-        tile(short, percent(delivered), "[of the plan was begun](delivered)"),
+        tile(short, percent(delivered), "[of the plan was started](delivered)"),
     ];
     tiles.into_iter().flatten().collect()
 }
 
-/// How the run went about it, and against whom.
+/// The settings of the run, and the target.
 fn who(result: &RunResult) -> Section {
     let (plan, target) = (&result.plan, &result.target);
     let (time, warmup) = (span(result.duration), warmup(result));
@@ -156,25 +157,25 @@ fn who(result: &RunResult) -> Section {
     Section::default().on(TERMINAL, line("run", how)).on(TERMINAL, line("target", who.join(" · ")))
 }
 
-/// Every threshold with what was observed; on the terminal the broken ones first.
+/// Every threshold with its observed value; on the terminal the broken ones come first.
 fn thresholds(thresholds: &[ThresholdOutcome]) -> Section {
-    let section = Section::new("objectives", "Objectives").nav("Objectives");
+    let section = Section::new("thresholds", "Thresholds").nav("Thresholds");
     if thresholds.is_empty() {
-        let none = "None were set, so a pass says only that the numbers may be believed.";
+        let none = "The plan has none, so the verdict says only that the numbers are valid.";
         return section.on(FILES, Block::Lead(none.into()));
     }
     let mut sorted: Vec<&ThresholdOutcome> = thresholds.iter().collect();
     sorted.sort_by_key(|threshold| threshold.kept);
     section
-        .lead("Judged over everything after the warm-up unless a stage or window is named.")
-        .on(TERMINAL, Block::Table(table(sorted).at_most(THRESHOLDS, "objective")))
+        .lead("Judged over the run after the warm-up, unless a stage or window is named.")
+        .on(TERMINAL, Block::Table(table(sorted).at_most(THRESHOLDS, "threshold")))
         .on(FILES, Block::Table(table(thresholds.iter().collect())))
 }
 
 fn table(thresholds: Vec<&ThresholdOutcome>) -> Table {
     table!(thresholds, |one|
         "<" => if one.kept { tone("kept", "kept") } else { tone("broken", "broken") },
-        "~objective|[objective](objective)" => code(&one.text),
+        "~threshold|[threshold](threshold)" => code(&one.text),
         "observed" => observed(one),
         "first broken" => one.broken_at.map_or_else(String::new, clock),
         "~note" => one.note.as_deref().unwrap_or_default(),

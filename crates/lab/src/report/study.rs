@@ -1,8 +1,8 @@
-//! A study of syncs as a document: what follows, then heights, leads, rates and hit ratios.
+//! The document of a sync study: conclusions, heights, leads, rates and hit ratios.
 //!
-//! Each arm has one colour in all charts; where it has several runs they are thin lines, and what is
-//! over all of them is a thick one. A lead above the line is the other arm's in every chart. What follows
-//! from a study is decided in `wording/conclude.rs`.
+//! Each arm has one colour in all charts. Several runs of an arm are thin lines, and values over
+//! all of them are thick ones. A lead above zero is that of the other arm in every chart.
+//! `wording/conclude.rs` writes the conclusions.
 
 mod charts;
 
@@ -22,9 +22,9 @@ use crate::wording::number::{bytes, clock, count, percent, plural, short, span};
 #[cfg(test)]
 mod tests;
 
-/// Rows of a table in the terminal.
+/// Largest number of rows of a table on the terminal.
 const ROWS: usize = 24;
-/// Warnings in the terminal.
+/// Largest number of warnings on the terminal.
 const WARNINGS: usize = 6;
 
 /// The document of a study.
@@ -47,7 +47,7 @@ pub(super) fn document(result: &StudyResult) -> Document {
         Some(bins(result)),
         Some(runs(result)),
         out(PAGE),
-        Some(followed(result)),
+        Some(terminal_conclusions(result)),
         warnings(TERMINAL | MARKDOWN),
         Some(written(result)),
     ]);
@@ -63,14 +63,14 @@ pub(super) fn document(result: &StudyResult) -> Document {
     }
 }
 
-/// The verdict in a word: that of the only other arm, or of all of them if they agree.
+/// The verdict of the other arms, if they agree; else "cannot tell".
 fn verdict(result: &StudyResult) -> Word {
     let mut words = result.conclusions.iter().filter_map(|one| one.word);
     let first = words.next().unwrap_or(Word::CannotTell);
     if words.all(|word| word == first) { first } else { Word::CannotTell }
 }
 
-/// A verdict about times, in a word.
+/// A verdict about times as a word.
 fn word(word: Word) -> &'static str {
     match word {
         Word::Better => "faster",
@@ -79,7 +79,7 @@ fn word(word: Word) -> &'static str {
     }
 }
 
-/// How the study was made, in one line.
+/// One line about arms, source and alignment.
 fn how(result: &StudyResult) -> String {
     let arms = result.arms.iter();
     let arms = arms.map(|arm| format!("{} ({})", arm.name, plural(arm.runs.len() as u64, "run")));
@@ -89,17 +89,17 @@ fn how(result: &StudyResult) -> String {
         Source::Tables => "from tables",
         Source::Samples => "from samples",
         Source::Nodes => "from running nodes",
-        Source::Runs => "run here",
+        Source::Runs => "run by this study",
     };
     let align = match result.align {
-        Align::Clock => "compared by the clock",
-        Align::Start => "compared by the time since each began",
+        Align::Clock => "aligned by clock",
+        Align::Start => "aligned by start",
     };
     let mut parts = vec![arms.join(", "), from.to_owned(), align.to_owned()];
     parts.extend(result.design.clone());
     parts.push(format!("bins of {} blocks", count(result.bin)));
     if result.stalls_subtracted {
-        parts.push("stalls taken off".to_owned());
+        parts.push("stalls subtracted".to_owned());
     }
     parts.join(" · ")
 }
@@ -116,7 +116,7 @@ fn head(result: &StudyResult) -> Section {
     let reasons = of_verdict.map(|one| one.text.clone()).collect();
     let part = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
     let banner = Block::Banner(class, head.clone(), format!("{}{part}", result.name));
-    let partial = Block::Partial("the study was ended before its plan");
+    let partial = Block::Partial("the study ended before its plan");
     let question = result.question.as_ref();
     Section::default()
         .on(MARKDOWN, question.map(|text| Block::Paragraph(text.into())))
@@ -138,13 +138,13 @@ fn tiles(result: &StudyResult) -> Option<Block> {
         (time(judged.b), format!("{} to {height}", against.other)),
         (signed(judged.b - judged.a), "difference".into()),
         (change(judged.change), "change".into()),
-        (spread.map_or_else(|| "not known".into(), time), "most that repeats differ by".into()),
-        (percent(judged.floor), "what matters".into()),
+        (spread.map_or_else(|| "unknown".into(), time), "largest spread between repeats".into()),
+        (percent(judged.floor), "smallest change that matters".into()),
     ];
     Some(Block::Tiles(tiles.map(|(value, about)| ("", value, Text::from(about))).to_vec()))
 }
 
-/// What follows; the page has the verdict at its top.
+/// The conclusions; the page has the verdict at its top.
 fn conclusions(result: &StudyResult) -> Section {
     let items = result.conclusions.iter().map(|one| {
         let arm = one.arm.as_ref().map_or_else(String::new, |arm| format!(" ({arm})"));
@@ -156,25 +156,25 @@ fn conclusions(result: &StudyResult) -> Section {
         let arm = arm.map_or_else(String::new, |arm| format!(", {arm}"));
         (format!("{}{arm}", one.about.as_str()).into(), Text::from(&one.text))
     });
-    Section::new("conclusions", "What follows")
-        .nav("What follows")
+    Section::new("conclusions", "Conclusions")
+        .nav("Conclusions")
         .on(MARKDOWN, Block::List(List::of(items)))
         .on(PAGE, Block::Facts(facts.collect()))
 }
 
-/// What follows, as the terminal has it: last.
-fn followed(result: &StudyResult) -> Section {
+/// The conclusions on the terminal, where they come last.
+fn terminal_conclusions(result: &StudyResult) -> Section {
     let lines = result.conclusions.iter().map(|one| line(one.about.as_str(), &one.text));
     lines.fold(Section::default(), |section, line| section.on(TERMINAL, line))
 }
 
-/// Times to heights: of each arm, then what each further one differs by.
+/// Times to heights: those of each arm, then the differences of the other arms to the first.
 fn times(result: &StudyResult) -> Section {
     let mut table = Table::new(&["height"]).at_most(ROWS, "row");
     result.arms.iter().for_each(|arm| table.column(&arm.name));
     for against in &result.against {
         let later = format!("{} later by", against.other);
-        [&*later, "change", "95 % interval", "so"].iter().for_each(|head| table.column(head));
+        [&*later, "change", "95 % interval", "verdict"].iter().for_each(|head| table.column(head));
     }
     let several = result.arms.iter().any(|arm| arm.runs.len() > 1);
     for (place, height) in result.heights.iter().enumerate() {
@@ -196,13 +196,13 @@ fn times(result: &StudyResult) -> Section {
     Section::new("times", "Times to heights")
         .nav("Times")
         .lead(
-            "From each run's beginning to its first sample at or above the height; of several runs the \
-             median, with the fastest and the slowest. The last height that all reached is judged.",
+            "From the start of a run to its first sample at or above the height; with several runs the \
+             median, the fastest and the slowest. The main result is the last height that all reached.",
         )
         .on(ALL, Block::Table(table))
 }
 
-/// A median, with the spread between runs.
+/// The median with the range over runs.
 fn arm_time(known: &[f64], several: bool) -> String {
     let Some(middle) = median(known) else { return String::from("–") };
     match sorted(known).as_slice() {
@@ -213,7 +213,7 @@ fn arm_time(known: &[f64], several: bool) -> String {
     }
 }
 
-/// A time on a clock; short ones in seconds.
+/// A time in clock format; below a minute in seconds.
 fn time(seconds: f64) -> String {
     if seconds.abs() < 60.0 { format!("{seconds:.1} s") } else { clock(seconds) }
 }
@@ -235,14 +235,14 @@ fn difference(row: &TimeRow) -> Vec<Text> {
         Word::CannotTell => "weak",
         Word::Same | Word::Negligible => "",
     };
-    let so = match row.above_tip {
+    let verdict = match row.above_tip {
         true => "above the tip".into(),
         false => tone(paint, word(judged.verdict)),
     };
-    cells![signed(judged.b - judged.a), change(judged.change), interval, so]
+    cells![signed(judged.b - judged.a), change(judged.change), interval, verdict]
 }
 
-/// Rates, hit ratios and work by height, of each arm.
+/// Rates, hit ratios and page accesses by height, of each arm.
 fn bins(result: &StudyResult) -> Section {
     let arms = &result.arms;
     let counters = arms.iter().any(|arm| arm.hit_ratios.iter().any(Option::is_some));
@@ -255,7 +255,7 @@ fn bins(result: &StudyResult) -> Section {
     let kinds = &kinds[..if counters { 3 } else { 1 }];
     let columns = || kinds.iter().flat_map(|kind| arms.iter().map(move |arm| (kind, arm)));
     let mut table = Table::new(&["from"]).at_most(ROWS, "row");
-    columns().for_each(|((what, ..), arm)| table.column(format!("{}{what}", arm.name)));
+    columns().for_each(|((unit, ..), arm)| table.column(format!("{}{unit}", arm.name)));
     for place in 0..arms.iter().map(|arm| arm.rates.len()).max().unwrap_or(0) {
         let cells = columns().map(|((_, of, write), arm)| {
             let value = of(arm).get(place).copied().flatten();
@@ -268,7 +268,7 @@ fn bins(result: &StudyResult) -> Section {
     section.on(ALL, Block::Table(table))
 }
 
-/// What each run came to.
+/// The runs of all arms.
 fn runs(result: &StudyResult) -> Section {
     let none = || String::from("–");
     let full = |at: CacheFull| format!("{} (height {})", time(at.elapsed), count(at.height));
@@ -276,7 +276,7 @@ fn runs(result: &StudyResult) -> Section {
     let table = table!(all, |(arm, run)|
         "<arm" => &arm.name,
         "<run" => &run.label,
-        "<began" => &run.first,
+        "<started" => &run.first,
         "took" => time(run.elapsed),
         "height" => count(run.height),
         "samples" => format!("{} every {} s", count(run.samples as u64), short(run.period)),
@@ -290,8 +290,7 @@ fn runs(result: &StudyResult) -> Section {
 
 fn written(result: &StudyResult) -> Section {
     let note = format!(
-        "weir {}, {}; every sample is in samples.csv, everything else in study.json. Rules: \
-         docs/studies.md.",
+        "weir {}, {}; samples.csv has every sample, study.json everything else. Rules: docs/studies.md.",
         result.weir, result.schema
     );
     Section::default().on(FILES, Block::Note(note.into()))

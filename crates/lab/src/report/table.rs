@@ -1,6 +1,6 @@
-//! `series.csv`, `methods.csv` and `samples.csv`: results as tables for spreadsheets and data frames.
+//! Writes `series.csv`, `methods.csv` and `samples.csv` for spreadsheets and data frames.
 //!
-//! Column names carry their units. A cell that does not apply is empty, never zero.
+//! Column names include the unit. A cell without a value is empty, never zero.
 
 use lab_model::record::Class;
 use lab_model::results::Quantiles;
@@ -8,10 +8,11 @@ use lab_model::results::run::{MethodSecond, Row, RunResult, Second};
 
 use super::ReportFault;
 use crate::analysis::calendar::rfc3339;
-use crate::analysis::sync::ArmCourses;
+use crate::analysis::sync::ArmRuns;
 
-/// A line per second for all calls (method `all`), which has the columns of the run, and a line per
-/// second and method, which has the percentiles: those of several methods cannot be added up.
+/// One line per second with the totals (method `all`), and one per second and method with
+/// percentiles. The totals have no percentiles, because those of several methods cannot be
+/// combined.
 pub(super) fn series(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     let mut head = vec!["at_s", "method", "stage", "calls"];
     head.extend(Class::ALL.map(Class::as_str));
@@ -58,8 +59,8 @@ fn calls_of(method: &MethodSecond, class: Class) -> u64 {
     method.classes.iter().filter(|(of, _)| *of == class).map(|(_, calls)| calls).sum()
 }
 
-/// A line per method and class, over the run without its warm-up (stage is empty) and by stage.
-/// Class `all` has the columns of the method and its times of service.
+/// One line per method and class, over the run without its warm-up (with an empty stage) and by
+/// stage. Only class `all` has the shares of the method and its service times.
 pub(super) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     let mut head = vec![String::from("stage"), "method".into(), "class".into(), "calls".into()];
     for name in ["share", "goodput_per_s", "failed_share", "limited_share"] {
@@ -97,7 +98,7 @@ fn push_rows<'a>(rows: &mut Vec<Vec<String>>, stage: &str, of: impl Iterator<Ite
 }
 
 /// Every sample of every run of a study.
-pub(super) fn samples(arms: &[ArmCourses]) -> Result<Vec<u8>, ReportFault> {
+pub(super) fn samples(arms: &[ArmRuns]) -> Result<Vec<u8>, ReportFault> {
     let head = [
         "arm", "run", "elapsed", "time", "height", "used", "hit", "miss", "spill", "memory",
         "disk", "peers", "cpu",

@@ -1,19 +1,19 @@
-//! A document for a terminal.
+//! Renders a document for a terminal.
 //!
-//! Long lists and tables end early and say so; a sentence is wrapped and never cut. Control characters
-//! from outside never reach the terminal.
+//! Long lists and tables are cut with a remark; sentences are wrapped and never cut. Control
+//! characters from the input are removed.
 
 use super::Colour;
 use super::document::{Block, Document, Row, Span, TERMINAL, Table, Text};
 
-/// Columns of a line of prose.
+/// Width of a line of prose, in characters.
 const WIDTH: usize = 160;
-/// Characters for which a column of words makes room.
+/// Largest width of a column, in characters.
 const CELL_MAX: usize = 70;
-/// Characters that are shown of a name.
+/// Largest length of a name, in characters.
 const NAME_MAX: usize = 32;
 
-/// The document's parts for a terminal.
+/// Renders the terminal blocks of a document.
 pub(super) fn render(document: &Document, colour: Colour) -> String {
     let mut lines: Vec<String> = Vec::new();
     for section in &document.sections {
@@ -48,11 +48,11 @@ fn lines(block: &Block, colour: Colour) -> Vec<String> {
     }
 }
 
-/// That there is more than is shown.
+/// A remark on the items that are left out.
 fn more(all: usize, (shown, noun): (usize, &str)) -> Option<String> {
     let rest = all.checked_sub(shown).filter(|rest| *rest > 0)?;
     let s = if rest == 1 { "" } else { "s" };
-    Some(format!("  … and {rest} more {noun}{s}; --out DIR keeps all of them"))
+    Some(format!("  … and {rest} more {noun}{s}; --out DIR saves all of them"))
 }
 
 fn table(table: &Table, colour: Colour) -> Vec<String> {
@@ -84,7 +84,7 @@ fn table(table: &Table, colour: Colour) -> Vec<String> {
             line += if place == 0 { "" } else { "  " };
             let last = place > 0 && place + 1 == cells.len();
             match table.columns[shown[place]].left {
-                // What does not fit at the end of a line is wrapped below it.
+                // A last cell that does not fit is wrapped below the line.
                 true if last && length(&line) + length(&text) > WIDTH => {
                     rest = hanging(&" ".repeat(widths[0] + 2), &text);
                 }
@@ -110,13 +110,12 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Without control characters: a terminal obeys them.
+/// Replaces control characters, which would control the terminal.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Text that begins with `head` and is wrapped between words; its further lines begin below the first
-/// word after the head.
+/// Wraps text between words after `head`; further lines are indented by the width of the head.
 fn hanging(head: &str, text: &str) -> Vec<String> {
     let indent = length(head);
     let mut lines: Vec<String> = Vec::new();
@@ -133,7 +132,7 @@ fn hanging(head: &str, text: &str) -> Vec<String> {
     lines
 }
 
-/// With long names cut.
+/// Cuts long names.
 fn short(cell: &Text) -> Text {
     match cell.0.as_slice() {
         [Span::Name(name)] if length(name) > NAME_MAX => {
@@ -143,7 +142,7 @@ fn short(cell: &Text) -> Text {
     }
 }
 
-/// In the colour of a class of the page's style sheet.
+/// Adds the ANSI colour of a class of the page's style sheet.
 fn painted(class: &str, text: &str, colour: Colour) -> String {
     let code = match class {
         "pass" | "kept" => "32",

@@ -190,7 +190,7 @@ fn a_folder_that_cannot_be_is_told() {
     std::fs::write(&file, "").unwrap();
     let fault = write_folder(&file.join("x"), &example.result, &example.totals, &example.methods);
     let text = fault.unwrap_err().to_string();
-    assert!(text.starts_with("cannot make the folder ") && text.contains("file/x"), "{text}");
+    assert!(text.starts_with("cannot create the folder ") && text.contains("file/x"), "{text}");
 }
 
 /// Names of fields, and the kinds of their values, down to `depth`.
@@ -269,16 +269,16 @@ fn k6_values_are_those_that_were_judged() {
 #[test]
 fn the_terminal_text_leads_with_the_verdict() {
     expect![[r#"
-        FAIL  somnia: 2 of 5 objectives broken
+        FAIL  somnia: 2 of 5 thresholds broken
           latency{method:eth_getLogs} p(95)<800 was broken from second 142 on: 5004 ms
           eth_getLogs failed in 51.6 % of its calls, while all calls together failed in less than 1 %
 
-        run         4 min, the first 5 s not judged · seed 42 · HTTP/1.1 · connections reuse
+        run         4 min with 5 s of warm-up · seed 42 · HTTP/1.1 · connections reuse
         target      https://node.example.net/v1/ab… · ethereum · Geth/v1.16.4-stable/linux-amd64/go1.25 · chain 0x1 · head 23,361,004
 
-                objective                               observed  first broken  note
+                threshold                               observed  first broken  note
         broken  latency{method:eth_getLogs} p(95)<800   5,004 ms          2:22  sustained for 10 s
-        broken  latency{method:eth_getProof} p(95)<800   no data                no data, which breaks an objective unless the plan says otherwise
+        broken  latency{method:eth_getProof} p(95)<800   no data                no data, which breaks a threshold by default
         kept    failed rate<0.01                          0.81 %
         kept    latency{method:eth_call} p(99)<300       6.55 ms
         kept    delivered rate>0.99                      99.52 %
@@ -291,24 +291,24 @@ fn the_terminal_text_leads_with_the_verdict() {
         eth_getBlockByNumber        8,465  12.1 %   100 %     0 %     0 %   3.94   7.84   ~10.6   35.1
         eth_getTransactionReceipt   4,179  5.97 %   100 %     0 %     0 %   1.84   3.67   ~5.01   13.1
         eth_getLogs                 1,036  1.48 %  48.4 %  51.6 %     0 %  5,004  5,004  ~5,004  5,004  timeout 535
-        ~ weak: fewer than 10,000 calls. A timeout counts at its deadline.
+        ~ uncertain: fewer than 10,000 calls. A timeout counts with its full time.
 
-        generator   begun 98.9 % of 71,136 due iterations · 792 dropped · late p99 31.0 µs · busy at most 22.3 % · its threads took 21.0 µs CPU per request · waited
+        generator   started 98.9 % of 71,136 scheduled iterations · 792 dropped · sends late by 31.0 µs (p99) · busy at most 22.3 % · CPU per request 21.0 µs · waited
                     0.024 s for a core
-        bottleneck  The target's disk was saturated before eth_getLogs broke its objective.
-        warning     eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective on all calls; give it an objective of its own
+        bottleneck  The target's disk was saturated before eth_getLogs broke its threshold.
+        warning     eth_getLogs has a share of 1.4 %: it can fail completely without breaking the threshold on all calls; add a threshold for it
     "#]].assert_eq(&report(&failing()).text(Colour::Plain));
 }
 
 #[test]
 fn a_short_pass_is_short() {
     expect![[r#"
-        PASS  somnia: all 4 objectives were kept
+        PASS  somnia: all 4 thresholds were kept
 
-        run         10 s, the first 1 s not judged · seed 42 · HTTP/1.1 · connections reuse
+        run         10 s with 1 s of warm-up · seed 42 · HTTP/1.1 · connections reuse
         target      https://node.example.net/v1/ab… · ethereum · Geth/v1.16.4-stable/linux-amd64/go1.25 · chain 0x1 · head 23,361,004
 
-              objective                              observed  first broken  note
+              threshold                              observed  first broken  note
         kept  failed rate<0.01                        0.090 %
         kept  latency{method:eth_call} p(99)<300      5.33 ms
         kept  latency{method:eth_getLogs} p(95)<800   38.4 ms
@@ -322,11 +322,11 @@ fn a_short_pass_is_short() {
         eth_getBlockByNumber         504  11.4 %    100 %      0 %     0 %   3.33   6.89  ~9.19  20.2
         eth_getTransactionReceipt    278  6.27 %    100 %      0 %     0 %   1.69   3.32  ~4.30  9.99
         eth_getLogs                   70  1.58 %    100 %      0 %     0 %   18.6   38.4   ~102   102
-        ~ weak: fewer than 10,000 calls. A timeout counts at its deadline.
+        ~ uncertain: fewer than 10,000 calls. A timeout counts with its full time.
 
-        generator   begun 100 % of 4,576 due iterations · 0 dropped · late p99 31.6 µs · busy at most 34.3 % · its threads took 21.0 µs CPU per request · waited 0.0015
-                    s for a core
-        warning     eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective on all calls; give it an objective of its own
+        generator   started 100 % of 4,576 scheduled iterations · 0 dropped · sends late by 31.6 µs (p99) · busy at most 34.3 % · CPU per request 21.0 µs · waited
+                    0.0015 s for a core
+        warning     eth_getLogs has a share of 1.4 %: it can fail completely without breaking the threshold on all calls; add a threshold for it
     "#]].assert_eq(&report(&passing()).text(Colour::Plain));
 }
 
@@ -373,19 +373,19 @@ fn the_markdown_says_the_same_in_short() {
 
         4 min of load on `https://node.example.net/v1/ab…` (ethereum, `Geth/v1.16.4-stable/linux-amd64/go1.25`): 70,040 calls, 294 results per second, 0.81 % failed, 0.55 % limited (429).
 
-        ### Objectives
+        ### Thresholds
 
-        | | objective | observed | first broken | note |
+        | | threshold | observed | first broken | note |
         | --- | --- | --: | --: | --- |
         | kept | `failed rate<0.01` | 0.81 % |  |  |
         | kept | `latency{method:eth_call} p(99)<300` | 6.55 ms |  |  |
         | **broken** | `latency{method:eth_getLogs} p(95)<800` | 5,004 ms | 2:22 | sustained for 10 s |
         | kept | `delivered rate>0.99` | 99.52 % |  |  |
-        | **broken** | `latency{method:eth_getProof} p(95)<800` | no data |  | no data, which breaks an objective unless the plan says otherwise |
+        | **broken** | `latency{method:eth_getProof} p(95)<800` | no data |  | no data, which breaks a threshold by default |
 
         ### Methods and outcomes
 
-        Latency in milliseconds from the planned send, all outcomes; a timeout counts at its deadline.
+        Latency in milliseconds from the scheduled send, all outcomes; a timeout counts with its full time.
 
         | method | calls | share | results/s | failed | 429 | p50 | p95 | p99 | max | failed as |
         | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |
@@ -397,7 +397,7 @@ fn the_markdown_says_the_same_in_short() {
         | `eth_getTransactionReceipt` | 4,179 | 5.97 % | 17.8 | 0 % | 0 % | 1.84 | 3.67 | ~5.01 | 13.1 |  |
         | `eth_getLogs` | 1,036 | 1.48 % | 2.13 | 51.6 % | 0 % | 5,004 | 5,004 | ~5,004 | 5,004 | timeout 535 |
 
-        `~` weak: fewer than 10,000 calls.
+        `~` uncertain: fewer than 10,000 calls.
 
         <details><summary>Latency by outcome, of methods with several</summary>
 
@@ -413,7 +413,7 @@ fn the_markdown_says_the_same_in_short() {
 
         ### Stages
 
-        | stage | time | planned | begun | dropped | failed | p50 ms | p99 ms |
+        | stage | time | planned | started | dropped | failed | p50 ms | p99 ms |
         | --- | --- | --: | --: | --: | --: | --: | --: |
         | `main/ramp` | 0:00–1:00 | 52.0 → 260/s | 156/s | 0 | 0.033 % | 1.26 | ~16.7 |
         | `main/steady` | 1:00–2:48 | 260/s | 260/s | 0 | 0.35 % | 1.31 | 17.4 |
@@ -421,7 +421,7 @@ fn the_markdown_says_the_same_in_short() {
 
         ### Generator
 
-        begun 98.9 % of 71,136 due iterations · 792 dropped · late p99 31.0 µs · busy at most 22.3 % · its threads took 21.0 µs CPU per request · waited 0.024 s for a core
+        started 98.9 % of 71,136 scheduled iterations · 792 dropped · sends late by 31.0 µs (p99) · busy at most 22.3 % · CPU per request 21.0 µs · waited 0.024 s for a core
 
         ### Connections
 
@@ -429,15 +429,15 @@ fn the_markdown_says_the_same_in_short() {
 
         ### First bottleneck
 
-        The target's disk was saturated before eth_getLogs broke its objective.
+        The target's disk was saturated before eth_getLogs broke its threshold.
 
-        - psi_io_some rose from 0.04 to 0.74 at 134 s, 8 s before the break
+        - psi_io_some rose from 0.04 to 0.74 at 134 s, 8 s before the breach
         - disk.nvme0n1.queue rose from 0.8 to 31 in the same second
         - CPU stayed below 55 %, the generator below 25 %
 
         ### Warnings
 
-        - eth_getLogs has a share of 1.4 %: it can fail wholly without breaking the objective on all calls; give it an objective of its own
+        - eth_getLogs has a share of 1.4 %: it can fail completely without breaking the threshold on all calls; add a threshold for it
 
         ### How it was measured
 

@@ -1,96 +1,95 @@
-//! The seconds of a run as at most a few hundred points, so that a run of hours draws as well as one
-//! of ten seconds.
+//! Aggregates the seconds of a run to at most a few hundred points for the charts.
 //!
-//! Where several seconds become one point, rates are their mean and times their largest: a spike
-//! may not vanish because the run was long.
+//! If a point covers several seconds, its rates are means and its times are maxima, so a spike does
+//! not vanish in a long run.
 
 use lab_engine::aggregate;
 use lab_model::record::Class;
 use lab_model::results::run::{MethodSecond, RunResult, Second};
 
-/// Points across a chart: one for every two pixels.
+/// Largest number of points across a chart: one for every two pixels.
 const POINTS_MAX: usize = 400;
 
 /// A run in steps of equal length.
 pub(super) struct Timeline {
-    /// Seconds in one point.
+    /// Seconds per point.
     pub(super) step: usize,
-    /// All calls.
+    /// Totals over all methods.
     pub(super) points: Vec<Point>,
-    /// One course per method that was called, in the order of the result's methods.
-    pub(super) courses: Vec<Course>,
+    /// One series per called method, in the order of the result's methods.
+    pub(super) methods: Vec<MethodSeries>,
 }
 
-/// All calls within one step; rates per second.
+/// Totals of one step; rates are per second.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Point {
     /// Its start and end since the start of the run.
     pub(super) time: (f64, f64),
-    /// Iterations due.
+    /// Scheduled iterations.
     pub(super) due: f64,
-    /// Iterations begun.
+    /// Started iterations.
     pub(super) begun: f64,
-    /// Iterations dropped.
+    /// Dropped iterations.
     pub(super) dropped: f64,
-    /// Results.
+    /// Successful calls.
     pub(super) ok: f64,
     /// Failed calls.
     pub(super) failed: f64,
-    /// Largest 99th percentile of lateness of its seconds.
+    /// Largest p99 of the scheduling delay of its seconds.
     pub(super) lateness_ms: f64,
     /// Largest busy share of its seconds.
     pub(super) busy: f64,
-    /// Failed / all calls.
+    /// Failed ÷ all calls.
     pub(super) failed_share: f64,
-    /// 429 / all calls.
+    /// HTTP 429 ÷ all calls.
     pub(super) limited_share: f64,
 }
 
 /// One method over time.
-pub(super) struct Course {
+pub(super) struct MethodSeries {
     /// The method.
     pub(super) method: String,
-    /// A point per step; none where it had no calls.
+    /// A point per step; none if there were no calls.
     pub(super) points: Vec<Option<MethodPoint>>,
 }
 
-/// One method within one step: the largest of its seconds.
+/// One method in one step: the maxima of its seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MethodPoint {
     pub(super) p50_ms: f64,
     pub(super) p95_ms: f64,
     pub(super) p99_ms: f64,
-    /// Failed / all calls of the step.
+    /// Failed ÷ all calls of the step.
     pub(super) failed_share: f64,
-    /// 429 / all calls of the step.
+    /// HTTP 429 ÷ all calls of the step.
     pub(super) limited_share: f64,
 }
 
 impl Point {
-    /// Its middle.
+    /// The middle of its time.
     pub(super) fn middle(&self) -> f64 {
         f64::midpoint(self.time.0, self.time.1)
     }
 }
 
-/// The seconds of a result in steps.
+/// Aggregates the seconds of a result.
 pub(super) fn timeline(result: &RunResult) -> Timeline {
     let step = result.series.len().div_ceil(POINTS_MAX).max(1);
     let each = aggregate::point_seconds(&result.series);
     let steps: Vec<&[Second]> = result.series.chunks(step).collect();
     let methods = result.methods.iter().filter(|row| row.calls > 0);
-    let courses = methods.map(|row| Course {
+    let methods = methods.map(|row| MethodSeries {
         method: row.method.clone(),
         points: steps.iter().map(|step| method_point(step, &row.method)).collect(),
     });
     Timeline {
         step: step * each as usize,
-        courses: courses.filter(|course| course.points.iter().any(Option::is_some)).collect(),
+        methods: methods.filter(|method| method.points.iter().any(Option::is_some)).collect(),
         points: steps.iter().map(|step| point(step, each)).collect(),
     }
 }
 
-/// Calls: all, results, failed, limited.
+/// Counts of calls.
 #[derive(Clone, Copy, Default)]
 struct Calls {
     all: u64,

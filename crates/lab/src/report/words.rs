@@ -1,12 +1,11 @@
-//! What the numbers of a report mean: read from `docs/measuring.md`, so that page and documentation
-//! say the same words.
+//! The glossary of the HTML page. It is read from `docs/measuring.md`, so both have the same text.
 
-/// The page of the documentation, which is also the data.
+/// The documentation page that contains the glossary.
 const PAGE: &str = include_str!("../../../../docs/measuring.md");
-/// The part of it that is about reports; its entries have headings of the third rank.
+/// Heading of the glossary; its entries have headings of level three.
 const PART: &str = "\n## The numbers in a report\n";
 
-/// An entry.
+/// An entry of the glossary.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word {
     /// Its heading.
@@ -15,14 +14,14 @@ pub(super) struct Word {
 }
 
 impl Word {
-    /// Its heading as an anchor: lower case, hyphens.
+    /// Its heading as an anchor: in lower case, with hyphens.
     pub(super) fn id(self) -> String {
         let lower = self.name.to_lowercase();
         let kept = lower.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
         kept.map(|c| if c == ' ' { '-' } else { c }).collect()
     }
 
-    /// Its first sentences as plain text.
+    /// Its first paragraph as plain text.
     pub(super) fn plain(self) -> String {
         self.paragraphs().next().unwrap_or_default().replace('`', "")
     }

@@ -24,17 +24,17 @@ fn planted(plant: impl Fn(&mut RunResult)) -> String {
 #[test]
 fn goodput_is_no_more_than_what_ended_in_time() {
     let told = planted(|result| result.overall.goodput *= 1.4);
-    assert!(told.contains("results came while the load lasted"), "{told}");
+    assert!(told.contains("results arrived during the load"), "{told}");
 }
 
 #[test]
 fn a_verdict_agrees_with_its_objectives_and_has_a_reason() {
     let told = planted(|result| result.thresholds[0].kept = false);
-    assert!(told.starts_with("the run passes, and "), "{told}");
+    assert!(told.starts_with("the run passes, but "), "{told}");
     let told = planted(|result| result.thresholds.clear());
-    assert_eq!(told, "the run passes without objectives");
+    assert_eq!(told, "the run passes without thresholds");
     let told = planted(|result| result.verdict.outcome = Outcome::Measured);
-    assert_eq!(told, "the run has objectives, and no verdict about them");
+    assert_eq!(told, "the run has thresholds, but no verdict about them");
     let told = planted(|result| result.verdict.outcome = Outcome::Invalid);
     assert_eq!(told, "the verdict has no reason");
 }
@@ -46,7 +46,7 @@ fn a_weak_percentile_is_marked() {
         result.methods[0].calls = 400;
         result.warnings.clear();
     });
-    assert!(told.contains("rests on 400 calls and is not marked as weak"), "{told}");
+    assert!(told.contains("rests on 400 calls, but there is no warning about it"), "{told}");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn nothing_is_called_held_without_a_soak() {
     for probe in result.probes.iter_mut().filter(|probe| probe.kind == Kind::Soak) {
         (probe.rate, probe.judged) = (pass * 0.95, Judged::Pass);
     }
-    assert!(capacity(&result)[0].contains("is called held, and no soak"));
+    assert!(capacity(&result)[0].contains("is reported as held, but no soak"));
     result.answer.soak_held = None;
     result.answer.sentence.clear();
     result.answer.lowest_fail = Some(pass * 0.9);

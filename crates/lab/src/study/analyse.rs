@@ -1,4 +1,4 @@
-//! From courses to a result: every rule applied, in one place.
+//! Turns the runs of a study into its result by applying every rule of `analysis/sync.rs`.
 
 use lab_model::results::study::{
     Accesses, Against, Align, ArmRow, Bin, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult,
@@ -11,53 +11,54 @@ use crate::analysis::statistics::median;
 use crate::analysis::sync::bins::bins;
 use crate::analysis::sync::judge::{Times, judge};
 use crate::analysis::sync::pauses::STALLS_MAX;
-use crate::analysis::sync::{ArmCourses, Course, bins, lead, pauses};
+use crate::analysis::sync::{ArmRuns, SyncRun, bins, lead, pauses};
 use crate::wording::conclude;
 
-/// Heights that are chosen by themselves.
+/// Number of heights by default.
 const HEIGHTS_WANTED: u64 = 8;
-/// Parts of the step between them, to the highest whole one of which below the tip times are judged.
+/// Fractions of the step between default heights. The last height is the highest multiple of such a
+/// fraction below the tip.
 const TARGET_STEPS: u64 = 10;
-/// Heights that may be asked for.
+/// Largest number of requested heights.
 const HEIGHTS_MAX: usize = 100;
-/// Points that are kept of a curve: more than a chart has pixels.
+/// Largest number of points of a curve: more than the pixels of a chart.
 const POINTS_MAX: usize = 1_500;
-/// Points of a lead at equal height for each bin.
+/// Points per bin of a lead at equal height.
 const FINE: u64 = 10;
-/// Steps between samples longer than this many periods are gaps.
+/// Sample periods from which a step between samples is a gap.
 const GAP_PERIODS: f64 = 3.5;
-/// Periods of two courses that differ by more than this factor are told.
+/// Ratio of the sample periods of two runs from which a warning is given.
 const PERIODS_APART: f64 = 1.5;
 
-/// How to analyse.
+/// Options of the analysis.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The study's name.
+    /// Name of the study.
     pub name: String,
-    /// What it is to answer.
+    /// The question that it answers.
     pub question: Option<String>,
-    /// Where its courses are from.
+    /// Source of its runs.
     pub source: Source,
     /// How its runs were arranged.
     pub design: Option<String>,
-    /// Heights to which times are compared; empty: chosen.
+    /// Heights to which times are compared; chosen if empty.
     pub heights: Vec<u64>,
-    /// Blocks in a bin; none: chosen.
+    /// Blocks per bin; chosen if none.
     pub bin: Option<u64>,
-    /// How instants are compared; none: by the clock if all began within one sample period.
+    /// How instants are aligned; if none, by clock if all runs began within one sample period.
     pub align: Option<Align>,
-    /// Seconds in which a block is made.
+    /// Block time of the chain, in seconds.
     pub block_time: f64,
-    /// Whether times are counted without stalls.
+    /// True if stalls are subtracted from times.
     pub subtract_stalls: bool,
-    /// Whether the first run of one arm belongs to the first of another, and so on.
+    /// True if run n of one arm belongs to run n of the others.
     pub paired: bool,
-    /// Whether the study was ended before its plan.
+    /// True if the study ended before its plan.
     pub partial: bool,
 }
 
 impl Options {
-    /// For courses of a kind, with everything else chosen.
+    /// Default options for runs of a source.
     pub fn new(name: &str, source: Source) -> Options {
         Options {
             name: name.to_owned(),
@@ -75,18 +76,18 @@ impl Options {
     }
 }
 
-/// Analyses arms; `left_out` are runs that cannot be used, by arm. `random` feeds resampling.
+/// Analyses arms. `left_out` are the unusable runs by arm; `random` is for randomisation tests.
 ///
 /// # Errors
-/// If there are fewer than two arms, an arm has no run, or what was asked for cannot be.
+/// If there are fewer than two arms, an arm has no run, or an option is out of range.
 pub fn analyse(
-    arms: &[ArmCourses],
+    arms: &[ArmRuns],
     left_out: &[Vec<String>],
     options: &Options,
     random: &mut dyn FnMut() -> u64,
 ) -> Result<StudyResult, StudyFault> {
     check(arms, options)?;
-    let syncs: Vec<ArmCourses> = arms.iter().map(|arm| until_tip(arm, options)).collect();
+    let syncs: Vec<ArmRuns> = arms.iter().map(|arm| until_tip(arm, options)).collect();
     let frame = Frame::of(arms, &syncs, options);
     let rows: Vec<ArmRow> = arms
         .iter()
@@ -120,28 +121,28 @@ pub fn analyse(
     Ok(result)
 }
 
-/// The runs of an arm, each until it came to the tip.
-fn until_tip(arm: &ArmCourses, options: &Options) -> ArmCourses {
-    let until = |run: &Course| run.until(pauses::tip(run, options.block_time));
-    ArmCourses { name: arm.name.clone(), runs: arm.runs.iter().map(until).collect() }
+/// The runs of an arm, each until it reached the tip.
+fn until_tip(arm: &ArmRuns, options: &Options) -> ArmRuns {
+    let until = |run: &SyncRun| run.until(pauses::tip(run, options.block_time));
+    ArmRuns { name: arm.name.clone(), runs: arm.runs.iter().map(until).collect() }
 }
 
-fn check(arms: &[ArmCourses], options: &Options) -> Result<(), StudyFault> {
+fn check(arms: &[ArmRuns], options: &Options) -> Result<(), StudyFault> {
     if arms.len() < 2 {
         let found = match arms {
-            [only] => format!("only {:?} was given", only.name),
-            _ => "none was given".to_owned(),
+            [only] => format!("there is only {:?}", only.name),
+            _ => "there is none".to_owned(),
         };
         return Err(StudyFault::Arms { found });
     }
-    let bare = |arm: &&ArmCourses| arm.runs.is_empty();
+    let bare = |arm: &&ArmRuns| arm.runs.is_empty();
     if let Some(arm) = arms.iter().find(bare) {
-        return Err(StudyFault::Asked(format!("arm {:?} has no run that can be used", arm.name)));
+        return Err(StudyFault::Asked(format!("arm {:?} has no usable run", arm.name)));
     }
     if options.heights.len() > HEIGHTS_MAX {
         let asked = options.heights.len();
         return Err(StudyFault::Asked(format!(
-            "{asked} heights were asked for; at most {HEIGHTS_MAX} are compared"
+            "{asked} heights are too many: at most {HEIGHTS_MAX}"
         )));
     }
     let most = arms.iter().flat_map(|arm| &arm.runs).map(|run| run.last().height).max();
@@ -155,7 +156,7 @@ fn check(arms: &[ArmCourses], options: &Options) -> Result<(), StudyFault> {
     }
 }
 
-/// What all courses are looked at with.
+/// Parameters of the analysis that all runs share.
 struct Frame<'a> {
     options: &'a Options,
     align: Align,
@@ -166,10 +167,10 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// `syncs` are the arms until the tip.
-    fn of<'a>(arms: &[ArmCourses], syncs: &[ArmCourses], options: &'a Options) -> Frame<'a> {
+    /// Chooses the parameters; `syncs` are the arms until the tip.
+    fn of<'a>(arms: &[ArmRuns], syncs: &[ArmRuns], options: &'a Options) -> Frame<'a> {
         let runs = || syncs.iter().flat_map(|arm| &arm.runs);
-        let least = |arms: &[ArmCourses]| {
+        let least = |arms: &[ArmRuns]| {
             arms.iter().flat_map(|arm| &arm.runs).map(|run| run.last().height).min().unwrap_or(0)
         };
         let (common, end) = (least(arms), least(syncs));
@@ -179,9 +180,9 @@ impl Frame<'_> {
         let mut heights = options.heights.clone();
         if heights.is_empty() {
             let step = bins::round_step(end.div_ceil(HEIGHTS_WANTED));
-            // At the tip it is the making of blocks that is measured: the last height is below it.
+            // The last height is below the tip, because times to the tip depend on the block time.
             let fine = (step / TARGET_STEPS).max(1);
-            let is_tip = |run: &Course| {
+            let is_tip = |run: &SyncRun| {
                 pauses::tip(run, options.block_time).is_some_and(|tip| tip.height <= end)
             };
             let at_tip = arms.iter().flat_map(|arm| &arm.runs).any(is_tip);
@@ -194,15 +195,15 @@ impl Frame<'_> {
         heights.retain(|height| *height > start || !options.heights.is_empty());
         Frame {
             options,
-            align: options.align.unwrap_or_else(|| usual_align(arms)),
+            align: options.align.unwrap_or_else(|| default_align(arms)),
             bin,
             heights,
             common,
         }
     }
 
-    /// An arm, with its runs until the tip.
-    fn arm(&self, (arm, sync): (&ArmCourses, &ArmCourses), left_out: Vec<String>) -> ArmRow {
+    /// The row of an arm; the second value is the arm until the tip.
+    fn arm(&self, (arm, sync): (&ArmRuns, &ArmRuns), left_out: Vec<String>) -> ArmRow {
         let runs = arm.runs.iter().zip(&sync.runs).map(|(run, sync)| self.run(run, sync));
         let runs: Vec<RunRow> = runs.collect();
         let over = |of: fn(&Bin) -> Option<f64>| {
@@ -224,7 +225,7 @@ impl Frame<'_> {
         }
     }
 
-    fn run(&self, course: &Course, sync: &Course) -> RunRow {
+    fn run(&self, course: &SyncRun, sync: &SyncRun) -> RunRow {
         let tip = pauses::tip(course, self.options.block_time);
         let mut stalls = pauses::stalls(course, tip);
         let times = self.heights.iter().map(|height| time_to(course, *height, &stalls, tip));
@@ -267,7 +268,7 @@ impl Frame<'_> {
 
     fn against(
         &self,
-        (first, other): (&ArmCourses, &ArmCourses),
+        (first, other): (&ArmRuns, &ArmRuns),
         result: &StudyResult,
         place: usize,
         random: &mut dyn FnMut() -> u64,
@@ -289,7 +290,7 @@ impl Frame<'_> {
         }
     }
 
-    fn pair(&self, a: &Course, b: &Course) -> PairRow {
+    fn pair(&self, a: &SyncRun, b: &SyncRun) -> PairRow {
         let leads = lead::over_time(a, b, self.align);
         let common = a.last().height.min(b.last().height);
         let mut edges: Vec<u64> = (1..=common / self.bin).map(|place| place * self.bin).collect();
@@ -297,7 +298,7 @@ impl Frame<'_> {
         let as_floats = |heights: &[u64]| heights.iter().map(|one| *one as f64).collect::<Vec<_>>();
         let at_edges = lead::over_height(a, b, self.align, &as_floats(&edges));
         edges.extend(self.heights.iter().filter(|height| **height <= common));
-        // Between them for the chart.
+        // Further heights in between for the chart.
         let fine = (self.bin / FINE).max(common / POINTS_MAX as u64).max(1);
         edges.extend((1..=common / fine).map(|place| place * fine));
         edges.sort_unstable();
@@ -314,15 +315,14 @@ impl Frame<'_> {
         }
     }
 
-    /// The highest common height comes first where times are judged: it is the one that was meant
-    /// to be, while the others are looked at besides.
+    /// Times to all heights. The main height is judged first, as [`judge`] requires.
     fn times(&self, (a, b): (&ArmRow, &ArmRow), random: &mut dyn FnMut() -> u64) -> Vec<TimeRow> {
         let subtract = self.options.subtract_stalls;
-        let shown = |time: &TimeTo| {
+        let seconds = |time: &TimeTo| {
             time.elapsed.map(|elapsed| elapsed - if subtract { time.stalled } else { 0.0 })
         };
         let of = |arm: &ArmRow, place: usize| -> Vec<Option<f64>> {
-            arm.runs.iter().map(|run| run.times.get(place).and_then(shown)).collect()
+            arm.runs.iter().map(|run| run.times.get(place).and_then(seconds)).collect()
         };
         let periods = a.runs.iter().chain(&b.runs).map(|run| run.period);
         let period = periods.fold(0.0, f64::max);
@@ -355,16 +355,16 @@ impl Frame<'_> {
         rows
     }
 
-    /// The height that is judged: the highest that every run reached.
+    /// The index of the main height: the highest that every run reached.
     fn main(&self) -> Option<usize> {
         self.heights.iter().rposition(|height| *height <= self.common)
     }
 }
 
-fn time_to(course: &Course, height: u64, stalls: &[Stall], tip: Option<Tip>) -> TimeTo {
+fn time_to(course: &SyncRun, height: u64, stalls: &[Stall], tip: Option<Tip>) -> TimeTo {
     let there = course.reached(height).filter(|_| course.first().height < height);
     let elapsed = there.map(|sample| sample.at - course.origin);
-    // What peers announce until then is the tip as far as it is known.
+    // The highest height that peers announced until then approximates the tip.
     let known = there.and_then(|sample| course.announced_until(sample.at));
     TimeTo {
         height,
@@ -375,25 +375,25 @@ fn time_to(course: &Course, height: u64, stalls: &[Stall], tip: Option<Tip>) -> 
     }
 }
 
-/// By the clock if all began within one sample period of each other.
-fn usual_align(arms: &[ArmCourses]) -> Align {
+/// Alignment by clock if all runs began within one sample period, else by start.
+fn default_align(arms: &[ArmRuns]) -> Align {
     let runs = || arms.iter().flat_map(|arm| &arm.runs);
     let begins: Vec<f64> = runs().map(|run| run.first().at).collect();
     let most = begins.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let least = begins.iter().copied().fold(f64::INFINITY, f64::min);
-    let period = runs().map(Course::period).fold(0.0, f64::max);
+    let period = runs().map(SyncRun::period).fold(0.0, f64::max);
     if most - least <= period { Align::Clock } else { Align::Start }
 }
 
-/// What of the sampling itself is to be told.
-fn warnings(arms: &[ArmCourses]) -> Vec<String> {
-    let mut told = Vec::new();
-    let periods = || arms.iter().flat_map(|arm| &arm.runs).map(Course::period);
+/// Warnings about the samples.
+fn warnings(arms: &[ArmRuns]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let periods = || arms.iter().flat_map(|arm| &arm.runs).map(SyncRun::period);
     let (least, most) = (periods().fold(f64::INFINITY, f64::min), periods().fold(0.0, f64::max));
     if least > 0.0 && most > least * PERIODS_APART {
-        told.push(format!(
-            "sample periods differ, {least:.1} s to {most:.1} s: a time to a height is known to its own \
-             arm's period only, and stalls and the tip are found by it"
+        warnings.push(format!(
+            "sample periods differ, {least:.1} s to {most:.1} s: the period of an arm is the resolution of \
+             its times, stalls and tip"
         ));
     }
     for arm in arms {
@@ -407,22 +407,22 @@ fn warnings(arms: &[ArmCourses]) -> Vec<String> {
                 .collect();
             if !gaps.is_empty() {
                 let longest = gaps.iter().copied().fold(0.0, f64::max);
-                told.push(format!(
+                warnings.push(format!(
                     "{}, {}: {} between samples, the longest of {longest:.0} s",
                     arm.name,
                     run.label,
                     crate::wording::number::plural(gaps.len() as u64, "gap"),
                 ));
             }
-            told.extend(
+            warnings.extend(
                 run.notes.iter().map(|note| format!("{}, {}: {note}", arm.name, run.label)),
             );
         }
     }
-    told
+    warnings
 }
 
-/// At most [`POINTS_MAX`] points, among them the last.
+/// Reduces a curve to [`POINTS_MAX`] points; the last one stays.
 fn thinned<P: Copy>(points: &[P]) -> Vec<P> {
     let step = points.len().div_ceil(POINTS_MAX).max(1);
     let mut kept: Vec<P> = points.iter().copied().step_by(step).collect();

@@ -1,43 +1,43 @@
-//! What can be wrong with what a study is to be made from.
+//! Errors of studies.
 
 use std::path::PathBuf;
 
-/// Why a study could not be made from what was given.
+/// Why a study failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyFault {
-    /// A file cannot be read at all.
+    /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A line of a file is not what it must be.
+    /// A line of a file is invalid.
     #[error("{}:{line}: {what}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// Line, from 1.
+        /// Line number, from 1.
         line: u64,
-        /// What is wrong, and what is allowed.
+        /// The problem and the allowed values.
         what: String,
     },
-    /// A file holds nothing of use.
+    /// A file has no samples.
     #[error("{}: {what}", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
-        /// What is missing.
+        /// The missing data.
         what: String,
     },
     /// Fewer than two arms.
     #[error("a study compares at least two arms; {found}")]
     Arms {
-        /// What was given.
+        /// The arms that exist.
         found: String,
     },
-    /// What was asked for cannot be.
+    /// An option or an operation failed; the text is the message.
     #[error("{0}")]
     Asked(String),
 }

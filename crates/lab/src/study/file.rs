@@ -1,7 +1,7 @@
-//! Study files: arms that differ in one setting, how often and in which order they run.
+//! Study files: the arms, which differ in one setting, and how often and in which order they run.
 //!
-//! The tables below declare the file's keys; `docs/study-file.md` is generated from them. Running a
-//! study is in `runner.rs`.
+//! The tables below declare the keys of the file; `docs/study-file.md` is generated from them.
+//! `runner.rs` runs a study.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -13,31 +13,31 @@ use settings::{At, Diagnostics, Report, World};
 #[cfg(test)]
 mod tests;
 
-/// Arms of a study: all of one repeat may run at the same time.
+/// Number of arms; all arms of a repeat may run at the same time.
 const ARMS: RangeInclusive<usize> = 2..=8;
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
-/// Words in braces that commands may hold.
+/// Placeholders that commands may contain, in braces.
 const PLACEHOLDERS: [&str; 6] = ["arm", "dir", "repeat", "samples", "setting", "weir"];
 
 settings::choice! {
     /// How the arms of one repeat run.
     pub enum Order {
-        /// At the same time, started within one second: they meet the same node and the same hour,
-        /// and share this machine.
+        /// At the same time, started within one second: they have the same peers at the same time,
+        /// but share this machine.
         "side-by-side" => SideBySide,
-        /// One after another, in an order that turns round with each repeat: each has the machine
-        /// for itself, and a drift falls on both.
+        /// One after another, in an order that is reversed in each repeat: each has the machine for
+        /// itself, and a drift affects all arms.
         "alternate" => Alternate,
     }
 }
 
-/// A study that may run.
+/// A valid study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Study {
-    /// The file as it was written.
+    /// The keys of the file.
     pub file: StudyFile,
-    /// The arms with their command lines, in the order of the file.
+    /// The arms in the order of the file.
     pub arms: Vec<Arm>,
     /// The settings in which the arms differ.
     pub differ: Vec<String>,
@@ -48,55 +48,55 @@ pub struct Study {
 pub struct Arm {
     /// Its name.
     pub name: String,
-    /// What stands for `{setting}`.
+    /// The value of `{setting}`.
     pub setting: Option<String>,
-    /// Its command line, placeholders not yet replaced.
+    /// Its command line with placeholders.
     pub command: Vec<String>,
-    /// Further variables of its environment.
+    /// Additional environment variables.
     pub env: BTreeMap<String, String>,
 }
 
 settings::table! {
-    /// What runs, how often, in which order, and how the result is read.
+    /// The runs of a study and the options of its analysis.
     pub struct StudyFile {
-        /// What kind of study this is.
+        /// Kind of the study.
         study: Kind = required;
-        /// Its name, shown in reports.
+        /// Its name, printed in reports.
         name: Name = required;
-        /// What it is to answer, shown at the top of the report.
+        /// The question that it answers, printed at the top of the report.
         question: Text = follows "none";
-        /// The command line of every arm that has none of its own: a list of words.
+        /// Default command line of the arms: a list of words.
         command: List<Word> = follows "each arm has its own";
         /// How often each arm runs.
         repeats: Count<1, 100> = "5";
-        /// Whether the first arm runs once before all others without being counted, so that what is
-        /// slow only once, such as a node that computes its blocks, falls on no arm.
+        /// True if the first arm runs once before all others without being counted. Then work that
+        /// is slow only once, such as a node that computes its blocks, affects no arm.
         warm_up: Bool = "false";
         /// How the arms of one repeat run.
         order: Order = required;
-        /// Time between samples taken from outside.
+        /// Time between samples of memory, CPU and disk.
         sample: Period<100, 60_000> = "1s";
-        /// Longest time of a run, which is then ended.
+        /// Longest time of a run; then it is stopped.
         timeout: Period<1000, { 30 * DAY_MS }> = "1h";
         /// Time between runs.
         pause: Period<0, HOUR_MS> = "1s";
         /// Heights to which times are compared.
         targets: List<Count<0, { u64::MAX }>> = empty;
-        /// Blocks in a bin.
+        /// Blocks per bin.
         bin: Count<1, { u64::MAX }> = follows "chosen from the heights";
-        /// Time in which the chain makes a block.
+        /// Block time of the chain.
         block_time: Period<10, HOUR_MS> = "1m";
-        /// The settings in which the arms differ, if not in one; `[]` for equal arms.
+        /// The settings in which the arms differ, unless it is one; `[]` for equal arms.
         differ: List<Text> = follows "one setting";
         /// Processes that run during the whole study.
         setup: Listed<Setup> = empty;
-        /// What is compared: 2 to 8 arms.
+        /// The arms that are compared, 2 to 8.
         arm: Listed<ArmTable> = required;
     }
 }
 
 settings::table! {
-    /// A process that starts before the first run and is ended after the last.
+    /// A process that starts before the first run and is stopped after the last.
     pub struct Setup {
         /// Its name, for messages.
         name: Name = required;
@@ -104,34 +104,34 @@ settings::table! {
         command: List<Word> = required;
         /// `HOST:PORT` that accepts connections once the process is ready.
         ready: Text = follows "ready at once";
-        /// How long that may take.
+        /// Longest wait for `ready`.
         ready_timeout: Period<100, HOUR_MS> = "1m";
     }
 }
 
 settings::table! {
-    /// One arm. The first is what the others are compared with.
+    /// One arm. The others are compared with the first.
     pub struct ArmTable {
-        /// Its name, which also names its folder of results.
+        /// Its name, also that of its folder of results.
         name: Name = required;
         /// Replaces `{setting}` in its command.
         setting: Text = follows "none";
         /// Its command line: a list of words.
         command: List<Word> = follows "the study's";
-        /// Further variables of its environment.
+        /// Additional environment variables.
         env: Map<Word> = empty;
     }
 }
 
 settings::choice! {
-    /// What kind of study a file describes.
+    /// Kind of a study.
     pub enum Kind {
         /// Which arm syncs faster, since when, and why.
         "sync" => Sync,
     }
 }
 
-/// Returns true if a text is meant as a study: it has a key `study` at its top.
+/// Returns true if a text is a study file: it has a top-level key `study`.
 pub fn is_study(text: &str) -> bool {
     text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("study"))
 }
@@ -141,9 +141,9 @@ pub fn reference() -> String {
     format!(
         "# Study files\n\n<!-- Printed by `cargo xtask generate` from \
          crates/lab/src/study/file.rs. Do not edit. -->\n\n`weir study sync STUDY.toml` runs a \
-         study file; `weir check STUDY.toml` checks it. Editors complete its keys with \
-         [study-file.schema.json](study-file.schema.json). How to use them: \
-         [studies.md](studies.md).\n{}",
+         study file; `weir check STUDY.toml` validates it. \
+         [study-file.schema.json](study-file.schema.json) lets editors complete its keys. \
+         [studies.md](studies.md) explains how to use study files.\n{}",
         settings::reference::markdown::<StudyFile>()
     )
 }
@@ -155,10 +155,10 @@ pub fn schema() -> String {
     format!("{schema:#}\n")
 }
 
-/// Reads a study; `file` is its name in diagnostics.
+/// Reads a study file; `file` is its name in diagnostics.
 ///
 /// # Errors
-/// Every problem, in the order of the text.
+/// All problems, in the order of the text.
 pub fn read(text: &str, file: &str) -> Result<Study, Diagnostics> {
     let environment = |name: &str| std::env::var(name).ok();
     let world = World::new(Path::new("."), &environment);
@@ -194,7 +194,7 @@ impl Arm {
 
 fn check_arms(written: &StudyFile, arms: &[Arm], report: &mut Report<'_>) {
     if written.arm.is_set() && !ARMS.contains(&arms.len()) {
-        let message = format!("{} arms are given", arms.len());
+        let message = format!("there are {} arms", arms.len());
         let allowed = format!("{} to {} arms", ARMS.start(), ARMS.end());
         report.missing(&written.arm.at, message, allowed);
     }
@@ -205,12 +205,12 @@ fn check_arms(written: &StudyFile, arms: &[Arm], report: &mut Report<'_>) {
         }
         let at = [&table.command.at, &written.command.at].into_iter().find(|at| at.span.is_some());
         let Some(at) = at else {
-            report.missing(&table.at, "there is no command", "command here or in the study");
+            report.missing(&table.at, "the arm has no command", "command here or in the study");
             continue;
         };
         commands(at, &arm.command, report);
         if !arm.command.iter().any(|word| word.contains("{samples}")) {
-            let message = "no word is {samples}, the file to which an arm writes its height";
+            let message = "the command lacks {samples}, the file to which an arm writes its height";
             report.error(at, message, "a command with {samples}");
         }
         let uses_setting = arm.command.iter().any(|word| word.contains("{setting}"));
@@ -227,13 +227,14 @@ fn commands(at: &At, command: &[String], report: &mut Report<'_>) {
     }
     for name in command.iter().flat_map(|word| placeholders(word)) {
         if !PLACEHOLDERS.contains(&name.as_str()) {
-            let message = format!("{{{name}}} is not known");
+            let message = format!("unknown placeholder {{{name}}}");
             report.error(at, message, format!("{{{}}}", PLACEHOLDERS.join("}, {")));
         }
     }
 }
 
-/// Words in braces of lower-case letters; other braces are the command's own.
+/// Placeholders of a word: names in braces of lower-case letters. Other braces are left as they
+/// are.
 fn placeholders(word: &str) -> Vec<String> {
     let parts = word.split('{').skip(1).filter_map(|part| part.split_once('}'));
     let named = parts.map(|(name, _)| name);
@@ -255,12 +256,12 @@ fn differ(written: &StudyFile, arms: &[Arm], report: &mut Report<'_>) -> Vec<Str
     match &*written.differ {
         None if found.len() == 1 || arms.len() < *ARMS.start() => {}
         None if found.is_empty() => {
-            let message = "the arms are equal: any difference between them is chance";
+            let message = "the arms are equal, so any difference between them is chance";
             report.missing(&written.arm.at, message, "arms that differ, or differ = []");
         }
         None => {
             let message = format!(
-                "the arms differ in {} settings: {}; the result could be due to any of them",
+                "the arms differ in {} settings: {}; any of them may explain the result",
                 found.len(),
                 names()
             );
@@ -279,8 +280,7 @@ fn differ(written: &StudyFile, arms: &[Arm], report: &mut Report<'_>) -> Vec<Str
     found
 }
 
-/// What an arm is set to: options by name with their values, other words by their place, variables
-/// of the environment.
+/// The settings of an arm: options by name, other words by position, and environment variables.
 fn settings_of(arm: &Arm) -> BTreeMap<String, String> {
     let setting = arm.setting.as_deref().unwrap_or_default();
     let words: Vec<String> = arm
@@ -305,7 +305,7 @@ fn settings_of(arm: &Arm) -> BTreeMap<String, String> {
                 (format!("word {position}"), word.clone())
             }
         };
-        // An option may stand several times; all of its values count.
+        // An option may occur several times; all of its values count.
         let known: &mut String = found.entry(name).or_default();
         known.push_str(&value);
         known.push('\n');
@@ -320,7 +320,7 @@ impl Study {
         u32::try_from(*self.file.repeats).expect("at most 100 repeats")
     }
 
-    /// What it would do, in lines, for `weir check`.
+    /// A summary of the study for `weir check`, in several lines.
     pub fn summary(&self) -> String {
         let arms: Vec<String> = self
             .arms
@@ -347,18 +347,18 @@ impl Study {
             arms.join(", "),
             self.repeats(),
             self.file.order.as_words(),
-            if warm_up { ", after one to warm up" } else { "" },
+            if warm_up { ", after one for warm-up" } else { "" },
             crate::wording::number::span(longest.as_secs_f64()),
         )
     }
 }
 
 impl Order {
-    /// In words.
+    /// Description for people.
     pub const fn as_words(self) -> &'static str {
         match self {
             Order::SideBySide => "arms of a repeat side by side, sharing this machine",
-            Order::Alternate => "one after another, the order turned round with each repeat",
+            Order::Alternate => "one after another, the order reversed in each repeat",
         }
     }
 }

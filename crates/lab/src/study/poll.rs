@@ -1,7 +1,7 @@
-//! Courses of running nodes: their heights are asked for each second, and kept as samples.
+//! Polls the heights of running nodes and records them as samples.
 //!
-//! Each node has a thread of its own, so that one that hangs does not make the others late. A
-//! question that fails is a gap, and no fault: nodes are restarted while they are watched.
+//! Each node has its own thread, so a node that hangs does not delay the others. A failed poll is a
+//! gap and not an error, because nodes may restart during a study.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -16,55 +16,58 @@ use lab_model::plan::{Target, Tls};
 use wire::family::Family;
 
 use super::StudyFault;
-use super::read::{Builder, SampleLine};
+use super::read::{RunBuilder, SampleLine};
 use crate::analysis::calendar::rfc3339;
-use crate::analysis::sync::{ArmCourses, Sample};
+use crate::analysis::sync::{ArmRuns, Sample};
 use crate::run::Stop;
 use crate::target::client::Reply;
 use crate::target::{Client, family};
 use crate::wording::number::count;
 
-/// How often it is looked whether somebody asks to end.
+/// How often the threads check if the study was stopped.
 const TICK: Duration = Duration::from_millis(50);
-/// Answers that wait to be taken; a node gives one a second.
+/// Polled heights that may wait to be recorded; a node has one per second.
 const WAITING_MAX: usize = 64;
-/// Nodes at most.
+/// Largest number of nodes.
 const NODES_MAX: usize = 16;
 
-/// A node to watch.
+/// A node to poll.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its arm's name.
+    /// Name of its arm.
     pub name: String,
     /// Its URL.
     pub url: String,
 }
 
-/// How to watch.
+/// How nodes are polled.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    /// Time between questions.
+    /// Poll interval.
     pub every: Duration,
-    /// Family of all nodes; none: found out.
+    /// Chain family of all nodes; detected if none.
     pub family: Option<Family>,
-    /// When to end by itself.
+    /// Time after which polling ends.
     pub duration: Option<Duration>,
-    /// A height that all must have reached to end.
+    /// Height at which polling ends, once all nodes have reached it.
     pub height: Option<u64>,
-    /// Where samples are kept as they come.
+    /// Folder to which samples are written while polling.
     pub folder: Option<PathBuf>,
 }
 
-/// A node as it stands: name, height, failed questions.
+/// State of a node: name, height, failed polls.
 pub type State<'a> = (&'a str, Option<u64>, u64);
 
-struct Heard {
+/// The result of one poll.
+struct PolledHeight {
+    /// Index of the node.
     node: usize,
+    /// Seconds since 1970.
     at: f64,
     height: Result<u64, String>,
 }
 
-/// The family of a node, and the time in which its chain makes a block.
+/// Block time of a chain family's main network, in seconds.
 pub const fn block_time(family: Family) -> f64 {
     // ethereum.org: slots of 12 s; docs.harmony.one: 2 s; bitcoin: 10 min.
     match family {
@@ -74,56 +77,57 @@ pub const fn block_time(family: Family) -> f64 {
     }
 }
 
-/// Watches nodes until the time is over, the height is reached, or somebody asks; the family of the
-/// first, and a course of each.
+/// Polls nodes until the duration is over, the height is reached, or the study is stopped. Returns
+/// the family of the first node, and one run per node.
 ///
 /// # Errors
-/// If a node cannot be reached at the beginning, is of no known family, never says a height, or
-/// samples cannot be kept.
+/// If a node is unreachable at the start, is of an unknown family, or never returns a height, or if
+/// samples cannot be written.
 pub fn poll(
     nodes: &[Node],
     watch: &Watch,
     stop: &Stop,
-    see: &mut dyn FnMut(Duration, &[State<'_>]),
-) -> Result<(Family, Vec<ArmCourses>), StudyFault> {
+    on_poll: &mut dyn FnMut(Duration, &[State<'_>]),
+) -> Result<(Family, Vec<ArmRuns>), StudyFault> {
     if nodes.len() < 2 || nodes.len() > NODES_MAX {
-        let found = format!("{} were given, and at most {NODES_MAX} are watched", nodes.len());
+        let found = format!("there are {}, and at most {NODES_MAX} are allowed", nodes.len());
         return Err(StudyFault::Arms { found });
     }
-    let asked = |error: String| StudyFault::Asked(error);
+    let fault = |error: String| StudyFault::Asked(error);
     let mut targets = Vec::new();
     let options = UrlOptions::of(watch.family);
     for node in nodes {
         let plan = options.plan(&node.url, |target, tls| family(target, tls).map(Some));
-        let plan = plan.map_err(|fault| asked(fault.to_string()))?;
-        let plan = plan.map_err(|faults| asked(faults.to_string()))?;
+        let plan = plan.map_err(|error| fault(error.to_string()))?;
+        let plan = plan.map_err(|errors| fault(errors.to_string()))?;
         let family = plan.target.family.unwrap_or(Family::Ethereum);
         let (target, tls) = (plan.target, plan.connections.tls);
         targets.push((target, tls, family));
     }
     let family = targets.first().map_or(Family::Ethereum, |target| target.2);
     let over = Arc::new(AtomicBool::new(false));
-    let (send, heard) = sync_channel(WAITING_MAX);
+    let (send, polled) = sync_channel(WAITING_MAX);
     for (node, (target, tls, family)) in targets.into_iter().enumerate() {
         let (send, over, every) = (send.clone(), Arc::clone(&over), watch.every);
-        let ask = move || ask(node, &target, &tls, family, every, &send, &over);
-        let spawned = std::thread::Builder::new().name(format!("poll-{node}")).spawn(ask);
-        spawned.map_err(|error| asked(format!("cannot start a thread: {error}")))?;
+        let poll = move || poll_node(node, &target, &tls, family, every, &send, &over);
+        let spawned = std::thread::Builder::new().name(format!("poll-{node}")).spawn(poll);
+        spawned.map_err(|error| fault(format!("cannot start a thread: {error}")))?;
     }
     drop(send);
-    let courses = follow(nodes, watch, &heard, stop, see);
-    // A thread that waits for an answer ends when that has come, or with the program.
+    let runs = record(nodes, watch, &polled, stop, on_poll);
+    // A thread that waits for a response ends when it arrives, or with the program.
     over.store(true, Ordering::Relaxed);
-    Ok((family, courses?))
+    Ok((family, runs?))
 }
 
-fn ask(
+/// The thread of one node.
+fn poll_node(
     node: usize,
     target: &Target,
     tls: &Tls,
     family: Family,
     every: Duration,
-    send: &SyncSender<Heard>,
+    send: &SyncSender<PolledHeight>,
     over: &AtomicBool,
 ) {
     let begun = Instant::now();
@@ -139,10 +143,10 @@ fn ask(
             Err(fault) => Err(fault.to_string()),
         };
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        if send.send(Heard { node, at, height }).is_err() {
+        if send.send(PolledHeight { node, at, height }).is_err() {
             return;
         }
-        // Questions that an unanswered one took the time of are left out, not asked in a bunch.
+        // Polls that were due during a slow one are skipped, not sent in a burst.
         while due <= begun.elapsed() {
             due += every;
         }
@@ -162,60 +166,63 @@ fn height(client: &Client, family: Family) -> Result<u64, String> {
                 Some(digits) => u64::from_str_radix(digits, 16).ok(),
                 None => text.parse().ok(),
             };
-            read.ok_or_else(|| format!("{method} was answered with {text:.60}"))
+            read.ok_or_else(|| format!("{method} returned {text:.60}"))
         }
         Reply::Error { code, message } => {
-            Err(format!("{method} was answered with error {code} ({message:.60})"))
+            Err(format!("{method} returned error {code} ({message:.60})"))
         }
     }
 }
 
-/// What is kept of a node.
-struct Kept {
-    built: Builder,
+/// The recorded heights of one node.
+struct NodeRecord {
+    run: RunBuilder,
     height: Option<u64>,
     failed: u64,
+    /// Error of the last failed poll.
     fault: Option<String>,
     file: Option<BufWriter<File>>,
 }
 
-fn follow(
+/// Records polled heights until an end condition holds.
+fn record(
     nodes: &[Node],
     watch: &Watch,
-    heard: &Receiver<Heard>,
+    polled: &Receiver<PolledHeight>,
     stop: &Stop,
-    see: &mut dyn FnMut(Duration, &[State<'_>]),
-) -> Result<Vec<ArmCourses>, StudyFault> {
-    let mut kept = Vec::new();
+    on_poll: &mut dyn FnMut(Duration, &[State<'_>]),
+) -> Result<Vec<ArmRuns>, StudyFault> {
+    let mut records = Vec::new();
     for node in nodes {
         let file = watch.folder.as_deref().map(|folder| samples_file(folder, &node.name));
-        let file = file.transpose()?;
-        kept.push(Kept { built: Builder::new(), height: None, failed: 0, fault: None, file });
+        let (run, file) = (RunBuilder::new(), file.transpose()?);
+        records.push(NodeRecord { run, height: None, failed: 0, fault: None, file });
     }
-    let (begun, mut shown) = (Instant::now(), Duration::ZERO);
+    let (begun, mut reported) = (Instant::now(), Duration::ZERO);
     loop {
-        match heard.recv_timeout(TICK) {
-            Ok(one) => take(&mut kept[one.node], one, nodes)?,
+        match polled.recv_timeout(TICK) {
+            Ok(one) => add(&mut records[one.node], one, nodes)?,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
         }
         let elapsed = begun.elapsed();
-        if elapsed >= shown {
-            shown += watch.every.max(TICK);
+        if elapsed >= reported {
+            reported += watch.every.max(TICK);
             let states: Vec<State<'_>> = nodes
                 .iter()
-                .zip(&kept)
-                .map(|(node, kept)| (node.name.as_str(), kept.height, kept.failed))
+                .zip(&records)
+                .map(|(node, record)| (node.name.as_str(), record.height, record.failed))
                 .collect();
-            see(elapsed, &states);
+            on_poll(elapsed, &states);
         }
-        let reached = |height: u64| kept.iter().all(|one| one.height.is_some_and(|h| h >= height));
+        let reached =
+            |height: u64| records.iter().all(|one| one.height.is_some_and(|own| own >= height));
         let late = watch.duration.is_some_and(|duration| elapsed >= duration);
         if stop.asked() || late || watch.height.is_some_and(reached) {
             break;
         }
     }
-    kept.into_iter().zip(nodes).map(|(kept, node)| finished(kept, node)).collect()
+    records.into_iter().zip(nodes).map(|(record, node)| finish(record, node)).collect()
 }
 
 fn samples_file(folder: &Path, name: &str) -> Result<BufWriter<File>, StudyFault> {
@@ -224,44 +231,44 @@ fn samples_file(folder: &Path, name: &str) -> Result<BufWriter<File>, StudyFault
         .map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' })
         .collect();
     let path = folder.join(format!("samples-{plain}.jsonl"));
-    let made = std::fs::create_dir_all(folder).and_then(|()| File::create(&path));
-    let told = |error| StudyFault::Asked(format!("cannot write {}: {error}", path.display()));
-    made.map(BufWriter::new).map_err(told)
+    let created = std::fs::create_dir_all(folder).and_then(|()| File::create(&path));
+    let fault = |error| StudyFault::Asked(format!("cannot write {}: {error}", path.display()));
+    created.map(BufWriter::new).map_err(fault)
 }
 
-fn take(kept: &mut Kept, heard: Heard, nodes: &[Node]) -> Result<(), StudyFault> {
-    let height = match heard.height {
+fn add(record: &mut NodeRecord, polled: PolledHeight, nodes: &[Node]) -> Result<(), StudyFault> {
+    let height = match polled.height {
         Ok(height) => height,
         Err(fault) => {
-            kept.failed += 1;
-            kept.fault = Some(fault);
+            record.failed += 1;
+            record.fault = Some(fault);
             return Ok(());
         }
     };
-    let sample = Sample { at: heard.at, height, ..Sample::default() };
-    kept.built.push(sample).map_err(|what| {
-        let name = nodes.get(heard.node).map_or("", |node| node.name.as_str());
+    let sample = Sample { at: polled.at, height, ..Sample::default() };
+    record.run.push(sample).map_err(|what| {
+        let name = nodes.get(polled.node).map_or("", |node| node.name.as_str());
         StudyFault::Asked(format!("{name}: {what}"))
     })?;
-    kept.height = Some(height);
-    if let Some(file) = &mut kept.file {
+    record.height = Some(height);
+    if let Some(file) = &mut record.file {
         let line =
-            SampleLine { time: rfc3339(heard.at), height: Some(height), ..SampleLine::default() };
+            SampleLine { time: rfc3339(polled.at), height: Some(height), ..SampleLine::default() };
         let text = serde_json::to_string(&line).unwrap_or_default();
         let written = writeln!(file, "{text}").and_then(|()| file.flush());
-        written.map_err(|error| StudyFault::Asked(format!("cannot keep samples: {error}")))?;
+        written.map_err(|error| StudyFault::Asked(format!("cannot write samples: {error}")))?;
     }
     Ok(())
 }
 
-fn finished(mut kept: Kept, node: &Node) -> Result<ArmCourses, StudyFault> {
-    if kept.failed > 0 {
-        let last = kept.fault.clone().unwrap_or_default();
-        kept.built.note(format!("{} questions failed, the last with: {last}", count(kept.failed)));
+fn finish(mut record: NodeRecord, node: &Node) -> Result<ArmRuns, StudyFault> {
+    if record.failed > 0 {
+        let last = record.fault.clone().unwrap_or_default();
+        record.run.note(format!("{} polls failed, the last with: {last}", count(record.failed)));
     }
-    let course = kept.built.finish("live").ok_or_else(|| {
-        let last = kept.fault.unwrap_or_else(|| "no answer came".to_owned());
-        StudyFault::Asked(format!("{} never said a height: {last}", node.name))
+    let run = record.run.finish("live").ok_or_else(|| {
+        let last = record.fault.unwrap_or_else(|| "there was no response".to_owned());
+        StudyFault::Asked(format!("{} never returned a height: {last}", node.name))
     })?;
-    Ok(ArmCourses { name: node.name.clone(), runs: vec![course] })
+    Ok(ArmRuns { name: node.name.clone(), runs: vec![run] })
 }

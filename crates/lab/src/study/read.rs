@@ -1,8 +1,8 @@
-//! Courses from files: logs of nodes (`read/log.rs`), tables (`read/table.rs`) and our own samples
-//! (`read/samples.rs`). Files are read as a stream; what is kept of one is bounded. What holds for any
-//! bytes at all is `read/fuzz.rs`.
+//! Reads runs from files: logs of nodes (`read/log.rs`), tables (`read/table.rs`) and sample files
+//! (`read/samples.rs`). Files are streamed, and memory is bounded. `read/fuzz.rs` has the
+//! invariants for arbitrary bytes.
 
-mod course;
+mod builder;
 #[cfg(test)]
 mod fuzz;
 mod log;
@@ -16,86 +16,85 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-pub(crate) use course::{Builder, Kept};
+pub(crate) use builder::{RunBuilder, RunLimits};
 pub use samples::Line as SampleLine;
 
 use super::StudyFault;
-use crate::analysis::sync::Course;
+use crate::analysis::sync::SyncRun;
 
-/// How much is kept of a file.
+/// Memory limits of reading a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Bytes of a line that are looked at, and of a statistic on many lines; no sample is that long,
-    /// and a file without line breaks must not fill the memory.
+    /// Largest length of a line, and of a statistic of several lines, in bytes. No sample is that
+    /// long, and a file without line breaks must not fill the memory.
     pub(super) line_bytes: usize,
-    /// Of a course.
-    pub(super) kept: Kept,
+    /// Limits of a run.
+    pub(super) run: RunLimits,
 }
 
 impl Limits {
-    pub(super) const USUAL: Limits = Limits { line_bytes: 64 << 10, kept: Kept::USUAL };
+    pub(super) const DEFAULT: Limits = Limits { line_bytes: 64 << 10, run: RunLimits::DEFAULT };
 }
 
-/// What a file is.
+/// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A `debug.log` of a Pocketcoin node with log category `stat`.
     PocketcoinLog,
     /// A table with a header.
     Table,
-    /// JSON lines, as `--samples` of our own commands writes them.
+    /// JSON lines, as `--samples` of the index commands writes them.
     Samples,
 }
 
-/// Reads a file.
+/// Reads a run from a file.
 ///
 /// # Errors
-/// If it cannot be read, a line is not what it must be, or there is no sample in it.
-pub fn course(path: &Path, form: Form) -> Result<Course, StudyFault> {
+/// If it cannot be read, a line is invalid, or it has no sample.
+pub fn read_run(path: &Path, form: Form) -> Result<SyncRun, StudyFault> {
     let fault = |source| StudyFault::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(fault)?;
-    read(path, &mut BufReader::with_capacity(64 << 10, file), form, Limits::USUAL)
+    read(path, &mut BufReader::with_capacity(64 << 10, file), form, Limits::DEFAULT)
 }
 
-/// Reads what is behind a path.
+/// Reads a run from an open file; `path` is for messages.
 pub(super) fn read(
     path: &Path,
     from: &mut dyn BufRead,
     form: Form,
     limits: Limits,
-) -> Result<Course, StudyFault> {
+) -> Result<SyncRun, StudyFault> {
     let lines = Lines { path, from, limits, line: Vec::new(), number: 0, whole: true };
     let label = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
-    let (built, missing) = match form {
-        Form::PocketcoinLog => (
-            log::read(lines)?,
-            "there is no statistic in it: the node must log category stat (debug=stat)",
-        ),
-        Form::Table => (table::read(lines)?, "there is no row after its header"),
-        Form::Samples => (samples::read(lines)?, "there is no sample with a height in it"),
+    let (run, missing) = match form {
+        Form::PocketcoinLog => {
+            (log::read(lines)?, "it has no statistic: the node must log category stat (debug=stat)")
+        }
+        Form::Table => (table::read(lines)?, "it has no row after its header"),
+        Form::Samples => (samples::read(lines)?, "it has no sample with a height"),
     };
     let empty = || StudyFault::Empty { path: path.to_owned(), what: missing.to_owned() };
-    built.finish(&label).ok_or_else(empty)
+    run.finish(&label).ok_or_else(empty)
 }
 
-/// The lines of a file, counted, each of bounded length.
+/// The numbered lines of a file, each of bounded length.
 struct Lines<'a> {
     path: &'a Path,
     from: &'a mut dyn BufRead,
     limits: Limits,
     line: Vec<u8>,
     number: u64,
-    /// Whether the last line that was read ends with a line break.
+    /// True if the last line that was read ends with a line break.
     whole: bool,
 }
 
 impl Lines<'_> {
-    /// A course without samples that is to be built from them.
-    fn course(&self) -> Builder {
-        Builder::keeping(self.limits.kept)
+    /// An empty run for the samples of these lines.
+    fn run(&self) -> RunBuilder {
+        RunBuilder::with_limits(self.limits.run)
     }
 
-    /// The next line without its end; none after the last. What is longer than it may be is cut.
+    /// The next line without its line break; none after the last. Long lines are cut.
     fn next(&mut self) -> Result<Option<&str>, StudyFault> {
         self.line.clear();
         let fault = |source| StudyFault::Read { path: self.path.to_owned(), source };
@@ -107,20 +106,21 @@ impl Lines<'_> {
         while matches!(self.line.last(), Some(b'\n' | b'\r')) {
             self.line.pop();
         }
-        // What is no text is no sample either; it must not end the reading of a log.
+        // A line that is not UTF-8 is not a sample, but it must not stop the reading of a log.
         if std::str::from_utf8(&self.line).is_err() {
             self.line = String::from_utf8_lossy(&self.line).into_owned().into_bytes();
         }
         Ok(Some(std::str::from_utf8(&self.line).unwrap_or_default()))
     }
 
-    /// A fault of the line that was read last.
+    /// An error in the line that was read last.
     fn fault(&self, what: impl Into<String>) -> StudyFault {
         StudyFault::Line { path: self.path.to_owned(), line: self.number, what: what.into() }
     }
 }
 
-/// Reads up to a line break, keeps a bounded part; whether a line break was found.
+/// Reads up to a line break and stores at most `most` bytes. Returns true if there was a line
+/// break.
 fn read_line(reader: &mut dyn BufRead, line: &mut Vec<u8>, most: usize) -> io::Result<bool> {
     loop {
         let piece = match reader.fill_buf() {
@@ -145,18 +145,18 @@ fn read_line(reader: &mut dyn BufRead, line: &mut Vec<u8>, most: usize) -> io::R
 /// Seconds since 1970 of an RFC 3339 instant.
 fn instant(text: &str) -> Result<f64, String> {
     let parsed: Result<jiff::Timestamp, _> = text.trim().parse();
-    let told = |_| format!("{:?} is no instant; allowed: 2026-11-22T15:00:00Z", shown(text));
+    let fault = |_| format!("{:?} is not a time such as 2026-11-22T15:00:00Z", excerpt(text));
     #[expect(clippy::cast_precision_loss, reason = "to the microsecond until the year 2200")]
-    parsed.map(|at| at.as_microsecond() as f64 / 1e6).map_err(told)
+    parsed.map(|at| at.as_microsecond() as f64 / 1e6).map_err(fault)
 }
 
-/// The beginning of something as it may stand in a message.
-fn shown(text: &str) -> String {
-    begin(text, 60)
+/// The beginning of a text for a message.
+fn excerpt(text: &str) -> String {
+    truncate(text, 60)
 }
 
-/// As many characters of a text; whether there are more can be seen.
-fn begin(text: &str, chars: usize) -> String {
+/// The first characters of a text, with an ellipsis if it is longer.
+fn truncate(text: &str, chars: usize) -> String {
     let cut: String = text.chars().take(chars).collect();
     if cut.len() < text.len() { cut + "…" } else { cut }
 }

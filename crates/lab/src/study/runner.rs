@@ -1,8 +1,8 @@
-//! Runs a study: starts what its file names, watches it, ends it, and reads what the arms wrote.
+//! Runs a study file: starts its processes, samples them, stops them, and reads the samples of the
+//! arms.
 //!
-//! Every process stands in a group of its own, which is ended by its id: when the run is over, when
-//! somebody asks, and when this part of the program is left in any way. What a process is, is in
-//! `runner/process.rs`.
+//! Every process has its own process group (`runner/process.rs`). The group is killed by its id
+//! when the run ends, when the study is stopped, and when this module returns in any way.
 
 mod process;
 
@@ -16,139 +16,136 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::StudyFault;
 use super::file::{Arm, Order, Setup, Study};
-use super::read::{Form, course};
-use crate::analysis::sync::{ArmCourses, Course, Sample};
+use super::read::{Form, read_run};
+use crate::analysis::sync::{ArmRuns, Sample, SyncRun};
 use crate::run::Stop;
 use crate::wording::number::{short, span};
 pub use process::Groups;
 
-use process::{Look, Process};
+use process::{Process, Usage};
 
-/// Arms that run side by side must be started within this.
+/// Largest distance of the starts of arms that run side by side.
 const START_APART_MAX: Duration = Duration::from_secs(1);
-/// How often it is looked whether a process has ended.
+/// How often the runner checks if a process has ended.
 const TICK: Duration = Duration::from_millis(25);
-/// Why a run that somebody ended cannot be used.
-const BY_HAND: &str = "it was ended by hand";
-/// Looks from outside that are kept of a run; with more, every second one goes.
-const LOOKS_MAX: usize = 100_000;
-/// How long a try to connect to what was set up may take.
+/// Why a run that the user stopped is unusable.
+const STOPPED: &str = "it was stopped by the user";
+/// Largest number of usage samples of a run; beyond it every second one is dropped.
+const USAGE_MAX: usize = 100_000;
+/// Timeout of an attempt to connect to a setup process.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// What a study left.
+/// The runs of a study.
 #[derive(Debug, Default)]
-pub struct Made {
-    /// Courses of the runs that can be used. An arm may have none.
-    pub arms: Vec<ArmCourses>,
-    /// Runs that cannot, each with why, by arm.
+pub struct StudyRuns {
+    /// Usable runs by arm; an arm may have none.
+    pub arms: Vec<ArmRuns>,
+    /// Reasons of the unusable runs, by arm.
     pub left_out: Vec<Vec<String>>,
-    /// Somebody asked to end it before its plan.
+    /// True if the study ended before its plan.
     pub partial: bool,
 }
 
-/// What happens.
+/// An event of a running study.
 #[derive(Clone, Debug)]
-pub enum Sight<'a> {
-    /// A repeat begins: which (0 warms up), of how many, with which arms.
+pub enum Event<'a> {
+    /// A repeat starts: its number (0 is the warm-up), the number of repeats, and its arms.
     Begins(u32, u32, Vec<&'a str>),
-    /// What the running arms have come to: name, seconds, height.
+    /// Progress of the running arms: name, seconds, height.
     Second(Vec<(&'a str, f64, Option<u64>)>),
-    /// A run has ended: arm, seconds, height, and why it cannot be used.
+    /// A run has ended: arm, seconds, height, and the reason if it is unusable.
     Ended(&'a str, f64, Option<u64>, Option<String>),
 }
 
-/// One run of one arm, begun.
+/// A running arm.
 struct Run<'a> {
     arm: &'a Arm,
+    /// Index of the arm.
     place: usize,
     repeat: u32,
     process: Process,
     scratch: PathBuf,
     samples: PathBuf,
-    /// Seconds since 1970.
+    /// Start, in seconds since 1970.
     began: f64,
-    looks: Vec<(f64, Look)>,
-    /// When it was found to have ended, and how.
+    usage: Vec<(f64, Usage)>,
+    /// When it was found to have ended, and the reason if it is unusable.
     ended: Option<(Duration, Result<(), String>)>,
 }
 
-/// A run that is over: its course, or why there is none.
-struct Over {
+/// An ended run, or the reason why it is unusable.
+struct EndedRun {
+    /// Index of the arm.
     place: usize,
     repeat: u32,
-    course: Result<Course, String>,
+    run: Result<SyncRun, String>,
 }
 
-/// Runs a study below `base`: samples stay in `base/runs`, scratch folders are removed. `weir` is the
-/// program that stands for `{weir}`.
+/// Runs a study in the folder `base`: samples remain in `base/runs`, scratch folders are removed.
+/// `weir` is the program that replaces `{weir}`.
 ///
 /// # Errors
-/// If a folder cannot be made, or something cannot be started at all. What an arm does once it runs
-/// is a result.
+/// If a folder cannot be created, or a process cannot be started. Failures of a started arm are
+/// results.
 pub fn run(
     study: &Study,
     weir: &Path,
     base: &Path,
     (stop, groups): (&Stop, &Groups),
-    see: &mut dyn FnMut(Sight<'_>),
-) -> Result<Made, StudyFault> {
-    let world = World { study, weir, base, stop, groups };
-    let mut setup = world.set_up()?;
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<StudyRuns, StudyFault> {
+    let runner = Runner { study, weir, base, stop, groups };
+    let mut setup = runner.set_up()?;
     if *study.file.warm_up {
-        world.warm_up(see)?;
+        runner.warm_up(on_event)?;
     }
-    let mut over: Vec<Over> = Vec::new();
+    let mut ended: Vec<EndedRun> = Vec::new();
     for repeat in 1..=study.repeats() {
         if stop.asked() {
             break;
         }
-        let mut runs = world.repeat(repeat, see)?;
-        let gone = study.file.setup.iter().zip(&mut setup).find_map(|(one, process)| {
-            let ended = process.ended()?;
-            Some(format!("setup {:?} did not go on: {}", one.name, why(ended, process)))
+        let mut runs = runner.repeat(repeat, on_event)?;
+        let failed = study.file.setup.iter().zip(&mut setup).find_map(|(one, process)| {
+            let status = process.ended()?;
+            Some(format!("setup {:?} ended early: {}", one.name, exit_reason(status, process)))
         });
-        if let Some(gone) = gone {
-            runs.iter_mut().for_each(|run| run.course = Err(gone.clone()));
-            over.extend(runs);
-            return Ok(made(study, over, true));
+        if let Some(failed) = failed {
+            runs.iter_mut().for_each(|ended| ended.run = Err(failed.clone()));
+            ended.extend(runs);
+            return Ok(by_arm(study, ended, true));
         }
-        over.extend(runs);
+        ended.extend(runs);
         if repeat < study.repeats() {
-            world.wait(*study.file.pause);
+            runner.wait(*study.file.pause);
         }
     }
-    Ok(made(study, over, stop.asked()))
+    Ok(by_arm(study, ended, stop.asked()))
 }
 
-/// Sorts runs by arm. Arms of one repeat belong together: if one of them cannot be used, none is.
-fn made(study: &Study, over: Vec<Over>, partial: bool) -> Made {
-    let mut made = Made { partial, ..Made::default() };
-    let mut by_repeat: BTreeMap<u32, Vec<Over>> = BTreeMap::new();
-    for one in over {
+/// Sorts runs by arm. If one run of a repeat is unusable, the whole repeat is left out.
+fn by_arm(study: &Study, ended: Vec<EndedRun>, partial: bool) -> StudyRuns {
+    let mut by_repeat: BTreeMap<u32, Vec<EndedRun>> = BTreeMap::new();
+    for one in ended {
         by_repeat.entry(one.repeat).or_default().push(one);
     }
-    made.left_out = vec![Vec::new(); study.arms.len()];
-    made.arms = study
-        .arms
-        .iter()
-        .map(|arm| ArmCourses { name: arm.name.clone(), runs: Vec::new() })
-        .collect();
+    let mut left_out = vec![Vec::new(); study.arms.len()];
+    let empty = |arm: &Arm| ArmRuns { name: arm.name.clone(), runs: Vec::new() };
+    let mut arms: Vec<ArmRuns> = study.arms.iter().map(empty).collect();
     for (repeat, runs) in by_repeat {
-        let whole = runs.len() == study.arms.len() && runs.iter().all(|run| run.course.is_ok());
-        for run in runs {
-            match run.course {
-                Ok(course) if whole => made.arms[run.place].runs.push(course),
-                Ok(_) => made.left_out[run.place].push(format!(
-                    "repeat {repeat}: another arm of the same repeat cannot be used"
-                )),
-                Err(why) => made.left_out[run.place].push(format!("repeat {repeat}: {why}")),
+        let usable = runs.len() == study.arms.len() && runs.iter().all(|ended| ended.run.is_ok());
+        for EndedRun { place, run, .. } in runs {
+            match run {
+                Ok(run) if usable => arms[place].runs.push(run),
+                Ok(_) => left_out[place]
+                    .push(format!("repeat {repeat}: another arm of the same repeat is unusable")),
+                Err(why) => left_out[place].push(format!("repeat {repeat}: {why}")),
             }
         }
     }
-    made
+    StudyRuns { arms, left_out, partial }
 }
 
-struct World<'a> {
+struct Runner<'a> {
     study: &'a Study,
     weir: &'a Path,
     base: &'a Path,
@@ -156,14 +153,14 @@ struct World<'a> {
     groups: &'a Groups,
 }
 
-impl<'a> World<'a> {
-    /// Starts what runs all the time, and waits until it is ready.
+impl<'a> Runner<'a> {
+    /// Starts the setup processes and waits until they are ready.
     fn set_up(&self) -> Result<Vec<Process>, StudyFault> {
         let mut running = Vec::new();
         for one in self.study.file.setup.iter() {
             let words = [("weir", self.weir.to_string_lossy().into_owned())];
             let command: Vec<String> =
-                one.command.iter().map(|word| filled(word, &words)).collect();
+                one.command.iter().map(|word| replace_placeholders(word, &words)).collect();
             let whose = format!("setup {:?}", one.name);
             let mut process = start(&whose, &command, &BTreeMap::new(), self.groups)?;
             self.await_ready(one, &mut process)?;
@@ -175,40 +172,45 @@ impl<'a> World<'a> {
     fn await_ready(&self, one: &Setup, process: &mut Process) -> Result<(), StudyFault> {
         let Some(address) = one.ready.as_ref() else { return Ok(()) };
         let begun = Instant::now();
-        let told = |what: String| StudyFault::Asked(format!("setup {:?} {what}", one.name));
+        let fault = |what: String| StudyFault::Asked(format!("setup {:?} {what}", one.name));
         while begun.elapsed() < *one.ready_timeout && !self.stop.asked() {
-            if let Some(ended) = process.ended() {
-                return Err(told(format!("ended before it was ready: {}", why(ended, process))));
+            if let Some(status) = process.ended() {
+                let why = exit_reason(status, process);
+                return Err(fault(format!("ended before it was ready: {why}")));
             }
             let addresses = address.to_socket_addrs();
-            let addresses =
-                addresses.map_err(|error| told(format!("has no address {address:?}: {error}")))?;
+            let addresses = addresses
+                .map_err(|error| fault(format!("has an invalid address {address:?}: {error}")))?;
             if addresses.into_iter().any(|to| TcpStream::connect_timeout(&to, CONNECT).is_ok()) {
                 return Ok(());
             }
             std::thread::park_timeout(TICK * 4);
         }
-        Err(told(format!("takes no connections at {address} within {:?}", one.ready_timeout)))
+        Err(fault(format!("accepts no connection at {address} within {:?}", one.ready_timeout)))
     }
 
-    /// A run of the first arm that counts for nothing: what is slow only once is slow now.
-    fn warm_up(&self, see: &mut dyn FnMut(Sight<'_>)) -> Result<(), StudyFault> {
-        see(Sight::Begins(0, self.study.repeats(), vec![&self.study.arms[0].name]));
+    /// Runs the first arm without counting it, so work that is slow only once is done before.
+    fn warm_up(&self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<(), StudyFault> {
+        on_event(Event::Begins(0, self.study.repeats(), vec![&self.study.arms[0].name]));
         let mut runs = vec![self.start(0, 0)?];
-        self.follow(&mut runs, see);
+        self.watch(&mut runs, on_event);
         for run in runs {
             let folder = run.scratch.parent().map(Path::to_owned);
-            self.end(run, Duration::ZERO, see);
+            self.end(run, Duration::ZERO, on_event);
             if let Some(folder) = folder {
-                // What stays of it disturbs nobody.
-                let _gone = std::fs::remove_dir_all(folder);
+                // A folder that remains does no harm.
+                let _removed = std::fs::remove_dir_all(folder);
             }
         }
         self.wait(*self.study.file.pause);
         Ok(())
     }
 
-    fn repeat(&self, repeat: u32, see: &mut dyn FnMut(Sight<'_>)) -> Result<Vec<Over>, StudyFault> {
+    fn repeat(
+        &self,
+        repeat: u32,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Vec<EndedRun>, StudyFault> {
         let mut order: Vec<usize> = (0..self.study.arms.len()).collect();
         if repeat.is_multiple_of(2) {
             order.reverse();
@@ -217,26 +219,26 @@ impl<'a> World<'a> {
             Order::SideBySide => vec![order],
             Order::Alternate => order.into_iter().map(|place| vec![place]).collect(),
         };
-        let mut over = Vec::new();
+        let mut ended = Vec::new();
         let count = groups.len();
-        for (turn, group) in groups.into_iter().enumerate() {
+        for (index, group) in groups.into_iter().enumerate() {
             if self.stop.asked() {
                 break;
             }
             let names = group.iter().map(|place| self.study.arms[*place].name.as_str()).collect();
-            see(Sight::Begins(repeat, self.study.repeats(), names));
+            on_event(Event::Begins(repeat, self.study.repeats(), names));
             let mut runs = Vec::new();
             for place in group {
                 runs.push(self.start(place, repeat)?);
             }
-            let apart = apart(&runs);
-            self.follow(&mut runs, see);
-            over.extend(runs.into_iter().map(|run| self.end(run, apart, see)));
-            if turn + 1 < count {
+            let apart = start_distance(&runs);
+            self.watch(&mut runs, on_event);
+            ended.extend(runs.into_iter().map(|run| self.end(run, apart, on_event)));
+            if index + 1 < count {
                 self.wait(*self.study.file.pause);
             }
         }
-        Ok(over)
+        Ok(ended)
     }
 
     fn start(&self, place: usize, repeat: u32) -> Result<Run<'a>, StudyFault> {
@@ -244,14 +246,14 @@ impl<'a> World<'a> {
         let folder = self.base.join("runs").join(format!("{}-{repeat}", arm.name));
         let scratch = folder.join("scratch");
         let samples = folder.join("samples.jsonl");
-        // What an earlier study left under this name must not be taken for this one's.
-        let gone = |path: &Path| match std::fs::remove_dir_all(path) {
+        // Files of an earlier study with this name must not be read as those of this study.
+        let remove = |path: &Path| match std::fs::remove_dir_all(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         };
-        let made = gone(&folder).and_then(|()| std::fs::create_dir_all(&scratch));
-        made.map_err(|error| {
-            StudyFault::Asked(format!("cannot make the folder {}: {error}", scratch.display()))
+        let created = remove(&folder).and_then(|()| std::fs::create_dir_all(&scratch));
+        created.map_err(|error| {
+            StudyFault::Asked(format!("cannot create the folder {}: {error}", scratch.display()))
         })?;
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let words = [
@@ -262,7 +264,8 @@ impl<'a> World<'a> {
             ("arm", arm.name.clone()),
             ("repeat", repeat.to_string()),
         ];
-        let command: Vec<String> = arm.command.iter().map(|word| filled(word, &words)).collect();
+        let command = arm.command.iter().map(|word| replace_placeholders(word, &words));
+        let command: Vec<String> = command.collect();
         let began = unix_now();
         let process = start(&format!("arm {:?}", arm.name), &command, &arm.env, self.groups)?;
         Ok(Run {
@@ -273,35 +276,35 @@ impl<'a> World<'a> {
             scratch,
             samples,
             began,
-            looks: Vec::new(),
+            usage: Vec::new(),
             ended: None,
         })
     }
 
-    /// Until all have ended, the time is over, or somebody asks.
-    fn follow(&self, runs: &mut [Run<'_>], see: &mut dyn FnMut(Sight<'_>)) {
+    /// Samples runs until all have ended; stops them at the timeout or if the study is stopped.
+    fn watch(&self, runs: &mut [Run<'_>], on_event: &mut dyn FnMut(Event<'_>)) {
         let begun = Instant::now();
         let mut next = Duration::ZERO;
         loop {
             let elapsed = begun.elapsed();
             if self.stop.asked() {
-                // All at once, so that none goes on while another takes its time to end.
-                runs.iter().for_each(|run| run.process.ask_to_end());
+                // All get the signal at once, so none continues while another one shuts down.
+                runs.iter().for_each(|run| run.process.terminate());
             }
             for run in runs.iter_mut().filter(|run| run.ended.is_none()) {
-                if let Some(ended) = run.process.ended() {
-                    let how = match () {
-                        () if ended.success() => Ok(()),
-                        () if self.stop.asked() => Err(BY_HAND.to_owned()),
-                        () => Err(why(ended, &run.process)),
+                if let Some(status) = run.process.ended() {
+                    let outcome = match () {
+                        () if status.success() => Ok(()),
+                        () if self.stop.asked() => Err(STOPPED.to_owned()),
+                        () => Err(exit_reason(status, &run.process)),
                     };
-                    run.ended = Some((elapsed, how));
+                    run.ended = Some((elapsed, outcome));
                 } else if elapsed >= *self.study.file.timeout {
                     run.process.end();
                     run.ended = Some((elapsed, Ok(())));
                 } else if self.stop.asked() {
                     run.process.end();
-                    run.ended = Some((elapsed, Err(BY_HAND.to_owned())));
+                    run.ended = Some((elapsed, Err(STOPPED.to_owned())));
                 }
             }
             if runs.iter().all(|run| run.ended.is_some()) {
@@ -313,55 +316,56 @@ impl<'a> World<'a> {
                 let heights: Vec<_> = running()
                     .map(|run| (run.arm.name.as_str(), elapsed.as_secs_f64(), newest(&run.samples)))
                     .collect();
-                see(Sight::Second(heights));
+                on_event(Event::Second(heights));
                 for run in runs.iter_mut().filter(|run| run.ended.is_none()) {
-                    let look = run.process.look(&run.scratch);
-                    if run.looks.len() >= LOOKS_MAX {
-                        let mut place = 0;
-                        run.looks.retain(|_| {
-                            place += 1;
-                            place % 2 == 1
+                    let usage = run.process.usage(&run.scratch);
+                    if run.usage.len() >= USAGE_MAX {
+                        let mut index = 0;
+                        run.usage.retain(|_| {
+                            index += 1;
+                            index % 2 == 1
                         });
                     }
-                    run.looks.push((unix_now(), look));
+                    run.usage.push((unix_now(), usage));
                 }
             }
             std::thread::park_timeout(TICK);
         }
     }
 
-    /// What is left of a run.
-    fn end(&self, run: Run<'_>, apart: Duration, see: &mut dyn FnMut(Sight<'_>)) -> Over {
-        let Run { arm, place, repeat, samples, began, looks, ended, scratch, process } = run;
+    /// Reads the samples of an ended run and removes its scratch folder.
+    fn end(&self, run: Run<'_>, apart: Duration, on_event: &mut dyn FnMut(Event<'_>)) -> EndedRun {
+        let Run { arm, place, repeat, samples, began, usage, ended, scratch, process } = run;
         drop(process);
-        let (after, how) = ended.unwrap_or((Duration::ZERO, Err("it never ran".to_owned())));
-        let read = how
+        let (after, outcome) = ended.unwrap_or((Duration::ZERO, Err("it never ran".to_owned())));
+        let read = outcome
             .and_then(|()| match apart > START_APART_MAX {
                 true => Err(format!("arms were started {} s apart", short(apart.as_secs_f64()))),
                 false => Ok(()),
             })
-            .and_then(|()| course(&samples, Form::Samples).map_err(|fault| fault.to_string()));
-        let course = read.map(|mut course| {
-            course.label = format!("repeat {repeat}");
-            // An arm's clock is this machine's; its first sample comes when it has something to say.
-            course.origin = began.min(course.origin);
-            fill_in(&mut course.samples, &looks);
+            .and_then(|()| read_run(&samples, Form::Samples).map_err(|fault| fault.to_string()));
+        let run = read.map(|mut run| {
+            run.label = format!("repeat {repeat}");
+            // An arm has the clock of this machine, and its first sample comes some time after its
+            // start.
+            run.origin = began.min(run.origin);
+            fill_in(&mut run.samples, &usage);
             if after >= *self.study.file.timeout {
                 let limit = span(self.study.file.timeout.as_secs_f64());
-                course.notes.push(format!("it was ended at the timeout of {limit}"));
+                run.notes.push(format!("it was stopped at the timeout of {limit}"));
             }
-            course
+            run
         });
-        // It may hold gigabytes, and another run needs the room; that it cannot be removed harms
-        // nothing that was measured.
+        // The folder may hold gigabytes that the next run needs. An error does not affect the
+        // results.
         let _ = std::fs::remove_dir_all(&scratch);
-        let height = course.as_ref().ok().map(|course| course.last().height);
-        let why = course.as_ref().err().cloned();
-        see(Sight::Ended(&arm.name, after.as_secs_f64(), height, why));
-        Over { place, repeat, course }
+        let height = run.as_ref().ok().map(|run| run.last().height);
+        let why = run.as_ref().err().cloned();
+        on_event(Event::Ended(&arm.name, after.as_secs_f64(), height, why));
+        EndedRun { place, repeat, run }
     }
 
-    /// Waits, but not longer than until somebody asks.
+    /// Waits until the time is over or the study is stopped.
     fn wait(&self, time: Duration) {
         let begun = Instant::now();
         while begun.elapsed() < time && !self.stop.asked() {
@@ -382,24 +386,23 @@ fn start(
     })
 }
 
-/// How a process ended, with the last that it said.
-fn why(status: std::process::ExitStatus, process: &Process) -> String {
-    let said = process.last_words();
-    match said.is_empty() {
-        true => format!("it ended with {status} and said nothing"),
-        false => format!("it ended with {status}: {}", said.join(" / ")),
+/// The exit status of a process with its last lines of output.
+fn exit_reason(status: std::process::ExitStatus, process: &Process) -> String {
+    let lines = process.last_lines();
+    match lines.is_empty() {
+        true => format!("it ended with {status} without output"),
+        false => format!("it ended with {status}: {}", lines.join(" / ")),
     }
 }
 
-/// A word with what its placeholders stand for.
-fn filled(word: &str, words: &[(&str, String)]) -> String {
+fn replace_placeholders(word: &str, words: &[(&str, String)]) -> String {
     words
         .iter()
         .fold(word.to_owned(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
 }
 
 /// Time between the first and the last start.
-fn apart(runs: &[Run<'_>]) -> Duration {
+fn start_distance(runs: &[Run<'_>]) -> Duration {
     let began = || runs.iter().map(|run| run.began);
     let (first, last) = (began().fold(f64::INFINITY, f64::min), began().fold(0.0, f64::max));
     Duration::try_from_secs_f64(last - first).unwrap_or_default()
@@ -409,18 +412,18 @@ fn unix_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// What an arm does not tell of itself, from the look before.
-fn fill_in(samples: &mut [Sample], looks: &[(f64, Look)]) {
+/// Adds values that an arm does not report from the previous usage sample.
+fn fill_in(samples: &mut [Sample], usage: &[(f64, Usage)]) {
     for sample in samples {
-        let place = looks.partition_point(|(at, _)| *at <= sample.at);
-        let Some((_, look)) = looks.get(place.saturating_sub(1)) else { continue };
-        sample.memory = sample.memory.or(look.memory);
-        sample.disk = sample.disk.or(look.disk);
-        sample.cpu = sample.cpu.or(look.cpu);
+        let next = usage.partition_point(|(at, _)| *at <= sample.at);
+        let Some((_, usage)) = usage.get(next.saturating_sub(1)) else { continue };
+        sample.memory = sample.memory.or(usage.memory);
+        sample.disk = sample.disk.or(usage.disk);
+        sample.cpu = sample.cpu.or(usage.cpu);
     }
 }
 
-/// The height of the newest whole sample of a file that is being written.
+/// The height of the newest complete sample of a file that is still being written.
 fn newest(path: &Path) -> Option<u64> {
     use std::io::{Read as _, Seek as _, SeekFrom};
     const TAIL: u64 = 4096;

@@ -1,6 +1,7 @@
-//! Goal: the analysis of a published run of two nodes, one with a page cache of 5 MB and one of 500 MB,
-//! gives the numbers that were found by hand, and draws the conclusions that they carry. Method: the
-//! table in `testdata/pocketnet` through the whole analysis; every number is compared as it was noted.
+//! Goal: the analysis of a published run of two nodes, one with a page cache of 5 MB and one of 500
+//! MB, gives the numbers that were found by hand, and draws the conclusions that they carry.
+//! Method: the table in `testdata/pocketnet` through the whole analysis; every number is compared
+//! as it was noted.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -11,9 +12,9 @@ use lab_model::results::Word;
 use lab_model::results::study::{Accesses, Align, Source, StudyResult};
 use serde_json::Value;
 
-use super::read::{Form, course};
+use super::read::{Form, read_run};
 use super::{Options, analyse};
-use crate::analysis::sync::{Announced, ArmCourses, Course, Sample, Timeout};
+use crate::analysis::sync::{Announced, ArmRuns, Sample, SyncRun, Timeout};
 
 const ASKED: [u64; 5] = [100_000, 500_000, 1_000_000, 1_250_000, 1_349_351];
 
@@ -21,8 +22,8 @@ fn table(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/pocketnet").join(name)
 }
 
-fn arm(name: &str, runs: Vec<Course>) -> ArmCourses {
-    ArmCourses { name: name.to_owned(), runs }
+fn arm(name: &str, runs: Vec<SyncRun>) -> ArmRuns {
+    ArmRuns { name: name.to_owned(), runs }
 }
 
 fn counted() -> impl FnMut() -> u64 {
@@ -34,12 +35,12 @@ fn counted() -> impl FnMut() -> u64 {
     }
 }
 
-pub(crate) fn published() -> Vec<ArmCourses> {
-    let read = |name: &str| course(&table(name), Form::Table).unwrap();
+pub(crate) fn published() -> Vec<ArmRuns> {
+    let read = |name: &str| read_run(&table(name), Form::Table).unwrap();
     vec![arm("5MB", vec![read("cache_5mb.csv")]), arm("500MB", vec![read("cache_500mb.csv")])]
 }
 
-pub(crate) fn study(arms: &[ArmCourses], heights: &[u64]) -> StudyResult {
+pub(crate) fn study(arms: &[ArmRuns], heights: &[u64]) -> StudyResult {
     let options =
         Options { heights: heights.to_vec(), ..Options::new("page cache", Source::Tables) };
     let result = analyse(arms, &[], &options, &mut counted()).unwrap();
@@ -195,13 +196,13 @@ fn conclusions_are_those_of_a_careful_reading() {
     let result = study(&published(), &ASKED);
     assert_eq!(result.conclusions[0].word, Some(Word::CannotTell));
     expect![[r#"
-        verdict: cannot tell whether 500MB syncs faster than 5MB: one run of each arm is no effect size, because what runs of one setting differ by is not known; in these runs 500MB was at 1,349,351 3 h 26 min earlier (−16.1 %)
-        heights: 5MB is ahead until 8:16:19 (height 983,974), 500MB from there on
-        rates: 500MB is the faster one from 300,000 on, except from 500,000 to 700,000: the rates cross 683,974 blocks before the heights do
-        cause: below 200,000 500MB is 2.0 times slower than 5MB just where its hit ratio is highest (99.989 % or more, later 98.8 % to 99.90 %): cache warm-up is not the cause of its slow start
-        work: the work per block is the same: page accesses per block agree within 3.90 % in 13 of 14 bins (farthest apart from 0 to 100,000: 39.5 %), so that differences in blocks/s are real there
-        cause: 500MB reads 34.7 times fewer pages per block than 5MB (471 against 16,320), and is the faster one in 9 of the 14 bins where it does; in those that begin at 0, 100,000, 200,000, 500,000, 600,000 it is slower all the same: there something else than reading decides
-        stalls: 500MB stood still at 1,349,351 for the last 24 min of its data: it halted, or was at the tip
+        verdict: cannot tell whether 500MB syncs faster than 5MB: one run of each arm is no effect size, because the spread between equal runs is unknown; in these runs 500MB reached 1,349,351 3 h 26 min earlier (−16.1 %)
+        heights: 5MB leads until 8:16:19 (height 983,974), then 500MB leads
+        rates: 500MB is faster from 300,000 on, except from 500,000 to 700,000: the rates cross 683,974 blocks before the heights do
+        cause: below 200,000 500MB is 2.0 times slower than 5MB, although its hit ratio is highest there (99.989 % or more, later 98.8 % to 99.90 %): cache warm-up is not the cause of its slow start
+        work: the work per block is the same: page accesses per block agree within 3.90 % in 13 of 14 bins (farthest apart from 0 to 100,000: 39.5 %), so differences in blocks/s are real there
+        cause: 500MB reads 34.7 times fewer pages per block than 5MB (471 compared with 16,320), and is faster in 9 of the 14 bins where it does; in those that begin at 0, 100,000, 200,000, 500,000, 600,000 it is slower nevertheless: reading is not the limit there
+        stalls: 500MB stalled at 1,349,351 for the last 24 min of its data: it stopped, or was at the tip
     "#]].assert_eq(&(sentences(&result).join("\n") + "\n"));
 }
 
@@ -225,22 +226,22 @@ fn a_log_adds_what_peers_announced() {
     says(&result, "target above the tip: 1,349,351 did not exist yet");
     says(
         &result,
-        "verdict: cannot tell whether 500MB syncs faster than 5MB: the target 1,349,351 lay above",
+        "verdict: cannot tell whether 500MB syncs faster than 5MB: the target 1,349,351 was above",
     );
 }
 
 /// A course of a minute's samples: heights, from the first at 0 s.
-fn course_of(label: &str, heights: &[u64]) -> Course {
+fn run_of(label: &str, heights: &[u64]) -> SyncRun {
     let sample = |(place, height): (usize, &u64)| Sample {
         at: 1e9 + place as f64 * 60.0,
         height: *height,
         ..Sample::default()
     };
-    Course {
+    SyncRun {
         label: label.into(),
         origin: 1e9,
         samples: heights.iter().enumerate().map(sample).collect(),
-        ..Course::default()
+        ..SyncRun::default()
     }
 }
 
@@ -253,8 +254,8 @@ fn to_the_tip(step: u64) -> Vec<u64> {
 #[test]
 fn a_target_above_the_tip_is_flagged_and_times_go_to_the_tip() {
     let arms = [
-        arm("quick", vec![course_of("1", &to_the_tip(1_000))]),
-        arm("slow", vec![course_of("1", &to_the_tip(500))]),
+        arm("quick", vec![run_of("1", &to_the_tip(1_000))]),
+        arm("slow", vec![run_of("1", &to_the_tip(500))]),
     ];
     let result = study(&arms, &[20_000, 30_030]);
     let tip = result.arms[0].runs[0].tip.unwrap();
@@ -263,9 +264,9 @@ fn a_target_above_the_tip_is_flagged_and_times_go_to_the_tip() {
     says(&result, "target above the tip: 30,030 did not exist yet");
     says(
         &result,
-        "cannot tell whether slow syncs faster than quick: the target 30,030 lay above the tip",
+        "cannot tell whether slow syncs faster than quick: the target 30,030 was above the chain tip",
     );
-    says(&result, "from here on a run only waits for new blocks");
+    says(&result, "at the tip a run only waits for new blocks");
     // Chosen by itself, the last height is below the lowest tip.
     let result = study(&arms, &[]);
     assert_eq!(result.heights.last(), Some(&29_500));
@@ -274,8 +275,8 @@ fn a_target_above_the_tip_is_flagged_and_times_go_to_the_tip() {
 
 /// One sample of a node whose cache is watched: its height, and the pages that it read since the
 /// sample before.
-fn watched(label: &str, heights: &[u64], misses: impl Fn(u64) -> u64) -> Course {
-    let mut course = course_of(label, heights);
+fn watched(label: &str, heights: &[u64], misses: impl Fn(u64) -> u64) -> SyncRun {
+    let mut course = run_of(label, heights);
     let mut before = 0;
     for sample in &mut course.samples {
         let blocks = sample.height - before;
@@ -306,12 +307,12 @@ fn waiting_at_the_tip_is_no_part_of_a_sync() {
     assert!(result.against[0].pairs[0].crosses.is_empty(), "{told:#?}");
     says(
         &result,
-        "cause: quick reads 2.94 times fewer pages per block than slow (1.03 against 3.03)",
+        "cause: quick reads 2.94 times fewer pages per block than slow (1.03 compared with 3.03)",
     );
     // The same sentences as of the logs cut before the tip.
-    let cut = |course: Course, height: u64| {
+    let cut = |course: SyncRun, height: u64| {
         let samples = course.samples.into_iter().filter(|one| one.height <= height).collect();
-        Course { samples, ..course }
+        SyncRun { samples, ..course }
     };
     let cut = [arm("quick", vec![cut(quick(1), 31_000)]), arm("slow", vec![cut(slow(3), 31_000)])];
     let cut = study(&cut, &[]);
@@ -324,7 +325,7 @@ fn waiting_at_the_tip_is_no_part_of_a_sync() {
     assert_eq!(result.heights.last(), Some(&30_500));
     let lead = result.against[0].tip.unwrap();
     assert_eq!((lead.first, lead.other, lead.seconds), (1_860.0, 3_720.0, 1_860.0));
-    says(&result, "tip: quick came to the tip 31 min before slow: after 31:00 and 1:02:00");
+    says(&result, "tip: quick reached the tip 31 min before slow: after 31:00 and 1:02:00");
 }
 
 #[test]
@@ -332,9 +333,9 @@ fn stalls_are_named_with_what_coincides_and_taken_off() {
     let mut heights: Vec<u64> = (0..20).map(|place| place * 1_000).collect();
     heights.extend([19_000; 5]);
     heights.extend((20..40).map(|place| place * 1_000));
-    let mut stalled = course_of("1", &heights);
+    let mut stalled = run_of("1", &heights);
     stalled.timeouts = vec![Timeout { at: 1e9 + 21.0 * 60.0, peer: 4 }];
-    let smooth = course_of("1", &(0..45).map(|place| place * 900).collect::<Vec<_>>());
+    let smooth = run_of("1", &(0..45).map(|place| place * 900).collect::<Vec<_>>());
     let arms = [arm("stalled", vec![stalled]), arm("smooth", vec![smooth])];
     let result = study(&arms, &[30_000]);
     let [stall] = result.arms[0].runs[0].stalls.as_slice() else { panic!("one stall") };
@@ -342,7 +343,7 @@ fn stalls_are_named_with_what_coincides_and_taken_off() {
     assert_eq!((stall.timeouts, stall.open), (1, false));
     says(
         &result,
-        "stalled stood still in 1 stall, 5 min together, the longest of 5 min at 19,000; 1 coincide",
+        "stalled had 1 stall, 5 min together, the longest of 5 min at 19,000; 1 coincide",
     );
     let judged = |result: &StudyResult| result.against[0].times[0].judged.clone().unwrap().a;
     assert_eq!(judged(&result), 35.0 * 60.0);
@@ -350,14 +351,14 @@ fn stalls_are_named_with_what_coincides_and_taken_off() {
         Options { heights: vec![30_000], subtract_stalls: true, ..Options::new("x", Source::Logs) };
     let result = analyse(&arms, &[], &options, &mut counted()).unwrap();
     assert_eq!(judged(&result), 30.0 * 60.0);
-    says(&result, "they are taken off its times");
+    says(&result, "they are subtracted from its times");
 }
 
 /// Four runs of each of two arms, the second twice as fast.
-pub(crate) fn repeated(a: &str, b: &str) -> Vec<ArmCourses> {
-    let runs = |steps: [u64; 4]| -> Vec<Course> {
+pub(crate) fn repeated(a: &str, b: &str) -> Vec<ArmRuns> {
+    let runs = |steps: [u64; 4]| -> Vec<SyncRun> {
         let run = |step: u64| {
-            course_of("x", &(0..=200_000 / step).map(|place| place * step).collect::<Vec<_>>())
+            run_of("x", &(0..=200_000 / step).map(|place| place * step).collect::<Vec<_>>())
         };
         steps.map(run).to_vec()
     };
@@ -366,16 +367,19 @@ pub(crate) fn repeated(a: &str, b: &str) -> Vec<ArmCourses> {
 
 #[test]
 fn repeats_are_judged_and_their_spread_is_told() {
-    let runs = |steps: &[u64]| -> Vec<Course> {
+    let runs = |steps: &[u64]| -> Vec<SyncRun> {
         let run = |step: &u64| {
-            course_of("x", &(0..=200_000 / step).map(|place| place * step).collect::<Vec<_>>())
+            run_of("x", &(0..=200_000 / step).map(|place| place * step).collect::<Vec<_>>())
         };
         steps.iter().map(run).collect()
     };
     let result = study(&repeated("a", "b"), &[100_000]);
     assert_eq!(result.conclusions[0].word, Some(Word::Better));
-    says(&result, "verdict: b syncs faster than a: it is at 100,000 50 min earlier (−50.0 %)");
-    says(&result, "repeats: at 100,000 4 runs of a by 2 min and 4 runs of b by 1 min differ");
+    says(&result, "verdict: b syncs faster than a: it reaches 100,000 50 min earlier (−50.0 %)");
+    says(
+        &result,
+        "repeats: at 100,000 4 runs of a differ by 2 min and 4 runs of b differ by 1 min",
+    );
     // Pairs that do not agree tell nothing.
     let arms = [arm("a", runs(&[1000, 2000, 1500])), arm("b", runs(&[2000, 1000, 1500]))];
     let options =
@@ -383,7 +387,7 @@ fn repeats_are_judged_and_their_spread_is_told() {
     let result = analyse(&arms, &[], &options, &mut counted()).unwrap();
     let judged = result.against[0].times[0].judged.clone().unwrap();
     assert_eq!((judged.verdict, judged.pairs.len()), (Word::CannotTell, 3));
-    says(&result, "cannot tell whether b syncs faster than a: at 100,000 it is");
+    says(&result, "cannot tell whether b syncs faster than a: its median time to 100,000 is");
     // One run of an arm is none, however many the other has.
     let arms = [arm("a", runs(&[990, 1000, 1010, 1005])), arm("b", runs(&[2000]))];
     let result = study(&arms, &[100_000]);
@@ -395,29 +399,29 @@ fn repeats_are_judged_and_their_spread_is_told() {
 
 #[test]
 fn what_cannot_be_compared_is_refused() {
-    let one = [arm("a", vec![course_of("1", &[0, 1])])];
-    let told = |arms: &[ArmCourses], options: &Options| {
+    let one = [arm("a", vec![run_of("1", &[0, 1])])];
+    let told = |arms: &[ArmRuns], options: &Options| {
         analyse(arms, &[], options, &mut counted()).unwrap_err().to_string()
     };
     let options = Options::new("x", Source::Tables);
-    assert_eq!(told(&one, &options), "a study compares at least two arms; only \"a\" was given");
-    assert_eq!(told(&[], &options), "a study compares at least two arms; none was given");
+    assert_eq!(told(&one, &options), "a study compares at least two arms; there is only \"a\"");
+    assert_eq!(told(&[], &options), "a study compares at least two arms; there is none");
     let none = [one[0].clone(), arm("b", Vec::new())];
-    assert_eq!(told(&none, &options), "arm \"b\" has no run that can be used");
-    let far = [one[0].clone(), arm("b", vec![course_of("1", &[0, 1_000_000_000])])];
+    assert_eq!(told(&none, &options), "arm \"b\" has no usable run");
+    let far = [one[0].clone(), arm("b", vec![run_of("1", &[0, 1_000_000_000])])];
     let narrow = Options { bin: Some(1), ..options };
     assert!(told(&far, &narrow).contains("at most 2000"), "{}", told(&far, &narrow));
 }
 
 #[test]
 fn arms_of_different_periods_and_with_gaps_are_told() {
-    let mut quick = course_of("1", &(0..50).map(|place| place * 100).collect::<Vec<_>>());
+    let mut quick = run_of("1", &(0..50).map(|place| place * 100).collect::<Vec<_>>());
     for (place, sample) in quick.samples.iter_mut().enumerate() {
         sample.at = 1e9 + place as f64;
     }
     quick.samples[49].at += 10.0;
     let arms =
-        [arm("slow", vec![course_of("1", &[0, 1_000, 2_000, 5_000])]), arm("quick", vec![quick])];
+        [arm("slow", vec![run_of("1", &[0, 1_000, 2_000, 5_000])]), arm("quick", vec![quick])];
     let told = study(&arms, &[]).warnings;
     assert!(told[0].contains("sample periods differ, 1.0 s to 60.0 s"), "{told:?}");
     assert!(told[1].contains("quick, 1: 1 gap between samples, the longest of 11 s"), "{told:?}");

@@ -1,5 +1,6 @@
-//! What parameters are drawn from: head, hashes of recent blocks, transactions and addresses in
-//! them. Only what the plan draws is fetched, and only so much that draws differ enough.
+//! The data of the chain that parameters are drawn from: the head, the hashes of recent blocks, and
+//! the transactions and addresses in them. Only what the plan draws is fetched, and only as much as
+//! is needed for varied parameters.
 
 use lab_engine::chain::ChainFacts;
 use lab_model::plan::{Draw, Piece, Plan, Step, Template};
@@ -7,18 +8,18 @@ use serde_json::Value;
 use wire::family::Family;
 
 use super::client::{Client, Reply};
-use super::{TargetFault, Why};
+use super::{Reason, TargetFault};
 
-/// Blocks of which hashes are fetched.
+/// Number of blocks whose hashes are fetched.
 const BLOCKS_MAX: u64 = 64;
-/// Blocks of which transactions are fetched, and after how many transactions and addresses no further
-/// block is.
+/// Number of blocks whose transactions are fetched, and the number of transactions and addresses
+/// that is enough.
 const FULL_BLOCKS_MAX: u64 = 16;
 const ENTRIES_ENOUGH: usize = 1_000;
 /// Most transactions and addresses that are kept.
 const ENTRIES_MAX: usize = 4_096;
 
-/// What a plan draws from the chain.
+/// The data of the chain that a plan uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needed {
     head: bool,
@@ -28,7 +29,7 @@ pub(super) struct Needed {
 }
 
 impl Needed {
-    /// Over all mixes.
+    /// The data that all mixes use.
     pub(super) fn of(plan: &Plan) -> Needed {
         let mut needed = Needed::default();
         let steps = plan.mixes.iter().flat_map(|mix| &mix.steps);
@@ -54,7 +55,7 @@ impl Needed {
     }
 }
 
-/// A number as JSON-RPC writes it: hexadecimal text, decimal text, or a number.
+/// A number in JSON-RPC: hexadecimal text, decimal text or a JSON number.
 pub(super) fn number(value: &Value) -> Option<u64> {
     match value {
         Value::Number(number) => number.as_u64(),
@@ -63,7 +64,7 @@ pub(super) fn number(value: &Value) -> Option<u64> {
     }
 }
 
-/// The same from text.
+/// A number in hexadecimal or decimal text.
 pub(super) fn number_in(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -71,7 +72,7 @@ pub(super) fn number_in(text: &str) -> Option<u64> {
     }
 }
 
-/// The head; none if the target does not say.
+/// The head; none if the target does not return it.
 pub(super) fn head(client: &Client, family: Family) -> Result<Option<u64>, TargetFault> {
     Ok(match client.call(head_method(family), "[]")? {
         Reply::Result(value) => number(&value),
@@ -87,19 +88,19 @@ fn head_method(family: Family) -> &'static str {
     }
 }
 
-/// Fetches what is needed.
+/// Fetches the needed data.
 pub(super) fn fill(
     client: &Client,
     family: Family,
     needed: Needed,
     head: Option<u64>,
     chain: &mut ChainFacts,
-) -> Result<(), Why> {
+) -> Result<(), Reason> {
     if needed == Needed::default() {
         chain.head = head.unwrap_or_default();
         return Ok(());
     }
-    let no_head = || Why::NoChain {
+    let no_head = || Reason::NoChain {
         what: "block numbers",
         method: head_method(family).to_owned(),
         answer: "no number".to_owned(),
@@ -120,16 +121,16 @@ pub(super) fn fill(
             break;
         }
         match block(client, family, chain.head - behind, transactions) {
-            Ok(block) => keep(&block, family, chain),
+            Ok(block) => add_block(&block, family, chain),
             Err(answer) => last_answer = answer,
         }
     }
-    let missing = |what| Why::NoChain {
+    let missing = |what| Reason::NoChain {
         what,
         method: block_method(family).to_owned(),
         answer: last_answer.clone(),
     };
-    // A young chain may have no transaction; the engine says so if a mix needs one.
+    // A young chain may have no transactions; the engine reports it if a mix needs one.
     if needed.block_hashes && chain.block_hashes.is_empty() {
         return Err(missing("block hashes"));
     }
@@ -147,7 +148,7 @@ fn block_method(family: Family) -> &'static str {
     }
 }
 
-/// A block, or what was answered instead.
+/// A block, or what was returned instead.
 fn block(
     client: &Client,
     family: Family,
@@ -160,43 +161,43 @@ fn block(
             r#"[{height},{{"fullTx":{transactions},"withSigners":false,"inclStaking":false}}]"#
         ),
         Family::Bitcoin => {
-            let hash = said(client.call("getblockhash", &format!("[{height}]")))?;
-            let hash = hash.as_str().ok_or("a hash that is no text")?.to_owned();
+            let hash = result_of(client.call("getblockhash", &format!("[{height}]")))?;
+            let hash = hash.as_str().ok_or("a hash that is not text")?.to_owned();
             if !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                 return Err("a hash that is not hexadecimal".to_owned());
             }
             format!(r#"["{hash}",1]"#)
         }
     };
-    said(client.call(block_method(family), &params))
+    result_of(client.call(block_method(family), &params))
 }
 
-fn said(reply: Result<Reply, TargetFault>) -> Result<Value, String> {
+fn result_of(reply: Result<Reply, TargetFault>) -> Result<Value, String> {
     match reply {
         Ok(Reply::Result(value)) if !value.is_null() => Ok(value),
         Ok(Reply::Result(_)) => Err("null".to_owned()),
         Ok(Reply::Error { code, message }) => Err(format!("error {code} ({message})")),
-        Err(fault) => Err(fault.why.to_string()),
+        Err(fault) => Err(fault.reason.to_string()),
     }
 }
 
-/// Keeps hashes, transactions and addresses of a block, each once.
-fn keep(block: &Value, family: Family, chain: &mut ChainFacts) {
-    keep_text(&block["hash"], usize::MAX, &mut chain.block_hashes);
+/// Adds the hashes, transactions and addresses of a block, without duplicates.
+fn add_block(block: &Value, family: Family, chain: &mut ChainFacts) {
+    add_text(&block["hash"], usize::MAX, &mut chain.block_hashes);
     let list = if family == Family::Bitcoin { &block["tx"] } else { &block["transactions"] };
     for transaction in list.as_array().into_iter().flatten() {
         if transaction.is_string() {
-            keep_text(transaction, ENTRIES_MAX, &mut chain.transaction_hashes);
+            add_text(transaction, ENTRIES_MAX, &mut chain.transaction_hashes);
             continue;
         }
-        keep_text(&transaction["hash"], ENTRIES_MAX, &mut chain.transaction_hashes);
-        keep_text(&transaction["from"], ENTRIES_MAX, &mut chain.addresses);
-        keep_text(&transaction["to"], ENTRIES_MAX, &mut chain.addresses);
+        add_text(&transaction["hash"], ENTRIES_MAX, &mut chain.transaction_hashes);
+        add_text(&transaction["from"], ENTRIES_MAX, &mut chain.addresses);
+        add_text(&transaction["to"], ENTRIES_MAX, &mut chain.addresses);
     }
 }
 
-/// Keeps a text that can stand in a JSON string as it is.
-fn keep_text(value: &Value, most: usize, kept: &mut Vec<Box<str>>) {
+/// Adds a text that needs no escaping in JSON.
+fn add_text(value: &Value, most: usize, kept: &mut Vec<Box<str>>) {
     let Some(text) = value.as_str() else { return };
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if plain && kept.len() < most && !kept.iter().any(|known| **known == *text) {

@@ -1,5 +1,5 @@
-//! A blocking JSON-RPC client for the few calls around a run: one at a time, no load, nothing
-//! measured. The engine has its own; this one says in words what came back instead of an answer.
+//! A blocking JSON-RPC client for the few calls before and after a run, which are not measured. The
+//! engine has its own client; this one describes failures in detail.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -13,23 +13,23 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use wire::response;
 use wire::response::Outcome;
 
-use super::{TargetFault, Why};
+use super::{Reason, TargetFault};
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Bytes of one answer; a block with all its transactions has a few million.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
-/// Nested arrays and objects in an answer.
+/// Largest response; a block with all its transactions has a few million bytes.
+const RESPONSE_BYTES_MAX: u64 = 64 << 20;
+/// Deepest nesting of arrays and objects in a response.
 const DEPTH_MAX: usize = 128;
-/// Bytes that are shown of something unexpected.
+/// Bytes of an unexpected response that are shown.
 const SHOWN_BYTES: usize = 80;
-/// Tries while the target answers 429, and the wait before the first of them, which doubles.
-const LIMITED_TRIES: u32 = 4;
+/// Number of attempts while the status is 429, and the first wait between them, which doubles.
+const LIMITED_ATTEMPTS: u32 = 4;
 const LIMITED_WAIT: Duration = Duration::from_millis(500);
-/// Shortest and longest time for a call, whatever the plan's timeout is: a load may have a short
-/// one for its own reasons, and nobody waits minutes to hear that a target hangs.
-const WAIT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+/// Shortest and longest timeout of a call. The plan's timeout may be short for reasons of the load,
+/// and waiting minutes for a target that hangs would be too long.
+const TIMEOUT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 
 /// A client of one server.
 pub(crate) struct Client {
@@ -37,10 +37,10 @@ pub(crate) struct Client {
     target: Target,
 }
 
-/// What a call brought.
+/// The reply to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
-    /// Its result.
+    /// The result.
     Result(Value),
     /// A JSON-RPC error.
     Error {
@@ -52,19 +52,19 @@ pub(crate) enum Reply {
 }
 
 impl Client {
-    /// Connects with its first call.
+    /// Creates a client; it connects with the first call.
     ///
     /// # Errors
-    /// If the file of trust anchors cannot be used.
+    /// If the CA file cannot be used.
     pub(crate) fn new(target: &Target, tls: &Tls) -> Result<Client, TargetFault> {
-        let fault = |why| TargetFault { url: target.url.to_string(), why };
+        let fault = |reason| TargetFault { url: target.url.to_string(), reason };
         let anchors = match &tls.ca {
             None => RootCerts::WebPki,
             Some(path) => {
                 let read = std::fs::read(path).map_err(|error| error.to_string());
                 let read = read.and_then(|text| certificates(&text));
                 read.map(RootCerts::from).map_err(|error| {
-                    fault(Why::Anchors { path: path.display().to_string(), error })
+                    fault(Reason::Anchors { path: path.display().to_string(), error })
                 })?
             }
         };
@@ -81,20 +81,20 @@ impl Client {
             .max_redirects_will_error(false)
             .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(target.connect_timeout))
-            .timeout_global(Some(target.timeout.clamp(WAIT.0, WAIT.1)))
+            .timeout_global(Some(target.timeout.clamp(TIMEOUT.0, TIMEOUT.1)))
             .build()
             .new_agent();
         Ok(Client { agent, target: target.clone() })
     }
 
-    /// Calls a method; `params` is JSON text. An error object is a reply like any other.
+    /// Calls a method; `params` is JSON text. A JSON-RPC error is returned as a reply.
     ///
     /// # Errors
-    /// If the target cannot be reached, or answers in anything but JSON-RPC.
+    /// If the target cannot be reached or the response is not JSON-RPC.
     pub(crate) fn call(&self, method: &str, params: &str) -> Result<Reply, TargetFault> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let mut wait = LIMITED_WAIT;
-        for _ in 1..LIMITED_TRIES {
+        for _ in 1..LIMITED_ATTEMPTS {
             let (status, answer) = self.post(body.as_bytes())?;
             if status != 429 {
                 return self.read(status, &answer);
@@ -104,12 +104,12 @@ impl Client {
         }
         let (status, answer) = self.post(body.as_bytes())?;
         if status == 429 {
-            return Err(self.fault(Why::Limited { tries: LIMITED_TRIES }));
+            return Err(self.fault(Reason::Limited { tries: LIMITED_ATTEMPTS }));
         }
         self.read(status, &answer)
     }
 
-    /// Sends a body as it is: status and body of what comes back.
+    /// Sends a body and returns status and body of the response.
     ///
     /// # Errors
     /// If the target cannot be reached or does not speak HTTP.
@@ -120,7 +120,7 @@ impl Client {
         }
         let mut response = request.send(body).map_err(|error| self.explain(error))?;
         let status = response.status().as_u16();
-        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+        let body = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX).read_to_vec();
         Ok((status, body.map_err(|error| self.explain(error))?))
     }
 
@@ -133,7 +133,7 @@ impl Client {
     fn read(&self, status: u16, body: &[u8]) -> Result<Reply, TargetFault> {
         let answer = response::parse_response(body, DEPTH_MAX).map_err(|fault| {
             let fault = fault.to_string();
-            self.fault(Why::NotJsonRpc { status, fault, first: first_bytes(body) })
+            self.fault(Reason::NotJsonRpc { status, fault, first: first_bytes(body) })
         })?;
         Ok(match answer.outcome {
             Outcome::Result(raw) => {
@@ -146,45 +146,45 @@ impl Client {
         })
     }
 
-    fn fault(&self, why: Why) -> TargetFault {
-        TargetFault { url: self.target.url.to_string(), why }
+    fn fault(&self, reason: Reason) -> TargetFault {
+        TargetFault { url: self.target.url.to_string(), reason }
     }
 
     fn explain(&self, error: ureq::Error) -> TargetFault {
         let url = &self.target.url;
         let (host, port, tls) = (url.host(), url.port(), url.tls());
-        let why = match error {
-            ureq::Error::HostNotFound => Why::Resolve { host: host.to_owned() },
+        let reason = match error {
+            ureq::Error::HostNotFound => Reason::Resolve { host: host.to_owned() },
             ureq::Error::Timeout(ureq::Timeout::Connect) => {
-                Why::ConnectTimeout { after: self.target.connect_timeout }
+                Reason::ConnectTimeout { after: self.target.connect_timeout }
             }
             ureq::Error::Timeout(_) => {
-                Why::Silent { after: self.target.timeout.clamp(WAIT.0, WAIT.1) }
+                Reason::Silent { after: self.target.timeout.clamp(TIMEOUT.0, TIMEOUT.1) }
             }
-            ureq::Error::Rustls(error) => Why::Tls { error: tls_fault(&error) },
+            ureq::Error::Rustls(error) => Reason::Tls { error: tls_fault(&error) },
             ureq::Error::Io(error) if as_tls(&error).is_some() => {
-                Why::Tls { error: as_tls(&error).unwrap_or_default() }
+                Reason::Tls { error: as_tls(&error).unwrap_or_default() }
             }
             ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                Why::Refused { port }
+                Reason::Refused { port }
             }
-            error if !tls => match first_words(&self.target) {
-                Some(first) if !first.starts_with("HTTP/1") => Why::NotHttp { first },
-                _ => Why::Other { error: error.to_string() },
+            error if !tls => match first_response(&self.target) {
+                Some(first) if !first.starts_with("HTTP/1") => Reason::NotHttp { first },
+                _ => Reason::Other { error: error.to_string() },
             },
-            error => Why::Other { error: error.to_string() },
+            error => Reason::Other { error: error.to_string() },
         };
-        self.fault(why)
+        self.fault(reason)
     }
 }
 
-/// What rustls said, if that is what an error of a socket is about.
+/// The message of a TLS error in an I/O error.
 fn as_tls(error: &std::io::Error) -> Option<String> {
     let inner = error.get_ref()?;
     inner.downcast_ref::<rustls::Error>().map(tls_fault)
 }
 
-/// What is wrong with a handshake, in words, and what helps.
+/// The message for a failed handshake, with advice.
 fn tls_fault(error: &rustls::Error) -> String {
     use rustls::CertificateError as Fault;
     let fault = match error {
@@ -198,17 +198,17 @@ fn tls_fault(error: &rustls::Error) -> String {
         Fault::Expired | Fault::ExpiredContext { .. } => "has expired".to_owned(),
         Fault::NotValidYet | Fault::NotValidYetContext { .. } => "is not valid yet".to_owned(),
         Fault::NotValidForName | Fault::NotValidForNameContext { .. } => {
-            "is for another name".to_owned()
+            "is for another host name".to_owned()
         }
-        Fault::UnknownIssuer => "comes from an authority that is not trusted".to_owned(),
+        Fault::UnknownIssuer => "comes from an untrusted authority".to_owned(),
         Fault::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
-            "is that of an authority (CA:TRUE), which no server may show".to_owned()
+            "is that of an authority (CA:TRUE), which a server must not use".to_owned()
         }
-        fault => format!("is refused: {fault}"),
+        fault => format!("was rejected: {fault}"),
     };
     format!(
-        "the server's certificate {what}; name the file of its authority (tls_ca in a \
-         plan), or take any certificate with --insecure"
+        "the server's certificate {what}; set the file of its authority (tls_ca in a \
+         plan), or accept any certificate with --insecure"
     )
 }
 
@@ -219,16 +219,16 @@ fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
             found.push(certificate);
         }
     }
-    if found.is_empty() { Err("there is no certificate in it".to_owned()) } else { Ok(found) }
+    if found.is_empty() { Err("it contains no certificate".to_owned()) } else { Ok(found) }
 }
 
-/// The beginning of something as text.
+/// The beginning of a body as text.
 fn first_bytes(body: &[u8]) -> String {
     body[..body.len().min(SHOWN_BYTES)].escape_ascii().to_string()
 }
 
-/// What a server that does not speak HTTP says first when it is asked in HTTP; none if nothing.
-fn first_words(target: &Target) -> Option<String> {
+/// The first bytes of what a server that does not speak HTTP sends in response to an HTTP request.
+fn first_response(target: &Target) -> Option<String> {
     let address = (target.url.host(), target.url.port()).to_socket_addrs().ok()?.next()?;
     let wait = Duration::from_secs(2);
     let mut stream = TcpStream::connect_timeout(&address, wait).ok()?;

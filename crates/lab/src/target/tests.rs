@@ -5,7 +5,7 @@ use lab_model::samples;
 use serde_json::{Value, json};
 
 use super::client::tests::{Fake, http};
-use super::{Why, family, probe};
+use super::{Reason, family, probe};
 use wire::family::Family;
 
 /// A node that answers by method, and with -32601 what it does not know.
@@ -123,10 +123,10 @@ fn a_server_of_no_family_is_refused_where_facts_are_needed_and_taken_where_not()
     let fake = node(|method, _| (method == "custom").then(|| true.into()));
     let fault = family(&fake.target(), &Tls::default()).unwrap_err();
     let told = fault.to_string();
-    assert!(told.contains("eth_chainId was answered with error -32601 (what?)"), "{told}");
+    assert!(told.contains("eth_chainId returned error -32601 (what?)"), "{told}");
     assert!(told.contains("--family"), "{told}");
     let fault = probe(&plan(&fake, vec![Draw::BlockHash])).unwrap_err();
-    assert!(matches!(fault.why, Why::NoFamily { .. }), "{fault:?}");
+    assert!(matches!(fault.reason, Reason::NoFamily { .. }), "{fault:?}");
     assert_eq!(probe(&plan(&fake, Vec::new())).unwrap().facts.family, "unknown");
 }
 
@@ -134,7 +134,7 @@ fn a_server_of_no_family_is_refused_where_facts_are_needed_and_taken_where_not()
 fn recorded_requests_run_against_anything_that_speaks_http_and_a_doubt_is_told() {
     let fake = Fake::saying(|_| Some(http("403 Forbidden", "not on the list")));
     let fault = probe(&plan(&fake, Vec::new())).unwrap_err();
-    assert!(matches!(fault.why, Why::NotJsonRpc { status: 403, .. }), "{fault:?}");
+    assert!(matches!(fault.reason, Reason::NotJsonRpc { status: 403, .. }), "{fault:?}");
     let mut replay = plan(&fake, Vec::new());
     let body = br#"{"jsonrpc":"2.0","id":1,"method":"eth_call"}"#.to_vec().into();
     let recorded = Recorded { method: 0, calls: 1, body, id: b"1".to_vec().into() };
@@ -153,7 +153,7 @@ fn a_plan_that_draws_what_the_target_does_not_tell_says_what() {
     let fault = probe(&plan(&fake, vec![Draw::BlockHash])).unwrap_err();
     assert!(
         fault.to_string().ends_with(
-            "the plan draws block hashes from its chain, but eth_getBlockByNumber was answered with null"
+            "the plan needs block hashes of its chain, but eth_getBlockByNumber returned null"
         ),
         "{fault}"
     );
@@ -164,7 +164,7 @@ fn a_name_without_an_address_is_told() {
     let mut target = node(ethereum).target();
     target.point_at("http://nowhere.invalid").unwrap();
     let fault = family(&target, &Tls::default()).unwrap_err();
-    assert_eq!(fault.why, Why::Resolve { host: "nowhere.invalid".to_owned() });
+    assert_eq!(fault.reason, Reason::Resolve { host: "nowhere.invalid".to_owned() });
 }
 
 #[test]

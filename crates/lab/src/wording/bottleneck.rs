@@ -1,14 +1,15 @@
-//! The first bottleneck in sentences.
+//! Sentences about the first bottleneck.
 
 use lab_model::results::Finding;
 
 use super::number::brief_percent as percent;
-use crate::analysis::bottleneck::course::Rise;
-use crate::analysis::bottleneck::found::{
-    Bottleneck, Claim, Doubt, Evidence, HostShares, Unknown, Waiting,
+use crate::analysis::bottleneck::diagnosis::{
+    Bottleneck, Claim, ConnectionEvidence, Doubt, Evidence, GeneratorEvidence, HostShares,
+    ResourceEvidence, Unknown, Waiting,
 };
+use crate::analysis::bottleneck::time_series::Rise;
 
-/// A bottleneck as it is reported; its doubts end the evidence.
+/// A bottleneck for the report; the doubts follow the evidence.
 pub(crate) fn finding(found: &Bottleneck) -> Finding {
     let evidence = found.evidence.iter().map(evidence);
     let doubts = found.doubts.iter().map(|one| format!("doubt: {}", doubt(one)));
@@ -25,35 +26,35 @@ fn claim(claim: &Claim) -> String {
     match claim {
         Claim::Generator => "the generator was the limit, not the target".to_owned(),
         Claim::Connecting(share) => format!(
-            "making connections was the limit: it took {} of the time of all calls",
+            "connection setup was the limit: it took {} of the time of all calls",
             percent(*share)
         ),
         Claim::Unaccepted => {
-            "the target accepts no more connections: its limit of connections is reached".to_owned()
+            "the target accepts no more connections: its connection limit is reached".to_owned()
         }
-        Claim::Refused => {
-            "the target refuses or closes connections: a limit of connections".to_owned()
-        }
-        Claim::TooManyRequests => "the target's rate limit answered (HTTP 429)".to_owned(),
-        Claim::LimitExceeded => "the target's rate limit answered (JSON-RPC error)".to_owned(),
+        Claim::Refused => "the target refuses or closes connections: a connection limit".to_owned(),
+        Claim::TooManyRequests => "the target's rate limit was reached (HTTP 429)".to_owned(),
+        Claim::LimitExceeded => "the target's rate limit was reached (JSON-RPC error)".to_owned(),
         Claim::Upstream(upstream) => {
             let name = upstream.as_ref().map(|upstream| match &upstream.process {
                 Some(process) => format!(" ({}, {process})", upstream.address),
                 None => format!(" ({})", upstream.address),
             });
             let name = name.unwrap_or_default();
-            format!("a server behind the target{name} took most of the time")
+            format!("an upstream of the target{name} took most of the time")
         }
-        Claim::Software => "nothing of the machine was saturated while calls waited inside the \
-                            target: a lock, a pool or a queue of its software is the limit"
+        Claim::Software => "no resource was saturated while calls waited inside the target: a \
+                            lock, a pool or a queue of its software is the limit"
             .to_owned(),
         Claim::CpuQuota(name, cores) => {
             format!("{name}'s CPU quota of {cores:.2} cores is used up")
         }
         Claim::MemoryLimit(name) => format!("{name}'s memory limit is reached"),
         Claim::DiskLimit(name) => format!("{name}'s disk limit (io.max) is used up"),
-        Claim::OnlyCore(name) => format!("the one core that {name} may use is used up"),
-        Claim::Thread(name) => format!("one thread of {name} is at its limit, others have time"),
+        Claim::OnlyCore(name) => format!("the single core that {name} may use is used up"),
+        Claim::Thread(name) => {
+            format!("one thread of {name} is at its limit, the others are not busy")
+        }
         Claim::HostMemory => "the memory of the target's host is used up".to_owned(),
         Claim::Disk(device) => format!("the disk {device} of the target's host is the limit"),
         Claim::Network(device) => {
@@ -72,82 +73,47 @@ fn claim(claim: &Claim) -> String {
 fn unknown(why: Unknown) -> &'static str {
     match why {
         Unknown::InProcess => {
-            "the target is a part of this process: what it uses cannot be told from the generator's"
+            "the target runs in this process, so its resource use cannot be separated from the \
+             generator's"
         }
         Unknown::HostUnseen => {
-            "the target's host is not watched: give a node-exporter's URL (watch.node-exporter), or \
-             run the lab beside the target"
+            "the target's host is not observed: set a node-exporter's URL (watch.node-exporter), \
+             or run the lab on the target's host"
         }
         Unknown::Remote => {
-            "nothing on the target's host saturated, and its processes are not seen: a lock, a pool, \
-             a limit or a server behind it are all possible"
+            "no resource of the target's host was saturated, and its processes are not observed: \
+             a lock, a pool, a limit or an upstream are all possible"
         }
         Unknown::ProcessesUnseen => {
-            "no process of the target was found, so that its own limits are not seen"
+            "no process of the target was found, so its own limits are not observed"
         }
-        Unknown::Unclear => "what was seen does not agree on one cause",
+        Unknown::Unclear => "the observations do not agree on one cause",
     }
 }
 
 fn evidence(evidence: &Evidence) -> String {
     match evidence {
-        Evidence::EngineBusy(share) => {
-            format!("engine threads were {} busy around the break", percent(*share))
-        }
-        Evidence::EngineStarved(waited) => {
-            format!("its threads were ready but had no core for {waited:.2} s of each second")
-        }
-        Evidence::LateSends { late_ms, rise_ms } => format!(
-            "sends were late by {late_ms:.1} ms (p99) while the latency rose by {rise_ms:.1} ms: the \
-             lateness explains it"
-        ),
-        Evidence::NoPorts(ports) => {
-            format!("{ports} connections could not be made for want of a local port")
-        }
-        Evidence::SharedCores { used, cores } => format!(
-            "the target's processes used {used:.1} of the {cores} cores that both share: put the \
-             generator on a host of its own"
-        ),
-        Evidence::Connects { count, mean_ms } => {
-            format!("{count} connects of {mean_ms:.2} ms (mean)")
-        }
-        Evidence::Handshakes { resumed, count, mean_ms } => {
-            let name = if *resumed { "resumed" } else { "full" };
-            format!("{count} {name} TLS handshakes of {mean_ms:.2} ms (mean)")
-        }
-        Evidence::Unaccepted { waiting, connected } => format!(
-            "{waiting:.0} of {connected:.0} connections waited to be accepted around the break"
-        ),
-        Evidence::QueueLength(most) => format!("the accept queue holds {most:.0}"),
-        Evidence::QueueOverflows(lost) => {
-            format!("{lost:.1} connections a second were refused by a full queue")
-        }
+        Evidence::Generator(evidence) => of_generator(evidence),
+        Evidence::Connection(evidence) => of_connections(evidence),
+        Evidence::Resource(evidence) => of_resource(evidence),
         Evidence::Idle { used, cores } => {
-            format!("the target's processes used {used:.2} of {cores:.1} cores meanwhile")
-        }
-        Evidence::NotConnected { refused, otherwise } => format!(
-            "{} of the calls around the break failed for want of a connection, {} failed otherwise",
-            percent(*refused),
-            percent(*otherwise)
-        ),
-        Evidence::Connections { made, failed, closed } => {
-            format!("{made} connections made, {failed} failed, {closed} closed by the server")
+            format!("the target's processes used only {used:.2} of {cores:.1} cores")
         }
         Evidence::TooManyRequests { limited, failed } => format!(
-            "{} of the calls around the break were answered with HTTP 429, {} failed",
+            "{} of the calls around the breach got HTTP 429, {} failed",
             percent(*limited),
             percent(*failed)
         ),
-        Evidence::Admitted(results) => format!("{results:.0} results a second were let through"),
+        Evidence::Admitted(results) => format!("{results:.0} results per second were admitted"),
         Evidence::RetryAfter(wait) => format!("Retry-After asks to wait {wait:.1} s (median)"),
         Evidence::LimitExceeded { errors, limits, every, code } => format!(
-            "{} of the calls around the break ended with a JSON-RPC error; {limits} of {every} \
+            "{} of the calls around the breach ended with a JSON-RPC error; {limits} of {every} \
              errors of the run have the code {code} (limit exceeded, EIP-1474)",
             percent(*errors)
         ),
         Evidence::Behind { inside, behind, share } => format!(
-            "of {inside:.1} calls inside the target, {behind:.1} waited for an answer from behind it: \
-             {} of its time",
+            "of {inside:.1} calls inside the target, {behind:.1} waited for a response of its \
+             upstream: {} of its time",
             percent(*share)
         ),
         Evidence::LongestWait { ms } => {
@@ -156,65 +122,119 @@ fn evidence(evidence: &Evidence) -> String {
         Evidence::UpstreamCpu { name, used, busiest } => {
             format!("{name} used {used:.2} cores, its busiest thread {}", percent(*busiest))
         }
-        Evidence::Rose(waiting, rise) => rose(*waiting, *rise),
-        Evidence::QuotaUsed { name, share } => {
-            format!("{} of the quota is used by {name}", percent(*share))
-        }
-        Evidence::MemoryLimitUsed(share) => {
-            format!("{} of the cgroup's memory limit is used", percent(*share))
-        }
-        Evidence::DiskLimitUsed(share) => {
-            format!("{} of the cgroup's disk limit is used", percent(*share))
-        }
-        Evidence::ThreadRan { share, others } => format!(
-            "that thread ran {} of the time, the others used or wanted {others:.2} cores",
-            percent(*share)
-        ),
-        Evidence::BusiestThread { name, used } => {
-            format!("the thread is {name} ({})", percent(*used))
-        }
-        Evidence::Unread(queue) => {
-            format!("{queue:.1} connections had requests that it had not read")
-        }
-        Evidence::MemoryUsed(share) => format!("{} of the memory is used", percent(*share)),
-        Evidence::PageFaults(faults) => {
-            format!("{faults:.0} page faults a second had to read a disk")
-        }
-        Evidence::DiskBusy { device, share, queue } => {
-            format!("{device} was {} busy with {queue:.1} requests queued", percent(*share))
-        }
-        Evidence::DiskTime { ms } => format!("a request took {ms:.1} ms (mean)"),
-        Evidence::LineRate { device, share } => {
-            format!("{device} carried {} of its line rate", percent(*share))
-        }
-        Evidence::CoresBusy { awaited, share } => {
-            let whose = if *awaited { "the cores that they wait for" } else { "the cores" };
-            format!("{whose} were {} busy", percent(*share))
-        }
-        Evidence::CpuUsers { busy, target, own, others } => format!(
-            "of {busy:.1} busy cores the target used {target:.1}, the generator {own:.1}, others \
-             {others:.1}"
-        ),
-        Evidence::Correlation(with) => format!("goes with the load: rank correlation {with:.2}"),
+        Evidence::Correlation(with) => format!("follows the load: rank correlation {with:.2}"),
         Evidence::Inside(calls) => {
-            format!("{calls:.1} calls were inside the target around the break")
+            format!("{calls:.1} calls were inside the target around the breach")
         }
         Evidence::OwnCpu { used, cores, busiest, delay } => format!(
-            "its processes used {used:.2} of {cores:.1} cores, the busiest thread {}, and waited for \
-             a core {delay:.2} s of each second",
+            "its processes used {used:.2} of {cores:.1} cores, the busiest thread {}, and waited \
+             for a core {delay:.2} s per second",
             percent(*busiest)
         ),
         Evidence::OneLock => {
-            "several threads use one core between them: as if by one lock".to_owned()
+            "several threads use one core together, as if behind one lock".to_owned()
         }
         Evidence::Host(shares) => host(*shares),
         Evidence::BusyBefore(busy) => {
-            format!("its CPU was {} busy before the load began", percent(*busy))
+            format!("its CPU was {} busy before the load started", percent(*busy))
         }
         Evidence::IowaitAlone => {
-            "iowait is high without tasks that wait for a disk: no evidence".to_owned()
+            "iowait is high, but no task waits for a disk: no evidence".to_owned()
         }
         Evidence::Missing(missing) => missing.clone(),
+    }
+}
+
+fn of_generator(evidence: &GeneratorEvidence) -> String {
+    match evidence {
+        GeneratorEvidence::EngineBusy(share) => {
+            format!("engine threads were {} busy around the breach", percent(*share))
+        }
+        GeneratorEvidence::EngineStarved(waited) => {
+            format!("its threads waited for a core {waited:.2} s per second")
+        }
+        GeneratorEvidence::LateSends { late_ms, rise_ms } => format!(
+            "sends were late by {late_ms:.1} ms (p99) while the latency rose by {rise_ms:.1} ms: \
+             the late sends explain it"
+        ),
+        GeneratorEvidence::NoPorts(ports) => {
+            format!("{ports} connections failed because no local port was free")
+        }
+        GeneratorEvidence::SharedCores { used, cores } => format!(
+            "the target's processes used {used:.1} of the {cores} cores that both share: run the \
+             generator on another host"
+        ),
+    }
+}
+
+fn of_connections(evidence: &ConnectionEvidence) -> String {
+    match evidence {
+        ConnectionEvidence::Connects { count, mean_ms } => {
+            format!("{count} connects of {mean_ms:.2} ms (mean)")
+        }
+        ConnectionEvidence::Handshakes { resumed, count, mean_ms } => {
+            let name = if *resumed { "resumed" } else { "full" };
+            format!("{count} {name} TLS handshakes of {mean_ms:.2} ms (mean)")
+        }
+        ConnectionEvidence::Unaccepted { waiting, connected } => format!(
+            "{waiting:.0} of {connected:.0} connections waited to be accepted around the breach"
+        ),
+        ConnectionEvidence::QueueLength(most) => format!("the accept queue holds {most:.0}"),
+        ConnectionEvidence::QueueOverflows(lost) => {
+            format!("{lost:.1} connections per second were refused by a full queue")
+        }
+        ConnectionEvidence::NotConnected { refused, otherwise } => format!(
+            "{} of the calls around the breach failed without a connection, {} failed otherwise",
+            percent(*refused),
+            percent(*otherwise)
+        ),
+        ConnectionEvidence::Connections { made, failed, closed } => {
+            format!("{made} connections opened, {failed} failed, {closed} closed by the server")
+        }
+    }
+}
+
+fn of_resource(evidence: &ResourceEvidence) -> String {
+    match evidence {
+        ResourceEvidence::Rose(waiting, rise) => rose(*waiting, *rise),
+        ResourceEvidence::QuotaUsed { name, share } => {
+            format!("{} of the quota is used by {name}", percent(*share))
+        }
+        ResourceEvidence::MemoryLimitUsed(share) => {
+            format!("{} of the cgroup's memory limit is used", percent(*share))
+        }
+        ResourceEvidence::DiskLimitUsed(share) => {
+            format!("{} of the cgroup's disk limit is used", percent(*share))
+        }
+        ResourceEvidence::ThreadRan { share, others } => format!(
+            "that thread ran {} of the time, the others used or waited for {others:.2} cores",
+            percent(*share)
+        ),
+        ResourceEvidence::BusiestThread { name, used } => {
+            format!("the thread is {name} ({})", percent(*used))
+        }
+        ResourceEvidence::Unread(queue) => {
+            format!("{queue:.1} connections had requests that it had not read")
+        }
+        ResourceEvidence::MemoryUsed(share) => format!("{} of the memory is used", percent(*share)),
+        ResourceEvidence::PageFaults(faults) => {
+            format!("{faults:.0} page faults per second had to read a disk")
+        }
+        ResourceEvidence::DiskBusy { device, share, queue } => {
+            format!("{device} was {} busy with {queue:.1} requests queued", percent(*share))
+        }
+        ResourceEvidence::DiskTime { ms } => format!("a disk request took {ms:.1} ms (mean)"),
+        ResourceEvidence::LineRate { device, share } => {
+            format!("{device} carried {} of its line rate", percent(*share))
+        }
+        ResourceEvidence::CoresBusy { awaited, share } => {
+            let cores = if *awaited { "the cores that they wait for" } else { "the cores" };
+            format!("{cores} were {} busy", percent(*share))
+        }
+        ResourceEvidence::CpuUsers { busy, target, own, others } => format!(
+            "of {busy:.1} busy cores the target used {target:.1}, the generator {own:.1}, others \
+             {others:.1}"
+        ),
     }
 }
 
@@ -227,18 +247,18 @@ fn host(shares: HostShares) -> String {
     ];
     let known =
         named.iter().filter_map(|(name, share)| Some(format!("{name} {}", percent((*share)?))));
-    format!("the target's host around the break: {}", known.collect::<Vec<_>>().join(", "))
+    format!("the target's host around the breach: {}", known.collect::<Vec<_>>().join(", "))
 }
 
-/// "from 3.0 s on 85 %, before 0.0 %"
+/// `time in which tasks waited for disks: from 3.0 s on 85 %, before 0.0 %`
 fn rose(waiting: Waiting, rise: Rise) -> String {
     let what = match waiting {
-        Waiting::Quota => "periods of the quota in which it was throttled",
+        Waiting::Quota => "periods of the quota that were throttled",
         Waiting::Memory => "time in which tasks waited for memory",
         Waiting::Disks => "time in which tasks waited for disks",
-        Waiting::Thread => "CPU that its busiest thread used or waited for",
-        Waiting::Network => "segments sent again, or a thousandth of drops a second",
-        Waiting::TargetCpu => "time in which the target's threads were ready but had no core",
+        Waiting::Thread => "CPU time that its busiest thread used or waited for",
+        Waiting::Network => "TCP retransmissions, or packet drops per second ÷ 1000",
+        Waiting::TargetCpu => "time in which the target's threads waited for a core",
         Waiting::HostCpu => "time in which tasks waited for CPU",
     };
     let before = rise.before.map(|before| format!(", before {}", percent(before)));
@@ -249,26 +269,26 @@ fn rose(waiting: Waiting, rise: Rise) -> String {
 fn doubt(doubt: &Doubt) -> String {
     match doubt {
         Doubt::LateSends(late) => {
-            format!("sends were late by {late:.1} ms (p99) around the break")
+            format!("sends were late by {late:.1} ms (p99) around the breach")
         }
         Doubt::NoBaseline => "there was no time without load to compare with".to_owned(),
         Doubt::ConstantLoad => {
-            "the load did not vary: whether this goes with the load is not known".to_owned()
+            "the load did not vary, so its correlation with the load is unknown".to_owned()
         }
         Doubt::Another(other) => format!("within a second of it: {}", claim(other)),
         Doubt::QueueNotFull => {
-            "the accept queue is not full: a target that hangs does the same".to_owned()
+            "the accept queue is not full: a target that hangs looks the same".to_owned()
         }
         Doubt::ClosedLater => {
-            "connections were closed after they were made: a fault would do the same".to_owned()
+            "connections were closed after they were opened: a crash looks the same".to_owned()
         }
-        Doubt::ProcessesUnseen => "the target's processes are not seen".to_owned(),
+        Doubt::ProcessesUnseen => "the target's processes are not observed".to_owned(),
         Doubt::CodeAmbiguous => {
-            "some servers use the code for other limits too, such as a range of blocks".to_owned()
+            "some servers use the code for other limits too, such as a block range".to_owned()
         }
         Doubt::HalfUsed => "more than half of the CPU that it may use was used".to_owned(),
         Doubt::NoCore(waited) => {
-            format!("it was ready but had no core {} of the time", percent(*waited))
+            format!("it waited for a core {} of the time", percent(*waited))
         }
     }
 }

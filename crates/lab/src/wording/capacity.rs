@@ -1,19 +1,19 @@
-//! Why a probe of a capacity search passed or failed, and what bound it, in sentences.
+//! Sentences about the probes of a capacity search: reasons and the broken limit.
 
 use std::fmt::{Display, Formatter, Result};
 
 use lab_model::results::capacity::Binding;
 
-use crate::analysis::search::judge::{BEYOND_MIN, Bound, Limit, Reason};
+use crate::analysis::search::judge::{BEYOND_MIN, BindingLimit, Limit, Reason};
 
-/// A broken limit as it is reported, of the probe with this place at this rate.
-pub(crate) fn binding(bound: Bound, rate: f64, probe: usize) -> Binding {
-    let Bound { limit, method, observed, allowed } = bound;
+/// A broken limit for the report; `probe` is the index of the probe that broke it.
+pub(crate) fn binding(broken: BindingLimit, rate: f64, probe: usize) -> Binding {
+    let BindingLimit { limit, method, observed, allowed } = broken;
     let objective = match limit {
         Limit::Objective(text) => text,
         Limit::Delivered => "delivered value".to_owned(),
         Limit::BacklogGrowth => "backlog growth / rate".to_owned(),
-        Limit::MethodFails => "no method fails altogether".to_owned(),
+        Limit::MethodFails => "no method fails completely".to_owned(),
         Limit::Verdict => "the run's own verdict".to_owned(),
     };
     Binding { objective, method, observed, limit: allowed, rate, probe }
@@ -25,17 +25,17 @@ impl Display for Reason {
             Reason::OfRun(reason) => f.write_str(reason),
             Reason::Delivered { share, begun, due } => {
                 let percent = share * 100.0;
-                write!(f, "{percent:.1} % of the iterations due began: {begun} of {due}")
+                write!(f, "{percent:.1} % of the scheduled iterations started: {begun} of {due}")
             }
             Reason::BacklogGrew { growth, rate } => write!(
                 f,
-                "what was under way grew by {growth:.1} iterations/s at {rate} iterations/s: a rate \
-                 that cannot be held"
+                "the backlog grew by {growth:.1} iterations/s at {rate} iterations/s: the target \
+                 cannot sustain this rate"
             ),
-            Reason::FewCalls { objective, beyond, rate } => write!(
+            Reason::FewCalls { threshold, beyond, rate } => write!(
                 f,
-                "\"{objective}\" has {beyond:.0} calls beyond the percentile at {rate}/s, and \
-                 {BEYOND_MIN} are needed: judge a lower percentile, or a higher rate"
+                "\"{threshold}\" has {beyond:.0} calls beyond the percentile at {rate}/s, but \
+                 {BEYOND_MIN} are needed: use a lower percentile or a higher rate"
             ),
         }
     }

@@ -1,13 +1,13 @@
-//! What two runs or two responses do not have in common, in words.
+//! Sentences about mismatches of two runs and differences of two responses.
 
 use std::fmt::{Display, Formatter, Result};
 
 use lab_model::results::compare::{Mismatch as Reported, Weight};
 
-use crate::analysis::equal::Side;
-use crate::analysis::sameness::{Fact, Mismatch, Part, Value};
+use crate::analysis::comparability::{Fact, MachineProperty, Mismatch, Value};
+use crate::analysis::json_compare::Side;
 
-/// A mismatch as it is reported. `arm` is the name of the second run's arm.
+/// A mismatch for the report. `arm` is the name of the second run's arm.
 pub(crate) fn mismatch(found: &Mismatch, arm: &str) -> Reported {
     let Mismatch { what, a, b, weight } = found;
     Reported {
@@ -22,27 +22,36 @@ pub(crate) fn mismatch(found: &Mismatch, arm: &str) -> Reported {
 
 fn why(what: &Fact, weight: Weight) -> &'static str {
     match what {
-        Fact::Tool => "tools begin their clocks at different points of a call",
-        Fact::Family => "other methods",
-        Fact::Chain => "other data, so other work",
-        Fact::Schedule | Fact::Load => "not the same load was asked for",
-        Fact::Connections => "a connection's price is in the one and not in the other",
-        Fact::Share(_) => "all methods together are not the same work; each method alone may be",
-        Fact::Setting(_) if weight == Weight::Note => "does not change what is sent",
-        Fact::Setting(_) | Fact::MoreSettings => "what is sent may differ",
-        Fact::PlanText => "its settings are equal",
-        Fact::Seed => "not the same calls in the same order; of the same kinds, though",
-        Fact::Threads | Fact::Machine(Part::CpuLimit) => "the generator had other means",
+        Fact::Tool => "tools start the clock of a call at different points",
+        Fact::Family => "the methods differ",
+        Fact::Chain => "the data differs, so the work does too",
+        Fact::Schedule | Fact::Load => "the planned loads differ",
+        Fact::Connections => "only one of them includes the cost of new connections",
+        Fact::Share(_) => "the mix of methods differs; compare single methods instead of the total",
+        Fact::Setting(_) if weight == Weight::Note => "does not change the requests",
+        Fact::Setting(_) | Fact::MoreSettings => "the requests may differ",
+        Fact::PlanText => "the settings are equal",
+        Fact::Seed => "the calls are of the same kinds, but not the same",
+        Fact::Threads | Fact::Machine(MachineProperty::CpuLimit) => {
+            "the generator had other resources"
+        }
         Fact::Head => "parameters are drawn from blocks below the head",
-        Fact::Client => "what is compared, perhaps",
-        Fact::Machine(Part::Host | Part::Cpu | Part::Cores | Part::Memory) => {
-            "another machine measured: only the figures per core and per request are fair"
+        Fact::Client => "may be the subject of the comparison",
+        Fact::Machine(
+            MachineProperty::Host
+            | MachineProperty::Cpu
+            | MachineProperty::Cores
+            | MachineProperty::Memory,
+        ) => "the generator's machine differs: compare only figures per core and per request",
+        Fact::Machine(MachineProperty::Governor) => {
+            "the CPU frequency may have changed during a run"
         }
-        Fact::Machine(Part::Governor) => "the clock of the CPU may have changed meanwhile",
-        Fact::Machine(Part::Target) => {
-            "with the target on the generator's machine both share it, and no network lies between"
+        Fact::Machine(MachineProperty::Target) => {
+            "a target on the generator's machine shares its CPU and needs no network"
         }
-        Fact::Machine(Part::Kernel | Part::Congestion) => "a difference may come from it",
+        Fact::Machine(MachineProperty::Kernel | MachineProperty::Congestion) => {
+            "it may explain a difference"
+        }
     }
 }
 
@@ -58,20 +67,20 @@ impl Display for Fact {
             Fact::Load => "load",
             Fact::Connections => "connections",
             Fact::MoreSettings => "plan",
-            Fact::PlanText => "plan's text",
+            Fact::PlanText => "plan text",
             Fact::Seed => "seed",
             Fact::Threads => "generator threads",
             Fact::Head => "head",
             Fact::Client => "client",
-            Fact::Machine(Part::Host) => "machine: host",
-            Fact::Machine(Part::Cpu) => "machine: CPU",
-            Fact::Machine(Part::Cores) => "machine: cores",
-            Fact::Machine(Part::Governor) => "machine: governor",
-            Fact::Machine(Part::CpuLimit) => "machine: CPU limit",
-            Fact::Machine(Part::Target) => "machine: target",
-            Fact::Machine(Part::Kernel) => "machine: kernel",
-            Fact::Machine(Part::Congestion) => "machine: congestion control",
-            Fact::Machine(Part::Memory) => "machine: memory",
+            Fact::Machine(MachineProperty::Host) => "machine: host",
+            Fact::Machine(MachineProperty::Cpu) => "machine: CPU",
+            Fact::Machine(MachineProperty::Cores) => "machine: cores",
+            Fact::Machine(MachineProperty::Governor) => "machine: governor",
+            Fact::Machine(MachineProperty::CpuLimit) => "machine: CPU limit",
+            Fact::Machine(MachineProperty::Target) => "machine: target",
+            Fact::Machine(MachineProperty::Kernel) => "machine: kernel",
+            Fact::Machine(MachineProperty::Congestion) => "machine: congestion control",
+            Fact::Machine(MachineProperty::Memory) => "machine: memory",
         })
     }
 }
@@ -85,14 +94,14 @@ impl Display for Value {
             Value::Share(share) => write!(f, "{:.1} % of all calls", share * 100.0),
             Value::Settings(count) => write!(f, "{count} further settings"),
             Value::Differ => f.write_str("differ"),
-            Value::TargetLocal(true) => f.write_str("on it"),
-            Value::TargetLocal(false) => f.write_str("elsewhere"),
+            Value::TargetLocal(true) => f.write_str("on the generator's machine"),
+            Value::TargetLocal(false) => f.write_str("on another machine"),
             Value::Gibibytes(memory) => write!(f, "{memory:.0} GiB"),
         }
     }
 }
 
-/// Bytes of a value that are shown.
+/// Bytes of a JSON value that are printed; longer values are cut.
 const SHOWN_BYTES: usize = 120;
 
 impl Display for Side {

@@ -1,8 +1,8 @@
-//! What follows from a study, in sentences; and what does not.
+//! Sentences with the conclusions of a study.
 //!
-//! Each sentence says what it rests on, and whether it tells something or says that nothing can be
-//! told. A single run of an arm is never an effect size, however far apart two runs are. What
-//! counters say of causes is in `conclude/cause.rs`, what bounds the data in `conclude/limits.rs`.
+//! Each sentence names its evidence, or says that nothing can be concluded. A single run of an arm
+//! is never an effect size, however large the difference. Conclusions from cache counters are in
+//! `conclude/cause.rs`, the limits of the data in `conclude/limits.rs`.
 
 mod cause;
 mod limits;
@@ -19,15 +19,15 @@ fn conclusion(about: About, text: String) -> Conclusion {
     Conclusion { about, arm: None, word: None, text }
 }
 
-/// Everything that follows from a study; the verdicts come first.
+/// All conclusions of a study; the verdicts come first.
 pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
-    let mut told: Vec<Conclusion> = Vec::new();
+    let mut all: Vec<Conclusion> = Vec::new();
     let several = result.against.len() > 1;
-    let Some(first) = result.arms.first() else { return told };
+    let Some(first) = result.arms.first() else { return all };
     let others = || result.against.iter().zip(result.arms.iter().skip(1));
     for (against, other) in others() {
-        told.push(verdict(result, against));
-        told.extend(repeats(result, against));
+        all.push(verdict(result, against));
+        all.extend(repeats(result, against));
         let mut own = Vec::new();
         own.extend(heights(against));
         own.extend(rates(result, against));
@@ -36,14 +36,14 @@ pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
         own.extend(cause::work(first, other));
         own.extend(cause::reads(result.bin, first, other, &against.faster));
         own.extend(limits::tip_lead(against));
-        told.extend(own.into_iter().map(|one| {
+        all.extend(own.into_iter().map(|one| {
             let arm = several.then(|| other.name.clone());
             Conclusion { arm, ..one }
         }));
     }
-    told.extend(limits::tips(result));
-    told.extend(limits::stalls(result));
-    told
+    all.extend(limits::tips(result));
+    all.extend(limits::stalls(result));
+    all
 }
 
 fn verdict(result: &StudyResult, against: &Against) -> Conclusion {
@@ -56,23 +56,23 @@ fn verdict(result: &StudyResult, against: &Against) -> Conclusion {
         Some(row) if row.above_tip => (
             Word::CannotTell,
             format!(
-                "cannot tell whether {other} syncs faster than {first}: the target {} lay above the tip \
-                 when it could have been reached, so that its time says how fast blocks are made",
+                "cannot tell whether {other} syncs faster than {first}: the target {} was above the \
+                 chain tip when it could have been reached, so its time depends on the block time",
                 count(row.height)
             ),
         ),
         Some(TimeRow { height, judged: None, .. }) => (
             Word::CannotTell,
-            format!("cannot tell: {} was not reached by {first} and {other} both", count(*height)),
+            format!("cannot tell: {first} and {other} did not both reach {}", count(*height)),
         ),
         Some(TimeRow { height, judged: Some(judged), .. }) => {
-            (judged.verdict, judged_words(*height, judged, (first, other)))
+            (judged.verdict, verdict_sentence(*height, judged, (first, other)))
         }
     };
     Conclusion { about: About::Verdict, arm: Some(other.clone()), word: Some(word), text }
 }
 
-fn judged_words(height: u64, judged: &Judged, (first, other): (&str, &str)) -> String {
+fn verdict_sentence(height: u64, judged: &Judged, (first, other): (&str, &str)) -> String {
     let difference = judged.b - judged.a;
     let side = if difference < 0.0 { "earlier" } else { "later" };
     let apart = format!("{} {side} ({})", span(difference.abs()), change(judged.change));
@@ -88,10 +88,10 @@ fn judged_words(height: u64, judged: &Judged, (first, other): (&str, &str)) -> S
     let interval = interval.unwrap_or_default();
     match judged.verdict {
         Word::Better => {
-            format!("{other} syncs faster than {first}: it is at {height} {apart}; {interval}")
+            format!("{other} syncs faster than {first}: it reaches {height} {apart}; {interval}")
         }
         Word::Worse => {
-            format!("{other} syncs slower than {first}: it is at {height} {apart}; {interval}")
+            format!("{other} syncs slower than {first}: it reaches {height} {apart}; {interval}")
         }
         Word::Same => format!(
             "{other} and {first} are equally fast: any difference at {height} is below {} ({interval})",
@@ -100,8 +100,8 @@ fn judged_words(height: u64, judged: &Judged, (first, other): (&str, &str)) -> S
         Word::Negligible => {
             let faster = if difference < 0.0 { "faster" } else { "slower" };
             format!(
-                "{other} syncs {faster} than {first}, by less than matters: it is at {height} {apart}; \
-                 {interval}; a change matters from {} on",
+                "{other} syncs {faster} than {first}, but the difference is negligible: it reaches \
+                 {height} {apart}; {interval}; a change matters from {} on",
                 percent(judged.floor)
             )
         }
@@ -111,13 +111,13 @@ fn judged_words(height: u64, judged: &Judged, (first, other): (&str, &str)) -> S
                 _ => "a single run of an arm is".to_owned(),
             };
             format!(
-                "cannot tell whether {other} syncs faster than {first}: {runs} no effect size, because what \
-                 runs of one setting differ by is not known; in these runs {other} was at {height} {apart}"
+                "cannot tell whether {other} syncs faster than {first}: {runs} no effect size, because \
+                 the spread between equal runs is unknown; in these runs {other} reached {height} {apart}"
             )
         }
         Word::CannotTell => format!(
-            "cannot tell whether {other} syncs faster than {first}: at {height} it is {apart} by medians, \
-             {interval}, and a change matters from {} on",
+            "cannot tell whether {other} syncs faster than {first}: its median time to {height} is \
+             {apart}, {interval}, and a change matters from {} on",
             percent(judged.floor)
         ),
     }
@@ -136,7 +136,7 @@ pub(crate) fn change(change: f64) -> String {
     format!("{sign}{:.1} %", change.abs() * 100.0)
 }
 
-/// The spread between repeats beside the difference between arms.
+/// The spread between repeats, next to the difference between arms.
 fn repeats(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     let row = main_row(result, against).filter(|row| !row.above_tip)?;
     let judged = row.judged.as_ref()?;
@@ -146,12 +146,12 @@ fn repeats(result: &StudyResult, against: &Against) -> Option<Conclusion> {
         (&against.other, judged.b_spread, judged.b_count),
     ] {
         if let Some(spread) = spread {
-            parts.push(format!("{runs} runs of {name} by {}", span(spread)));
+            parts.push(format!("{runs} runs of {name} differ by {}", span(spread)));
         }
     }
     let apart = span((judged.b - judged.a).abs());
     let text = format!(
-        "at {} {} differ; the medians of both arms by {apart}",
+        "at {} {}; the medians of both arms differ by {apart}",
         count(row.height),
         parts.join(" and ")
     );
@@ -161,7 +161,7 @@ fn repeats(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     })
 }
 
-/// Who overtook whom, and where.
+/// Which arm leads, and where the lead changes.
 fn heights(against: &Against) -> Option<Conclusion> {
     let pairs = &against.pairs;
     let (first, other) = (&against.first, &against.other);
@@ -184,13 +184,13 @@ fn heights(against: &Against) -> Option<Conclusion> {
             }
         }
         [only] => format!(
-            "{} is ahead until {}, {} from there on",
+            "{} leads until {}, then {} leads",
             name(!only.to_first),
             at(only),
             name(only.to_first)
         ),
         [begin, .., last] => format!(
-            "the leader changes {} times, first at {} and last at {}, from where on {} is ahead",
+            "the lead changes {} times, first at {} and last at {}; after that {} leads",
             pair.crosses.len(),
             at(begin),
             at(last),
@@ -203,14 +203,14 @@ fn heights(against: &Against) -> Option<Conclusion> {
     Some(conclusion(About::Heights, text))
 }
 
-/// Where which arm is faster, and whether that was so before it showed in the heights.
+/// At which heights an arm is faster, and how much earlier that is than its lead in height.
 fn rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     let (first, other) = (&against.first, &against.other);
     let crosses = &against.rate_crosses;
     let last = crosses.last()?;
     let finally_first = last.to_first;
     let name = if finally_first { first } else { other };
-    // The arm that is faster in the end: since when, and with which exceptions?
+    // The arm that is faster in the end: the height from which it is, and the exceptions.
     let since = crosses.iter().find(|cross| cross.to_first == finally_first)?;
     let lost: Vec<String> = crosses
         .iter()
@@ -222,7 +222,7 @@ fn rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
             _ => None,
         })
         .collect();
-    let mut text = format!("{name} is the faster one from {} on", count(since.height));
+    let mut text = format!("{name} is faster from {} on", count(since.height));
     if !lost.is_empty() {
         text += &format!(", except {}", lost.join(", "));
     }
@@ -242,12 +242,12 @@ fn rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     Some(conclusion(About::Rates, text))
 }
 
-/// A median over runs of a bin, for arms.
+/// The value of a bucket, if there is one.
 fn at(values: &[Option<f64>], place: usize) -> Option<f64> {
     values.get(place).copied().flatten()
 }
 
-/// Blocks and seconds of an arm in some bins, summed over its runs: a rate.
+/// Rate of an arm over some buckets: the sum of blocks of all runs ÷ the sum of seconds.
 fn rate_over(arm: &ArmRow, bins: &[usize]) -> Option<f64> {
     let own =
         || arm.runs.iter().flat_map(|run| bins.iter().filter_map(|place| run.bins.get(*place)));

@@ -1,10 +1,10 @@
-//! A difference between two arms in words.
+//! Text of a difference between two arms.
 
 use lab_model::results::compare::{Difference, Metric};
 
 use super::number::short;
 
-/// As in a sentence: `eth_call latency p99 (+12.3 %, 8.1 to 16.9 %)`.
+/// A difference inside a sentence: `eth_call latency p99 (+12.3 %, 8.1 to 16.9 %)`.
 pub(crate) fn sentence(one: &Difference) -> String {
     let name = one.metric.as_str().split(',').next().unwrap_or_default();
     let interval = interval(one).map(|it| format!(", {it}")).unwrap_or_default();
@@ -37,7 +37,7 @@ fn unit(one: &Difference) -> &'static str {
     if is_share(one) { "points" } else { "%" }
 }
 
-/// From this factor on, a change is written as a factor: a percentage ends at −100 %.
+/// Factor from which a change is written as a factor, because percentages end at −100 %.
 const TIMES: f64 = 3.0;
 
 fn many_times(one: &Difference) -> bool {

@@ -1,11 +1,11 @@
-//! Numbers as people read them: with units, three digits, and never rounded to a claim that they do
-//! not carry (99.996 % does not become 100 %).
+//! Formats numbers for people: with units and three significant digits. A number is never rounded
+//! to a false statement: 99.996 % does not become 100 %.
 //!
-//! One place, so that terminal, page and Markdown say the same.
+//! Terminal, HTML page and Markdown share these functions, so they agree.
 
 use lab_model::metrics::Unit;
 
-/// Calls below which a 99th percentile rests on fewer than 100 of them.
+/// Calls below which fewer than 100 lie beyond the 99th percentile.
 pub(crate) const WEAK_P99: u64 = 10_000;
 
 /// A count with commas: `1,234,567`.
@@ -21,7 +21,8 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// A number in three digits, or whole with commas from 100 on: `0.0123`, `1.23`, `12.3`, `1,235`.
+/// A number with three digits, or an integer with commas from 100 on: `0.0123`, `1.23`, `12.3`,
+/// `1,235`.
 pub(crate) fn short(number: f64) -> String {
     if !number.is_finite() {
         return String::from("–");
@@ -41,12 +42,12 @@ pub(crate) fn short(number: f64) -> String {
     }
 }
 
-/// Milliseconds without their unit, for columns whose head names it.
+/// Milliseconds without a unit, for columns whose header names it.
 pub(crate) fn bare_ms(ms: f64) -> String {
     short(ms)
 }
 
-/// A time given in milliseconds, in the unit that fits: `12 µs`, `3.4 ms`, `1.2 s`.
+/// Milliseconds in a suitable unit: `12 µs`, `3.4 ms`, `1.2 s`.
 pub(crate) fn ms(ms: f64) -> String {
     match ms {
         0.0 => String::from("0 ms"),
@@ -56,8 +57,8 @@ pub(crate) fn ms(ms: f64) -> String {
     }
 }
 
-/// A share as per cent: `0 %`, `0.012 %`, `12.3 %`, `99.996 %`, `100 %`. 0 and 100 are said only of
-/// what is exactly that.
+/// A share in per cent: `0 %`, `0.012 %`, `12.3 %`, `99.996 %`, `100 %`. Only exact values become 0
+/// % and 100 %.
 pub(crate) fn percent(share: f64) -> String {
     if !share.is_finite() {
         return String::from("–");
@@ -77,12 +78,12 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// A share in few digits, where its size is all that matters: `0.4 %`, `85 %`.
+/// A share in per cent with few digits: `0.4 %`, `85 %`.
 pub(crate) fn brief_percent(share: f64) -> String {
     if share < 0.1 { format!("{:.1} %", share * 100.0) } else { format!("{:.0} %", share * 100.0) }
 }
 
-/// A number per second: `1,235/s`.
+/// A rate: `1,235/s`.
 pub(crate) fn rate(per_second: f64) -> String {
     format!("{}/s", short(per_second))
 }
@@ -108,7 +109,7 @@ pub(crate) fn with_unit(value: f64, unit: Unit) -> String {
     }
 }
 
-/// A length of time in seconds, in words: `10 s`, `2 min 30 s`, `1 h 4 min`.
+/// A duration in seconds as text: `10 s`, `2 min 30 s`, `1 h 4 min`.
 pub(crate) fn span(seconds: f64) -> String {
     if seconds < 60.0 && seconds.fract() == 0.0 {
         return format!("{seconds} s");
@@ -125,7 +126,7 @@ pub(crate) fn span(seconds: f64) -> String {
     }
 }
 
-/// An instant of a run as a clock: `0:42`, `1:02:03`.
+/// An elapsed time in clock format: `0:42`, `1:02:03`.
 pub(crate) fn clock(seconds: f64) -> String {
     let (hours, minutes, rest) = parts(seconds.max(0.0));
     match hours {
@@ -140,7 +141,7 @@ fn parts(seconds: f64) -> (u64, u64, u64) {
     (whole / 3600, whole / 60 % 60, whole % 60)
 }
 
-/// Noun with its count: `1 call`, `2 calls`.
+/// A noun with its count: `1 call`, `2 calls`.
 pub(crate) fn plural(number: u64, noun: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{} {noun}{s}", count(number))

@@ -1,4 +1,4 @@
-//! Verdicts and what stands beside them in sentences: reasons, doubts, findings, notes of objectives.
+//! Sentences about verdicts: reasons, doubts, findings, and notes of thresholds.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -6,16 +6,16 @@ use lab_model::metrics::{Kind, Metric};
 use lab_model::results::ThresholdOutcome;
 use lab_model::results::run::Difference;
 
+use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::findings::{Finding, Stalls};
-use crate::analysis::knee::Knee;
 use crate::analysis::thresholds::{Remark, Ruling};
-use crate::analysis::validity::{Begun, CALLS_MIN, Doubt};
+use crate::analysis::validity::{CALLS_MIN, Delivered, Doubt};
 use crate::analysis::verdict::Reason;
 
 /// Stalled seconds that a sentence lists.
 const LISTED_MAX: usize = 5;
 
-/// An objective's outcome as it is reported, with its note.
+/// A threshold's outcome for the report, with its note.
 pub(crate) fn outcome(ruling: &Ruling) -> ThresholdOutcome {
     let note = ruling.remark.map(|remark| remark.to_string());
     ThresholdOutcome { note, ..ruling.outcome.clone() }
@@ -31,7 +31,7 @@ impl Display for Remark {
         match self {
             Remark::NoData { fails: true } => f.write_str("no data, which fails"),
             Remark::NoData { fails: false } => f.write_str("no data, which the plan allows"),
-            Remark::Mended => f.write_str("out of its limit when it ended the run"),
+            Remark::Recovered => f.write_str("outside its limit when it aborted the run"),
             Remark::BrokenFor { lasted, window } => {
                 write!(f, "broken for {lasted:.0} s in windows of {window} s")
             }
@@ -48,45 +48,46 @@ impl Display for Reason {
             Reason::Doubt(doubt) => doubt.fmt(f),
             Reason::KeptWhenPaced(count) => {
                 match count {
-                    1 => f.write_str("the objective was kept at this load")?,
-                    count => write!(f, "all {count} objectives were kept at this load")?,
+                    1 => f.write_str("the threshold was kept at this load")?,
+                    count => write!(f, "all {count} thresholds were kept at this load")?,
                 }
-                f.write_str("; to judge a load by objectives, offer it as a rate")
+                f.write_str("; to judge a load by thresholds, plan it as a rate")
             }
-            Reason::EndedByHand { at, of, nothing_broken } => {
-                let rest = if *nothing_broken { "; until then nothing was broken" } else { "" };
-                write!(f, "the run was ended by hand at {at:.1} s of {of:.1} s{rest}")
+            Reason::StoppedByUser { at, of, nothing_broken } => {
+                let rest =
+                    if *nothing_broken { "; no threshold was broken until then" } else { "" };
+                write!(f, "the run was stopped by the user at {at:.1} s of {of:.1} s{rest}")
             }
             Reason::Aborted { at, of } => {
-                write!(f, "the broken objective ended the run at {at:.1} s of {of:.1} s")
+                write!(f, "the broken threshold aborted the run at {at:.1} s of {of:.1} s")
             }
             Reason::Broken(ruling, metric) => broken(f, ruling, *metric),
             Reason::NeverAnswered { method } => write!(
                 f,
-                "every call of {method} was answered with a JSON-RPC error from the first on: the \
-                 call is at fault, or the target does not have the method"
+                "every call of {method} returned a JSON-RPC error: the call is wrong, or the target \
+                 does not have the method"
             ),
-            Reason::Knee { method, knee, failed_share } => {
-                f.write_str(&failing_since(method, knee, *failed_share))
+            Reason::FailurePeriod { method, period, failed_share } => {
+                f.write_str(&failing_since(method, period, *failed_share))
             }
             Reason::AllFailed { method, calls, class } => {
                 write!(f, "all {calls} calls of {method} failed ({})", class.as_str())
             }
             Reason::ManyFailed { method, share, class } => write!(
                 f,
-                "{:.1} % of the calls of {method} failed, mostly {}; an objective \
-                 failed{{method:{method}}} says how many may",
+                "{:.1} % of the calls of {method} failed, mostly {}; a threshold about \
+                 failed{{method:{method}}} sets how many may fail",
                 share * 100.0,
                 class.as_str()
             ),
-            Reason::KeptByStalls { objective, stalls } => write!(
+            Reason::KeptByStalls { threshold, stalls } => write!(
                 f,
-                "{objective} was kept only because workers wait while the target stalls: {stalls}"
+                "{threshold} was kept only because workers wait while the target stalls: {stalls}"
             ),
             Reason::Wrong { method, calls, wrong, reference, first } => {
                 write!(
                     f,
-                    "{wrong} of {calls} compared answers of {method} differ from those of \
+                    "{wrong} of {calls} compared responses of {method} differ from those of \
                      {reference}"
                 )?;
                 let Some(Difference { pointer, target, reference, .. }) = first else {
@@ -96,14 +97,14 @@ impl Display for Reason {
             }
             Reason::NotCompared { reference, unanswered, skipped } => write!(
                 f,
-                "no answer could be compared with {reference}: {unanswered} calls were not answered \
-                 by it, {skipped} not asked"
+                "no response could be compared with {reference}: it did not respond to {unanswered} \
+                 calls, and {skipped} were not sent to it"
             ),
         }
     }
 }
 
-/// A broken objective: `latency p(95)<300 was broken: 412.3 ms, first at 12.0 s`.
+/// A broken threshold: `latency p(95)<300 was broken: 412.3 ms, first at 12.0 s`.
 fn broken(f: &mut Formatter<'_>, ruling: &Ruling, metric: Metric) -> Result {
     let outcome = outcome(ruling);
     write!(f, "{} was broken", outcome.text)?;
@@ -120,11 +121,11 @@ fn broken(f: &mut Formatter<'_>, ruling: &Ruling, metric: Metric) -> Result {
     outcome.note.map_or(Ok(()), |note| write!(f, " ({note})"))
 }
 
-fn failing_since(method: &str, knee: &Knee, failed_share: f64) -> String {
-    let Knee { from, calls, failed, answered_before, class, rate, .. } = knee;
-    let when = match knee.until {
-        None => format!("due since {from:.1} s"),
-        Some(until) => format!("due from {from:.1} s to {until:.1} s"),
+fn failing_since(method: &str, period: &FailurePeriod, failed_share: f64) -> String {
+    let FailurePeriod { from, calls, failed, answered_before, class, rate, .. } = period;
+    let when = match period.until {
+        None => format!("scheduled since {from:.1} s"),
+        Some(until) => format!("scheduled from {from:.1} s to {until:.1} s"),
     };
     let share = if failed == calls {
         format!("every call of {method} {when} failed ({failed}")
@@ -135,13 +136,12 @@ fn failing_since(method: &str, knee: &Knee, failed_share: f64) -> String {
         )
     };
     let before = match answered_before {
-        0 => "none was answered before".to_owned(),
-        1 => "1 was answered before".to_owned(),
-        count => format!("{count} were answered before"),
+        0 => "none succeeded before".to_owned(),
+        count => format!("{count} succeeded before"),
     };
     format!(
-        "{share}, mostly {}); {before}; the run then began {rate:.1} iterations/s; of all calls {:.2} % \
-         failed",
+        "{share}, mostly {}); {before}; the run then started {rate:.1} iterations/s; of all calls \
+         {:.2} % failed",
         class.as_str(),
         failed_share * 100.0
     )
@@ -154,57 +154,57 @@ impl Display for Doubt {
                 f,
                 "nothing was measured: the run ended at {end:.1} s, within the warm-up of {warmup} s"
             ),
-            Doubt::NoCalls => f.write_str("nothing was measured: not one call ended"),
+            Doubt::NoCalls => f.write_str("nothing was measured: no call ended"),
             Doubt::Busy { share, lasted, until } => write!(
                 f,
                 "the generator's threads were {:.0} % busy for {lasted:.0} s in a row until \
-                 {until:.1} s: give them more cores, or ask for less",
+                 {until:.1} s: give them more cores, or reduce the load",
                 share * 100.0
             ),
             Doubt::NoPorts(refused) => write!(
                 f,
-                "{refused} connections were not made because this host had no local port left: reuse \
-                 connections, or widen net.ipv4.ip_local_port_range"
+                "{refused} connections failed because no local port was free: reuse connections, or \
+                 widen net.ipv4.ip_local_port_range"
             ),
             Doubt::Starved { threads, waited, share } => write!(
                 f,
                 "the generator's {threads} threads waited {waited:.1} s, {:.0} % of their time, for a \
-                 core: something else used this machine",
+                 core: other processes used this machine",
                 share * 100.0
             ),
             Doubt::Heavy { bytes_per_second, share, method, bytes_each } => write!(
                 f,
-                "the generator read {:.0} MB/s of answers, {:.0} % of them those of {method}, {:.1} \
-                 MB each: ask for smaller ones, such as a shorter range or one address, or give it \
-                 more cores",
+                "the generator read {:.0} MB/s of responses, {:.0} % of them to {method}, {:.1} MB \
+                 each: request less data, such as a shorter range or one address, or give the \
+                 generator more cores",
                 bytes_per_second / 1e6,
                 share * 100.0,
                 bytes_each / 1e6
             ),
             Doubt::Late { p99_ms, longest_ms, allowed, median_ms } => write!(
                 f,
-                "sends were late by {p99_ms:.2} ms (p99), {longest_ms:.1} ms at most, because of the \
-                 generator; allowed are {} ms or {:.0} % of the median time of {median_ms:.2} ms: the \
-                 latencies include this",
+                "the generator sent late by {p99_ms:.2} ms (p99), {longest_ms:.1} ms at most; allowed \
+                 are {} ms or {:.0} % of the median time of {median_ms:.2} ms: the latencies include \
+                 this delay",
                 allowed.lateness_p99_max.as_secs_f64() * 1e3,
                 allowed.lateness_share_max * 100.0
             ),
             Doubt::Paced { scenario, allowed, workers, pause_ms, reached } => write!(
                 f,
                 "{scenario}: the plan's own pacing allows at most {allowed:.0}/s ({workers:.0} \
-                 workers, a pause of {pause_ms:.0} ms after each iteration), and {reached:.0}/s were \
-                 reached: the target was not the limit"
+                 workers, a pause of {pause_ms:.0} ms after each iteration), and it reached \
+                 {reached:.0}/s: the target was not the limit"
             ),
             Doubt::FewWorkers { scenario, begun, workers, allowed, best_ms, peak } => write!(
                 f,
-                "{scenario}: {begun}: its {workers} workers can begin at most {allowed:.0}/s even at \
-                 the target's best time of {best_ms:.1} ms an iteration, and {peak:.0}/s were \
-                 planned: give it more workers"
+                "{scenario}: {begun}: its {workers} workers can start at most {allowed:.0}/s even at \
+                 the target's best time of {best_ms:.1} ms per iteration, but {peak:.0}/s are \
+                 planned: add workers"
             ),
             Doubt::Behind { scenario, begun, workers, mean_ms, best_ms } => write!(
                 f,
                 "{scenario}: {begun}: the target did not keep up; all {workers} workers waited for \
-                 it, {mean_ms:.1} ms a call in the mean against {best_ms:.1} ms an iteration at its \
+                 it, {mean_ms:.1} ms per call (mean) compared with {best_ms:.1} ms per iteration at \
                  best"
             ),
             Doubt::FewCalls(few) => {
@@ -212,7 +212,7 @@ impl Display for Doubt {
                     few.iter().map(|(method, calls)| format!("{method} ({calls} calls)")).collect();
                 write!(
                     f,
-                    "a p99 of fewer than {CALLS_MIN} calls is weak; see its interval: {}",
+                    "a p99 of fewer than {CALLS_MIN} calls is uncertain; see its interval: {}",
                     few.join(", ")
                 )
             }
@@ -220,11 +220,11 @@ impl Display for Doubt {
     }
 }
 
-impl Display for Begun {
+impl Display for Delivered {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let Begun { share, begun, due } = self;
+        let Delivered { share, started, scheduled } = self;
         let percent = share * 100.0;
-        write!(f, "{percent:.1} % of the planned iterations were begun ({begun} of {due})")
+        write!(f, "{percent:.1} % of the planned iterations started ({started} of {scheduled})")
     }
 }
 
@@ -239,27 +239,26 @@ impl Display for Finding {
             ),
             Finding::Empty { method, nulls } => write!(
                 f,
-                "every result of {method} was null ({nulls}): the target does not have what is asked \
-                 for"
+                "every result of {method} was null ({nulls}): the target does not have the data"
             ),
             Finding::Stalled(stalls) => write!(
                 f,
-                "the target stalled: {stalls}; a load without a rate sends little meanwhile, so its \
-                 percentiles hardly show it (offer a rate with -r or rate to measure the waiting)"
+                "the target stalled: {stalls}; a closed load sends little during a stall, so \
+                 percentiles hardly show it (set a rate with -r or rate to measure the waiting)"
             ),
             Finding::Drift { method, first_ms, last_ms } => {
-                let way = if last_ms > first_ms { "rose" } else { "fell" };
+                let direction = if last_ms > first_ms { "rose" } else { "fell" };
                 write!(
                     f,
-                    "the median of {method} {way} from {first_ms:.1} to {last_ms:.1} ms under a \
-                     steady load: the figures are of a target that changed meanwhile"
+                    "the median of {method} {direction} from {first_ms:.1} to {last_ms:.1} ms under \
+                     a steady load: the target changed during the run"
                 )
             }
         }
     }
 }
 
-/// `10.0 % of the usual results are missing, at 5 s, 10 s, where calls took up to 900 ms`.
+/// `10.0 % of the expected results are missing, at 5 s, 10 s, where calls took up to 900 ms`.
 impl Display for Stalls {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let listed: Vec<String> =
@@ -267,7 +266,7 @@ impl Display for Stalls {
         let more = if self.at.len() > LISTED_MAX { ", …" } else { "" };
         write!(
             f,
-            "{:.1} % of the usual results are missing, at {}{more}, where calls took up to {:.0} ms",
+            "{:.1} % of the expected results are missing, at {}{more}, where calls took up to {:.0} ms",
             self.missing * 100.0,
             listed.join(", "),
             self.longest_ms

@@ -1,6 +1,6 @@
-//! The planted targets: a small JSON-RPC server over HTTP/1.1 within the test, with a thread for each
-//! connection. What it answers to calls of the load is planted; what the lab asks before and after a
-//! run it answers as a plain node.
+//! The planted targets: a small JSON-RPC server over HTTP/1.1 within the test, with a thread for
+//! each connection. What it answers to calls of the load is planted; what the lab asks before and
+//! after a run it answers as a plain node.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use lab::target::{self, Why};
+use lab::target::{self, Reason};
 use lab_model::plan::line::UrlOptions;
 use lab_model::plan::{self, Plan};
 
@@ -123,7 +123,7 @@ impl Asked {
         let options = &self.line.options;
         let plan = options.plan(&self.target, |of, tls| match target::family(of, tls) {
             Ok(family) => Ok(Some(family)),
-            Err(fault) if options.says_what() && is_about_family(&fault.why) => Ok(None),
+            Err(fault) if options.says_what() && is_about_family(&fault.reason) => Ok(None),
             Err(fault) => Err(fault),
         })?;
         Ok(plan.map_err(|faults| faults.to_string()))
@@ -151,6 +151,6 @@ impl Asked {
     }
 }
 
-fn is_about_family(why: &Why) -> bool {
-    matches!(why, Why::NoFamily { .. } | Why::NotJsonRpc { .. } | Why::Limited { .. })
+fn is_about_family(reason: &Reason) -> bool {
+    matches!(reason, Reason::NoFamily { .. } | Reason::NotJsonRpc { .. } | Reason::Limited { .. })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use lab::export::remote::{RemoteWrite, Settings, Told};
+use lab::export::remote::{PushSummary, RemoteWrite, Settings};
 use lab::export::scrape::Scrape;
 use lab::export::{Labels, Names, Stat, Trends};
 use lab::live::plain::Plain;
@@ -197,7 +197,7 @@ fn put(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A run as it is shown.
+/// The outputs of a run in progress.
 pub(super) struct Shown {
     push: Option<RemoteWrite>,
     scrape: Option<Scrape>,
@@ -212,22 +212,21 @@ enum Live {
 
 impl Shown {
     /// Shows a second.
-    pub(super) fn see(&mut self, progress: &Progress<'_>) {
+    pub(super) fn update(&mut self, progress: &Progress<'_>) {
         if let Some(push) = &mut self.push {
-            push.see(progress);
+            push.update(progress);
         }
         if let Some(scrape) = &mut self.scrape {
-            scrape.see(progress);
+            scrape.update(progress);
         }
         match &mut self.live {
-            Live::Screen(screen) => screen.see(progress),
-            Live::Plain(plain) => plain.see(progress),
+            Live::Screen(screen) => screen.update(progress),
+            Live::Plain(plain) => plain.update(progress),
             Live::Quiet => {}
         }
     }
 
-    /// Ends; the terminal is as it was before anything else is printed. What is worth telling of
-    /// pushed metrics comes back.
+    /// Ends the output and restores the terminal. Returns what to say about pushed metrics.
     pub(super) fn finish(self) -> Vec<String> {
         if let Live::Screen(screen) = self.live {
             screen.finish();
@@ -237,19 +236,20 @@ impl Shown {
     }
 }
 
-/// What of the metrics did not arrive.
-fn complaints(told: Told) -> Vec<String> {
-    let Told { stored, refused, refused_status, given_up, skipped, .. } = told;
+/// What to say about samples that were not stored.
+fn complaints(told: PushSummary) -> Vec<String> {
+    let PushSummary { stored, rejected, rejected_status, discarded, skipped, .. } = told;
     let mut lines = Vec::new();
-    if refused > 0 {
-        let status = refused_status.map_or_else(String::new, |status| format!(" (HTTP {status})"));
-        lines
-            .push(format!("remote write: {refused} samples were refused{status}, {stored} stored"));
-    }
-    if given_up > 0 || skipped > 0 {
+    if rejected > 0 {
+        let status = rejected_status.map_or_else(String::new, |status| format!(" (HTTP {status})"));
         lines.push(format!(
-            "remote write: {given_up} samples and {skipped} whole times were given up because the \
-             receiver did not answer in time, {stored} samples were stored"
+            "remote write: {rejected} samples were rejected{status}, {stored} stored"
+        ));
+    }
+    if discarded > 0 || skipped > 0 {
+        lines.push(format!(
+            "remote write: {discarded} samples, and those of {skipped} further pushes, were discarded \
+             because the receiver did not respond in time; {stored} samples were stored"
         ));
     }
     lines

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use lab::analysis::sync::ArmCourses;
+use lab::analysis::sync::ArmRuns;
 use lab::study::poll::Node;
-use lab::study::read::{Form, course};
+use lab::study::read::{Form, read_run};
 
 /// Runs of one arm that may be given.
 const RUNS_MAX: usize = 64;
@@ -13,7 +13,7 @@ const RUNS_MAX: usize = 64;
 /// Arms, or what is wrong with how they were given.
 pub(super) enum Given {
     /// What reading them brought.
-    Arms(Result<Vec<ArmCourses>>),
+    Arms(Result<Vec<ArmRuns>>),
     /// Words for whoever gave them.
     Faulty(String),
 }
@@ -35,9 +35,9 @@ pub(super) fn arms_of(given: &[String], form: Form) -> Given {
         named.push((name, paths));
     }
     name_apart(&mut named);
-    let read = |(name, paths): (String, Vec<PathBuf>)| -> Result<ArmCourses> {
-        let runs: Result<Vec<_>, _> = paths.iter().map(|path| course(path, form)).collect();
-        Ok(ArmCourses { name, runs: runs? })
+    let read = |(name, paths): (String, Vec<PathBuf>)| -> Result<ArmRuns> {
+        let runs: Result<Vec<_>, _> = paths.iter().map(|path| read_run(path, form)).collect();
+        Ok(ArmRuns { name, runs: runs? })
     };
     Given::Arms(named.into_iter().map(read).collect())
 }

@@ -143,9 +143,9 @@ fn a_method_that_hangs_from_some_time_on_is_named_with_its_time_and_rate() {
     assert_eq!(load.0.wait().unwrap().code(), Some(3), "{out}");
     let result: Value = serde_json::from_str(&out).unwrap();
     let told = reasons(&result);
-    assert!(told.contains("every call of eth_gasPrice due since "), "{told}");
+    assert!(told.contains("every call of eth_gasPrice scheduled since "), "{told}");
     assert!(told.contains("mostly timeout") && told.contains("iterations/s"), "{told}");
-    let (_, rest) = told.split_once("due since ").unwrap();
+    let (_, rest) = told.split_once("scheduled since ").unwrap();
     let since: f64 = rest.split(' ').next().unwrap().parse().unwrap();
     assert!((4.0..=8.0).contains(&since), "{told}");
     assert_eq!(result["thresholds"][0]["kept"], true, "{told}");
@@ -183,7 +183,7 @@ fn ctrl_c_keeps_what_was_measured_and_says_that_it_is_a_part() {
     let mut told = String::new();
     load.0.stdout.as_mut().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!(load.0.wait().unwrap().code(), Some(6), "{told}");
-    assert!(told.contains("ended by hand"), "{told}");
+    assert!(told.contains("stopped by the user"), "{told}");
     let text = std::fs::read_to_string(out.join("result.json")).unwrap();
     let result: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(result["partial"], true);
@@ -200,12 +200,12 @@ fn targets_that_are_none_are_told_by_what_came_back() {
     let web = serving(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n<html>hello<");
     let (code, _, err) = load(&[&web]);
     assert_eq!(code, 1);
-    assert!(err.contains("it is no JSON-RPC server") && err.contains("<html>hello<"), "{err}");
+    assert!(err.contains("it is not a JSON-RPC server") && err.contains("<html>hello<"), "{err}");
 
     let ssh = serving(b"SSH-2.0-OpenSSH_9.6\r\n");
     let (code, _, err) = load(&[&ssh]);
     assert_eq!(code, 1);
-    assert!(err.contains("does not answer in HTTP; its answer begins with \"SSH-2.0"), "{err}");
+    assert!(err.contains("does not speak HTTP; its response begins with \"SSH-2.0"), "{err}");
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn answers_that_differ_from_the_reference_fail_the_run() {
     let plan = plan(&folder, &node.url(), &text);
     let (code, result) = result(&[&plan]);
     assert_eq!(code, 3, "{}", reasons(&result));
-    assert!(reasons(&result).contains("compared answers of eth_getBlockByNumber differ"));
+    assert!(reasons(&result).contains("compared responses of eth_getBlockByNumber differ"));
     assert!(result["compared"]["wrong"].as_u64().unwrap() > 10, "{}", result["compared"]);
     assert_eq!(result["compared"]["examples"].as_array().unwrap().len(), 5);
 }

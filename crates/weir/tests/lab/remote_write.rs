@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lab::export::remote::{RemoteWrite, Settings, Told};
+use lab::export::remote::{PushSummary, RemoteWrite, Settings};
 use lab::export::scrape::Scrape;
 use lab::export::{Labels, Names, Trends};
 
@@ -137,10 +137,10 @@ fn near(value: f64, expected: f64, share: f64) {
 }
 
 /// Everything was stored and nothing else happened.
-fn assert_all_stored(told: &Told) {
+fn assert_all_stored(told: &PushSummary) {
     let stored = told.stored;
     assert!(stored > 50);
-    assert_eq!(*told, Told { stored, ..Told::default() });
+    assert_eq!(*told, PushSummary { stored, ..PushSummary::default() });
 }
 
 #[test]
@@ -149,13 +149,13 @@ fn a_run_is_seen_under_its_own_names_and_ends() {
     let mut run = Run::new();
     let settings = settings(&prometheus, Names::Weir, Trends::default());
     let mut remote = RemoteWrite::start(&settings).expect("the settings are right");
-    remote.see(&run.progress());
+    remote.update(&run.progress());
     let calls = r#"weir_lab_calls_total{testid="t1",method="eth_getLogs",class="timeout"}"#;
     assert_eq!(prometheus.until(calls), 20.0);
     // Instants are told in milliseconds, rounded: well before what comes next.
     let during = now() - 0.001;
     run.pass(Duration::from_secs(10));
-    remote.see(&run.progress());
+    remote.update(&run.progress());
     assert_all_stored(&remote.finish());
 
     assert_eq!(prometheus.ask(calls), [0.0; 0], "it ended, and that is seen at once");
@@ -179,7 +179,7 @@ fn native_histograms_are_stored_as_such_and_end() {
     let mut run = Run::new();
     let settings = settings(&prometheus, Names::Weir, Trends::Native { schema: 5 });
     let mut remote = RemoteWrite::start(&settings).expect("the settings are right");
-    remote.see(&run.progress());
+    remote.update(&run.progress());
     let count = r#"histogram_count(weir_lab_latency_seconds{method="eth_getLogs",class="ok"})"#;
     assert_eq!(prometheus.until(count), 2_900.0);
     // A bucket is 2.2 % wide.
@@ -188,7 +188,7 @@ fn native_histograms_are_stored_as_such_and_end() {
     near(prometheus.one(&format!("histogram_quantile(0.99, {sum})")), 0.04, 0.03);
     near(prometheus.one(&format!("histogram_sum({sum})")), 234.24, 0.01);
     run.pass(Duration::from_secs(10));
-    remote.see(&run.progress());
+    remote.update(&run.progress());
     assert_all_stored(&remote.finish());
     assert_eq!(prometheus.ask(count), [0.0; 0]);
     assert_eq!(prometheus.ask(r#"count({testid="t1"})"#), [0.0; 0]);
@@ -202,9 +202,9 @@ fn queries_of_k6s_dashboards_have_values() {
         let native = trends != Trends::default();
         let settings = settings(&prometheus, Names::K6, trends);
         let mut remote = RemoteWrite::start(&settings).expect("the settings are right");
-        remote.see(&run.progress());
+        remote.update(&run.progress());
         run.pass(Duration::from_secs(10));
-        remote.see(&run.progress());
+        remote.update(&run.progress());
         let this = r#"testid=~"t1""#;
         // Two samples of this round, and those of the one before.
         let both = format!("count_over_time(k6_vus{{{this}}}[1m]) >= {stored}");
@@ -242,7 +242,7 @@ fn what_is_offered_can_be_scraped() {
     let offered = [Names::Weir, Names::K6].map(|names| {
         let any = "127.0.0.1:0".parse().expect("an address");
         let mut scrape = Scrape::listen(any, names, labels()).expect("a port is free");
-        scrape.see(&run.progress());
+        scrape.update(&run.progress());
         scrape
     });
     let targets: Vec<String> = offered.iter().map(|one| one.address().to_string()).collect();
@@ -262,9 +262,9 @@ fn a_refusal_of_prometheus_is_told() {
     let url = prometheus.url().replace("/write", "/nothing");
     let settings = Settings { url, ..settings(&prometheus, Names::Weir, Trends::default()) };
     let mut remote = RemoteWrite::start(&settings).expect("the settings are right");
-    remote.see(&run.progress());
+    remote.update(&run.progress());
     let told = remote.finish();
-    assert_eq!((told.refused_status, told.stored, told.repeated), (Some(404), 0, 0));
-    assert!(told.said.contains("not found"), "{told:?}");
-    assert!(told.refused > 50, "{told:?}");
+    assert_eq!((told.rejected_status, told.stored, told.retried), (Some(404), 0, 0));
+    assert!(told.last_error.contains("not found"), "{told:?}");
+    assert!(told.rejected > 50, "{told:?}");
 }

@@ -69,14 +69,14 @@ fn the_somnia_study_fails_for_the_method_that_hangs_above_a_rate() {
     assert_eq!(row(&result, "eth_blockNumber")["failed_share"], 0.0);
 
     let told = verdict["reasons"][0].as_str().unwrap();
-    assert!(told.contains("of the calls of eth_getLogs due since "), "{told}");
+    assert!(told.contains("of the calls of eth_getLogs scheduled since "), "{told}");
     // Step1 is from 3.6 s to 7.2 s; then the rate rises from 300/s to 600/s until 12.6 s.
     let between = |before: &str, after: &str| -> f64 {
         let (_, rest) = told.split_once(before).unwrap();
         let (number, _) = rest.split_once(after).unwrap();
         number.trim().replace(',', "").parse().unwrap_or_else(|_| panic!("{number:?} in {told}"))
     };
-    let since = between("due since ", " s");
+    let since = between("scheduled since ", " s");
     assert!((3.0..=13.0).contains(&since), "{told}");
     assert!(told.contains("mostly timeout") && told.contains("iterations/s"), "{told}");
 }
@@ -112,7 +112,7 @@ fn every_shipped_study_passes_against_a_sound_node() {
         let (code, result) = load(&node.url(), &arguments);
         let verdict = &result["verdict"];
         // Where others use the cores, the run says so and gives no verdict; its objectives must hold all the same.
-        if code == 5 && verdict.to_string().contains("something else used this machine") {
+        if code == 5 && verdict.to_string().contains("other processes used this machine") {
             let thresholds = result["thresholds"].as_array().unwrap();
             assert!(thresholds.iter().all(|one| one["kept"] == true), "{name}: {result}");
         } else {

@@ -89,9 +89,9 @@ fn faulty_input_ends_with_two_and_says_where() {
     check(
         &["--samples", "empty.jsonl", "empty.jsonl"],
         2,
-        "empty.jsonl: there is no sample with a height in it",
+        "empty.jsonl: it has no sample with a height",
     );
-    check(&["--log", "pocketcoin", "good.csv", "good.csv"], 2, "there is no statistic in it");
+    check(&["--log", "pocketcoin", "good.csv", "good.csv"], 2, "it has no statistic");
     check(&["--log", "geth", "a", "b"], 2, "[possible values: pocketcoin]");
     check(&["--csv", "good.csv", "gone.csv"], 1, "cannot read gone.csv");
     check(&["--csv", "--samples", "good.csv"], 2, "cannot be used with");

@@ -239,7 +239,7 @@ fn a_lock_that_threads_share_is_hinted_at() {
     scene.set("process.geth.cpu", from_five(0.3, 1.0)).set("process.geth.thread_max", |_| 0.3);
     let finding = scene.find();
     names(&finding, Cause::Software, Confidence::High);
-    tells(&finding, &["as if by one lock"]);
+    tells(&finding, &["as if behind one lock"]);
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_cpu_that_was_busy_before_the_load_is_not_the_load_s() {
     scene.set("cpu_busy", |_| 0.99).set("psi_cpu_some", |_| 0.9);
     let finding = scene.find();
     names(&finding, Cause::Software, Confidence::High);
-    tells(&finding, &["99 % busy before the load began"]);
+    tells(&finding, &["99 % busy before the load started"]);
     let mut scene = Scene::remote();
     scene.set("cpu_busy", |_| 0.99).set("psi_cpu_some", |_| 0.9);
     names(&scene.find(), Cause::Unknown, Confidence::Low);
@@ -612,7 +612,7 @@ fn a_neighbour_on_the_target_s_core_is_the_cpu() {
         .set("target.accept_queue_max", |_| 4_096.0);
     let finding = scene.find();
     names(&finding, Cause::Cpu, Confidence::High);
-    tells(&finding, &["ready but had no core", "from 5.0 s on 50 %"]);
+    tells(&finding, &["waited for a core", "from 5.0 s on 50 %"]);
     // Many threads of it on that core.
     scene
         .set("process.geth.run_delay", from_five(0.0, 6.0))

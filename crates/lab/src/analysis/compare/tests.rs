@@ -8,7 +8,7 @@ use lab_model::results::{Basis, Word};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Design, Found, Values, compare, spread, words};
+use super::{Design, MetricDifference, Values, classify_all, compare, spread};
 
 const METRICS: [Metric; 5] = [
     Metric::LatencyP50,
@@ -58,7 +58,12 @@ fn arm(random: &mut StdRng, metric: Metric, runs: usize, factor: f64) -> Values 
 }
 
 /// A whole comparison: five metrics of two methods.
-fn comparison(seed: u64, runs: (usize, usize), factor: f64, paired: bool) -> Vec<(Word, Found)> {
+fn comparison(
+    seed: u64,
+    runs: (usize, usize),
+    factor: f64,
+    paired: bool,
+) -> Vec<(Word, MetricDifference)> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut all = Vec::new();
     for metric in METRICS.into_iter().chain(METRICS) {
@@ -67,10 +72,10 @@ fn comparison(seed: u64, runs: (usize, usize), factor: f64, paired: bool) -> Vec
         let design = Design { paired, spread: None };
         all.push(compare(metric, &a, &b, design, &mut || random.random()).unwrap());
     }
-    words(&all).into_iter().map(|(word, _)| word).zip(all).collect()
+    classify_all(&all).into_iter().map(|(word, _)| word).zip(all).collect()
 }
 
-fn differs(comparison: &[(Word, Found)]) -> bool {
+fn differs(comparison: &[(Word, MetricDifference)]) -> bool {
     comparison.iter().any(|(word, _)| matches!(word, Word::Better | Word::Worse))
 }
 
@@ -90,7 +95,7 @@ fn a_thing_is_hardly_ever_different_from_itself() {
 /// different.
 #[test]
 fn without_floor_and_correction_it_would_not_hold() {
-    let naive = |found: &Found| found.p.is_some_and(|p| p <= 0.05);
+    let naive = |found: &MetricDifference| found.p.is_some_and(|p| p <= 0.05);
     let wrong = |seed: &u64| comparison(*seed, (5, 5), 1.0, false).iter().any(|(_, f)| naive(f));
     assert!((0..100).filter(wrong).count() > 20);
 }
@@ -124,7 +129,7 @@ fn direction_is_the_metrics() {
     };
     let word = |metric, a: f64, b: f64| {
         let found = compare(metric, &of(a), &of(b), Design::default(), &mut || 0).unwrap();
-        words(&[found])[0].0
+        classify_all(&[found])[0].0
     };
     assert_eq!(word(Metric::Goodput, 100.0, 150.0), Word::Better);
     assert_eq!(word(Metric::Goodput, 150.0, 100.0), Word::Worse);
@@ -149,7 +154,7 @@ fn what_excludes_zero_is_never_the_same() {
     let found = compare(Metric::LatencyP99, &a, &b, Design::default(), &mut || 0).unwrap();
     let interval = found.interval.unwrap();
     assert!(interval.low > 0.05 && interval.high < found.floor, "{found:?}");
-    assert_eq!(words(&[found])[0].0, Word::CannotTell);
+    assert_eq!(classify_all(&[found])[0].0, Word::CannotTell);
     for seed in 0..100 {
         for (word, found) in comparison(seed, (6, 6), 1.02, false) {
             let interval = found.interval.unwrap();
@@ -167,7 +172,7 @@ fn too_little_is_called_too_little() {
         compare(Metric::LatencyP50, &one(1.0), &one(9.0), Design::default(), &mut || 0).unwrap();
     assert_eq!((found.basis, found.interval), (Basis::ValuesOnly, None));
     assert!((found.change - 8.0).abs() < 1e-9);
-    assert_eq!(words(&[found]), [(Word::CannotTell, None)]);
+    assert_eq!(classify_all(&[found]), [(Word::CannotTell, None)]);
     let short = Values { runs: vec![1.0], seconds: vec![1.0; 10], calls: None };
     let found = compare(Metric::LatencyP50, &short, &short, Design::default(), &mut || 0).unwrap();
     assert_eq!(found.basis, Basis::ValuesOnly);
@@ -186,7 +191,7 @@ fn failures_of_short_runs_are_judged_by_their_calls() {
     let word = |a: &Values, b: &Values| {
         let found = compare(Metric::FailedShare, a, b, Design::default(), &mut || 0).unwrap();
         assert_eq!(found.basis, Basis::Calls);
-        words(&[found])[0].0
+        classify_all(&[found])[0].0
     };
     let never = run(0.0, 5_000, &[0.0; 10]);
     let mostly = run(0.736, 5_000, &[0.72, 0.74, 0.75, 0.73, 0.74, 0.72, 0.76, 0.73, 0.74, 0.73]);
@@ -206,7 +211,7 @@ fn what_is_far_outside_any_noise_is_named_from_one_run_each() {
     let found = |metric, a: f64, b: f64, calls| {
         let (a, b) = (run(a, calls), run(b, calls));
         let found = compare(metric, &a, &b, Design::default(), &mut || 0).unwrap();
-        (words(std::slice::from_ref(&found))[0].0, found.basis)
+        (classify_all(std::slice::from_ref(&found))[0].0, found.basis)
     };
     let far = Basis::FarApart;
     assert_eq!(found(Metric::LatencyP50, 0.1, 429.0, Some(5_000)), (Word::Worse, far));
@@ -271,7 +276,7 @@ fn pairs_find_what_a_drift_hides() {
         let design = Design { paired, spread: None };
         let mut bits = StdRng::seed_from_u64(5);
         let found = compare(Metric::LatencyP50, &a, &b, design, &mut || bits.random()).unwrap();
-        words(&[found])[0].0
+        classify_all(&[found])[0].0
     };
     assert_eq!(word(false), Word::CannotTell);
     assert_eq!(word(true), Word::Worse);

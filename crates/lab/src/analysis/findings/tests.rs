@@ -8,7 +8,7 @@ use lab_model::record::{Class, Iterations, Totals};
 use lab_model::results::run::Second;
 use lab_model::samples;
 
-use super::{Seen, find, stalls};
+use super::{FindingsInput, find, stalls};
 use crate::wording::verdict::sentences;
 
 /// A second with so many calls, a median and a longest call in ms.
@@ -23,8 +23,14 @@ fn found(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Vec<String> {
     let seconds: Vec<&Second> = seconds.iter().collect();
     let (_, methods) = aggregate::methods(plan, totals, 10.0);
     let stages = aggregate::stages(plan, totals, Duration::from_secs(10));
-    let seen = Seen { plan, judged: totals, methods: &methods, stages: &stages, seconds: &seconds };
-    sentences(&find(seen, stalls(plan, &seconds).as_ref()))
+    let input = FindingsInput {
+        plan,
+        judged: totals,
+        methods: &methods,
+        stages: &stages,
+        seconds: &seconds,
+    };
+    sentences(&find(input, stalls(plan, &seconds).as_ref()))
 }
 
 fn calls(plan: &Plan, class: Class, count: u64) -> Totals {
@@ -50,7 +56,7 @@ fn a_stall_of_a_closed_load_is_named_with_its_seconds_and_what_is_missing() {
     let told = found(&plan, &calls(&plan, Class::Ok, 0), &seconds);
     let [told] = told.as_slice() else { panic!("{told:?}") };
     let expected =
-        "10.0 % of the usual results are missing, at 5 s, 10 s, where calls took up to 502";
+        "10.0 % of the expected results are missing, at 5 s, 10 s, where calls took up to 502";
     assert!(told.contains(expected), "{told}");
     let paced = samples::closed(10, 50, 10, &["eth_call"]);
     assert!(found(&paced, &calls(&plan, Class::Ok, 0), &seconds).is_empty());

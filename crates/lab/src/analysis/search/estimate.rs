@@ -1,24 +1,24 @@
-//! What a search will cost, before it is begun: the search itself, run against ideal targets.
+//! Estimates the cost of a search before its start, by running it against ideal targets.
 
 use lab_model::results::capacity::{Judged, Kind};
 
 use super::{Health, Probe, Settings, Step, next};
 
-/// Least and most of something over targets of all capacities.
+/// Least and largest cost over targets of all capacities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Probes of the shortest and the longest search, baselines included.
     pub probes: (usize, usize),
-    /// Their costs, in the unit of the cost.
+    /// Costs of the cheapest and the dearest search, in the unit of the cost function.
     pub cost: (f64, f64),
 }
 
-/// Capacities that are tried for every doubling of the rate.
+/// Capacities that are tried per doubling of the rate.
 const PER_DOUBLING: f64 = 8.0;
 
-/// How many probes a search takes and what they cost together, where one probe of a kind with its
-/// drains before it costs `cost(kind, rate, drains)`. From half the first rate to twice the largest; a
-/// target that is noisy or slow to come back costs more.
+/// Estimates the number of probes of a search and their total cost, for capacities from half the
+/// first rate to twice the largest. `cost(kind, rate, drains)` is the cost of one probe with the
+/// pause before it. A target that is noisy or slow to recover costs more.
 pub fn estimate(settings: &Settings, cost: impl Fn(Kind, f64, u32) -> f64) -> Estimate {
     let mut probes = (usize::MAX, 0);
     let mut costs = (f64::INFINITY, 0.0_f64);
@@ -33,7 +33,7 @@ pub fn estimate(settings: &Settings, cost: impl Fn(Kind, f64, u32) -> f64) -> Es
     Estimate { probes, cost: costs }
 }
 
-/// A search against a target that passes up to its capacity and fails above.
+/// Runs a search against a target that passes up to its capacity and fails above.
 fn ideal(
     settings: &Settings,
     capacity: f64,

@@ -1,25 +1,25 @@
-//! The probes of a search, gathered by rate, and how each rate stands by majority.
+//! The probes of a search grouped by rate, and the majority outcome of each rate.
 
 use lab_model::results::capacity::{Judged, Kind};
 
 use super::Probe;
 
-/// How a rate stands.
+/// The majority outcome of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Majority {
     /// More passes than fails, or a soak that held.
     Pass,
-    /// At least as many fails as passes, or a soak that did not hold: who doubts is careful.
+    /// At least as many fails as passes, or a failed soak. A tie counts as a fail.
     Fail,
-    /// Nothing but probes in which the generator was the limit.
+    /// Only probes in which the generator was the limit.
     Limited,
-    /// Nothing but at least two probes that may not be believed.
+    /// Only invalid probes, at least two.
     Invalid,
-    /// One probe that may not be believed; it is made again.
+    /// One invalid probe; it is repeated.
     Open,
 }
 
-/// One rate.
+/// All probes at one rate.
 #[derive(Clone, Debug)]
 struct Level {
     rate: f64,
@@ -32,28 +32,28 @@ struct Level {
 }
 
 impl Level {
-    fn standing(&self) -> Standing {
+    fn majority(&self) -> Majority {
         match self.soak {
-            Some(Judged::Pass) => return Standing::Pass,
-            Some(Judged::Fail) => return Standing::Fail,
+            Some(Judged::Pass) => return Majority::Pass,
+            Some(Judged::Fail) => return Majority::Fail,
             _ => {}
         }
         match (self.passes, self.fails) {
-            (0, 0) if self.limited > 0 => Standing::Limited,
-            (0, 0) if self.invalid >= 2 => Standing::Invalid,
-            (0, 0) => Standing::Open,
-            (passes, fails) if passes > fails => Standing::Pass,
-            _ => Standing::Fail,
+            (0, 0) if self.limited > 0 => Majority::Limited,
+            (0, 0) if self.invalid >= 2 => Majority::Invalid,
+            (0, 0) => Majority::Open,
+            (passes, fails) if passes > fails => Majority::Pass,
+            _ => Majority::Fail,
         }
     }
 
-    /// Whether further probes of `repeats` could not change how it stands.
+    /// True if further probes, up to `repeats`, cannot change the outcome.
     fn decided(&self, repeats: usize) -> bool {
         self.passes > repeats / 2 || self.fails >= repeats.div_ceil(2) || self.soak.is_some()
     }
 }
 
-/// All rates that were tried, in ascending order.
+/// All tried rates, in ascending order.
 pub(super) struct Levels(Vec<Level>);
 
 impl Levels {
@@ -81,8 +81,8 @@ impl Levels {
         Levels(levels)
     }
 
-    fn with(&self, standing: Standing) -> impl DoubleEndedIterator<Item = &Level> {
-        self.0.iter().filter(move |level| level.standing() == standing)
+    fn with(&self, majority: Majority) -> impl DoubleEndedIterator<Item = &Level> {
+        self.0.iter().filter(move |level| level.majority() == majority)
     }
 
     pub(super) fn lowest(&self) -> Option<f64> {
@@ -90,43 +90,43 @@ impl Levels {
     }
 
     pub(super) fn lowest_fail(&self) -> Option<f64> {
-        self.with(Standing::Fail).next().map(|level| level.rate)
+        self.with(Majority::Fail).next().map(|level| level.rate)
     }
 
     pub(super) fn highest_pass(&self) -> Option<f64> {
         let fail = self.lowest_fail().unwrap_or(f64::INFINITY);
-        let passes = self.with(Standing::Pass).rev();
+        let passes = self.with(Majority::Pass).rev();
         passes.map(|level| level.rate).find(|rate| *rate < fail)
     }
 
-    /// The lowest rate above the highest pass at which nothing could be learnt of the target.
-    pub(super) fn ceiling(&self) -> Option<(f64, Standing)> {
+    /// The lowest rate above the highest pass whose probes say nothing about the target.
+    pub(super) fn ceiling(&self) -> Option<(f64, Majority)> {
         let pass = self.highest_pass().unwrap_or(0.0);
         let unknown = |level: &&Level| {
-            level.rate > pass && matches!(level.standing(), Standing::Limited | Standing::Invalid)
+            level.rate > pass && matches!(level.majority(), Majority::Limited | Majority::Invalid)
         };
-        self.0.iter().find(unknown).map(|level| (level.rate, level.standing()))
+        self.0.iter().find(unknown).map(|level| (level.rate, level.majority()))
     }
 
-    /// What bounds the search from above: the lowest fail or the ceiling.
+    /// The upper end of the search interval: the lowest fail or the ceiling.
     pub(super) fn upper(&self) -> Option<f64> {
         let ceiling = self.ceiling().map(|(rate, _)| rate);
         [self.lowest_fail(), ceiling].into_iter().flatten().min_by(f64::total_cmp)
     }
 
     pub(super) fn once_invalid(&self) -> Option<f64> {
-        self.with(Standing::Open).next().map(|level| level.rate)
+        self.with(Majority::Open).next().map(|level| level.rate)
     }
 
     pub(super) fn monotone(&self) -> bool {
         let fail = self.lowest_fail().unwrap_or(f64::INFINITY);
-        self.with(Standing::Pass).all(|level| level.rate < fail)
+        self.with(Majority::Pass).all(|level| level.rate < fail)
     }
 
-    /// Of a fail with a pass above it: the side that was looked at less, until both are decided.
+    /// If a rate fails and a higher one passes: the rate with fewer probes, until both are decided.
     pub(super) fn contradicted(&self, repeats: usize) -> Option<f64> {
-        let fail = self.with(Standing::Fail).next()?;
-        let pass = self.with(Standing::Pass).find(|level| level.rate > fail.rate)?;
+        let fail = self.with(Majority::Fail).next()?;
+        let pass = self.with(Majority::Pass).find(|level| level.rate > fail.rate)?;
         let open = [fail, pass].into_iter().filter(|level| !level.decided(repeats));
         open.min_by_key(|level| level.passes + level.fails).map(|level| level.rate)
     }
@@ -135,14 +135,14 @@ impl Levels {
         self.at(rate).is_some_and(|level| level.decided(repeats))
     }
 
-    /// Mean margin of the probes at a rate that stand as it does.
+    /// Mean margin of the probes at a rate whose outcome is that of the majority.
     pub(super) fn margin(&self, rate: f64) -> Option<f64> {
         let level = self.at(rate)?;
-        let standing = match level.standing() {
-            Standing::Pass => Judged::Pass,
+        let majority = match level.majority() {
+            Majority::Pass => Judged::Pass,
             _ => Judged::Fail,
         };
-        let margins = level.margins.iter().filter(|(judged, _)| *judged == standing);
+        let margins = level.margins.iter().filter(|(judged, _)| *judged == majority);
         let margins = margins.map(|(_, margin)| *margin);
         crate::analysis::statistics::mean(&margins.collect::<Vec<_>>())
     }

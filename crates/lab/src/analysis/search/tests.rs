@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::{
-    Change, Found, Health, Probe, Settings, Step, estimate, found, next, probes_max, rounded,
+    Change, Health, Probe, Settings, Step, Summary, estimate, next, probes_max, rounded, summarize,
 };
 
 const SETTINGS: Settings = Settings {
@@ -23,12 +23,12 @@ type Target<'a> = dyn FnMut(Kind, f64, u32) -> (Judged, Option<f64>, Health) + '
 
 const CALM: Health = Health { p50_ms: 2.0, failed_share: 0.0 };
 
-fn search(settings: &Settings, target: &mut Target<'_>) -> (End, Found, Vec<Probe>) {
+fn search(settings: &Settings, target: &mut Target<'_>) -> (End, Summary, Vec<Probe>) {
     let mut history = Vec::new();
     loop {
         match next(settings, &history) {
             Step::End(end) => {
-                let found = found(settings, &history);
+                let found = summarize(settings, &history);
                 return (end, found, history);
             }
             Step::Probe { kind, rate, drains } => {
@@ -48,7 +48,7 @@ fn sharp(capacity: f64) -> impl FnMut(Kind, f64, u32) -> (Judged, Option<f64>, H
     }
 }
 
-fn within(found: &Found, capacity: f64, tolerance: f64) {
+fn within(found: &Summary, capacity: f64, tolerance: f64) {
     for end in [found.highest_pass.unwrap(), found.lowest_fail.unwrap()] {
         assert!((end / capacity - 1.0).abs() <= tolerance, "{end} is not {capacity}: {found:?}");
     }
@@ -147,7 +147,7 @@ fn passes_above_fails_are_said() {
         Probe { kind: Kind::Baseline, ..probe(50.0, Judged::Pass) },
     ]);
     assert_eq!(repeated(&history), None, "both are decided");
-    let found = found(&SETTINGS, &history);
+    let found = summarize(&SETTINGS, &history);
     assert!(!found.monotone);
     assert_eq!((found.highest_pass, found.lowest_fail), (Some(100.0), Some(200.0)));
 }
@@ -231,7 +231,7 @@ fn a_target_that_needs_rest_gets_it() {
     assert_eq!(end, End::Converged);
     within(&found, 1_000.0, 0.03);
     assert_eq!(found.degraded, None);
-    assert_eq!(found.patience, 4);
+    assert_eq!(found.recovery_drains, 4);
     // It is learnt once: later overloads are followed by the long wait at once.
     let waits = history.iter().filter(|probe| probe.kind == Kind::Baseline && probe.drains < 4);
     assert!(waits.count() <= 4, "{history:?}");
@@ -257,8 +257,8 @@ fn a_target_that_never_comes_back_is_said() {
     within(&found, 700.0, 0.03);
 }
 
-/// Each probe costs the target half a per cent of its capacity for ever; the search must end, and what
-/// it names must be close to what the target holds by then.
+/// Each probe costs the target half a per cent of its capacity for ever; the search must end, and
+/// what it names must be close to what the target holds by then.
 #[test]
 fn a_slow_degradation_ends() {
     let mut capacity = 5_000.0;
@@ -371,15 +371,15 @@ fn rates_have_four_digits() {
     assert_eq!(rounded(0.0), 0.0);
 }
 
-/// A generator that is the limit, or cannot be believed, at the slowest rate already: two baselines,
-/// and not a probe at each of seven rates.
+/// A generator that is the limit, or cannot be believed, at the slowest rate already: two
+/// baselines, and not a probe at each of seven rates.
 #[test]
 fn baselines_that_cannot_be_believed_end_the_search() {
     for (judged, end) in
         [(Judged::Invalid, End::Invalid), (Judged::ClientLimited, End::ClientLimited)]
     {
         let (ended, found, history) = search(&SETTINGS, &mut |_, _, _| (judged, None, CALM));
-        assert_eq!((ended, found.unbelieved, found.highest_pass), (end, true, None));
+        assert_eq!((ended, found.baselines_invalid, found.highest_pass), (end, true, None));
         let kinds: Vec<(Kind, u32)> =
             history.iter().map(|probe| (probe.kind, probe.drains)).collect();
         assert_eq!(kinds, [(Kind::Baseline, 0), (Kind::Baseline, 2)]);
@@ -401,7 +401,7 @@ fn a_baseline_that_cannot_be_believed_once_is_made_again() {
         }
         seen
     });
-    assert_eq!((end, found.unbelieved, odd.len()), (End::Converged, false, 0));
+    assert_eq!((end, found.baselines_invalid, odd.len()), (End::Converged, false, 0));
     within(&found, 1_234.0, 0.03);
     let invalid = |probe: &Probe| probe.judged == Judged::Invalid;
     assert!(
@@ -420,7 +420,10 @@ fn baselines_that_become_unbelievable_leave_what_passed() {
         busy |= rate > 1_000.0;
         (if busy { Judged::Invalid } else { Judged::Pass }, None, CALM)
     });
-    assert_eq!((end, found.highest_pass, found.unbelieved), (End::Invalid, Some(800.0), true));
+    assert_eq!(
+        (end, found.highest_pass, found.baselines_invalid),
+        (End::Invalid, Some(800.0), true)
+    );
 }
 
 fn probe_of(kind: Kind, rate: f64, judged: Judged) -> Probe {
@@ -438,7 +441,7 @@ fn only_a_rate_whose_soak_held_is_called_held() {
         probe_of(Kind::Soak, 178.1, Judged::Fail),
         probe_of(Kind::Soak, 169.2, Judged::Pass),
     ];
-    let found = found(&SETTINGS, &history);
+    let found = summarize(&SETTINGS, &history);
     assert_eq!((found.highest_pass, found.lowest_fail), (Some(169.2), Some(178.1)));
     assert_eq!((found.soak_held, found.passed), (Some(true), Some(4)));
 }
@@ -449,7 +452,7 @@ fn early_and_late_probes_that_contradict_each_other_are_a_change() {
     let changed = |probes: &[(f64, Judged)]| {
         let history: Vec<Probe> =
             probes.iter().map(|(rate, judged)| probe_of(Kind::Repeat, *rate, *judged)).collect();
-        found(&SETTINGS, &history).changed
+        summarize(&SETTINGS, &history).changed
     };
     let slower = [(100.0, Pass), (200.0, Pass), (400.0, Fail), (200.0, Fail), (150.0, Fail)];
     let expected = Change { passed: 200.0, failed: 150.0, worse: true };

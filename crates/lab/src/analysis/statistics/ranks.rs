@@ -1,26 +1,26 @@
-//! Tests by ranks, which take no distribution for granted, and the correction for many of them.
+//! Rank tests, which assume no distribution, and the correction for multiple tests.
 
 use super::{Interval, sorted, two_sided, z};
 
-/// What a rank test found.
+/// Result of a rank test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RankTest {
     /// The statistic: U of the first sample, or Kendall's S.
     pub statistic: f64,
-    /// Two-sided chance of such a statistic or a larger one if there is no difference.
+    /// Two-sided p-value.
     pub p: f64,
 }
 
-/// Up to this many values of both samples together the distribution is counted out; it takes
-/// n·m·(n+m)² steps, less than 10 ms. Above it the normal distribution is within 1 % of it.
+/// Values of both samples together up to which the exact distribution is counted; that takes
+/// n·m·(n+m)² steps, less than 10 ms. The normal approximation is within 1 % above.
 const EXACT_MAX: usize = 50;
 
-/// Whether one of two independent samples tends to larger values: Mann–Whitney U, two-sided.
+/// Two-sided Mann–Whitney U test: does one of two independent samples tend to larger values?
 ///
-/// With up to 50 values the chance is exact, ties included, by the permutation distribution of the
-/// sum of mid-ranks (Streitberg & Röhmel 1986); above, the normal distribution with correction for
-/// ties and continuity (Hollander & Wolfe, Nonparametric Statistical Methods, 4.1). None if a
-/// sample is empty.
+/// With up to 50 values the p-value is exact, including ties, by the permutation distribution of
+/// the sum of mid-ranks (Streitberg & Röhmel 1986). Above, it is a normal approximation with
+/// correction for ties and continuity (Hollander & Wolfe, Nonparametric Statistical Methods, 4.1).
+/// None if a sample is empty.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<RankTest> {
     if a.is_empty() || b.is_empty() {
         return None;
@@ -36,7 +36,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<RankTest> {
     Some(RankTest { statistic, p })
 }
 
-/// Spearman's rank correlation with mid-ranks, -1 to 1; none for fewer than three pairs or where one
+/// Spearman's rank correlation with mid-ranks, -1 to 1; none for fewer than three pairs or if one
 /// side does not vary.
 pub fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.len() != b.len() || a.len() < 3 {
@@ -51,7 +51,7 @@ pub fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     (both > 0.0).then(|| product / both)
 }
 
-/// Twice the mid-rank of each value, counted from 1, so that ties stay whole numbers.
+/// Twice the mid-rank of each value, counted from 1. Doubling keeps the ranks of ties integers.
 fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|x, y| values[*x].total_cmp(&values[*y]));
@@ -68,7 +68,7 @@ fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     ranks
 }
 
-/// Share of all ways to pick `size` ranks whose sum is as far out as `sum`, times two.
+/// Two-sided share of all selections of `size` ranks whose sum is as extreme as `sum`.
 fn exact(doubled: &[usize], size: usize, sum: usize) -> f64 {
     let ways = ways(doubled, size);
     let all: f64 = ways.iter().sum();
@@ -77,10 +77,10 @@ fn exact(doubled: &[usize], size: usize, sum: usize) -> f64 {
     (2.0 * below.min(above) / all).min(1.0)
 }
 
-/// For each sum: the number of ways to pick `size` of the ranks with that sum.
+/// For each sum: the number of ways to select `size` of the ranks with that sum.
 fn ways(ranks: &[usize], size: usize) -> Vec<f64> {
     let total: usize = ranks.iter().sum();
-    // By how many are picked, then by sum.
+    // Indexed by the number of selected ranks, then by their sum.
     let mut ways = vec![vec![0.0_f64; total + 1]; size + 1];
     ways[0][0] = 1.0;
     for rank in ranks {
@@ -114,10 +114,10 @@ fn tied_cubes(doubled: &[usize]) -> f64 {
     groups.map(|count| count.powi(3) - count).sum()
 }
 
-/// By how much the second of two samples is shifted against the first: Hodges–Lehmann, the median
-/// of all differences b − a, with the interval that belongs to the Mann–Whitney test (at least 95 %
-/// for up to 50 values). Source: Hollander & Wolfe, 4.2 and 4.3. The interval is none where no
-/// outcome of the test could be significant: below four values each.
+/// Hodges–Lehmann shift of the second sample against the first: the median of all differences b −
+/// a, with the interval of the Mann–Whitney test (at least 95 % for up to 50 values). Source:
+/// Hollander & Wolfe, 4.2 and 4.3. The interval is none if no result of the test could be
+/// significant: below four values each.
 pub fn shift(a: &[f64], b: &[f64]) -> Option<(f64, Option<Interval>)> {
     let between: Vec<f64> = b.iter().flat_map(|y| a.iter().map(move |x| y - x)).collect();
     let differences = sorted(&between);
@@ -149,8 +149,8 @@ fn critical_rank(n: usize, m: usize) -> usize {
     ways[n * (n + 1) / 2..].iter().take_while(rare).count()
 }
 
-/// Chances corrected for the number of tests, in the order given: the chance that any of them says
-/// "different" among equals stays below the level. Source: Holm 1979.
+/// Corrects p-values for the number of tests and returns them in the same order. The chance that
+/// any test reports a difference among equals stays below the level. Source: Holm 1979.
 pub fn holm(chances: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..chances.len()).collect();
     order.sort_by(|x, y| chances[*x].total_cmp(&chances[*y]));
@@ -163,9 +163,9 @@ pub fn holm(chances: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// Whether values rise or fall with their order: Mann–Kendall, two-sided, normal distribution with
-/// correction for ties and continuity (Kendall, Rank Correlation Methods, 1975). None for fewer
-/// than four values, of which no order is rare enough.
+/// Two-sided Mann–Kendall test: do the values rise or fall with their order? It uses the normal
+/// approximation with correction for ties and continuity (Kendall, Rank Correlation Methods, 1975).
+/// None for fewer than four values, because no order of three is rare enough.
 pub fn trend(values: &[f64]) -> Option<RankTest> {
     let count = values.len();
     if count < 4 {

@@ -1,20 +1,20 @@
-//! Resampling: chances from the values alone. Randomness is an argument.
+//! Randomisation tests. The source of randomness is an argument.
 
-/// Random signs that are tried where there are too many to try all.
+/// Random sign patterns that are tried if there are too many to try all.
 pub const RESAMPLES: usize = 10_000;
 
-/// Pairs up to which all signs are tried: 2¹⁶ sums.
+/// Pairs up to which all sign patterns are tried: 2¹⁶ sums.
 const SIGNS_MAX: usize = 16;
 
-/// Two-sided chance of a mean difference of pairs as large if signs were chance: Fisher's
-/// randomisation test (The Design of Experiments, 1935), exact up to 16 pairs, above by
-/// [`RESAMPLES`] random signs. None without pairs.
+/// Two-sided p-value of a mean paired difference by Fisher's randomisation test (The Design of
+/// Experiments, 1935): the share of sign patterns with a sum at least as large. Exact up to 16
+/// pairs, else estimated from [`RESAMPLES`] random patterns. None without pairs.
 pub fn signs(differences: &[f64], random: &mut dyn FnMut() -> u64) -> Option<f64> {
     if differences.is_empty() {
         return None;
     }
     let observed = differences.iter().sum::<f64>().abs();
-    // Equal sums must count as equal whatever the order of addition was.
+    // The slack makes sums equal that differ only by rounding.
     let slack = 1e-9 * differences.iter().map(|value| value.abs()).sum::<f64>();
     let sum = |mut bit: Box<dyn FnMut(usize) -> bool + '_>| {
         let signed = |(place, value): (usize, &f64)| if bit(place) { *value } else { -value };

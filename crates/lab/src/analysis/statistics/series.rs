@@ -1,10 +1,9 @@
-//! Series in time, whose neighbours resemble each other: how much they really say, when they
-//! settled.
+//! Means of autocorrelated time series and their uncertainty.
 
 use super::welch::Estimate;
 use super::{mean, variance};
 
-/// Correlation of a series with itself one step later; 0 for fewer than three values or a constant.
+/// Lag-one autocorrelation; 0 for fewer than three values or a constant series.
 pub fn lag_one(series: &[f64]) -> f64 {
     let Some(centre) = mean(series).filter(|_| series.len() >= 3) else { return 0.0 };
     let squares: f64 = series.iter().map(|value| (value - centre).powi(2)).sum();
@@ -12,9 +11,8 @@ pub fn lag_one(series: &[f64]) -> f64 {
     if squares > 0.0 { products / squares } else { 0.0 }
 }
 
-/// Number of independent values with the same information as a series: n(1−ρ)/(1+ρ) for a
-/// first-order autoregressive series (Bayley & Hammersley 1946). Below 1 where the mean of the
-/// series says less than a single independent value would; at most its length.
+/// Effective sample size of a series: n(1−ρ)/(1+ρ) for a first-order autoregressive series (Bayley
+/// & Hammersley 1946). It is at most the length of the series and may be below 1.
 ///
 /// ρ is the lag-one correlation, corrected for its bias of −(1+4ρ)/n in short series (Marriott &
 /// Pope 1954), plus `errors` of its standard errors √((1−ρ²)/n) (Bartlett 1946).
@@ -30,8 +28,8 @@ pub fn effective_count(series: &[f64], errors: f64) -> f64 {
     count * (1.0 - rho) / (1.0 + rho)
 }
 
-/// Means of this many batches of equal length, in order; the oldest values that do not fill a
-/// batch are left out. Empty if there are fewer values than batches.
+/// Means of `batches` batches of equal length, in order. The oldest values are dropped if they do
+/// not fill a batch. Empty if there are fewer values than batches.
 pub fn batch_means(series: &[f64], batches: usize) -> Vec<f64> {
     let size = series.len().checked_div(batches).unwrap_or(0);
     if size == 0 {
@@ -41,27 +39,27 @@ pub fn batch_means(series: &[f64], batches: usize) -> Vec<f64> {
     used.chunks(size).map(|batch| batch.iter().sum::<f64>() / size as f64).collect()
 }
 
-/// Values that a series needs to show how its neighbours resemble each other.
+/// Values that a series needs for its autocorrelation to be estimated.
 const LENGTH_MIN: usize = 20;
-/// Batches that are needed for the same; a series is not cut into fewer.
+/// Batches that are needed for the same; a series is not divided into fewer.
 const BATCHES_MIN: usize = 15;
-/// Values that differ by less than this share are equal but for rounding.
+/// Relative standard deviation below which a series is constant.
 const EQUAL: f64 = 1e-9;
-/// Fewer effective values than this do not show their own spread.
+/// Effective sample size below which the spread cannot be estimated.
 const EFFECTIVE_MIN: f64 = 1.2;
-/// Standard errors of the lag-one correlation that are added to it: a series that drifts looks
-/// more independent than it is about as often as less.
+/// Standard errors that are added to the lag-one correlation, because its estimate is too low for
+/// about half of all drifting series.
 const ERRORS: f64 = 1.6;
-/// The same for batch means, which are fewer, so that each standard error is larger.
+/// The same for batch means. They are fewer, so each standard error is larger.
 const ERRORS_OF_BATCHES: f64 = 0.8;
 
-/// The mean of a series whose neighbours resemble each other, with its uncertainty. `None` if the
-/// series has fewer than 20 values, or drifts so much that its own spread says nothing.
+/// The mean of an autocorrelated series with its uncertainty. `None` if the series has fewer than
+/// 20 values, or if it drifts so much that its spread cannot be estimated.
 ///
-/// The variance is that of the effective number of values. It is also taken of the means of 2, 4,
+/// The variance is based on the effective sample size. It is also computed for the means of 2, 4,
 /// 8, … neighbours (batch means, Schmeiser 1982) as long as 15 batches remain, and the largest
-/// counts: a slow drift below fast noise shows in the batches only. The constants were chosen by
-/// the coverage of the intervals, which `analysis/compare/tests/coverage.rs` measures.
+/// variance is used: a slow drift below fast noise shows in the batches only. The constants were
+/// chosen by the coverage of the intervals, which `analysis/compare/tests/coverage.rs` measures.
 pub fn estimate(series: &[f64]) -> Option<Estimate> {
     if series.len() < LENGTH_MIN {
         return None;
@@ -90,7 +88,7 @@ fn dependent(series: &[f64], errors: f64) -> Option<Estimate> {
     if effective < EFFECTIVE_MIN {
         return None;
     }
-    // Of n dependent values the sample variance is (n_eff − 1)/n_eff of the true one.
+    // The sample variance of dependent values is (n_eff − 1)/n_eff of the true one.
     let freedom = effective - 1.0;
     Some(Estimate { mean: mean(series)?, variance: variance(series)? / freedom, freedom })
 }

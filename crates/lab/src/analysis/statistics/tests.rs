@@ -152,8 +152,8 @@ fn dependent_values_count_less() {
     assert!(effective_count(&[1.0, 2.0], 0.0) <= 2.0);
 }
 
-/// The estimate's interval must hold the true mean in at least 93 % of short dependent series, where
-/// a plain standard error holds it in about half.
+/// The estimate's interval must hold the true mean in at least 93 % of short dependent series,
+/// where a plain standard error holds it in about half.
 #[test]
 fn the_mean_of_a_dependent_series_is_uncertain_enough() {
     let mut random = StdRng::seed_from_u64(8);

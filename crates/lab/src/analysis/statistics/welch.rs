@@ -1,10 +1,10 @@
-//! Differences of means under a normal distribution, for where there are too few values for ranks.
+//! Welch's t-test, for samples that are too small for rank tests.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::{CONFIDENCE, Interval, mean, variance};
 
-/// A mean, how uncertain it is, and on how many independent values that rests.
+/// A mean with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The mean.
@@ -16,7 +16,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of independent values; none for fewer than two.
+    /// The mean of independent values; none for fewer than two.
     pub fn of(values: &[f64]) -> Option<Estimate> {
         let count = values.len() as f64;
         let variance = variance(values)? / count;
@@ -31,14 +31,14 @@ pub struct Difference {
     pub difference: f64,
     /// 95 % interval.
     pub interval: Interval,
-    /// Two-sided chance of such a difference if there is none.
+    /// Two-sided p-value.
     pub p: f64,
     /// Degrees of freedom.
     pub freedom: f64,
 }
 
-/// Second minus first mean by Welch's unequal variances (Welch 1947, degrees of freedom after
-/// Satterthwaite 1946). Where neither varies at all, any difference is certain.
+/// Second minus first mean with unequal variances (Welch 1947, degrees of freedom after
+/// Satterthwaite 1946). If neither varies at all, any difference is certain.
 pub fn difference(a: Estimate, b: Estimate) -> Difference {
     let difference = b.mean - a.mean;
     let variance = a.variance + b.variance;
@@ -48,7 +48,7 @@ pub fn difference(a: Estimate, b: Estimate) -> Difference {
         return Difference { difference, interval, p, freedom: a.freedom + b.freedom };
     }
     let parts = a.variance.powi(2) / a.freedom + b.variance.powi(2) / b.freedom;
-    // Below one degree the interval has no bound that means anything.
+    // Below one degree of freedom the interval is meaningless.
     let freedom = (variance.powi(2) / parts).max(1.0);
     let student = StudentsT::new(0.0, 1.0, freedom).expect("scale and freedom are positive");
     let error = variance.sqrt();

@@ -1,26 +1,27 @@
-//! Rates by height: blocks per second, hit ratio and accesses per block in bins of equal height.
+//! Rates by height: blocks per second, hit ratio and accesses per block, in buckets of equal width.
 //!
-//! Rates by time would compare different blocks with each other as soon as one arm leads.
+//! Rates by time would compare different blocks as soon as one arm leads.
 
 use lab_model::results::study::{Accesses, Bin, RateCross};
 
-use super::{Course, Sample};
+use super::{Sample, SyncRun};
 
-/// Bins that a height is cut into at most by itself.
+/// Largest number of buckets of the default width.
 const BINS_WANTED: u64 = 20;
-/// Samples of a bin, with fewer of which its rate would be that of one or two steps.
+/// Mean samples per bucket of the default width; with fewer, a rate would rest on one or two steps.
 const SAMPLES_WANTED: u64 = 4;
-/// Bins at most, whatever is asked for.
+/// Largest number of buckets of any width.
 pub const BINS_MAX: usize = 2_000;
-/// Rates that differ by less than this share are even.
+/// Rates that differ by less than this share are equal.
 pub const EVEN: f64 = 0.01;
 
-/// The bins of a course, from height 0 to its last, `width` blocks each; at most [`BINS_MAX`]. Bins
-/// without a sample are there too, so that the same place means the same heights in every course.
-pub fn bins(course: &Course, width: u64) -> Vec<Bin> {
+/// The buckets of a run, from height 0 to its last height, `width` blocks each; at most
+/// [`BINS_MAX`]. Buckets without a sample are included, so an index means the same heights in every
+/// run.
+pub fn bins(run: &SyncRun, width: u64) -> Vec<Bin> {
     let width = width.max(1);
-    let count = usize::try_from(course.last().height / width).unwrap_or(usize::MAX) + 1;
-    let mut rest = course.samples.as_slice();
+    let count = usize::try_from(run.last().height / width).unwrap_or(usize::MAX) + 1;
+    let mut rest = run.samples.as_slice();
     let mut found = Vec::new();
     for place in 0..count.min(BINS_MAX) as u64 {
         let (from, to) = (place * width, (place + 1).saturating_mul(width));
@@ -54,14 +55,14 @@ fn bin(from: u64, to: u64, own: &[Sample]) -> Bin {
     }
 }
 
-/// A width of 1, 2 or 5 × a power of ten with which a height is cut into at most 20 bins, of four
-/// samples or more on the average where a course has so many.
+/// Default width: 1, 2 or 5 × a power of ten, for at most 20 buckets with four samples or more on
+/// average.
 pub fn usual_width(height: u64, samples: usize) -> u64 {
     let bins = (samples as u64 / SAMPLES_WANTED).clamp(1, BINS_WANTED);
     round_step(height.div_ceil(bins))
 }
 
-/// The next of 1, 2, 5, 10 × a power of ten.
+/// The smallest of 1, 2, 5 or 10 × a power of ten that is at least `least`.
 pub fn round_step(least: u64) -> u64 {
     let mut power = 1_u64;
     while power <= least / 10 {
@@ -71,8 +72,8 @@ pub fn round_step(least: u64) -> u64 {
     steps.into_iter().find(|step| *step >= least.max(1)).unwrap_or(u64::MAX)
 }
 
-/// Which of two arms is faster, bin by bin: more than 1 % apart, else even (none). As long as both
-/// have a rate.
+/// For each bucket: true if the first arm is faster, false if the second is; none if their rates
+/// are within 1 % or unknown.
 pub fn faster(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<Option<bool>> {
     let one = |(a, b): (&Option<f64>, &Option<f64>)| {
         let (a, b) = (*a).zip(*b)?;
@@ -81,7 +82,7 @@ pub fn faster(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<Option<bool>> {
     a.iter().zip(b).map(one).collect()
 }
 
-/// Heights at which another arm becomes the faster one; bins that are even change nothing.
+/// Heights at which the other arm becomes the faster one; buckets with equal rates are skipped.
 pub fn rate_crosses(faster: &[Option<bool>], width: u64) -> Vec<RateCross> {
     let mut crosses = Vec::new();
     let mut now = None;

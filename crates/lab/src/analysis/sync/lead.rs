@@ -1,17 +1,18 @@
-//! One course against another: who is ahead when, by how many blocks and by how many seconds.
+//! Compares two runs: which one leads at a time, by how many blocks and by how many seconds.
 
 use lab_model::results::study::{Align, BlockLead, Cross, TimeLead, TipLead};
 
-use super::Course;
+use super::SyncRun;
 use crate::analysis::statistics::median;
 
-/// Samples for which a new leader must stay ahead until it counts as one. Curves that lie on each
-/// other touch at every sample; so the first leader is found after the start, too.
+/// Samples in a row for which a run must be ahead to become the leader. Nearly equal curves cross
+/// at every sample.
 pub const HOLD: usize = 3;
-/// Changes of the leader that are kept.
+/// Largest number of reported changes of the leader.
 pub const CROSSES_MAX: usize = 50;
 
-/// The lead at the tip, of the times of all runs of both arms; none if a run did not come to the tip.
+/// The lead at the chain tip, from the times of all runs of both arms; none if a run did not reach
+/// the tip.
 pub fn tip_lead(first: &[Option<f64>], other: &[Option<f64>]) -> Option<TipLead> {
     let middle =
         |times: &[Option<f64>]| median(&times.iter().copied().collect::<Option<Vec<f64>>>()?);
@@ -19,17 +20,17 @@ pub fn tip_lead(first: &[Option<f64>], other: &[Option<f64>]) -> Option<TipLead>
     Some(TipLead { first, other, seconds: other - first })
 }
 
-/// Seconds to add to the first course's clock to get the second's.
-fn shift(a: &Course, b: &Course, align: Align) -> f64 {
+/// Seconds to add to a time of the first run to get the corresponding time of the second.
+fn shift(a: &SyncRun, b: &SyncRun, align: Align) -> f64 {
     match align {
         Align::Clock => 0.0,
         Align::Start => b.origin - a.origin,
     }
 }
 
-/// The lead in blocks at every sample of the first course at which the second has a height, on the
-/// straight line between its samples.
-pub fn over_time(a: &Course, b: &Course, align: Align) -> Vec<BlockLead> {
+/// The lead in blocks at every sample of the first run; the height of the second is interpolated.
+/// Samples outside of the second run are left out.
+pub fn over_time(a: &SyncRun, b: &SyncRun, align: Align) -> Vec<BlockLead> {
     let (shift, start) = (shift(a, b, align), a.origin);
     let one = |sample: &super::Sample| {
         let other = b.height_at(sample.at + shift)?;
@@ -39,9 +40,8 @@ pub fn over_time(a: &Course, b: &Course, align: Align) -> Vec<BlockLead> {
     a.samples.iter().filter_map(one).collect()
 }
 
-/// The second's lead in seconds at heights that both reached, each on the straight line between its
-/// samples.
-pub fn over_height(a: &Course, b: &Course, align: Align, heights: &[f64]) -> Vec<TimeLead> {
+/// The second run's lead in seconds at heights that both reached; the times are interpolated.
+pub fn over_height(a: &SyncRun, b: &SyncRun, align: Align, heights: &[f64]) -> Vec<TimeLead> {
     let shift = shift(a, b, align);
     let one = |height: &f64| {
         let (first, second) = (a.instant(*height)?, b.instant(*height)?);
@@ -50,24 +50,24 @@ pub fn over_height(a: &Course, b: &Course, align: Align, heights: &[f64]) -> Vec
     heights.iter().filter_map(one).collect()
 }
 
-/// The largest lead of the first, and that of the second; none where it never leads.
+/// The largest lead of the first run, and that of the second; none for a run that never leads.
 pub fn largest(leads: &[BlockLead]) -> (Option<BlockLead>, Option<BlockLead>) {
     let most = leads.iter().copied().max_by(|x, y| x.blocks.total_cmp(&y.blocks));
     let least = leads.iter().copied().min_by(|x, y| x.blocks.total_cmp(&y.blocks));
     (most.filter(|lead| lead.blocks > 0.0), least.filter(|lead| lead.blocks < 0.0))
 }
 
-/// The largest lead in time of the first, and that of the second; none where it never leads.
+/// The largest lead in time of the first run, and that of the second; none for a run that never
+/// leads.
 pub fn largest_times(leads: &[TimeLead]) -> (Option<TimeLead>, Option<TimeLead>) {
     let most = leads.iter().copied().max_by(|x, y| x.seconds.total_cmp(&y.seconds));
     let least = leads.iter().copied().min_by(|x, y| x.seconds.total_cmp(&y.seconds));
     (least.filter(|lead| lead.seconds < 0.0), most.filter(|lead| lead.seconds > 0.0))
 }
 
-/// Changes of the leader: who is ahead for [`HOLD`] samples on end is the leader; the change is
-/// dated by the first of them. The first leader is no change, however often the curves touched
-/// before.
-pub fn crosses(a: &Course, leads: &[BlockLead]) -> Vec<Cross> {
+/// Changes of the leader. A run becomes the leader if it is ahead for [`HOLD`] samples in a row;
+/// the time of the change is that of the first of them. The first leader is not a change.
+pub fn crosses(a: &SyncRun, leads: &[BlockLead]) -> Vec<Cross> {
     let mut found = Vec::new();
     let (mut leader, mut run): (Option<bool>, Vec<&BlockLead>) = (None, Vec::new());
     for lead in leads {
@@ -92,7 +92,7 @@ pub fn crosses(a: &Course, leads: &[BlockLead]) -> Vec<Cross> {
     found
 }
 
-fn cross(a: &Course, lead: &BlockLead, to_first: bool) -> Cross {
+fn cross(a: &SyncRun, lead: &BlockLead, to_first: bool) -> Cross {
     let place = a.samples.partition_point(|sample| sample.at < lead.at);
     let height = a.samples.get(place).map_or(0, |sample| sample.height);
     Cross { elapsed: lead.elapsed, at: lead.at, height, to_first }

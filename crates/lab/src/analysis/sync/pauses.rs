@@ -1,32 +1,32 @@
-//! Where a course does not move: stalls, and the tip, where there is nothing left to sync.
+//! Finds where a run stops growing: stalls, and the chain tip, where nothing is left to sync.
 
 use lab_model::results::study::{Stall, Tip};
 
-use super::Course;
+use super::SyncRun;
 
-/// A stall is a height that stands for so many sample periods: 4 min at one sample a minute.
+/// Sample periods without a new block that make a stall: 4 min at one sample a minute.
 pub const STALL_PERIODS: f64 = 4.0;
-/// The tip is judged over so many samples.
+/// Samples over which the growth at the chain tip is measured.
 pub const TIP_SAMPLES: usize = 30;
-/// At the tip a course grows at most so many times as fast as blocks are made: 60 blocks in 30
-/// one-minute samples where a block is made each minute.
+/// Largest growth at the tip, as a multiple of the rate of new blocks: 60 blocks in 30 one-minute
+/// samples if one block is made per minute.
 const TIP_FACTOR: f64 = 2.0;
-/// Stalls that are kept of one course; further ones are counted.
+/// Largest number of listed stalls of one run; further ones are counted.
 pub const STALLS_MAX: usize = 200;
 
-/// Heights that stand for four sample periods or more, once the course has begun to grow: before
-/// that it starts. Sample periods vary by a part of themselves, hence half a period of slack. At
-/// the tip blocks are waited for, so that stalls end there.
-pub fn stalls(course: &Course, tip: Option<Tip>) -> Vec<Stall> {
-    let (period, start) = (course.period(), course.first());
+/// Stalls: four sample periods or more without a new block. Half a period of slack allows for
+/// jitter of the samples. The time before the first growth is start-up, and the time at the tip is
+/// waiting for new blocks; neither is a stall.
+pub fn stalls(run: &SyncRun, tip: Option<Tip>) -> Vec<Stall> {
+    let (period, start) = (run.period(), run.first());
     let least = (STALL_PERIODS - 0.5) * period;
     let end = tip.map_or(f64::INFINITY, |tip| tip.elapsed);
     let mut found = Vec::new();
-    let groups = course.samples.chunk_by(|a, b| a.height == b.height);
+    let groups = run.samples.chunk_by(|a, b| a.height == b.height);
     for group in groups {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
         let starting = first.height == start.height;
-        let from = first.at - course.origin;
+        let from = first.at - run.origin;
         if starting || period <= 0.0 || last.at - first.at < least || from >= end {
             continue;
         }
@@ -35,19 +35,19 @@ pub fn stalls(course: &Course, tip: Option<Tip>) -> Vec<Stall> {
             from,
             seconds: last.at - first.at,
             height: first.height,
-            timeouts: course.timeouts.iter().filter(|one| near.contains(&one.at)).count(),
-            open: last.at >= course.last().at,
+            timeouts: run.timeouts.iter().filter(|one| near.contains(&one.at)).count(),
+            open: last.at >= run.last().at,
         });
     }
     found
 }
 
-/// The sample from which on, to the end of the course, every 30 samples bring at most twice the
-/// blocks that are made in their time. `block_time` is in seconds. A course that does not grow at
-/// all has halted, which says nothing of the tip: there must be two samples at least that bring
-/// blocks. None if fewer than 30 samples follow.
-pub fn tip(course: &Course, block_time: f64) -> Option<Tip> {
-    let samples = &course.samples;
+/// The sample at which a run reached the chain tip: from there to the end every 30 samples bring at
+/// most twice the blocks that the chain makes in their time. `block_time` is in seconds. At least
+/// two samples must bring blocks, because a run that stopped growing is not at the tip. None if
+/// fewer than 30 samples follow.
+pub fn tip(run: &SyncRun, block_time: f64) -> Option<Tip> {
+    let samples = &run.samples;
     let last = samples.len().checked_sub(TIP_SAMPLES + 1)?;
     let slow = |place: &usize| {
         let (from, to) = (&samples[*place], &samples[place + TIP_SAMPLES]);
@@ -58,7 +58,7 @@ pub fn tip(course: &Course, block_time: f64) -> Option<Tip> {
     let tail = &samples[place..];
     let growing = tail.windows(2).filter(|pair| pair[1].height > pair[0].height).count();
     let at = tail.first().filter(|_| growing >= 2)?;
-    Some(Tip { elapsed: at.at - course.origin, height: at.height })
+    Some(Tip { elapsed: at.at - run.origin, height: at.height })
 }
 
 /// Seconds of stalls before an elapsed time.

@@ -1,30 +1,30 @@
-//! What a course is made of.
+//! The data of one run.
 
 use lab_model::results::study::Accesses;
 use serde::{Deserialize, Serialize};
 
-/// One look at an arm.
+/// The state of a node at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Seconds since 1970.
     pub at: f64,
-    /// Blocks that it has.
+    /// Block height.
     pub height: u64,
-    /// Bytes that its page cache uses.
+    /// Size of the page cache in bytes.
     pub used: Option<u64>,
-    /// What its page cache did since the sample before.
+    /// Accesses to the page cache since the previous sample.
     pub accesses: Option<Accesses>,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory: Option<u64>,
-    /// Bytes on disk.
+    /// Disk space in bytes.
     pub disk: Option<u64>,
-    /// Nodes that it is connected to.
+    /// Connected peers.
     pub peers: Option<u64>,
-    /// CPU seconds of its processes since they began.
+    /// CPU seconds of its processes since their start.
     pub cpu: Option<f64>,
 }
 
-/// A height that another node claimed to have.
+/// A height that a peer announced.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Announced {
     /// Seconds since 1970.
@@ -38,25 +38,24 @@ pub struct Announced {
 pub struct Timeout {
     /// Seconds since 1970.
     pub at: f64,
-    /// Which peer, by the log's number.
+    /// Number of the peer in the log.
     pub peer: u64,
 }
 
 /// One run of one arm.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Course {
-    /// Where it is from: a file, or `run 2`.
+pub struct SyncRun {
+    /// Its source: a file, or `run 2`.
     pub label: String,
-    /// When it began, in seconds since 1970: the start of its process if that is known, else its
-    /// first sample.
+    /// Its start, in seconds since 1970: the start of its process if known, else its first sample.
     pub origin: f64,
-    /// Times rise, heights do not fall; never empty.
+    /// Samples with rising times and heights that never fall; never empty.
     pub samples: Vec<Sample>,
-    /// Heights that peers announced, where they rose; the highest is a view of the tip, while lower
-    /// ones are of peers that are behind.
+    /// Rising heights that peers announced. The highest approximates the chain tip; lower ones are
+    /// of peers that lag.
     pub announced: Vec<Announced>,
-    /// Blocks that peers did not deliver.
+    /// Blocks that peers did not deliver in time.
     pub timeouts: Vec<Timeout>,
-    /// What is worth telling of how it was read.
+    /// Remarks on how the file was read.
     pub notes: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! Goal: each rule says what its text says, on courses small enough to check by eye; the numbers of a
-//! real run are in `study/tests.rs`. Method: courses of one sample a minute.
+//! Goal: each rule says what its text says, on courses small enough to check by eye; the numbers of
+//! a real run are in `study/tests.rs`. Method: courses of one sample a minute.
 
 use lab_model::results::study::{Accesses, Align};
 
@@ -8,39 +8,39 @@ use super::lead::{crosses, largest, over_height, over_time};
 use super::pauses::{stalled_until, stalls, tip};
 use super::*;
 
-fn course_of(heights: &[u64]) -> Course {
+fn run_of(heights: &[u64]) -> SyncRun {
     let sample = |(place, height): (usize, &u64)| Sample {
         at: 1e9 + place as f64 * 60.0,
         height: *height,
         ..Sample::default()
     };
     let samples = heights.iter().enumerate().map(sample).collect();
-    Course { label: "x".into(), origin: 1e9, samples, ..Course::default() }
+    SyncRun { label: "x".into(), origin: 1e9, samples, ..SyncRun::default() }
 }
 
 #[test]
 fn heights_and_instants_lie_on_straight_lines() {
-    let course = course_of(&[0, 100, 100, 300]);
-    assert_eq!(course.period(), 60.0);
-    assert_eq!(course.height_at(1e9 + 30.0), Some(50.0));
-    assert_eq!(course.height_at(1e9 + 180.0), Some(300.0));
-    assert_eq!(course.height_at(1e9 - 1.0), None);
-    assert_eq!(course.height_at(1e9 + 181.0), None);
-    assert_eq!(course.instant(50.0), Some(1e9 + 30.0));
-    assert_eq!(course.instant(100.0), Some(1e9 + 60.0), "the first time that it is there");
-    assert_eq!(course.instant(200.0), Some(1e9 + 150.0));
-    assert_eq!(course.instant(301.0), None);
-    assert_eq!(course.reached(101).map(|sample| sample.at), Some(1e9 + 180.0));
-    let later = course_of(&[10, 20]);
+    let run = run_of(&[0, 100, 100, 300]);
+    assert_eq!(run.period(), 60.0);
+    assert_eq!(run.height_at(1e9 + 30.0), Some(50.0));
+    assert_eq!(run.height_at(1e9 + 180.0), Some(300.0));
+    assert_eq!(run.height_at(1e9 - 1.0), None);
+    assert_eq!(run.height_at(1e9 + 181.0), None);
+    assert_eq!(run.instant(50.0), Some(1e9 + 30.0));
+    assert_eq!(run.instant(100.0), Some(1e9 + 60.0), "the first time that it is there");
+    assert_eq!(run.instant(200.0), Some(1e9 + 150.0));
+    assert_eq!(run.instant(301.0), None);
+    assert_eq!(run.reached(101).map(|sample| sample.at), Some(1e9 + 180.0));
+    let later = run_of(&[10, 20]);
     assert_eq!(later.instant(5.0), None, "it was there before its first sample");
-    assert_eq!(Course::default().height_at(0.0), None);
+    assert_eq!(SyncRun::default().height_at(0.0), None);
 }
 
 #[test]
 fn touching_curves_do_not_cross_and_a_leader_must_stay_ahead() {
-    let flat = course_of(&[100; 12]);
+    let flat = run_of(&[100; 12]);
     let check = |heights: &[u64]| -> Vec<(f64, bool)> {
-        let own = course_of(heights);
+        let own = run_of(heights);
         let leads = over_time(&own, &flat, Align::Clock);
         crosses(&own, &leads).iter().map(|one| (one.elapsed, one.to_first)).collect()
     };
@@ -50,9 +50,9 @@ fn touching_curves_do_not_cross_and_a_leader_must_stay_ahead() {
     assert_eq!(check(&[100, 99, 99, 99, 101, 101, 102, 102, 103, 104, 105, 106]), [(240.0, true)]);
     let touching = [100, 101, 101, 101, 101, 101, 101, 101, 101, 101, 101, 101];
     assert_eq!(check(&touching), [], "the first leader is no change");
-    let own = course_of(&[90, 95, 101, 101, 101, 101]);
+    let own = run_of(&[90, 95, 101, 101, 101, 101]);
     // As a curve the other falls against it once.
-    let other = course_of(&[80, 90, 100, 102, 103, 104]);
+    let other = run_of(&[80, 90, 100, 102, 103, 104]);
     let found = crosses(&own, &over_time(&own, &other, Align::Clock));
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].elapsed, found[0].height, found[0].to_first), (180.0, 101, false));
@@ -60,8 +60,8 @@ fn touching_curves_do_not_cross_and_a_leader_must_stay_ahead() {
 
 #[test]
 fn leads_by_the_clock_and_since_the_start() {
-    let a = course_of(&[0, 100, 200, 300]);
-    let mut b = course_of(&[0, 200, 400]);
+    let a = run_of(&[0, 100, 200, 300]);
+    let mut b = run_of(&[0, 200, 400]);
     for sample in &mut b.samples {
         sample.at += 3_600.0;
     }
@@ -77,12 +77,12 @@ fn leads_by_the_clock_and_since_the_start() {
 
 #[test]
 fn bins_count_their_own_samples() {
-    let mut course = course_of(&[0, 400, 900, 1_100, 1_100, 1_900, 3_500]);
-    for (place, sample) in course.samples.iter_mut().enumerate() {
+    let mut run = run_of(&[0, 400, 900, 1_100, 1_100, 1_900, 3_500]);
+    for (place, sample) in run.samples.iter_mut().enumerate() {
         let hit = 10 * place as u64;
         sample.accesses = Some(Accesses { hit, miss: 10, spill: 0 });
     }
-    let found = bins(&course, 1_000);
+    let found = bins(&run, 1_000);
     assert_eq!(found.len(), 4);
     assert_eq!((found[0].blocks, found[0].seconds, found[0].rate), (900, 120.0, Some(7.5)));
     assert_eq!(found[0].hit_ratio, Some(0.5));
@@ -119,15 +119,15 @@ fn a_stall_is_four_periods_and_the_start_is_none() {
     // Three periods are none, four are; neither is the start, however long.
     let heights =
         [0, 0, 0, 0, 0, 0, 10, 20, 20, 20, 20, 30, 40, 40, 40, 40, 40, 50, 60, 60, 60, 60, 60];
-    let course = course_of(&heights);
-    let found = stalls(&course, None);
+    let run = run_of(&heights);
+    let found = stalls(&run, None);
     assert_eq!(found.len(), 2);
     assert_eq!((found[0].height, found[0].from, found[0].seconds), (40, 720.0, 240.0));
     assert_eq!((found[1].height, found[1].open), (60, true));
     assert_eq!(stalled_until(&found, 840.0), 120.0);
     assert_eq!(stalled_until(&found, 1e6), 480.0);
     // The same at one sample a second: the rule goes with the period.
-    let mut quick = course_of(&heights);
+    let mut quick = run_of(&heights);
     for (place, sample) in quick.samples.iter_mut().enumerate() {
         sample.at = 1e9 + place as f64;
     }
@@ -138,7 +138,7 @@ fn a_stall_is_four_periods_and_the_start_is_none() {
 fn the_tip_is_where_growth_falls_to_that_of_the_chain() {
     let climb = |tail: Vec<u64>| -> Option<(u64, f64)> {
         let heights: Vec<u64> = (0..20).map(|place| place * 1_000).chain(tail).collect();
-        tip(&course_of(&heights), 60.0).map(|tip| (tip.height, tip.elapsed))
+        tip(&run_of(&heights), 60.0).map(|tip| (tip.height, tip.elapsed))
     };
     assert_eq!(climb((0..40).map(|place| 20_000 + place * 2).collect()), Some((20_000, 1_200.0)));
     assert_eq!(climb((0..40).map(|place| 20_000 + place * 3).collect()), None, "too quick");
@@ -148,20 +148,20 @@ fn the_tip_is_where_growth_falls_to_that_of_the_chain() {
     let slow =
         (0..40).map(|place| 20_000 + place).chain((1..10).map(|place| 30_000 + place * 1_000));
     assert_eq!(climb(slow.collect()), None);
-    assert_eq!(tip(&Course::default(), 60.0), None);
+    assert_eq!(tip(&SyncRun::default(), 60.0), None);
 }
 
 #[test]
 fn a_cache_is_full_when_it_grows_no_more() {
     let of = |used: &[u64]| {
-        let mut course = course_of(&(0..used.len() as u64).collect::<Vec<_>>());
-        for (sample, used) in course.samples.iter_mut().zip(used) {
+        let mut run = run_of(&(0..used.len() as u64).collect::<Vec<_>>());
+        for (sample, used) in run.samples.iter_mut().zip(used) {
             sample.used = Some(*used);
         }
-        course.cache_full().map(|full| (full.elapsed, full.height))
+        run.cache_full().map(|full| (full.elapsed, full.height))
     };
     assert_eq!(of(&[10, 500, 999, 1_000, 1_000, 998]), Some((120.0, 2)));
     assert_eq!(of(&[10, 20, 30, 40, 50]), None, "it grows still");
     assert_eq!(of(&[10, 100, 20, 30, 100, 20, 10, 100, 10]), None, "it is emptied again and again");
-    assert_eq!(course_of(&[1, 2]).cache_full(), None);
+    assert_eq!(run_of(&[1, 2]).cache_full(), None);
 }

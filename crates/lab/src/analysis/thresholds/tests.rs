@@ -56,7 +56,7 @@ fn feed(plan: &Plan, calls: impl Fn(u64) -> Option<Calls>) -> (Judge, Option<u64
         let iterations = Iterations { due: begun, begun, ended: begun, ..Iterations::default() };
         let part = samples::counted(plan, &calls, iterations);
         let (from, to) = (Duration::from_secs(at), Duration::from_secs(at + 1));
-        if judge.second(from, to, &part) {
+        if judge.add_second(from, to, &part) {
             return (judge, Some(at + 1));
         }
     }
@@ -205,7 +205,7 @@ fn what_ended_the_run_stays_broken() {
     let mut second = |at: u64, failed: u64| {
         let calls = [(0, 0, Class::Ok, 1_000 - failed, 5), (0, 0, Class::Http5xx, failed, 5)];
         let part = samples::counted(&plan, &calls, Iterations::default());
-        judge.second(Duration::from_secs(at), Duration::from_secs(at + 1), &part)
+        judge.add_second(Duration::from_secs(at), Duration::from_secs(at + 1), &part)
     };
     assert!(!second(0, 9));
     assert!(second(1, 11), "20 of 2000");
@@ -215,7 +215,7 @@ fn what_ended_the_run_stays_broken() {
     let ruling = &judge.rulings()[0];
     assert!(!ruling.outcome.kept && ruling.by_server, "{ruling:?}");
     assert_eq!(ruling.outcome.broken_at, Some(1.0));
-    assert_eq!(ruling.remark, Some(super::Remark::Mended));
+    assert_eq!(ruling.remark, Some(super::Remark::Recovered));
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn long_windows_move_in_longer_steps_and_keep_few_of_them() {
     let windowed = Threshold { window: Some(Duration::from_secs(600)), ..p95(300.0) };
     let plan = plan(1_800, vec![windowed]);
     let (judge, _) = feed(&plan, |at| (at < 1_800).then(|| ok(if at < 1_700 { 10 } else { 500 })));
-    assert!(judge.pools[0].steps.len() <= 60, "{}", judge.pools[0].steps.len());
+    assert!(judge.collectors[0].steps.len() <= 60, "{}", judge.collectors[0].steps.len());
     assert!(!judge.rulings()[0].outcome.kept, "100 s of 600 s are more than 5 %");
 }
 

@@ -8,7 +8,7 @@ use lab_model::record::{Class, Iterations, Totals};
 use lab_model::results::run::{Row, Second};
 use lab_model::samples;
 
-use super::{Doubt, Doubts, Seen, doubts, few};
+use super::{Doubt, Doubts, ValidityInput, doubts, few};
 use crate::wording::verdict::sentences;
 
 fn iterations(due: u64, begun: u64) -> Iterations {
@@ -16,7 +16,7 @@ fn iterations(due: u64, begun: u64) -> Iterations {
 }
 
 fn look(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Doubts {
-    doubts(Seen { plan, all: totals, judged: totals, seconds, end: plan.duration() })
+    doubts(ValidityInput { plan, all: totals, judged: totals, seconds, end: plan.duration() })
 }
 
 fn healthy() -> (Plan, Totals, Vec<Second>) {
@@ -40,7 +40,7 @@ fn a_healthy_run_leaves_no_doubt() {
 fn a_run_without_calls_measured_nothing() {
     let (mut plan, totals, seconds) = healthy();
     let nothing = Totals::new(1);
-    let told = doubts(Seen {
+    let told = doubts(ValidityInput {
         plan: &plan,
         all: &totals,
         judged: &nothing,
@@ -49,7 +49,7 @@ fn a_run_without_calls_measured_nothing() {
     });
     assert_eq!(told.empty, Some(Doubt::NoCalls));
     plan.warmup = Duration::from_secs(20);
-    let told = doubts(Seen {
+    let told = doubts(ValidityInput {
         plan: &plan,
         all: &totals,
         judged: &nothing,
@@ -66,17 +66,14 @@ fn what_was_delivered_is_said_of_the_time_that_is_judged() {
         let of = |iterations| samples::counted(&plan, &[(0, 0, Class::Ok, 1_000, 10)], iterations);
         let (all, judged) = (of(all), of(judged));
         let (seconds, end) = (&seconds, plan.duration());
-        let told = doubts(Seen { plan: &plan, all: &all, judged: &judged, seconds, end });
+        let told = doubts(ValidityInput { plan: &plan, all: &all, judged: &judged, seconds, end });
         let behind = told.behind.into_iter().map(|(doubt, _)| doubt);
         sentences(&told.workers.into_iter().chain(behind).collect::<Vec<_>>())
     };
     assert!(with(iterations(6_000, 5_800), iterations(5_000, 5_000)).is_empty(), "in the warm-up");
     let told = with(iterations(90_000, 89_250), iterations(30_000, 29_250));
     let [told] = told.as_slice() else { panic!("{told:?}") };
-    assert!(
-        told.contains("97.5 % of the planned iterations were begun (29250 of 30000)"),
-        "{told}"
-    );
+    assert!(told.contains("97.5 % of the planned iterations started (29250 of 30000)"), "{told}");
     let late = Iterations { late: 100, ..iterations(1_000, 1_000) };
     assert_eq!(with(late, late).len(), 1, "what began after the end");
 }
@@ -110,7 +107,7 @@ fn waiting_for_a_core_and_running_out_of_ports_are_found() {
     assert!(starved.doubt.to_string().contains("waited 1.5 s, 15 % of their time, for a core"));
     assert!((10.0..10.1).contains(&starved.longest_ms), "{starved:?}: sending and reading late");
     let ports = told.overloaded[0].to_string();
-    assert!(ports.starts_with("7 connections were not made because this host had no local port"));
+    assert!(ports.starts_with("7 connections failed because no local port"));
     let closed = samples::closed(10, 0, 10, &["eth_call"]);
     let starved = look(&closed, &totals, &seconds).starved.unwrap();
     assert_eq!(starved.longest_ms, 1_500.0, "sends do not show how late answers were read");
@@ -128,7 +125,10 @@ fn lateness_counts_only_above_both_limits() {
     assert_eq!(late(900, 10), None, "below 1 ms");
     assert_eq!(late(2_000, 100), None, "2 % of the median");
     let told = late(2_000, 10).unwrap();
-    assert!(told.doubt.to_string().starts_with("sends were late by 2.00 ms (p99)"), "{told:?}");
+    assert!(
+        told.doubt.to_string().starts_with("the generator sent late by 2.00 ms (p99)"),
+        "{told:?}"
+    );
     assert!((2.0..2.01).contains(&told.longest_ms) && told.share == 1.0, "{told:?}");
 }
 
@@ -145,7 +145,7 @@ fn pauses_that_bound_the_rate_are_told() {
         told,
         [
             "load: the plan's own pacing allows at most 1000/s (100 workers, a pause of 100 ms after each \
-          iteration), and 980/s were reached: the target was not the limit"
+          iteration), and it reached 980/s: the target was not the limit"
         ]
     );
     assert!(of(5_000).is_empty(), "here the target took as long as the pause");
@@ -165,8 +165,8 @@ fn a_target_that_falls_behind_is_told_from_a_plan_with_too_few_workers() {
     let told = look(&plan, &totals, &[]);
     assert!(told.behind.is_empty(), "{told:?}");
     let sentence = told.workers[0].to_string();
-    assert!(sentence.contains("50.0 % of the planned iterations were begun (5000 of 10000)"));
-    assert!(sentence.contains("its 5 workers can begin at most 5"), "{sentence}");
+    assert!(sentence.contains("50.0 % of the planned iterations started (5000 of 10000)"));
+    assert!(sentence.contains("its 5 workers can start at most 5"), "{sentence}");
 
     // 1 ms at its best and 200 ms in the mean: it was the target that slowed down.
     plan.scenarios[0].workers_max = 100;
@@ -198,8 +198,7 @@ fn answers_that_are_too_much_to_read_are_named() {
     seconds[4..8].iter_mut().for_each(|second| second.generator_busy = 0.97);
     let told = sentences(&look(&plan, &totals, &seconds).overloaded);
     let [_, told] = told.as_slice() else { panic!("{told:?}") };
-    let begins =
-        "the generator read 320 MB/s of answers, 100 % of them those of eth_call, 3.2 MB each";
+    let begins = "the generator read 320 MB/s of responses, 100 % of them to eth_call, 3.2 MB each";
     assert!(told.starts_with(begins), "{told}");
     // Late sends alone would only make the run invalid; with this it is known why.
     let (plan, mut totals, seconds) = healthy();

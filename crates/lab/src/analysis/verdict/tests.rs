@@ -10,10 +10,10 @@ use lab_model::results::{Outcome, ThresholdOutcome};
 use lab_model::samples;
 
 use super::{Early, Evidence, Judged, Reason, verdict};
+use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::findings::Stalls;
-use crate::analysis::knee::Knee;
 use crate::analysis::thresholds::Ruling;
-use crate::analysis::validity::{Begun, Delay, Doubt, Doubts};
+use crate::analysis::validity::{Delay, Delivered, Doubt, Doubts};
 
 /// A run of which everything can be planted.
 struct Case {
@@ -22,7 +22,7 @@ struct Case {
     doubts: Doubts,
     overall: Row,
     methods: Vec<Row>,
-    knees: Vec<(String, Knee)>,
+    failure_periods: Vec<(String, FailurePeriod)>,
     compared: Option<Compared>,
     stalls: Option<Stalls>,
     early: Option<Early>,
@@ -41,7 +41,7 @@ impl Case {
             doubts: Doubts::default(),
             overall,
             methods,
-            knees: Vec::new(),
+            failure_periods: Vec::new(),
             compared: None,
             stalls: None,
             early: None,
@@ -93,8 +93,8 @@ impl Case {
         self
     }
 
-    fn knee(mut self, knee: Knee) -> Case {
-        self.knees.push(("eth_getLogs".to_owned(), knee));
+    fn period(mut self, period: FailurePeriod) -> Case {
+        self.failure_periods.push(("eth_getLogs".to_owned(), period));
         self
     }
 
@@ -105,7 +105,7 @@ impl Case {
             doubts: &self.doubts,
             overall: &self.overall,
             methods: &self.methods,
-            knees: &self.knees,
+            failure_periods: &self.failure_periods,
             compared: self.compared.as_ref(),
             stalls: self.stalls.as_ref(),
             early: self.early,
@@ -154,8 +154,8 @@ fn paced(doubts: &mut Doubts) {
     });
 }
 
-fn hang() -> Knee {
-    Knee {
+fn hang() -> FailurePeriod {
+    FailurePeriod {
         from: 4.0,
         until: None,
         calls: 60,
@@ -184,13 +184,13 @@ fn a_broken_objective_fails_and_is_told_with_its_value_and_time() {
 fn a_method_that_fails_wholly_fails_the_run_though_all_objectives_are_kept() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let case = Case::new(plan, &[(Class::Ok, 40), (Class::Timeout, 60)]);
-    let (outcome, reasons, _) = case.threshold(Metric::Failed, true, false).knee(hang()).judged();
+    let (outcome, reasons, _) = case.threshold(Metric::Failed, true, false).period(hang()).judged();
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(
         reasons,
         [
-            "every call of eth_getLogs due since 4.0 s failed (60, mostly timeout); 40 were answered \
-          before; the run then began 140.0 iterations/s; of all calls 0.59 % failed"
+            "every call of eth_getLogs scheduled since 4.0 s failed (60, mostly timeout); 40 succeeded \
+          before; the run then started 140.0 iterations/s; of all calls 0.59 % failed"
         ]
     );
 }
@@ -198,11 +198,11 @@ fn a_method_that_fails_wholly_fails_the_run_though_all_objectives_are_kept() {
 #[test]
 fn a_method_of_which_every_call_is_refused_fails_the_run() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
-    let refused = Knee { answered_before: 0, class: Class::RpcError, from: 0.0, ..hang() };
-    let case = Case::new(plan, &[(Class::RpcError, 60)]).knee(refused);
+    let refused = FailurePeriod { answered_before: 0, class: Class::RpcError, from: 0.0, ..hang() };
+    let case = Case::new(plan, &[(Class::RpcError, 60)]).period(refused);
     let (outcome, reasons, _) = case.judged();
     assert_eq!(outcome, Outcome::Fail);
-    assert!(reasons[0].starts_with("every call of eth_getLogs was answered with a JSON-RPC error"));
+    assert!(reasons[0].starts_with("every call of eth_getLogs returned a JSON-RPC error"));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn an_objective_that_a_stall_hides_from_is_broken() {
     assert_eq!(
         reasons,
         ["as written was kept only because workers wait while the target stalls: 10.0 % of the \
-             usual results are missing, at 5 s, 10 s, where calls took up to 502 ms"]
+             expected results are missing, at 5 s, 10 s, where calls took up to 502 ms"]
     );
     assert_eq!(with(600.0, 0.1).0, Outcome::Pass);
     assert_eq!(with(100.0, 0.005).0, Outcome::Pass, "less than the percentile leaves out");
@@ -246,11 +246,11 @@ fn an_objective_that_a_stall_hides_from_is_broken() {
 fn a_short_outage_is_warned_of_and_a_long_one_fails() {
     let outage = |failed, ok| {
         let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
-        let knee = Knee { until: Some(6.0), failed, calls: failed, ..hang() };
-        Case::new(plan, &[(Class::Ok, ok), (Class::Timeout, failed)]).knee(knee).judged()
+        let period = FailurePeriod { until: Some(6.0), failed, calls: failed, ..hang() };
+        Case::new(plan, &[(Class::Ok, ok), (Class::Timeout, failed)]).period(period).judged()
     };
     assert_eq!(outage(20, 1_000).0, Outcome::Measured);
-    assert!(outage(20, 1_000).2[0].contains("due from 4.0 s to 6.0 s failed"));
+    assert!(outage(20, 1_000).2[0].contains("scheduled from 4.0 s to 6.0 s failed"));
     assert_eq!(outage(1_000, 60).0, Outcome::Fail);
 }
 
@@ -284,7 +284,7 @@ fn a_method_that_hangs_alone_is_no_fault_of_a_busy_generator() {
         let calls = [(0, 0, Class::Ok, answered, 5), (0, 1, Class::Timeout, 60, 5)];
         let totals = samples::counted(&case.plan, &calls, Iterations::default());
         (case.overall, _) = aggregate::methods(&case.plan, &totals, 10.0);
-        case.knee(hang()).judged().0
+        case.period(hang()).judged().0
     };
     assert_eq!(hanging(1_000), Outcome::Fail);
     assert_eq!(hanging(10), Outcome::ClientLimited, "everything hung, which could be ours");
@@ -358,7 +358,7 @@ fn nothing_measured_is_invalid_whatever_else() {
 #[test]
 fn a_target_that_fell_behind_fails_and_too_few_workers_do_not_blame_it() {
     let (scenario, workers) = (|| "load".to_owned(), 5);
-    let begun = Begun { share: 0.79, begun: 79, due: 100 };
+    let begun = Delivered { share: 0.79, started: 79, scheduled: 100 };
     let behind = || {
         let (mean_ms, best_ms) = (100.0, 1.0);
         let doubt = Doubt::Behind { scenario: scenario(), begun, workers, mean_ms, best_ms };
@@ -377,7 +377,7 @@ fn a_target_that_fell_behind_fails_and_too_few_workers_do_not_blame_it() {
 fn a_failing_method_is_named_beside_one_with_a_longer_name() {
     let plan = samples::open(100.0, 10, &["eth_callMany", "eth_call"]);
     let mut case = Case::new(plan, &[(Class::Ok, 72), (Class::Timeout, 28)]);
-    case.knees.push(("eth_callMany".to_owned(), hang()));
+    case.failure_periods.push(("eth_callMany".to_owned(), hang()));
     let (_, reasons, _) = case.judged();
     assert_eq!(reasons.len(), 2, "{reasons:?}");
     assert!(reasons.iter().any(|one| one.starts_with("28.0 % of the calls of eth_call failed")));
@@ -403,7 +403,7 @@ fn pauses_that_bound_the_rate_are_the_limit_whatever_was_kept() {
     let latency = Case::closed(100).threshold(Metric::Latency, true, false).doubt(paced).judged();
     assert_eq!(latency.0, Outcome::ClientLimited);
     let kept =
-        "the objective was kept at this load; to judge a load by objectives, offer it as a rate";
+        "the threshold was kept at this load; to judge a load by thresholds, plan it as a rate";
     assert_eq!(latency.1, ["paced", kept]);
     let rate = Case::closed(100).threshold(Metric::Goodput, false, false).doubt(paced).judged();
     assert_eq!(rate.0, Outcome::ClientLimited);
@@ -421,14 +421,14 @@ fn a_part_of_a_run_passes_nothing_but_can_fail() {
     assert_eq!(outcome, Outcome::Invalid);
     assert_eq!(
         reasons,
-        ["the run was ended by hand at 3.0 s of 10.0 s; until then nothing was broken"]
+        ["the run was stopped by the user at 3.0 s of 10.0 s; no threshold was broken until then"]
     );
     let broken = Case::open().threshold(Metric::Latency, false, false);
     assert_eq!(ended(broken, Early::Asked(3.0)).0, Outcome::Fail);
     let broken = Case::open().threshold(Metric::Latency, false, false);
     let (outcome, reasons, _) = ended(broken, Early::Aborted(3.0));
     assert_eq!(outcome, Outcome::Fail);
-    assert_eq!(reasons[1], "the broken objective ended the run at 3.0 s of 10.0 s");
+    assert_eq!(reasons[1], "the broken threshold aborted the run at 3.0 s of 10.0 s");
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn wrong_answers_fail_the_run_and_are_shown() {
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(
         reasons[0],
-        "2 of 50 compared answers of eth_call differ from those of http://127.0.0.1:2/, first at \
+        "2 of 50 compared responses of eth_call differ from those of http://127.0.0.1:2/, first at \
          \"/result\": \"0x1\" instead of \"0x2\""
     );
 }

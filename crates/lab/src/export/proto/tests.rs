@@ -2,8 +2,8 @@
 //! protobuf, and the bytes of the parts that are easily wrong.
 
 use super::*;
-use crate::export::spread::Form;
-use crate::export::table::{METRICS, gather};
+use crate::export::distribution::Form;
+use crate::export::table::{METRICS, collect_samples};
 use crate::export::{Trends, k6};
 use crate::live::scene::Scene;
 
@@ -13,7 +13,7 @@ fn sent(names: Names, trends: Trends, labels: &[&str]) -> Vec<TimeSeries> {
         Names::K6 => k6::METRICS,
     };
     let scene = Scene::new();
-    let samples = gather(table, &scene.progress(), &Form::Trends(trends));
+    let samples = collect_samples(table, &scene.progress(), &Form::Trends(trends));
     let labels = Labels::of(labels).unwrap();
     let body = body(series(&samples, names, &labels, 1_700_000_000_123));
     let bytes = snap::raw::Decoder::new().decompress_vec(&body).unwrap();

@@ -22,21 +22,21 @@ fn stored_pushes_go_out_in_order() {
     let mut queue = queue(3);
     for index in 0..3 {
         assert_eq!(first(&queue, NOW), Some(index));
-        queue.took(NOW, Outcome::Stored, "", 0);
+        queue.record(NOW, Outcome::Stored, "", 0);
     }
     assert_eq!((first(&queue, NOW), queue.wait(NOW)), (None, None));
-    assert_eq!(queue.end(), Told { stored: 30, ..Told::default() });
+    assert_eq!(queue.end(), PushSummary { stored: 30, ..PushSummary::default() });
 }
 
 #[test]
 fn failures_of_the_receiver_are_repeated_and_hold_back_the_rest() {
     for outcome in [Outcome::Unreachable, Outcome::Status(500, None), Outcome::Status(429, None)] {
         let mut queue = queue(2);
-        queue.took(NOW, outcome, "", u32::MAX);
+        queue.record(NOW, outcome, "", u32::MAX);
         assert_eq!(first(&queue, NOW), None, "{outcome:?}");
         assert_eq!(queue.wait(NOW), Some(BACKOFF_MIN));
         assert_eq!(first(&queue, NOW + BACKOFF_MIN), Some(0), "the same one, not the next");
-        assert_eq!(queue.told.repeated, 1);
+        assert_eq!(queue.summary.retried, 1);
     }
 }
 
@@ -44,10 +44,14 @@ fn failures_of_the_receiver_are_repeated_and_hold_back_the_rest() {
 fn refusals_are_not_repeated_but_told() {
     for status in [400, 401, 404, 413, 422, 302] {
         let mut queue = queue(2);
-        queue.took(NOW, Outcome::Status(status, Some(Duration::from_secs(9))), "", 0);
+        queue.record(NOW, Outcome::Status(status, Some(Duration::from_secs(9))), "", 0);
         assert_eq!(first(&queue, NOW), Some(1), "{status}");
-        let told =
-            Told { refused: 10, refused_status: Some(status), given_up: 10, ..Told::default() };
+        let told = PushSummary {
+            rejected: 10,
+            rejected_status: Some(status),
+            discarded: 10,
+            ..PushSummary::default()
+        };
         assert_eq!(queue.end(), told);
     }
 }
@@ -57,15 +61,15 @@ fn waits_double_up_to_a_bound_and_begin_anew_after_success() {
     let mut queue = queue(2);
     let (mut now, mut waits) = (NOW, Vec::new());
     for _ in 0..40 {
-        queue.took(now, Outcome::Unreachable, "", u32::MAX);
+        queue.record(now, Outcome::Unreachable, "", u32::MAX);
         let wait = queue.wait(now).unwrap();
         waits.push(wait.as_millis());
         now += wait;
     }
     assert_eq!(waits[..4], [30, 60, 120, 240]);
     assert_eq!(waits.last(), Some(&BACKOFF_MAX.as_millis()));
-    queue.took(now, Outcome::Stored, "", 0);
-    queue.took(now, Outcome::Unreachable, "", u32::MAX);
+    queue.record(now, Outcome::Stored, "", 0);
+    queue.record(now, Outcome::Unreachable, "", u32::MAX);
     assert_eq!(queue.wait(now), Some(BACKOFF_MIN));
 }
 
@@ -73,7 +77,7 @@ fn waits_double_up_to_a_bound_and_begin_anew_after_success() {
 fn dice_spread_the_waits_over_their_second_half() {
     let wait = |dice| {
         let mut queue = queue(1);
-        queue.took(NOW, Outcome::Unreachable, "", dice);
+        queue.record(NOW, Outcome::Unreachable, "", dice);
         queue.wait(NOW).unwrap()
     };
     assert_eq!(wait(0), BACKOFF_MIN / 2);
@@ -88,7 +92,7 @@ fn retry_after_is_honoured_within_reason() {
         for status in [429, 503] {
             let mut queue = queue(1);
             let outcome = Outcome::Status(status, Some(Duration::from_secs(asked)));
-            queue.took(NOW, outcome, "", u32::MAX);
+            queue.record(NOW, outcome, "", u32::MAX);
             assert_eq!(queue.wait(NOW), Some(waited), "{status}");
         }
     }
@@ -102,29 +106,29 @@ fn too_much_that_waits_loses_the_oldest_and_no_more_memory() {
         queue.put(Push { body: body.clone(), samples: 1 });
     }
     assert!(queue.bytes <= BYTES_MAX);
-    assert_eq!((queue.waiting.len(), queue.told.given_up), (4, 6));
+    assert_eq!((queue.pending.len(), queue.summary.discarded), (4, 6));
     // One that alone is too large goes the same way.
     queue.put(Push { body: vec![0; BYTES_MAX + 1], samples: 1 });
-    assert_eq!((queue.waiting.len(), queue.bytes, queue.told.given_up), (0, 0, 11));
+    assert_eq!((queue.pending.len(), queue.bytes, queue.summary.discarded), (0, 0, 11));
 }
 
 #[test]
 fn what_was_said_is_kept_in_one_short_line() {
     let mut queue = queue(1);
-    queue.took(NOW, Outcome::Status(500, None), "\n", 0);
-    assert_eq!(queue.told.said, "");
+    queue.record(NOW, Outcome::Status(500, None), "\n", 0);
+    assert_eq!(queue.summary.last_error, "");
     let long = "out of order\n".to_owned() + &"x".repeat(1_000);
-    queue.took(NOW, Outcome::Status(500, None), &long, 0);
-    assert_eq!(queue.told.said, "out of order");
-    queue.took(NOW, Outcome::Unreachable, &"y".repeat(1_000), 0);
-    assert_eq!(queue.told.said.len(), SAID_CHARS_MAX);
-    queue.took(NOW, Outcome::Stored, "", 0);
-    assert_eq!(queue.told.said.len(), SAID_CHARS_MAX, "the last failure stays told");
+    queue.record(NOW, Outcome::Status(500, None), &long, 0);
+    assert_eq!(queue.summary.last_error, "out of order");
+    queue.record(NOW, Outcome::Unreachable, &"y".repeat(1_000), 0);
+    assert_eq!(queue.summary.last_error.len(), ERROR_CHARS_MAX);
+    queue.record(NOW, Outcome::Stored, "", 0);
+    assert_eq!(queue.summary.last_error.len(), ERROR_CHARS_MAX, "the last failure stays told");
 }
 
 #[test]
 fn an_outcome_for_nothing_changes_nothing() {
     let mut queue = queue(0);
-    queue.took(NOW, Outcome::Stored, "", 0);
-    assert_eq!(queue.end(), Told::default());
+    queue.record(NOW, Outcome::Stored, "", 0);
+    assert_eq!(queue.end(), PushSummary::default());
 }

@@ -59,12 +59,12 @@ fn read(reader: &mut impl BufRead) -> Option<Received> {
     Some((head, WriteRequest::decode(&*bytes).unwrap()))
 }
 
-fn pushed(settings: &Settings, seconds: &[u64]) -> Told {
+fn pushed(settings: &Settings, seconds: &[u64]) -> PushSummary {
     let mut scene = Scene::new();
     let mut remote = RemoteWrite::start(settings).unwrap();
     for second in seconds {
         scene.at = Duration::from_secs(*second);
-        remote.see(&scene.progress());
+        remote.update(&scene.progress());
     }
     remote.finish()
 }
@@ -107,7 +107,7 @@ fn a_run_is_pushed_and_every_series_ended() {
         received.iter().map(|(_, push)| push.timeseries[0].samples[0].timestamp).collect();
     // All within a millisecond perhaps: two samples of one time would be refused.
     assert!(times.is_sorted_by(|left, right| left < right), "{times:?}");
-    assert_eq!(told, Told { stored: all().count() as u64, ..Told::default() });
+    assert_eq!(told, PushSummary { stored: all().count() as u64, ..PushSummary::default() });
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_failing_receiver_gets_the_same_again_and_then_the_rest() {
     let first = &received[0].1;
     assert!(received[..4].iter().all(|(_, push)| push == first), "the first is repeated");
     assert_ne!(&received[4].1, first);
-    assert_eq!((received.len(), told.repeated, told.given_up), (6, 3, 0));
+    assert_eq!((received.len(), told.retried, told.discarded), (6, 3, 0));
 }
 
 #[test]
@@ -130,8 +130,8 @@ fn a_refusal_is_told_and_not_repeated() {
     let receiver = Receiver::start(&["400 Bad Request\r\n"]);
     let told = pushed(&Settings::new(&receiver.url), &[1, 60]);
     assert_eq!(receiver.received.lock().len(), 3);
-    assert_eq!((told.refused_status, told.repeated, told.given_up), (Some(400), 0, 0));
-    assert!(told.refused > 20 && told.stored > told.refused, "{told:?}");
+    assert_eq!((told.rejected_status, told.retried, told.discarded), (Some(400), 0, 0));
+    assert!(told.rejected > 20 && told.stored > told.rejected, "{told:?}");
 }
 
 #[test]
@@ -139,10 +139,10 @@ fn a_series_that_is_gone_is_ended_at_once() {
     let receiver = Receiver::start(&[]);
     let mut scene = Scene::new();
     let mut remote = RemoteWrite::start(&Settings::new(&receiver.url)).unwrap();
-    remote.see(&scene.progress());
+    remote.update(&scene.progress());
     scene.at += INTERVAL;
     scene.host.clear();
-    remote.see(&scene.progress());
+    remote.update(&scene.progress());
     remote.finish();
     let received = receiver.received.lock();
     let ended = |push: &WriteRequest| -> Vec<String> {
@@ -162,7 +162,7 @@ fn a_receiver_that_never_answers_holds_up_nobody() {
     let begin = Instant::now();
     for second in 0..20 {
         scene.at = Duration::from_secs(second * 5);
-        remote.see(&scene.progress());
+        remote.update(&scene.progress());
     }
     assert!(begin.elapsed() < TIMEOUT, "seeing took {:?}", begin.elapsed());
     assert!(remote.skipped > 0, "what does not fit is counted");

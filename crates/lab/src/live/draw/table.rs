@@ -1,4 +1,4 @@
-//! The calls by method: how many, how many failed, and how long they took.
+//! Draws the table of calls by method, with their failures and latencies.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
@@ -6,18 +6,18 @@ use ratatui::text::Text;
 use ratatui::widgets::{Cell, Row as Line, Table};
 
 use super::Tone;
-use crate::live::state::{Row, Span, Spread, State};
+use crate::live::state::{Percentiles, Row, Span, State};
 use crate::wording::number;
 
-/// From this width on the times of the last second and of the whole run stand side by side.
+/// Width from which the times of the last second and of the whole run are side by side.
 const WIDE: u16 = 112;
 
-/// Lines that it would fill.
+/// Lines of the complete table.
 pub(super) fn lines(state: &State) -> u16 {
     u16::try_from(state.rows.len().max(1) + 1).unwrap_or(u16::MAX)
 }
 
-/// Draws the table. Methods beyond the room are counted, not forgotten.
+/// Draws the table. The last line has the number of methods that do not fit.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let spans: &[Span] = match state.over {
         _ if area.width >= WIDE => &[Span::LastSecond, Span::WholeRun],
@@ -45,7 +45,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(table, area);
 }
 
-/// Whether any call was answered 429, so that there is something to show of it.
+/// True if a call got HTTP 429, so the column is needed.
 fn limits(state: &State) -> bool {
     state.rows.iter().any(|row| row.limited > 0)
 }
@@ -81,11 +81,11 @@ fn line(row: &Row, spans: &[Span], state: &State) -> Line<'static> {
         cells.push(right(share(row.limited), tone(row.limited, Tone::Doubtful), state));
     }
     for span in spans {
-        let spread = match span {
+        let percentiles = match span {
             Span::LastSecond => row.last,
             Span::WholeRun => Some(row.whole),
         };
-        let Spread { p50, p95, p99, max } = spread.unwrap_or(Spread::NONE);
+        let Percentiles { p50, p95, p99, max } = percentiles.unwrap_or(Percentiles::NONE);
         let times = [p50, p95, p99, max];
         cells.extend(times.map(|time| right(number::bare_ms(time), Tone::Plain, state)));
     }

@@ -14,7 +14,7 @@ use crate::live::state::Span;
 fn state(scene: &Scene, colour: bool) -> State {
     let mut state = State::new(Arc::clone(&scene.plan), colour);
     for _ in 0..12 {
-        state.take(&scene.progress());
+        state.update(&scene.progress());
     }
     state
 }
@@ -45,7 +45,7 @@ fn a_usual_terminal() {
         expect![[r#"
             nightly  http://node:8545/***  Geth/v1.16.9                         0:12 of 1:00
             ━━━━────────────────────  climb at 500 to 2,000/s, 0:48 left
-            planned 1,000/s  begun 998/s  requests 997/s  results 980/s  in flight 12
+            planned 1,000/s  started 998/s  requests 997/s  results 980/s  in flight 12
             1,000│⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉
                  │
                  │
@@ -66,7 +66,7 @@ fn a_usual_terminal() {
             generator  cpu_user 0.71  psi_cpu_some 0.12
             BROKEN  latency{method:eth_getLogs} p(99)<300  is 480.25  since 9 s
                     latency{method:eth_call} p(99)<300  is no data
-            q stop   t times of the last second or of the whole run
+            q stop   t toggle times: last second or whole run
         "#]],
     );
 }
@@ -80,7 +80,7 @@ fn a_wide_terminal_shows_both_spans() {
         expect![[r#"
             nightly  http://node:8545/***  Geth/v1.16.9                                                                 0:12 of 1:00
             ━━━━────────────────────  climb at 500 to 2,000/s, 0:48 left
-            planned 1,000/s  begun 998/s  requests 997/s  results 980/s  in flight 12
+            planned 1,000/s  started 998/s  requests 997/s  results 980/s  in flight 12
             1,000│⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉
                  │
                  │
@@ -107,7 +107,7 @@ fn a_wide_terminal_shows_both_spans() {
             generator  cpu_user 0.71  psi_cpu_some 0.12
             BROKEN  latency{method:eth_getLogs} p(99)<300  is 480.25  since 9 s
                     latency{method:eth_call} p(99)<300  is no data
-            q stop   t times of the last second or of the whole run
+            q stop   t toggle times: last second or whole run
         "#]],
     );
 }
@@ -122,7 +122,7 @@ fn before_the_first_second() {
         expect![[r#"
             nightly  http://node:8545/***                                       0:00 of 1:00
             ────────────────────────  steady at 500/s, 0:10 left
-            planned 0/s  begun 0/s  requests 0/s  results 0/s  in flight 0
+            planned 0/s  started 0/s  requests 0/s  results 0/s  in flight 0
 
 
 
@@ -143,7 +143,7 @@ fn before_the_first_second() {
 
             no call failed
             generator    late p99 0 ms  busy 0 %
-            q stop   t times of the last second or of the whole run
+            q stop   t toggle times: last second or whole run
         "#]],
     );
 }

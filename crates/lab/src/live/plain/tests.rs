@@ -18,16 +18,16 @@ fn a_line_every_five_seconds_and_one_for_each_change() {
         if second == 12 {
             scene.thresholds = Scene::new().thresholds;
         }
-        plain.see(&scene.progress());
+        plain.update(&scene.progress());
     }
     let text = String::from_utf8(plain.out).unwrap();
     // Every line begins with spaces, which an inline snapshot would take for its own indent.
     let text: String = text.lines().map(|line| format!("|{line}\n")).collect();
     expect![[r#"
         |    1.0 s  stage main/steady, 0:09 left
-        |    5.0 s  planned 1,000/s  begun 998/s  calls 997/s  dropped 10  failed 0.40 %  429 1.30 %  worst p99 480 ms  late p99 31.0 µs
+        |    5.0 s  planned 1,000/s  started 998/s  calls 997/s  dropped 10  failed 0.40 %  429 1.30 %  worst p99 480 ms  late p99 31.0 µs
         |   10.0 s  stage main/climb, 0:50 left
-        |   10.0 s  planned 1,000/s  begun 998/s  calls 997/s  dropped 10  failed 0.40 %  429 1.30 %  worst p99 480 ms  late p99 31.0 µs
+        |   10.0 s  planned 1,000/s  started 998/s  calls 997/s  dropped 10  failed 0.40 %  429 1.30 %  worst p99 480 ms  late p99 31.0 µs
         |   12.0 s  BROKEN latency{method:eth_getLogs} p(99)<300 (is 480.2500)
     "#]].assert_eq(&text);
 }
@@ -37,9 +37,9 @@ fn the_last_second_is_told_however_few_came_since() {
     let mut scene = Scene::new();
     let mut plain = Plain::new(Vec::new());
     scene.at = Duration::from_secs(60);
-    plain.see(&scene.progress());
+    plain.update(&scene.progress());
     scene.at = Duration::from_secs(61);
-    plain.see(&scene.progress());
+    plain.update(&scene.progress());
     let text = String::from_utf8(plain.out).unwrap();
     assert_eq!(text.matches("planned").count(), 2, "{text}");
 }
@@ -56,5 +56,5 @@ fn a_reader_that_is_gone_is_no_reason_to_stop() {
         }
     }
     let scene = Scene::new();
-    Plain::new(Gone).see(&scene.progress());
+    Plain::new(Gone).update(&scene.progress());
 }

@@ -3,7 +3,7 @@
 //! which gives it a terminal of its own; `stty` tells in which state that is left.
 
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::process::{self, Stdio};
 use std::time::Instant;
 
 use super::*;
@@ -24,7 +24,7 @@ fn in_terminal(test: &str, keys: &[u8]) -> String {
         "stty rows 24 cols 80; '{}' --exact live::screen::tests::{test} --nocapture; stty -a",
         program.display()
     );
-    let mut child = Command::new("script")
+    let mut child = process::Command::new("script")
         .args(["-qc", &line, "/dev/null"])
         .env(INSIDE, "1")
         .env("RUST_BACKTRACE", "0")
@@ -72,7 +72,7 @@ fn inside() -> bool {
 fn shown() -> (Screen, Arc<Stop>) {
     let (scene, stop) = (Scene::new(), Arc::new(Stop::new()));
     let screen = Screen::start(&scene.plan, &stop).unwrap();
-    screen.see(&scene.progress());
+    screen.update(&scene.progress());
     (screen, stop)
 }
 
@@ -123,7 +123,7 @@ fn q_and_ctrl_c_stop_and_give_the_terminal_back() {
         assert!(shown.contains("eth_getLogs"), "{shown:?}");
         let after = assert_given_back(&shown);
         assert!(after.contains("it was stopped"), "{after:?}");
-        assert!(after.contains("what was measured so far is kept"), "{after:?}");
+        assert!(after.contains("the results so far are saved"), "{after:?}");
     }
 }
 
@@ -148,12 +148,12 @@ fn an_end_in_order_gives_the_terminal_back() {
 
 #[test]
 fn keys_mean_what_the_screen_says() {
-    let key = |code, modifiers| wish(KeyEvent::new(code, modifiers));
+    let key = |code, modifiers| command(KeyEvent::new(code, modifiers));
     let none = KeyModifiers::NONE;
-    assert_eq!(key(KeyCode::Char('q'), none), Some(Wish::Stop));
-    assert_eq!(key(KeyCode::Esc, none), Some(Wish::Stop));
-    assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Wish::Stop));
-    assert_eq!(key(KeyCode::Char('t'), none), Some(Wish::OtherTimes));
+    assert_eq!(key(KeyCode::Char('q'), none), Some(Command::Stop));
+    assert_eq!(key(KeyCode::Esc, none), Some(Command::Stop));
+    assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Command::Stop));
+    assert_eq!(key(KeyCode::Char('t'), none), Some(Command::ToggleTimes));
     assert_eq!(key(KeyCode::Char('c'), none), None);
     assert_eq!(key(KeyCode::Char('q'), KeyModifiers::CONTROL), None);
 }

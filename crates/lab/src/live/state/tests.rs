@@ -1,5 +1,5 @@
 //! Goal: the screen tells what was counted, and its memory does not grow with a run's length.
-//! Method: a scene with known counts; a course of many seconds.
+//! Method: a scene with known counts; rates of many seconds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::live::scene::Scene;
 fn rows_tell_calls_failures_and_limits_by_method_and_of_all() {
     let scene = Scene::new();
     let mut state = State::new(Arc::clone(&scene.plan), true);
-    state.take(&scene.progress());
+    state.update(&scene.progress());
     let told: Vec<_> = state
         .rows
         .iter()
@@ -38,7 +38,7 @@ fn stages_under_way_are_known_at_their_edges() {
     let scene = Scene::new();
     let scenario = &scene.plan.scenarios[0];
     let name = |at_ms| {
-        let found = under_way(scenario, Duration::from_millis(at_ms));
+        let found = stage_at(scenario, Duration::from_millis(at_ms));
         found.map(|(stage, left)| (stage.name.clone(), left.as_millis()))
     };
     assert_eq!(name(0), Some(("steady".to_owned(), 10_000)));
@@ -49,24 +49,24 @@ fn stages_under_way_are_known_at_their_edges() {
 
 #[test]
 fn a_course_of_a_day_stays_small_and_true() {
-    let mut course = Course::new();
+    let mut rates = RateSeries::new();
     for second in 0..86_400_u64 {
-        course.push(1_000, if second < 43_200 { 1_000 } else { 500 });
+        rates.push(1_000, if second < 43_200 { 1_000 } else { 500 });
     }
-    assert!(course.points.len() < POINTS_MAX, "{} points", course.points.len());
-    let seconds = course.seconds();
+    assert!(rates.points.len() < POINTS_MAX, "{} points", rates.points.len());
+    let seconds = rates.seconds();
     assert!((86_000..=86_400).contains(&seconds), "{seconds} seconds are shown");
-    let half = course.points.len() / 2;
-    assert_eq!(course.points[half - 2], (1_000.0, 1_000.0));
-    assert_eq!(course.points[half + 2], (1_000.0, 500.0));
+    let half = rates.points.len() / 2;
+    assert_eq!(rates.points[half - 2], (1_000.0, 1_000.0));
+    assert_eq!(rates.points[half + 2], (1_000.0, 500.0));
 }
 
 #[test]
 fn the_last_sample_of_each_host_stays_when_none_comes() {
     let mut scene = Scene::new();
     let mut state = State::new(Arc::clone(&scene.plan), true);
-    state.take(&scene.progress());
+    state.update(&scene.progress());
     scene.host.clear();
-    state.take(&scene.progress());
+    state.update(&scene.progress());
     assert_eq!(state.hosts.len(), 1);
 }

@@ -1,14 +1,15 @@
-//! A capacity search to draw in tests: it climbs, meets a cliff, bisects, repeats and soaks.
+//! An example of a capacity search for tests: it climbs, reaches a cliff, bisects, repeats and
+//! soaks.
 
 use lab_model::results::capacity::*;
 use lab_model::results::{Outcome, Quantiles};
 
 use crate::report::example;
 
-/// The rate at which the imagined target breaks.
+/// The rate above which the imaginary target fails.
 const LIMIT: f64 = 1220.0;
 
-/// A search that was ended early, with every doubt there is.
+/// A search that ended early, with every possible doubt.
 pub(crate) fn doubtful() -> CapacityResult {
     let mut result = found();
     result.partial = true;

@@ -13,11 +13,11 @@ fn the_terminal_text_leads_with_the_answer() {
     expect![[r#"
         CAPACITY 1,200 to 1,250/s  somnia
           Held 1,200 iterations per second and broke at 1,250.
-          ended because the boundary is as close as was asked
+          ended because the boundary is known with the requested precision
 
         binding     latency{method:eth_getLogs} p(95)<800 for eth_getLogs at 1,250/s: 5,004 where 800 is allowed
-        boundary    cliff: nothing warns before it
-        bottleneck  The target's disk was saturated before eth_getLogs broke its objective.
+        boundary    cliff: it comes without warning
+        bottleneck  The target's disk was saturated before eth_getLogs broke its threshold.
         CPU/request geth 2.41 ms
         target      https://node.example.net/v1/ab…
         search      15 probes in 9 min 20 s
@@ -68,7 +68,7 @@ fn what_is_not_known_is_not_said() {
     result.answer.highest_pass = None;
     assert_eq!(answer(&result), "below 1,250/s");
     result.answer.lowest_fail = None;
-    assert_eq!(answer(&result), "not known");
+    assert_eq!(answer(&result), "unknown");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Axes: from where to where, and at which round values a label stands.
+//! Axes of charts: their range, and ticks at round values.
 //!
-//! Logarithmic axes count in powers of ten, so that a chart needs to know nothing of them.
+//! The unit of a logarithmic axis is the power of ten, so charts treat all axes as linear.
 
 use std::ops::Range;
 
@@ -11,29 +11,28 @@ use crate::wording::number::{bytes, clock, ms, percent, short, span};
 /// A value with its label.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
-    /// In the axis' units.
+    /// Position, in units of the axis.
     pub(crate) at: f64,
-    /// What is written there.
     pub(crate) label: String,
 }
 
 /// One axis of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Axis {
-    /// Smallest value shown.
+    /// Smallest value.
     pub(crate) from: f64,
-    /// Largest value shown; above `from`.
+    /// Largest value; above `from`.
     pub(crate) to: f64,
-    /// Ascending.
+    /// Ticks in ascending order.
     pub(crate) ticks: Vec<Tick>,
 }
 
-/// How values of an axis are written.
+/// Format of an axis' labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     /// Plain numbers.
     Number,
-    /// A share, as per cent.
+    /// Shares, in per cent.
     Share,
     /// Bytes.
     Bytes,
@@ -55,7 +54,7 @@ impl Scale {
     }
 }
 
-/// Without zeros behind the decimal point: labels are round values.
+/// Removes trailing zeros after the decimal point.
 fn tidy(text: &str) -> String {
     let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
     let number = match number.contains('.') {
@@ -98,8 +97,8 @@ impl Axis {
         Axis { from: 0.0, to, ticks }
     }
 
-    /// Milliseconds by powers of ten, from below `least` to above `most`; values are given to it by
-    /// [`log`].
+    /// Milliseconds on a logarithmic scale, from below `least` to above `most`. [`log`] converts
+    /// values.
     pub(crate) fn log_ms(least: f64, most: f64) -> Axis {
         let least = if least.is_finite() && least > 0.0 { least } else { 1.0 };
         let most = if most.is_finite() && most > least { most } else { least * 10.0 };
@@ -124,8 +123,8 @@ impl Axis {
         Axis { from, to, ticks }
     }
 
-    /// Quantiles by how few are above them: each step to the right is a tenth of the calls before.
-    /// Ends at what so many calls can tell.
+    /// Quantiles by rarity: each unit divides the calls beyond by ten. The axis ends at the rarest
+    /// quantile that `calls` resolve. [`rarity`] converts quantiles.
     pub(crate) fn quantile(calls: u64) -> Axis {
         let nines = (calls.max(10) as f64).log10().clamp(2.0, 6.0);
         let all = [(0.0, "0"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")];
@@ -145,13 +144,13 @@ impl Axis {
         self.ticks.iter().find(near).map_or_else(String::new, |tick| tick.label.clone())
     }
 
-    /// A value held within the axis.
-    pub(crate) fn held(&self, value: f64) -> f64 {
+    /// A value clamped to the range of the axis.
+    pub(crate) fn clamp(&self, value: f64) -> f64 {
         if value.is_finite() { value.clamp(self.from, self.to) } else { self.from }
     }
 }
 
-/// For plotters: linear between its ends, with lines and labels at the ticks and nowhere else.
+/// For plotters: a linear axis with grid lines and labels at the ticks only.
 impl Ranged for Axis {
     type FormatOption = DefaultFormatting;
     type ValueType = f64;
@@ -175,17 +174,17 @@ impl Ranged for Axis {
     }
 }
 
-/// Where a time in milliseconds lies on [`Axis::log_ms`].
+/// Position of a time in milliseconds on [`Axis::log_ms`].
 pub(crate) fn log(ms: f64) -> f64 {
     ms.max(1e-6).log10()
 }
 
-/// Where a quantile lies on [`Axis::quantile`].
+/// Position of a quantile on [`Axis::quantile`].
 pub(crate) fn rarity(quantile: f64) -> f64 {
     -(1.0 - quantile).max(1e-12).log10()
 }
 
-/// The next of 1, 2, 2.5, 5, 10 × a power of ten.
+/// The smallest of 1, 2, 2.5, 5 or 10 × a power of ten that is at least `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     let steps = [1.0, 2.0, 2.5, 5.0, 10.0];

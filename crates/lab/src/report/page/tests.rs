@@ -1,6 +1,6 @@
-//! Goal: the page is whole, says everything, needs nothing from elsewhere, and shows what comes from
-//! outside as text. Method: pages of made-up runs, read by an XML reader that knows HTML's empty
-//! elements.
+//! Goal: the page is whole, says everything, needs nothing from elsewhere, and shows what comes
+//! from outside as text. Method: pages of made-up runs, read by an XML reader that knows HTML's
+//! empty elements.
 
 use std::collections::BTreeSet;
 
@@ -197,7 +197,7 @@ fn a_run_that_ended_before_its_first_second_has_a_page() {
     let totals = Totals::new(0);
     let page = Report::run(result, &totals, &[]).html();
     read(&page);
-    assert!(page.contains("no objectives were set"));
+    assert!(page.contains("the plan has no thresholds"));
 }
 
 #[test]

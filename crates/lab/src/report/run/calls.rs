@@ -1,4 +1,4 @@
-//! Calls by method, outcome and stage, and how their latencies are spread.
+//! Sections about calls: by method, by outcome, by stage, and the latency distribution.
 
 use lab_model::record::{Class, Times, Totals};
 use lab_model::results::Quantiles;
@@ -13,12 +13,12 @@ use super::super::document::{
 use super::over_time::WIDE;
 use crate::wording::number::{WEAK_P99, bare_ms, clock, count, percent, rate, short};
 
-/// Calls below which a 99.9th percentile rests on fewer than 100 of them.
+/// Calls below which fewer than 100 lie beyond the 99.9th percentile.
 const WEAK_P999: u64 = 100_000;
-/// Methods that the terminal shows.
+/// Largest number of methods on the terminal.
 const METHODS: usize = 9;
 
-/// Every method with every outcome that it had.
+/// Every method with its outcomes.
 pub(super) fn methods(result: &RunResult) -> Section {
     let all: Vec<&run::Row> = std::iter::once(&result.overall).chain(&result.methods).collect();
     let chosen: Vec<&run::Row> =
@@ -29,28 +29,28 @@ pub(super) fn methods(result: &RunResult) -> Section {
     let weak = |row: &&run::Row| (1..WEAK_P99).contains(&row.latency.count);
     let weak = |rows: &[&run::Row], sign: Text, more: &str| {
         let least = count(WEAK_P99);
-        let note = text![sign, format!(" weak: fewer than {least} calls.{more}")];
+        let note = text![sign, format!(" uncertain: fewer than {least} calls.{more}")];
         rows.iter().any(weak).then_some(Block::Note(note))
     };
-    let what = "Latency in milliseconds from the planned send, all outcomes; a timeout counts at its \
-                deadline.";
+    let what = "Latency in milliseconds from the scheduled send, all outcomes; a timeout counts with \
+                its full time.";
     Section::new("methods", "Methods and outcomes")
         .nav("Methods")
         .lead(
-            "[Latency](latency) in milliseconds. The line of a method is over all its \
-             [outcomes](outcome), a timeout counted at its deadline; below it each outcome on its own, \
-             because a fast error says nothing of how fast a result is. A ~ marks a figure with \
-             [too few calls](weak figures) behind it.",
+            "[Latency](latency) in milliseconds. The first line of a method covers all its \
+             [outcomes](outcome), where a timeout counts with its full time. The lines below it are \
+             single outcomes, because errors may be faster than results. A ~ marks a figure with \
+             [too few calls](uncertain figures).",
         )
         .on(MARKDOWN, Block::Paragraph(what.into()))
         .on(TERMINAL, Block::Table(on_terminal))
         .on(FILES, Block::Table(table(&all)))
-        .on(TERMINAL, weak(&chosen, "~".into(), " A timeout counts at its deadline."))
+        .on(TERMINAL, weak(&chosen, "~".into(), " A timeout counts with its full time."))
         .on(MARKDOWN, weak(&all, code("~"), ""))
         .on(MARKDOWN, classes(result))
 }
 
-/// Methods that were called, in the plan's order; if there are too many, those that failed most.
+/// Called methods in the plan's order; if there are too many, those with the most failures.
 fn chosen(methods: &[run::Row]) -> Vec<&run::Row> {
     let mut rows: Vec<_> = methods.iter().enumerate().filter(|(_, row)| row.calls > 0).collect();
     rows.sort_by(|(_, a), (_, b)| b.failed_share.total_cmp(&a.failed_share));
@@ -59,7 +59,7 @@ fn chosen(methods: &[run::Row]) -> Vec<&run::Row> {
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-/// The columns of quantiles that follow those of calls.
+/// The columns of quantiles.
 const QUANTILES: [&str; 8] = [
     "mean @p",
     "p50",
@@ -93,10 +93,10 @@ fn table(rows: &[&run::Row]) -> Table {
         cells.extend(cells![tone("bad", failures(row)), failures(row)]);
         table.row(cells);
     }
-    table.with_parts("", |place| parts(rows[place]))
+    table.with_parts("", |index| parts(rows[index]))
 }
 
-/// The outcomes of a method that had others than results, and codes of JSON-RPC errors.
+/// Sub-rows of a method: its outcomes, if not all calls succeeded, and codes of JSON-RPC errors.
 fn parts(row: &run::Row) -> Vec<Row> {
     let mixed = row.classes.iter().any(|class| class.class != Class::Ok);
     let outcomes = row.classes.iter().filter(|_| mixed);
@@ -145,7 +145,7 @@ fn weak(calls: u64, least: u64, ms: f64) -> Text {
     if calls < least { text![Span::Weak, bare_ms(ms)] } else { bare_ms(ms).into() }
 }
 
-/// The failing classes with their counts, and codes of JSON-RPC errors.
+/// Counts of failures by class, and codes of JSON-RPC errors.
 fn failures(row: &run::Row) -> String {
     let failed = row.classes.iter().filter(|class| class.class.failed());
     let failed = failed.map(|class| format!("{} {}", class.class.as_str(), count(class.calls)));
@@ -154,7 +154,7 @@ fn failures(row: &run::Row) -> String {
     failed.chain(codes).collect::<Vec<_>>().join(", ")
 }
 
-/// Where a method had several outcomes, each with its own latency.
+/// Latency by outcome, of methods with several outcomes.
 fn classes(result: &RunResult) -> Option<Block> {
     let mixed = result.methods.iter().filter(|row| row.classes.len() > 1);
     let all = mixed.flat_map(|row| row.classes.iter().map(move |class| (row, class)));
@@ -172,7 +172,7 @@ fn classes(result: &RunResult) -> Option<Block> {
     any.then(|| Block::Fold(summary, false, vec![Block::Table(table)]))
 }
 
-/// Latencies by how rare they are.
+/// Latency by percentile.
 pub(super) fn spectrum(
     result: &RunResult,
     totals: &Totals,
@@ -185,7 +185,7 @@ pub(super) fn spectrum(
     let least = all.iter().map(|(_, times)| at(times, 0.01)).reduce(f64::min)?;
     let most = all.iter().map(|(_, times)| at(times, 1.0)).fold(0.0, f64::max);
     let calls = all.iter().map(|(_, times)| times.len()).max().unwrap_or(0);
-    // A method's colour is the one that it has over time, where methods without calls have none.
+    // The colours are those of the charts over time, in which methods without calls are missing.
     let ink = |name: &str| {
         let called = result.methods.iter().filter(|row| row.calls > 0);
         Ink::Series(called.take_while(|row| row.method != name).count())
@@ -201,9 +201,8 @@ pub(super) fn spectrum(
     let chart = Chart::new("Latency by percentile", (WIDE, 320), axes, shapes);
     let keys = all.iter().map(|(name, _)| (ink(name), (*name).to_owned())).collect();
     let section = Section::new("spectrum", "Percentile spectrum").lead(
-        "How long calls took, from the fastest to the slowest: each step to the right is ten times \
-         rarer. All outcomes; a curve ends at its slowest call. The whole distribution is in \
-         latency.hlog.",
+        "Latency of all outcomes, from the fastest to the slowest call: each step to the right is ten \
+         times rarer. A curve ends at its slowest call. latency.hlog has the complete distribution.",
     );
     Some(section.on(PAGE, Block::Figure(chart, keys)))
 }
@@ -212,7 +211,7 @@ fn at(times: &Times, quantile: f64) -> f64 {
     times.value_at_quantile(quantile) as f64 / 1e6
 }
 
-/// Points of a spectrum, to the rarest quantile that the calls can tell.
+/// Points of a curve, up to the rarest quantile that the calls resolve.
 fn quantile_points(times: &Times) -> Vec<(f64, f64)> {
     const STEPS: u32 = 160;
     let rarest = (times.len() as f64).log10();
@@ -223,7 +222,7 @@ fn quantile_points(times: &Times) -> Vec<(f64, f64)> {
     (0..=STEPS).map(point).collect()
 }
 
-/// Every stage, and in it every method that failed.
+/// Every stage, with the methods that failed in it.
 pub(super) fn stages(result: &RunResult) -> Section {
     let mut table = Table::new(&[
         "<stage",
@@ -231,9 +230,9 @@ pub(super) fn stages(result: &RunResult) -> Section {
         "from @p",
         "to @p",
         "planned",
-        "begun",
+        "started",
         "dropped",
-        "cut @p",
+        "interrupted @p",
         "calls @p",
         "failed",
         "429 @p",
@@ -258,27 +257,27 @@ pub(super) fn stages(result: &RunResult) -> Section {
         table.row(cells);
     }
     let failed = |row: &&run::Row| row.failed_share > 0.0;
-    let part = |row: &run::Row| {
+    let sub_row = |row: &run::Row| {
         let mut cells = cells![format!("\u{2003}{}", row.method), "", "", "", "", "", "", ""];
         cells.extend(stage_calls(row));
         Row::part(cells)
     };
-    let table = table.with_parts("", |place| {
-        result.stages[place].methods.iter().filter(failed).map(part).collect()
+    let table = table.with_parts("", |index| {
+        result.stages[index].methods.iter().filter(failed).map(sub_row).collect()
     });
     let on = if result.stages.len() < 2 { PAGE } else { FILES };
-    let note = "Below a stage stand the methods that failed in it; all others are in methods.csv.";
+    let note = "The methods that failed are listed below their stage; methods.csv has all methods.";
     Section::new("stages", "Stages")
         .nav("Stages")
         .lead(
-            "What each [stage](stage) was to do and did. A call belongs to the stage in which its \
-             iteration was due.",
+            "Planned and achieved load of each [stage](stage). A call belongs to the stage in which its \
+             iteration was scheduled.",
         )
         .on(on, Block::Table(table))
         .on(PAGE, Block::Note(note.into()))
 }
 
-/// Calls, failed, limited, and four quantiles.
+/// The cells for calls, failed, limited, and four quantiles.
 fn stage_calls(row: &run::Row) -> Vec<Text> {
     let (of, paint) = (&row.latency, if row.failed_share > 0.0 { "bad" } else { "" });
     let failed = tone(paint, percent(row.failed_share));

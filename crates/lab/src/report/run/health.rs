@@ -1,4 +1,4 @@
-//! Whether the generator kept up, what went over connections, and whether responses were right.
+//! Sections about the generator's health, connections, and compared responses.
 
 use lab_model::results::run::RunResult;
 
@@ -20,20 +20,20 @@ pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
     let (busy, waited) = (percent(generator.busy_max), span(generator.run_delay));
     let cpu = ms(generator.cpu_us_per_request / 1e3);
     let in_short = format!(
-        "begun {begun} of {} due iterations · {dropped} dropped · late p99 {} · busy at most {busy} · \
-         its threads took {cpu} CPU per request · waited {waited} for a core",
+        "started {begun} of {} scheduled iterations · {dropped} dropped · sends late by {} (p99) · \
+         busy at most {busy} · CPU per request {cpu} · waited {waited} for a core",
         count(iterations.due),
         ms(late.p99_ms),
     );
-    let given_up = format!("{dropped} / {}", count(iterations.cut));
+    let not_ended = format!("{dropped} / {}", count(iterations.cut));
     let tiles = [
-        (begun, "[of due iterations begun](delivered)"),
-        (ms(late.p99_ms), "[late at the 99th percentile](lateness)"),
-        (ms(late.max_ms), "[late at most](lateness)"),
+        (begun, "[of scheduled iterations started](delivered)"),
+        (ms(late.p99_ms), "[scheduling delay, p99](scheduling delay)"),
+        (ms(late.max_ms), "[scheduling delay, maximum](scheduling delay)"),
         (busy, "[busy in the busiest second](busy)"),
-        (waited, "[ready, but without a core](run delay)"),
-        (cpu, "[its threads' CPU per request](CPU per request)"),
-        (given_up, "[iterations dropped / cut at the end](due, begun, dropped)"),
+        (waited, "[waited for a core](run delay)"),
+        (cpu, "[CPU per request of its threads](CPU per request)"),
+        (not_ended, "[iterations dropped / interrupted](scheduled, started, dropped)"),
         (ms(generator.iteration_time.p99_ms), "[p99 of whole iterations](iteration time)"),
     ];
     let tiles = tiles.map(|(value, about)| ("", value, Text::marked(about))).to_vec();
@@ -49,14 +49,14 @@ pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
     let (late, busy) = (|point: &Point| point.lateness_ms, |point: &Point| point.busy);
     let (third, seventh) = (Ink::Series(3), Ink::Series(7));
     let charts = vec![
-        chart("Lateness of sends", late, Scale::Milliseconds, third, "largest p99 of a second"),
-        chart("Busy", busy, Scale::Share, seventh, "share of a second not idle"),
+        chart("Scheduling delay", late, Scale::Milliseconds, third, "largest p99 of a second"),
+        chart("Busy", busy, Scale::Share, seventh, "busy share of a second"),
     ];
     Section::new("generator", "Generator")
         .nav("Generator")
         .lead(
-            "Whether the machine that made the load was itself the limit. If it was, the verdict says so \
-             and nothing else on this page is about the target.",
+            "The health of the load generator. If it was the limit, the verdict says so, and the other \
+             numbers of this page do not describe the target.",
         )
         .on(PAGE, Block::Tiles(tiles))
         .on(PAGE, Block::Card(charts))
@@ -93,7 +93,7 @@ pub(super) fn connections(result: &RunResult) -> Section {
     });
     let facts = [
         ("HTTP requests ended", count(requests)),
-        ("Connections made", count(made)),
+        ("Connections opened", count(made)),
         ("Connections failed", failed),
         ("Closed by the server", count(traffic.closed_by_server)),
         ("[No local port left](ports exhausted)", count(traffic.ports_exhausted)),
@@ -109,7 +109,7 @@ pub(super) fn connections(result: &RunResult) -> Section {
         ("TCP connect", &wire.connect),
         ("TLS handshake, full", &wire.handshake_full),
         ("TLS handshake, resumed", &wire.handshake_resumed),
-        ("Retry-After asked for", &wire.retry_after),
+        ("Retry-After", &wire.retry_after),
     ];
     let ms = |count: u64, ms: f64| if count == 0 { String::new() } else { bare_ms(ms) };
     let times = table!(times, |(name, of)|
@@ -121,7 +121,7 @@ pub(super) fn connections(result: &RunResult) -> Section {
         "max ms" => ms(of.count, of.max_ms),
     );
     let lead = format!(
-        "HTTP/{http}, connections: {reuse}. Times are of the connections that were made in the run."
+        "HTTP/{http}, connections: {reuse}. Times are of connections opened during the run."
     );
     Section::new("connections", "Connections")
         .nav("Connections")
@@ -135,14 +135,14 @@ pub(super) fn compared(result: &RunResult) -> Option<Section> {
     let compared = result.compared.as_ref()?;
     let wrong = |count_: u64, text| tone(if count_ > 0 { "bad" } else { "" }, text);
     let others = format!(
-        ", {} where the chain had moved, {} that the reference did not answer, {} skipped because it was \
-         slower than the run. [What this means](compared answers).",
+        ", {} moved with the chain, {} without a response of the reference, {} skipped because the \
+         reference was slower than the run. [Explanation](compared responses).",
         count(compared.moved),
         count(compared.unanswered),
         count(compared.skipped)
     );
     let lead = text![
-        "A sample of the answers, held against those of ",
+        "A sample of the responses, compared with those of ",
         code(&compared.reference),
         format!(": {} compared, ", count(compared.compared)),
         wrong(compared.wrong, format!("{} wrong", count(compared.wrong))),
@@ -156,12 +156,12 @@ pub(super) fn compared(result: &RunResult) -> Option<Section> {
     let examples = table!(&compared.examples, |one|
         "<method" => &one.method,
         "~request" => code(&one.request),
-        "~where" => code(&one.pointer),
+        "~pointer" => code(&one.pointer),
         "~target" => code(&one.target),
         "~reference" => code(&one.reference),
     );
     let any = !compared.examples.is_empty();
-    let section = Section::new("compared", "Answers compared").on(PAGE, Block::Lead(lead));
+    let section = Section::new("compared", "Compared responses").on(PAGE, Block::Lead(lead));
     let section = section.on(PAGE, Block::Table(methods));
     Some(section.on(PAGE, any.then_some(Block::Table(examples))))
 }

@@ -1,6 +1,7 @@
-//! What was watched on hosts, on the axis of time that the load has.
+//! Section about host metrics, with the same time axis as the load.
 //!
-//! A chart holds metrics of one kind and one unit; the names and units are those of `metrics/host.rs`.
+//! A chart contains metrics of one kind and one unit; `metrics/host.rs` of lab-model defines names
+//! and units.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +15,11 @@ use super::super::document::{Block, List, PAGE, Section, Text, table, tone};
 use super::over_time::{WIDE, marks, marks_note, time};
 use crate::wording::number::{bytes, short, with_unit};
 
-/// Points of a curve; several samples become the largest of them.
+/// Largest number of points of a curve; a point is the maximum of its samples.
 const POINTS_MAX: usize = 400;
-/// Charts that are drawn at once; all further ones fold away.
+/// Charts that are visible at first; the others are collapsed.
 const OPEN: usize = 6;
-/// Charts of one host.
+/// Largest number of charts of one host.
 const CHARTS_MAX: usize = 40;
 
 /// All hosts, each with its charts, and the processes.
@@ -27,10 +28,10 @@ pub(super) fn hosts(result: &RunResult) -> Section {
     hosts.sort_unstable_by(|a, b| b.cmp(a));
     hosts.dedup();
     let lead = match hosts.is_empty() {
-        true => "No host was watched.".to_owned(),
+        true => "No host was sampled.".to_owned(),
         false => format!(
-            "[Sampled](host samples) during the run, on the same axis as the load.{} Points are the \
-             largest of the samples that they stand for.",
+            "[Sampled](host samples) during the run, with the same time axis as the load.{} A point is \
+             the maximum of its samples.",
             marks_note(result)
         ),
     };
@@ -53,30 +54,30 @@ fn processes(watched: &HostFacts) -> Option<Block> {
         "CPU seconds" => short(process.cpu),
         "[CPU ms per request](CPU per request)" =>
             process.cpu_ms_per_request.map_or_else(|| "–".to_owned(), short),
-        "memory at most" => bytes(process.memory_bytes_max),
+        "memory, maximum" => bytes(process.memory_bytes_max),
         "<" => restarted(process.restarted),
     );
     (!watched.processes.is_empty()).then_some(Block::Table(table))
 }
 
 fn missing(missing: &[String]) -> Option<Block> {
-    let summary = format!("What could not be read ({})", missing.len());
+    let summary = format!("Missing metrics ({})", missing.len());
     let list = vec![Block::List(List::of(missing))];
     (!missing.is_empty()).then_some(Block::Fold(summary, false, list))
 }
 
-/// Metrics of one host that share a chart: in which order, under which title.
+/// A chart of one host: its rank and its title.
 type Group = (usize, String);
 
-/// Curves of one host by chart; a curve's points are time and value.
+/// Curves of one host by chart; a point is a time with a value.
 type Curves<'a> = BTreeMap<(Group, Unit), BTreeMap<&'a str, Vec<(f64, f64)>>>;
 
 fn charts(result: &RunResult, host: &str) -> Vec<Block> {
     let mut curves: Curves<'_> = BTreeMap::new();
     for sample in result.host.iter().filter(|sample: &&HostSample| sample.host == host) {
         for (name, value) in &sample.values {
-            let Some(place) = place(name) else { continue };
-            curves.entry(place).or_default().entry(name).or_default().push((sample.at, *value));
+            let Some(chart) = chart_of(name) else { continue };
+            curves.entry(chart).or_default().entry(name).or_default().push((sample.at, *value));
         }
     }
     curves.retain(|_, curves| curves.values().flatten().any(|(_, value)| *value != 0.0));
@@ -105,7 +106,7 @@ fn title_of(host: &str, watched: &HostFacts) -> String {
     }
 }
 
-/// Kinds of metrics in the order of their charts: the beginning of a name, and the title.
+/// Kinds of metrics in the order of their charts: the prefix of a name, and the title.
 const KINDS: [(&str, &str); 12] = [
     ("psi_", "Pressure (PSI): tasks waited"),
     ("cpu_", "CPU, all cores together"),
@@ -121,7 +122,7 @@ const KINDS: [(&str, &str); 12] = [
     ("", "Other"),
 ];
 
-/// Values that say nothing over time, or what others say already.
+/// Metrics that are constant, or redundant to others.
 const LEFT_OUT: [&HostMetric; 8] = [
     host!("cores"),
     host!("cpu_idle"),
@@ -133,8 +134,8 @@ const LEFT_OUT: [&HostMetric; 8] = [
     host!("files_share"),
 ];
 
-/// Which chart a metric belongs to, with its unit; none if it is not drawn.
-fn place(name: &str) -> Option<(Group, Unit)> {
+/// The chart of a metric, with its unit; none if it is not drawn.
+fn chart_of(name: &str) -> Option<(Group, Unit)> {
     let left_out = LEFT_OUT.iter().any(|metric| metric.name == name);
     if left_out || name.contains(".thread.") || name.contains("limit") {
         return None;
@@ -142,7 +143,7 @@ fn place(name: &str) -> Option<(Group, Unit)> {
     let unit = HostMetric::of_sample(name).map_or(Unit::Count, |metric| metric.unit);
     let rank = KINDS.iter().position(|(start, _)| name.starts_with(start))?;
     let kind = KINDS[rank].1;
-    // Of a process, a disk or an interface each has charts of its own.
+    // Each process, disk and interface has its own charts.
     let owner = name.split_once('.').and_then(|(_, rest)| rest.rsplit_once('.'));
     let title = match owner {
         Some((owner, _)) => format!("{kind} {owner}"),
@@ -163,7 +164,7 @@ fn chart(
         Unit::Milliseconds => Scale::Milliseconds,
         _ => Scale::Number,
     };
-    // The largest curves, if there are more than colours.
+    // The curves with the largest maxima, if there are more curves than colours.
     let mut ranked: Vec<_> = curves
         .iter()
         .map(|(name, points)| (*name, points.iter().map(|p| p.1).fold(0.0_f64, f64::max), points))
@@ -175,7 +176,7 @@ fn chart(
     let mut shapes = marks(result, WIDE);
     let mut keys = Vec::new();
     for (index, (name, highest, points)) in ranked.iter().enumerate() {
-        shapes.push(curve(thinned(points), Ink::Series(index), 14));
+        shapes.push(curve(downsample(points), Ink::Series(index), 14));
         let short_name = name.rsplit('.').next().unwrap_or(name);
         let highest = with_unit(*highest, if unit == Unit::PerSecond { Unit::Count } else { unit });
         keys.push((Ink::Series(index), format!("{short_name} (max {highest})")));
@@ -189,8 +190,8 @@ fn chart(
     Block::Figure(Chart::new(format!("{title}, {unit}"), (WIDE, 150), axes, shapes), keys)
 }
 
-/// At most [`POINTS_MAX`] points, each the largest of those that it stands for.
-fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+/// Reduces a curve to [`POINTS_MAX`] points, each the maximum of its samples.
+fn downsample(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let step = points.len().div_ceil(POINTS_MAX).max(1);
     let highest = |part: &[(f64, f64)]| {
         let at = part.iter().map(|point| point.0).sum::<f64>() / part.len() as f64;

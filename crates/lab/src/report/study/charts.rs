@@ -1,4 +1,4 @@
-//! The curves of a study: heights, leads, rates and hit ratios.
+//! Charts of a study: heights, leads, rates and hit ratios.
 
 use lab_model::results::study::{Against, ArmRow, Bin, RunRow, StudyResult};
 
@@ -10,8 +10,9 @@ use crate::wording::number::{count, short};
 
 /// Size of a chart in pixels.
 const SIZE: (i32, i32) = (1000, 300);
-/// Tenths of a pixel: a run among several, and what stands for all of an arm.
+/// Line width of one of several runs, in tenths of a pixel.
 const THIN: u32 = 9;
+/// Line width of a whole arm, in tenths of a pixel.
 const THICK: u32 = 19;
 
 fn keys(arms: &[ArmRow]) -> Vec<(Ink, String)> {
@@ -39,7 +40,7 @@ pub(super) fn height(result: &StudyResult) -> Section {
     let chart = Chart::new("Height", SIZE, axes, shapes);
     Section::new("height", "Heights over time")
         .nav("Heights")
-        .lead("From each run's beginning.")
+        .lead("From the start of each run.")
         .on(PAGE, Block::Figure(chart, keys(&result.arms)))
 }
 
@@ -51,11 +52,11 @@ fn most_height(result: &StudyResult) -> f64 {
 pub(super) fn leads(result: &StudyResult, place: usize, against: &Against) -> Section {
     let (first, other, pairs) = (&against.first, &against.other, &against.pairs);
     let width = if pairs.len() > 1 { THIN } else { THICK };
-    let figure = |what: &str, x: Axis, to: f64, curves: Vec<Points>, write: fn(f64) -> String| {
+    let figure = |unit: &str, x: Axis, to: f64, curves: Vec<Points>, write: fn(f64) -> String| {
         let axes = (x, around_zero(&curves, write));
         let mut shapes = vec![curve(vec![(0.0, 0.0), (to, 0.0)], Ink::Plan, 10)];
         shapes.extend(curves.into_iter().map(|it| curve(it, Ink::Series(place + 1), width)));
-        let title = format!("Lead of {other} over {first}, {what}");
+        let title = format!("Lead of {other} over {first}, {unit}");
         Block::Figure(Chart::new(title, SIZE, axes, shapes), Vec::new())
     };
     let blocks = pairs.iter();
@@ -80,7 +81,7 @@ pub(super) fn leads(result: &StudyResult, place: usize, against: &Against) -> Se
 }
 
 fn in_blocks(blocks: f64) -> String {
-    // Labels are round: without zeros behind the point.
+    // Labels have no trailing zeros after the decimal point.
     let tidy = |text: String| match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,
@@ -96,7 +97,7 @@ fn in_time(seconds: f64) -> String {
     if seconds == 0.0 { String::from("0") } else { signed(seconds).replace('+', "") }
 }
 
-/// An axis that holds zero and all values, with about six labels.
+/// An axis that contains zero and all values, with about six labels.
 fn around_zero(curves: &[Vec<(f64, f64)>], write: fn(f64) -> String) -> Axis {
     let values = || curves.iter().flatten().map(|point| point.1).filter(|value| value.is_finite());
     let (least, most) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
@@ -112,7 +113,7 @@ fn around_zero(curves: &[Vec<(f64, f64)>], write: fn(f64) -> String) -> Axis {
     Axis { from, to, ticks }
 }
 
-/// The next round step; of times that are written as a clock, in whole minutes or hours.
+/// The smallest round step of at least `least`; whole minutes or hours for times in clock format.
 fn step(least: f64, clock: bool) -> f64 {
     const CLOCK: [f64; 9] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0];
     if let Some(step) = CLOCK.iter().find(|step| clock && least > 12.0 && **step >= least) {
@@ -146,8 +147,8 @@ pub(super) fn rates(result: &StudyResult) -> Section {
     let hits = figure("Hit ratio of the page cache", shares, |arm| &arm.hit_ratios, hit);
     let counted = result.arms.iter().any(|arm| arm.hit_ratios.iter().any(Option::is_some));
     let lead = format!(
-        "In bins of {} blocks: at equal height the arms have the same blocks before them, at equal time \
-         they do not.",
+        "In bins of {} blocks. At equal height the arms process the same blocks, at equal time they do \
+         not.",
         count(result.bin)
     );
     Section::new("rates", "Rates by height")
@@ -159,7 +160,7 @@ pub(super) fn rates(result: &StudyResult) -> Section {
 
 type Of = fn(&Bin) -> Option<f64>;
 
-/// A value for each bin, as steps.
+/// The values of the bins as a step curve.
 fn steps(values: &[Option<f64>], result: &StudyResult) -> Vec<Option<(f64, f64)>> {
     let width = result.bin as f64;
     let end = most_height(result);

@@ -1,5 +1,5 @@
-//! Goal: terminal, Markdown and page say the same of a study, and what comes from outside stays text.
-//! Method: the published run, and made-up arms with repeats and wicked names.
+//! Goal: terminal, Markdown and page say the same of a study, and what comes from outside stays
+//! text. Method: the published run, and made-up arms with repeats and wicked names.
 
 use expect_test::expect_file;
 use serde_json::{Value, json as value};

@@ -34,7 +34,7 @@ fn defaults_and_a_shared_command() {
         ok
           arms      small (2MiB), large (64MiB)
           differ in --cache
-          runs      5 of each, one after another, the order turned round with each repeat
+          runs      5 of each, one after another, the order reversed in each repeat
           at most   10 h 0 min
     "#]]
     .assert_eq(&format!("ok\n{}", study.summary()));
@@ -45,7 +45,7 @@ fn arms_that_differ_in_more_than_one_setting_are_refused() {
     let text =
         two("'p', '--cache=1', '-n', '4', '{samples}'", "'p', '--cache=2', '-n', '8', '{samples}'");
     expect![[r#"
-        x.toml:4:1: arm: the arms differ in 2 settings: --cache, -n; the result could be due to any of them
+        x.toml:4:1: arm: the arms differ in 2 settings: --cache, -n; any of them may explain the result
            4 | [[arm]]
              | ^^^^^^^
              allowed: arms that differ in one setting, or differ = ["--cache", "-n"]
@@ -69,7 +69,7 @@ fn arms_that_differ_in_more_than_one_setting_are_refused() {
 fn equal_arms_must_be_meant() {
     let text = two("'p', '{samples}'", "'p', '{samples}'");
     expect![[r#"
-        x.toml:4:1: arm: the arms are equal: any difference between them is chance
+        x.toml:4:1: arm: the arms are equal, so any difference between them is chance
            4 | [[arm]]
              | ^^^^^^^
              allowed: arms that differ, or differ = []
@@ -103,7 +103,7 @@ fn all_faults_are_told_at_once() {
              |           ^^
              allowed: at least one word
 
-        x.toml:10:1: arm: 1 arms are given
+        x.toml:10:1: arm: there are 1 arms
           10 | [[arm]]
              | ^^^^^^^
              allowed: 2 to 8 arms
@@ -118,12 +118,12 @@ fn all_faults_are_told_at_once() {
              |        ^^^^^^
              allowed: 1 to 64 letters, digits, `-`, `_`, `.` and spaces, not `.` at first
 
-        x.toml:12:11: arm.command = ['p', '{setting}', '{nonsense}']: {nonsense} is not known
+        x.toml:12:11: arm.command = ['p', '{setting}', '{nonsense}']: unknown placeholder {nonsense}
           12 | command = ['p', '{setting}', '{nonsense}']
              |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
              allowed: {arm}, {dir}, {repeat}, {samples}, {setting}, {weir}
 
-        x.toml:12:11: arm.command = ['p', '{setting}', '{nonsense}']: no word is {samples}, the file to which an arm writes its height
+        x.toml:12:11: arm.command = ['p', '{setting}', '{nonsense}']: the command lacks {samples}, the file to which an arm writes its height
           12 | command = ['p', '{setting}', '{nonsense}']
              |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
              allowed: a command with {samples}
@@ -139,12 +139,12 @@ fn a_misspelt_or_missing_key_is_named_with_its_place() {
              | ^^^^^^^
              allowed: study, name, question, command, repeats, warm_up, order, sample, timeout, pause, targets, bin, block_time, differ, setup, arm
 
-        x.toml:5:1: arm: 1 arms are given
+        x.toml:5:1: arm: there are 1 arms
            5 | [[arm]]
              | ^^^^^^^
              allowed: 2 to 8 arms
 
-        x.toml:5:1: arm: there is no command
+        x.toml:5:1: arm: the arm has no command
            5 | [[arm]]
              | ^^^^^^^
              allowed: command here or in the study
@@ -158,7 +158,7 @@ fn a_misspelt_or_missing_key_is_named_with_its_place() {
              |         ^^^^^^
              allowed: "sync"
 
-        x.toml:3:7: arm: 0 arms are given
+        x.toml:3:7: arm: there are 0 arms
            3 | arm = []
              |       ^^
              allowed: 2 to 8 arms

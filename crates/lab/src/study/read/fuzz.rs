@@ -1,69 +1,70 @@
-//! What must hold for any bytes at all in a file of which a course is read, as functions for fuzzers.
+//! Invariants of reading a run from arbitrary bytes, as functions for fuzzers.
 //!
-//! Called by `fuzz/src/study_log.rs` for as long as one likes, and by the tests below for a second in
-//! every check. Not part of the crate's interface.
+//! `fuzz/src/study_log.rs` calls them for any time, and the tests below for a second in every
+//! check. They are not part of the crate's interface.
 
 use std::io::BufReader;
 use std::path::Path;
 
 use lab_model::results::study::Accesses;
 
-use crate::analysis::sync::{Course, Sample};
+use crate::analysis::sync::{Sample, SyncRun};
 use crate::study::StudyFault;
-use crate::study::read::{Form, Kept, Limits, read};
+use crate::study::read::{Form, Limits, RunLimits, read};
 
-/// Small, so that inputs reach them.
+/// Limits that are small enough for inputs to reach them.
 const TIGHT: Limits =
-    Limits { line_bytes: 4_000, kept: Kept { samples: 8, timeouts: 3, announced: 3 } };
-/// The same lines, of which all samples are kept.
-const ROOMY: Limits = Limits { line_bytes: TIGHT.line_bytes, kept: Kept::USUAL };
-/// Bytes of a fault or of a note: they are read by people.
-const TOLD_BYTES_MAX: usize = 1_000;
+    Limits { line_bytes: 4_000, run: RunLimits { samples: 8, timeouts: 3, announced: 3 } };
+/// The same limit of lines, without merged samples.
+const ROOMY: Limits = Limits { line_bytes: TIGHT.line_bytes, run: RunLimits::DEFAULT };
+/// Largest length of an error or a note, in bytes, because people read them.
+const MESSAGE_BYTES_MAX: usize = 1_000;
 
-/// Tries bytes as a file of each form: what is read is in order and bounded, and the same however the
-/// file comes and however much of it is joined; what is refused is told shortly and by its line.
+/// Reads bytes as a file of each format. The run must be ordered and bounded. It must not depend on
+/// the size of the read chunks, and merging samples must not lose data. Errors must be short and
+/// name their line.
 ///
 /// # Panics
 /// When that does not hold.
 pub(crate) fn study_log(bytes: &[u8]) {
     for form in [Form::PocketcoinLog, Form::Table, Form::Samples] {
-        let whole = course_of(bytes, form, ROOMY, bytes.len().max(1));
+        let whole = run_of(bytes, form, ROOMY, bytes.len().max(1));
         for piece in [1, 7, 64] {
-            let cut = course_of(bytes, form, ROOMY, piece);
-            assert_eq!(told(&cut), told(&whole), "read otherwise in pieces of {piece} bytes");
+            let cut = run_of(bytes, form, ROOMY, piece);
+            assert_eq!(comparable(&cut), comparable(&whole), "differs in chunks of {piece} bytes");
         }
         let lines = bytes.split(|byte| *byte == b'\n').count();
-        let joined = course_of(bytes, form, TIGHT, bytes.len().max(1));
+        let joined = run_of(bytes, form, TIGHT, bytes.len().max(1));
         match (&whole, &joined) {
             (Ok(whole), Ok(joined)) => {
-                assert_sound(whole, lines, Kept::USUAL);
-                assert_sound(joined, lines, TIGHT.kept);
+                assert_sound(whole, lines, RunLimits::DEFAULT);
+                assert_sound(joined, lines, TIGHT.run);
                 assert_joined(whole, joined);
             }
             (Err(whole), Err(joined)) => {
-                assert_eq!(whole.to_string(), joined.to_string(), "refused for two reasons");
-                assert_told(whole, lines);
+                assert_eq!(whole.to_string(), joined.to_string(), "two different errors");
+                assert_message(whole, lines);
             }
-            _ => panic!("one of two is refused: {:?} and {:?}", told(&whole), told(&joined)),
+            _ => panic!("only one fails: {:?} and {:?}", comparable(&whole), comparable(&joined)),
         }
     }
 }
 
-/// Reads bytes that come in pieces of so many.
-fn course_of(bytes: &[u8], form: Form, limits: Limits, piece: usize) -> Result<Course, StudyFault> {
+/// Reads bytes in chunks of `piece` bytes.
+fn run_of(bytes: &[u8], form: Form, limits: Limits, piece: usize) -> Result<SyncRun, StudyFault> {
     read(Path::new("fuzz"), &mut BufReader::with_capacity(piece, bytes), form, limits)
 }
 
-/// As it can be compared.
-fn told(read: &Result<Course, StudyFault>) -> Result<&Course, String> {
+/// A result that can be compared.
+fn comparable(read: &Result<SyncRun, StudyFault>) -> Result<&SyncRun, String> {
     read.as_ref().map_err(ToString::to_string)
 }
 
-/// A course keeps its promises: order, and how much it may hold.
-fn assert_sound(course: &Course, lines: usize, kept: Kept) {
-    let Course { label: _, origin, samples, announced, timeouts, notes } = course;
-    assert!(!samples.is_empty(), "a course without samples");
-    assert!(samples.len() <= kept.samples, "{} samples are kept", samples.len());
+/// A run must be ordered and within its limits.
+fn assert_sound(course: &SyncRun, lines: usize, limits: RunLimits) {
+    let SyncRun { label: _, origin, samples, announced, timeouts, notes } = course;
+    assert!(!samples.is_empty(), "a run without samples");
+    assert!(samples.len() <= limits.samples, "{} samples", samples.len());
     assert!(samples.len() <= lines, "{} samples of {lines} lines", samples.len());
     assert!(samples.iter().all(|sample| sample.at.is_finite()), "a time is no number");
     assert!(samples[0].at == *origin, "it begins before its first sample");
@@ -72,38 +73,38 @@ fn assert_sound(course: &Course, lines: usize, kept: Kept) {
         assert!(pair[0].height <= pair[1].height, "a height falls: {pair:?}");
     }
     assert!(announced.windows(2).all(|pair| pair[0].height < pair[1].height), "no rise");
-    assert!(announced.len() <= kept.announced.min(lines), "{} rises", announced.len());
-    assert!(timeouts.len() <= kept.timeouts.min(lines), "{} timeouts", timeouts.len());
+    assert!(announced.len() <= limits.announced.min(lines), "{} rises", announced.len());
+    assert!(timeouts.len() <= limits.timeouts.min(lines), "{} timeouts", timeouts.len());
     assert!(notes.len() <= 6, "{} notes", notes.len());
-    assert!(notes.iter().all(|note| note.len() < TOLD_BYTES_MAX), "a note repeats the file");
+    assert!(notes.iter().all(|note| note.len() < MESSAGE_BYTES_MAX), "a note repeats the file");
 }
 
-/// Joining loses neither an end nor an access.
-fn assert_joined(whole: &Course, joined: &Course) {
+/// Merging must not change the first and last sample, and must not lose accesses.
+fn assert_joined(whole: &SyncRun, joined: &SyncRun) {
     assert_eq!(whole.samples.first(), joined.samples.first(), "the first sample changed");
-    let last = |course: &Course| {
+    let last = |course: &SyncRun| {
         course.samples.last().map(|last| Sample { accesses: None, ..*last }).unwrap_or_default()
     };
     assert_eq!(last(whole), last(joined), "the last sample changed");
-    let accesses = |course: &Course| {
+    let accesses = |course: &SyncRun| {
         course.samples.iter().filter_map(|sample| sample.accesses).reduce(Accesses::plus)
     };
     assert_eq!(accesses(whole), accesses(joined), "accesses were lost or made up");
 }
 
-/// A fault names a line that there is, and does not repeat it.
-fn assert_told(fault: &StudyFault, lines: usize) {
-    assert!(fault.to_string().len() < TOLD_BYTES_MAX, "a fault repeats the file: {fault}");
+/// An error must name an existing line and be short.
+fn assert_message(fault: &StudyFault, lines: usize) {
+    assert!(fault.to_string().len() < MESSAGE_BYTES_MAX, "an error repeats the file: {fault}");
     match fault {
         StudyFault::Line { line, .. } => {
             assert!((1..=lines as u64).contains(line), "line {line} of {lines}");
         }
         StudyFault::Empty { .. } => {}
-        other => panic!("bytes cannot be at fault for this: {other}"),
+        other => panic!("bytes cannot cause this error: {other}"),
     }
 }
 
-/// Files to start from: of each form, right and wrong.
+/// Seeds: valid and invalid files of each format.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let texts = [
         "2021-12-13T23:20:52Z Statistic for last 60s:\n{\n \"General\": {\n  \"Version\": \"0.20.15\",\n  \"Height\": 0,\n  \"PeersALL\": 8\n },\n \"SQL\": {\n  \"MemoryUsed\": 5620328,\n  \"CacheUsed\": 5261904,\n  \"CacheHit\": 1313668,\n  \"CacheMiss\": 3390,\n  \"CacheSpill\": 2\n }\n}\n2021-12-13T23:20:55Z New outbound peer connected: version: 70015, blocks=1481438, peer=2\n2021-12-13T23:20:57Z Timeout downloading block 4a5e1e from peer=3, disconnecting\n2021-12-13T23:21:52Z Statistic for last 60s:\n{\n \"General\": {\n  \"Height\": 3837\n }\n}\n",
@@ -115,7 +116,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         "{\"time\":\"-009999-01-03T00:00:00Z\",\"height\":18446744073709551615}\n{\"time\":\"9999-12-30T22:00:00Z\",\"height\":18446744073709551615,\"page_cache_miss\":18446744073709551615}\n",
     ];
     let mut seeds: Vec<Vec<u8>> = texts.map(|text| text.as_bytes().to_vec()).into();
-    // Words and lines that are longer than they may be.
+    // Words and lines beyond the limits.
     let long = "x".repeat(TIGHT.line_bytes / 2);
     seeds.push(format!("{{\"time\":\"{long}\",\"height\":\"{long}\"}}\n").into());
     seeds.push(format!("{{\"height\":\"{long}\",\"time\":\"y\"}}\n").into());
@@ -123,21 +124,21 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Mutates the seeds for as long as `go_on` says; returns how many inputs were tried.
+/// Mutates the seeds while `go_on` returns true; returns the number of inputs.
 pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
     wire::fuzz::mutate_all(&seeds(), study_log, seed, go_on)
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a second of fuzzing in every check, of the readers and of what follows from what they
-    //! read; broken promises that are seen to be caught.
+    //! A second of fuzzing in every check, of the readers and of the analysis; tests that violated
+    //! invariants are detected.
 
     use std::panic::catch_unwind;
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::analysis::sync::ArmCourses;
+    use crate::analysis::sync::ArmRuns;
 
     #[test]
     fn seeds_are_the_files_that_they_look_like() {
@@ -146,7 +147,7 @@ mod tests {
             .map(|seed| {
                 study_log(seed);
                 [Form::PocketcoinLog, Form::Table, Form::Samples].map(|form| {
-                    let read = course_of(seed, form, ROOMY, 64);
+                    let read = run_of(seed, form, ROOMY, 64);
                     read.map_or(0, |course| course.samples.len())
                 })
             })
@@ -159,17 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_promise_is_seen() {
-        let broken = |what: &str, spoil: fn(&mut Course)| {
-            let right = course_of(&seeds()[3], Form::Table, ROOMY, 64).unwrap();
-            assert_sound(&right, 20, Kept::USUAL);
+    fn a_violated_invariant_is_detected() {
+        let broken = |what: &str, spoil: fn(&mut SyncRun)| {
+            let right = run_of(&seeds()[3], Form::Table, ROOMY, 64).unwrap();
+            assert_sound(&right, 20, RunLimits::DEFAULT);
             let mut wrong = right.clone();
             spoil(&mut wrong);
             let judge = || {
-                assert_sound(&wrong, 20, Kept::USUAL);
+                assert_sound(&wrong, 20, RunLimits::DEFAULT);
                 assert_joined(&right, &wrong);
             };
-            assert!(catch_unwind(judge).is_err(), "{what} is taken");
+            assert!(catch_unwind(judge).is_err(), "{what} is accepted");
         };
         broken("a time that stands", |course| course.samples[2].at = course.samples[1].at);
         broken("a height that falls", |course| course.samples[2].height = 1);
@@ -183,12 +184,9 @@ mod tests {
         });
         let fault =
             |line, bytes| StudyFault::Line { path: "x".into(), line, what: "y".repeat(bytes) };
-        assert_told(&fault(3, 100), 3);
-        assert!(catch_unwind(|| assert_told(&fault(4, 100), 3)).is_err(), "no such line is taken");
-        assert!(
-            catch_unwind(|| assert_told(&fault(3, 2_000), 3)).is_err(),
-            "it is taken at length"
-        );
+        assert_message(&fault(3, 100), 3);
+        assert!(catch_unwind(|| assert_message(&fault(4, 100), 3)).is_err(), "there is no line 4");
+        assert!(catch_unwind(|| assert_message(&fault(3, 2_000), 3)).is_err(), "it is too long");
     }
 
     #[test]
@@ -198,12 +196,12 @@ mod tests {
         assert!(tried > 100, "only {tried} inputs in a second");
     }
 
-    /// What is read is analysed and told in every form; `study` holds it against the schema.
+    /// Every run that is read can be analysed and reported; `study` validates it by the schema.
     fn analysed(bytes: &[u8]) {
         let read = [Form::PocketcoinLog, Form::Table, Form::Samples]
-            .map(|form| course_of(bytes, form, ROOMY, 64));
+            .map(|form| run_of(bytes, form, ROOMY, 64));
         for course in read.into_iter().flatten() {
-            let arm = |name: &str| ArmCourses { name: name.into(), runs: vec![course.clone(); 2] };
+            let arm = |name: &str| ArmRuns { name: name.into(), runs: vec![course.clone(); 2] };
             let result = crate::study::tests::study(&[arm("a"), arm("b")], &[]);
             let text = crate::report::Report::study(&result).text(crate::report::Colour::Plain);
             assert!(text.len() < 100_000, "{} bytes of text", text.len());
@@ -212,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_read_can_be_analysed_and_told() {
+    fn every_run_that_is_read_can_be_analysed_and_reported() {
         let start = Instant::now();
         let tried = wire::fuzz::mutate_all(&seeds(), analysed, 7, &mut |tried| {
             tried < 20 || start.elapsed() < Duration::from_secs(1)

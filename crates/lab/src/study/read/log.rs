@@ -1,13 +1,14 @@
-//! `debug.log` of Pocketcoin nodes: a line says that a statistic follows, then a JSON object stands on
-//! many lines, opened and closed by a brace alone on its line. Its counters are those of the interval.
+//! Reads `debug.log` of Pocketcoin nodes. A line announces a statistic; then a JSON object follows
+//! on several lines, whose first and last line are a single brace. Its counters cover the interval.
 //!
-//! Form: `src/statistic.hpp` of pocketnetteam/pocketnet.core at v0.20.15. Lines of other kinds are
-//! passed over, but for those about peers' heights and about blocks that peers did not deliver.
+//! The format is that of `src/statistic.hpp` of pocketnetteam/pocketnet.core at v0.20.15. Other
+//! lines are ignored, except those about peers' heights and about blocks that peers did not
+//! deliver.
 
 use lab_model::results::study::Accesses;
 use serde::Deserialize;
 
-use super::{Builder, Lines, StudyFault, instant};
+use super::{Lines, RunBuilder, StudyFault, instant};
 use crate::analysis::sync::{Sample, Timeout};
 use crate::wording::number::count;
 
@@ -37,21 +38,21 @@ struct Sql {
     cache_spill: Option<u64>,
 }
 
-/// A statistic whose object is not closed yet.
+/// An incomplete statistic.
 struct Open {
     at: f64,
     line: u64,
     text: String,
 }
 
-pub(super) fn read(mut lines: Lines<'_>) -> Result<Builder, StudyFault> {
-    let mut built = lines.course();
+pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
+    let mut run = lines.run();
     let (mut open, mut broken): (Option<Open>, u64) = (None, 0);
     let most = lines.limits.line_bytes;
     while let Some(line) = lines.next()? {
         if let Some(mut begun) = open.take() {
             let stamp = stamped(line);
-            // A second line with a time means that the object was cut off, as by a restart.
+            // A line with a time inside an object means that the object was cut, as by a restart.
             if stamp.is_none() && begun.text.len() + line.len() < most {
                 begun.text.push_str(line);
                 begun.text.push('\n');
@@ -62,7 +63,7 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<Builder, StudyFault> {
                 match serde_json::from_str::<Record>(&begun.text) {
                     Ok(record) => {
                         let number = begun.line;
-                        built.push(sample(begun.at, &record)).map_err(|what| StudyFault::Line {
+                        run.push(sample(begun.at, &record)).map_err(|what| StudyFault::Line {
                             path: lines.path.to_owned(),
                             line: number,
                             what,
@@ -79,21 +80,21 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<Builder, StudyFault> {
             open = Some(Open { at, line: lines.number, text: String::new() });
         } else if let Some(rest) = words.strip_prefix("New outbound peer connected: ") {
             if let Some(height) = number_after(rest, "blocks=") {
-                built.announce(at, height);
+                run.announce(at, height);
             }
         } else if let Some(rest) = words.strip_prefix("Timeout downloading block ") {
             let peer = number_after(rest, "peer=").unwrap_or(0);
-            built.timeout(Timeout { at, peer });
+            run.timeout(Timeout { at, peer });
         }
     }
     if broken + u64::from(open.is_some()) > 0 {
         let broken = broken + u64::from(open.is_some());
-        built.note(format!("{} statistics were cut off or unreadable", count(broken)));
+        run.note(format!("{} statistics were incomplete or invalid", count(broken)));
     }
-    Ok(built)
+    Ok(run)
 }
 
-/// A line's time and what follows it; none for lines without one.
+/// The time at the start of a line, and the rest of the line; none for lines without a time.
 fn stamped(line: &str) -> Option<(f64, &str)> {
     let (stamp, words) = line.split_once(' ')?;
     let looks_like = stamp.len() >= 20 && stamp.as_bytes().get(10) == Some(&b'T');

@@ -1,56 +1,57 @@
-//! JSON lines of our own: one object a second and one at the end, with counters that only grow.
+//! Reads sample files: JSON lines with one object per second and one at the end. Counters are
+//! cumulative.
 
 use lab_model::results::study::Accesses;
 use serde::{Deserialize, Serialize};
 
-use super::{Builder, Lines, StudyFault, begin, instant, shown};
+use super::{Lines, RunBuilder, StudyFault, excerpt, instant, truncate};
 use crate::analysis::sync::Sample;
 
-/// A line of a file of samples. What is not known is left out; further keys are passed over.
+/// A line of a sample file. Unknown values are left out; other keys are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// RFC 3339.
+    /// Time in RFC 3339.
     pub time: String,
-    /// Blocks that it has; null as long as it has none.
+    /// Block height; null while there is none.
     #[serde(deserialize_with = "Option::deserialize")] // else it could be left out
     pub height: Option<u64>,
-    /// Bytes that its page cache uses.
+    /// Size of the page cache in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_cache_used: Option<u64>,
-    /// Pages found there so far.
+    /// Pages found in the cache, cumulative.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_cache_hit: Option<u64>,
-    /// Pages that had to be read so far.
+    /// Pages that were read, cumulative.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_cache_miss: Option<u64>,
-    /// Changed pages that had to be written for want of room so far.
+    /// Dirty pages that were written because the cache was full, cumulative.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_cache_spill: Option<u64>,
-    /// Bytes of memory.
+    /// Memory in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
-    /// Bytes on disk.
+    /// Disk space in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<u64>,
     /// CPU seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
-    /// Whether this is the last one, of an arm that did all it was to do.
+    /// True for the last line of an arm that completed its work.
     #[serde(default)]
     pub done: bool,
 }
 
 impl Line {
-    /// What it says, as the course that is built takes it; none as long as there is no height.
+    /// Converts the line to a sample; none while there is no height.
     ///
     /// # Errors
-    /// If its time is none.
-    fn sample(&self, built: &mut Builder) -> Result<Option<Sample>, String> {
+    /// If its time is invalid.
+    fn sample(&self, run: &mut RunBuilder) -> Result<Option<Sample>, String> {
         let at = instant(&self.time)?;
         let Some(height) = self.height else { return Ok(None) };
         let accesses = self.page_cache_hit.is_some() || self.page_cache_miss.is_some();
         let accesses = accesses.then(|| {
-            built.since_last(Accesses {
+            run.since_last(Accesses {
                 hit: self.page_cache_hit.unwrap_or(0),
                 miss: self.page_cache_miss.unwrap_or(0),
                 spill: self.page_cache_spill.unwrap_or(0),
@@ -69,34 +70,34 @@ impl Line {
     }
 }
 
-pub(super) fn read(mut lines: Lines<'_>) -> Result<Builder, StudyFault> {
-    let mut built = lines.course();
+pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
+    let mut run = lines.run();
     while let Some(text) = lines.next()? {
         if text.trim().is_empty() {
             continue;
         }
-        let parsed = serde_json::from_str::<Line>(text).map_err(|error| (error, shown(text)));
+        let parsed = serde_json::from_str::<Line>(text).map_err(|error| (error, excerpt(text)));
         let line = match parsed {
             Ok(line) => line,
-            // Whoever wrote it was ended in the middle of a line.
+            // The writer was stopped in the middle of a line.
             Err(_) if !lines.whole => {
-                built.note("its last line is cut off".to_owned());
+                run.note("its last line is incomplete".to_owned());
                 break;
             }
             Err((error, first)) => {
-                // A text where a number should be is repeated whole.
-                let error = begin(&error.to_string(), 200);
+                // The error may quote a whole string.
+                let error = truncate(&error.to_string(), 200);
                 let what = format!(
-                    "no sample: {error}; it begins with {first:?}; a sample is a JSON object with at least \
-                     time and height"
+                    "not a sample: {error}; the line begins with {first:?}; a sample is a JSON object with \
+                     at least time and height"
                 );
                 return Err(lines.fault(what));
             }
         };
-        let sample = line.sample(&mut built).map_err(|what| lines.fault(what))?;
+        let sample = line.sample(&mut run).map_err(|what| lines.fault(what))?;
         if let Some(sample) = sample {
-            built.push(sample).map_err(|what| lines.fault(what))?;
+            run.push(sample).map_err(|what| lines.fault(what))?;
         }
     }
-    Ok(built)
+    Ok(run)
 }

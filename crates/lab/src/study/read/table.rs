@@ -1,18 +1,18 @@
-//! Tables: a header, then a row for each sample. Columns are found by name, whatever their order;
-//! further ones are passed over.
+//! Reads CSV tables: a header, then a row for each sample. Columns are identified by name; other
+//! columns are ignored.
 //!
-//! | column | what |
+//! | column | meaning |
 //! | --- | --- |
-//! | `time`, or `seconds` | an instant; or seconds since the start, which a line `# start INSTANT` before the header names |
+//! | `time`, or `seconds` | an instant; or seconds since the start, which a line `# start INSTANT` before the header sets |
 //! | `height` | blocks |
-//! | `used`, `CacheUsed`, `page_cache_used` | bytes of the page cache in use |
-//! | `hit`, `miss`, `spill`, `CacheHit`, … | what the cache did since the row before |
-//! | `page_cache_hit`, `page_cache_miss`, `page_cache_spill` | the same, counted since the start |
+//! | `used`, `CacheUsed`, `page_cache_used` | size of the page cache in bytes |
+//! | `hit`, `miss`, `spill`, `CacheHit`, … | cache accesses since the previous row |
+//! | `page_cache_hit`, `page_cache_miss`, `page_cache_spill` | cumulative cache accesses |
 //! | `memory`, `MemoryUsed`; `disk`; `peers`, `PeersALL`; `cpu` | bytes; bytes; nodes; seconds |
 
 use lab_model::results::study::Accesses;
 
-use super::{Builder, Lines, StudyFault, instant, shown};
+use super::{Lines, RunBuilder, StudyFault, excerpt, instant};
 use crate::analysis::sync::Sample;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +60,9 @@ fn clean(cell: &str) -> &str {
     cell.trim().trim_matches('"').trim_start_matches('\u{feff}').trim()
 }
 
-pub(super) fn read(mut lines: Lines<'_>) -> Result<Builder, StudyFault> {
+pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
     let (mut start, mut columns): (f64, Option<Vec<Column>>) = (0.0, None);
-    let mut built = lines.course();
+    let mut run = lines.run();
     while let Some(line) = lines.next()? {
         if let Some(comment) = line.strip_prefix('#') {
             if let Some(text) = comment.trim().strip_prefix("start ") {
@@ -76,37 +76,37 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<Builder, StudyFault> {
         match &columns {
             None => columns = Some(header(line).map_err(|what| lines.fault(what))?),
             Some(columns) => {
-                let sample = row(line, columns, start, &mut built);
-                let taken = sample.and_then(|sample| built.push(sample));
-                taken.map_err(|what| lines.fault(what))?;
+                let sample = row(line, columns, start, &mut run);
+                let added = sample.and_then(|sample| run.push(sample));
+                added.map_err(|what| lines.fault(what))?;
             }
         }
     }
-    Ok(built)
+    Ok(run)
 }
 
 fn header(line: &str) -> Result<Vec<Column>, String> {
     let columns: Vec<Column> = line.split(',').map(Column::of).collect();
     let has = |column| columns.contains(&column);
-    let told = |what: &str| {
+    let missing = |column: &str| {
         format!(
-            "the header {:?} has no column {what}; known are time or seconds, height, used, hit, miss, spill, \
-             page_cache_hit, page_cache_miss, page_cache_spill, memory, disk, peers, cpu, and CacheUsed, \
-             CacheHit, CacheMiss, CacheSpill, MemoryUsed, PeersALL",
-            shown(line)
+            "the header {:?} has no column {column}; known columns are time or seconds, height, used, hit, \
+             miss, spill, page_cache_hit, page_cache_miss, page_cache_spill, memory, disk, peers, cpu, and \
+             CacheUsed, CacheHit, CacheMiss, CacheSpill, MemoryUsed, PeersALL",
+            excerpt(line)
         )
     };
     match () {
-        () if !has(Column::Time) && !has(Column::Seconds) => Err(told("time")),
-        () if !has(Column::Height) => Err(told("height")),
+        () if !has(Column::Time) && !has(Column::Seconds) => Err(missing("time")),
+        () if !has(Column::Height) => Err(missing("height")),
         () => Ok(columns),
     }
 }
 
-fn row(line: &str, columns: &[Column], start: f64, built: &mut Builder) -> Result<Sample, String> {
+fn row(line: &str, columns: &[Column], start: f64, run: &mut RunBuilder) -> Result<Sample, String> {
     let cells = line.split(',').count();
     if cells != columns.len() {
-        return Err(format!("{cells} cells where the header has {}", columns.len()));
+        return Err(format!("the row has {cells} cells, but the header has {}", columns.len()));
     }
     let (mut sample, mut seen) = (Sample { at: f64::NAN, ..Sample::default() }, false);
     let (mut since, mut total): (Option<Accesses>, Option<Accesses>) = (None, None);
@@ -138,17 +138,17 @@ fn row(line: &str, columns: &[Column], start: f64, built: &mut Builder) -> Resul
         }
     }
     debug_assert!(seen, "the header has a height");
-    sample.accesses = since.or_else(|| total.map(|total| built.since_last(total)));
+    sample.accesses = since.or_else(|| total.map(|total| run.since_last(total)));
     Ok(sample)
 }
 
 fn whole(cell: &str, what: &str) -> Result<u64, String> {
-    let told = || format!("{what} {:?} is no whole number of 0 or more", shown(cell));
-    cell.parse().map_err(|_| told())
+    let fault = || format!("{what} {:?} is not an integer of 0 or more", excerpt(cell));
+    cell.parse().map_err(|_| fault())
 }
 
 fn seconds(cell: &str) -> Result<f64, String> {
     let value: Option<f64> =
         cell.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
-    value.ok_or_else(|| format!("{:?} are no seconds of 0 or more", shown(cell)))
+    value.ok_or_else(|| format!("{:?} is not a number of seconds of 0 or more", excerpt(cell)))
 }

@@ -7,12 +7,12 @@ use lab_model::results::study::Accesses;
 
 use super::*;
 
-fn read_text(text: &str, form: Form) -> Result<Course, String> {
+fn read_text(text: &str, form: Form) -> Result<SyncRun, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     std::fs::write(&path, text).unwrap();
     let told = |fault: StudyFault| fault.to_string().replace(&path.display().to_string(), "FILE");
-    course(&path, form).map_err(told)
+    read_run(&path, form).map_err(told)
 }
 
 fn record(minute: u64, height: u64) -> String {
@@ -55,12 +55,9 @@ fn a_log_of_a_node_among_its_other_lines() {
     );
     assert_eq!(course.timeouts.len(), 1);
     assert_eq!(course.timeouts[0].peer, 3);
-    assert_eq!(course.notes, ["1 statistics were cut off or unreadable"]);
+    assert_eq!(course.notes, ["1 statistics were incomplete or invalid"]);
     let none = read_text("2021-12-13T23:19:50Z no stat\n", Form::PocketcoinLog).unwrap_err();
-    assert_eq!(
-        none,
-        "FILE: there is no statistic in it: the node must log category stat (debug=stat)"
-    );
+    assert_eq!(none, "FILE: it has no statistic: the node must log category stat (debug=stat)");
 }
 
 #[test]
@@ -88,23 +85,23 @@ fn faults_of_tables_name_line_and_cell() {
         let fault = read_text(text, Form::Table).unwrap_err();
         assert!(fault.starts_with(told), "{fault}");
     };
-    check("", "FILE: there is no row after its header");
-    check("time,height\n", "FILE: there is no row after its header");
-    check("a,b\n", "FILE:1: the header \"a,b\" has no column time; known are");
+    check("", "FILE: it has no row after its header");
+    check("time,height\n", "FILE: it has no row after its header");
+    check("a,b\n", "FILE:1: the header \"a,b\" has no column time; known columns are");
     check("time,b\n", "FILE:1: the header \"time,b\" has no column height");
-    check("time,height\n2021,1\n", "FILE:2: \"2021\" is no instant; allowed: 2026-11-22T15:00:00Z");
-    check("seconds,height\n0,0\n1,x\n", "FILE:3: height \"x\" is no whole number of 0 or more");
-    check("seconds,height\n0,-5\n", "FILE:2: height \"-5\" is no whole number");
-    check("seconds,height\n0,\n", "FILE:2: height \"\" is no whole number");
-    check("seconds,height\n0,1,2\n", "FILE:2: 3 cells where the header has 2");
-    check("seconds,height\nnan,1\n", "FILE:2: \"nan\" are no seconds of 0 or more");
+    check("time,height\n2021,1\n", "FILE:2: \"2021\" is not a time such as 2026-11-22T15:00:00Z");
+    check("seconds,height\n0,0\n1,x\n", "FILE:3: height \"x\" is not an integer of 0 or more");
+    check("seconds,height\n0,-5\n", "FILE:2: height \"-5\" is not an integer");
+    check("seconds,height\n0,\n", "FILE:2: height \"\" is not an integer");
+    check("seconds,height\n0,1,2\n", "FILE:2: the row has 3 cells, but the header has 2");
+    check("seconds,height\nnan,1\n", "FILE:2: \"nan\" is not a number of seconds of 0 or more");
     check(
         "seconds,height\n60,1\n0,2\n",
         "FILE:3: time goes back from 1970-01-01T00:01:00.000Z to 1970-01-01T00:00:00.000Z",
     );
     check(
         "seconds,height\n0,1000\n1,900\n",
-        "FILE:3: the height falls from 1,000 to 900; a reorg may",
+        "FILE:3: the height falls from 1,000 to 900, which is more than a reorg",
     );
 }
 
@@ -115,7 +112,7 @@ fn a_reorg_is_held_and_told() {
     assert_eq!(heights, [1_000, 1_000, 1_010]);
     assert_eq!(
         course.notes,
-        ["its height fell 1 times by up to 64 blocks (reorgs); it was held there"]
+        ["its height fell 1 times by up to 64 blocks (reorgs), which was ignored"]
     );
 }
 
@@ -131,9 +128,9 @@ fn samples_of_our_own() {
         (first.height, first.used, first.memory, first.disk),
         (5, Some(100), Some(4096), Some(8192))
     );
-    // The second line knows fewer counters: they began anew.
+    // The second line knows fewer counters: they restarted.
     assert_eq!(course.samples[1].accesses, Some(Accesses { hit: 9, miss: 0, spill: 0 }));
-    assert_eq!(course.notes, ["its counters began anew 1 times"]);
+    assert_eq!(course.notes, ["its counters restarted 1 times"]);
 
     // As long as there is no block there is no height, and what its cache did counts later.
     let late = "{\"time\":\"2026-11-22T15:00:00Z\",\"height\":null,\"page_cache_hit\":4}\n\
@@ -150,19 +147,19 @@ fn samples_of_our_own() {
         let fault = read_text(text, Form::Samples).unwrap_err();
         assert!(fault.starts_with(told), "{fault}");
     };
-    check("", "FILE: there is no sample with a height in it");
-    check("garbage\n", "FILE:1: no sample: ");
-    check("{\"height\":5}\n", "FILE:1: no sample: missing field `time`");
-    check("{\"time\":\"today\",\"height\":5}\n", "FILE:1: \"today\" is no instant");
+    check("", "FILE: it has no sample with a height");
+    check("garbage\n", "FILE:1: not a sample: ");
+    check("{\"height\":5}\n", "FILE:1: not a sample: missing field `time`");
+    check("{\"time\":\"today\",\"height\":5}\n", "FILE:1: \"today\" is not a time");
     check(
         "{\"time\":\"2026-11-22T15:00:00Z\",\"height\":-1}\n",
-        "FILE:1: no sample: invalid value",
+        "FILE:1: not a sample: invalid value",
     );
 }
 
 #[test]
 fn a_file_without_line_breaks_takes_no_memory() {
-    let text = "x".repeat(3 * Limits::USUAL.line_bytes);
+    let text = "x".repeat(3 * Limits::DEFAULT.line_bytes);
     let fault = read_text(&text, Form::Table).unwrap_err();
     assert!(fault.starts_with("FILE:1: the header \"xxx") && fault.len() < 500, "{fault}");
 }
@@ -172,7 +169,7 @@ fn a_fault_does_not_repeat_a_line_that_is_long() {
     let long = "x".repeat(50_000);
     let line = format!("{{\"time\":\"2026-11-22T15:00:00Z\",\"height\":\"{long}\"}}\n");
     let fault = read_text(&line, Form::Samples).unwrap_err();
-    let told = "FILE:1: no sample: invalid type: string \"xxx";
+    let told = "FILE:1: not a sample: invalid type: string \"xxx";
     assert!(fault.starts_with(told) && fault.len() < 500, "{} bytes: {fault}", fault.len());
 }
 
@@ -187,7 +184,7 @@ fn very_many_samples_are_joined() {
     assert_eq!((course.first().height, course.last().height), (0, 249_999));
     let all = course.accesses().unwrap();
     assert_eq!((all.hit, all.miss), (750_000, 250_000), "nothing is lost by joining");
-    assert!(course.notes[0].contains("samples each were joined to one"), "{:?}", course.notes);
+    assert!(course.notes[0].contains("samples were merged"), "{:?}", course.notes);
 }
 
 #[test]
@@ -196,7 +193,7 @@ fn wild_numbers_are_analysed_without_harm() {
     let text = format!(
         "seconds,height,hit,miss,spill\n0,0,{most},{most},1\n1e300,{most},{most},{most},1\n"
     );
-    let arm = |name: &str| crate::analysis::sync::ArmCourses {
+    let arm = |name: &str| crate::analysis::sync::ArmRuns {
         name: name.into(),
         runs: vec![read_text(&text, Form::Table).unwrap(); 2],
     };
@@ -209,7 +206,7 @@ fn wild_numbers_are_analysed_without_harm() {
 
 #[test]
 fn what_is_not_there_is_told() {
-    let told = course(Path::new("/no/such/file"), Form::Table).unwrap_err().to_string();
+    let told = read_run(Path::new("/no/such/file"), Form::Table).unwrap_err().to_string();
     assert!(told.starts_with("cannot read /no/such/file: "), "{told}");
 }
 

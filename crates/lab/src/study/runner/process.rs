@@ -1,4 +1,5 @@
-//! A process in a group of its own: started, looked at, ended by its id.
+//! A process with its own process group: starts it, samples its resource usage, and stops it by its
+//! id.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Read};
@@ -11,27 +12,28 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Lines that are kept of what a process says, and characters of one.
+/// Number of stored lines of a process' standard error.
 const LINES_KEPT: usize = 5;
+/// Largest length of a stored line, in bytes.
 const LINE_BYTES_MAX: u64 = 400;
-/// Time to end in order, until it is ended at once.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(10);
-/// Entries of a folder that are looked at, at all depths.
+/// Largest number of entries of a folder whose disk space is counted, at all depths.
 const ENTRIES_MAX: usize = 20_000;
 
-/// What the host says of a process and its folder.
+/// Resource usage of a process group and its folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Look {
-    /// Bytes of memory of the group's processes.
+pub(super) struct Usage {
+    /// Memory of the group's processes, in bytes.
     pub(super) memory: Option<u64>,
     /// CPU seconds of the group's processes.
     pub(super) cpu: Option<f64>,
-    /// Bytes on disk of its folder.
+    /// Disk space of the folder, in bytes.
     pub(super) disk: Option<u64>,
 }
 
-/// The groups that run, for whoever must end them all at once because the program ends.
+/// The running process groups, so that the program can kill them all when it exits.
 #[derive(Clone, Debug, Default)]
 pub struct Groups(Arc<Mutex<Vec<u32>>>);
 
@@ -42,11 +44,12 @@ impl Groups {
     }
 }
 
-/// A process that is ended when this is dropped, with all that it started.
+/// A process with its children. Dropping it stops them.
 pub(super) struct Process {
     groups: Groups,
     child: Child,
-    said: Arc<Mutex<VecDeque<String>>>,
+    /// The last lines of its standard error.
+    last_lines: Arc<Mutex<VecDeque<String>>>,
     ended: Option<ExitStatus>,
 }
 
@@ -69,30 +72,30 @@ impl Process {
             .process_group(0)
             .spawn()?;
         groups.0.lock().push(child.id());
-        let said = Arc::new(Mutex::new(VecDeque::new()));
+        let last_lines = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(stderr) = child.stderr.take() {
-            let said = Arc::clone(&said);
-            // It ends with the last process that holds the other end; nobody waits for it.
+            let last_lines = Arc::clone(&last_lines);
+            // The thread ends with the last process that holds the other end of the pipe.
             std::thread::Builder::new()
                 .name("study-stderr".to_owned())
-                .spawn(move || keep(stderr, &said))
-                // Without it the process would wait for a reader; its words are not worth that.
+                .spawn(move || store_last_lines(stderr, &last_lines))
+                // Without the thread the pipe is closed, and only the output is lost.
                 .ok();
         }
-        Ok(Process { groups: groups.clone(), child, said, ended: None })
+        Ok(Process { groups: groups.clone(), child, last_lines, ended: None })
     }
 
-    /// How it ended; none while it runs.
+    /// The exit status; none while it runs.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
             if self.ended.is_some() {
-                // What it started must not go on beside the next run; and its last words may still
-                // be on their way.
+                // Its children must not run beside the next run. Its last lines may still be in the
+                // pipe.
                 signal(self.child.id(), Signal::KILL);
                 self.groups.0.lock().retain(|id| *id != self.child.id());
                 let begun = Instant::now();
-                while begun.elapsed() < TICK * 10 && Arc::strong_count(&self.said) > 1 {
+                while begun.elapsed() < TICK * 10 && Arc::strong_count(&self.last_lines) > 1 {
                     std::thread::park_timeout(TICK);
                 }
             }
@@ -100,17 +103,17 @@ impl Process {
         self.ended
     }
 
-    /// The last lines that it wrote to standard error.
-    pub(super) fn last_words(&self) -> Vec<String> {
-        self.said.lock().iter().cloned().collect()
+    /// The last lines of its standard error.
+    pub(super) fn last_lines(&self) -> Vec<String> {
+        self.last_lines.lock().iter().cloned().collect()
     }
 
-    /// Asks it to end, and ends it at once if it does not.
+    /// Sends SIGTERM, waits for the grace period, then sends SIGKILL.
     pub(super) fn end(&mut self) {
         if self.ended().is_some() {
             return;
         }
-        self.ask_to_end();
+        self.terminate();
         let begun = Instant::now();
         while begun.elapsed() < GRACE && self.ended().is_none() {
             std::thread::park_timeout(TICK);
@@ -122,17 +125,17 @@ impl Process {
         }
     }
 
-    /// Asks it to end, and does not wait.
-    pub(super) fn ask_to_end(&self) {
+    /// Sends SIGTERM without waiting.
+    pub(super) fn terminate(&self) {
         if self.ended.is_none() {
             signal(self.child.id(), Signal::TERM);
         }
     }
 
-    /// Looks at its group and its folder.
-    pub(super) fn look(&self, folder: &Path) -> Look {
+    /// Resource usage of its group and of a folder.
+    pub(super) fn usage(&self, folder: &Path) -> Usage {
         let (memory, cpu) = group(self.child.id()).unzip();
-        Look { memory, cpu, disk: disk(folder) }
+        Usage { memory, cpu, disk: disk(folder) }
     }
 }
 
@@ -142,7 +145,7 @@ impl Drop for Process {
     }
 }
 
-/// To all of a group, which has the id of its first process.
+/// Signals a process group, whose id is that of its first process.
 fn signal(id: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) {
         // A group without members needs no signal.
@@ -150,8 +153,8 @@ fn signal(id: u32, signal: Signal) {
     }
 }
 
-/// Keeps the last lines of what a process says.
-fn keep(stderr: impl Read, said: &Mutex<VecDeque<String>>) {
+/// Reads standard error until its end and stores the last lines.
+fn store_last_lines(stderr: impl Read, last_lines: &Mutex<VecDeque<String>>) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -162,16 +165,16 @@ fn keep(stderr: impl Read, said: &Mutex<VecDeque<String>>) {
         }
         let text = String::from_utf8_lossy(&line).trim().to_owned();
         if !text.is_empty() {
-            let mut said = said.lock();
-            if said.len() >= LINES_KEPT {
-                said.pop_front();
+            let mut last_lines = last_lines.lock();
+            if last_lines.len() >= LINES_KEPT {
+                last_lines.pop_front();
             }
-            said.push_back(text);
+            last_lines.push_back(text);
         }
     }
 }
 
-/// Bytes and CPU seconds of all processes of a group.
+/// Memory in bytes and CPU seconds of all processes of a group.
 fn group(id: u32) -> Option<(u64, f64)> {
     let id = i32::try_from(id).ok()?;
     let (ticks, page) = (procfs::ticks_per_second(), procfs::page_size());
@@ -184,14 +187,14 @@ fn group(id: u32) -> Option<(u64, f64)> {
     sums.2.then(|| (sums.0, sums.1 as f64 / ticks as f64))
 }
 
-/// Bytes on disk below a folder; none if it holds too many entries to look at each second.
+/// Disk space of a folder in bytes; none if it has too many entries to count every second.
 fn disk(folder: &Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt as _;
     const BLOCK: u64 = 512;
     let (mut bytes, mut seen) = (0, 0);
     let mut open = vec![folder.to_owned()];
     while let Some(folder) = open.pop() {
-        // Files come and go while it runs.
+        // Files may appear and disappear meanwhile, so errors are ignored.
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             seen += 1;
             if seen > ENTRIES_MAX {

@@ -1,5 +1,5 @@
-//! Goal: arms are started, watched, ended and paired as the file says; what dies is told with its last
-//! words. Method: arms that are short shell scripts writing samples of their own.
+//! Goal: arms are started, watched, ended and paired as the file says; what dies is told with its
+//! last words. Method: arms that are short shell scripts writing samples of their own.
 
 use super::*;
 use crate::study::file::read;
@@ -22,22 +22,22 @@ fn study(order: &str, more: &str, arms: &[(&str, &str)]) -> Study {
 fn run_it(
     study: &Study,
     stop: &Stop,
-) -> (Result<Made, StudyFault>, Vec<String>, tempfile::TempDir) {
+) -> (Result<StudyRuns, StudyFault>, Vec<String>, tempfile::TempDir) {
     let base = tempfile::tempdir().unwrap();
     let mut seen = Vec::new();
     let made =
-        run(study, Path::new("/weir"), base.path(), (stop, &Groups::default()), &mut |sight| {
-            match sight {
-                Sight::Begins(repeat, _, arms) => {
+        run(study, Path::new("/weir"), base.path(), (stop, &Groups::default()), &mut |event| {
+            match event {
+                Event::Begins(repeat, _, arms) => {
                     seen.push(format!("{repeat}: {}", arms.join(" ")))
                 }
-                Sight::Ended(arm, _, height, why) => {
+                Event::Ended(arm, _, height, why) => {
                     seen.push(format!(
                         "{arm} {}",
                         why.unwrap_or_else(|| height.unwrap_or(0).to_string())
                     ));
                 }
-                Sight::Second(_) => {}
+                Event::Second(_) => {}
             }
         });
     (made, seen, base)
@@ -96,7 +96,7 @@ fn an_arm_that_dies_is_told_with_its_last_words_and_its_repeat_left_out() {
     assert_eq!(
         made.left_out,
         [
-            ["repeat 1: another arm of the same repeat cannot be used"],
+            ["repeat 1: another arm of the same repeat is unusable"],
             ["repeat 1: it ended with exit status: 7: first / the disk is full"],
         ]
     );
@@ -113,7 +113,7 @@ fn an_arm_without_samples_and_one_at_its_timeout() {
     let late = study("alternate", "repeats = 1\ntimeout = '1s'", &[("a", ARM), ("b", &endless)]);
     let (made, _, _base) = run_it(&late, &Stop::new());
     let made = made.unwrap();
-    assert_eq!(made.arms[1].runs[0].notes, ["it was ended at the timeout of 1 s"]);
+    assert_eq!(made.arms[1].runs[0].notes, ["it was stopped at the timeout of 1 s"]);
 }
 
 #[test]
@@ -125,8 +125,8 @@ fn who_asks_ends_it_and_nothing_runs_on() {
     let stop = Stop::new();
     let mut seconds = 0;
     let made =
-        run(&study, Path::new("/weir"), base.path(), (&stop, &Groups::default()), &mut |sight| {
-            if let Sight::Second(_) = sight {
+        run(&study, Path::new("/weir"), base.path(), (&stop, &Groups::default()), &mut |event| {
+            if let Event::Second(_) = event {
                 seconds += 1;
                 if seconds >= 3 && mark.exists() {
                     stop.ask();
@@ -135,7 +135,7 @@ fn who_asks_ends_it_and_nothing_runs_on() {
         })
         .unwrap();
     assert!(made.partial);
-    assert_eq!(made.left_out[0], ["repeat 1: it was ended by hand"]);
+    assert_eq!(made.left_out[0], ["repeat 1: it was stopped by the user"]);
     let pid = std::fs::read_to_string(&mark).unwrap();
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     assert!(stat.is_empty() || stat.contains(") Z "), "it runs on: {stat}");
@@ -168,7 +168,7 @@ fn a_setup_that_ends_meanwhile_is_told() {
     assert!(made.partial && seen.iter().all(|one| !one.starts_with("2:")), "{seen:?}");
     assert_eq!(
         made.left_out[0],
-        ["repeat 1: setup \"node\" did not go on: it ended with exit status: 3: out of gas"]
+        ["repeat 1: setup \"node\" ended early: it ended with exit status: 3: out of gas"]
     );
 }
 

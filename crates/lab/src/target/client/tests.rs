@@ -9,7 +9,7 @@ use lab_model::plan::{Target, Tls};
 use lab_model::samples;
 
 use super::{Client, Reply};
-use crate::target::Why;
+use crate::target::Reason;
 
 /// A server that reads a request's head and body and says the same to each.
 pub(crate) struct Fake {
@@ -48,9 +48,9 @@ impl Fake {
         target
     }
 
-    fn call(&self) -> Result<Reply, Why> {
+    fn call(&self) -> Result<Reply, Reason> {
         let client = Client::new(&self.target(), &Tls::default()).unwrap();
-        client.call("eth_chainId", "[]").map_err(|fault| fault.why)
+        client.call("eth_chainId", "[]").map_err(|fault| fault.reason)
     }
 }
 
@@ -106,7 +106,7 @@ fn a_web_server_is_no_json_rpc_server() {
 #[test]
 fn another_protocol_is_shown_by_its_first_bytes() {
     let fault = always(b"SSH-2.0-OpenSSH_9.6\r\n".to_vec()).call().unwrap_err();
-    assert_eq!(fault, Why::NotHttp { first: r"SSH-2.0-OpenSSH_9.6\r\n".to_owned() });
+    assert_eq!(fault, Reason::NotHttp { first: r"SSH-2.0-OpenSSH_9.6\r\n".to_owned() });
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_closed_port_is_refused() {
     let client = Client::new(&target, &Tls::default()).unwrap();
     let fault = client.call("eth_chainId", "[]").unwrap_err();
     let told = format!(
-        "http://127.0.0.1:{port}: the connection was refused; nobody listens on port {port}"
+        "http://127.0.0.1:{port}: the connection was refused; nothing listens on port {port}"
     );
     assert_eq!(fault.to_string(), told);
 }
@@ -129,7 +129,7 @@ fn tls_to_a_plain_server_says_so() {
     target.point_at(&format!("https://127.0.0.1:{}", fake.port)).unwrap();
     let client = Client::new(&target, &Tls { insecure: true, ..Tls::default() }).unwrap();
     let fault = client.call("eth_chainId", "[]").unwrap_err();
-    assert!(matches!(fault.why, Why::Tls { .. }), "{fault:?}");
+    assert!(matches!(fault.reason, Reason::Tls { .. }), "{fault:?}");
     assert!(fault.to_string().ends_with("is it an http:// address?"), "{fault}");
 }
 
@@ -139,7 +139,7 @@ fn faults_of_certificates_are_told_in_words() {
     let other = std::io::Error::other("CaUsedAsEndEntity");
     let cases = [
         (CertificateError::Expired, "has expired"),
-        (CertificateError::UnknownIssuer, "not trusted"),
+        (CertificateError::UnknownIssuer, "untrusted"),
         (CertificateError::Other(OtherError(std::sync::Arc::new(other))), "of an authority"),
     ];
     for (fault, words) in cases {
@@ -152,7 +152,7 @@ fn faults_of_certificates_are_told_in_words() {
 #[test]
 fn a_server_that_closes_without_a_word_is_told_from_one_that_hangs() {
     let fault = Fake::saying(|_| None).call().unwrap_err();
-    assert!(matches!(fault, Why::Other { .. }), "{fault:?}");
+    assert!(matches!(fault, Reason::Other { .. }), "{fault:?}");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_file_of_anchors_that_is_none_is_named() {
     let target = always(Vec::new()).target();
     let tls = Tls { ca: Some("/nowhere/ca.pem".into()), ..Tls::default() };
     let fault = Client::new(&target, &tls).err().unwrap();
-    assert!(fault.to_string().contains("trust anchors in /nowhere/ca.pem"), "{fault}");
+    assert!(fault.to_string().contains("CA certificates in /nowhere/ca.pem"), "{fault}");
 }
 
 #[test]
@@ -183,5 +183,5 @@ fn a_target_that_hangs_is_given_up() {
     target.timeout = Duration::from_millis(1);
     let client = Client::new(&target, &Tls::default()).unwrap();
     let fault = client.call("eth_chainId", "[]").unwrap_err();
-    assert_eq!(fault.why, Why::Silent { after: Duration::from_secs(5) });
+    assert_eq!(fault.reason, Reason::Silent { after: Duration::from_secs(5) });
 }

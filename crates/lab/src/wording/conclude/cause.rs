@@ -1,5 +1,5 @@
-//! What counters of page caches say of causes: whether a cold cache made a start slow, whether a
-//! block costs both arms the same work, and who reads less.
+//! Conclusions from page cache counters: whether a cold cache explains a slow start, whether a
+//! block costs both arms the same work, and which arm reads less.
 
 use lab_model::results::study::{About, ArmRow, Conclusion, RunRow};
 
@@ -7,17 +7,17 @@ use super::conclusion;
 use super::{at, rate_over};
 use crate::wording::number::{count, percent, short};
 
-/// A start is slow if the other arm is so many times as fast; if it never is, if it is faster at all.
+/// Ratios of rates from which a start is slow. The second is used if the first is never reached.
 const SLOW: [f64; 2] = [1.5, 1.1];
-/// Accesses per block that differ by no more than this are the same work.
+/// Relative difference of accesses per block up to which the work is the same.
 const SAME_WORK: f64 = 0.05;
-/// Share of bins in which work must be the same to be called so.
+/// Share of buckets with the same work from which the work is the same overall.
 const SAME_BINS: f64 = 0.8;
-/// Reads per block that differ by this factor are worth telling.
+/// Ratio of reads per block from which a difference is reported.
 const FEWER: f64 = 1.25;
 
-/// Whether a slow start of `slow` against `quick` may come from a cold cache: then its hit ratio
-/// would be lower there than later.
+/// Checks if a cold cache explains a slow start of `slow` compared with `quick`: its hit ratio
+/// would be lower at the start than later.
 pub(super) fn warmup(bin: u64, slow: &ArmRow, quick: &ArmRow) -> Option<Conclusion> {
     let start = SLOW.iter().find_map(|factor| {
         let behind = |place: &usize| {
@@ -52,8 +52,8 @@ pub(super) fn warmup(bin: u64, slow: &ArmRow, quick: &ArmRow) -> Option<Conclusi
     let range = format!("later {} to {}", percent(least(&later)), percent(most(&later)));
     let text = if least(&there) >= most(&later) {
         format!(
-            "{begin} just where its hit ratio is highest ({} or more, {range}): cache warm-up is not the \
-             cause of its slow start",
+            "{begin}, although its hit ratio is highest there ({} or more, {range}): cache warm-up is \
+             not the cause of its slow start",
             percent(least(&there))
         )
     } else if most(&there) < least(&later) {
@@ -64,8 +64,8 @@ pub(super) fn warmup(bin: u64, slow: &ArmRow, quick: &ArmRow) -> Option<Conclusi
         )
     } else {
         format!(
-            "{begin} at hit ratios that it has later too ({} to {}, {range}): whether cache warm-up is the \
-             cause of its slow start cannot be told",
+            "{begin} at hit ratios that it also has later ({} to {}, {range}): cannot tell whether \
+             cache warm-up is the cause of its slow start",
             percent(least(&there)),
             percent(most(&there))
         )
@@ -73,8 +73,8 @@ pub(super) fn warmup(bin: u64, slow: &ArmRow, quick: &ArmRow) -> Option<Conclusi
     Some(conclusion(About::Cause, text))
 }
 
-/// Whether a block costs both arms the same number of page accesses; only then is a difference of
-/// rates one of speed.
+/// Checks if a block costs both arms the same number of page accesses. Only then is a difference of
+/// rates a difference of speed.
 pub(super) fn work(a: &ArmRow, b: &ArmRow) -> Option<Conclusion> {
     let both = a.pages_per_block.iter().zip(&b.pages_per_block).enumerate();
     let apart: Vec<(usize, f64)> = both
@@ -98,17 +98,17 @@ pub(super) fn work(a: &ArmRow, b: &ArmRow) -> Option<Conclusion> {
     );
     let text = match () {
         () if same.len() == of => format!(
-            "the work per block is the same: page accesses per block agree within {within} in every bin, \
-             so that differences in blocks/s are real"
+            "the work per block is the same: page accesses per block agree within {within} in every \
+             bin, so differences in blocks/s are real"
         ),
         () if same.len() as f64 >= SAME_BINS * of as f64 => format!(
             "the work per block is the same: page accesses per block agree within {within} in {} of {of} \
-             bins ({farthest}), so that differences in blocks/s are real there",
+             bins ({farthest}), so differences in blocks/s are real there",
             same.len()
         ),
         () => format!(
             "the work per block is not the same: page accesses per block agree within {} in {} of {of} bins \
-             only ({farthest}), so that differences in blocks/s may come from more or less work",
+             only ({farthest}), so differences in blocks/s may come from different work",
             percent(SAME_WORK),
             same.len()
         ),
@@ -116,7 +116,7 @@ pub(super) fn work(a: &ArmRow, b: &ArmRow) -> Option<Conclusion> {
     Some(conclusion(About::Work, text))
 }
 
-/// Who reads fewer pages for a block, and whether it is the faster one where it does.
+/// Which arm reads fewer pages per block, and whether it is faster where it does.
 pub(super) fn reads(
     bin: u64,
     a: &ArmRow,
@@ -126,7 +126,7 @@ pub(super) fn reads(
     let total = |arm: &ArmRow| {
         let known = arm.runs.iter().filter_map(|run| run.accesses);
         let pages: f64 = known.map(|all| all.miss as f64).sum();
-        // Accesses are counted until the tip, and so are blocks.
+        // Blocks are counted until the tip, as accesses are.
         let end = |run: &RunRow| run.tip.map_or(run.height, |tip| tip.height);
         let blocks: f64 = arm.runs.iter().map(|run| (end(run) - run.height_first) as f64).sum();
         (blocks > 0.0 && arm.runs.iter().all(|run| run.accesses.is_some())).then(|| pages / blocks)
@@ -139,8 +139,8 @@ pub(super) fn reads(
         return Some(conclusion(
             About::Cause,
             format!(
-                "both read nearly the same number of pages per block ({} and {}): the cache cannot be what \
-                 makes a difference",
+                "both read nearly the same number of pages per block ({} and {}): the cache does not \
+                 explain a difference",
                 short(first),
                 short(second)
             ),
@@ -160,7 +160,7 @@ pub(super) fn reads(
         .map(|place| count(*place as u64 * bin))
         .collect();
     let mut text = format!(
-        "{} reads {times}fewer pages per block than {} ({} against {})",
+        "{} reads {times}fewer pages per block than {} ({} compared with {})",
         less.name,
         more.name,
         short(fewest),
@@ -168,12 +168,11 @@ pub(super) fn reads(
     );
     if !bins.is_empty() {
         let all = bins.len();
-        text += &format!(", and is the faster one in {agree} of the {all} bins where it does");
+        text += &format!(", and is faster in {agree} of the {all} bins where it does");
     }
     if !against.is_empty() && agree > 0 {
         text += &format!(
-            "; in those that begin at {} it is slower all the same: there something else than reading \
-             decides",
+            "; in those that begin at {} it is slower nevertheless: reading is not the limit there",
             against.join(", ")
         );
     } else if !against.is_empty() {

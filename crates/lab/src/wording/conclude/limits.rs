@@ -1,11 +1,11 @@
-//! What bounds the data: the tip of the chain, halts below it, and stalls.
+//! Limits of the data: the chain tip, runs that stop below it, and stalls.
 
 use lab_model::results::study::{About, Against, Conclusion, RunRow, StudyResult};
 
 use super::conclusion;
 use crate::wording::number::{clock, count, plural, span};
 
-/// Runs that a sentence names.
+/// Largest number of runs that a sentence names.
 const NAMED_MAX: usize = 4;
 
 fn named(result: &StudyResult) -> impl Iterator<Item = (String, &RunRow)> {
@@ -25,12 +25,12 @@ fn listed(mut all: Vec<String>) -> String {
     all.join("; ")
 }
 
-/// Who came to the tip first, and by how much.
+/// Which arm reached the tip first, and by how much.
 pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
     let lead = against.tip?;
     let (first, other) = (&against.first, &against.other);
     let text = match lead.seconds {
-        0.0 => format!("{first} and {other} came to the tip after {}", clock(lead.first)),
+        0.0 => format!("{first} and {other} reached the tip after {}", clock(lead.first)),
         seconds => {
             let ahead = (first, lead.first, other, lead.other);
             let (early, sooner, late, later) = match seconds > 0.0 {
@@ -38,7 +38,7 @@ pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
                 false => (other, lead.other, first, lead.first),
             };
             format!(
-                "{early} came to the tip {} before {late}: after {} and {}",
+                "{early} reached the tip {} before {late}: after {} and {}",
                 span(seconds.abs()),
                 clock(sooner),
                 clock(later)
@@ -48,9 +48,9 @@ pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
     Some(conclusion(About::Tip, text))
 }
 
-/// Which runs came to the tip, which halted below it, and which targets lay above it.
+/// Which runs reached the tip, which stopped below it, and which target heights were above it.
 pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
-    let mut told = Vec::new();
+    let mut all = Vec::new();
     let arrived: Vec<String> = named(result)
         .filter_map(|(name, run)| {
             let tip = run.tip?;
@@ -59,10 +59,10 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
         .collect();
     if !arrived.is_empty() {
         let text = format!(
-            "from here on a run only waits for new blocks, so that its analysis ends there: {}",
+            "at the tip a run only waits for new blocks, so its analysis ends there: {}",
             listed(arrived)
         );
-        told.push(conclusion(About::Tip, text));
+        all.push(conclusion(About::Tip, text));
     }
     let above: Vec<u64> = result
         .heights
@@ -76,13 +76,13 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
     if !above.is_empty() {
         let heights: Vec<String> = above.into_iter().map(count).collect();
         let text = format!(
-            "target above the tip: {} did not exist yet when a run could have been there; times to it \
-             measure how fast blocks are made",
+            "target above the tip: {} did not exist yet when a run could have reached it; times to it \
+             depend on the block time",
             heights.join(", ")
         );
-        told.push(conclusion(About::Tip, text));
+        all.push(conclusion(About::Tip, text));
     }
-    // What one log tells of the tip is so for all: it is the same chain.
+    // An announcement in one log holds for all runs, because they sync the same chain.
     let announced = named(result).filter_map(|(_, run)| run.announced).max();
     let halted: Vec<String> = named(result)
         .filter(|(_, run)| run.tip.is_none())
@@ -93,47 +93,47 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
         .collect();
     if let Some(announced) = announced.filter(|_| !halted.is_empty()) {
         let text = format!("peers announced {} at most: {}", count(announced), listed(halted));
-        told.push(conclusion(About::Tip, text));
+        all.push(conclusion(About::Tip, text));
     }
-    told
+    all
 }
 
-/// What stood still.
+/// The stalls of each run.
 pub(super) fn stalls(result: &StudyResult) -> Vec<Conclusion> {
-    let mut told = Vec::new();
+    let mut all = Vec::new();
     for (name, run) in named(result) {
         let closed: Vec<_> = run.stalls.iter().filter(|stall| !stall.open).collect();
         let seconds: f64 = closed.iter().map(|stall| stall.seconds).sum();
         if let Some(longest) = closed.iter().max_by(|x, y| x.seconds.total_cmp(&y.seconds)) {
             let with = closed.iter().filter(|stall| stall.timeouts > 0).count();
             let cause = match (with, run.timeouts) {
-                (0, 0) => "no line tells of a block that a peer did not deliver".to_owned(),
+                (0, 0) => "the log reports no block that a peer did not deliver".to_owned(),
                 (0, _) => "none coincides with a block that a peer did not deliver".to_owned(),
                 (with, _) => format!(
                     "{with} coincide with blocks that peers did not deliver: network events"
                 ),
             };
             let taken = match result.stalls_subtracted {
-                true => "taken off its times",
-                false => "in its times",
+                true => "subtracted from its times",
+                false => "included in its times",
             };
             let text = format!(
-                "{name} stood still in {}, {} together, the longest of {} at {}; {cause}; they are {taken}",
+                "{name} had {}, {} together, the longest of {} at {}; {cause}; they are {taken}",
                 plural((closed.len() + run.stalls_more) as u64, "stall"),
                 span(seconds),
                 span(longest.seconds),
                 count(longest.height),
             );
-            told.push(conclusion(About::Stalls, text));
+            all.push(conclusion(About::Stalls, text));
         }
         if let Some(open) = run.stalls.iter().find(|stall| stall.open) {
             let text = format!(
-                "{name} stood still at {} for the last {} of its data: it halted, or was at the tip",
+                "{name} stalled at {} for the last {} of its data: it stopped, or was at the tip",
                 count(open.height),
                 span(open.seconds),
             );
-            told.push(conclusion(About::Stalls, text));
+            all.push(conclusion(About::Stalls, text));
         }
     }
-    told
+    all
 }

@@ -10,7 +10,7 @@ use lab_model::results::compare::Metric;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Design, Values, compare, normal, words};
+use super::{Design, Values, classify_all, compare, normal};
 use crate::analysis::statistics::mean;
 use crate::analysis::sync::judge::{Times, judge};
 
@@ -154,7 +154,7 @@ fn judged(
             };
             let design = Design { paired, spread: None };
             let found = compare(metric, &arm(a), &arm(b), design, &mut || random.random()).unwrap();
-            let word = words(std::slice::from_ref(&found))[0].0;
+            let word = classify_all(std::slice::from_ref(&found))[0].0;
             (found.interval.map(|interval| (interval.low, interval.high)), word)
         }
     };

@@ -8,7 +8,7 @@ use lab_model::results::capacity::Judged;
 use lab_model::results::run::{Row, Second};
 use lab_model::results::{Outcome, Quantiles, ThresholdOutcome, Verdict};
 
-use super::{Limit, Seen, judge};
+use super::{Limit, ProbeRun, judge};
 
 static PASS: Verdict = Verdict { outcome: Outcome::Pass, reasons: Vec::new() };
 
@@ -41,8 +41,8 @@ fn seconds(backlog: impl Fn(u64) -> u64, begun: u64) -> Vec<Second> {
     (1..=12).map(second).collect()
 }
 
-fn seen<'a>(verdict: &'a Verdict, seconds: &'a [Second], methods: &'a [Row]) -> Seen<'a> {
-    Seen {
+fn probe<'a>(verdict: &'a Verdict, seconds: &'a [Second], methods: &'a [Row]) -> ProbeRun<'a> {
+    ProbeRun {
         rate: 1000.0,
         warmup: 2.0,
         end: 12.0,
@@ -86,7 +86,7 @@ fn outcome(text: &str, kept: bool, observed: f64, broken_at: Option<f64>) -> Thr
 #[test]
 fn a_calm_probe_passes() {
     let calm = seconds(|at| 40 + at % 3, 1000);
-    let found = judge(seen(&PASS, &calm, &[]));
+    let found = judge(probe(&PASS, &calm, &[]));
     assert_eq!(found.judged, Judged::Pass);
     assert!(found.reasons.is_empty() && found.binding.is_none());
     assert_eq!((found.delivered_share, found.backlog_growth), (1.0, 0.0));
@@ -99,7 +99,7 @@ fn the_piece_that_a_run_ends_with_makes_its_rate_no_lower() {
     let mut calm = seconds(|_| 40, 1000);
     let piece = Second { at: 12.02, due: 20, workers_busy: 3, ..Second::default() };
     calm.push(piece);
-    let found = judge(seen(&PASS, &calm, &[]));
+    let found = judge(probe(&PASS, &calm, &[]));
     assert_eq!((found.rate_ended, found.under_way), (1000.0, 40.0));
 }
 
@@ -107,7 +107,7 @@ fn the_piece_that_a_run_ends_with_makes_its_rate_no_lower() {
 #[test]
 fn a_growing_backlog_fails_although_all_is_kept() {
     let growing = seconds(|at| 10 + 20 * at, 1000);
-    let found = judge(seen(&PASS, &growing, &[row("eth_call", 9, 0.0, 1.0)]));
+    let found = judge(probe(&PASS, &growing, &[row("eth_call", 9, 0.0, 1.0)]));
     assert_eq!(found.judged, Judged::Fail);
     assert!((found.backlog_growth - 20.0).abs() < 0.01);
     let binding = found.binding.unwrap();
@@ -121,17 +121,17 @@ fn a_growing_backlog_fails_although_all_is_kept() {
 #[test]
 fn growth_that_does_not_matter_passes() {
     let slow = seconds(|at| 10 + 5 * at, 1000);
-    assert_eq!(judge(seen(&PASS, &slow, &[])).judged, Judged::Pass);
+    assert_eq!(judge(probe(&PASS, &slow, &[])).judged, Judged::Pass);
     let start = seconds(|at| 1000 * at.min(2), 1000);
-    assert_eq!(judge(seen(&PASS, &start, &[])).judged, Judged::Pass);
-    let few = Seen { seconds: &slow[..3], ..seen(&PASS, &slow, &[]) };
+    assert_eq!(judge(probe(&PASS, &start, &[])).judged, Judged::Pass);
+    let few = ProbeRun { seconds: &slow[..3], ..probe(&PASS, &slow, &[]) };
     assert_eq!(judge(few).backlog_growth, 0.0);
 }
 
 #[test]
 fn what_is_not_delivered_fails() {
     let short = seconds(|_| 50, 950);
-    let found = judge(seen(&PASS, &short, &[]));
+    let found = judge(probe(&PASS, &short, &[]));
     assert_eq!(found.judged, Judged::Fail);
     assert_eq!(found.binding.unwrap().observed, Some(0.95));
 }
@@ -142,7 +142,7 @@ fn the_method_that_is_the_work_is_named() {
     let short = seconds(|_| 50, 900);
     let rows = [row("eth_blockNumber", 9000, 0.0, 200.0), row("eth_getLogs", 1000, 0.0, 210.0)];
     let calm = [row("eth_blockNumber", 90, 0.0, 0.1), row("eth_getLogs", 10, 0.0, 30.0)];
-    let found = judge(Seen { baseline: &calm, ..seen(&PASS, &short, &rows) });
+    let found = judge(ProbeRun { baseline: &calm, ..probe(&PASS, &short, &rows) });
     assert_eq!(found.binding.unwrap().method.as_deref(), Some("eth_getLogs"));
 }
 
@@ -161,11 +161,11 @@ fn the_objective_that_broke_first_binds() {
         outcome("failed p(99)<0.01", true, 0.0, None),
     ];
     let names: [Box<str>; 2] = ["a".into(), "b".into()];
-    let found = judge(Seen {
+    let found = judge(ProbeRun {
         thresholds: &thresholds,
         outcomes: &outcomes,
         names: &names,
-        ..seen(&verdict, &calm, &[])
+        ..probe(&verdict, &calm, &[])
     });
     let binding = found.binding.unwrap();
     assert_eq!(binding.limit, Limit::Objective("latency{method:b} p(99)<100".to_owned()));
@@ -178,13 +178,14 @@ fn a_method_that_fails_altogether_is_named() {
     let calm = seconds(|_| 40, 1000);
     let verdict = Verdict { outcome: Outcome::Fail, reasons: vec!["x".to_owned()] };
     let rows = [row("eth_call", 9000, 0.0, 1.0), row("eth_getLogs", 90, 1.0, 1.0)];
-    let found = judge(seen(&verdict, &calm, &rows));
+    let found = judge(probe(&verdict, &calm, &rows));
     let binding = found.binding.unwrap();
     assert_eq!(binding.method.as_deref(), Some("eth_getLogs"));
     assert_eq!(binding.limit, Limit::MethodFails);
     let objective = [threshold(None, Metric::Failed, 0.01)];
     let broken = [outcome("failed rate<0.01", false, 0.02, None)];
-    let all = Seen { thresholds: &objective, outcomes: &broken, ..seen(&verdict, &calm, &rows) };
+    let all =
+        ProbeRun { thresholds: &objective, outcomes: &broken, ..probe(&verdict, &calm, &rows) };
     assert_eq!(judge(all).binding.unwrap().method.as_deref(), Some("eth_getLogs"));
 }
 
@@ -195,7 +196,7 @@ fn the_generators_fault_is_neither() {
         [(Outcome::ClientLimited, Judged::ClientLimited), (Outcome::Invalid, Judged::Invalid)]
     {
         let verdict = Verdict { outcome, reasons: vec!["x".to_owned()] };
-        let found = judge(seen(&verdict, &short, &[]));
+        let found = judge(probe(&verdict, &short, &[]));
         assert_eq!((found.judged, found.margin, found.binding), (judged, None, None));
     }
 }
@@ -210,7 +211,8 @@ fn a_percentile_of_a_handful_of_calls_decides_nothing() {
         let (kept, rows) = ([outcome_of(kept)], [row("eth_call", calls, 0.0, 5.0)]);
         let fail = Verdict { outcome: Outcome::Fail, reasons: vec!["it was broken".to_owned()] };
         let verdict = if kept[0].kept { &PASS } else { &fail };
-        let of = Seen { thresholds: &asked, outcomes: &kept, tails, ..seen(verdict, &calm, &rows) };
+        let of =
+            ProbeRun { thresholds: &asked, outcomes: &kept, tails, ..probe(verdict, &calm, &rows) };
         judge(of).judged
     };
     assert_eq!(judged(20, true, true), Judged::Invalid);

@@ -1,4 +1,4 @@
-//! The end of a run: from what was counted and watched to the result, by way of the rules.
+//! Builds the result of a run from its recorded data, by means of `analysis`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,15 +11,15 @@ use lab_model::results::{Fingerprint, PlanFacts, TargetFacts, Verdict};
 
 use super::Finished;
 use crate::analysis::bottleneck::BottleneckInput;
-use crate::analysis::knee::Knee;
+use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::thresholds::Ruling;
 use crate::analysis::verdict::{Early, Evidence};
-use crate::analysis::{bottleneck, calendar, findings, knee, validity, verdict};
+use crate::analysis::{bottleneck, calendar, failure_period, findings, validity, verdict};
 use crate::wording;
 use crate::wording::verdict::sentences;
 
-/// All that is known when the load is over.
-pub(super) struct Seen<'a> {
+/// All data of a run after the load.
+pub(super) struct RunData<'a> {
     pub(super) plan: &'a Plan,
     pub(super) started: SystemTime,
     pub(super) target: TargetFacts,
@@ -27,32 +27,32 @@ pub(super) struct Seen<'a> {
     pub(super) recorded: Recorded,
     pub(super) rulings: Vec<Ruling>,
     pub(super) early: Option<Early>,
-    /// When load ended, the time for calls under way left out.
+    /// End of the load, without the grace period for calls in flight.
     pub(super) end: Duration,
     pub(super) host: Vec<HostSample>,
     pub(super) watched: HostFacts,
     pub(super) compared: Option<Compared>,
-    /// What was noticed before the run.
+    /// Warnings from before the load.
     pub(super) warnings: Vec<String>,
 }
 
-impl Seen<'_> {
-    /// Puts the result together and judges it.
-    pub(super) fn tell(self) -> Finished {
+impl RunData<'_> {
+    /// Analyses the data and builds the result.
+    pub(super) fn into_finished(self) -> Finished {
         let Recorded { all, judged, series } = self.recorded;
         let plan = self.plan;
         let warmup = plan.warmup.as_secs_f64();
         let seconds = (self.end.as_secs_f64() - warmup).max(0.0);
         let (overall, methods) = aggregate::methods(plan, &judged, seconds);
         let judged_seconds = after(&series, warmup);
-        let doubts = validity::doubts(validity::Seen {
+        let doubts = validity::doubts(validity::ValidityInput {
             plan,
             all: &all,
             judged: &judged,
             seconds: judged_seconds,
             end: self.end,
         });
-        let knees = knees(plan, &series);
+        let failure_periods = failure_periods(plan, &series);
         let stages = aggregate::stages(plan, &all, self.end);
         let whole = aggregate::whole_seconds(&series, &stages, warmup);
         let stalls = findings::stalls(plan, &whole);
@@ -62,19 +62,19 @@ impl Seen<'_> {
             doubts: &doubts,
             overall: &overall,
             methods: &methods,
-            knees: &knees,
+            failure_periods: &failure_periods,
             compared: self.compared.as_ref(),
             stalls: stalls.as_ref(),
             early: self.early,
         });
-        let seen = findings::Seen {
+        let input = findings::FindingsInput {
             plan,
             judged: &judged,
             methods: &methods,
             stages: &stages,
             seconds: &whole,
         };
-        let found = findings::find(seen, stalls.as_ref());
+        let found = findings::find(input, stalls.as_ref());
         let mut watched = self.watched;
         watched.per_request(all.traffic.requests);
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -108,7 +108,7 @@ impl Seen<'_> {
             compared: self.compared,
         };
         let behind = (!doubts.behind.is_empty()).then_some(result.series.as_slice());
-        let broken = broken_at(&self.rulings, &knees, behind.unwrap_or_default());
+        let broken = broken_at(&self.rulings, &failure_periods, behind.unwrap_or_default());
         let input = BottleneckInput::of(&result, plan.validity, broken);
         result.bottleneck =
             bottleneck::find(&input).map(|found| wording::bottleneck::finding(&found));
@@ -116,29 +116,34 @@ impl Seen<'_> {
     }
 }
 
-/// Points of the series that begin after the warm-up.
+/// Points of the time series that begin after the warm-up.
 fn after(series: &[Second], warmup: f64) -> &[Second] {
-    // The point that ends with the warm-up, or holds its end, is the last that is left out.
+    // The point that contains the end of the warm-up is the last one that is left out.
     let first = series.partition_point(|second| second.at <= warmup);
     let split = first > 0 && first < series.len() && series[first - 1].at < warmup;
     &series[first + usize::from(split)..]
 }
 
-fn knees(plan: &Plan, series: &[Second]) -> Vec<(String, Knee)> {
+fn failure_periods(plan: &Plan, series: &[Second]) -> Vec<(String, FailurePeriod)> {
     let timeout = plan.target.timeout.as_secs_f64();
-    let of = |method: &str| Some((method.to_owned(), knee::find(series, method, timeout)?));
+    let of =
+        |method: &str| Some((method.to_owned(), failure_period::find(series, method, timeout)?));
     plan.methods.iter().filter_map(|method| of(method)).collect()
 }
 
-/// When the first objective was broken, a method began to fail, or the target fell behind, which
-/// shows in the seconds in which iterations were given up or had to wait.
-fn broken_at(rulings: &[Ruling], knees: &[(String, Knee)], behind: &[Second]) -> Option<f64> {
+/// The earliest time at which a threshold was broken, a method began to fail, or iterations of a
+/// target that fell behind were dropped or had to wait.
+fn broken_at(
+    rulings: &[Ruling],
+    failure_periods: &[(String, FailurePeriod)],
+    behind: &[Second],
+) -> Option<f64> {
     let broken = rulings.iter().filter(|ruling| !ruling.outcome.kept);
     let broken = broken.filter_map(|ruling| ruling.outcome.broken_at);
-    // What never worked was not broken by load.
-    let failing = knees.iter().filter(|(_, knee)| knee.answered_before > 0);
+    // A method that never succeeded was not broken by the load.
+    let failing = failure_periods.iter().filter(|(_, period)| period.answered_before > 0);
     let late = behind.iter().find(|second| second.dropped > 0 || second.waiting > 0);
-    let others = failing.map(|(_, knee)| knee.from).chain(late.map(|second| second.at));
+    let others = failing.map(|(_, period)| period.from).chain(late.map(|second| second.at));
     broken.chain(others).min_by(f64::total_cmp)
 }
 

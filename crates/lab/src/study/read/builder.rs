@@ -1,41 +1,43 @@
-//! A course as it grows: what order its samples must have, and how much is kept.
+//! Builds a run from samples: checks their order and bounds their number.
 
 use lab_model::results::study::Accesses;
 
 use crate::analysis::calendar::rfc3339;
-use crate::analysis::sync::{Announced, Course, Sample, Timeout};
+use crate::analysis::sync::{Announced, Sample, SyncRun, Timeout};
 use crate::wording::number::count;
 
-/// How much is kept of a course.
+/// Memory limits of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
-    /// Samples, at least two; with more, neighbours are joined.
+pub(crate) struct RunLimits {
+    /// Largest number of samples, at least two; neighbours are merged beyond it.
     pub(crate) samples: usize,
-    /// Lines about blocks that were not delivered.
+    /// Largest number of blocks that were not delivered.
     pub(crate) timeouts: usize,
-    /// Rises of what peers announce.
+    /// Largest number of announced heights.
     pub(crate) announced: usize,
 }
 
-impl Kept {
-    /// Samples of 28 hours with one a second.
-    pub(crate) const USUAL: Kept = Kept { samples: 100_000, timeouts: 10_000, announced: 10_000 };
+impl RunLimits {
+    /// Samples of 28 hours at one per second.
+    pub(crate) const DEFAULT: RunLimits =
+        RunLimits { samples: 100_000, timeouts: 10_000, announced: 10_000 };
 }
 
-/// A height may fall by so many blocks: a reorg, or a balancer in front of several nodes. More means
-/// that something else is sampled from there on.
+/// Blocks by which a height may fall, because of a reorg or of a load balancer in front of several
+/// nodes. A larger fall means that another sync is sampled.
 const FALL_MAX: u64 = 64;
 
-/// Puts samples together to a course.
+/// Builds a run.
 #[derive(Debug)]
-pub(crate) struct Builder {
-    kept: Kept,
+pub(crate) struct RunBuilder {
+    limits: RunLimits,
     samples: Vec<Sample>,
-    /// How many samples one that is kept stands for.
+    /// Original samples per stored sample.
     stride: usize,
-    /// What is not kept yet, and how many samples it stands for.
+    /// A merged sample that is not stored yet, and the number of its original samples.
     open: Option<(Sample, usize)>,
     last: Option<Sample>,
+    /// The last cumulative counters.
     counters: Option<Accesses>,
     falls: u64,
     restarts: u64,
@@ -45,15 +47,14 @@ pub(crate) struct Builder {
     notes: Vec<String>,
 }
 
-impl Builder {
-    pub(crate) fn new() -> Builder {
-        Builder::keeping(Kept::USUAL)
+impl RunBuilder {
+    pub(crate) fn new() -> RunBuilder {
+        RunBuilder::with_limits(RunLimits::DEFAULT)
     }
 
-    /// One that keeps at most so much.
-    pub(crate) fn keeping(kept: Kept) -> Builder {
-        Builder {
-            kept,
+    pub(crate) fn with_limits(limits: RunLimits) -> RunBuilder {
+        RunBuilder {
+            limits,
             samples: Vec::new(),
             stride: 1,
             open: None,
@@ -68,14 +69,14 @@ impl Builder {
         }
     }
 
-    /// Takes a sample. A height that falls by a reorg's depth is held; two samples of one instant
-    /// are one.
+    /// Adds a sample. A height that falls by at most [`FALL_MAX`] is replaced by the previous one;
+    /// two samples of the same instant are merged.
     ///
     /// # Errors
-    /// If its time is before the last one's, or its height far below.
+    /// If its time is before that of the last sample, or if its height is far below.
     pub(crate) fn push(&mut self, mut sample: Sample) -> Result<(), String> {
         if !sample.at.is_finite() {
-            return Err("its time is no number".to_owned());
+            return Err("its time is not a number".to_owned());
         }
         if let Some(last) = self.last {
             if sample.at < last.at {
@@ -88,8 +89,8 @@ impl Builder {
             let fall = last.height.saturating_sub(sample.height);
             if fall > FALL_MAX {
                 return Err(format!(
-                    "the height falls from {} to {}; a reorg may take {FALL_MAX} blocks, more means that \
-                     this is another sync: cut the file there",
+                    "the height falls from {} to {}, which is more than a reorg of {FALL_MAX} blocks: \
+                     another sync begins here, so split the file",
                     count(last.height),
                     count(sample.height)
                 ));
@@ -98,11 +99,11 @@ impl Builder {
             sample.height = sample.height.max(last.height);
         }
         self.last = Some(sample);
-        self.keep(sample);
+        self.store(sample);
         Ok(())
     }
 
-    fn keep(&mut self, sample: Sample) {
+    fn store(&mut self, sample: Sample) {
         let same_instant = |before: &Sample| before.at >= sample.at;
         self.open = match self.open.take() {
             Some((before, joined)) => Some((join(before, sample), joined + 1)),
@@ -111,11 +112,11 @@ impl Builder {
             }
             None => Some((sample, 1)),
         };
-        // The first one stays as it is: what is counted from it would move.
+        // The first sample is never merged, because times are relative to it.
         if self.samples.is_empty() || self.open.is_some_and(|(_, joined)| joined >= self.stride) {
             self.samples.extend(self.open.take().map(|(sample, _)| sample));
         }
-        if self.samples.len() >= self.kept.samples {
+        if self.samples.len() >= self.limits.samples {
             let (first, rest) = self.samples.split_at(1);
             let pairs = rest.chunks(2).map(|pair| match pair {
                 [a, b] => join(*a, *b),
@@ -126,8 +127,8 @@ impl Builder {
         }
     }
 
-    /// What a cache did since the sample before, from counters that only grow; they begin anew when
-    /// a process does.
+    /// Accesses since the previous sample, from cumulative counters. The counters restart with the
+    /// process.
     pub(crate) fn since_last(&mut self, counters: Accesses) -> Accesses {
         let before = self.counters.replace(counters).unwrap_or_default();
         let fell = counters.hit < before.hit
@@ -144,49 +145,49 @@ impl Builder {
         }
     }
 
-    /// Takes a height that a peer announced.
+    /// Adds a height that a peer announced.
     pub(crate) fn announce(&mut self, at: f64, height: u64) {
         let known = self.announced.last().map_or(0, |last| last.height);
-        if height > known && self.announced.len() < self.kept.announced {
+        if height > known && self.announced.len() < self.limits.announced {
             self.announced.push(Announced { at, height });
         }
     }
 
-    /// Takes a block that was not delivered.
+    /// Adds a block that was not delivered in time.
     pub(crate) fn timeout(&mut self, timeout: Timeout) {
-        match self.timeouts.len() < self.kept.timeouts {
+        match self.timeouts.len() < self.limits.timeouts {
             true => self.timeouts.push(timeout),
             false => self.timeouts_more += 1,
         }
     }
 
-    /// Takes something worth telling.
+    /// Adds a remark for the report.
     pub(crate) fn note(&mut self, text: String) {
         self.notes.push(text);
     }
 
-    /// The course; none without a sample.
-    pub(crate) fn finish(mut self, label: &str) -> Option<Course> {
+    /// Returns the run; none without a sample.
+    pub(crate) fn finish(mut self, label: &str) -> Option<SyncRun> {
         self.samples.extend(self.open.take().map(|(sample, _)| sample));
         let first = self.samples.first()?;
         let mut notes = self.notes;
         if self.stride > 1 {
-            notes.push(format!("{} samples each were joined to one, to bound memory", self.stride));
+            notes.push(format!("each {} samples were merged to limit memory", self.stride));
         }
         if self.falls > 0 {
             notes.push(format!(
-                "its height fell {} times by up to {FALL_MAX} blocks (reorgs); it was held there",
+                "its height fell {} times by up to {FALL_MAX} blocks (reorgs), which was ignored",
                 count(self.falls)
             ));
         }
         if self.restarts > 0 {
-            notes.push(format!("its counters began anew {} times", count(self.restarts)));
+            notes.push(format!("its counters restarted {} times", count(self.restarts)));
         }
         if self.timeouts_more > 0 {
             let more = count(self.timeouts_more);
-            notes.push(format!("{more} further lines about blocks that were not delivered"));
+            notes.push(format!("{more} more blocks that peers did not deliver"));
         }
-        Some(Course {
+        Some(SyncRun {
             label: label.to_owned(),
             origin: first.at,
             samples: self.samples,
@@ -197,7 +198,7 @@ impl Builder {
     }
 }
 
-/// The later sample, with what the cache did in both.
+/// Merges two samples: the later one, with the accesses of both.
 fn join(before: Sample, after: Sample) -> Sample {
     let accesses = match (before.accesses, after.accesses) {
         (Some(before), Some(after)) => Some(before.plus(after)),

@@ -1,4 +1,4 @@
-//! The knee of a planted failure is found where it was planted, and none is found where none is.
+//! The period of a planted failure is found where it was planted, and none is found where none is.
 
 use lab_model::record::Class;
 use lab_model::results::run::Second;
@@ -21,10 +21,10 @@ fn timeouts_are_dated_back_to_when_their_calls_were_due() {
         21..=35 => vec![],
         _ => vec![(Class::Timeout, 3)],
     });
-    let knee = find(&seconds, METHOD, 15.0).unwrap();
-    assert_eq!((knee.from, knee.until, knee.class), (20.0, None, Class::Timeout));
-    assert_eq!((knee.failed, knee.calls, knee.answered_before), (75, 75, 60));
-    assert_eq!(knee.rate, 210.0, "the rate of the second in which the first one was due");
+    let period = find(&seconds, METHOD, 15.0).unwrap();
+    assert_eq!((period.from, period.until, period.class), (20.0, None, Class::Timeout));
+    assert_eq!((period.failed, period.calls, period.answered_before), (75, 75, 60));
+    assert_eq!(period.rate, 210.0, "the rate of the second in which the first one was due");
 }
 
 #[test]
@@ -34,8 +34,8 @@ fn a_few_failures_before_do_not_move_the_knee() {
         1..=29 => vec![(Class::Ok, 10)],
         _ => vec![(Class::Http5xx, 10)],
     });
-    let knee = find(&seconds, METHOD, 1.0).unwrap();
-    assert_eq!((knee.from, knee.until, knee.class), (29.0, None, Class::Http5xx));
+    let period = find(&seconds, METHOD, 1.0).unwrap();
+    assert_eq!((period.from, period.until, period.class), (29.0, None, Class::Http5xx));
 }
 
 #[test]
@@ -45,10 +45,10 @@ fn what_hangs_above_a_rate_began_to_do_so_at_that_rate() {
         1..=20 => vec![(Class::Ok, at)],
         _ => vec![(Class::Ok, 20), (Class::Timeout, at - 20)],
     });
-    let knee = find(&seconds, METHOD, 0.0).unwrap();
-    assert!((20.0..=23.0).contains(&knee.from), "{knee:?}");
-    assert!((200.0..=240.0).contains(&knee.rate), "{knee:?}");
-    assert_eq!(knee.until, None);
+    let period = find(&seconds, METHOD, 0.0).unwrap();
+    assert!((20.0..=23.0).contains(&period.from), "{period:?}");
+    assert!((200.0..=240.0).contains(&period.rate), "{period:?}");
+    assert_eq!(period.until, None);
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn an_outage_that_ends_says_when() {
         11..=15 => vec![(Class::Reset, 40)],
         _ => vec![(Class::Ok, 40)],
     });
-    let knee = find(&seconds, METHOD, 1.0).unwrap();
-    assert_eq!((knee.from, knee.until, knee.failed), (10.0, Some(15.0), 200));
+    let period = find(&seconds, METHOD, 1.0).unwrap();
+    assert_eq!((period.from, period.until, period.failed), (10.0, Some(15.0), 200));
 }
 
 #[test]

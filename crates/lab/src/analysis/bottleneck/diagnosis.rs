@@ -1,25 +1,25 @@
-//! What a search for the bottleneck finds: a cause, what it rests on and what stands against it, in
-//! numbers. `wording/bottleneck.rs` writes the sentences.
+//! A bottleneck in numbers: its cause, the evidence for it and the doubts about it.
+//! `wording/bottleneck.rs` writes the sentences.
 
 use lab_model::results::run::UpstreamFacts;
 use lab_model::results::{Cause, Confidence};
 
-use super::course::Rise;
+use super::time_series::Rise;
 
 /// The first bottleneck of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bottleneck {
-    /// Its kind.
+    /// The kind of limit.
     pub cause: Cause,
     /// High without a doubt, medium with one, low with more.
     pub confidence: Confidence,
     /// When it began, in seconds since the start of the run; `None` if unknown.
     pub at: Option<f64>,
-    /// What is claimed.
+    /// The limit itself.
     pub claim: Claim,
-    /// What the claim rests on.
+    /// Observations that support the claim.
     pub evidence: Vec<Evidence>,
-    /// What stands against it.
+    /// Observations that make the claim less certain.
     pub doubts: Vec<Doubt>,
 }
 
@@ -40,22 +40,22 @@ impl Bottleneck {
     }
 }
 
-/// The limit, with the names and numbers of its sentence.
+/// The limit, with the names and numbers that its sentence quotes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claim {
     /// The generator.
     Generator,
-    /// Making connections took this share of the time of all calls.
+    /// Connecting took this share of the time of all calls.
     Connecting(f64),
-    /// Connections stay in the accept queue.
+    /// Connections wait in the accept queue.
     Unaccepted,
     /// Connections are refused or closed.
     Refused,
     /// HTTP 429.
     TooManyRequests,
-    /// The JSON-RPC error that means the same.
+    /// The JSON-RPC error code of "limit exceeded".
     LimitExceeded,
-    /// A server behind the target.
+    /// An upstream of the target.
     Upstream(Option<UpstreamFacts>),
     /// The target's software.
     Software,
@@ -65,7 +65,7 @@ pub enum Claim {
     MemoryLimit(String),
     /// The disk limit of a process's cgroup.
     DiskLimit(String),
-    /// The only core that a process may use.
+    /// The single core that a process may use.
     OnlyCore(String),
     /// One thread of a process.
     Thread(String),
@@ -81,41 +81,33 @@ pub enum Claim {
     BusiestCore,
     /// The CPU of the target's host.
     HostCpu,
-    /// Nothing is claimed.
+    /// The limit is unknown.
     Unknown(Unknown),
 }
 
-/// Why nothing is claimed.
+/// Why the limit is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// The target is a part of this process.
+    /// The target runs in the generator's own process.
     InProcess,
-    /// The target's host is not watched.
+    /// The target's host is not observed.
     HostUnseen,
-    /// The target's processes are on a host of which only totals are known.
+    /// The target is on another host, and only totals of that host are known.
     Remote,
     /// No process of the target was found.
     ProcessesUnseen,
-    /// The evidence does not agree.
+    /// The observations contradict each other.
     Unclear,
 }
 
-/// What a claim rests on. Times are in seconds unless the name says milliseconds; shares are of 1.
+/// An observation that supports a claim. Times are in seconds unless the name says milliseconds;
+/// shares are between 0 and 1.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Evidence {
-    EngineBusy(f64),
-    EngineStarved(f64),
-    LateSends { late_ms: f64, rise_ms: f64 },
-    NoPorts(u64),
-    SharedCores { used: f64, cores: f64 },
-    Connects { count: u64, mean_ms: f64 },
-    Handshakes { resumed: bool, count: u64, mean_ms: f64 },
-    Unaccepted { waiting: f64, connected: f64 },
-    QueueLength(f64),
-    QueueOverflows(f64),
+    Generator(GeneratorEvidence),
+    Connection(ConnectionEvidence),
+    Resource(ResourceEvidence),
     Idle { used: f64, cores: f64 },
-    NotConnected { refused: f64, otherwise: f64 },
-    Connections { made: u64, failed: u64, closed: u64 },
     TooManyRequests { limited: f64, failed: f64 },
     Admitted(f64),
     RetryAfter(f64),
@@ -123,6 +115,41 @@ pub enum Evidence {
     Behind { inside: f64, behind: f64, share: f64 },
     LongestWait { ms: f64 },
     UpstreamCpu { name: String, used: f64, busiest: f64 },
+    Correlation(f64),
+    Inside(f64),
+    OwnCpu { used: f64, cores: f64, busiest: f64, delay: f64 },
+    OneLock,
+    Host(HostShares),
+    BusyBefore(f64),
+    IowaitAlone,
+    Missing(String),
+}
+
+/// Evidence that the generator was the limit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GeneratorEvidence {
+    EngineBusy(f64),
+    EngineStarved(f64),
+    LateSends { late_ms: f64, rise_ms: f64 },
+    NoPorts(u64),
+    SharedCores { used: f64, cores: f64 },
+}
+
+/// Evidence about connections to the target.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConnectionEvidence {
+    Connects { count: u64, mean_ms: f64 },
+    Handshakes { resumed: bool, count: u64, mean_ms: f64 },
+    Unaccepted { waiting: f64, connected: f64 },
+    QueueLength(f64),
+    QueueOverflows(f64),
+    NotConnected { refused: f64, otherwise: f64 },
+    Connections { made: u64, failed: u64, closed: u64 },
+}
+
+/// Evidence about a saturated resource.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ResourceEvidence {
     Rose(Waiting, Rise),
     QuotaUsed { name: String, share: f64 },
     MemoryLimitUsed(f64),
@@ -137,30 +164,22 @@ pub enum Evidence {
     LineRate { device: String, share: f64 },
     CoresBusy { awaited: bool, share: f64 },
     CpuUsers { busy: f64, target: f64, own: f64, others: f64 },
-    Correlation(f64),
-    Inside(f64),
-    OwnCpu { used: f64, cores: f64, busiest: f64, delay: f64 },
-    OneLock,
-    Host(HostShares),
-    BusyBefore(f64),
-    IowaitAlone,
-    Missing(String),
 }
 
-/// Shares of the time at the target's host around the break.
+/// Shares of time of the target's host around the breach.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostShares {
-    /// CPU busy.
+    /// The CPU was busy.
     pub cpu: Option<f64>,
-    /// Tasks waited for CPU.
+    /// At least one task waited for CPU (pressure stall information).
     pub cpu_wait: Option<f64>,
-    /// Tasks waited for memory.
+    /// At least one task waited for memory.
     pub memory_wait: Option<f64>,
-    /// Tasks waited for disks.
+    /// At least one task waited for a disk.
     pub disk_wait: Option<f64>,
 }
 
-/// What waited for a resource.
+/// The queue or waiting time that rose at a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// Throttled periods of a CPU quota.
@@ -169,20 +188,20 @@ pub enum Waiting {
     Memory,
     /// Tasks that wait for disks.
     Disks,
-    /// The CPU that the busiest thread used or waited for.
+    /// CPU time that the busiest thread used or waited for.
     Thread,
-    /// Segments sent again and packets dropped.
+    /// TCP retransmissions and dropped packets.
     Network,
-    /// Threads of the target that are ready but have no core.
+    /// Runnable threads of the target that wait for a core.
     TargetCpu,
     /// Tasks that wait for CPU.
     HostCpu,
 }
 
-/// What makes a claim less sure.
+/// An observation that makes a claim less certain.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Doubt {
-    /// Sends were late by so many milliseconds (p99).
+    /// p99 delay of sends, in milliseconds.
     LateSends(f64),
     /// There was no time without load.
     NoBaseline,
@@ -192,14 +211,14 @@ pub enum Doubt {
     Another(Claim),
     /// The accept queue is not full.
     QueueNotFull,
-    /// Connections were closed only after they were made.
+    /// Connections were closed only after they had been established.
     ClosedLater,
-    /// The target's processes are not seen.
+    /// The target's processes are not observed.
     ProcessesUnseen,
-    /// Some servers use the code for other limits.
+    /// Some servers use the error code for other limits.
     CodeAmbiguous,
     /// More than half of the target's CPU was used.
     HalfUsed,
-    /// The thread had no core for this share of the time.
+    /// The thread waited for a core for this share of the time.
     NoCore(f64),
 }

@@ -1,16 +1,16 @@
-//! One course alone: its period, what stood when, what was reached when, and when its cache was full.
+//! Analysis of one run: its sample period, heights by time, times by height, and its cache.
 
 use lab_model::results::study::{Accesses, CacheFull, Tip};
 
-use super::{Course, Sample};
+use super::{Sample, SyncRun};
 use crate::analysis::statistics::median;
 
-/// A cache is full from the first sample on that shows this share of the most it ever uses.
+/// A cache is full from the first sample whose size is this share of its maximum.
 const FULL_SHARE: f64 = 0.995;
-/// Samples at that level without which nobody knows whether it would have grown further.
+/// Samples at that level that are needed; with fewer, the cache might have grown further.
 const FULL_SAMPLES: usize = 3;
 
-impl Course {
+impl SyncRun {
     /// The first sample.
     pub fn first(&self) -> Sample {
         self.samples.first().copied().unwrap_or_default()
@@ -21,19 +21,19 @@ impl Course {
         self.samples.last().copied().unwrap_or_default()
     }
 
-    /// Seconds between samples: the median of all steps; 0 for a single sample.
+    /// Median seconds between samples; 0 for a single sample.
     pub fn period(&self) -> f64 {
         let steps: Vec<f64> = self.samples.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
         median(&steps).unwrap_or(0.0)
     }
 
-    /// The course until it came to the tip: what is sampled from there on is waiting for new blocks.
+    /// The run until it reached the chain tip. Later it only waits for new blocks.
     #[must_use]
-    pub fn until(&self, tip: Option<Tip>) -> Course {
+    pub fn until(&self, tip: Option<Tip>) -> SyncRun {
         let Some(tip) = tip else { return self.clone() };
-        let kept = |sample: &Sample| sample.at - self.origin <= tip.elapsed;
-        let samples = self.samples.iter().copied().take_while(kept).collect();
-        Course { samples, ..self.clone() }
+        let before_tip = |sample: &Sample| sample.at - self.origin <= tip.elapsed;
+        let samples = self.samples.iter().copied().take_while(before_tip).collect();
+        SyncRun { samples, ..self.clone() }
     }
 
     /// The first sample at or above a height.
@@ -42,8 +42,7 @@ impl Course {
         self.samples.get(place).copied()
     }
 
-    /// The height at an instant, on the straight line between the samples around it; none outside
-    /// of the course.
+    /// The height at an instant, interpolated between samples; none outside of the run.
     pub fn height_at(&self, at: f64) -> Option<f64> {
         let next = self.samples.partition_point(|sample| sample.at < at);
         let after = self.samples.get(next)?;
@@ -55,8 +54,8 @@ impl Course {
         Some(before.height as f64 + share * (after.height - before.height) as f64)
     }
 
-    /// The instant at which a height was reached, on the straight line between the samples around
-    /// it; none if it was not, or was already before the first sample.
+    /// The instant at which a height was reached, interpolated between samples; none if it was not
+    /// reached, or was reached before the first sample.
     pub fn instant(&self, height: f64) -> Option<f64> {
         let next = self.samples.partition_point(|sample| (sample.height as f64) < height);
         let after = self.samples.get(next)?;
@@ -67,15 +66,15 @@ impl Course {
         Some(before.at + share * (after.at - before.at))
     }
 
-    /// All accesses to its cache; none if it does not tell.
+    /// Sum of all cache accesses; none if the node does not report them.
     pub fn accesses(&self) -> Option<Accesses> {
-        let told = self.samples.iter().filter_map(|sample| sample.accesses);
-        told.reduce(Accesses::plus)
+        let known = self.samples.iter().filter_map(|sample| sample.accesses);
+        known.reduce(Accesses::plus)
     }
 
-    /// When its cache was full: the first sample that shows 99.5 % of the most it ever uses. None if
-    /// fewer than three samples, or fewer than half of those from there on, are at that level: it
-    /// was growing still, or is emptied again and again.
+    /// When the cache was full: the first sample at 99.5 % of its maximum. None if fewer than three
+    /// samples, or fewer than half of the later ones, are at that level: the cache was still
+    /// growing, or it is emptied repeatedly.
     pub fn cache_full(&self) -> Option<CacheFull> {
         let ceiling = self.samples.iter().filter_map(|sample| sample.used).max()?;
         let level = ceiling as f64 * FULL_SHARE;
@@ -91,13 +90,13 @@ impl Course {
         })
     }
 
-    /// The highest height that anybody announced to it until an instant.
+    /// The highest height that peers announced until an instant.
     pub fn announced_until(&self, at: f64) -> Option<u64> {
         let known = self.announced.iter().filter(|one| one.at <= at);
         known.map(|one| one.height).max()
     }
 
-    /// The highest height that anybody announced to it.
+    /// The highest height that peers announced.
     pub fn announced_max(&self) -> Option<u64> {
         self.announced_until(f64::INFINITY)
     }

@@ -1,18 +1,18 @@
-//! Whether arms may be compared: what they do not have in common, and how grave that is.
+//! Decides if two runs may be compared: lists the facts in which they differ, with a severity.
 //!
-//! A difference between numbers means something only if what was asked was the same. What makes the
-//! numbers mean different things is refused; what a difference may come from is warned of; the rest
-//! is noted. Pure; facts are gathered by `compare.rs` and `import.rs`.
+//! A difference between numbers is meaningful only if both runs sent the same load. A mismatch that
+//! changes the meaning of the numbers is refused. One that may explain a difference is a warning.
+//! The rest are notes. `compare.rs` and `import.rs` collect the facts.
 
 use std::collections::BTreeMap;
 
 use lab_model::results::compare::Weight;
 use lab_model::results::{Fingerprint, Outcome};
 
-/// Which tool measured.
+/// The load-testing tool that made a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tool {
-    /// This one.
+    /// `weir load`.
     Weir,
     /// grafana/k6.
     K6,
@@ -34,45 +34,45 @@ impl Tool {
     }
 }
 
-/// What is known of how a run was made. What a tool does not tell is none, and is not compared.
+/// How a run was made. A fact that the tool does not report is `None` and is not compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
-    /// Which tool measured.
+    /// The tool.
     pub tool: Tool,
     /// SHA-256 of the plan.
     pub plan_hash: Option<String>,
-    /// Settings of the plan, flattened: `scenario.0.mix` and its value as TOML.
+    /// Settings of the plan: the flattened key (`scenario.0.mix`) with its value as TOML.
     pub settings: BTreeMap<String, String>,
     /// Seed of all randomness.
     pub seed: Option<u64>,
     /// Engine threads.
     pub threads: Option<usize>,
-    /// HTTP version and use of connections, in words.
+    /// HTTP version and use of connections, as text.
     pub connections: Option<String>,
-    /// Stages with their levels and times, in words.
+    /// Stages with their levels and times, as text.
     pub schedule: Vec<String>,
     /// Methods with their shares of all calls.
     pub shares: BTreeMap<String, f64>,
-    /// What was asked for beside the above, in words (k6's script, vegeta's targets).
+    /// Other settings of the load, as text (k6's script, vegeta's targets).
     pub load: Option<String>,
     /// Chain family.
     pub family: Option<String>,
     /// Chain id.
     pub chain_id: Option<String>,
-    /// What the target says it is.
+    /// The target's client version (`web3_clientVersion`).
     pub client: Option<String>,
-    /// Head at the start.
+    /// Head of the chain at the start.
     pub head: Option<u64>,
-    /// The machine of the generator.
+    /// The generator's machine.
     pub machine: Option<Fingerprint>,
-    /// What the run itself said.
+    /// The run's own verdict.
     pub outcome: Option<Outcome>,
-    /// Whether it ended before its plan.
+    /// True if the run ended before its plan.
     pub partial: bool,
 }
 
 impl Facts {
-    /// Nothing known but the tool.
+    /// Facts of a run of which only the tool is known.
     pub fn of(tool: Tool) -> Facts {
         Facts {
             tool,
@@ -95,32 +95,32 @@ impl Facts {
     }
 }
 
-/// Settings of a plan that do not change what is sent, by their first word.
-const SILENT: &[&str] = &["name", "thresholds", "threshold", "validity", "watch", "capacity"];
-/// Settings that say who is asked, which is what arms may differ in.
-const WHO: &[&str] = &["target", "reference"];
-/// Blocks by which heads may differ before parameters drawn from them are other data.
-const HEADS: u64 = 128;
-/// Difference of a method's share of all calls from which the mix is another one: more than chance
-/// makes of a thousand calls.
-const SHARES: f64 = 0.03;
-/// Settings listed by name at most.
+/// Top-level keys of a plan that do not change the requests.
+const KEYS_WITHOUT_EFFECT: &[&str] =
+    &["name", "thresholds", "threshold", "validity", "watch", "capacity"];
+/// Top-level keys that name the target. Arms are expected to differ in them.
+const KEYS_OF_TARGET: &[&str] = &["target", "reference"];
+/// Largest distance of heads, in blocks, at which parameters drawn from them are the same data.
+const HEADS_APART_MAX: u64 = 128;
+/// Largest difference of a method's share of the calls that chance explains at a thousand calls.
+const SHARES_APART_MAX: f64 = 0.03;
+/// Differing settings that are listed by name; further ones are counted.
 const LISTED_MAX: usize = 8;
 
-/// Something that two runs do not have in common.
+/// A fact in which two runs differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mismatch {
-    /// What.
+    /// The fact.
     pub what: Fact,
-    /// How it is in the first run.
+    /// Its value in the first run.
     pub a: Value,
-    /// How it is in the second.
+    /// Its value in the second run.
     pub b: Value,
-    /// How grave it is.
+    /// How severe the mismatch is.
     pub weight: Weight,
 }
 
-/// A fact of a run that another run may not share.
+/// A fact about a run that is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// The tool.
@@ -131,7 +131,7 @@ pub enum Fact {
     Chain,
     /// Stages with their levels.
     Schedule,
-    /// What was asked for beside the stages.
+    /// Other settings of the load.
     Load,
     /// HTTP version and use of connections.
     Connections,
@@ -139,9 +139,9 @@ pub enum Fact {
     Share(String),
     /// A setting of the plan.
     Setting(String),
-    /// Settings of the plan that are too many to list.
+    /// Further settings of the plan, beyond those listed by name.
     MoreSettings,
-    /// The plan's text, where its settings are equal.
+    /// The plan's text, if its settings are equal.
     PlanText,
     /// The seed.
     Seed,
@@ -149,51 +149,51 @@ pub enum Fact {
     Threads,
     /// The chain's head.
     Head,
-    /// What the target says it is.
+    /// The target's client version.
     Client,
-    /// The generator's machine.
-    Machine(Part),
+    /// A property of the generator's machine.
+    Machine(MachineProperty),
 }
 
-/// A part of the generator's machine.
+/// A property of the generator's machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Its host name.
+pub enum MachineProperty {
+    /// Host name.
     Host,
-    /// Its kind of CPU.
+    /// CPU model.
     Cpu,
-    /// Its cores.
+    /// Number of cores.
     Cores,
-    /// Its frequency governor.
+    /// CPU frequency governor.
     Governor,
-    /// The cores that the generator may use.
+    /// Cores that the generator may use.
     CpuLimit,
-    /// Where the target is.
+    /// Whether the target is on the same machine.
     Target,
-    /// Its kernel.
+    /// Kernel version.
     Kernel,
-    /// Its congestion control.
+    /// TCP congestion control.
     Congestion,
-    /// Its memory.
+    /// Memory.
     Memory,
 }
 
-/// How a fact is.
+/// The value of a fact.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// As it is written.
+    /// Text.
     Text(String),
-    /// A setting that the plan does not have.
+    /// The plan does not have the setting.
     NotSet,
-    /// A limit or a name that the machine does not have.
+    /// The machine has no such limit or name.
     Absent,
     /// A share of all calls.
     Share(f64),
-    /// So many settings.
+    /// A number of settings.
     Settings(usize),
-    /// They differ; the other value says how many do.
+    /// The settings differ; the other value is their number.
     Differ,
-    /// Whether the target is on the generator's machine.
+    /// True if the target is on the generator's machine.
     TargetLocal(bool),
     /// Memory in GiB.
     Gibibytes(f64),
@@ -209,7 +209,7 @@ impl Value {
     }
 }
 
-/// Everything that two runs do not have in common, gravest first.
+/// All mismatches of two runs, the most severe first.
 pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
     let mut found = Vec::new();
     let mut add = |what, a, b, weight| {
@@ -230,13 +230,14 @@ pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
     plan(&mut add, a, b);
     both(&mut add, Fact::Seed, &a.seed, &b.seed, Weight::Warn);
     both(&mut add, Fact::Threads, &a.threads, &b.threads, Weight::Warn);
-    let apart = a.head.zip(b.head).is_some_and(|(x, y)| x.abs_diff(y) > HEADS);
+    let apart = a.head.zip(b.head).is_some_and(|(x, y)| x.abs_diff(y) > HEADS_APART_MAX);
     let weight = if apart { Weight::Warn } else { Weight::Note };
     both(&mut add, Fact::Head, &a.head, &b.head, weight);
     both(&mut add, Fact::Client, &a.client, &b.client, Weight::Note);
     if let Some((x, y)) = a.machine.as_ref().zip(b.machine.as_ref()) {
-        let parts = machine(x).into_iter().zip(machine(y));
-        parts.for_each(|((part, x), (_, y))| add(Fact::Machine(part), x, y, Weight::Warn));
+        for ((property, x), (_, y)) in machine(x).into_iter().zip(machine(y)) {
+            add(Fact::Machine(property), x, y, Weight::Warn);
+        }
     }
     found.sort_by_key(|mismatch| std::cmp::Reverse(mismatch.weight));
     found
@@ -244,14 +245,14 @@ pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
 
 type Add<'a> = dyn FnMut(Fact, Value, Value, Weight) + 'a;
 
-/// Compares a fact that both runs must know.
+/// Adds a fact that both runs have.
 fn both<T: ToString>(add: &mut Add<'_>, what: Fact, a: &Option<T>, b: &Option<T>, weight: Weight) {
     if let Some((a, b)) = a.as_ref().zip(b.as_ref()) {
         add(what, Value::text(a), Value::text(b), weight);
     }
 }
 
-/// Methods by what was really sent, whatever the plan says.
+/// Compares the methods' shares of the calls that were sent.
 fn mix(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     if a.shares.is_empty() || b.shares.is_empty() {
         return;
@@ -262,7 +263,7 @@ fn mix(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     methods.dedup();
     for method in methods {
         let (x, y) = (share(a, method), share(b, method));
-        if (x - y).abs() > SHARES {
+        if (x - y).abs() > SHARES_APART_MAX {
             add(Fact::Share(method.clone()), Value::Share(x), Value::Share(y), Weight::Warn);
         }
     }
@@ -278,7 +279,8 @@ fn plan(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     keys.dedup();
     keys.retain(|key| a.settings.get(*key) != b.settings.get(*key));
     let weight_of = |key: &str| match key.split('.').next().unwrap_or(key) {
-        first if SILENT.contains(&first) || WHO.contains(&first) => Weight::Note,
+        first if KEYS_WITHOUT_EFFECT.contains(&first) => Weight::Note,
+        first if KEYS_OF_TARGET.contains(&first) => Weight::Note,
         _ => Weight::Warn,
     };
     for key in keys.iter().take(LISTED_MAX) {
@@ -295,20 +297,20 @@ fn plan(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     }
 }
 
-/// The parts of a machine that are compared.
-fn machine(of: &Fingerprint) -> [(Part, Value); 9] {
-    // Firmware takes a little more or less of the same modules.
+/// The properties of a machine that are compared.
+fn machine(of: &Fingerprint) -> [(MachineProperty, Value); 9] {
+    // Rounded, because firmware reserves a varying part of the same memory modules.
     let gibibytes = (of.memory_bytes as f64 / f64::from(1 << 30)).round_ties_even();
     [
-        (Part::Host, Value::text(&of.host)),
-        (Part::Cpu, Value::text(&of.cpu)),
-        (Part::Cores, Value::text(&of.cores)),
-        (Part::Governor, Value::or_absent(of.governor.as_ref())),
-        (Part::CpuLimit, Value::or_absent(of.cpu_limit.as_ref())),
-        (Part::Target, Value::TargetLocal(of.target_local)),
-        (Part::Kernel, Value::text(&of.kernel)),
-        (Part::Congestion, Value::or_absent(of.congestion.as_ref())),
-        (Part::Memory, Value::Gibibytes(gibibytes)),
+        (MachineProperty::Host, Value::text(&of.host)),
+        (MachineProperty::Cpu, Value::text(&of.cpu)),
+        (MachineProperty::Cores, Value::text(&of.cores)),
+        (MachineProperty::Governor, Value::or_absent(of.governor.as_ref())),
+        (MachineProperty::CpuLimit, Value::or_absent(of.cpu_limit.as_ref())),
+        (MachineProperty::Target, Value::TargetLocal(of.target_local)),
+        (MachineProperty::Kernel, Value::text(&of.kernel)),
+        (MachineProperty::Congestion, Value::or_absent(of.congestion.as_ref())),
+        (MachineProperty::Memory, Value::Gibibytes(gibibytes)),
     ]
 }
 

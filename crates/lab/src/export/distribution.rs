@@ -1,8 +1,8 @@
-//! A distribution in the form in which it is exported: statistics, a native histogram, or a
-//! classic one. Made from the run's histograms in one pass; it knows neither names nor sockets.
+//! Distributions in the forms in which they are exported: statistics, a native histogram or a
+//! classic one, computed from the run's histograms in one pass.
 //!
-//! All results are in seconds. A value is exported as the middle of the histogram's finest step, of
-//! a thousandth.
+//! All results are in seconds. A value is exported as the middle of its step in the run's
+//! histogram, which is a thousandth wide.
 
 use lab_model::record::Times;
 
@@ -11,30 +11,30 @@ use super::{Stat, Trends};
 #[cfg(test)]
 mod tests;
 
-/// What is made of distributions.
+/// How distributions are exported.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Form {
-    /// What is pushed.
+    /// For remote write.
     Trends(Trends),
-    /// What is scraped as text: counts up to [`BOUNDS`].
+    /// For scraping: the counts up to each of [`BOUNDS`].
     Classic,
 }
 
 /// A distribution.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Spread {
+pub(super) struct Distribution {
     pub(super) count: u64,
     /// Seconds.
     pub(super) sum: f64,
     pub(super) shape: Shape,
 }
 
-/// What is told of a distribution beside count and sum.
+/// What is exported of a distribution in addition to count and sum.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Shape {
     Stats(Vec<(Stat, f64)>),
     Native(Native),
-    /// How many were at most each of [`BOUNDS`].
+    /// The number of values up to each of [`BOUNDS`].
     Classic(Vec<u64>),
 }
 
@@ -43,24 +43,24 @@ pub(super) enum Shape {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Native {
     pub(super) schema: i32,
-    /// How many were at most [`ZERO`].
+    /// The number of values up to [`ZERO`].
     pub(super) zero: u64,
-    /// Index and count, in order of the index; the bucket `i` ends with `2^(i / 2^schema)` seconds.
+    /// Index and count, in order of the index; bucket `i` ends at `2^(i / 2^schema)` seconds.
     pub(super) buckets: Vec<(i32, u64)>,
 }
 
-/// Up to this many seconds times are not told apart (100 ns, as in `record.rs`).
+/// Shorter times, in seconds, are in the zero bucket (100 ns, the resolution of `record.rs`).
 pub(super) const ZERO: f64 = 1e-7;
 
-/// Upper bounds of the classic buckets in seconds: three to a decade, from 100 µs to a minute.
+/// Upper bounds of the classic buckets in seconds: three per decade, from 100 µs to a minute.
 pub(super) const BOUNDS: [f64; 18] = [
     1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0, 30.0, 60.0,
 ];
 
-impl Spread {
-    /// What `times` look like in a form.
-    pub(super) fn of(times: &Times, form: &Form) -> Spread {
+impl Distribution {
+    /// `times` in a form.
+    pub(super) fn of(times: &Times, form: &Form) -> Distribution {
         let mut sum = 0.0;
         let mut native = None;
         let mut classic = None;
@@ -79,7 +79,7 @@ impl Spread {
                 native.add(value, count);
             }
             if let Some(classic) = &mut classic {
-                // Steps come in order, so that what is added here is all of each bucket.
+                // Buckets are cumulative.
                 let from = BOUNDS.partition_point(|bound| *bound < value);
                 classic[from..].iter_mut().for_each(|bucket| *bucket += count);
             }
@@ -88,12 +88,12 @@ impl Spread {
             (_, Some(native), _) => Shape::Native(native),
             (_, _, Some(classic)) => Shape::Classic(classic),
             (Form::Trends(Trends::Stats(stats)), ..) => {
-                let told = |stat: &Stat| (*stat, stat_of(*stat, times, sum));
-                Shape::Stats(stats.iter().map(told).collect())
+                let value = |stat: &Stat| (*stat, stat_of(*stat, times, sum));
+                Shape::Stats(stats.iter().map(value).collect())
             }
             _ => Shape::Stats(Vec::new()),
         };
-        Spread { count: times.len(), sum, shape }
+        Distribution { count: times.len(), sum, shape }
     }
 }
 
@@ -111,7 +111,7 @@ impl Native {
     }
 }
 
-/// The bucket that a value above zero belongs to: its end is the least one that is not below it.
+/// The bucket of a value above zero: the first whose end is not below the value.
 fn index(value: f64, schema: i32) -> i32 {
     (value.log2() * f64::from(schema).exp2()).ceil() as i32
 }

@@ -1,8 +1,8 @@
-//! Whether two JSON-RPC answers say the same: canonical comparison, with what a plan allows.
+//! Compares two JSON-RPC responses and returns the first difference that a plan does not allow.
 //!
-//! Order of members and white space mean nothing; numbers are compared by value and exactly, whatever
-//! their size and however they are written. Of errors only the codes are compared, because every
-//! client words them in its own way. Pointers (RFC 6901) count from the result; `*` stands for any
+//! The order of members and white space are ignored. Numbers are compared exactly by value,
+//! whatever their size and notation. Only the codes of errors are compared, because each client
+//! words its own messages. JSON pointers (RFC 6901) are relative to the result; `*` matches any
 //! index or name.
 
 use std::collections::BTreeMap;
@@ -13,50 +13,53 @@ use wire::response::{Outcome, parse_response};
 #[cfg(test)]
 mod tests;
 
-/// Nested arrays and objects that are looked into; deeper ones are compared as they are written.
+/// Nesting up to which arrays and objects are parsed; deeper ones are compared as text.
 const DEPTH_MAX: usize = 100;
-/// Elements up to which arrays without order are matched with a tolerance, which takes the square of
-/// their number; longer ones are compared by canonical text.
+/// Elements up to which unordered arrays are matched pairwise with a tolerance, in quadratic time;
+/// longer ones are compared by canonical text.
 const MATCHED_MAX: usize = 256;
 
-/// What a plan allows to differ.
+/// Differences that a plan allows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Allowed {
-    /// Pointers of what is left out.
+pub struct AllowedDifferences {
+    /// Pointers of ignored values.
     pub ignore: Vec<String>,
-    /// Relative difference up to which two numbers are equal, JSON numbers and hexadecimal
-    /// quantities.
+    /// Relative difference up to which two JSON numbers or hexadecimal quantities are equal.
     pub tolerance: f64,
-    /// Pointers of arrays without order.
+    /// Pointers of unordered arrays.
     pub sets: Vec<String>,
 }
 
 /// The first value that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Differs {
-    /// Where, from the result; empty for the whole of it.
+pub struct JsonDifference {
+    /// JSON pointer relative to the result; empty for the whole result.
     pub pointer: String,
-    /// One value there.
+    /// The first response's value.
     pub one: Side,
-    /// The other.
+    /// The second response's value.
     pub other: Side,
 }
 
 /// One of two values that differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Its JSON.
+    /// The value as JSON text.
     Json(String),
-    /// There is none.
+    /// The value is missing.
     Nothing,
     /// A set has no element that is equal to the other's.
     NothingLike,
-    /// An array of another length.
+    /// The length of an array; the other array has another one.
     Elements(usize),
 }
 
-/// Compares two bodies that hold an answer each; the first difference, if there is one.
-pub fn difference(one: &[u8], other: &[u8], allowed: &Allowed) -> Option<Differs> {
+/// Compares two bodies of one JSON-RPC response each; returns the first difference, if any.
+pub fn difference(
+    one: &[u8],
+    other: &[u8],
+    allowed: &AllowedDifferences,
+) -> Option<JsonDifference> {
     let read = |body| parse_response(body, wire::json::DEPTH_CEILING).map(|answer| answer.outcome);
     match (read(one), read(other)) {
         (Ok(Outcome::Result(one)), Ok(Outcome::Result(other))) => {
@@ -72,7 +75,7 @@ pub fn difference(one: &[u8], other: &[u8], allowed: &Allowed) -> Option<Differs
     }
 }
 
-/// Answers are validated as UTF-8 when they are read.
+/// `parse_response` has validated the text as UTF-8.
 fn text(raw: &[u8]) -> &str {
     std::str::from_utf8(raw).unwrap_or_default()
 }
@@ -81,12 +84,12 @@ fn lossy(raw: &[u8]) -> String {
     String::from_utf8_lossy(raw).into_owned()
 }
 
-fn differs(pointer: &str, one: &str, other: &str) -> Differs {
+fn differs(pointer: &str, one: &str, other: &str) -> JsonDifference {
     sides(pointer, Side::Json(one.to_owned()), Side::Json(other.to_owned()))
 }
 
-fn sides(pointer: &str, one: Side, other: Side) -> Differs {
-    Differs { pointer: pointer.to_owned(), one, other }
+fn sides(pointer: &str, one: Side, other: Side) -> JsonDifference {
+    JsonDifference { pointer: pointer.to_owned(), one, other }
 }
 
 fn values(
@@ -94,8 +97,8 @@ fn values(
     other: &str,
     pointer: &str,
     depth: usize,
-    allowed: &Allowed,
-) -> Option<Differs> {
+    allowed: &AllowedDifferences,
+) -> Option<JsonDifference> {
     let (one, other) = (one.trim(), other.trim());
     if one == other || matches(&allowed.ignore, pointer) {
         return None;
@@ -136,27 +139,27 @@ fn objects(
     other: &str,
     pointer: &str,
     depth: usize,
-    allowed: &Allowed,
-) -> Option<Differs> {
+    allowed: &AllowedDifferences,
+) -> Option<JsonDifference> {
     let read = |raw| serde_json::from_str::<Members<'_>>(raw).ok();
     let (Some(a), Some(b)) = (read(one), read(other)) else {
         return Some(differs(pointer, one, other));
     };
     let names: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     for name in names {
-        let place = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
-        let shown = |value: Option<&&RawValue>| {
+        let member = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
+        let side = |value: Option<&&RawValue>| {
             value.map_or(Side::Nothing, |value| Side::Json(value.get().to_owned()))
         };
         match (a.get(name), b.get(name)) {
             (Some(a), Some(b)) => {
-                let found = values(a.get(), b.get(), &place, depth + 1, allowed);
+                let found = values(a.get(), b.get(), &member, depth + 1, allowed);
                 if found.is_some() {
                     return found;
                 }
             }
-            (a, b) if !matches(&allowed.ignore, &place) => {
-                return Some(sides(&place, shown(a), shown(b)));
+            (a, b) if !matches(&allowed.ignore, &member) => {
+                return Some(sides(&member, side(a), side(b)));
             }
             _ => {}
         }
@@ -169,8 +172,8 @@ fn arrays(
     other: &str,
     pointer: &str,
     depth: usize,
-    allowed: &Allowed,
-) -> Option<Differs> {
+    allowed: &AllowedDifferences,
+) -> Option<JsonDifference> {
     let read = |raw| serde_json::from_str::<Vec<&RawValue>>(raw).ok();
     let (Some(a), Some(b)) = (read(one), read(other)) else {
         return Some(differs(pointer, one, other));
@@ -186,14 +189,14 @@ fn arrays(
     })
 }
 
-/// Whether every element of one has its like in the other.
+/// Compares unordered arrays: each element of one needs an equal element in the other.
 fn set(
     a: &[&RawValue],
     b: &[&RawValue],
     pointer: &str,
     depth: usize,
-    allowed: &Allowed,
-) -> Option<Differs> {
+    allowed: &AllowedDifferences,
+) -> Option<JsonDifference> {
     let place = |index: usize| format!("{pointer}/{index}");
     if a.len() > MATCHED_MAX {
         let sorted = |values: &[&RawValue]| {
@@ -221,7 +224,7 @@ fn set(
     None
 }
 
-/// A value written in one way: sorted members, no white space, numbers by value.
+/// Canonical text of a value: sorted members, no white space, numbers by value.
 fn canonical(raw: &str, depth: usize) -> String {
     let raw = raw.trim();
     match kind(raw) {
@@ -249,7 +252,7 @@ fn canonical(raw: &str, depth: usize) -> String {
     }
 }
 
-/// A decimal number by value: sign, digits without zeros around them, and the power of ten of the
+/// A decimal number: sign, digits without leading and trailing zeros, and the power of ten of the
 /// last digit.
 #[derive(Debug, PartialEq, Eq)]
 struct Exact {
@@ -291,7 +294,7 @@ fn numbers(one: &str, other: &str, tolerance: f64) -> bool {
     same || near()
 }
 
-/// Whether two texts are hexadecimal quantities within the tolerance.
+/// True if two texts are hexadecimal quantities within the tolerance.
 fn quantities(one: &str, other: &str, tolerance: f64) -> bool {
     let read = |text: &str| {
         let digits = text.strip_prefix("0x").filter(|digits| (1..=32).contains(&digits.len()))?;
@@ -307,7 +310,7 @@ fn within(one: f64, other: f64, tolerance: f64) -> bool {
     tolerance > 0.0 && (one - other).abs() <= tolerance * one.abs().max(other.abs())
 }
 
-/// Whether one of the patterns is this pointer.
+/// True if one of the patterns matches the pointer.
 fn matches(patterns: &[String], pointer: &str) -> bool {
     patterns.iter().any(|pattern| {
         let (mut parts, mut wanted) = (pointer.split('/'), pattern.split('/'));

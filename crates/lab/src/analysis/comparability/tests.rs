@@ -78,7 +78,7 @@ fn who_is_asked_is_only_noted() {
     });
     assert_eq!(target, one("plan: target.url", Weight::Note));
     let text = found(|b| b.plan_hash = Some("bb".into()));
-    assert_eq!(text, one("plan's text", Weight::Note));
+    assert_eq!(text, one("plan text", Weight::Note));
 }
 
 #[test]

@@ -1,20 +1,20 @@
-//! Answers that say the same in different ways are equal, and a planted difference is found where it
-//! is.
+//! Answers that say the same in different ways are equal, and a planted difference is found where
+//! it is.
 
-use super::{Allowed, Differs, difference};
+use super::{AllowedDifferences, JsonDifference, difference};
 
-fn of(one: &str, other: &str, allowed: &Allowed) -> Option<Differs> {
+fn of(one: &str, other: &str, allowed: &AllowedDifferences) -> Option<JsonDifference> {
     let answer =
         |id: &str, result: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
     difference(answer("1", one).as_bytes(), answer("\"other\"", other).as_bytes(), allowed)
 }
 
 fn same(one: &str, other: &str) -> bool {
-    of(one, other, &Allowed::default()).is_none()
+    of(one, other, &AllowedDifferences::default()).is_none()
 }
 
 fn pointer(one: &str, other: &str) -> String {
-    of(one, other, &Allowed::default()).unwrap().pointer
+    of(one, other, &AllowedDifferences::default()).unwrap().pointer
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn the_first_difference_is_found_where_it_is() {
     assert_eq!(pointer("[1]", "[1,2]"), "");
     assert_eq!(pointer(r#"{"a":1}"#, r#"{"a":1,"b/c":2}"#), "/b~1c");
     assert_eq!(pointer(r#""1""#, "1"), "", "a text is no number");
-    let found = of("null", r#"{"x":1}"#, &Allowed::default()).unwrap();
+    let found = of("null", r#"{"x":1}"#, &AllowedDifferences::default()).unwrap();
     assert_eq!(
         (found.one.to_string().as_str(), found.other.to_string().as_str()),
         ("null", r#"{"x":1}"#)
@@ -52,7 +52,10 @@ fn the_first_difference_is_found_where_it_is() {
 
 #[test]
 fn pointers_are_ignored_with_wildcards() {
-    let ignore = |pointer: &str| Allowed { ignore: vec![pointer.to_owned()], ..Allowed::default() };
+    let ignore = |pointer: &str| AllowedDifferences {
+        ignore: vec![pointer.to_owned()],
+        ..AllowedDifferences::default()
+    };
     let (one, other) = (r#"[{"a":1,"t":5},{"a":2,"t":6}]"#, r#"[{"a":1},{"a":2,"t":7}]"#);
     assert_eq!(of(one, other, &ignore("/*/t")), None);
     assert_eq!(of(one, other, &ignore("/0/t")).unwrap().pointer, "/1/t");
@@ -62,7 +65,7 @@ fn pointers_are_ignored_with_wildcards() {
 
 #[test]
 fn a_tolerance_holds_for_numbers_and_quantities_only() {
-    let near = Allowed { tolerance: 0.01, ..Allowed::default() };
+    let near = AllowedDifferences { tolerance: 0.01, ..AllowedDifferences::default() };
     assert_eq!(of("1000", "1009", &near), None);
     assert!(of("1000", "1020", &near).is_some());
     assert_eq!(of(r#""0x3e8""#, r#""0x3f1""#, &near), None);
@@ -74,7 +77,7 @@ fn a_tolerance_holds_for_numbers_and_quantities_only() {
 
 #[test]
 fn sets_have_no_order_but_the_same_elements() {
-    let sets = Allowed { sets: vec!["/x".to_owned()], ..Allowed::default() };
+    let sets = AllowedDifferences { sets: vec!["/x".to_owned()], ..AllowedDifferences::default() };
     assert_eq!(of(r#"{"x":[1,{"a":1,"b":2},3]}"#, r#"{"x":[3,1,{"b":2,"a":1}]}"#, &sets), None);
     assert!(of(r#"{"x":[1,1,2]}"#, r#"{"x":[1,2,2]}"#, &sets).is_some(), "elements count");
     assert!(of(r#"{"y":[1,2]}"#, r#"{"y":[2,1]}"#, &sets).is_some());
@@ -94,7 +97,7 @@ fn of_errors_only_codes_count_and_an_error_is_no_result() {
         format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"{message}"}}}}"#)
     };
     let result = br#"{"jsonrpc":"2.0","id":1,"result":null}"#.to_vec();
-    let compare = |one: &[u8], other: &[u8]| difference(one, other, &Allowed::default());
+    let compare = |one: &[u8], other: &[u8]| difference(one, other, &AllowedDifferences::default());
     assert_eq!(compare(error(-32_000, "a").as_bytes(), error(-32_000, "b").as_bytes()), None);
     assert!(compare(error(-32_000, "a").as_bytes(), error(-32_601, "a").as_bytes()).is_some());
     assert!(compare(error(-32_000, "a").as_bytes(), &result).is_some());
@@ -107,7 +110,7 @@ fn depth_and_length_are_bounded() {
     assert!(same(&deep("1"), &deep("1")));
     assert!(!same(&deep("1"), &deep("2")));
     let long = "ä".repeat(5_000);
-    let found = of(&format!("\"{long}\""), "1", &Allowed::default()).unwrap();
+    let found = of(&format!("\"{long}\""), "1", &AllowedDifferences::default()).unwrap();
     let shown = found.one.to_string();
     assert!(shown.len() < 200 && shown.ends_with("(10002 bytes)"), "{shown}");
 }

@@ -12,7 +12,7 @@ fn seen(values_ms: impl IntoIterator<Item = f64>) -> Times {
 }
 
 fn native(times: &Times, schema: i32) -> Native {
-    match Spread::of(times, &Form::Trends(Trends::Native { schema })).shape {
+    match Distribution::of(times, &Form::Trends(Trends::Native { schema })).shape {
         Shape::Native(native) => native,
         other => panic!("{other:?}"),
     }
@@ -57,28 +57,28 @@ fn sums_and_statistics_are_in_seconds() {
     let times = seen((1..=100).map(f64::from));
     let stats = ["count", "sum", "min", "max", "avg", "med", "p(99)"];
     let stats: Vec<Stat> = stats.iter().map(|text| text.parse().unwrap()).collect();
-    let spread = Spread::of(&times, &Form::Trends(Trends::Stats(stats)));
-    let Shape::Stats(told) = spread.shape else { panic!("{spread:?}") };
+    let distribution = Distribution::of(&times, &Form::Trends(Trends::Stats(stats)));
+    let Shape::Stats(told) = distribution.shape else { panic!("{distribution:?}") };
     let expected = [100.0, 5.05, 0.001, 0.1, 0.0505, 0.05, 0.099];
     for ((stat, value), expected) in told.iter().zip(expected) {
         assert!((value / expected - 1.0).abs() < 0.002, "{stat:?} is {value}, not {expected}");
     }
-    assert!((spread.sum / 5.05 - 1.0).abs() < 0.001, "{}", spread.sum);
+    assert!((distribution.sum / 5.05 - 1.0).abs() < 0.001, "{}", distribution.sum);
 }
 
 #[test]
 fn classic_buckets_count_up() {
-    let spread = Spread::of(&seen([0.05, 0.3, 0.3, 70_000.0]), &Form::Classic);
-    let Shape::Classic(upto) = &spread.shape else { panic!("{spread:?}") };
+    let distribution = Distribution::of(&seen([0.05, 0.3, 0.3, 70_000.0]), &Form::Classic);
+    let Shape::Classic(upto) = &distribution.shape else { panic!("{distribution:?}") };
     assert_eq!(upto[..3], [1, 1, 3]);
     assert_eq!(upto.last(), Some(&3), "70 s is above every bound");
-    assert_eq!(spread.count, 4);
+    assert_eq!(distribution.count, 4);
 }
 
 #[test]
 fn nothing_is_nothing() {
     let stats = vec![Stat::Avg, Stat::Max, Stat::Percentile(99.0)];
-    let spread = Spread::of(&times(), &Form::Trends(Trends::Stats(stats)));
-    let Shape::Stats(told) = spread.shape else { panic!("{spread:?}") };
+    let distribution = Distribution::of(&times(), &Form::Trends(Trends::Stats(stats)));
+    let Shape::Stats(told) = distribution.shape else { panic!("{distribution:?}") };
     assert!(told.iter().all(|(_, value)| *value == 0.0), "{told:?}");
 }

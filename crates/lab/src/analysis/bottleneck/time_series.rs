@@ -1,0 +1,226 @@
+//! Metrics over time: when a metric rose above its own baseline and stayed there, and whether it
+//! correlates with the load.
+
+use std::collections::BTreeMap;
+
+use lab_model::metrics::host::{HostMetric, HostName};
+use lab_model::plan::level_at;
+use lab_model::results::run::{HostSample, StageRow};
+
+use crate::analysis::statistics::ranks::correlation;
+use crate::analysis::statistics::{mean, median};
+
+/// Samples without load that a baseline needs. Few, because observation before a run is short.
+const BASELINE_MIN: usize = 2;
+/// A change is sustained if at least this share of the later samples is above the allowance.
+const SUSTAINED_SHARE: f64 = 0.6;
+/// Samples after a change without which it does not count as sustained.
+const SUSTAINED_MIN: usize = 3;
+
+/// Values of one metric with their times in seconds, in ascending order of time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct TimeSeries(pub(super) Vec<(f64, f64)>);
+
+impl TimeSeries {
+    /// The mean between two times, both included; none without values there.
+    pub(super) fn mean(&self, from: f64, to: f64) -> Option<f64> {
+        let within = self.0.iter().filter(|(at, _)| (from..=to).contains(at));
+        mean(&within.map(|(_, value)| *value).collect::<Vec<f64>>())
+    }
+
+    /// A running median over five values, which keeps the place of steps. CPU time is counted in
+    /// ticks of 10 ms, so a single sample of 100 ms is off by up to a tenth.
+    pub(super) fn smooth(&self) -> TimeSeries {
+        let around = |index: usize| {
+            let from = index.saturating_sub(2);
+            let to = (index + 3).min(self.0.len());
+            let values: Vec<f64> = self.0[from..to].iter().map(|(_, value)| *value).collect();
+            median(&values).unwrap_or(0.0)
+        };
+        TimeSeries(self.0.iter().enumerate().map(|(index, (at, _))| (*at, around(index))).collect())
+    }
+
+    /// Combines the values of both series at each time that both have.
+    pub(super) fn with(&self, other: &TimeSeries, of: impl Fn(f64, f64) -> f64) -> TimeSeries {
+        let others: BTreeMap<u64, f64> =
+            other.0.iter().map(|(at, value)| (at.to_bits(), *value)).collect();
+        let both = self.0.iter().filter_map(|(at, value)| {
+            others.get(&at.to_bits()).map(|other| (*at, of(*value, *other)))
+        });
+        TimeSeries(both.collect())
+    }
+
+    /// The larger value at each time that one of the series has.
+    pub(super) fn larger(&self, other: &TimeSeries) -> TimeSeries {
+        let mut all: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+        for (at, value) in self.0.iter().chain(&other.0) {
+            let known = all.entry(at.to_bits()).or_insert((*at, *value));
+            known.1 = known.1.max(*value);
+        }
+        let mut values: Vec<(f64, f64)> = all.into_values().collect();
+        values.sort_by(|one, other| one.0.total_cmp(&other.0));
+        TimeSeries(values)
+    }
+
+    /// True if there are no values.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A sustained rise of a metric above its baseline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rise {
+    /// When it began, in seconds since the start of the run.
+    pub at: f64,
+    /// Baseline: the median under little load; none if there was no time without load.
+    pub before: Option<f64>,
+    /// Mean since it began.
+    pub after: f64,
+}
+
+/// The planned load over time, as a share of its maximum before the threshold was broken.
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    /// For each stage: start, end, and the level at both, as a share of the largest level of the
+    /// same model.
+    stages: Vec<[f64; 4]>,
+    /// The largest sum of levels before `end`.
+    most: f64,
+}
+
+impl Load {
+    /// Takes the load from the stages of a run. Levels are relative to the largest of the same
+    /// model, because iterations per second (open) and workers (closed) have no common unit.
+    pub(super) fn of(stages: &[StageRow], end: f64) -> Load {
+        let largest = |model: &str| {
+            let same = stages.iter().filter(|stage| stage.model == model);
+            same.map(|stage| stage.level_from.max(stage.level_to)).fold(0.0, f64::max)
+        };
+        let (open, closed) = (largest("open"), largest("closed"));
+        let relative = stages.iter().map(|stage| {
+            let whole = if stage.model == "open" { open } else { closed }.max(f64::MIN_POSITIVE);
+            [stage.from, stage.to, stage.level_from / whole, stage.level_to / whole]
+        });
+        let mut load = Load { stages: relative.collect(), most: 1.0 };
+        let started = load.stages.iter().filter(|stage| stage[0] < end);
+        let levels = started.map(|stage| {
+            let at_start = load.level(stage[0] + 1e-6);
+            at_start.max(load.level(stage[1].min(end)))
+        });
+        load.most = levels.fold(0.0, f64::max);
+        load
+    }
+
+    /// The share of the maximum at a time; 0 before and after the run.
+    pub(super) fn at(&self, at: f64) -> f64 {
+        if self.most > 0.0 { self.level(at) / self.most } else { 0.0 }
+    }
+
+    /// The sum of all stages' levels at a time. A sample covers the time before it, so the end of a
+    /// stage belongs to the stage and its start to the previous one.
+    fn level(&self, at: f64) -> f64 {
+        let now = self.stages.iter().filter(|stage| stage[0] < at && at <= stage[1]);
+        let level = |[from, to, low, high]: &[f64; 4]| level_at(*low, *high, at - from, to - from);
+        now.map(level).sum()
+    }
+}
+
+/// A metric is at its baseline while the load is at most this share of its maximum.
+const BASELINE_LOAD: f64 = 0.2;
+
+/// Returns when a metric rose above its own baseline by at least `step` and stayed there until
+/// `end`; none if it did not.
+///
+/// The algorithm is Page's CUSUM (E. S. Page, Continuous inspection schemes, Biometrika 41, 1954).
+/// It sums the values' distances above the baseline plus an allowance, and resets the sum at zero.
+/// The change began where the sum last left zero. The baseline is the median of the samples with
+/// little load. The allowance is three of their standard deviations (estimated as 1.4826 times the
+/// median absolute deviation), and at least half of `step`. Without such samples the baseline is 0.
+pub(super) fn rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -> Option<Rise> {
+    let values: Vec<(f64, f64)> = series.0.iter().copied().filter(|(at, _)| *at <= end).collect();
+    let calm = values.iter().filter(|(at, _)| load.at(*at) <= BASELINE_LOAD);
+    let calm: Vec<f64> = calm.map(|(_, value)| *value).collect();
+    let before = if calm.len() < BASELINE_MIN { None } else { median(&calm) };
+    let level = before.unwrap_or(0.0);
+    let off: Vec<f64> = calm.iter().map(|value| (value - level).abs()).collect();
+    let spread = before.and_then(|_| median(&off)).unwrap_or(0.0) * 1.4826;
+    let allowance = (3.0 * spread).max(step / 2.0);
+    let alarm = step.max(2.0 * allowance);
+    let (mut sum, mut began, mut found) = (0.0_f64, None, None);
+    for (index, (_, value)) in values.iter().enumerate() {
+        sum = (sum + value - level - allowance).max(0.0);
+        if sum == 0.0 {
+            (began, found) = (None, None);
+        } else if began.is_none() {
+            began = Some(index);
+        }
+        if sum >= alarm {
+            found = began;
+        }
+        // The cap lets the sum return to zero soon after a long period of high values.
+        sum = sum.min(4.0 * alarm);
+    }
+    let after: Vec<f64> = values[found?..].iter().map(|(_, value)| *value).collect();
+    let above = after.iter().filter(|value| **value > level + allowance).count();
+    let sustained =
+        after.len() >= SUSTAINED_MIN && above as f64 >= SUSTAINED_SHARE * after.len() as f64;
+    let after = mean(&after)?;
+    (sustained && after - level >= step).then_some(Rise { at: values[found?].0, before, after })
+}
+
+/// Spearman's rank correlation of a metric with the load until `end`, -1 to 1; none if the load did
+/// not vary.
+pub(super) fn association(series: &TimeSeries, load: &Load, end: f64) -> Option<f64> {
+    let until_end = series.0.iter().filter(|(at, _)| *at <= end);
+    let (loads, values): (Vec<f64>, Vec<f64>) =
+        until_end.map(|(at, value)| (load.at(*at), *value)).unzip();
+    let few = |low: bool| {
+        loads.iter().filter(|load| (**load <= BASELINE_LOAD) == low).count() < BASELINE_MIN
+    };
+    if few(true) || few(false) {
+        return None;
+    }
+    correlation(&loads, &values)
+}
+
+/// All metrics of one host.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HostSeries(BTreeMap<String, TimeSeries>);
+
+impl HostSeries {
+    /// Collects the samples of one host by metric.
+    pub(super) fn of(samples: &[HostSample], host: &str) -> HostSeries {
+        let mut series: BTreeMap<String, TimeSeries> = BTreeMap::new();
+        for sample in samples.iter().filter(|sample| sample.host == host) {
+            for (name, value) in &sample.values {
+                match series.get_mut(name) {
+                    Some(series) => series.0.push((sample.at, *value)),
+                    None => {
+                        series.insert(name.clone(), TimeSeries(vec![(sample.at, *value)]));
+                    }
+                }
+            }
+        }
+        HostSeries(series)
+    }
+
+    /// One metric; empty if it was not sampled.
+    pub(super) fn get(&self, name: impl Into<HostName>) -> TimeSeries {
+        self.0.get(&name.into().into_string()).cloned().unwrap_or_default()
+    }
+
+    /// One metric of every device, process or thread that has it, with the owner's name.
+    pub(super) fn all(&self, metric: &HostMetric) -> Vec<(&str, &TimeSeries)> {
+        let all = self.0.iter();
+        all.filter_map(|(name, series)| Some((metric.owner(name)?, series))).collect()
+    }
+
+    /// True if there are no metrics.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! Finds the period in which most calls of a method failed, and the rate at which failures began.
+//!
+//! A method with a small share of the calls can fail completely while the error rate of all calls
+//! stays below any usual limit. So each method is examined on its own, second by second. Calls are
+//! assigned to the second in which they were scheduled, because a timeout is recorded much later.
+
+use lab_model::record::Class;
+use lab_model::results::run::Second;
+
+#[cfg(test)]
+mod tests;
+
+/// The period is extended backwards while more than one call in ten fails: each failed call then
+/// outweighs this many successful ones. Servers that fail above some rate fail a little at first.
+const FAILED_WEIGHS: i64 = 9;
+/// Failed calls that a period needs; fewer may be chance.
+const FAILED_MIN: u64 = 10;
+
+/// A period in which most calls of a method failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailurePeriod {
+    /// When it began, in seconds since the start of the run.
+    pub from: f64,
+    /// When calls succeeded again; none if they never did.
+    pub until: Option<f64>,
+    /// Calls of the method that were scheduled in the period.
+    pub calls: u64,
+    /// Failed calls of the period.
+    pub failed: u64,
+    /// Successful calls before the period.
+    pub answered_before: u64,
+    /// The most frequent failure.
+    pub class: Class,
+    /// Iterations per second that the run started when the period began.
+    pub rate: f64,
+}
+
+/// Calls of one method that were scheduled in one second.
+#[derive(Clone, Copy, Default)]
+struct Bucket {
+    answered: u64,
+    failed: [u64; Class::ALL.len()],
+}
+
+impl Bucket {
+    fn failed(&self) -> u64 {
+        self.failed.iter().sum()
+    }
+
+    /// Positive if more than one of `weight + 1` calls failed.
+    fn score(&self, weight: i64) -> i64 {
+        let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 1024);
+        weight * count(self.failed()) - count(self.answered)
+    }
+}
+
+/// Returns the period in which most calls of `method` failed, if there was one. `timeout` is the
+/// call timeout in seconds.
+///
+/// The period is the segment with the largest sum (Kadane's algorithm; Bentley, Programming Pearls,
+/// column 8), where a failed call counts 1 and a successful one -1. It is then extended backwards
+/// while more than one call in ten failed.
+pub fn find(series: &[Second], method: &str, timeout: f64) -> Option<FailurePeriod> {
+    let buckets = buckets(series, method, timeout);
+    let (first, last) = steepest(&buckets)?;
+    if buckets[first..=last].iter().map(Bucket::failed).sum::<u64>() < FAILED_MIN {
+        return None;
+    }
+    let first = onset(&buckets, first);
+    let inside = &buckets[first..=last];
+    let failed: u64 = inside.iter().map(Bucket::failed).sum();
+    let answered = |buckets: &[Bucket]| buckets.iter().map(|bucket| bucket.answered).sum::<u64>();
+    let answered_after = answered(&buckets[last + 1..]);
+    let by_class =
+        |class: Class| inside.iter().map(|bucket| bucket.failed[class as usize]).sum::<u64>();
+    let class = Class::ALL.into_iter().max_by_key(|class| by_class(*class))?;
+    let from = start(series, first);
+    Some(FailurePeriod {
+        from,
+        until: (answered_after > 0).then(|| series[last].at),
+        calls: failed + answered(inside),
+        failed,
+        answered_before: answered(&buckets[..first]),
+        class,
+        rate: series[first].begun as f64 / (series[first].at - from).max(f64::EPSILON),
+    })
+}
+
+fn start(series: &[Second], index: usize) -> f64 {
+    index.checked_sub(1).map_or(0.0, |before| series[before].at)
+}
+
+fn buckets(series: &[Second], method: &str, timeout: f64) -> Vec<Bucket> {
+    let mut buckets = vec![Bucket::default(); series.len()];
+    for (index, second) in series.iter().enumerate() {
+        let Some(row) = second.methods.iter().find(|row| row.method == method) else { continue };
+        for &(class, count) in &row.classes {
+            if class == Class::Timeout {
+                let middle = (start(series, index) + second.at) / 2.0;
+                let due = (middle - timeout).max(0.0);
+                let at = series.partition_point(|second| second.at <= due);
+                buckets[at.min(index)].failed[class as usize] += count;
+            } else if class.failed() {
+                buckets[index].failed[class as usize] += count;
+            } else {
+                buckets[index].answered += count;
+            }
+        }
+    }
+    buckets
+}
+
+/// First and last index of the segment with the largest sum; none if no call failed.
+fn steepest(buckets: &[Bucket]) -> Option<(usize, usize)> {
+    let (mut best, mut best_sum) = (None, 0);
+    let (mut from, mut sum) = (0, 0_i64);
+    for (index, bucket) in buckets.iter().enumerate() {
+        if sum <= 0 {
+            (from, sum) = (index, 0);
+        }
+        sum += bucket.score(1);
+        if sum > best_sum {
+            (best, best_sum) = (Some((from, index)), sum);
+        }
+    }
+    let (first, last) = best?;
+    // Seconds without a failed call at the front do not belong to the period.
+    let first = (first..=last).find(|&index| buckets[index].failed() > 0)?;
+    Some((first, last))
+}
+
+/// The earliest index from which more than one call in ten failed until `first`; `first` if there
+/// is none.
+fn onset(buckets: &[Bucket], first: usize) -> usize {
+    let (mut best, mut best_sum, mut sum) = (first, 0, 0_i64);
+    for (index, bucket) in buckets[..first].iter().enumerate().rev() {
+        sum += bucket.score(FAILED_WEIGHS);
+        if sum > best_sum {
+            (best, best_sum) = (index, sum);
+        }
+    }
+    best
+}

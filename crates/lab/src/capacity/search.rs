@@ -1,0 +1,365 @@
+//! The loop of a capacity search: gets the next probe from `analysis/search.rs`, waits, runs it,
+//! judges it, and reports it, until the search ends.
+
+use std::sync::Arc;
+use std::thread::park_timeout;
+use std::time::{Duration, Instant};
+
+use lab_model::plan::Plan;
+use lab_model::record::Totals;
+use lab_model::results::Outcome;
+use lab_model::results::capacity::{Binding, CapacityResult, End, Judged, Kind, ProbeRow};
+use lab_model::results::run::{ProcessFacts, Row, RunResult};
+
+use super::answer;
+use super::probes::Probes;
+use crate::analysis::search::judge::{Judgement, ProbeRun, judge};
+use crate::analysis::search::{Health, Probe, Step, next};
+use crate::run::{Finished, Progress, RunFault, Stop, run as make_run};
+use crate::wording::capacity as wording;
+use crate::wording::verdict::sentences;
+
+/// Why a search failed before its first probe.
+#[derive(Debug, thiserror::Error)]
+pub enum CapacityFault {
+    /// A scenario uses the closed model.
+    #[error(
+        "scenario {scenario:?} is closed: its load is a number of workers, not a rate; a capacity \
+         search needs the open model"
+    )]
+    Closed {
+        /// Name of the scenario.
+        scenario: String,
+    },
+    /// The first run failed.
+    #[error(transparent)]
+    Run(#[from] RunFault),
+}
+
+/// An event of a running search.
+#[derive(Clone, Copy)]
+pub enum Event<'a> {
+    /// The search waits for the target to drain or to recover.
+    Waits {
+        /// Length of the wait.
+        time: Duration,
+        /// The same as a multiple of the configured drain time.
+        drains: u32,
+    },
+    /// A probe starts.
+    Begins {
+        /// Its purpose.
+        kind: Kind,
+        /// Iterations per second.
+        rate: f64,
+        /// Duration of its load.
+        time: Duration,
+    },
+    /// A second of a probe has ended.
+    Second(&'a Progress<'a>),
+    /// A probe has ended.
+    Ended(&'a ProbeRow),
+    /// Default thresholds were set, because the plan has none.
+    Objectives(&'a str),
+    /// A warning for the user.
+    Warning(&'a str),
+}
+
+/// Everything outside of the loop; tests replace it.
+pub(super) struct Environment<'a> {
+    pub(super) run: &'a mut MakeRun<'a>,
+    pub(super) wait: &'a mut dyn FnMut(Duration),
+    pub(super) now: &'a dyn Fn() -> Duration,
+    pub(super) stopped: &'a dyn Fn() -> bool,
+    pub(super) save: &'a mut SaveRun<'a>,
+}
+
+/// Saves the run of a probe: its folder name, its result, its totals, and the methods that the
+/// totals index. Returns true if the run was saved, false if runs are not saved.
+pub type SaveRun<'a> =
+    dyn FnMut(&str, &RunResult, &Totals, &[Box<str>]) -> Result<bool, String> + 'a;
+
+type MakeRun<'a> =
+    dyn FnMut(&Arc<Plan>, &mut dyn FnMut(&Progress<'_>)) -> Result<Finished, RunFault> + 'a;
+
+/// How often a wait checks if the search was stopped.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Searches the highest rate that keeps the plan's thresholds. A search that is stopped returns a
+/// partial result.
+///
+/// # Errors
+/// If the plan cannot be searched, or if the first run fails. After the first probe an error ends
+/// the search with a partial result and a warning.
+pub fn search(
+    plan: &Plan,
+    save: &mut SaveRun<'_>,
+    stop: &Stop,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<CapacityResult, CapacityFault> {
+    let origin = Instant::now();
+    let mut wait = |time: Duration| {
+        let end = Instant::now() + time;
+        while !stop.asked() && Instant::now() < end {
+            park_timeout(TICK.min(end.saturating_duration_since(Instant::now())));
+        }
+    };
+    let environment = Environment {
+        run: &mut |plan, on_second| make_run(plan, stop, on_second),
+        wait: &mut wait,
+        now: &|| origin.elapsed(),
+        stopped: &|| stop.asked(),
+        save: &mut |name, result, totals, methods| save(name, result, totals, methods),
+    };
+    search_in(plan, environment, on_event)
+}
+
+/// [`search`] in a given environment.
+pub(super) fn search_in(
+    plan: &Plan,
+    environment: Environment<'_>,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<CapacityResult, CapacityFault> {
+    let mut search = Search {
+        probes: Probes::of(plan)?,
+        environment,
+        history: Vec::new(),
+        finished: Vec::new(),
+        warnings: Vec::new(),
+        defaults: None,
+        first: None,
+    };
+    let end = search.run(on_event)?;
+    let seconds = (search.environment.now)().as_secs_f64();
+    Ok(answer::build(search, end, seconds))
+}
+
+/// A finished probe: its row of the result, and data for the summary.
+pub(super) struct FinishedProbe {
+    pub(super) row: ProbeRow,
+    pub(super) binding: Option<Binding>,
+    pub(super) methods: Vec<Row>,
+    pub(super) processes: Vec<ProcessFacts>,
+    pub(super) warnings: Vec<String>,
+    /// Mean of the counted calls in flight.
+    pub(super) in_flight: f64,
+}
+
+/// The state of a running search.
+pub(super) struct Search<'a> {
+    pub(super) probes: Probes,
+    environment: Environment<'a>,
+    pub(super) history: Vec<Probe>,
+    /// The same probes in the same order as `history`.
+    pub(super) finished: Vec<FinishedProbe>,
+    pub(super) warnings: Vec<String>,
+    pub(super) defaults: Option<String>,
+    /// The first run; it describes target and machine.
+    pub(super) first: Option<RunResult>,
+}
+
+/// Drain times to wait before an unreachable target is tried a second time.
+const UNREACHED_DRAINS: u32 = 4;
+
+impl Search<'_> {
+    fn run(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<End, CapacityFault> {
+        loop {
+            let (kind, rate, drains) = match next(&self.probes.settings, &self.history) {
+                Step::End(end) => return Ok(end),
+                Step::Probe { kind, rate, drains } => (kind, rate, drains),
+            };
+            let drained = self.drain(drains, on_event);
+            if (self.environment.stopped)() {
+                return self.stopped(None);
+            }
+            let at = (self.environment.now)().as_secs_f64();
+            let plan = self.probes.probe(kind, rate);
+            on_event(Event::Begins { kind, rate, time: plan.duration() });
+            let finished = match self.try_run(&plan, on_event) {
+                Ok(finished) => finished,
+                Err(fault) => return self.stopped(Some(fault)),
+            };
+            let planned = PlannedProbe { kind, rate, drains, at, drained };
+            self.record(&plan, finished, planned, on_event);
+            if (self.environment.stopped)() {
+                return self.stopped(None);
+            }
+        }
+    }
+
+    /// Waits for the target to drain; returns the seconds.
+    fn drain(&mut self, drains: u32, on_event: &mut dyn FnMut(Event<'_>)) -> f64 {
+        let time = self.probes.plan().capacity.drain * drains;
+        if !time.is_zero() {
+            on_event(Event::Waits { time, drains });
+            (self.environment.wait)(time);
+        }
+        time.as_secs_f64()
+    }
+
+    /// Runs a probe. An unreachable target is tried again after a longer wait, because a failed
+    /// probe may have crashed it.
+    fn try_run(
+        &mut self,
+        plan: &Arc<Plan>,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Finished, RunFault> {
+        let first = (self.environment.run)(plan, &mut |progress| on_event(Event::Second(progress)));
+        if first.is_ok() || self.history.is_empty() || (self.environment.stopped)() {
+            return first;
+        }
+        self.drain(UNREACHED_DRAINS, on_event);
+        (self.environment.run)(plan, &mut |progress| on_event(Event::Second(progress)))
+    }
+
+    /// Ends the search early because of an error or of the user; adds a warning.
+    fn stopped(&mut self, fault: Option<RunFault>) -> Result<End, CapacityFault> {
+        match (fault, self.history.last()) {
+            (Some(fault), None) => return Err(fault.into()),
+            (Some(fault), Some(last)) => self
+                .warnings
+                .push(format!("the run after the probe at {}/s failed: {fault}", last.rate)),
+            (None, _) => self.warnings.push("the search was stopped by the user".to_owned()),
+        }
+        Ok(End::Stopped)
+    }
+
+    /// Judges a finished run and adds it to the history.
+    fn record(
+        &mut self,
+        plan: &Plan,
+        finished: Finished,
+        planned: PlannedProbe,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) {
+        let Finished { result, totals } = finished;
+        let judgement = self.judge(plan, &result, planned);
+        let mut row = row(&result, &judgement, planned);
+        row.folder = self.save(&result, &totals, planned, on_event);
+        on_event(Event::Ended(&row));
+        let is_baseline =
+            |kind, judged| kind == Kind::Baseline && matches!(judged, Judged::Pass | Judged::Fail);
+        let first_baseline = is_baseline(planned.kind, judgement.judged)
+            && !self.history.iter().any(|probe| is_baseline(probe.kind, probe.judged));
+        self.history.push(Probe {
+            kind: planned.kind,
+            rate: planned.rate,
+            judged: judgement.judged,
+            margin: judgement.margin,
+            health: Health {
+                p50_ms: result.overall.service.p50_ms,
+                failed_share: result.overall.failed_share,
+            },
+            drains: planned.drains,
+        });
+        if first_baseline {
+            self.defaults = self.probes.set_default_objectives(&result.overall.service);
+            if let Some(text) = &self.defaults {
+                on_event(Event::Objectives(text));
+            }
+        }
+        let probe = self.finished.len();
+        let binding = judgement.binding.map(|limit| wording::binding(limit, planned.rate, probe));
+        self.finished.push(FinishedProbe {
+            row,
+            binding,
+            methods: result.methods.clone(),
+            processes: result.watched.processes.clone(),
+            warnings: result.warnings.clone(),
+            in_flight: judgement.in_flight,
+        });
+        self.first.get_or_insert(result);
+    }
+
+    fn judge(&self, plan: &Plan, result: &RunResult, planned: PlannedProbe) -> Judgement {
+        let first = self.finished.first().filter(|probe| probe.row.kind == Kind::Baseline);
+        let mut judgement = judge(ProbeRun {
+            rate: planned.rate,
+            warmup: plan.warmup.as_secs_f64(),
+            end: plan.duration().as_secs_f64(),
+            delivered_min: plan.validity.delivered_share_min,
+            verdict: &result.verdict,
+            tails: planned.kind != Kind::Baseline,
+            thresholds: &plan.thresholds,
+            outcomes: &result.thresholds,
+            names: self.probes.methods(),
+            seconds: &result.series,
+            methods: &result.methods,
+            baseline: first.map_or(&[], |probe| probe.methods.as_slice()),
+        });
+        if result.partial && (self.environment.stopped)() {
+            // A threshold might have broken in the rest of the probe.
+            judgement.judged = Judged::Invalid;
+            (judgement.margin, judgement.binding) = (None, None);
+        }
+        judgement
+    }
+
+    /// Saves the run and returns its folder, relative to that of the search. A write error, such as
+    /// a full disk, is only a warning.
+    fn save(
+        &mut self,
+        result: &RunResult,
+        totals: &Totals,
+        planned: PlannedProbe,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Option<String> {
+        let number = self.finished.len() + 1;
+        let name = format!("probes/{number:02}-{}-{}", planned.kind.as_str(), planned.rate);
+        match (self.environment.save)(&name, result, totals, self.probes.methods()) {
+            Ok(saved) => saved.then_some(name),
+            Err(fault) => {
+                let warning = format!("the run of this probe could not be saved: {fault}");
+                on_event(Event::Warning(&warning));
+                if !self.warnings.contains(&warning) {
+                    self.warnings.push(warning);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// The plan and the start of a probe.
+#[derive(Clone, Copy)]
+struct PlannedProbe {
+    kind: Kind,
+    rate: f64,
+    /// Wait before the probe, as a multiple of the configured drain time.
+    drains: u32,
+    /// Start in seconds since the start of the search.
+    at: f64,
+    /// Wait before the probe, in seconds.
+    drained: f64,
+}
+
+fn row(result: &RunResult, judgement: &Judgement, planned: PlannedProbe) -> ProbeRow {
+    let overall = &result.overall;
+    let outcome: Outcome = result.verdict.outcome;
+    ProbeRow {
+        kind: planned.kind,
+        rate: planned.rate,
+        at: planned.at,
+        duration: result.duration,
+        drained: planned.drained,
+        judged: judgement.judged,
+        outcome,
+        reasons: sentences(&judgement.reasons),
+        margin: judgement.margin,
+        rate_ended: judgement.rate_ended,
+        delivered_share: judgement.delivered_share,
+        backlog_growth: judgement.backlog_growth,
+        under_way: judgement.under_way,
+        waiting: judgement.waiting,
+        calls_per_second: overall.rate,
+        goodput: overall.goodput,
+        failed_share: overall.failed_share,
+        limited_share: overall.limited_share,
+        latency: overall.latency,
+        service: overall.service,
+        lateness_p99_ms: result.generator.lateness.p99_ms,
+        thresholds: result.thresholds.clone(),
+        bottleneck: result.bottleneck.clone(),
+        folder: None,
+    }
+}
