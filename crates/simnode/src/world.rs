@@ -38,7 +38,7 @@ pub struct World {
     pool: Mutex<TransactionPool>,
     /// The highest head that has been built. It is outside the lock, so reads need no write lock.
     built: AtomicU64,
-    /// FilterInput once per new block, read by every call.
+    /// Written once per new block, read by every call.
     block_index: RwLock<BlockIndex>,
     /// It has its own lock, because reads of old blocks write to it.
     block_cache: RwLock<BlockCache>,
@@ -58,6 +58,16 @@ impl World {
     /// # Errors
     /// The first invalid option.
     pub fn starting(options: WorldOptions, origin: Instant) -> Result<Self, OptionsError> {
+        let world = Self::unbuilt(options, origin)?;
+        world.build_to(world.options.height_start);
+        Ok(world)
+    }
+
+    /// Creates a world whose chain has only its genesis block.
+    ///
+    /// # Errors
+    /// The first invalid option.
+    pub(crate) fn unbuilt(options: WorldOptions, origin: Instant) -> Result<Self, OptionsError> {
         let schedule = Schedule::new(&options)?;
         let addresses = KnownAddresses::new(options.seed);
         let (block, post_state) = Block::genesis(&options, &addresses);
@@ -65,7 +75,7 @@ impl World {
         block_index.add(&block, post_state);
         let mut block_cache = BlockCache::default();
         block_cache.keep(BlockPosition { branch: 0, number: 0 }, Arc::new(block));
-        let world = Self {
+        Ok(Self {
             addresses,
             schedule,
             origin,
@@ -74,9 +84,7 @@ impl World {
             block_index: RwLock::new(block_index),
             block_cache: RwLock::new(block_cache),
             options,
-        };
-        world.build_to(world.options.height_start);
-        Ok(world)
+        })
     }
 
     /// The instant of the world's start.
@@ -269,6 +277,21 @@ impl World {
     /// Number of transactions in the pool.
     pub(crate) fn pool_len(&self) -> usize {
         self.pool.lock().len()
+    }
+
+    /// Builds the chain up to the current head. Yields to other tasks after each head and passes it to
+    /// `on_progress`, with the current head.
+    pub(crate) async fn catch_up(&self, mut on_progress: impl FnMut(u64, u64)) {
+        loop {
+            let built = self.built.load(Ordering::Acquire);
+            let head = self.height_at(Instant::now());
+            if built >= head {
+                return;
+            }
+            self.build_to(built + 1);
+            on_progress(built + 1, head);
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Builds every block that a head's view has or had.

@@ -26,6 +26,9 @@ use tokio::time::Instant;
 use crate::FAULTY;
 use crate::stop::StopSignals;
 
+/// How often the node reports the progress of building its chain.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
 /// Calls that may wait for one of the slots of --capacity; further ones are refused.
 const QUEUE_MAX: u32 = 10_000;
 
@@ -142,8 +145,10 @@ impl Node {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let mut stop = StopSignals::new()?;
-            let started =
-                if self.replay.is_empty() { self.world().await } else { self.recording().await };
+            let started = tokio::select! {
+                started = self.start() => started,
+                () = stop.next() => return Ok(ExitCode::SUCCESS),
+            };
             let (listening, _admin) = match started {
                 Ok(started) => started,
                 Err(Fault::Argument(message)) => {
@@ -162,6 +167,10 @@ impl Node {
             stop.next().await;
             Ok(ExitCode::SUCCESS)
         })
+    }
+
+    async fn start(&self) -> Result<Started, Fault> {
+        if self.replay.is_empty() { self.world().await } else { self.recording().await }
     }
 
     /// A node on a simulated chain.
@@ -193,7 +202,14 @@ impl Node {
             listen: self.listen,
             admin: self.admin,
         };
-        let running = simnode::serve(options).await?;
+        let mut reported = begun;
+        let on_progress = |block, head| {
+            if reported.elapsed() >= PROGRESS_EVERY {
+                reported = Instant::now();
+                eprintln!("weir node: building the chain: block {block} of {head}");
+            }
+        };
+        let running = simnode::serve(options, on_progress).await?;
         let (head, block_time, seed) = (self.head, self.block_time, self.seed);
         let what = format!(
             "a simulated chain: id {chain_id}, head {head}, a block every {block_time:?}, seed {seed}"
