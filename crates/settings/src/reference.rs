@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use crate::table::{DefaultDoc, KeyDoc, Table, TableDoc};
 
-/// One section per table, the root first: heading, purpose, and a table of its keys. A root without
-/// keys of its own has no section.
+/// Writes one section per table, the root first: heading, purpose, and a table of its keys. A root
+/// that holds only tables has no section.
 pub fn markdown<T: Table>() -> String {
     let (mut text, root) = (String::new(), T::doc());
     if root.holds_tables_only() {
@@ -49,7 +49,7 @@ fn default(key: &KeyDoc) -> String {
     }
 }
 
-/// A text for a table's cell.
+/// Escapes a text for a cell of a table.
 fn escaped(text: &str) -> String {
     text.replace('|', "\\|").replace('*', "\\*")
 }

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use settings::value::duration;
 use simnode::admin::Admin;
-use simnode::node::settings::{Capacity, Latency, Over, Rate, Settings};
+use simnode::node::settings::{Capacity, Latency, Rate, RateLimitAction, Settings};
 use simnode::replay::{FixedHead, Recording, RecordingError};
 use simnode::rpc::Retention;
 use simnode::rpc::wording::Client;
@@ -358,10 +358,10 @@ fn rate(text: &str) -> Result<(String, Rate), String> {
     let per_second: f64 =
         number.parse().map_err(|_| format!("{number:?} is not a number of calls per second"))?;
     let over = match over {
-        "queue" => Over::Queue,
-        "error" => Over::Error { code: LIMIT_EXCEEDED },
-        "429" => Over::TooManyRequests { retry_after_s: 1 },
-        "hang" => Over::Hang,
+        "queue" => RateLimitAction::Queue,
+        "error" => RateLimitAction::Error { code: LIMIT_EXCEEDED },
+        "429" => RateLimitAction::TooManyRequests { retry_after_s: 1 },
+        "hang" => RateLimitAction::Hang,
         other => return Err(format!("{other:?} is none of queue, error, 429 and hang")),
     };
     Ok((method.to_owned(), Rate { per_second, burst, over }))
