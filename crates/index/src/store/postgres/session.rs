@@ -48,7 +48,7 @@ pub(super) struct Session {
     begins_snapshot: Cell<bool>,
     /// True if the session holds the writer's lock.
     locked: Cell<bool>,
-    /// True if the connection was lost or given up.
+    /// True if the connection was lost, or closed after a timeout.
     broken: Cell<bool>,
     round_trips: Cell<u64>,
 }
@@ -193,7 +193,7 @@ impl Session {
         change: impl FnOnce(&Session) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         if !self.locked.get() {
-            let why = "it was opened to be read".to_owned();
+            let why = "it was opened read-only".to_owned();
             return Err(StoreError::ReadOnly(why));
         }
         let sql = format!("SELECT pg_try_advisory_xact_lock({})", self.lock_key());
@@ -303,7 +303,10 @@ impl Session {
         response: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, StoreError> {
         if self.broken.get() {
-            return Err(error::unreachable(&self.server, "the connection was given up"));
+            return Err(error::unreachable(
+                &self.server,
+                "the connection was closed after a timeout",
+            ));
         }
         self.round_trips.set(self.round_trips.get() + 1);
         let patience = self.patience.get();
@@ -322,7 +325,7 @@ impl Session {
             }
             Err(_) => {
                 self.broken.set(true);
-                let why = error::timeout("an answer", patience.unwrap_or_default());
+                let why = error::timeout("a response", patience.unwrap_or_default());
                 Err(error::unreachable(&self.server, &why))
             }
         }
