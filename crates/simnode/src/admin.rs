@@ -146,8 +146,11 @@ async fn run(listening: &NodeServer, request: Request<Incoming>) -> Result<(), R
             Err(Rejection(StatusCode::METHOD_NOT_ALLOWED, text))
         }
         _ => {
-            let known = "/state, /faults, /lag, /freeze, /thaw, /down or /up";
-            Err(Rejection(StatusCode::NOT_FOUND, format!("no path {path}; it is {known}")))
+            let known = "/state, /faults, /lag, /freeze, /thaw, /down and /up";
+            Err(Rejection(
+                StatusCode::NOT_FOUND,
+                format!("unknown path {path}: allowed are {known}"),
+            ))
         }
     }
 }

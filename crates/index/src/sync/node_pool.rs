@@ -140,10 +140,10 @@ impl<'a> NodePool<'a> {
                 Some(pause) => shortest = Some(shortest.map_or(pause, |known| known.min(pause))),
             }
         }
-        let silent = self.succeeded_at.lock().elapsed();
-        let patient = self.patience.is_none_or(|patience| silent < patience);
+        let since_success = self.succeeded_at.lock().elapsed();
+        let may_wait = self.patience.is_none_or(|patience| since_success < patience);
         let why = match shortest {
-            Some(pause) if patient => return Ok(Choice::Wait(pause)),
+            Some(pause) if may_wait => return Ok(Choice::Wait(pause)),
             Some(_) => "all nodes have failed for too long",
             None => "all nodes were removed",
         };

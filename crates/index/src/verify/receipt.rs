@@ -228,7 +228,7 @@ impl<'b> Verifier<'b> {
     /// Verifies the blob gas. Its price follows from the header by a parameter that changes with forks,
     /// so only its bounds are verified.
     fn check_blobs(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Error> {
-        const NONE: &str = "none, as the transaction has no blobs";
+        const NONE: &str = "none, because the transaction has no blobs";
         if body.kind != 3 {
             if fields.maybe::<u64>(BLOB_GAS_USED)? != Some(0) {
                 fields.need_none(BLOB_GAS_USED, NONE)?;

@@ -41,7 +41,7 @@ pub(super) struct Session {
     client: Client,
     server: Server,
     /// The limit for one query; `None` for no limit.
-    patience: Cell<Option<Duration>>,
+    query_timeout: Cell<Option<Duration>>,
     /// Prepared statements by their text.
     statements: RefCell<HashMap<&'static str, Statement>>,
     /// True if the next query begins a snapshot.
@@ -62,7 +62,7 @@ impl Session {
         let limit = *config.get_connect_timeout().unwrap_or(&CONNECT_TIMEOUT);
         config.connect_timeout(limit);
         if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(settings.patience);
+            config.tcp_user_timeout(settings.query_timeout);
         }
         let (idle, interval, retries) = KEEPALIVE;
         config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(retries);
@@ -94,7 +94,7 @@ impl Session {
             runtime,
             client,
             server: server.clone(),
-            patience: Cell::new(Some(settings.patience)),
+            query_timeout: Cell::new(Some(settings.query_timeout)),
             statements: RefCell::default(),
             begins_snapshot: Cell::new(false),
             locked: Cell::new(false),
@@ -109,7 +109,7 @@ impl Session {
         let (idle, interval, retries) = KEEPALIVE;
         self.run(&format!(
             "SET search_path = {schema};
-             SET statement_timeout = {patience};
+             SET statement_timeout = {query_timeout};
              SET tcp_keepalives_idle = {idle};
              SET tcp_keepalives_interval = {interval};
              SET tcp_keepalives_count = {retries};
@@ -119,7 +119,7 @@ impl Session {
              SET enable_seqscan = off;
              SET jit = off",
             schema = self.schema(),
-            patience = settings.patience.as_millis(),
+            query_timeout = settings.query_timeout.as_millis(),
             idle = idle.as_secs(),
             interval = interval.as_secs(),
         ))
@@ -220,12 +220,12 @@ impl Session {
         &self,
         query: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let limit = self.patience.take();
+        let limit = self.query_timeout.take();
         let millis = limit.unwrap_or_default().as_millis();
         // A sequential scan reads a whole table faster than an index does.
         self.run("SET statement_timeout = 0; SET enable_seqscan = on")?;
         let result = query();
-        self.patience.set(limit);
+        self.query_timeout.set(limit);
         let value = result?;
         self.run(&format!("SET statement_timeout = {millis}; SET enable_seqscan = off"))?;
         Ok(value)
@@ -309,11 +309,13 @@ impl Session {
             ));
         }
         self.round_trips.set(self.round_trips.get() + 1);
-        let patience = self.patience.get();
+        let query_timeout = self.query_timeout.get();
         let waited = self.runtime.block_on(async {
-            match patience {
+            match query_timeout {
                 // The server's own timeout comes first, if it still responds.
-                Some(patience) => tokio::time::timeout(patience + CLOSE_TIMEOUT, response).await,
+                Some(query_timeout) => {
+                    tokio::time::timeout(query_timeout + CLOSE_TIMEOUT, response).await
+                }
                 None => Ok(response.await),
             }
         });
@@ -325,7 +327,7 @@ impl Session {
             }
             Err(_) => {
                 self.broken.set(true);
-                let why = error::timeout("a response", patience.unwrap_or_default());
+                let why = error::timeout("a response", query_timeout.unwrap_or_default());
                 Err(error::unreachable(&self.server, &why))
             }
         }
@@ -338,7 +340,7 @@ impl Drop for Session {
             return;
         }
         // The server releases the lock by itself too, but only once it notices the lost connection.
-        self.patience.set(Some(CLOSE_TIMEOUT));
+        self.query_timeout.set(Some(CLOSE_TIMEOUT));
         let _ = self.run("ROLLBACK; SELECT pg_advisory_unlock_all()");
     }
 }

@@ -182,8 +182,8 @@ fn a_failed_append_changes_nothing() {
 fn slow_queries_time_out() {
     test_backends::with_postgres(|backend| {
         let (at, store) = written(backend);
-        let patience = Duration::from_millis(200);
-        let impatient = Settings { patience, ..Settings::default() };
+        let query_timeout = Duration::from_millis(200);
+        let impatient = Settings { query_timeout, ..Settings::default() };
         let reader = store::open_to_read(&at, impatient).unwrap();
         store.execute("BEGIN; LOCK TABLE facts IN ACCESS EXCLUSIVE MODE");
         let started = Instant::now();
