@@ -1,6 +1,6 @@
 //! Audits an index: reads all of it, without any other source, and reports what is damaged.
 //!
-//! The audit compares everything that an index stores twice: rows with what they decode to, hash
+//! The audit compares everything that an index stores twice: rows with their decoded JSON, hash
 //! tables with their rows, posting lists with the logs. It verifies everything else by the block's
 //! hash ([`crate::verify`] lists what no hash binds), and blocks by their links. It does not decide
 //! whether the chain is the one that others follow.
@@ -188,7 +188,7 @@ impl Audit<'_> {
     fn check_dictionaries(&mut self) -> Result<Flow, ReadError> {
         match self.reader.store().dictionaries_match() {
             Ok(Some(false)) => {
-                let what = "the dictionaries are not those that the index was made with";
+                let what = "the dictionaries have changed since the index was created";
                 Ok(self.report(None, what))
             }
             Ok(_) => Ok(CONTINUE),
@@ -200,17 +200,17 @@ impl Audit<'_> {
     fn check_range(&mut self, range: StoredRange) -> Result<Flow, ReadError> {
         let first = self.reader.store().next_block(0)?;
         if first != Some(range.first) {
-            let is = first.map_or("nothing is there".to_owned(), |first| {
-                format!("block {first} is the first that is there")
+            let is = first.map_or("it has no blocks".to_owned(), |first| {
+                format!("its first block is {first}")
             });
-            let says = range.first;
-            let what = format!("the index says that it begins with block {says}, but {is}");
+            let expected = range.first;
+            let what = format!("the index must begin with block {expected}, but {is}");
             if self.report(None, what).is_break() {
                 return Ok(BREAK);
             }
         }
         if self.reader.store().has_negative_keys()? {
-            return Ok(self.report(None, "there are blocks or transactions with negative numbers"));
+            return Ok(self.report(None, "blocks or transactions have negative numbers"));
         }
         Ok(CONTINUE)
     }
@@ -230,9 +230,9 @@ impl Audit<'_> {
             }
             if number > next {
                 let what = if number == next + 1 {
-                    "it is not there".to_owned()
+                    "the block is missing".to_owned()
                 } else {
-                    format!("it and those after it up to {} are not there", number - 1)
+                    format!("all blocks from here to {} are missing", number - 1)
                 };
                 if self.report(Some(next), what).is_break() {
                     return Ok(BREAK);
@@ -306,12 +306,12 @@ impl Audit<'_> {
             Decoded { block: &block, receipts: receipts.as_deref(), logs: logs.as_deref() };
         faults.extend(row_faults(&row, decoded.block, self.before));
         if !self.reader.store().has_block_hash_entry(&row.hash, row.number)? {
-            faults.push("its hash does not lead to it".to_owned());
+            faults.push("its hash has no entry in block_hashes".to_owned());
         }
         match decoded.verify(self.level, contents.blocks) {
             Ok(()) => {}
-            Err(Doubt::Fault(what)) => faults.push(what),
-            Err(Doubt::Unverifiable) => self.report.unverifiable += 1,
+            Err(VerifyFailure::Fault(what)) => faults.push(what),
+            Err(VerifyFailure::Unverifiable) => self.report.unverifiable += 1,
         }
         if contents.hmyv2 {
             faults.extend(self.harmony_fault(&row)?);
@@ -327,10 +327,10 @@ impl Audit<'_> {
     fn harmony_fault(&mut self, row: &BlockRow) -> Result<Option<String>, ReadError> {
         let mut raw = Vec::new();
         if !self.reader.write_harmony_block(&mut raw, row.number, BlockOptions::STORED)? {
-            return Ok(Some("its hmyv2 form is not there".to_owned()));
+            return Ok(Some("its hmyv2 form is missing".to_owned()));
         }
         if let Err(error) = json::validate(&raw, DEPTH_MAX) {
-            return Ok(Some(format!("hmyv2 block: no JSON: {error}")));
+            return Ok(Some(format!("hmyv2 block: not JSON: {error}")));
         }
         Ok(harmony::check_identity(&raw, row.number, &row.hash).err())
     }
@@ -345,17 +345,19 @@ impl Audit<'_> {
             Ok::<_, ReadError>(true)
         })?;
         let mut faults = Vec::new();
-        let (count, says) = (rows.len() as u64, row.transaction_count);
-        if count != says {
-            faults.push(format!("{count} transactions, where it says that it has {says}"));
+        let (count, expected) = (rows.len() as u64, row.transaction_count);
+        if count != expected {
+            faults.push(format!("{count} transactions are stored, but its row counts {expected}"));
         }
         let indexes = rows.iter().map(|(position, _)| block_and_index(*position).1);
         if let Some((index, _)) = (0..).zip(indexes).find(|(expected, index)| expected != index) {
-            faults.push(format!("transaction {index} is not there"));
+            faults.push(format!("transaction {index} is missing"));
         }
         if let Some(position) = store.missing_hash_entry(&rows)? {
             let index = block_and_index(position).1;
-            faults.push(format!("the hash of transaction {index} does not lead to it"));
+            faults.push(format!(
+                "the hash of transaction {index} has no entry in transaction_hashes"
+            ));
         }
         Ok(faults)
     }
@@ -368,29 +370,35 @@ impl Audit<'_> {
         let (blocks, transactions) = store.hash_entry_counts()?;
         if blocks.entries != blocks.rows {
             for number in store.orphan_block_hashes(FINDINGS_MAX)? {
-                orphans.push((number as u64, "a hash that is not its own leads to it".to_owned()));
+                orphans.push((
+                    number as u64,
+                    "block_hashes has an entry with another hash for it".to_owned(),
+                ));
             }
         }
         if transactions.entries != transactions.rows {
             for position in store.orphan_transaction_hashes(FINDINGS_MAX)? {
                 let (number, index) = block_and_index(position);
-                let what = format!("a hash that is not its own leads to transaction {index}");
+                let what = format!(
+                    "transaction_hashes has an entry with another hash for transaction {index}"
+                );
                 orphans.push((number, what));
             }
         }
         for position in store.orphan_transactions(FINDINGS_MAX)? {
             let (number, index) = block_and_index(position);
-            orphans.push((number, format!("transaction {index} is there without its block")));
+            orphans.push((number, format!("transaction {index} is stored without its block")));
         }
         for number in store.orphan_harmony_blocks(FINDINGS_MAX)? {
-            orphans.push((number as u64, "its hmyv2 form is there without it".to_owned()));
+            orphans.push((number as u64, "its hmyv2 form is stored without the block".to_owned()));
         }
         orphans.extend(sums.map(SegmentSums::into_orphans).unwrap_or_default());
         Ok(self.report_all(orphans.into_iter().map(|(number, what)| (Some(number), what))))
     }
 }
 
-/// The faults between the row of a block, what the row decodes to, and the block before.
+/// Compares the row of a block with its decoded JSON and with the block before, and describes the
+/// differences.
 fn row_faults(row: &BlockRow, raw: &[u8], before: Option<(u64, [u8; 32])>) -> Vec<String> {
     let header = match BlockHeader::read(raw) {
         Ok(header) => header,
@@ -403,7 +411,7 @@ fn row_faults(row: &BlockRow, raw: &[u8], before: Option<(u64, [u8; 32])>) -> Ve
         ("time", header.timestamp == row.timestamp),
     ];
     for (name, _) in pairs.iter().filter(|(_, same)| !same) {
-        faults.push(format!("its {name} is another in its row than in itself"));
+        faults.push(format!("its {name} differs between its row and its JSON"));
     }
     if let Some((_, hash)) = before.filter(|(number, _)| number + 1 == row.number)
         && header.parent_hash != hash
@@ -411,9 +419,9 @@ fn row_faults(row: &BlockRow, raw: &[u8], before: Option<(u64, [u8; 32])>) -> Ve
         faults.push("its parentHash is not the hash of the block before".to_owned());
     }
     let listed = walk::member(raw, "transactions").unwrap_or_default();
-    let (count, says) = (walk::elements(listed).count() as u64, row.transaction_count);
-    if count != says {
-        faults.push(format!("it lists {count} transactions, and {says} in its row"));
+    let (count, expected) = (walk::elements(listed).count() as u64, row.transaction_count);
+    if count != expected {
+        faults.push(format!("its JSON lists {count} transactions, but its row counts {expected}"));
     }
     faults
 }
@@ -427,24 +435,24 @@ struct Decoded<'a> {
 }
 
 /// Why a block is not verified.
-enum Doubt {
+enum VerifyFailure {
     Fault(String),
     Unverifiable,
 }
 
 impl Decoded<'_> {
     /// Checks that all parts are JSON, and verifies them by the block's hash.
-    fn verify(self, level: Level, full: bool) -> Result<(), Doubt> {
+    fn verify(self, level: Level, full: bool) -> Result<(), VerifyFailure> {
         let parts = [("block", Some(self.block)), ("receipts", self.receipts), ("logs", self.logs)];
         for (name, raw) in parts {
             if let Some(Err(error)) = raw.map(|raw| json::validate(raw, DEPTH_MAX)) {
-                return Err(Doubt::Fault(format!("{name}: no JSON: {error}")));
+                return Err(VerifyFailure::Fault(format!("{name}: not JSON: {error}")));
             }
         }
         let verified = verify::all(self.block, full, self.receipts, self.logs, level);
         verified.map_err(|error| match error.is_unverifiable() {
-            true => Doubt::Unverifiable,
-            false => Doubt::Fault(error.to_string()),
+            true => VerifyFailure::Unverifiable,
+            false => VerifyFailure::Fault(error.to_string()),
         })
     }
 

@@ -168,7 +168,7 @@ fn split_transactions(
 ) -> Result<Vec<TransactionFragments>, EncodeError> {
     let before = full.then(|| encoder.take());
     if !encoder.open_array() {
-        return Err(malformed("block.transactions: no array"));
+        return Err(malformed("block.transactions: not an array"));
     }
     let mut transactions = Vec::new();
     while encoder.next_element()? {
@@ -193,7 +193,7 @@ fn split_transaction(
 ) -> Result<TransactionFragments, EncodeError> {
     if encoder.rest().first() == Some(&b'"') {
         return Err(malformed(
-            "block.transactions: hashes, where full transactions were requested",
+            "block.transactions: has hashes, but full transactions were requested",
         ));
     }
     let hash = transaction_hash(walk::member(encoder.rest(), "hash"), index)?;
@@ -228,7 +228,7 @@ fn add_receipts(
     let wanted = transactions.len();
     let mismatch = |count: &str| malformed(format!("receipts: {count}, for {wanted} transactions"));
     if !encoder.open_array() {
-        return Err(mismatch("no array"));
+        return Err(mismatch("not an array"));
     }
     for transaction in transactions {
         if !encoder.next_element()? {
@@ -251,7 +251,7 @@ fn encode_receipt(
     let index = transaction.index;
     let (mut hash, mut listed) = (None, false);
     if !encoder.open_object() {
-        return Err(malformed(format!("receipts[{index}]: no object")));
+        return Err(malformed(format!("receipts[{index}]: not an object")));
     }
     while let Some(name) = encoder.next_name()? {
         match &*name.decode() {
@@ -272,7 +272,7 @@ fn encode_receipt(
     }
     if hash != Some(transaction.hash) {
         return Err(malformed(format!(
-            "receipts[{index}].transactionHash: not that of the transaction"
+            "receipts[{index}].transactionHash: differs from the hash of the transaction"
         )));
     }
     transaction.sort_keys();
@@ -285,7 +285,7 @@ fn add_logs(
     encoder: &mut FragmentEncoder<'_, '_>,
 ) -> Result<(), EncodeError> {
     if !encoder.open_array() {
-        return Err(malformed("logs: no array"));
+        return Err(malformed("logs: not an array"));
     }
     let mut count = 0u64;
     while encoder.next_element()? {
@@ -296,12 +296,12 @@ fn add_logs(
             index.and_then(|index| transactions.get_mut(usize::try_from(index).ok()?));
         let Some(transaction) = transaction else {
             return Err(malformed(format!(
-                "logs[{count}].transactionIndex: no transaction of the block"
+                "logs[{count}].transactionIndex: the block has no such transaction"
             )));
         };
         if hash.and_then(hex::hash_from_value) != Some(transaction.hash) {
             return Err(malformed(format!(
-                "logs[{count}].transactionHash: not that of the transaction"
+                "logs[{count}].transactionHash: differs from the hash of the transaction"
             )));
         }
         encoder.discard();

@@ -50,15 +50,15 @@ pub fn range(
     to: Option<u64>,
 ) -> Result<(u64, u64), ExportError> {
     let Some(stored) = stored else {
-        return Err(ExportError::NotHeld("the index holds no blocks yet".to_owned()));
+        return Err(ExportError::NotInIndex("the index has no blocks yet".to_owned()));
     };
     let (first, last) = (from.unwrap_or(stored.first), to.unwrap_or(stored.last));
     if first > last {
-        return Err(ExportError::NotHeld(format!("blocks {first} to {last}: none")));
+        return Err(ExportError::NotInIndex(format!("blocks {first} to {last}: an empty range")));
     }
     if first < stored.first || last > stored.last {
-        return Err(ExportError::NotHeld(format!(
-            "blocks {first} to {last}: the index holds {} to {}",
+        return Err(ExportError::NotInIndex(format!(
+            "blocks {first} to {last}: the index has {} to {}",
             stored.first, stored.last
         )));
     }
@@ -87,7 +87,9 @@ pub fn export(
         };
         if !held {
             let name = table.name();
-            return Err(ExportError::NotHeld(format!("{name}: the index holds {contents} only")));
+            return Err(ExportError::NotInIndex(format!(
+                "{name}: the index contains only {contents}"
+            )));
         }
     }
     std::fs::create_dir_all(folder).map_err(ExportError::of_file(folder))?;
@@ -159,7 +161,7 @@ impl DecodedBlock {
     ) -> Result<(), ExportError> {
         let contents = reader.metadata().contents;
         let Some((_, context)) = reader.block_row(number)? else {
-            return Err(ExportError::NotHeld(format!("block {number} is not there")));
+            return Err(ExportError::NotInIndex(format!("block {number} is missing")));
         };
         self.block.clear();
         self.receipts.clear();

@@ -7,7 +7,7 @@ use crate::contents::{Chain, Contents, Metadata};
 use crate::encode::{self, RawBlock};
 use crate::reader::Reader;
 use crate::store::{self, Location, Settings};
-use crate::verify::tests::made::Made;
+use crate::verify::tests::test_block::TestBlock;
 
 /// The first block of an index, so that its range contains a multiple of 256.
 pub(crate) const FIRST: u64 = 509;
@@ -33,17 +33,17 @@ pub(crate) fn write(at: &Location, contents: &str, blocks_per_transaction: usize
     store.initialize(&metadata, &dictionaries).unwrap();
     let mut compressor = Compressor::new(&dictionaries).unwrap();
     let mut rows = Vec::new();
-    for made in Made::chain(FIRST, BLOCKS) {
-        let mut block = made.block.clone();
+    for sample in TestBlock::chain(FIRST, BLOCKS) {
+        let mut block = sample.block.clone();
         if !contents.blocks {
             for transaction in block["transactions"].as_array_mut().unwrap() {
                 *transaction = transaction["hash"].take();
             }
         }
         let text = |value| serde_json::to_vec(value).unwrap();
-        let (block, receipts) = (text(&block), text(&made.receipts));
-        let logs = text(&made.logs());
-        let harmony = harmony(&made.block);
+        let (block, receipts) = (text(&block), text(&sample.receipts));
+        let logs = text(&sample.logs());
+        let harmony = harmony(&sample.block);
         let raw = RawBlock {
             block: &block,
             receipts: contents.receipts.then_some(receipts.as_slice()),

@@ -22,7 +22,7 @@ pub const BLOCKS_APART_MAX: u64 = 1024;
 /// The options of a call that ask for the stored form.
 pub const STORED_OPTIONS: &str = r#"{"withSigners":false,"fullTx":true,"inclStaking":true}"#;
 /// The reason why nothing of such a chain is verified, as an index stores it.
-pub const UNVERIFIED: &str = "unverified: Harmony hashes its blocks in a way of its own";
+pub const UNVERIFIED: &str = "unverified: the hashes of Harmony's blocks cannot be recomputed";
 
 /// The name of a response form: blocks with hashes of transactions.
 pub const FORM_HASHES: &str = "hmyv2-hashes";
@@ -106,10 +106,10 @@ pub fn encode(raw: &[u8], header: &BlockHeader, context: &BlockContext) -> Resul
 pub fn check_identity(raw: &[u8], number: u64, hash: &[u8; 32]) -> Result<(), String> {
     let [raw_number, raw_hash] = walk::fields_of(raw, ["number", "hash"]);
     if raw_number.and_then(quantity::from_value) != Some(number) {
-        return Err("hmyv2 block.number: not that of the block".to_owned());
+        return Err("hmyv2 block.number: differs from that of the block".to_owned());
     }
     if raw_hash.and_then(hex::hash_from_value) != Some(*hash) {
-        return Err("hmyv2 block.hash: not that of the block".to_owned());
+        return Err("hmyv2 block.hash: differs from that of the block".to_owned());
     }
     Ok(())
 }

@@ -43,7 +43,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call of this method with these parameters.
+    /// Creates a call of this method with these parameters.
     pub fn new(method: &'static str, params: impl Into<String>) -> Call {
         Call { method, params: params.into() }
     }
@@ -85,12 +85,12 @@ pub enum CallError {
     #[error("{0}")]
     Rejected(RpcError),
     /// The response does not match the calls.
-    #[error("no answer: {0}")]
+    #[error("invalid response: {0}")]
     Malformed(String),
 }
 
 impl CallError {
-    /// The time that the node wants to be left alone, if it stated one.
+    /// The pause that the node requested, if any.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             CallError::Status { retry_after, .. } => *retry_after,
@@ -153,7 +153,7 @@ enum Connection {
 }
 
 impl Client {
-    /// A client that is not connected yet.
+    /// Creates a client that is not connected yet.
     pub fn new(node: Arc<Endpoint>) -> Client {
         Client { node, connection: None }
     }
@@ -161,7 +161,7 @@ impl Client {
     /// Sends calls in one message: a single call by itself, several as a batch.
     ///
     /// # Errors
-    /// Why the exchange failed. Errors of single calls are in the responses.
+    /// The exchange failed. Errors of single calls are in the responses.
     pub fn call(&mut self, calls: &[Call]) -> Result<Responses, CallError> {
         let mut message = Vec::with_capacity(96 * calls.len() + 2);
         if calls.len() != 1 {
@@ -217,11 +217,11 @@ impl Client {
 fn read(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
     let malformed = |fault: response::ResponseError| CallError::Malformed(fault.to_string());
     let mut results: Vec<Option<Result<Range<usize>, RpcError>>> = vec![None; calls];
-    let answers = response::parse_responses(&body, DEPTH_MAX, calls).map_err(malformed)?;
-    let mut assign = |answer: response::Response<'_>| -> Result<(), CallError> {
-        let id = wire::quantity::parse_decimal(answer.id).and_then(|id| usize::try_from(id).ok());
+    let parsed = response::parse_responses(&body, DEPTH_MAX, calls).map_err(malformed)?;
+    let mut assign = |response: response::Response<'_>| -> Result<(), CallError> {
+        let id = wire::quantity::parse_decimal(response.id).and_then(|id| usize::try_from(id).ok());
         let slot = id.and_then(|id| results.get_mut(id));
-        let result = match answer.outcome {
+        let result = match response.outcome {
             Outcome::Result(raw) => {
                 let start = raw.as_ptr().addr() - body.as_ptr().addr();
                 Ok(start..start + raw.len())
@@ -232,28 +232,28 @@ fn read(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
             (Some(slot @ None), result) => *slot = Some(result),
             (_, Err(error)) => return Err(CallError::Rejected(error)),
             (_, Ok(_)) => {
-                let message = "an answer to a call that was not made";
+                let message = "a response with an unknown id";
                 return Err(CallError::Malformed(message.to_owned()));
             }
         }
         Ok(())
     };
-    match answers {
-        response::Responses::Single(answer) => {
-            if let (2.., Outcome::Error { code, message, .. }) = (calls, &answer.outcome) {
+    match parsed {
+        response::Responses::Single(response) => {
+            if let (2.., Outcome::Error { code, message, .. }) = (calls, &response.outcome) {
                 return Err(CallError::Rejected(RpcError::new(*code, message)));
             }
-            assign(answer)?;
+            assign(response)?;
         }
-        response::Responses::Batch(answers) => {
-            for answer in answers {
-                assign(answer.map_err(malformed)?)?;
+        response::Responses::Batch(responses) => {
+            for response in responses {
+                assign(response.map_err(malformed)?)?;
             }
         }
     }
     let results: Option<Vec<_>> = results.into_iter().collect();
     let results =
-        results.ok_or_else(|| CallError::Malformed("fewer answers than calls".to_owned()))?;
+        results.ok_or_else(|| CallError::Malformed("fewer responses than calls".to_owned()))?;
     Ok(Responses { body, results })
 }
 

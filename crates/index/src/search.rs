@@ -34,7 +34,7 @@ impl SearchLimits {
     fn check_deadline(&self) -> Result<(), ReadError> {
         match self.deadline {
             Some(deadline) if Instant::now() >= deadline => {
-                Err(ReadError::LimitExceeded("what can be looked at in time".to_owned()))
+                Err(ReadError::LimitExceeded("can be read before the deadline".to_owned()))
             }
             _ => Ok(()),
         }

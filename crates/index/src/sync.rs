@@ -54,7 +54,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Syncs an index until it is complete, or until `stop` is set.
 ///
 /// # Errors
-/// Why the sync cannot continue.
+/// The sync cannot continue.
 pub fn sync(
     mut store: Box<dyn Store>,
     options: &Options,
@@ -216,8 +216,8 @@ impl Syncer<'_> {
         };
         let Some(common) = common.filter(|common| *common >= stored.finalized) else {
             return Err(SyncError::Mismatch(format!(
-                "the nodes have other blocks than the index below block {}, which was final: a \
-                 node on another chain, or one that lies; the index is left as it is",
+                "the nodes' blocks differ from those of the index below block {}, which were final: \
+                 a node is on another chain or returns false blocks; the index is unchanged",
                 stored.finalized + 1
             )));
         };

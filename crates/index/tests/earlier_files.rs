@@ -14,18 +14,19 @@ use index::audit::audit;
 use index::reader::Reader;
 use index::search::SearchLimits;
 use index::serve::{Lookup, QueryContext};
-use index::store::Settings;
+use index::store::{self, Settings};
 use index::verify::Level;
 use serde_json::Value;
 
 const FIRST: u64 = 505;
 const LAST: u64 = 518;
 
-/// A reader of a copy, because SQLite writes files beside the one that it reads.
+/// A reader of a copy that a writer has upgraded.
 fn reader(folder: &Path) -> Reader {
     let path = folder.join("schema-2.db");
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/index/schema-2.db");
     std::fs::copy(fixture, &path).unwrap();
+    drop(store::open(&path, Settings::default()).unwrap());
     Reader::open(&path, Settings::default()).unwrap().unwrap()
 }
 

@@ -2,20 +2,20 @@
 
 /// Declares a table of a configuration file.
 ///
-/// Each key has a value type and a default, and may end in `, at_start` if a running program does
-/// not take a changed value over. The documentation comments become the reference page and the
-/// schema. A default is one of
+/// Each key has a value type and a default. A key whose changes take effect only at the next start
+/// ends in `, at_start`. The documentation comments become the reference page and the schema. A
+/// default is one of
 ///
-/// - a text as it would stand in a file, without quotes;
+/// - a value in TOML, without quotes;
 /// - `empty` for a list or table;
 /// - `required`;
-/// - `follows "words"` for one that follows from elsewhere, which makes the value an `Option`;
-/// - `follows "words" => expression` for one that is computed.
+/// - `follows "words"` if it depends on something else, which makes the value an `Option`;
+/// - `follows "words" => expression` if it is computed.
 ///
-/// The struct has a field [`Key`](crate::Key) for each key, for checks that need its place. With
-/// `struct Name => pub Values` there is also a struct of the values alone, for use behind the checks:
-/// `name.values()`. With `struct Name as FUNCTION`, the function gives the label of a table of a
-/// list.
+/// The struct has a field [`Key`](crate::Key) for each key, for checks that need its place.
+/// `struct Name => pub Values` also declares a struct of the values alone, for use after the checks:
+/// `name.values()`. `struct Name as FUNCTION` sets the function that returns the label of a table in
+/// a list.
 ///
 /// ```
 /// use settings::value::{Count, Duration, Listed, Once, Text};
@@ -74,7 +74,7 @@ macro_rules! table {
         $(#[doc = $doc])+
         #[derive(Clone, Debug, PartialEq)]
         $visibility struct $name {
-            /// Where the table stands.
+            /// The name and the place of the table.
             $visibility at: $crate::At,
             $(
                 $(#[doc = $key_doc])+

@@ -1,5 +1,5 @@
-//! A problem of a configuration file, printed as a compiler would: place, line, caret, what is
-//! allowed. It holds no secret: [`crate::Report`] masks the line when it makes the diagnostic.
+//! A problem of a configuration file, printed like a compiler error: place, line, caret, allowed
+//! values. It holds no secret, because [`crate::Report`] masks the line first.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,29 +7,28 @@ use std::ops::Range;
 /// A problem of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Whether the configuration may be used.
+    /// The severity.
     pub severity: Severity,
-    /// The file, where it is not the file of [`Diagnostics::file`].
+    /// The file, if it is not [`Diagnostics::file`].
     pub file: Option<String>,
-    /// Where the problem stands; `None` for arguments and for files that cannot be read.
+    /// The place of the problem; `None` for arguments and for files that cannot be read.
     pub place: Option<Place>,
-    /// The key by its full name, such as `downstream.body_bytes_max`; empty if the problem is about no
-    /// key.
+    /// The full name of the key, such as `server.listen`; empty if the problem concerns no key.
     pub key: String,
-    /// The value as it was written, secrets masked; `None` where there is none.
+    /// The value as written, with secrets masked; `None` if there is none.
     pub value: Option<String>,
-    /// What is wrong.
+    /// A description of the problem.
     pub message: String,
-    /// What is allowed; for a warning, what to do.
+    /// The allowed values; for a warning, advice.
     pub allowed: Option<String>,
 }
 
-/// Whether a configuration with this problem may be used.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// It may not.
+    /// The configuration must not be used.
     Error,
-    /// It may.
+    /// The configuration may be used.
     Warning,
 }
 
@@ -38,22 +37,22 @@ pub enum Severity {
 pub struct Place {
     /// Line, counted from 1.
     pub line: usize,
-    /// Column of the first character meant, counted from 1.
+    /// Column of the first marked character, counted from 1.
     pub column: usize,
-    /// The line, secrets masked; empty if it is not shown.
+    /// The line with secrets masked; empty if it is not printed.
     pub text: String,
-    /// Characters of `text` that the caret marks; may be empty at the end of a line.
+    /// The characters of `text` that carets mark; may be empty at the end of a line.
     pub marked: Range<usize>,
 }
 
 /// All problems of one configuration, in the order of their places. `Display` prints them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics {
-    /// The file's name as the user gave it; `None` for arguments.
+    /// The file name as the user wrote it; `None` for arguments.
     pub file: Option<String>,
     /// The problems.
     pub list: Vec<Diagnostic>,
-    /// How many more there are.
+    /// The number of problems that are not listed.
     pub more: usize,
 }
 
@@ -65,7 +64,7 @@ impl Diagnostics {
         self.list.is_empty()
     }
 
-    /// How many problems there are, also those that are not listed.
+    /// The number of all problems, listed or not.
     pub fn count(&self) -> usize {
         self.list.len() + self.more
     }

@@ -1,8 +1,7 @@
-//! What differs between two files of one declaration, key by key, secrets masked.
+//! Lists the differences between two files of one declaration, key by key, with secrets masked.
 //!
-//! What is compared are the values that the files set: a key that is set to its default is as good
-//! as one that is not set. Tables of a list are told apart by their labels, so that their order is
-//! no difference.
+//! The comparison treats a key that is set to its default like one that is not set. It matches the
+//! tables of a list by their labels, so their order makes no difference.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -11,31 +10,31 @@ use std::fmt;
 use crate::table::{DefaultDoc, Key, Origin, Table, default_text, default_value};
 use crate::value::ValueType;
 
-/// The keys that a file sets away from their defaults. It holds secrets, and prints none.
+/// The keys that a file sets to other values than their defaults. It holds secrets, but prints none.
 #[derive(Default)]
 pub struct Keys {
     list: Vec<SetKey>,
 }
 
 struct SetKey {
-    /// The place of its table among those of the root.
+    /// The index of its table among those of the root.
     section: usize,
-    /// Its table with its label: `node.first`.
+    /// The name and label of its table: `node.first`.
     table: String,
-    /// True if its table is one of several.
+    /// True if its table is an element of a list or a map.
     is_of_many: bool,
-    /// Its place among the keys of its table.
+    /// The index among the keys of its table.
     position: usize,
     /// Its full name.
     name: String,
     value: Box<dyn Comparable>,
     shown: String,
-    /// The default as it would stand in a file; `None` if it is no value.
+    /// The default in TOML; `None` if it is not a value.
     default: Option<String>,
     at_start_only: bool,
 }
 
-/// A value whose type is forgotten.
+/// A value of any type.
 trait Comparable: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn equals(&self, other: &dyn Comparable) -> bool;
@@ -60,9 +59,9 @@ pub struct Change {
     pub before: Option<String>,
     /// The new one.
     pub after: Option<String>,
-    /// What holds where it is not set, if that is a value.
+    /// The default, if it is a value.
     pub default: Option<String>,
-    /// True if a running program does not take the new value over.
+    /// True if the new value takes effect only at the next start.
     pub at_start_only: bool,
 }
 
@@ -108,7 +107,7 @@ pub fn changes(before: &Keys, after: &Keys) -> Vec<Change> {
         {
             return None;
         }
-        // No default held in a table that comes or goes as a whole.
+        // The default does not apply if the whole table is added or removed.
         let is_in_both = old_tables.contains(table) && new_tables.contains(table);
         Some(Change {
             key: key.name.clone(),
@@ -142,7 +141,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Collects the keys of a file; generated code hands them over.
+/// Collects the keys of a file. Generated code calls it.
 #[derive(Default)]
 pub struct Collector {
     list: Vec<SetKey>,
@@ -175,7 +174,7 @@ impl Collector {
         self.add::<V>(name, key, default, at_start_only);
     }
 
-    /// Adds a key whose default is no value.
+    /// Adds a key whose default is not a value.
     pub fn optional<V: ValueType>(
         &mut self,
         name: &'static str,
@@ -200,12 +199,12 @@ impl Collector {
         (self.section, self.position, self.at_start_only) = outer;
     }
 
-    /// Adds the keys of a table that is named so.
+    /// Adds the keys of a table. A second table of the same name gets a number.
     pub(crate) fn table(&mut self, name: String, is_of_many: bool, table: &impl Table) {
         let numbered = (2..).map(|number| format!("{name}:{number}"));
         let mut names = std::iter::once(name.clone()).chain(numbered);
         let name = names.find(|name| self.tables.insert(name.clone()));
-        let name = name.expect("one of endlessly many names is free");
+        let name = name.expect("the numbers are endless");
         let outer = (std::mem::replace(&mut self.table, name), self.is_of_many);
         (self.is_of_many, self.position) = (is_of_many, 0);
         table.collect(self);

@@ -1,8 +1,8 @@
-//! Replaces `${VAR}` by a variable of the environment and `${file:PATH}` by the content of a file.
+//! Replaces `${VAR}` by an environment variable and `${file:PATH}` by the content of a file.
 //!
-//! In a file that allows formulas `${…}` is a formula, and `${env:VAR}` a variable of the environment.
-//! It applies to every text of a configuration file. Diagnostics print the text as it was written,
-//! never the replacement, which may be a secret.
+//! In a file that allows formulas, `${…}` is a formula and `${env:VAR}` an environment variable.
+//! Every string of a configuration file is expanded. Diagnostics print the string as written, never
+//! the replacement, which may be a secret.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,36 +13,37 @@ use crate::formula::{self, Variable};
 #[cfg(test)]
 mod tests;
 
-/// What a configuration refers to outside of its text.
+/// The surroundings of a configuration file: its folder, the environment, and the values of
+/// variables.
 pub struct World<'a> {
-    /// The folder where relative file names start.
+    /// The folder of relative file names.
     pub folder: &'a Path,
-    /// Returns a variable of the environment.
+    /// Returns an environment variable.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
-    /// Longest text that is read, in bytes.
+    /// Maximum bytes of the file.
     pub text_bytes_max: usize,
     /// The files that the configuration names.
     files: RefCell<BTreeSet<PathBuf>>,
     /// The variables of formulas; `None` if the file allows no formulas.
     variables: Option<RefCell<Vec<Variable>>>,
-    /// Variables whose values hold in place of those in the file.
-    given: &'a [Variable],
+    /// Values that override those of the file's variables.
+    overrides: &'a [Variable],
 }
 
 impl<'a> World<'a> {
-    /// A world without formulas, and with texts of at most 1 MiB.
+    /// Surroundings without formulas, for files of at most 1 MiB.
     pub fn new(folder: &'a Path, environment: &'a dyn Fn(&str) -> Option<String>) -> World<'a> {
         let files = RefCell::default();
         let (text_bytes_max, variables) = (TEXT_BYTES_MAX, None);
-        World { folder, environment, text_bytes_max, files, variables, given: &[] }
+        World { folder, environment, text_bytes_max, files, variables, overrides: &[] }
     }
 
-    /// The same world with formulas: a text in place of a number is one, and so is `${…}` in a text.
-    /// [`Variables`](crate::value::Variables) of the file set what they may use; the value of a
-    /// variable in `given` holds in place of the file's.
+    /// The same with formulas: a string instead of a number is a formula, and so is `${…}` in a
+    /// string. They use the file's [`Variables`](crate::value::Variables). `overrides` replace values
+    /// of the file's variables.
     #[must_use]
-    pub fn with_formulas(self, given: &'a [Variable]) -> World<'a> {
-        World { variables: Some(RefCell::default()), given, ..self }
+    pub fn with_formulas(self, overrides: &'a [Variable]) -> World<'a> {
+        World { variables: Some(RefCell::default()), overrides, ..self }
     }
 
     /// Returns true if the file allows formulas.
@@ -56,10 +57,10 @@ impl<'a> World<'a> {
         Some(formula::value(text, &variables.borrow()))
     }
 
-    /// Sets a variable; returns its value, which may be one given in its place.
+    /// Sets a variable and returns its value, which an override may have replaced.
     pub(crate) fn set_variable(&self, name: &str, value: f64) -> f64 {
-        let given = self.given.iter().rev().find(|(given, _)| given == name);
-        let value = given.map_or(value, |(_, value)| *value);
+        let found = self.overrides.iter().rev().find(|(known, _)| known == name);
+        let value = found.map_or(value, |(_, value)| *value);
         if let Some(variables) = &self.variables {
             variables.borrow_mut().push((name.to_owned(), value));
         }
@@ -77,17 +78,17 @@ impl<'a> World<'a> {
     }
 }
 
-/// How the name of a variable of the environment begins in a file that allows formulas.
+/// The prefix of an environment variable in a file that allows formulas.
 const ENVIRONMENT: &str = "env:";
 
-/// Longest text that is read unless the program says otherwise: configurations are some kilobytes.
+/// Default maximum bytes of a file. Configurations have a few kilobytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Longest file that `${file:…}` takes; keys and tokens are far shorter.
+/// Maximum bytes of a file that `${file:…}` reads. Keys and tokens are far shorter.
 const SECRET_FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// The text with every `${VAR}`, `${VAR:-default}` and `${file:PATH}` replaced; `$${` stands for
-/// `${`. A replacement is not expanded again.
+/// Replaces every `${VAR}`, `${VAR:-default}` and `${file:PATH}` of a text, and `$${` by `${`. A
+/// replacement is not expanded again.
 ///
 /// # Errors
 /// The variable or file that is missing.
@@ -129,11 +130,9 @@ fn replacement(inside: &str, world: &World<'_>) -> Result<String, String> {
     };
     if !is_variable_name(name) {
         let own = if world.allows_formulas() { ENVIRONMENT } else { "" };
-        return Err(format!(
-            "what stands in ${{…}} is neither {own}NAME, {own}NAME:-default nor file:PATH"
-        ));
+        return Err(format!("${{…}} must contain {own}NAME, {own}NAME:-default or file:PATH"));
     }
-    // As in a shell, `:-` also replaces a variable that is set to nothing.
+    // As in a shell, `:-` also replaces an empty variable.
     match ((world.environment)(name).filter(|value| !value.is_empty()), default) {
         (Some(value), _) => Ok(value),
         (None, Some(default)) => Ok(default.to_owned()),
@@ -141,8 +140,8 @@ fn replacement(inside: &str, world: &World<'_>) -> Result<String, String> {
     }
 }
 
-/// Returns true if a text is one `${VAR}` or `${file:PATH}` and nothing else: it says where a secret
-/// is, but not the secret.
+/// Returns true if a text is only a `${VAR}` or a `${file:PATH}`. Such a text names the source of a
+/// secret, but is no secret itself.
 pub(crate) fn is_reference(text: &str) -> bool {
     let inside = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     inside.is_some_and(|inside| {

@@ -1,7 +1,7 @@
-//! Arithmetic in a file: `30000 * load_percent / 100`.
+//! Evaluates formulas of a file: `30000 * load_percent / 100`.
 //!
-//! Numbers, names of variables (bare or as `${name}`), `+ - * /`, parentheses, and `floor`, `ceil`,
-//! `round`, `min`, `max`. It knows nothing about keys or bounds; those are the value types.
+//! A formula has numbers, variables (as `name` or `${name}`), `+ - * /`, parentheses, and the
+//! functions `floor`, `ceil`, `round`, `min` and `max`. Value types check the bounds of the result.
 
 use crate::table::not_found;
 
@@ -14,13 +14,13 @@ pub type Variable = (String, f64);
 /// The functions that a formula may call.
 pub(crate) const FUNCTIONS: [&str; 5] = ["floor", "ceil", "round", "min", "max"];
 
-/// Deeper nesting than any formula needs; keeps a text of parentheses from using up the stack.
+/// Maximum nesting, which keeps a text of parentheses from overflowing the stack.
 const DEPTH_MAX: usize = 32;
 
-/// The value of a formula.
+/// Evaluates a formula.
 ///
 /// # Errors
-/// What is wrong with it; also if its value is no finite number.
+/// The formula is malformed, or its value is not a finite number.
 pub fn value(text: &str, variables: &[Variable]) -> Result<f64, String> {
     let mut reader = Reader { text, at: 0, depth: 0, variables };
     let value = reader.sum()?;
@@ -151,7 +151,7 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    /// The longest word of such bytes; `at` is behind it.
+    /// Reads the longest word of such bytes.
     fn word(&mut self, part: impl Fn(u8) -> bool) -> String {
         let rest = &self.text[self.at..];
         let end = rest.bytes().position(|byte| !part(byte)).unwrap_or(rest.len());

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use crate::table::{DefaultDoc, KeyDoc, Table, TableDoc};
 
-/// A section of the page: its heading and what is below it.
+/// A section of the page: its heading and its body.
 type Section = (String, String);
 
-/// One section per table, the root first: heading, purpose, and a table of its keys. A root without
-/// keys of its own has no section. Tables that have the same keys share a section.
+/// Writes one section per table, the root first: heading, purpose, and a table of its keys. A root
+/// that holds only tables has no section. Tables with the same keys share a section.
 pub fn markdown<T: Table>() -> String {
     let (mut sections, root) = (Vec::new(), T::doc());
     if root.holds_tables_only() {
@@ -56,7 +56,7 @@ fn default(key: &KeyDoc) -> String {
     }
 }
 
-/// A text for a table's cell.
+/// Escapes a text for a cell of a table.
 fn escaped(text: &str) -> String {
     text.replace('|', "\\|").replace('*', "\\*")
 }

@@ -1,10 +1,9 @@
 //! Collects the problems of one text while it is read and checked.
 //!
-//! A line is shown in a diagnostic with its secrets masked. The rule is to hide unless known to be
-//! harmless: a text is shown only under a key that exists and that holds no secret, so that a key
-//! misspelt as `ulr` does not reveal what was meant for `url`. Numbers and truth values are hidden
-//! only under a key that holds a secret. Comments are never shown, since an old URL is often kept
-//! in one.
+//! A diagnostic prints its line with secrets masked. A string is printed only if its key exists and
+//! holds no secret, so that the misspelt key `ulr` does not reveal the value of `url`. Numbers and
+//! booleans are masked only if their key holds a secret. Comments are never printed, because they
+//! often contain an old URL.
 
 use std::ops::Range;
 
@@ -12,29 +11,28 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Place, Severity};
 use crate::syntax::{Item, Member, Span, Tree};
 use crate::{MASK, expand};
 
-/// How a value type shows a text; `None` as it is written.
+/// Masks a string; `None` if it may be printed as written.
 type Mask = fn(&str) -> Option<String>;
 
-/// Longest value that a diagnostic repeats, in characters.
+/// Maximum characters of a value that a diagnostic prints.
 const VALUE_CHARS_MAX: usize = 60;
 
-/// Longest line that a diagnostic repeats, in characters.
+/// Maximum characters of a line that a diagnostic prints.
 const LINE_CHARS_MAX: usize = 200;
 
-/// Problems of one text that are printed: enough to repair a file by. It bounds the memory that a
-/// file full of nonsense takes.
+/// Maximum printed problems of one text. It bounds the memory for a file that is not a configuration
+/// at all.
 const PRINTED_MAX: usize = 50;
 
-/// Where a key or table stands, for diagnostics. All places compare as equal, so that two
-/// configurations with the same values are equal wherever the values stand.
+/// The name and the place of a key or table, for diagnostics. All places compare as equal, so two
+/// configurations with the same values are equal.
 #[derive(Clone, Debug, Default)]
 pub struct At {
     /// The full name: `server.listen`, `chain.mainnet.family`.
     pub path: String,
-    /// The bytes of the value, or of an unknown key; `None` if it is not written.
+    /// The bytes of the value, or of an unknown key; `None` if the file does not have it.
     pub span: Option<Span>,
-    /// The bytes of the heading of the table that it stands in, or that it is; `None` if that is not
-    /// written either.
+    /// The bytes of the heading of its table; `None` if the file does not have that either.
     pub table: Option<Span>,
 }
 
@@ -44,9 +42,9 @@ impl PartialEq for At {
     }
 }
 
-/// What a problem can be reported of: a key, a table, or a place of its own.
+/// A subject of a problem: a key, a table, or a place.
 pub trait Located {
-    /// Its name and place.
+    /// The name and the place.
     fn located(&self) -> &At;
 }
 
@@ -73,32 +71,32 @@ impl At {
     }
 }
 
-/// How the text of one value appears in a diagnostic.
+/// The printed form of one value.
 #[derive(Clone, Debug, PartialEq)]
 enum Shown {
     AsWritten,
     Instead(String),
 }
 
-/// Collects problems. Holds the text with its secrets: `Debug` is not implemented.
+/// Collects problems. `Debug` is not implemented, because the text holds secrets.
 pub struct Report<'a> {
     file: Option<String>,
     text: &'a str,
-    /// Every value that is neither list nor table, in the order of the text; `None` before the
-    /// text is parsed, when nothing but keys is shown.
+    /// Every value that is neither list nor table, in the order of the text. `None` before the text
+    /// is parsed; diagnostics print only keys then.
     values: Option<Vec<(Span, Shown)>>,
-    /// Headings of tables, which are no values, in the order of the text.
+    /// The headings of tables in the order of the text.
     headings: Vec<Span>,
-    /// Tables of which a key is unknown or cannot be read.
+    /// Tables with a key that is unknown or cannot be read.
     faulty: Vec<(String, Option<Span>)>,
-    found: Vec<(Found, Severity)>,
+    problems: Vec<(Problem, Severity)>,
     /// Problems of other files, which come last.
     others: Vec<Diagnostic>,
     /// Problems of other files that are not listed.
     more: usize,
 }
 
-struct Found {
+struct Problem {
     span: Option<Span>,
     key: String,
     has_value: bool,
@@ -120,14 +118,14 @@ impl<'a> Report<'a> {
             values: None,
             headings: Vec::new(),
             faulty: Vec::new(),
-            found: Vec::new(),
+            problems: Vec::new(),
             others: Vec::new(),
             more: 0,
         }
     }
 
-    /// Adds an error: what is wrong, and what is allowed. It stands at the value of the key or, if
-    /// the key is not set, at its table.
+    /// Adds an error with the allowed values. Its place is the value of the key or, if the key is not
+    /// set, its table.
     pub fn error(
         &mut self,
         at: &impl Located,
@@ -138,12 +136,12 @@ impl<'a> Report<'a> {
         self.push(at.located(), has_value, Severity::Error, message.into(), Some(allowed.into()));
     }
 
-    /// Adds an error that does not repeat the value.
+    /// Adds an error that does not print the value.
     pub fn missing(&mut self, at: &At, message: impl Into<String>, allowed: impl Into<String>) {
         self.push(at, false, Severity::Error, message.into(), Some(allowed.into()));
     }
 
-    /// Adds a warning about a key or a table, with what to do about it.
+    /// Adds a warning about a key or a table, with advice.
     pub fn warn(
         &mut self,
         at: &impl Located,
@@ -153,7 +151,7 @@ impl<'a> Report<'a> {
         self.push(at.located(), false, Severity::Warning, message.into(), Some(advice.into()));
     }
 
-    /// Adds an error about an argument of the command line; `value` masks its secrets.
+    /// Adds an error about a command-line argument. `value` is its value with secrets masked.
     pub fn argument(
         &mut self,
         key: impl Into<String>,
@@ -172,7 +170,7 @@ impl<'a> Report<'a> {
         });
     }
 
-    /// Adds the problems of another file that this one names.
+    /// Adds the problems of another file that this file names.
     pub fn absorb(&mut self, others: Diagnostics) {
         for mut diagnostic in others.list {
             diagnostic.file = diagnostic.file.or_else(|| others.file.clone());
@@ -181,20 +179,20 @@ impl<'a> Report<'a> {
         self.more += others.more;
     }
 
-    /// Returns true if anything was found that forbids the use of the configuration.
+    /// Returns true if there is an error, so the configuration must not be used.
     pub fn has_errors(&self) -> bool {
-        let own = self.found.iter().any(|(_, severity)| *severity == Severity::Error);
+        let own = self.problems.iter().any(|(_, severity)| *severity == Severity::Error);
         own || self.others.iter().any(|other| other.severity == Severity::Error)
     }
 
-    /// Returns true if a key of the table is unknown or cannot be read. What the table seems to lack
-    /// may then be misspelt.
+    /// Returns true if a key of the table is unknown or cannot be read. A key that seems to be missing
+    /// may be misspelt then.
     pub fn is_faulty(&self, table: &At) -> bool {
         self.faulty.iter().any(|(path, span)| *path == table.path && *span == table.table)
     }
 
-    /// Every value of the text that is neither list nor table, in order, with the text to show in
-    /// place of a secret.
+    /// Every value of the text that is neither list nor table, in order, with the replacement for a
+    /// secret.
     pub fn values(&self) -> impl Iterator<Item = (&Span, Option<&str>)> {
         self.values.iter().flatten().map(|(span, shown)| match shown {
             Shown::AsWritten => (span, None),
@@ -202,22 +200,22 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// Everything found, in the order of the text.
+    /// All problems in the order of the text.
     pub fn finish(mut self) -> Diagnostics {
-        let mut found = std::mem::take(&mut self.found);
-        found.sort_by_key(|(found, _)| found.span.as_ref().map_or(0, |span| span.start));
-        self.more += found.len().saturating_sub(PRINTED_MAX);
-        found.truncate(PRINTED_MAX);
-        let mut list: Vec<Diagnostic> = found
+        let mut problems = std::mem::take(&mut self.problems);
+        problems.sort_by_key(|(problem, _)| problem.span.as_ref().map_or(0, |span| span.start));
+        self.more += problems.len().saturating_sub(PRINTED_MAX);
+        problems.truncate(PRINTED_MAX);
+        let mut list: Vec<Diagnostic> = problems
             .into_iter()
-            .map(|(found, severity)| Diagnostic {
+            .map(|(problem, severity)| Diagnostic {
                 severity,
                 file: None,
-                place: found.span.as_ref().map(|span| self.place(span)),
-                value: found.span.filter(|_| found.has_value).map(|span| self.value(&span)),
-                key: found.key,
-                message: found.message,
-                allowed: found.allowed,
+                place: problem.span.as_ref().map(|span| self.place(span)),
+                value: problem.span.filter(|_| problem.has_value).map(|span| self.value(&span)),
+                key: problem.key,
+                message: problem.message,
+                allowed: problem.allowed,
             })
             .collect();
         list.append(&mut self.others);
@@ -245,19 +243,19 @@ impl<'a> Report<'a> {
         allowed: Option<String>,
     ) {
         let (key, span) = (at.path.clone(), at.span.clone().or_else(|| at.table.clone()));
-        self.found.push((Found { span, key, has_value, message, allowed }, severity));
+        self.problems.push((Problem { span, key, has_value, message, allowed }, severity));
     }
 
-    /// How many problems of this text were found so far.
+    /// The number of problems of this text so far.
     pub fn count(&self) -> usize {
-        self.found.len()
+        self.problems.len()
     }
 
     pub(crate) fn mark_faulty(&mut self, table: &At) {
         self.faulty.push((table.path.clone(), table.table.clone()));
     }
 
-    /// Registers every text as a secret, until [`Report::show_values`] says otherwise.
+    /// Registers every string as a secret. [`Report::show_values`] lifts that.
     pub(crate) fn hide_values(&mut self, members: &[Member]) {
         let mut values = Vec::new();
         for member in members {
@@ -283,8 +281,8 @@ impl<'a> Report<'a> {
         values.push((item.span.clone(), shown));
     }
 
-    /// Shows a value, and each value in it, as `mask` says; a text that only names a variable or a
-    /// file shows no secret.
+    /// Lets diagnostics print a value, and each value in it, masked by `mask`. A string that only
+    /// names a variable or a file is no secret.
     pub(crate) fn show_values(&mut self, item: &Item, mask: Mask) {
         match &item.tree {
             Tree::List(list) => list.iter().for_each(|item| self.show_values(item, mask)),
@@ -304,7 +302,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The value at a place, secrets masked. What stands under a heading is not repeated.
+    /// The value at a place with secrets masked. The value of a table with a heading is not printed.
     pub(crate) fn value(&self, span: &Span) -> String {
         if self.is_heading(span) {
             return MASK.to_owned();
@@ -336,8 +334,8 @@ impl<'a> Report<'a> {
         self.headings.binary_search_by_key(&span.start, |heading| heading.start).is_ok()
     }
 
-    /// A part of the text with its secrets masked and without its comments, and where in it (in
-    /// characters) the marked bytes stand.
+    /// A part of the text with secrets masked and without comments, and the range of the marked bytes
+    /// in it, in characters.
     fn masked(&self, part: Span, marked: Span) -> (String, Range<usize>) {
         let Some(values) = &self.values else {
             return keys_only(&self.text[part.clone()], marked.start - part.start);
@@ -360,14 +358,15 @@ impl<'a> Report<'a> {
         line.finish()
     }
 
-    /// The nearest character boundary at or before a byte; the parser's spans end on bytes.
+    /// The nearest character boundary at or before a byte. The parser's spans may end inside a
+    /// character.
     fn floor(&self, at: usize) -> usize {
         let at = at.min(self.text.len());
         (0..=at).rev().find(|at| self.text.is_char_boundary(*at)).unwrap_or(0)
     }
 }
 
-/// A line around the marked characters, if it is too long.
+/// Shortens a long line to the characters around the marked ones.
 fn shortened((line, marked): (String, Range<usize>)) -> (String, Range<usize>) {
     let chars = line.chars().count();
     if chars <= LINE_CHARS_MAX {
@@ -381,10 +380,10 @@ fn shortened((line, marked): (String, Range<usize>)) -> (String, Range<usize>) {
     (format!("{before}{part}{after}"), shift(marked.start)..shift(marked.end))
 }
 
-/// A part of the text while its masked form is built.
+/// Builds the masked form of a part of the text.
 struct MaskedText {
     text: String,
-    /// Characters of the text.
+    /// The number of characters of `text`.
     chars: usize,
     marked: Option<Range<usize>>,
     wanted: Span,
@@ -437,7 +436,7 @@ impl MaskedText {
     }
 }
 
-/// A line of a text that could not be parsed: the key, and nothing after it; or the table's heading.
+/// Masks a line of a text that could not be parsed: keeps only the key, or the table's heading.
 fn keys_only(line: &str, marked: usize) -> (String, Range<usize>) {
     let code = line.split('#').next().unwrap_or_default();
     let heading = code.trim().strip_prefix('[').map(|name| name.trim_matches(['[', ']']));
@@ -452,8 +451,8 @@ fn keys_only(line: &str, marked: usize) -> (String, Range<usize>) {
     (shown, at..at)
 }
 
-/// Returns true if a text can only be the name of a key, which is no secret: short, of lower-case
-/// letters.
+/// Returns true if a text can only be the name of a key: at most 32 lower-case letters, `_` and `.`.
+/// Such a text is no secret.
 fn is_key(text: &str) -> bool {
     const KEY_BYTES_MAX: usize = 32;
     let key = text.trim();

@@ -1,7 +1,7 @@
 //! The JSON Schema of a declared file, for editors that complete and check keys.
 //!
-//! A schema cannot say all that [`crate::read`] checks: it knows keys, types and bounds of numbers,
-//! not whether two values fit each other.
+//! A schema checks keys, types and bounds of numbers. [`crate::read`] checks more, such as whether a
+//! variable exists.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -18,7 +18,7 @@ pub fn document<T: Table>(id: &str, title: &str) -> Json {
     schema
 }
 
-/// The same schema for a file that allows formulas: any text may stand in place of a number.
+/// The same schema for a file that allows formulas: any string is allowed instead of a number.
 pub fn with_formulas(mut schema: Json) -> Json {
     allow_formulas(&mut schema);
     schema
@@ -52,7 +52,7 @@ pub(crate) fn table(doc: &TableDoc) -> Json {
             };
             members.insert("description".into(), text.into());
             let has_default = matches!(key.default, DefaultDoc::Is(_) | DefaultDoc::Empty);
-            // A value of TOML on one line is one of JSON.
+            // These defaults are the same in TOML and in JSON.
             if let Ok(default) = serde_json::from_str(&key.default_text)
                 && has_default
             {

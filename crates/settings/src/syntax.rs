@@ -1,4 +1,4 @@
-//! A TOML text as a tree of values, each with the bytes where it stands.
+//! Parses a TOML text into a tree of values, each with its bytes in the text.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use toml::de::{DeTable, DeValue};
 
 use crate::report::Report;
 
-/// Bytes of a text.
+/// A range of bytes of the text.
 pub type Span = Range<usize>;
 
-/// A value of the file, and where it stands.
+/// A value of the file with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// The bytes of the value. For a table with a heading, the bytes of the heading; for one that
+    /// The bytes of the value. For a table with a heading, the bytes of the heading. For a table that
     /// only nested headings name, the bytes of its name.
     pub span: Span,
     /// The value.
@@ -27,7 +27,7 @@ pub enum Tree {
     Text(String),
     /// A whole number in decimal digits; it may be larger than any integer type.
     Integer(String),
-    /// A number with a fraction or exponent as written, without `+` and `_`; or `inf` or `nan`.
+    /// A number with a fraction or an exponent, as written but without `+` and `_`; or `inf` or `nan`.
     Float(String),
     /// `true` or `false`.
     Bool(bool),
@@ -37,7 +37,7 @@ pub enum Tree {
     List(Vec<Item>),
     /// A table, in the order of the text.
     Table(Vec<Member>),
-    /// The `null` of a JSON text within the file; TOML has none.
+    /// The `null` of a JSON text in the file. TOML has no `null`.
     Null,
 }
 
@@ -52,7 +52,7 @@ pub struct Member {
     pub item: Item,
 }
 
-/// The members of the file's root table; `None` if the text is not TOML, which is reported.
+/// Parses the file's root table. Reports an error and returns `None` if the text is not TOML.
 pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Option<Vec<Member>> {
     if text.len() > bytes_max {
         let message = format!("the file has {} bytes", text.len());
@@ -63,7 +63,7 @@ pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Op
     let mut last_line = None;
     for error in &errors {
         let span = error.span().unwrap_or(text.len()..text.len());
-        // One slip often breaks the rest of its line several times over.
+        // One mistake often causes several errors in its line. The first one is reported.
         let line = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
         if last_line.replace(line) != Some(line) {
             report.add(Some(span), "", format!("not toml: {}", error.message()), None);
@@ -90,7 +90,7 @@ fn item(value: &Spanned<DeValue<'_>>) -> Item {
         DeValue::String(text) => Tree::Text(text.to_string()),
         DeValue::Integer(number) => {
             let digits = number.as_str();
-            // Longer numbers than i128 have no use here; the value type reports them as out of range.
+            // The value type reports a number beyond i128 as out of range.
             match i128::from_str_radix(digits.trim_start_matches('+'), number.radix()) {
                 Ok(number) => Tree::Integer(number.to_string()),
                 Err(_) => Tree::Integer(digits.to_owned()),

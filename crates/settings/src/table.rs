@@ -1,4 +1,4 @@
-//! Declared tables: what a declaration knows, and how a tree of values is read along it.
+//! Declared tables: their declaration at run time, and the reader of a tree of values.
 
 use std::fmt;
 use std::ops::Deref;
@@ -15,32 +15,32 @@ use crate::value::{Scalar, ValueType};
 pub trait Table: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// The names of its keys, in the order of the declaration.
     const KEYS: &'static [&'static str];
-    /// Its keys and what they are for.
+    /// The documentation of the table and of its keys.
     fn doc() -> TableDoc;
-    /// The table where nothing of it is written; `path` is its full name.
+    /// The table with all defaults; `path` is its full name.
     fn defaults(path: &str) -> Self;
-    /// Reads its keys. Use [`Reader::table`], which also finds unknown keys.
+    /// Reads the keys. Call [`Reader::table`] instead, which also reports unknown keys.
     fn read(reader: &mut Reader<'_, '_>, members: &[Member], at: At) -> Self;
-    /// Hands every key to the collector, for [`diff`](crate::diff).
+    /// Passes every key to the collector, for [`diff`](crate::diff).
     fn collect(&self, keys: &mut Collector);
-    /// What tells it from other tables of a list; empty if only its place does.
+    /// The label that distinguishes the table from others of its list; empty if it has none.
     fn label(&self) -> String {
         String::new()
     }
 }
 
-/// The value of a key, and where it stands. Dereferences to the value. Two keys are equal if their
-/// values are, wherever they come from. `Debug` and `Display` print the value.
+/// The value of a key, with its place and origin. Dereferences to the value. Two keys are equal if
+/// their values are equal. `Debug` and `Display` print the value.
 #[derive(Clone, Default)]
 pub struct Key<T> {
     value: T,
-    /// Its full name and place, for [`Report::error`].
+    /// The full name and the place of the key, for [`Report::error`].
     pub at: At,
     /// Where the value comes from.
     pub origin: Origin,
-    /// For a list that could be read, where each element stands.
+    /// The bytes of each element, if the value is a list that could be read.
     pub elements: Vec<Span>,
-    /// The value as it is written, secrets masked; empty if the key is not set.
+    /// The value as written, with secrets masked; empty if the key is not set.
     pub shown: String,
 }
 
@@ -52,8 +52,8 @@ pub enum Origin {
     Default,
     /// The key is set.
     Set,
-    /// The key is set to something that cannot be read, or missing though required. This is
-    /// reported, and the value is the default or, without one, a placeholder.
+    /// The value cannot be read, or a required key is missing. The error is reported, and the value
+    /// is the default or a placeholder.
     Unreadable,
 }
 
@@ -115,19 +115,20 @@ impl<T> Key<T> {
         self.value
     }
 
-    /// Sets the key to a value that no file holds, such as an argument; `shown` masks its secrets.
+    /// Sets the key to a value from elsewhere, such as an argument. `shown` is the value with secrets
+    /// masked.
     pub fn set(&mut self, value: T, shown: String) {
         (self.value, self.origin, self.shown) = (value, Origin::Set, shown);
     }
 
-    /// The key whose default follows from elsewhere: `None` if the file does not set it.
+    /// The key as an option; `None` if the file does not set it.
     #[doc(hidden)]
     pub fn optional(self) -> Key<Option<T>> {
         let Key { value, at, origin, elements, shown } = self;
         Key { value: (origin == Origin::Set).then_some(value), at, origin, elements, shown }
     }
 
-    /// The key whose default is computed.
+    /// The key with a computed default.
     #[doc(hidden)]
     pub fn or_else(mut self, default: impl FnOnce() -> T) -> Key<T> {
         if self.origin != Origin::Set {
@@ -140,15 +141,15 @@ impl<T> Key<T> {
 /// A declared table, for reference pages and schemas.
 #[derive(Clone, Debug)]
 pub struct TableDoc {
-    /// How the table stands in a file, such as `[server]`; empty for the file's root.
+    /// The heading in a file, such as `[server]`; empty for the file's root.
     pub heading: String,
     /// Its full name, such as `mix.NAME.step`.
     path: String,
-    /// What it is for.
+    /// The purpose of the table.
     pub doc: &'static str,
     /// Its keys, in the order of the declaration.
     pub keys: Vec<KeyDoc>,
-    /// How a key's name becomes its heading, for nested tables.
+    /// Makes the heading of the table from the key's name.
     form: fn(&str) -> String,
 }
 
@@ -157,34 +158,34 @@ pub struct TableDoc {
 pub struct KeyDoc {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// The effect of the key.
     pub doc: &'static str,
-    /// What it may be set to, in words.
+    /// The allowed values, in words.
     pub allowed: String,
-    /// What holds when it is not set.
+    /// The default.
     pub default: DefaultDoc,
-    /// The default as it would stand in a file, or in words.
+    /// The default in TOML, or in words.
     pub default_text: String,
-    /// True if a running program does not take a changed value over.
+    /// True if a change takes effect only at the next start.
     pub at_start_only: bool,
     /// Its JSON Schema.
     pub schema: Json,
     /// The tables that it holds.
     pub table: Option<TableDoc>,
-    /// How diagnostics show a text of it; `None` as it is written.
+    /// Masks a string for diagnostics; `None` if they may print it as written.
     pub masked: fn(&str) -> Option<String>,
 }
 
-/// What holds when a key is not set.
+/// The default of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultDoc {
-    /// This value, as in a file but without quotes.
+    /// This value in TOML, without quotes.
     Is(&'static str),
     /// An empty list or table.
     Empty,
-    /// Something that follows from elsewhere, in words.
+    /// A value that depends on something else, in words.
     Follows(&'static str),
-    /// It must be set.
+    /// None: the key must be set.
     Required,
 }
 
@@ -200,12 +201,12 @@ impl TableDoc {
         }
     }
 
-    /// True if it holds nothing but tables, as the root of most files.
+    /// Returns true if all keys hold tables, as in the root of most files.
     pub(crate) fn holds_tables_only(&self) -> bool {
         self.keys.iter().all(|key| key.table.is_some())
     }
 
-    /// The table with the function that makes a heading of its name.
+    /// The table with a function that makes its heading.
     #[must_use]
     pub fn in_form(self, form: fn(&str) -> String) -> TableDoc {
         TableDoc { form, ..self }
@@ -230,7 +231,7 @@ impl TableDoc {
         self.keys.iter_mut().filter_map(|key| key.table.as_mut())
     }
 
-    /// Every key of this name, also of nested tables, with the heading of its table.
+    /// Collects every key with this name, nested tables included, with the heading of its table.
     fn named<'d>(&'d self, name: &str, found: &mut Vec<(&'d str, &'d KeyDoc)>) {
         for key in &self.keys {
             match &key.table {
@@ -265,7 +266,7 @@ impl KeyDoc {
     }
 }
 
-/// A default as it would stand in a file, or in words.
+/// A default in TOML, or in words.
 pub(crate) fn default_text<V: ValueType>(default: DefaultDoc) -> String {
     match default {
         DefaultDoc::Is(text) => V::written(text),
@@ -275,7 +276,7 @@ pub(crate) fn default_text<V: ValueType>(default: DefaultDoc) -> String {
     }
 }
 
-/// Reads a tree of values along declarations.
+/// Reads a tree of values by its declaration.
 pub struct Reader<'r, 'a> {
     report: &'r mut Report<'a>,
     world: &'r World<'r>,
@@ -291,7 +292,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         Reader { report, world, root }
     }
 
-    /// Reads a table: its keys, then what it must not have and what it lacks.
+    /// Reads a table and reports its unknown keys.
     pub fn table<T: Table>(&mut self, members: &[Member], at: At) -> T {
         let problems = self.report.count();
         let table = T::read(self, members, at.clone());
@@ -306,8 +307,8 @@ impl<'r, 'a> Reader<'r, 'a> {
         table
     }
 
-    /// Reads one key of a table; `default` is what holds when it is not set. Generated code calls
-    /// it for each declared key.
+    /// Reads one key of a table; `default` applies if the key is not set. Generated code calls this
+    /// for each declared key.
     pub fn key<V: ValueType>(
         &mut self,
         members: &[Member],
@@ -343,7 +344,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         Key { value, at, origin, elements, shown }
     }
 
-    /// Reports a value that is of another type than the key; returns `None`.
+    /// Reports that a value has another type than the key, and returns `None`.
     pub fn wrong_type<V: ValueType>(&mut self, item: &Item, at: &At) -> Option<V::Value> {
         let allowed = match V::table() {
             Some(table) => (table.form)(&at.path),
@@ -353,17 +354,17 @@ impl<'r, 'a> Reader<'r, 'a> {
         None
     }
 
-    /// Shows a value, and each value in it, in diagnostics as the value type allows.
+    /// Lets diagnostics print a value, and each value in it, masked by the value type.
     pub fn show<V: ValueType>(&mut self, item: &Item) {
         self.report.show_values(item, V::masked);
     }
 
-    /// Where problems are reported.
+    /// The report of this file.
     pub fn report(&mut self) -> &mut Report<'a> {
         self.report
     }
 
-    /// The text with its variables replaced.
+    /// A text with its variables replaced.
     ///
     /// # Errors
     /// The variable or file that is missing.
@@ -371,23 +372,23 @@ impl<'r, 'a> Reader<'r, 'a> {
         expand(text, self.world)
     }
 
-    /// The value of a formula; `None` where the file allows no formulas.
+    /// The value of a formula; `None` if the file allows no formulas.
     pub(crate) fn evaluate(&self, text: &str) -> Option<Result<f64, String>> {
         self.world.evaluate(text)
     }
 
-    /// What is allowed for a value type, formulas included where the file allows them.
+    /// The allowed values of a type, including formulas if the file allows them.
     pub(crate) fn allowed<S: Scalar>(&self) -> String {
         let formula = S::IS_NUMBER && self.world.allows_formulas();
         format!("{}{}", S::allowed(), if formula { ", or a formula" } else { "" })
     }
 
-    /// Sets a variable of formulas; returns its value, which may be one given in its place.
+    /// Sets a variable of formulas and returns its value, which an override may have replaced.
     pub(crate) fn set_variable(&mut self, name: &str, value: f64) -> f64 {
         self.world.set_variable(name, value)
     }
 
-    /// Registers that a file is read, so that a change of it can be noticed.
+    /// Registers a file that was read, so that changes to it can be watched.
     pub(crate) fn reads_file(&mut self, name: &str) {
         self.world.reads(name);
     }
@@ -396,7 +397,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         let (name, root, doc) = (member.key.as_str(), (self.root)(), T::doc());
         let mut elsewhere = Vec::new();
         root.named(name, &mut elsewhere);
-        // A key in the wrong table is shown if it is a secret in no table.
+        // The value of a key in the wrong table is printed unless it is a secret in some table.
         if let [(_, first), others @ ..] = &elsewhere[..] {
             let secret = others.iter().find(|(_, key)| (key.masked)("").is_some());
             let masked = secret.map_or(first.masked, |(_, key)| key.masked);
@@ -422,14 +423,14 @@ fn headings(doc: &TableDoc) -> String {
     tables.map(|table| table.heading.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// A key that is not set. Generated code calls it for each declared key.
+/// A key that is not set. Generated code calls this for each declared key.
 pub fn absent<V: ValueType>(path: &str, name: &str, default: DefaultDoc) -> Key<V::Value> {
     let at = At { path: joined(path, plain(name)), span: None, table: None };
     let value = default_value::<V>(default, &at.path);
     Key { value, at, origin: Origin::Default, elements: Vec::new(), shown: String::new() }
 }
 
-/// What a key holds that is not set or not readable; `path` is its full name.
+/// The value of a key that is not set or not readable; `path` is its full name.
 pub(crate) fn default_value<V: ValueType>(default: DefaultDoc, path: &str) -> V::Value {
     match default {
         DefaultDoc::Is(text) => V::of_default(text).expect("a test reads every declared default"),
@@ -447,9 +448,9 @@ fn plain(name: &str) -> &str {
     name.trim_start_matches("r#")
 }
 
-/// The name that was probably meant: the nearest one, if it is near enough for its length.
+/// The nearest name by edit distance, if at most a third of its letters differ.
 pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
-    /// Longer words are not worth the square of their length.
+    /// The cost grows with the square of the length, so longer words are not compared.
     const WORD_BYTES_MAX: usize = 64;
     if written.len() > WORD_BYTES_MAX {
         return None;
@@ -457,12 +458,12 @@ pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     let distance = |name: &str| strsim::osa_distance(&written.to_lowercase(), &name.to_lowercase());
     let near = names.iter().map(|name| (distance(name), *name)).min_by_key(|near| near.0)?;
     let allowed = (near.1.len().max(written.len()) / 3).max(1);
-    // A word of which no letter is left was not meant.
+    // A word that shares no letter is no suggestion.
     (near.0 <= allowed && near.0 < written.len()).then_some(near.1)
 }
 
-/// A name that is looked up and not found: the message, and what there is. `what` is what it should
-/// name, such as "chain".
+/// The message and the allowed values for a name that does not exist. `what` is the kind of name,
+/// such as "chain".
 pub fn not_found(what: &str, name: &str, known: &[&str]) -> (String, String) {
     let message = match nearest(name, known) {
         Some(near) => format!("there is no such {what}; did you mean {near}?"),

@@ -1,5 +1,5 @@
-//! Goal: one declaration gives values, diagnostics, page and schema, and no secret is ever shown.
-//! Method: a small file with every form of table; texts compared to the letter.
+//! Goal: one declaration gives values, diagnostics, page and schema, and no secret is ever printed.
+//! Method: a small file with every form of table; texts are compared whole.
 
 use std::path::Path;
 use std::time::Duration as Time;
@@ -491,7 +491,7 @@ fn formulas_where_a_file_allows_them() {
              |     ^^^
              allowed: a number, or a formula of the variables above
 
-        x.toml:6:11: server.threads = 'a / 2': a fraction does not fit here; the formula gives 0.5
+        x.toml:6:11: server.threads = 'a / 2': a fraction does not fit here; the formula evaluates to 0.5
            6 | threads = 'a / 2'
              |           ^^^^^^^
              allowed: a whole number from 1 to 64, or a formula
@@ -575,7 +575,7 @@ fn a_table_is_faulty_with_all_that_holds_it() {
 }
 
 #[test]
-fn what_is_printed_of_many_problems_and_long_lines_is_bounded() {
+fn many_problems_and_long_lines_are_printed_in_part() {
     let tables = "{ depth = 10 }, ".repeat(10_000);
     let text = format!("[outer.a]\ninner = [{tables}]\n");
     let world = World::new(Path::new("/"), &environment);
@@ -653,7 +653,7 @@ fn a_schema_with_formulas_takes_texts_for_numbers_only() {
 }
 
 #[test]
-fn the_schema_takes_what_the_reader_takes() {
+fn the_schema_accepts_what_the_reader_accepts() {
     let schema = schema::document::<Program>("https://example.org/x.json", "Program");
     let validator = jsonschema::validator_for(&schema).unwrap();
     let json = |text: &str| -> serde_json::Value {

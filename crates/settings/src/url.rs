@@ -1,8 +1,8 @@
-//! The URL of a node, whose secrets cannot be printed by accident.
+//! The URL of a node. Its secrets cannot be printed by accident.
 //!
 //! Providers put their keys into the path, the query, the user part or even the host name. So
-//! `Display` and `Debug` print only what cannot be a key, and the parts that a connection needs have
-//! methods of their own. Nothing here opens a connection.
+//! `Display` and `Debug` mask every part that may be a key. The methods return the unmasked parts for
+//! a connection.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::MASK;
 #[cfg(test)]
 mod tests;
 
-/// Words of paths that are shown: a key can be as short as any other word, so all others are masked.
+/// Words of paths that are printed. All other words are masked, because a key may be short.
 const SHOWN_WORDS: &[&str] = &[
     "api",
     "arb",
@@ -88,17 +88,17 @@ const SHOWN_WORDS: &[&str] = &[
     "zksync",
 ];
 
-/// Most digits of a version, a shard or another number that is shown.
+/// Maximum digits of a printed number, such as a version or a shard.
 const SHOWN_DIGITS_MAX: usize = 2;
 
-/// Host labels from this length on are masked if they hold a digit: some providers make the key a
-/// label of the host name.
+/// Host labels of at least this length are masked if they have a digit, because some providers put
+/// the key into a label.
 const MASKED_LABEL_BYTES_MIN: usize = 16;
 
-/// The longest path that a socket can have on Linux, one byte of 108 being its end (unix(7)).
+/// Maximum bytes of a socket's path on Linux: 108 with the final zero byte (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// How calls get to an address.
+/// The transport of calls to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// HTTP/1.1: one call at a time on a connection.
@@ -110,7 +110,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// What metrics and pages call it.
+    /// The name in metrics and pages.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Http => "http",
@@ -120,8 +120,8 @@ impl Transport {
     }
 }
 
-/// Where a node is: `http://`, `https://`, `ws://`, `wss://` or `ipc:` and a path, checked. Printing it
-/// shows no secrets.
+/// A valid URL of a node: `http://`, `https://`, `ws://` or `wss://`, or `ipc:` and a path. Its
+/// printed form has no secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeUrl {
     transport: Transport,
@@ -135,11 +135,11 @@ pub struct NodeUrl {
 }
 
 impl NodeUrl {
-    /// Checks a URL. The default port is 80 or 443, the default path `/`. After `ipc:` comes the path
-    /// of a socket.
+    /// Parses a URL. The default port is 80 or 443, the default path `/`. The path of a socket follows
+    /// `ipc:`.
     ///
     /// # Errors
-    /// What is wrong with it, in words that hold no part of it.
+    /// A message that repeats no part of the URL.
     pub fn parse(text: &str) -> Result<NodeUrl, &'static str> {
         if let Some(path) = text.strip_prefix("ipc:") {
             return NodeUrl::ipc(path);
@@ -201,8 +201,8 @@ impl NodeUrl {
         }
     }
 
-    /// The same URL. Printing it masks the path segments that are not in `written` as they stand:
-    /// they come from the environment or from a file, and a short secret looks like a word.
+    /// The same URL, printed with masks for the path segments that are not in `written`. Those come
+    /// from the environment or from a file, and a short secret looks like a word.
     #[must_use]
     pub fn masked_unless_in(mut self, written: &str) -> NodeUrl {
         if self.transport == Transport::Ipc {
@@ -213,10 +213,10 @@ impl NodeUrl {
             None => (&*self.shown, None),
         };
         let written = written.split_once('?').map_or(written, |(address, _)| address);
-        // Scheme, nothing and host come first.
+        // The first three segments are the scheme, an empty one, and the host.
         let segment = |(at, segment): (usize, &str)| match at {
             0..3 => segment.to_owned(),
-            _ if written.split('/').skip(3).any(|kept| kept == segment) => segment.to_owned(),
+            _ if written.split('/').skip(3).any(|own| own == segment) => segment.to_owned(),
             _ => MASK.to_owned(),
         };
         let mut shown = address.split('/').enumerate().map(segment).collect::<Vec<_>>().join("/");
@@ -250,48 +250,48 @@ impl NodeUrl {
         })
     }
 
-    /// How calls get there.
+    /// The transport of calls.
     pub fn transport(&self) -> Transport {
         self.transport
     }
 
-    /// Whether it is a WebSocket's.
+    /// Returns true for `ws://` and `wss://`.
     pub fn is_websocket(&self) -> bool {
         self.transport == Transport::WebSocket
     }
 
-    /// Whether it is `https://` or `wss://`.
+    /// Returns true for `https://` and `wss://`.
     pub fn tls(&self) -> bool {
         self.tls
     }
 
-    /// Name or address to connect to, lower case, an IPv6 address without brackets.
+    /// The host name or address in lower case; an IPv6 address has no brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Port to connect to.
+    /// The port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Value of the `host` header: host, and port where it was written.
+    /// The value of the `host` header: the host, and the port if the URL has one.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Path and query for the request line, or the path of a socket. **Secret**: it may hold a key.
+    /// The path and query of the request line, or the path of a socket. **Secret**: it may hold a key.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// Value of the `authorization` header where the URL had a user part; marked sensitive.
+    /// The value of the `authorization` header, marked sensitive; `None` if the URL has no user part.
     pub fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
     }
 
-    /// Host and port for a node's default name, with key-like host labels masked; of a local socket the
-    /// name of its file.
+    /// The default name of the node: host and port with key-like labels masked, or the file name of a
+    /// local socket.
     pub fn place(&self) -> String {
         if self.transport == Transport::Ipc {
             let name = self.target.rsplit('/').next().unwrap_or_default();
@@ -318,19 +318,19 @@ impl fmt::Debug for NodeUrl {
     }
 }
 
-/// A text in a file that may be a URL, without its secrets.
+/// Masks a string of a file that may be a URL, and adds quotes.
 pub fn masked(text: &str) -> Option<String> {
     Some(format!("\"{}\"", shown_text(text)))
 }
 
-/// A text that may be a URL, without its secrets: `***` if it cannot be read as one.
+/// Masks a text that may be a URL. Returns `***` if it is not one.
 pub fn shown_text(text: &str) -> String {
     if let Ok(url) = NodeUrl::parse(text) {
         return url.to_string();
     }
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     let Ok(url) = NodeUrl::parse(&format!("http://{rest}")) else { return MASK.to_owned() };
-    // Without a scheme it may be a bare key; only what has a host's form is none.
+    // Without a scheme the text may be a bare key. Only localhost and addresses are certainly not.
     let is_host = url.host() == "localhost" || url.host().parse::<std::net::IpAddr>().is_ok();
     let shown = url.to_string();
     let shown = shown.trim_start_matches("http://");
@@ -385,13 +385,13 @@ pub fn masked_around_references(text: &str) -> String {
     masked.split('~').enumerate().map(part).collect()
 }
 
-/// Whether something that is not a port follows the host, which the URI parser leaves to us.
+/// Returns true if a colon follows the host. The URI parser does not validate the port.
 fn has_port_text(place: &str) -> bool {
     let after_brackets = place.rsplit_once(']').map_or(place, |(_, rest)| rest);
     after_brackets.contains(':')
 }
 
-/// A URL without its secrets; `place` is its host and port.
+/// Formats a URL with secrets masked; `place` is its host and port.
 pub fn shown(uri: &http::Uri, place: &str, user: bool) -> String {
     let mut shown = format!("{}://", uri.scheme_str().unwrap_or_default().to_ascii_lowercase());
     if user {
@@ -423,8 +423,8 @@ fn masked_host(host: &str) -> String {
     labels.collect::<Vec<_>>().join(".")
 }
 
-/// Whether a path segment cannot be a key: known words such as `rpc` or `eth-mainnet`, and short
-/// numbers such as `v2`.
+/// Returns true if a path segment cannot be a key: known words such as `rpc` or `eth-mainnet`, and
+/// short numbers such as `v2`.
 fn is_plain(segment: &str) -> bool {
     segment.split(['-', '_', '.', '~']).all(|part| {
         let word = part.trim_end_matches(|letter: char| letter.is_ascii_digit());
@@ -434,7 +434,7 @@ fn is_plain(segment: &str) -> bool {
     })
 }
 
-/// The header that the user part stands for (RFC 7617): percent-decoded, then base64.
+/// The header for the user part of a URL (RFC 7617): percent-decoded, then base64.
 fn basic_authorization(userinfo: &str) -> Result<HeaderValue, &'static str> {
     let decoded = percent_decoded(userinfo).ok_or("the user part has a bad % escape")?;
     let value = format!("Basic {}", STANDARD.encode(decoded));

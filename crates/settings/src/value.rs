@@ -1,7 +1,8 @@
-//! Value types: what a key may be set to, how it is read, and how that is documented.
+//! Value types: each defines the values that a key accepts, how to read them, and their
+//! documentation.
 //!
-//! [`Scalar`] is a value written as one text, number or truth value; [`ValueType`] is any value,
-//! also a list or a table. Every `Scalar` is a `ValueType`.
+//! A [`Scalar`] is written as one string, number or boolean. A [`ValueType`] may also be a list or a
+//! table. Every `Scalar` is a `ValueType`.
 
 mod database;
 mod scalars;
@@ -28,32 +29,32 @@ pub use scalars::{
 pub use tables::{As, List, Listed, Map, Named, Once, Pair, Pairs};
 pub use variables::{Variable, Variables};
 
-/// What a key may be set to.
+/// The type of a key's value.
 pub trait ValueType {
-    /// What the program gets.
+    /// The Rust type of the value.
     type Value: Clone + Debug + PartialEq + Send + Sync + 'static;
-    /// True if it holds tables with keys of their own.
+    /// True if the value holds tables with keys of their own.
     const IS_TABLE: bool = false;
-    /// An empty value as it would stand in a file.
+    /// An empty value in TOML.
     const EMPTY: &'static str = "none";
 
-    /// What it is, for a value of another type: "a list of paths".
+    /// The noun for errors about a value of another type: "a list of paths".
     fn noun() -> String;
-    /// What is allowed, for diagnostics and the reference page.
+    /// The allowed values, for diagnostics and the reference page.
     fn allowed() -> String;
     /// Its JSON Schema.
     fn schema() -> Json;
-    /// Stands for a value that is missing or cannot be read, so that the rest of the file is still
-    /// checked.
+    /// The value of a key that is missing or cannot be read. With it, the rest of the file can still
+    /// be checked.
     fn placeholder() -> Self::Value;
-    /// Reads a value. What cannot be read is reported; `None` if nothing of it could be read.
+    /// Reads a value and reports its errors. Returns `None` if no part of it can be read.
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value>;
-    /// Reads a default as the declaration states it.
+    /// Reads the default of a declaration.
     ///
     /// # Errors
-    /// If the text is no value of this type: a fault of the declaration, which a test must find.
+    /// The text is not a value of this type. A test must find such a declaration.
     fn of_default(text: &str) -> Result<Self::Value, String>;
-    /// A default as it would stand in a file.
+    /// A default in TOML.
     fn written(default: &str) -> String {
         format!("\"{default}\"")
     }
@@ -61,22 +62,23 @@ pub trait ValueType {
     fn empty(_path: &str) -> Self::Value {
         Self::placeholder()
     }
-    /// A text as diagnostics show it; `None` as it is written.
+    /// Masks a string for diagnostics; `None` if they may print it as written.
     fn masked(_text: &str) -> Option<String> {
         Some(MASK.to_owned())
     }
-    /// The tables that it holds, for the reference page and for "this key belongs under".
+    /// The declaration of the tables that the value holds, for the reference page and for errors
+    /// about a key in the wrong table.
     fn table() -> Option<TableDoc> {
         None
     }
-    /// Hands the keys of the tables that it holds to the collector.
+    /// Passes the keys of the tables that the value holds to the collector.
     fn collect(_value: &Self::Value, _name: &'static str, _keys: &mut Collector) {}
 }
 
 /// A scalar as it was written, with variables already replaced.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input<'a> {
-    /// A string. A variable of the environment is text, so types of numbers read it too.
+    /// A string. Environment variables are strings, so number types parse strings too.
     Text(&'a str),
     /// A whole number.
     Integer(i128),
@@ -86,40 +88,40 @@ pub enum Input<'a> {
     Bool(bool),
 }
 
-/// A value written as one text, number or truth value.
+/// A value type that is written as one string, number or boolean.
 pub trait Scalar {
-    /// What the program gets.
+    /// The Rust type of the value.
     type Value: Clone + Debug + PartialEq + Send + Sync + 'static;
-    /// True for numbers: a text may then be a formula, where the file allows formulas.
+    /// True for numbers. A string is then a formula, if the file allows formulas.
     const IS_NUMBER: bool = false;
     /// True if it is written without quotes.
     const IS_BARE: bool = Self::IS_NUMBER;
 
-    /// What it is, for a value of another type: "a duration".
+    /// The noun for errors about a value of another type: "a duration".
     fn noun() -> String;
-    /// What is allowed.
+    /// The allowed values.
     fn allowed() -> String;
     /// Its JSON Schema.
     fn schema() -> Json;
-    /// Stands for a value that cannot be read.
+    /// The value of a key that cannot be read.
     fn placeholder() -> Self::Value;
-    /// Reads it.
+    /// Parses a value.
     ///
     /// # Errors
-    /// What is wrong with the value, without the value itself: it may be a secret.
+    /// A message that does not repeat the value, which may be a secret.
     fn parse(input: Input<'_>) -> Result<Self::Value, String>;
-    /// A text as diagnostics show it, its quotes included; `None` as it is written. By default only
-    /// what may be a URL in the wrong place is hidden.
+    /// Masks a string for diagnostics, and adds quotes; `None` if they may print it as written. The
+    /// default masks a string that may be a URL.
     fn masked(text: &str) -> Option<String> {
         let may_be_secret = text.contains("://") || text.contains(":-");
         may_be_secret.then(|| format!("\"{MASK}\""))
     }
-    /// Adapts a value to the text in the file, where a variable or a file replaced a part of it: that
+    /// Adapts a value after a variable or a file replaced a part of the string `written`. The replaced
     /// part may be a secret.
     fn replaced_in(value: Self::Value, _written: &str) -> Self::Value {
         value
     }
-    /// Called with the text when it was read well, so that a type can name the files it stands for.
+    /// Called after the value was parsed, so that a type can register the files that it names.
     fn after(_text: &str, _reader: &mut Reader<'_, '_>) {}
 }
 
@@ -136,7 +138,7 @@ impl<S: Scalar> ValueType for S {
 
     fn schema() -> Json {
         let own = S::schema();
-        // Any scalar may come from a variable or a file.
+        // A variable or a file may replace any scalar.
         json!({ "anyOf": [own, { "type": "string", "pattern": "\\$\\{" }] })
     }
 
@@ -190,21 +192,21 @@ impl<S: Scalar> ValueType for S {
     }
 }
 
-/// Reads the number that a formula gave. The message names the number where the formula hides it.
+/// Parses the result of a formula. The error states the result, unless the formula is a number.
 fn of_formula<S: Scalar>(number: f64, formula: &str) -> Result<S::Value, String> {
     let hidden = formula.parse::<f64>().is_err();
-    S::parse(whole_or_not(number)).map_err(|message| match hidden {
-        true => format!("{message}; the formula gives {number}"),
+    S::parse(integer_if_whole(number)).map_err(|message| match hidden {
+        true => format!("{message}; the formula evaluates to {number}"),
         false => message,
     })
 }
 
-/// The number that a formula gave: whole numbers fit where only they are allowed. Arithmetic leaves
-/// rounding errors, which are not meant.
-fn whole_or_not(number: f64) -> Input<'static> {
-    /// Up to here every whole number is exact in an `f64`.
+/// Converts the result of a formula. A whole number becomes an integer even if the arithmetic left a
+/// rounding error.
+fn integer_if_whole(number: f64) -> Input<'static> {
+    /// 2^53. An `f64` holds every whole number up to it exactly.
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
-    /// Far above the rounding errors of a formula, far below what anybody means.
+    /// Relative error; far above the rounding errors of a formula, far below an intended fraction.
     const ROUNDING_MAX: f64 = 1e-9;
     let whole = number.round();
     let is_whole = (number - whole).abs() <= ROUNDING_MAX * number.abs();
@@ -215,8 +217,8 @@ fn whole_or_not(number: f64) -> Input<'static> {
     }
 }
 
-/// Declares an enum whose words are the values that a key may be set to, or the words of an enum that
-/// is declared elsewhere: `pub Balances for policy::Balance { "round-robin" => RoundRobin, }`.
+/// Declares an enum with the word of each variant. A second form declares the words of an existing
+/// enum: `pub Balances for policy::Balance { "round-robin" => RoundRobin, }`.
 ///
 /// ```
 /// settings::choice! {
@@ -302,8 +304,9 @@ macro_rules! choice {
     };
 }
 
-/// Declares scalars that are written as a text: the type's name, what the program gets, the function
-/// that reads it, what it is, what is allowed, and an example. A last function masks its secrets.
+/// Declares scalars that are written as a string: the type's name, the Rust type, the parser, the
+/// noun, the allowed values, and an example. The optional functions are [`Scalar::masked`] and
+/// [`Scalar::replaced_in`].
 ///
 /// ```
 /// fn port(text: &str) -> Result<u16, &'static str> {
@@ -311,7 +314,7 @@ macro_rules! choice {
 /// }
 ///
 /// settings::text! {
-///     /// A port behind a colon.
+///     /// A port after a colon.
 ///     pub Port: u16 = port, "a port", "a colon and a port", ":80";
 /// }
 /// use settings::{Input, Scalar};
@@ -376,7 +379,7 @@ pub fn text_schema(example: &str) -> Json {
     json!({ "type": "string", "examples": [example] })
 }
 
-/// Words as they stand in a file, for diagnostics.
+/// The words in quotes, for diagnostics.
 #[doc(hidden)]
 pub fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")

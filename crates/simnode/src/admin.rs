@@ -1,4 +1,4 @@
-//! The admin port of a node: shows its state and changes its settings. It has no authentication, so
+//! The admin port of a node: reports its state and changes its settings. It has no authentication, so
 //! it belongs on loopback.
 //!
 //! | request | body | effect |
@@ -86,7 +86,7 @@ impl Drop for Admin {
 }
 
 /// The status and message of a rejected request.
-struct Refusal(StatusCode, String);
+struct Rejection(StatusCode, String);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,7 +97,7 @@ struct Lag {
 async fn respond(listening: Arc<NodeServer>, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (status, value) = match run(&listening, request).await {
         Ok(()) => (StatusCode::OK, state(&listening)),
-        Err(Refusal(status, error)) => (status, json!({ "error": error })),
+        Err(Rejection(status, error)) => (status, json!({ "error": error })),
     };
     let mut response = Response::new(Full::new(format!("{value:#}\n").into()));
     *response.status_mut() = status;
@@ -106,7 +106,7 @@ async fn respond(listening: Arc<NodeServer>, request: Request<Incoming>) -> Resp
     response
 }
 
-async fn run(listening: &NodeServer, request: Request<Incoming>) -> Result<(), Refusal> {
+async fn run(listening: &NodeServer, request: Request<Incoming>) -> Result<(), Rejection> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await;
     let body = body.map_err(|error| bad(format!("body: {error}")))?.to_bytes();
@@ -137,17 +137,20 @@ async fn run(listening: &NodeServer, request: Request<Incoming>) -> Result<(), R
             Ok(())
         }
         (&Method::POST, "/up") => {
-            let conflict = |fault: io::Error| Refusal(StatusCode::CONFLICT, fault.to_string());
+            let conflict = |fault: io::Error| Rejection(StatusCode::CONFLICT, fault.to_string());
             listening.up().await.map_err(conflict)
         }
         (_, "/state" | "/faults" | "/lag" | "/freeze" | "/thaw" | "/down" | "/up") => {
             let allowed = if path == "/state" { "GET" } else { "POST" };
             let text = format!("{method} {path}: only {allowed} is allowed");
-            Err(Refusal(StatusCode::METHOD_NOT_ALLOWED, text))
+            Err(Rejection(StatusCode::METHOD_NOT_ALLOWED, text))
         }
         _ => {
-            let known = "/state, /faults, /lag, /freeze, /thaw, /down or /up";
-            Err(Refusal(StatusCode::NOT_FOUND, format!("no path {path}; it is {known}")))
+            let known = "/state, /faults, /lag, /freeze, /thaw, /down and /up";
+            Err(Rejection(
+                StatusCode::NOT_FOUND,
+                format!("unknown path {path}: allowed are {known}"),
+            ))
         }
     }
 }
@@ -194,6 +197,6 @@ fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-fn bad(fault: impl ToString) -> Refusal {
-    Refusal(StatusCode::BAD_REQUEST, fault.to_string())
+fn bad(fault: impl ToString) -> Rejection {
+    Rejection(StatusCode::BAD_REQUEST, fault.to_string())
 }

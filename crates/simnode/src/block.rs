@@ -45,16 +45,16 @@ pub const TOPIC_APPROVAL: B256 =
 
 const GWEI: u64 = 1_000_000_000;
 /// Target of the base fee: blocks are fuller below it and emptier above it.
-const BASE_FEE_AIM: u64 = GWEI;
+const BASE_FEE_TARGET: u64 = GWEI;
 /// Maximum fee of a transaction, far above any base fee of the chain.
 const FEE_MAX: u128 = 1_000 * GWEI as u128;
 /// Gas limit of a transaction.
-const GAS_OFFERED: u64 = 100_000;
+const GAS_LIMIT: u64 = 100_000;
 const GAS_TRANSFER: u64 = 21_000;
 /// Maximum gas of a contract call. The block's gas limit is a multiple of it.
 const GAS_CALL_MAX: u64 = 80_000;
-/// One of so many transactions differs between branches, so that a reorg removes it instead of moving
-/// it into another block.
+/// One in this many transactions differs between branches, so that a reorg removes it instead of
+/// moving it into another block.
 const VANISHING_EVERY: u64 = 8;
 
 const DRAW_TRANSACTION: u64 = 1;
@@ -181,12 +181,12 @@ impl Block {
             hash: B256::ZERO,
             transactions_total: 0,
             gas_used: 0,
-            base_fee: BASE_FEE_AIM,
+            base_fee: BASE_FEE_TARGET,
             balances: Box::new([BALANCE_AT_GENESIS; ACCOUNTS]),
             received: Box::new([0; ACCOUNTS]),
         };
         let builder = BlockBuilder { options, addresses, branch: 0, number: 0, parent: &before };
-        builder.seal(Vec::new(), ExecutionState::after(&before), BASE_FEE_AIM)
+        builder.seal(Vec::new(), ExecutionState::after(&before), BASE_FEE_TARGET)
     }
 
     /// Fabricates a block above `head`, as a lying node announces it. Its hash is the true hash of its
@@ -237,15 +237,15 @@ impl BlockBuilder<'_> {
             SeedStream::at(self.options.seed, &[DRAW_BLOCK, self.branch as u64, self.number]);
         let (min, max) = (self.options.transactions_min, self.options.transactions_max);
         let middle = min.midpoint(max);
-        let cheap = base_fee < BASE_FEE_AIM;
+        let cheap = base_fee < BASE_FEE_TARGET;
         let count = if cheap { draws.within(middle, max) } else { draws.within(min, middle) };
 
         let miner = (self.number % ACCOUNTS as u64) as usize;
         let mut accounts = ExecutionState::after(parent);
         let mut transactions = Vec::with_capacity(count as usize);
         let (mut gas, mut log_first) = (0, 0);
-        for place in 0..count {
-            let mut transaction = self.transaction(parent.transactions_total + place);
+        for index_in_block in 0..count {
+            let mut transaction = self.transaction(parent.transactions_total + index_in_block);
             let gas_used = match (transaction.logs.is_empty(), cheap) {
                 (true, _) => GAS_TRANSFER,
                 (false, true) => draws.within(50_000, GAS_CALL_MAX),
@@ -305,7 +305,7 @@ impl BlockBuilder<'_> {
             (other, amount, Bytes::new(), Vec::new())
         };
 
-        let (chain_id, to, gas_limit) = (self.options.chain_id, TxKind::Call(to), GAS_OFFERED);
+        let (chain_id, to, gas_limit) = (self.options.chain_id, TxKind::Call(to), GAS_LIMIT);
         let signed = if draws.within(0, 3) == 0 {
             let gas_price = 100 * u128::from(GWEI) + tip;
             let chain_id = Some(chain_id);
@@ -472,7 +472,7 @@ impl SignedTransaction {
     }
 }
 
-/// Creates the log of a transfer or an approval.
+/// Creates the log of a transfer, or of an approval in one of five cases.
 fn transfer(
     draws: &mut SeedStream,
     address: Address,

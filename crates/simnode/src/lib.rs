@@ -109,14 +109,19 @@ pub enum StartError {
     },
 }
 
-/// Starts a node on the current tokio runtime.
+/// Starts a node on the current tokio runtime. Builds the chain before it listens, which takes about
+/// 0.1 ms per block; passes each built block and the head to `on_progress`.
 ///
 /// # Errors
 /// The options are invalid, or the process cannot listen on an address.
-pub async fn serve(options: NodeOptions) -> Result<RunningNode, StartError> {
-    let world = Arc::new(World::starting(options.world, options.origin)?);
+pub async fn serve(
+    options: NodeOptions,
+    on_progress: impl FnMut(u64, u64),
+) -> Result<RunningNode, StartError> {
+    let world = Arc::new(World::unbuilt(options.world, options.origin)?);
     let node = Node::new(&options.name, Arc::clone(&world));
     node.set(|settings| *settings = options.settings)?;
+    world.catch_up(on_progress).await;
     let addr = options.listen;
     let listening = node.listen(addr).map_err(|source| StartError::Listen { addr, source })?;
     let listening = Arc::new(listening);

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use wire::call::{Body, Call, Id, Limits, Rejection};
 
 use self::rng::NodeRng;
-use self::settings::{ErrorKind, Fault, Over, Settings, SettingsError};
+use self::settings::{ErrorKind, Fault, RateLimitAction, Settings, SettingsError};
 use self::token_bucket::TokenBucket;
 use crate::replay::Recording;
 use crate::rpc::{self, RawReply, Reply, RpcError, View, wording};
@@ -254,7 +254,7 @@ impl Node {
         let settings = self.settings();
         let decoded = match wire::call::decode(body, &LIMITS) {
             Ok(decoded) => decoded,
-            Err(refusal) => return json(refusal_json(&refusal)),
+            Err(rejection) => return json(rejection_json(&rejection)),
         };
         let fault = self.draw_fault(&settings, &decoded);
         match fault {
@@ -329,8 +329,8 @@ impl Node {
     ) -> Result<(), u64> {
         let call = match call {
             Ok(call) => call,
-            Err(refusal) => {
-                out.extend_from_slice(&refusal_json(refusal));
+            Err(rejection) => {
+                out.extend_from_slice(&rejection_json(rejection));
                 return Ok(());
             }
         };
@@ -467,7 +467,7 @@ impl Node {
             let full = TokenBucket::full(rate, now);
             let bucket = live.buckets.entry(name.clone()).or_insert(full);
             match rate.over {
-                Over::Queue => (true, bucket.reserve(rate, now)),
+                RateLimitAction::Queue => (true, bucket.reserve(rate, now)),
                 _ => (bucket.take(rate, now), Duration::ZERO),
             }
         };
@@ -476,14 +476,14 @@ impl Node {
         }
         match rate.over {
             _ if taken => Ok(()),
-            Over::Queue => Ok(()),
-            Over::Error { code } => {
+            RateLimitAction::Queue => Ok(()),
+            RateLimitAction::Error { code } => {
                 Err(AdmissionError::Error(RpcError::new(code, "rate limit exceeded")))
             }
-            Over::TooManyRequests { retry_after_s } => {
+            RateLimitAction::TooManyRequests { retry_after_s } => {
                 Err(AdmissionError::TooManyRequests(retry_after_s))
             }
-            Over::Hang => std::future::pending().await,
+            RateLimitAction::Hang => std::future::pending().await,
         }
     }
 
@@ -494,10 +494,10 @@ impl Node {
         let permit = match workers.slots.try_acquire() {
             Ok(permit) => permit,
             Err(_) => {
-                let place = QueueEntry::enter(&workers.waiting, capacity.queue_max)
+                let entry = QueueEntry::enter(&workers.waiting, capacity.queue_max)
                     .ok_or_else(|| AdmissionError::Error(overloaded()))?;
                 let permit = workers.slots.acquire().await;
-                drop(place);
+                drop(entry);
                 permit.expect("the semaphore is never closed")
             }
         };
@@ -551,14 +551,14 @@ fn overloaded() -> RpcError {
 }
 
 /// The response to an invalid call, with geth's messages (`rpc/errors.go`).
-fn refusal_json(refusal: &Rejection<'_>) -> Vec<u8> {
-    let message = match refusal.code.0 {
+fn rejection_json(rejection: &Rejection<'_>) -> Vec<u8> {
+    let message = match rejection.code.0 {
         -32700 => "parse error",
         _ => "invalid request",
     };
     let mut out = Vec::new();
-    let error = RpcError::new(refusal.code.0.into(), message).to_json();
-    wire::response::write_error_raw(&mut out, refusal.id.unwrap_or(b"null"), &error);
+    let error = RpcError::new(rejection.code.0.into(), message).to_json();
+    wire::response::write_error_raw(&mut out, rejection.id.unwrap_or(b"null"), &error);
     out
 }
 

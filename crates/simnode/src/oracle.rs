@@ -40,8 +40,8 @@ use crate::world::World;
 pub const STALE_SEARCH_BLOCKS_MAX: u64 = 512;
 /// The same for a tag that was resolved before the read, where each view costs more.
 pub const STALE_TAG_BLOCKS_MAX: u64 = 24;
-/// The most clients whose heads are remembered; above it the table starts anew, which can only
-/// excuse, never classify_failure.
+/// Maximum clients whose heads are stored. Above it the table is cleared, which may miss a fall of a
+/// client's head but never reports a false one.
 pub const CLIENTS_MAX: usize = 100_000;
 /// Maximum heads of one client with their time. Older ones are merged into one.
 const HEADS_MAX: usize = 64;
@@ -332,7 +332,7 @@ fn names_the_head(exchange: &Exchange<'_>) -> bool {
     }
     match exchange.method.split_once('_') {
         Some((_, "blockNumber" | "latestHeader")) => true,
-        Some((_, "getBlockByNumber")) => evidence::asks_latest(exchange.params),
+        Some((_, "getBlockByNumber")) => evidence::requests_latest(exchange.params),
         _ => false,
     }
 }
@@ -347,7 +347,7 @@ fn judge_sending(exchange: &Exchange<'_>) -> Verdict {
         ObservedReply::Result(result) => result,
     };
     let Some(raw) = evidence::bytes_argument(exchange.params) else {
-        return Verdict::Wrong("a hash for what is no transaction".to_owned());
+        return Verdict::Wrong("a hash for bytes that are not a transaction".to_owned());
     };
     let due = format!("\"{:#x}\"", keccak256(raw));
     if due.as_bytes() == result {

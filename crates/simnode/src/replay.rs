@@ -121,14 +121,14 @@ impl Recording {
         self.pairs.is_empty()
     }
 
-    /// Number of replies that differ from an earlier one to the same call. The earlier one is kept.
+    /// Number of replies that differ from an earlier one to the same call. The earlier one is replayed.
     #[must_use]
     pub fn conflicts(&self) -> usize {
         self.conflicts
     }
 
     /// Adds a file holding a JSON array of objects with `request` and `response`, each single or
-    /// batch, and tells how many exchanges it has. Batch members that are no calls are left out.
+    /// batch. Returns the number of its exchanges. Batch members that are not calls are skipped.
     ///
     /// # Errors
     /// The file is missing, too large or of another shape.
@@ -144,7 +144,7 @@ impl Recording {
                 let responses: Vec<&RawValue> =
                     serde_json::from_str(response.get()).map_err(|error| malformed(file, error))?;
                 if requests.len() != responses.len() {
-                    return Err(malformed(file, "a batch and its answers differ in length"));
+                    return Err(malformed(file, "a batch and its responses differ in length"));
                 }
                 for (request, response) in requests.iter().zip(responses) {
                     self.add_exchange(file, request, response)?;
@@ -206,9 +206,9 @@ impl Recording {
         };
         let result = Bytes::copy_from_slice(block.get().as_bytes());
         let by_number = format!("[\"{number:#x}\",true]");
-        self.keep(file, "eth_getBlockByNumber", &by_number, RawReply::Result(result.clone()))?;
+        self.insert(file, "eth_getBlockByNumber", &by_number, RawReply::Result(result.clone()))?;
         let by_hash = format!("[\"{hash}\",true]");
-        self.keep(file, "eth_getBlockByHash", &by_hash, RawReply::Result(result))?;
+        self.insert(file, "eth_getBlockByHash", &by_hash, RawReply::Result(result))?;
         Ok((number, hash))
     }
 
@@ -233,12 +233,12 @@ impl Recording {
             };
             let result = Bytes::copy_from_slice(receipt.get().as_bytes());
             let by_hash = named("transactionHash")?;
-            self.keep(file, "eth_getTransactionReceipt", &by_hash, RawReply::Result(result))?;
+            self.insert(file, "eth_getTransactionReceipt", &by_hash, RawReply::Result(result))?;
             if at == 0 {
                 let result = Bytes::copy_from_slice(all.get().as_bytes());
                 for key in [named("blockNumber")?, named("blockHash")?] {
                     let result = RawReply::Result(result.clone());
-                    self.keep(file, "eth_getBlockReceipts", &key, result)?;
+                    self.insert(file, "eth_getBlockReceipts", &key, result)?;
                 }
             }
         }
@@ -271,10 +271,10 @@ impl Recording {
             // The reply changes with the head, so it was not recorded.
             (None, _) => return Ok(()),
         };
-        self.keep(file, &method, params, recorded)
+        self.insert(file, &method, params, recorded)
     }
 
-    fn keep(
+    fn insert(
         &mut self,
         file: &Path,
         method: &str,
@@ -320,7 +320,7 @@ impl FixedHead {
                 )
             }
             ("eth" | "hmy" | "hmyv2", "getBlockByNumber") => {
-                let at = self.asked(params?)?;
+                let at = self.requested_block(params?)?;
                 let (hash, parent) = (self.hash_of(at), self.hash_of(at.wrapping_sub(1)));
                 let (shown, seconds) = (number(at), number(at));
                 format!(
@@ -334,7 +334,7 @@ impl FixedHead {
     }
 
     /// The number of the block that a poll requests, if it is at most [`HEADERS_MAX`] below the head.
-    fn asked(&self, params: &[u8]) -> Option<u64> {
+    fn requested_block(&self, params: &[u8]) -> Option<u64> {
         let values: Vec<&RawValue> = serde_json::from_slice(params).ok()?;
         let number = match values.first()?.get() {
             "\"latest\"" | "\"pending\"" | "-1" => self.number,

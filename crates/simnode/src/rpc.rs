@@ -36,12 +36,12 @@ pub struct View {
     pub indexed: u64,
     /// True if a log filter that reaches above the head ends at the head, without an error.
     pub clamps: bool,
-    /// What the node keeps and refuses.
+    /// The retention of the node, and the client whose errors it sends.
     pub keeping: Retention,
 }
 
 impl View {
-    /// The view of an honest node that keeps everything.
+    /// The view of an honest node that has all data.
     #[must_use]
     pub fn honest(head: u64) -> Self {
         let keeping = Retention::default();
@@ -54,7 +54,7 @@ impl View {
     }
 }
 
-/// What a node keeps and refuses.
+/// The data that a node retains, the client that it imitates, and the limits of its queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retention {
@@ -62,13 +62,13 @@ pub struct Retention {
     pub client: Client,
     /// Blocks below the head with state; `None` for all.
     pub state_blocks: Option<u64>,
-    /// Blocks below the head that are kept, with receipts and logs; `None` for all.
+    /// Blocks below the head with headers, transactions, receipts and logs; `None` for all.
     pub history_blocks: Option<u64>,
     /// Maximum blocks of one `eth_getLogs`; `None` for the world's own limit.
     pub logs_range_blocks_max: Option<u64>,
     /// Number of newest blocks without logs and receipts, because the node indexes late.
     pub unindexed_blocks: u64,
-    /// Blocks below the head with logs and receipts; `None` for all. Older ones are left out without an
+    /// Blocks below the head with logs and receipts; `None` for all. Older ones are omitted without an
     /// error.
     pub logs_blocks: Option<u64>,
 }

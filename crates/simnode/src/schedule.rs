@@ -38,7 +38,7 @@ pub struct WorldOptions {
     /// Number of addresses in logs, with the skewed frequencies of a real chain; 0 for the few accounts
     /// and contracts of the world.
     pub log_parties: u64,
-    /// Reorgs at given heights, in rising order.
+    /// Reorgs at fixed heights, in rising order.
     pub reorgs: Vec<Reorg>,
     /// Reorgs that repeat for ever.
     pub reorg_every: Option<ReorgEvery>,
@@ -125,7 +125,7 @@ pub enum OptionsError {
     },
     /// The reorgs are not in order.
     #[error(
-        "reorg at height {at_height}: heights must rise and no fork may lie below an earlier one"
+        "reorg at height {at_height}: heights must rise and no fork may be below an earlier one"
     )]
     Order {
         /// The height of the reorg that breaks the order.
@@ -233,7 +233,7 @@ impl Schedule {
     pub fn heads_with(&self, branch: usize, number: u64) -> (u64, Option<u64>) {
         let appeared = match branch.checked_sub(1) {
             None => number,
-            Some(maker) => number.max(self.reorgs[maker].at_height + 1),
+            Some(reorg) => number.max(self.reorgs[reorg].at_height + 1),
         };
         let dropped = self.reorgs[branch..].iter().find(|r| r.at_height - r.depth < number);
         (appeared, dropped.map(|reorg| reorg.at_height))
@@ -243,15 +243,15 @@ impl Schedule {
 /// Appends the repeating reorgs, up to [`BRANCHES_MAX`].
 fn repeat(options: &WorldOptions, every: ReorgEvery, reorgs: &mut Vec<Reorg>) {
     let after = reorgs.last().map_or(0, |reorg| reorg.at_height);
-    for turn in 1_u64.. {
+    for repetition in 1_u64.. {
         if reorgs.len() >= BRANCHES_MAX {
             return;
         }
-        let at_height = options.height_start + turn * every.blocks;
+        let at_height = options.height_start + repetition * every.blocks;
         if at_height <= after + every.depth_max {
             continue;
         }
-        let mut draws = crate::seed::SeedStream::at(options.seed, &[DRAW_REORG, turn]);
+        let mut draws = crate::seed::SeedStream::at(options.seed, &[DRAW_REORG, repetition]);
         reorgs.push(Reorg { at_height, depth: draws.within(1, every.depth_max) });
     }
 }

@@ -22,8 +22,8 @@ pub struct SeedStream {
 impl SeedStream {
     /// Creates the stream of a position, which any number of words names.
     #[must_use]
-    pub fn at(seed: u64, place: &[u64]) -> Self {
-        let state = place.iter().fold(mix(seed), |state, word| mix(state ^ mix(*word)));
+    pub fn at(seed: u64, position: &[u64]) -> Self {
+        let state = position.iter().fold(mix(seed), |state, word| mix(state ^ mix(*word)));
         Self { state }
     }
 

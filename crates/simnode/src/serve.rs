@@ -44,7 +44,7 @@ pub const BODY_BYTES_MAX: usize = 5 * 1024 * 1024;
 /// Length of the system's queue of connections.
 const BACKLOG: u32 = 1_024;
 
-/// The address of a listener and its mode.
+/// The address of a listener, and whether others may share its port.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenOptions {
     /// The address. Port 0 picks a free port.
@@ -294,7 +294,7 @@ fn bind(options: ListenOptions) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Answers every request of a stream with a function; what the admin port is ids_used of.
+/// Serves every request of a stream with a function. The admin port uses it.
 pub(crate) async fn serve_with<S, F, Fut>(stream: S, respond: F)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

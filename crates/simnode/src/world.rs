@@ -38,7 +38,7 @@ pub struct World {
     pool: Mutex<TransactionPool>,
     /// The highest head that has been built. It is outside the lock, so reads need no write lock.
     built: AtomicU64,
-    /// FilterInput once per new block, read by every call.
+    /// Written once per new block, read by every call.
     block_index: RwLock<BlockIndex>,
     /// It has its own lock, because reads of old blocks write to it.
     block_cache: RwLock<BlockCache>,
@@ -58,14 +58,24 @@ impl World {
     /// # Errors
     /// The first invalid option.
     pub fn starting(options: WorldOptions, origin: Instant) -> Result<Self, OptionsError> {
+        let world = Self::unbuilt(options, origin)?;
+        world.build_to(world.options.height_start);
+        Ok(world)
+    }
+
+    /// Creates a world whose chain has only its genesis block.
+    ///
+    /// # Errors
+    /// The first invalid option.
+    pub(crate) fn unbuilt(options: WorldOptions, origin: Instant) -> Result<Self, OptionsError> {
         let schedule = Schedule::new(&options)?;
         let addresses = KnownAddresses::new(options.seed);
         let (block, post_state) = Block::genesis(&options, &addresses);
         let mut block_index = BlockIndex::default();
         block_index.add(&block, post_state);
         let mut block_cache = BlockCache::default();
-        block_cache.keep(BlockPosition { branch: 0, number: 0 }, Arc::new(block));
-        let world = Self {
+        block_cache.insert(BlockPosition { branch: 0, number: 0 }, Arc::new(block));
+        Ok(Self {
             addresses,
             schedule,
             origin,
@@ -74,9 +84,7 @@ impl World {
             block_index: RwLock::new(block_index),
             block_cache: RwLock::new(block_cache),
             options,
-        };
-        world.build_to(world.options.height_start);
-        Ok(world)
+        })
     }
 
     /// The instant of the world's start.
@@ -141,7 +149,7 @@ impl World {
 
     /// The position of block `number` in the view of a head.
     #[must_use]
-    pub fn place(&self, head: u64, number: u64) -> Option<BlockPosition> {
+    pub fn position(&self, head: u64, number: u64) -> Option<BlockPosition> {
         if number > head {
             return None;
         }
@@ -151,47 +159,47 @@ impl World {
     /// Block `number` in the view of a head.
     #[must_use]
     pub fn block_at(&self, head: u64, number: u64) -> Option<Arc<Block>> {
-        let place = self.place(head, number)?;
+        let position = self.position(head, number)?;
         self.build_to(head);
-        self.body(place)
+        self.block(position)
     }
 
     /// The hash of block `number` in the view of a head.
     #[must_use]
     pub fn hash_at(&self, head: u64, number: u64) -> Option<B256> {
-        let place = self.place(head, number)?;
+        let position = self.position(head, number)?;
         self.build_to(head);
-        self.block_index.read().post_state(place).map(|post_state| post_state.hash)
+        self.block_index.read().post_state(position).map(|post_state| post_state.hash)
     }
 
     /// The block with a hash, if the view of a head has or had it.
     #[must_use]
     pub fn block_by_hash(&self, head: u64, hash: &B256) -> Option<Arc<Block>> {
         self.build_to(head);
-        let place = self.place_of(hash)?;
-        let (appeared, _) = self.schedule.heads_with(place.branch, place.number);
-        if appeared > head { None } else { self.body(place) }
+        let position = self.position_of(hash)?;
+        let (appeared, _) = self.schedule.heads_with(position.branch, position.number);
+        if appeared > head { None } else { self.block(position) }
     }
 
     /// The position of a block that the world has built so far, in any view.
     #[must_use]
-    pub fn place_of(&self, hash: &B256) -> Option<BlockPosition> {
+    pub fn position_of(&self, hash: &B256) -> Option<BlockPosition> {
         self.block_index.read().block(hash)
     }
 
     /// All positions of a transaction that the world has built so far, in any view.
     #[must_use]
-    pub fn places_of(&self, transaction: &B256) -> Vec<(BlockPosition, usize)> {
+    pub fn positions_of(&self, transaction: &B256) -> Vec<(BlockPosition, usize)> {
         let block_index = self.block_index.read();
         let single = block_index.transaction_single(transaction);
-        let places = single.as_slice().iter().chain(block_index.transaction(transaction));
-        places.map(|(place, at)| (*place, *at as usize)).collect()
+        let positions = single.as_slice().iter().chain(block_index.transaction(transaction));
+        positions.map(|(position, at)| (*position, *at as usize)).collect()
     }
 
     /// Returns true if a position is on the chain of a head.
     #[must_use]
-    pub fn holds(&self, head: u64, place: BlockPosition) -> bool {
-        self.place(head, place.number) == Some(place)
+    pub fn contains(&self, head: u64, position: BlockPosition) -> bool {
+        self.position(head, position.number) == Some(position)
     }
 
     /// The block and index of a transaction in the view of a head.
@@ -201,42 +209,42 @@ impl World {
         let found = {
             let block_index = self.block_index.read();
             let single = block_index.transaction_single(hash);
-            let mut places = single.as_slice().iter().chain(block_index.transaction(hash));
-            places.find(|(place, _)| self.holds(head, *place)).copied()
+            let mut positions = single.as_slice().iter().chain(block_index.transaction(hash));
+            positions.find(|(position, _)| self.contains(head, *position)).copied()
         };
-        let (place, at) = found?;
-        Some((self.body(place)?, at as usize))
+        let (position, at) = found?;
+        Some((self.block(position)?, at as usize))
     }
 
     /// The balance of an account after the block at a position, zero for one that never appears;
     /// `None` if the world no longer has the block.
     #[must_use]
-    pub fn balance(&self, place: BlockPosition, address: Address) -> Option<u128> {
+    pub fn balance(&self, position: BlockPosition, address: Address) -> Option<u128> {
         let block_index = self.block_index.read();
-        let post_state = block_index.post_state(place)?;
+        let post_state = block_index.post_state(position)?;
         Some(self.account(address).map_or(0, |account| post_state.balances[account]))
     }
 
     /// Transactions that an account has sent up to and including the block at a position.
     #[must_use]
-    pub fn nonce(&self, place: BlockPosition, address: Address) -> Option<u64> {
+    pub fn nonce(&self, position: BlockPosition, address: Address) -> Option<u64> {
         let block_index = self.block_index.read();
-        let total = block_index.post_state(place)?.transactions_total;
+        let total = block_index.post_state(position)?.transactions_total;
         Some(self.account(address).map_or(0, |account| nonce_after(account, total)))
     }
 
     /// Transactions that an account has received up to and including the block at a position.
     #[must_use]
-    pub fn received(&self, place: BlockPosition, address: Address) -> Option<u64> {
+    pub fn received(&self, position: BlockPosition, address: Address) -> Option<u64> {
         let block_index = self.block_index.read();
-        let post_state = block_index.post_state(place)?;
+        let post_state = block_index.post_state(position)?;
         Some(self.account(address).map_or(0, |account| post_state.received[account]))
     }
 
     /// The hash of the block at a position.
     #[must_use]
-    pub fn hash_of(&self, place: BlockPosition) -> Option<B256> {
-        self.block_index.read().post_state(place).map(|post_state| post_state.hash)
+    pub fn hash_of(&self, position: BlockPosition) -> Option<B256> {
+        self.block_index.read().post_state(position).map(|post_state| post_state.hash)
     }
 
     /// Returns true if an address is one of the contracts.
@@ -271,6 +279,21 @@ impl World {
         self.pool.lock().len()
     }
 
+    /// Builds the chain up to the current head. Yields to other tasks after each head and passes it to
+    /// `on_progress`, with the current head.
+    pub(crate) async fn catch_up(&self, mut on_progress: impl FnMut(u64, u64)) {
+        loop {
+            let built = self.built.load(Ordering::Acquire);
+            let head = self.height_at(Instant::now());
+            if built >= head {
+                return;
+            }
+            self.build_to(built + 1);
+            on_progress(built + 1, head);
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Builds every block that a head's view has or had.
     pub(crate) fn build_to(&self, head: u64) {
         if head <= self.built.load(Ordering::Acquire) {
@@ -291,21 +314,21 @@ impl World {
         }
     }
 
-    fn build_one(&self, block_index: &mut BlockIndex, place: BlockPosition) {
-        let Some((block, post_state)) = self.construct(block_index, place) else {
-            debug_assert!(false, "parent of {place:?} is not in the index");
+    fn build_one(&self, block_index: &mut BlockIndex, position: BlockPosition) {
+        let Some((block, post_state)) = self.construct(block_index, position) else {
+            debug_assert!(false, "parent of {position:?} is not in the index");
             return;
         };
         block_index.add(&block, post_state);
-        self.block_cache.write().keep(place, Arc::new(block));
+        self.block_cache.write().insert(position, Arc::new(block));
     }
 
     fn construct(
         &self,
         block_index: &BlockIndex,
-        place: BlockPosition,
+        position: BlockPosition,
     ) -> Option<(Block, crate::block::PostState)> {
-        let BlockPosition { branch, number } = place;
+        let BlockPosition { branch, number } = position;
         let before = number.checked_sub(1)?;
         // The parent is on the same branch unless the block is the first above the fork.
         let parent_branch = match self.schedule.fork_of(branch) {
@@ -321,21 +344,21 @@ impl World {
         Some(BlockBuilder { options, addresses, branch, number, parent }.build())
     }
 
-    fn body(&self, place: BlockPosition) -> Option<Arc<Block>> {
-        if let Some(block) = self.block_cache.read().get(place) {
+    fn block(&self, position: BlockPosition) -> Option<Arc<Block>> {
+        if let Some(block) = self.block_cache.read().get(position) {
             return Some(Arc::clone(block));
         }
         let block = {
             let block_index = self.block_index.read();
-            block_index.post_state(place)?;
-            if place.number == 0 {
+            block_index.post_state(position)?;
+            if position.number == 0 {
                 Block::genesis(&self.options, &self.addresses).0
             } else {
-                self.construct(&block_index, place)?.0
+                self.construct(&block_index, position)?.0
             }
         };
         let block = Arc::new(block);
-        self.block_cache.write().keep(place, Arc::clone(&block));
+        self.block_cache.write().insert(position, Arc::clone(&block));
         Some(block)
     }
 

@@ -1,6 +1,6 @@
 //! Goal: over two minutes of a chain with many reorgs, the oracle accuses no honest node and every
-//! dishonest one. Method: seeded random calls given to nodes in virtual time; each node is its own
-//! client, so heads are followed too.
+//! dishonest one. Method: seeded random calls to nodes in virtual time; each node has its own
+//! client, so falling heads are detected too.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ fn call(world: &World, rng: &mut SmallRng) -> (&'static str, String) {
     }
 }
 
-/// Gives random calls to a node and counts the verdicts.
+/// Sends random calls to a node and counts the verdicts.
 async fn trial(node: &Node, oracle: &Oracle, seed: u64, count: u64) -> BTreeMap<String, u64> {
     let world = node.world().unwrap();
     let mut rng = SmallRng::seed_from_u64(seed);
@@ -102,7 +102,7 @@ async fn honest_nodes_are_never_accused() {
         })
         .unwrap();
         let mut verdicts = trial(&node, &oracle, seed, 2_000).await;
-        // A call about a block that a lagging node has not seen yet is an honest error or null.
+        // A call about a block that a lagging node does not have yet is an honest error or null.
         assert_eq!(verdicts.remove("Right"), Some(2_000), "{verdicts:?}");
     }
     let reorgs = world.schedule().branch_of_head(world.height_at(Instant::now()));
@@ -158,5 +158,5 @@ async fn two_nodes_behind_one_client_make_heads_fall() {
         let exchange = Exchange { method, params, reply: answer, sent, received: sent, client: 1 };
         fallen += u32::from(matches!(oracle.judge(&exchange), Verdict::Backward { .. }));
     }
-    assert!(fallen >= 40, "only {fallen} of 50 falls were seen");
+    assert!(fallen >= 40, "only {fallen} of 50 falls were detected");
 }

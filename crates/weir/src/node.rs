@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use settings::value::duration;
 use simnode::admin::Admin;
-use simnode::node::settings::{Capacity, Latency, Over, Rate, Settings};
+use simnode::node::settings::{Capacity, Latency, Rate, RateLimitAction, Settings};
 use simnode::replay::{FixedHead, Recording, RecordingError};
 use simnode::rpc::Retention;
 use simnode::rpc::wording::Client;
@@ -25,6 +25,9 @@ use tokio::time::Instant;
 
 use crate::FAULTY;
 use crate::stop::StopSignals;
+
+/// How often the node reports the progress of building its chain.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Calls that may wait for one of the slots of --capacity; further ones are refused.
 const QUEUE_MAX: u32 = 10_000;
@@ -142,8 +145,10 @@ impl Node {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let mut stop = StopSignals::new()?;
-            let started =
-                if self.replay.is_empty() { self.world().await } else { self.recording().await };
+            let started = tokio::select! {
+                started = self.start() => started,
+                () = stop.next() => return Ok(ExitCode::SUCCESS),
+            };
             let (listening, _admin) = match started {
                 Ok(started) => started,
                 Err(Fault::Argument(message)) => {
@@ -162,6 +167,10 @@ impl Node {
             stop.next().await;
             Ok(ExitCode::SUCCESS)
         })
+    }
+
+    async fn start(&self) -> Result<Started, Fault> {
+        if self.replay.is_empty() { self.world().await } else { self.recording().await }
     }
 
     /// A node on a simulated chain.
@@ -193,7 +202,14 @@ impl Node {
             listen: self.listen,
             admin: self.admin,
         };
-        let running = simnode::serve(options).await?;
+        let mut reported = begun;
+        let on_progress = |block, head| {
+            if reported.elapsed() >= PROGRESS_EVERY {
+                reported = Instant::now();
+                eprintln!("weir node: building the chain: block {block} of {head}");
+            }
+        };
+        let running = simnode::serve(options, on_progress).await?;
         let (head, block_time, seed) = (self.head, self.block_time, self.seed);
         let what = format!(
             "a simulated chain: id {chain_id}, head {head}, a block every {block_time:?}, seed {seed}"
@@ -342,10 +358,10 @@ fn rate(text: &str) -> Result<(String, Rate), String> {
     let per_second: f64 =
         number.parse().map_err(|_| format!("{number:?} is not a number of calls per second"))?;
     let over = match over {
-        "queue" => Over::Queue,
-        "error" => Over::Error { code: LIMIT_EXCEEDED },
-        "429" => Over::TooManyRequests { retry_after_s: 1 },
-        "hang" => Over::Hang,
+        "queue" => RateLimitAction::Queue,
+        "error" => RateLimitAction::Error { code: LIMIT_EXCEEDED },
+        "429" => RateLimitAction::TooManyRequests { retry_after_s: 1 },
+        "hang" => RateLimitAction::Hang,
         other => return Err(format!("{other:?} is none of queue, error, 429 and hang")),
     };
     Ok((method.to_owned(), Rate { per_second, burst, over }))

@@ -150,9 +150,9 @@ struct Rows {
 const TABLES: [(&str, &str, &str); 5] = [
     ("blocks", "number, hash, time, count, body", "number"),
     ("block_hashes", "short, number", "number"),
-    ("transactions", "place, hash, receipt, body", "place >> 20"),
-    ("transaction_hashes", "short, place", "place >> 20"),
-    ("log_places", "key, first, others", "first >> 20"),
+    ("transactions", "position, hash, receipt, body", "position >> 20"),
+    ("transaction_hashes", "short, position", "position >> 20"),
+    ("log_postings", "key, first, rest", "first >> 20"),
 ];
 
 /// The rows of a table, by transaction.

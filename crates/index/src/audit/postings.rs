@@ -88,13 +88,14 @@ impl SegmentSums {
         let whole = count == 1 + ends && row.rest.last().is_none_or(|byte| *byte < 0x80);
         let (key, number) = (row.key, block_and_index(row.first).0);
         for (sound, what) in [
-            (inside, "names blocks that are not held"),
-            (ordered, "has places out of order, or that the list before has"),
-            (whole, "is cut off"),
+            (inside, "contains blocks outside the index"),
+            (ordered, "is out of order, or overlaps the list before"),
+            (whole, "is truncated"),
         ] {
             if !sound {
-                damaged
-                    .push(format!("log_places, key {key}: the list from block {number} on {what}"));
+                damaged.push(format!(
+                    "log_postings, key {key}: the list from block {number} on {what}"
+                ));
             }
         }
         *before = last.map(|last| (row.key, last));
@@ -104,7 +105,7 @@ impl SegmentSums {
     pub(super) fn into_orphans(self) -> Vec<(u64, String)> {
         let left = self.segments.into_iter();
         left.map(|(segment, sum)| {
-            let what = format!("log_places has {} entries, but no block is there", sum.postings);
+            let what = format!("log_postings has {} entries for missing blocks", sum.postings);
             (segment * SEGMENT_BLOCKS, what)
         })
         .collect()
@@ -177,17 +178,17 @@ fn differences(
                 continue;
             }
             let what = match of_logs.contains(&(position, key)) {
-                true => "names it twice",
-                false => "names it, but it has no such log",
+                true => "lists it twice",
+                false => "lists it, but it has no such log",
             };
-            found.push((number, format!("transaction {index}: log_places, key {key}, {what}")));
+            found.push((number, format!("transaction {index}: log_postings, key {key}, {what}")));
         }
         found.len() < limit
     })?;
     let missing = missing.into_iter().take(limit.saturating_sub(found.len()));
     found.extend(missing.map(|(position, key)| {
         let (number, index) = block_and_index(position);
-        let what = format!("transaction {index}: log_places, key {key}, does not name it");
+        let what = format!("transaction {index}: log_postings, key {key}, does not list it");
         (number, what)
     }));
     Ok(found)

@@ -89,32 +89,35 @@ fn missing_and_changed_rows_are_found() {
         check(
             backend,
             "DELETE FROM blocks WHERE number = 511",
-            &["block 511: it is not there", "block 511: a hash that is not its own leads to it"],
+            &[
+                "block 511: the block is missing",
+                "block 511: block_hashes has an entry with another hash for it",
+            ],
         );
         check(
             backend,
             "DELETE FROM blocks WHERE number IN (511, 512)",
-            &["block 511: it and those after it up to 512 are not there"],
+            &["block 511: all blocks from here to 512 are missing"],
         );
         check(
             backend,
             "DELETE FROM blocks WHERE number = 509",
-            &["the index says that it begins with block 509, but block 510 is the first"],
+            &["the index must begin with block 509, but its first block is 510"],
         );
         check(
             backend,
-            "DELETE FROM transactions WHERE place = (512 << 20) + 3",
-            &["block 512: 8 transactions, where it says that it has 9"],
+            "DELETE FROM transactions WHERE position = (512 << 20) + 3",
+            &["block 512: 8 transactions are stored, but its row counts 9"],
         );
         check(
             backend,
-            "DELETE FROM transactions WHERE place = (512 << 20) + 3",
-            &["block 512: transaction 3 is not there"],
+            "DELETE FROM transactions WHERE position = (512 << 20) + 3",
+            &["block 512: transaction 3 is missing"],
         );
         check(
             backend,
-            "UPDATE transactions SET place = (700 << 20) + 3 WHERE place = (512 << 20) + 3",
-            &["block 700: transaction 3 is there without its block"],
+            "UPDATE transactions SET position = (700 << 20) + 3 WHERE position = (512 << 20) + 3",
+            &["block 700: transaction 3 is stored without its block"],
         );
         check(
             backend,
@@ -124,7 +127,7 @@ fn missing_and_changed_rows_are_found() {
         // A server has no partition for negative numbers.
         if backend.backend == Backend::Sqlite {
             let sql = "INSERT INTO blocks SELECT -1, hash, time, count, body FROM blocks WHERE number = 510";
-            check(backend, sql, &["there are blocks or transactions with negative numbers"]);
+            check(backend, sql, &["blocks or transactions have negative numbers"]);
         }
         check(backend, "UPDATE blocks SET hash = x'12' WHERE number = 510", &["block 510: "]);
     });
@@ -137,34 +140,34 @@ fn wrong_hash_entries_are_found() {
             backend,
             "UPDATE blocks SET hash = (SELECT hash FROM blocks WHERE number = 513) WHERE number = 510",
             &[
-                "block 510: its hash does not lead to it",
+                "block 510: its hash has no entry in block_hashes",
                 "block 511: its parentHash is not the hash of the block before",
             ],
         );
         check(
             backend,
             "DELETE FROM block_hashes WHERE number = 514",
-            &["block 514: its hash does not lead"],
+            &["block 514: its hash has no entry"],
         );
         check(
             backend,
             "INSERT INTO block_hashes VALUES (12, 513)",
-            &["block 513: a hash that is not its own leads to it"],
+            &["block 513: block_hashes has an entry with another hash for it"],
         );
         check(
             backend,
-            "DELETE FROM transaction_hashes WHERE place = (512 << 20) + 2",
-            &["block 512: the hash of transaction 2 does not lead to it"],
+            "DELETE FROM transaction_hashes WHERE position = (512 << 20) + 2",
+            &["block 512: the hash of transaction 2 has no entry in transaction_hashes"],
         );
         check(
             backend,
             "INSERT INTO transaction_hashes VALUES (12, (512 << 20) + 2)",
-            &["block 512: a hash that is not its own leads to transaction 2"],
+            &["block 512: transaction_hashes has an entry with another hash for transaction 2"],
         );
         check(
             backend,
             "INSERT INTO transaction_hashes VALUES (12, (900 << 20) + 2)",
-            &["block 900: a hash that is not its own leads to transaction 2"],
+            &["block 900: transaction_hashes has an entry with another hash for transaction 2"],
         );
     });
 }
@@ -174,40 +177,40 @@ fn posting_lists_that_differ_from_the_logs_are_found() {
     test_backends::each(|backend| {
         check(
             backend,
-            "INSERT INTO log_places VALUES (12, (512 << 20) + 2, x'')",
-            &["block 512: transaction 2: log_places, key 12, names it, but it has no such log"],
+            "INSERT INTO log_postings VALUES (12, (512 << 20) + 2, x'')",
+            &["block 512: transaction 2: log_postings, key 12, lists it, but it has no such log"],
         );
         check(
             backend,
-            "DELETE FROM log_places WHERE (key, first) =
-             (SELECT key, first FROM log_places WHERE first >> 20 = 511 LIMIT 1)",
+            "DELETE FROM log_postings WHERE (key, first) =
+             (SELECT key, first FROM log_postings WHERE first >> 20 = 511 LIMIT 1)",
             &["block 511: transaction "],
         );
         check(
             backend,
-            "INSERT INTO log_places VALUES (12, (515 << 20) + 2, x'')",
-            &["log_places, key 12: the list from block 515 on names blocks that are not held"],
+            "INSERT INTO log_postings VALUES (12, (515 << 20) + 2, x'')",
+            &["log_postings, key 12: the list from block 515 on contains blocks outside the index"],
         );
         check(
             backend,
-            "INSERT INTO log_places VALUES (12, (508 << 20) + 2, x'')",
-            &["log_places, key 12: the list from block 508 on names blocks that are not held"],
+            "INSERT INTO log_postings VALUES (12, (508 << 20) + 2, x'')",
+            &["log_postings, key 12: the list from block 508 on contains blocks outside the index"],
         );
         check(
             backend,
-            "INSERT INTO log_places SELECT key, first + 1, x'' FROM log_places
-             WHERE first >> 20 = 509 AND length(others) > 0 LIMIT 1",
-            &["log_places, key "],
+            "INSERT INTO log_postings SELECT key, first + 1, x'' FROM log_postings
+             WHERE first >> 20 = 509 AND length(rest) > 0 LIMIT 1",
+            &["log_postings, key "],
         );
         check(
             backend,
-            "INSERT INTO log_places VALUES (12, (512 << 20) + 2, x'80')",
-            &["log_places, key 12: the list from block 512 on is cut off"],
+            "INSERT INTO log_postings VALUES (12, (512 << 20) + 2, x'80')",
+            &["log_postings, key 12: the list from block 512 on is truncated"],
         );
         check(
             backend,
-            "INSERT INTO log_places VALUES (12, (512 << 20) + 2, x'00')",
-            &["log_places, key 12: the list from block 512 on has places out of order"],
+            "INSERT INTO log_postings VALUES (12, (512 << 20) + 2, x'00')",
+            &["log_postings, key 12: the list from block 512 on is out of order"],
         );
     });
 }
@@ -216,10 +219,11 @@ fn posting_lists_that_differ_from_the_logs_are_found() {
 fn damaged_fragments_are_found() {
     test_backends::each(|backend| {
         for column in ["receipt", "body"] {
-            let sql =
-                format!("UPDATE transactions SET {column} = x'0028b52ffd' WHERE place = 510 << 20");
+            let sql = format!(
+                "UPDATE transactions SET {column} = x'0028b52ffd' WHERE position = 510 << 20"
+            );
             check(backend, &sql, &["block 510: a damaged fragment"]);
-            let sql = format!("UPDATE transactions SET {column} = NULL WHERE place = 510 << 20");
+            let sql = format!("UPDATE transactions SET {column} = NULL WHERE position = 510 << 20");
             check(backend, &sql, &["block 510: transaction 0: its fragment is missing"]);
         }
         check(
@@ -236,7 +240,7 @@ fn damaged_harmony_blocks_are_found() {
         for (sql, expected) in [
             (
                 "DELETE FROM harmony_blocks WHERE number = 511",
-                "block 511: its hmyv2 form is not there",
+                "block 511: its hmyv2 form is missing",
             ),
             (
                 "UPDATE harmony_blocks SET body = x'0028b52ffd' WHERE number = 511",
@@ -245,16 +249,16 @@ fn damaged_harmony_blocks_are_found() {
             (
                 "UPDATE harmony_blocks SET body =
                  (SELECT body FROM harmony_blocks WHERE number = 512) WHERE number = 511",
-                "block 511: hmyv2 block.number: not that of the block",
+                "block 511: hmyv2 block.number: differs from that of the block",
             ),
             (
                 "UPDATE harmony_blocks SET body = (SELECT body FROM blocks WHERE number = 511)
                  WHERE number = 511",
-                "block 511: hmyv2 block: no JSON",
+                "block 511: hmyv2 block: not JSON",
             ),
             (
                 "INSERT INTO harmony_blocks SELECT 900, body FROM harmony_blocks WHERE number = 511",
-                "block 900: its hmyv2 form is there without it",
+                "block 900: its hmyv2 form is stored without the block",
             ),
         ] {
             let found = planted(backend, "blocks,hmyv2", Level::Off, sql);
@@ -271,8 +275,8 @@ fn changed_bytes_are_found() {
         let change = "substr(X, 1, length(X) - 9) || x'5a' || substr(X, length(X) - 7)";
         for (table, column, of) in [
             ("blocks", "body", "number = 512"),
-            ("transactions", "body", "place = (512 << 20) + 4"),
-            ("transactions", "receipt", "place = (512 << 20) + 4"),
+            ("transactions", "body", "position = (512 << 20) + 4"),
+            ("transactions", "receipt", "position = (512 << 20) + 4"),
         ] {
             let changed = change.replace('X', column);
             let sql = format!("UPDATE {table} SET {column} = CAST({changed} AS BLOB) WHERE {of}");
@@ -290,14 +294,14 @@ fn changed_bytes_of_dictionaries_are_found() {
     test_backends::each(|backend| {
         let sql = "UPDATE dictionaries
             SET bytes = CAST(substr(bytes, 1, 40) || x'5a' || substr(bytes, 42) AS BLOB)";
-        check(backend, sql, &["the dictionaries are not those that the index was made with"]);
+        check(backend, sql, &["the dictionaries have changed since the index was created"]);
     });
 }
 
 #[test]
 fn the_number_of_findings_is_limited() {
     test_backends::each(|backend| {
-        let sql = "INSERT INTO log_places SELECT value, (512 << 20) + 2, x''
+        let sql = "INSERT INTO log_postings SELECT value, (512 << 20) + 2, x''
         FROM (WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 50)
               SELECT value FROM n) numbers";
         let found = planted(backend, "blocks,receipts,logs", Level::Off, sql);

@@ -98,7 +98,9 @@ fn responses_that_do_not_belong_together_are_rejected() {
         let raw = RawBlock { block, receipts: Some(receipts), logs: None, harmony: None };
         samples(raw, "blocks,receipts,logs".parse().unwrap()).err().unwrap().to_string()
     };
-    assert!(rejected(&block, &receipts).contains("hashes, where full transactions were requested"));
+    assert!(
+        rejected(&block, &receipts).contains("has hashes, but full transactions were requested")
+    );
     assert!(rejected(&full, b"[]").contains("receipts: 0, for 202 transactions"));
     assert!(rejected(&full, &receipts[receipts.len() / 2..]).contains("receipts"));
     assert!(rejected(b"{}", b"[]").contains("block.number"));

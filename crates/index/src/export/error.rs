@@ -12,7 +12,7 @@ pub enum ExportError {
     Read(#[from] ReadError),
     /// The index does not hold what was requested.
     #[error("{0}")]
-    NotHeld(String),
+    NotInIndex(String),
     /// A value does not fit its column.
     #[error("block {number}: {what}")]
     Unfit {

@@ -11,7 +11,7 @@ use super::*;
 use crate::fixture::{self, BLOCKS, FIRST, LAST};
 use crate::serve::{Lookup, QueryContext};
 use crate::store::test_backends::{self, TestBackend};
-use crate::verify::tests::made::Made;
+use crate::verify::tests::test_block::TestBlock;
 
 fn rows(path: &Path) -> Vec<Row> {
     let file = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
@@ -61,23 +61,23 @@ fn tables_match_the_json() {
     test_backends::each(|backend| {
         let (folder, written) =
             export_all(backend, "blocks,receipts,logs", &Table::ALL, (FIRST, LAST));
-        let chain = Made::chain(FIRST, BLOCKS);
+        let chain = TestBlock::chain(FIRST, BLOCKS);
         let table = |name: &str| rows(&folder.path().join("out").join(format!("{name}.parquet")));
         let (blocks, transactions, logs) = (table("blocks"), table("transactions"), table("logs"));
         assert_eq!((blocks.len(), transactions.len(), logs.len()), (6, 54, 216));
         assert_eq!(written.iter().map(|one| one.rows).collect::<Vec<_>>(), [6, 54, 216]);
         let (mut transactions, mut logs) = (transactions.iter(), logs.iter());
-        for (made, row) in chain.iter().zip(&blocks) {
-            assert_eq!(text(row, "number"), number(&made.block["number"]));
-            assert_eq!(text(row, "hash"), made.block["hash"].as_str().unwrap());
+        for (sample, row) in chain.iter().zip(&blocks) {
+            assert_eq!(text(row, "number"), number(&sample.block["number"]));
+            assert_eq!(text(row, "hash"), sample.block["hash"].as_str().unwrap());
             assert_eq!(text(row, "timestamp"), "1800000000");
             assert_eq!(text(row, "transaction_count"), "9");
             assert_eq!(text(row, "base_fee_per_gas"), "1000000007");
-            let receipts = made.receipts.as_array().unwrap();
-            let listed = made.block["transactions"].as_array().unwrap();
+            let receipts = sample.receipts.as_array().unwrap();
+            let listed = sample.block["transactions"].as_array().unwrap();
             for (transaction, receipt) in listed.iter().zip(receipts) {
                 let row = transactions.next().unwrap();
-                assert_eq!(text(row, "block_number"), number(&made.block["number"]));
+                assert_eq!(text(row, "block_number"), number(&sample.block["number"]));
                 assert_eq!(
                     text(row, "transaction_index"),
                     number(&transaction["transactionIndex"])
@@ -90,7 +90,7 @@ fn tables_match_the_json() {
                 let contract = receipt["contractAddress"].as_str().unwrap_or_default();
                 assert_eq!(text(row, "contract_address"), contract);
             }
-            for log in made.logs().as_array().unwrap() {
+            for log in sample.logs().as_array().unwrap() {
                 let row = logs.next().unwrap();
                 assert_eq!(text(row, "block_hash"), log["blockHash"].as_str().unwrap());
                 assert_eq!(text(row, "block_timestamp"), "1800000000");
@@ -151,16 +151,16 @@ fn missing_contents_and_blocks_are_errors() {
         let stored = reader.stored_range().unwrap();
         let error = |from, to| range(stored, from, to).unwrap_err().to_string();
         assert_eq!(range(stored, None, Some(511)).unwrap(), (509, 511));
-        assert_eq!(error(Some(500), None), "blocks 500 to 514: the index holds 509 to 514");
-        assert_eq!(error(None, Some(515)), "blocks 509 to 515: the index holds 509 to 514");
-        assert_eq!(error(Some(512), Some(511)), "blocks 512 to 511: none");
+        assert_eq!(error(Some(500), None), "blocks 500 to 514: the index has 509 to 514");
+        assert_eq!(error(None, Some(515)), "blocks 509 to 515: the index has 509 to 514");
+        assert_eq!(error(Some(512), Some(511)), "blocks 512 to 511: an empty range");
         let stop = AtomicBool::new(false);
         let out = folder.path().join("out");
         let mut on_block = |_| ();
         let tables = [Table::Blocks, Table::Transactions];
         let error =
             export(&mut reader, &tables, &out, (FIRST, LAST), &mut on_block, &stop).unwrap_err();
-        assert_eq!(error.to_string(), "transactions: the index holds logs only");
+        assert_eq!(error.to_string(), "transactions: the index contains only logs");
         let stop = AtomicBool::new(true);
         let stopped =
             export(&mut reader, &[Table::Logs], &out, (FIRST, LAST), &mut on_block, &stop);

@@ -89,7 +89,7 @@ impl TableWriter {
             if column.optional {
                 buffer.levels.push(i16::from(value.is_some()));
             } else if value.is_none() && !matches!(column.source, Source::Count(_)) {
-                return Err(unfit("there"));
+                return Err(unfit("present"));
             }
             match (&mut buffer.values, value) {
                 (Values::Numbers(numbers), value) => {

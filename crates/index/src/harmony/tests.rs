@@ -120,10 +120,10 @@ impl Indexed {
         let at = backend.location(contents);
         fixture::write(&at, contents, 2);
         let reader = fixture::reader(&at);
-        let made = crate::verify::tests::made::Made::chain(FIRST, LAST - FIRST + 1);
-        let blocks = made.iter().map(|made| {
-            let text = String::from_utf8(fixture::harmony(&made.block)).unwrap();
-            (text, made.block["hash"].as_str().unwrap().to_owned())
+        let sample = crate::verify::tests::test_block::TestBlock::chain(FIRST, LAST - FIRST + 1);
+        let blocks = sample.iter().map(|sample| {
+            let text = String::from_utf8(fixture::harmony(&sample.block)).unwrap();
+            (text, sample.block["hash"].as_str().unwrap().to_owned())
         });
         let blocks = (FIRST..).zip(blocks).map(|(at, (text, hash))| (at, text, hash)).collect();
         Indexed { reader, blocks }
@@ -264,7 +264,7 @@ fn differing_and_untested_forms_are_for_nodes() {
             let mut file = Indexed::new(backend, "blocks,hmyv2");
             let at = file.reader.store().location();
             // An untested form is for nodes too.
-            let row = if name == FORM_HASHES { "untried" } else { "unlike" };
+            let row = if name == FORM_HASHES { "untested_forms" } else { "differing_forms" };
             let sql = format!("UPDATE facts SET value = '{name}' WHERE name = '{row}'");
             assert_eq!(test_backends::execute(&at, &sql), 1);
             file.reader = fixture::reader(&at);

@@ -42,7 +42,7 @@ impl Endpoint {
         let listed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         let listed = listed.map_err(|error| error.to_string())?;
         if listed.is_empty() {
-            return Err("no certificate in it".to_owned());
+            return Err("it contains no certificate".to_owned());
         }
         self.roots = Some(listed.into());
         Ok(self)

@@ -1,10 +1,9 @@
 //! Decides how long a sync pauses calls to a node that fails.
 //!
-//! A node that fails half of its calls still answers the other half, so it is called again at once
-//! after one failure, and pauses grow from a few milliseconds. Only a node that fails many times in
-//! a row is dead, and then costs the other nodes nothing. With pauses from 100 ms on, a sync would
-//! wait for a node of the first kind longer than it calls it: each further failure is half as
-//! likely and costs twice as much.
+//! A node that fails half of its calls still serves the other half. So it is called again at once
+//! after one failure, and pauses start at a few milliseconds. Only a node that fails many times in
+//! a row is dead, and long pauses keep it from delaying the other nodes. If pauses started at 100 ms,
+//! a sync would spend more time waiting for a half-failing node than calling it.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// The failures of a node. Instants are durations since any one moment.
+/// The failures of a node. Instants are durations since a fixed moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backoff {
     failures_in_a_row: u32,

@@ -28,7 +28,7 @@ impl FromStr for End {
             number => number
                 .parse()
                 .map(End::At)
-                .map_err(|_| "allowed are the number of a block, finalized and follow"),
+                .map_err(|_| "allowed are a block number, finalized and follow"),
         }
     }
 }
@@ -73,14 +73,14 @@ pub enum Next {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// The start is before the first block of the index, which only grows at its end.
-    #[error("the index begins with block {first}: what is before can only be had in a new file")]
+    #[error("the index begins with block {first}; earlier blocks need a new index")]
     BeforeFirst {
         /// The first block of the index.
         first: u64,
     },
     /// The start would leave a gap after the last block of the index.
     #[error(
-        "the index ends with block {last}: it goes on from there, and cannot begin anew at {start}"
+        "the index ends with block {last}; a sync continues there and cannot start at block {start}"
     )]
     Gap {
         /// The last block of the index.
@@ -89,7 +89,7 @@ pub enum RangeError {
         start: u64,
     },
     /// The end is before the start.
-    #[error("block {end}, the end, is before block {start}, the start")]
+    #[error("the end, block {end}, is before the start, block {start}")]
     Empty {
         /// The start.
         start: u64,

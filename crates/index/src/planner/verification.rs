@@ -3,21 +3,21 @@
 use crate::harmony;
 use crate::verify::Level;
 
-/// What a new index records.
+/// The record of a new index.
 pub fn initial(level: Level, hmyv2: bool) -> String {
     match level {
         _ if hmyv2 => harmony::UNVERIFIED.to_owned(),
-        Level::Off => "off: nothing of what nodes said was verified".to_owned(),
+        Level::Off => "off: no response of a node was verified".to_owned(),
         level => level.to_string(),
     }
 }
 
-/// What an index records when a sync continues at a lower level than all before; `None` if it
-/// keeps its record.
+/// The new record when a sync continues at a lower level than all before; `None` if the record
+/// stays.
 pub fn downgrade(recorded: &str, level: Level) -> Option<String> {
     let before: Level = recorded.parse().ok()?;
     (level < before).then(|| match level {
-        Level::Off => "off: not all of what nodes said was verified".to_owned(),
+        Level::Off => "off: some responses of nodes were not verified".to_owned(),
         level => level.to_string(),
     })
 }
@@ -36,7 +36,7 @@ mod tests {
         assert_eq!(downgrade("full", Level::Senders), None);
         assert_eq!(downgrade("full", Level::Headers).as_deref(), Some("headers"));
         let off = downgrade("headers", Level::Off).unwrap();
-        assert!(off.starts_with("off: not all"), "{off}");
+        assert!(off.starts_with("off: some"), "{off}");
         for recorded in [off, initial(Level::Off, false), harmony::UNVERIFIED.to_owned()] {
             assert_eq!(downgrade(&recorded, Level::Off), None, "{recorded}");
         }

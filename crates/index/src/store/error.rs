@@ -10,18 +10,20 @@ use super::location::Location;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The index does not exist.
-    #[error("{0}: there is no {what}; `weir index sync --db` makes it", what = missing(.0))]
+    #[error("{0}: there is no {what}; `weir index sync --db` creates it", what = missing(.0))]
     Missing(Location),
     /// The file or schema is not an index.
-    #[error("{at}: this is no index of weir ({why})")]
+    #[error("{at}: not an index of weir ({why})")]
     Foreign {
         /// Where it is.
         at: Location,
-        /// What it is instead.
+        /// The reason.
         why: String,
     },
-    /// A later version of the program made the index.
-    #[error("{at}: made by a later version of weir (schema {found}, this one knows up to {known})")]
+    /// A later version of the program created the index.
+    #[error(
+        "{at}: created by a later version of weir (schema {found}, this version supports up to {known})"
+    )]
     Newer {
         /// Where it is.
         at: Location,
@@ -30,9 +32,9 @@ pub enum StoreError {
         /// The latest version that this program knows.
         known: i64,
     },
-    /// An earlier version of the program made the index, and it was opened to read.
+    /// An earlier version of the program created the index, and it was opened to read.
     #[error(
-        "{at}: made by an earlier version of weir (schema {found}); `weir index sync` or `weir index vacuum` brings it up to date"
+        "{at}: created by an earlier version of weir (schema {found}); `weir index sync` or `weir index vacuum` upgrades it"
     )]
     Older {
         /// Where it is.
@@ -41,18 +43,18 @@ pub enum StoreError {
         found: i64,
     },
     /// Another process writes to the index.
-    #[error("{0}: another process writes to this {what}; one writer at a time", what = kind(.0))]
+    #[error("{0}: another process writes to this {what}; only one writer is allowed", what = kind(.0))]
     Locked(Location),
     /// The disk is full.
     #[error(
-        "the disk is full: {0}; what was written before is safe, and a sync goes on from there"
+        "the disk is full: {0}; committed blocks are safe, and the next sync continues after them"
     )]
     DiskFull(String),
     /// The file or its folder is not writable, or the server accepts no writes.
-    #[error("not to be written: {0}")]
+    #[error("cannot write: {0}")]
     ReadOnly(String),
     /// The content of the index is damaged.
-    #[error("the index is damaged: {0}; restore it or sync anew")]
+    #[error("the index is damaged: {0}; restore it or sync a new one")]
     Damaged(String),
     /// Another error of SQLite.
     #[error("sqlite: {0}")]
@@ -66,9 +68,7 @@ pub enum StoreError {
         error: std::io::Error,
     },
     /// The server cannot be reached, or the connection was lost.
-    #[error(
-        "{at}: {why}; what the schema holds is whole, and a sync that begins anew goes on from there"
-    )]
+    #[error("{at}: {why}; committed blocks are safe, and the next sync continues after them")]
     Unreachable {
         /// The server.
         at: Location,

@@ -25,12 +25,12 @@ pub struct Settings {
     pub mmap: u64,
     /// The longest time that a server may take for one query, or for one step of a write. Queries
     /// over whole tables have no limit.
-    pub patience: Duration,
+    pub query_timeout: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { page_cache: 64 << 20, mmap: 0, patience: Duration::from_secs(60) }
+        Settings { page_cache: 64 << 20, mmap: 0, query_timeout: Duration::from_secs(60) }
     }
 }
 

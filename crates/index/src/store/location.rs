@@ -175,7 +175,7 @@ fn tls_config(root: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, String> 
                 roots.add(certificate).map_err(|error| failed(&error))?;
             }
             if roots.is_empty() {
-                return Err(failed(&"no certificate in it"));
+                return Err(failed(&"it contains no certificate"));
             }
             roots
         }

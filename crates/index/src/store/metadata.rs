@@ -9,9 +9,9 @@ use crate::compression::{Dictionary, FragmentKind};
 use crate::contents::{Chain, Metadata, StoredRange};
 
 /// The names of rows that may change after the index is initialized.
-pub(super) const VERIFICATION: &str = "verified";
-pub(super) const DIFFERING_FORMS: &str = "unlike";
-pub(super) const UNTESTED_FORMS: &str = "untried";
+pub(super) const VERIFICATION: &str = "verification";
+pub(super) const DIFFERING_FORMS: &str = "differing_forms";
+pub(super) const UNTESTED_FORMS: &str = "untested_forms";
 
 /// The name of the digest of the dictionaries.
 pub(super) const DICTIONARIES: &str = "dictionaries";
@@ -41,7 +41,7 @@ pub(super) fn from_rows(rows: &BTreeMap<String, String>) -> Result<Option<Metada
     };
     Ok(Some(Metadata {
         chain: Chain { family: family.clone(), id: value("chain")?, genesis },
-        contents: value("what")?.parse().map_err(|_| damaged("what"))?,
+        contents: value("contents")?.parse().map_err(|_| damaged("contents"))?,
         verification: value(VERIFICATION)?,
         differing_forms: names(DIFFERING_FORMS),
         untested_forms: names(UNTESTED_FORMS),
@@ -54,7 +54,7 @@ pub(super) fn to_rows(metadata: &Metadata) -> [(&'static str, String); 7] {
         ("family", metadata.chain.family.clone()),
         ("chain", metadata.chain.id.clone()),
         ("genesis", hex::encode(metadata.chain.genesis)),
-        ("what", metadata.contents.to_string()),
+        ("contents", metadata.contents.to_string()),
         (VERIFICATION, metadata.verification.clone()),
         (DIFFERING_FORMS, metadata.differing_forms.join(" ")),
         (UNTESTED_FORMS, metadata.untested_forms.join(" ")),

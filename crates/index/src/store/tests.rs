@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use rusqlite::Connection;
 
-use super::test_backends;
+use super::test_backends::{self, Backend};
 use super::*;
 use crate::contents::{Chain, Metadata};
 use crate::fragments::BlockHeader;
@@ -213,6 +213,43 @@ fn other_files_are_rejected_and_unchanged() {
     assert!(matches!(error, StoreError::Newer { .. }), "{error}");
 }
 
+/// Renames tables, columns and facts back to their names before the last migration.
+const EARLIER_NAMES: &str = "
+    ALTER TABLE log_postings RENAME COLUMN rest TO others;
+    ALTER TABLE log_postings RENAME TO log_places;
+    ALTER TABLE transactions RENAME COLUMN position TO place;
+    ALTER TABLE transaction_hashes RENAME COLUMN position TO place;
+    UPDATE facts SET name = 'what' WHERE name = 'contents';
+    UPDATE facts SET name = 'verified' WHERE name = 'verification';
+    UPDATE facts SET name = 'unlike' WHERE name = 'differing_forms';
+    UPDATE facts SET name = 'untried' WHERE name = 'untested_forms';
+";
+
+#[test]
+fn a_writer_migrates_earlier_names() {
+    test_backends::each(|backend| {
+        let location = backend.location("earlier");
+        let mut store = open(&location, Settings::default()).unwrap();
+        store.initialize(&metadata(), &[]).unwrap();
+        store.append(&blocks(0..=9), 5).unwrap();
+        let version = match backend.backend {
+            Backend::Sqlite => "PRAGMA user_version = 2",
+            Backend::Postgres => "UPDATE facts SET value = '1' WHERE name = 'schema'",
+        };
+        store.execute(&format!("{EARLIER_NAMES}; {version}"));
+        drop(store);
+        let error = open_to_read(&location, Settings::default()).err().unwrap();
+        assert!(matches!(error, StoreError::Older { .. }), "{error}");
+        let mut store = open(&location, Settings::default()).unwrap();
+        assert_eq!(store.metadata().unwrap(), Some(metadata()));
+        store.append(&blocks(10..=12), 5).unwrap();
+        store.rewind(11, &BTreeSet::from([7, 0, 1, 2])).unwrap();
+        let reader = open_to_read(&location, Settings::default()).unwrap();
+        assert_eq!(reader.totals().unwrap(), (12, 36));
+        assert_eq!(reader.postings(&[7], 0, i64::MAX, 9).unwrap().positions.len(), 36);
+    });
+}
+
 /// A file of schema 1 has no `hmyv2_` forms.
 #[test]
 fn a_writer_migrates_a_file_of_an_earlier_schema() {
@@ -225,6 +262,7 @@ fn a_writer_migrates_a_file_of_an_earlier_schema() {
     store.append(&earlier, 5).unwrap();
     drop(store);
     let connection = Connection::open(&path).unwrap();
+    connection.execute_batch(EARLIER_NAMES).unwrap();
     connection.execute_batch("DROP TABLE harmony_blocks; PRAGMA user_version = 1").unwrap();
     drop(connection);
     let error = open_to_read(&path, Settings::default()).err().unwrap();
@@ -243,7 +281,7 @@ fn a_writer_migrates_a_file_of_an_earlier_schema() {
 #[test]
 fn a_truncated_file_is_damaged() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("cut.db");
+    let path = folder.path().join("truncated.db");
     let mut store = open(&path, Settings::default()).unwrap();
     store.initialize(&metadata(), &[]).unwrap();
     store.append(&blocks(0..=3000), 0).unwrap();

@@ -23,14 +23,14 @@ pub(super) fn identity_calls(contents: Contents) -> Vec<Call> {
 /// Reads the chain from the responses to [`identity_calls`].
 ///
 /// # Errors
-/// Says which response cannot be read.
+/// A response is missing or malformed.
 pub(super) fn read_chain(responses: &Responses, contents: Contents) -> Result<Chain, String> {
     let id = responses.result(0).map_err(|error| format!("eth_chainId: {error}"))?;
-    let id = quantity::from_value(id).ok_or("eth_chainId: no quantity")?;
+    let id = quantity::from_value(id).ok_or("eth_chainId: not a quantity")?;
     let first = responses.result(1).map_err(|error| format!("block 0: {error}"))?;
     let genesis = walk::member(first, "hash")
         .and_then(hex::hash_from_value)
-        .ok_or("it does not have block 0, by which a chain is known")?;
+        .ok_or("the node does not have block 0, which identifies the chain")?;
     if contents.hmyv2 {
         responses.result(2).map_err(|error| format!("{HARMONY_PROBE}: {error}"))?;
     }
@@ -41,19 +41,23 @@ pub(super) fn read_chain(responses: &Responses, contents: Contents) -> Result<Ch
 /// Why a node can never return Harmony's blocks although the index holds them; `None` if it can.
 pub(super) fn lacks_harmony(responses: &Responses, contents: Contents) -> Option<String> {
     let error = contents.hmyv2.then(|| responses.result(2).err()).flatten()?;
-    let why = format!("hmyv2 needs a node of Harmony, and this one has no {HARMONY_PROBE}");
+    let why = format!("hmyv2 needs a Harmony node, but this node has no {HARMONY_PROBE}");
     (error.code == METHOD_NOT_FOUND).then(|| format!("{why}: {error}"))
 }
 
 /// Why a node of this chain is removed.
-pub(super) fn foreign(chain: &Chain) -> String {
-    format!("it is on another chain (id {}, first block {})", chain.id, short_hash(&chain.genesis))
+pub(super) fn describe_wrong_chain(chain: &Chain) -> String {
+    format!(
+        "it is on another chain (id {}, genesis block {})",
+        chain.id,
+        short_hash(&chain.genesis)
+    )
 }
 
 /// The message for an index and a node of different chains.
 pub(super) fn mismatch(index: &Chain, node: &Chain) -> String {
     format!(
-        "the index is of chain {} (first block {}), the node of chain {} (first block {})",
+        "the index is of chain {} (genesis block {}), the node of chain {} (genesis block {})",
         index.id,
         short_hash(&index.genesis),
         node.id,

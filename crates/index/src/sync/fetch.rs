@@ -29,7 +29,7 @@ pub(super) struct FetchPlan {
     /// The hash of block 0.
     genesis: [u8; 32],
     verify: Level,
-    /// False once a node has shown that it cannot return all receipts of a block together.
+    /// False once a node cannot return all receipts of a block together.
     receipts_together: AtomicBool,
 }
 
@@ -107,7 +107,7 @@ pub(super) fn fetch(
     for (at, number) in (from..=to).enumerate() {
         let raw = result(&responses, at, number)?;
         if raw == b"null" {
-            let why = "the node does not have it".to_owned();
+            let why = "the node does not have the block".to_owned();
             return Err(FetchError::Missing { number, why });
         }
         let receipts = match (plan.contents.receipts, first_receipts) {
@@ -136,7 +136,7 @@ pub(super) fn fetch(
         let known = |hash: &[u8; 32]| blocks.iter().any(|block| block.header.hash == *hash);
         if let Some((_, raw)) = logs.iter().find(|(hash, _)| !known(hash)) {
             let number = walk::member(raw, "blockNumber").and_then(quantity::from_value);
-            let why = "a log names another block than the node has there".to_owned();
+            let why = "a log has another block hash than the node's block".to_owned();
             return Err(FetchError::Contradiction { number: number.unwrap_or(from), why });
         }
     }
@@ -165,10 +165,10 @@ impl FetchPlan {
     fn verify(&self, raw: RawBlock<'_>, number: u64) -> Result<(), String> {
         let header = BlockHeader::read(raw.block)?;
         if header.number != number {
-            return Err(format!("block.number: {}, where {number} was asked for", header.number));
+            return Err(format!("block.number: is {}, but {number} was requested", header.number));
         }
         if number == 0 && header.hash != self.genesis {
-            return Err("block.hash: not that of the chain's first block".to_owned());
+            return Err("block.hash: differs from that of the chain's genesis block".to_owned());
         }
         if self.verify == Level::Off {
             return Ok(());
@@ -184,11 +184,11 @@ fn harmony_blocks(list: &[u8], (from, to): (u64, u64)) -> Result<Vec<&[u8]>, Fet
     let all: Vec<&[u8]> = walk::elements(list).collect();
     let (wanted, got) = (to - from + 1, all.len() as u64);
     if got < wanted {
-        let why = format!("the node's {HARMONY_BLOCKS} from {from} on ends before it");
+        let why = format!("{HARMONY_BLOCKS} from block {from} on ends before it");
         return Err(FetchError::Missing { number: from + got, why });
     }
     if got > wanted {
-        let why = format!("{HARMONY_BLOCKS} gave {got} blocks, where {wanted} were asked for");
+        let why = format!("{HARMONY_BLOCKS} returned {got} blocks, but {wanted} were requested");
         return Err(FetchError::Contradiction { number: from, why });
     }
     Ok(all)

@@ -1,6 +1,8 @@
 //! Identifies the chain of all nodes.
 
-use super::chain_identity::{foreign, identity_calls, lacks_harmony, mismatch, read_chain};
+use super::chain_identity::{
+    describe_wrong_chain, identity_calls, lacks_harmony, mismatch, read_chain,
+};
 use super::error::SyncError;
 use super::node_pool::NodePool;
 use crate::contents::{Chain, Contents};
@@ -43,7 +45,7 @@ pub(super) fn identify_chain(
             }
         };
         if chain.as_ref().is_some_and(|chain| *chain != found) {
-            nodes.remove(at, &foreign(&found));
+            nodes.remove(at, &describe_wrong_chain(&found));
             foreign_chain.get_or_insert(found);
         } else {
             agreed = true;
@@ -54,7 +56,7 @@ pub(super) fn identify_chain(
         (Some(known), Some(other)) if !agreed => Err(SyncError::Mismatch(mismatch(known, &other))),
         (None, _) if !agreed && !nodes.is_stopped() => {
             if last_error.is_empty() {
-                last_error = format!("no node answered: {}", nodes.last_errors());
+                last_error = format!("no node responded: {}", nodes.last_errors());
             }
             Err(SyncError::Nodes(last_error))
         }

@@ -19,7 +19,7 @@ pub(super) fn check_contents(metadata: &Metadata, options: &Options) -> Result<(
         return Ok(());
     }
     Err(SyncError::Mismatch(format!(
-        "the index has {} of its blocks, and {} were asked for: that is fixed when a file is made",
+        "the index contains {}, but {} was requested; the contents are fixed when an index is created",
         metadata.contents, options.contents
     )))
 }

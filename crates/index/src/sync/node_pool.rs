@@ -10,7 +10,7 @@ use wire::json::walk;
 use wire::quantity;
 
 use super::calls;
-use super::chain_identity::{foreign, identity_calls, read_chain};
+use super::chain_identity::{describe_wrong_chain, identity_calls, read_chain};
 use super::error::SyncError;
 use super::observer::{Event, Observer};
 use super::options::Options;
@@ -26,8 +26,8 @@ const IDENTIFY_ATTEMPTS: u32 = 6;
 const IDENTIFY_PAUSE: Duration = Duration::from_millis(100);
 /// How often a pause checks whether the sync was stopped.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Blocks below the head from which on a block counts as final, if nodes do not support the tag
-/// `finalized`: twice the two epochs in which Ethereum finalizes.
+/// A block this far below the head counts as final if nodes do not support the tag `finalized`:
+/// twice the two epochs in which Ethereum finalizes.
 const FINAL_DEPTH: u64 = 128;
 
 /// The nodes and their state.
@@ -140,12 +140,12 @@ impl<'a> NodePool<'a> {
                 Some(pause) => shortest = Some(shortest.map_or(pause, |known| known.min(pause))),
             }
         }
-        let silent = self.succeeded_at.lock().elapsed();
-        let patient = self.patience.is_none_or(|patience| silent < patience);
+        let since_success = self.succeeded_at.lock().elapsed();
+        let may_wait = self.patience.is_none_or(|patience| since_success < patience);
         let why = match shortest {
-            Some(pause) if patient => return Ok(Choice::Wait(pause)),
-            Some(_) => "no node has given anything for too long",
-            None => "no node is left to ask",
+            Some(pause) if may_wait => return Ok(Choice::Wait(pause)),
+            Some(_) => "all nodes have failed for too long",
+            None => "all nodes were removed",
         };
         Err(SyncError::Nodes(format!("{why}; {}", self.last_errors())))
     }
@@ -155,7 +155,7 @@ impl<'a> NodePool<'a> {
         let error = |node: &Node| {
             let state = node.state.lock();
             let error = state.removed.as_ref().or(state.last_error.as_ref());
-            format!("{}: {}", node.url, error.map_or("was not asked", String::as_str))
+            format!("{}: {}", node.url, error.map_or("was not called", String::as_str))
         };
         self.nodes.iter().map(error).collect::<Vec<_>>().join("; ")
     }
@@ -249,7 +249,7 @@ impl<'a> NodePool<'a> {
                 self.nodes[at].state.lock().unidentified = false;
                 return true;
             }
-            Ok(Ok(found)) => self.remove(at, &foreign(&found)),
+            Ok(Ok(found)) => self.remove(at, &describe_wrong_chain(&found)),
             Ok(Err(why)) => self.failed(at, &why, started, None),
             Err(error) => self.failed(at, &error.to_string(), started, error.retry_after()),
         }
@@ -314,9 +314,9 @@ impl<'a> NodePool<'a> {
         self.call_until(&calls, |responses| {
             let head = responses.result(0).map(quantity::from_value);
             let head = head.map_err(|error| format!("eth_blockNumber: {error}"))?;
-            let head = head.ok_or("eth_blockNumber: no quantity")?;
+            let head = head.ok_or("eth_blockNumber: not a quantity")?;
             if head > BLOCK_NUMBER_MAX {
-                return Err(format!("eth_blockNumber: {head}, which no chain has"));
+                return Err(format!("eth_blockNumber: {head}, which is too high for any chain"));
             }
             let finalized = responses.result(1).ok().and_then(|raw| walk::member(raw, "number"));
             let finalized = finalized.and_then(quantity::from_value);

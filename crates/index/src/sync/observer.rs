@@ -65,33 +65,33 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Event::Initialized { chain, differing_forms, untested_forms } => {
-                write!(f, "a new file for chain {chain}")?;
+                write!(f, "created an index of chain {chain}")?;
                 if !differing_forms.is_empty() {
                     let forms = differing_forms.join(", ");
                     write!(
                         f,
-                        "; the node writes these in another way than the rest, so they are left to \
-                         nodes: {forms}"
+                        "; nodes serve these response forms, which the index cannot reproduce: \
+                         {forms}"
                     )?;
                 }
                 if !untested_forms.is_empty() {
                     let forms = untested_forms.join(", ");
                     write!(
                         f,
-                        "; no block that was looked at has anything to try these with, so they are \
-                         left to nodes until a later start finds one: {forms}"
+                        "; nodes serve these response forms until a later sync can compare them: \
+                         {forms}"
                     )?;
                 }
                 Ok(())
             }
             Event::Unverified { why } => f.write_str(why),
             Event::Rewinding { blocks, to } => {
-                write!(f, "a reorg: {blocks} blocks are dropped, back to block {to}")
+                write!(f, "reorg: dropping {blocks} blocks, back to block {to}")
             }
-            Event::NodeRemoved { node, why } => write!(f, "{node} is not asked any more: {why}"),
+            Event::NodeRemoved { node, why } => write!(f, "{node} was removed: {why}"),
             Event::NodePaused { node, why } => write!(f, "{node}: {why}"),
             Event::BatchReduced { blocks, why } => {
-                write!(f, "asking for at most {blocks} blocks at once: {why}")
+                write!(f, "requesting at most {blocks} blocks per message: {why}")
             }
         }
     }

@@ -8,7 +8,7 @@ const EXCERPT_CHARS: usize = 80;
 
 /// The first error in a node's response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {kind}", if field.is_empty() { "the answer" } else { field.as_str() })]
+#[error("{}: {kind}", if field.is_empty() { "the response" } else { field.as_str() })]
 pub struct Error {
     /// The path of the member, such as `transactions[3].value`, `receipts[7].logs[2].topics[1]` or
     /// `hash`; empty for the response as a whole.
@@ -97,11 +97,11 @@ impl From<ErrorKind> for Error {
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Form { found, allowed } => write!(f, "found {found}, allowed is {allowed}"),
-            Self::Missing { allowed } => write!(f, "missing, needed is {allowed}"),
-            Self::Duplicate => write!(f, "stands twice in one object"),
+            Self::Form { found, allowed } => write!(f, "found {found}, expected {allowed}"),
+            Self::Missing { allowed } => write!(f, "missing, expected {allowed}"),
+            Self::Duplicate => write!(f, "occurs twice in one object"),
             Self::Mismatch { found, computed, from } => {
-                write!(f, "said {found}, right is {computed} by {from}")
+                write!(f, "found {found}, expected {computed} by {from}")
             }
             Self::UnknownTransactionType { found } => {
                 write!(f, "cannot be verified: type {found}, known are 0x0 to 0x4")

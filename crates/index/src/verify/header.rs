@@ -62,7 +62,7 @@ const HASHED: &str = "the Keccak-256 of parentHash, sha3Uncles, miner, stateRoot
     transactionsRoot, receiptsRoot, logsBloom, difficulty, number, gasLimit, gasUsed, timestamp, \
     extraData, mixHash, nonce and those of baseFeePerGas, withdrawalsRoot, blobGasUsed, \
     excessBlobGas, parentBeaconBlockRoot, requestsHash, blockAccessListHash, slotNumber that are \
-    there";
+    present";
 
 /// The members of a block.
 pub(super) type BlockFields<'a> = Fields<'a, { BLOCK.len() }>;
@@ -76,15 +76,16 @@ pub(super) fn read(raw: &[u8]) -> Result<BlockFields<'_>, Error> {
 ///
 /// # Errors
 ///
-/// `hash`, if the header hashes to another value; it cannot be known which of the header's members
-/// is wrong. A malformed member. A missing member of an earlier fork than another one that is there:
-/// the encoding is a list without names, so a value that moves from one such member to the next
-/// would not change the hash.
+/// The first of these:
+/// - `hash`, if the header hashes to another value; the wrong member is unknown then;
+/// - a malformed member;
+/// - a missing member, if a member of a later fork is present. The encoding is a list without
+///   names, so a value that moves from one such member to the next would not change the hash.
 pub(super) fn verified(fields: &BlockFields<'_>) -> Result<Header, Error> {
     let header = header(fields)?;
     let last = FORK_MEMBERS.iter().rposition(|field| fields.raw(*field).is_some());
     for field in &FORK_MEMBERS[..last.unwrap_or(0)] {
-        fields.need_raw(*field, "a value, as there is one of a later fork")?;
+        fields.need_raw(*field, "a value, because a later fork's member is present")?;
     }
     // Nothing binds this member, but it must not be malformed.
     fields.maybe::<U256>(TOTAL_DIFFICULTY)?;
@@ -136,10 +137,10 @@ pub(super) fn check_body(
             fields.need_same(WITHDRAWALS_ROOT, &root, "the Merkle root of withdrawals")?;
         }
         (None, Some(_)) => {
-            fields.need_raw(WITHDRAWALS, "an array, as there is a withdrawalsRoot")?;
+            fields.need_raw(WITHDRAWALS, "an array, because withdrawalsRoot is present")?;
         }
         (Some(some), None) if !some.is_empty() => {
-            fields.need_none(WITHDRAWALS, "none, as there is no withdrawalsRoot")?;
+            fields.need_none(WITHDRAWALS, "none, because withdrawalsRoot is missing")?;
         }
         _ => {}
     }

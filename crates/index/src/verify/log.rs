@@ -74,7 +74,7 @@ impl<'a> Log<'a> {
         fields.need_same(BLOCK_NUMBER, &block.number, "the block")?;
         fields.maybe_same(BLOCK_TIMESTAMP, &block.timestamp, "the block")?;
         fields.need_same(TX_HASH, position.transaction, "the transaction at this index")?;
-        fields.need_same(TX_INDEX, &position.transaction_index, "the place of its transaction")?;
+        fields.need_same(TX_INDEX, &position.transaction_index, "the index of its transaction")?;
         fields.need_same(LOG_INDEX, &position.log_index, "counting the block's logs")?;
         match fields.raw(REMOVED) {
             None | Some(b"false") => Ok(()),

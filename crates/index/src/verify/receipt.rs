@@ -79,9 +79,10 @@ pub(super) fn check_bloom(header: &Header, computed: &Bloom) -> Result<(), Error
     let extra = |one: &Bloom, other: &Bloom| {
         one.iter().zip(other.iter()).map(|(a, b)| (a & !b).count_ones()).sum::<u32>()
     };
-    let found = format!("{} bits that no log sets", extra(&header.logs_bloom, computed));
-    let computed = format!("{} bits that it lacks", extra(computed, &header.logs_bloom));
-    Err(Error::mismatch(&found, &computed, "the bloom of all logs").of("logsBloom"))
+    let (wrong, missing) =
+        (extra(&header.logs_bloom, computed), extra(computed, &header.logs_bloom));
+    let found = format!("{wrong} bits that no log sets and {missing} missing bits");
+    Err(Error::mismatch(&found, "none of either", "the bloom of all logs").of("logsBloom"))
 }
 
 fn check_count(block: &Block, count: usize) -> Result<(), Error> {
@@ -187,7 +188,7 @@ impl<'b> Verifier<'b> {
 
     fn check_position(&self, fields: &ReceiptFields<'_>, index: u64, tx: &Tx) -> Result<(), Error> {
         fields.need_same(TX_HASH, &tx.hash, "the transaction at this index")?;
-        fields.need_same(TX_INDEX, &index, "the place in the block")?;
+        fields.need_same(TX_INDEX, &index, "its index in the block")?;
         fields.need_same(BLOCK_HASH, &self.block.hash, "the block")?;
         fields.need_same(BLOCK_NUMBER, &self.block.number, "the block")?;
         fields.maybe_same(BLOCK_TIMESTAMP, &self.block.timestamp, "the block")
@@ -212,10 +213,10 @@ impl<'b> Verifier<'b> {
         match &body.to {
             Some(to) => {
                 fields.need_same(TO, to, "the transaction")?;
-                fields.need_none(CONTRACT, "null, as the transaction has a receiver")?;
+                fields.need_none(CONTRACT, "null, because the transaction has a receiver")?;
             }
             None => {
-                fields.need_none(TO, "null, as the transaction creates a contract")?;
+                fields.need_none(TO, "null, because the transaction creates a contract")?;
                 let contract = body.from.create(body.nonce);
                 fields.need_same(CONTRACT, &contract, "the sender and its nonce")?;
             }
@@ -227,7 +228,7 @@ impl<'b> Verifier<'b> {
     /// Verifies the blob gas. Its price follows from the header by a parameter that changes with forks,
     /// so only its bounds are verified.
     fn check_blobs(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Error> {
-        const NONE: &str = "none, as the transaction has no blobs";
+        const NONE: &str = "none, because the transaction has no blobs";
         if body.kind != 3 {
             if fields.maybe::<u64>(BLOB_GAS_USED)? != Some(0) {
                 fields.need_none(BLOB_GAS_USED, NONE)?;
@@ -308,7 +309,7 @@ fn outcome(fields: &ReceiptFields<'_>) -> Result<Outcome, Error> {
     let empty = fields.raw(ROOT) == Some(b"\"0x\"");
     let root = if empty { None } else { fields.maybe::<B256>(ROOT)? };
     if let Some(root) = root {
-        fields.need_none(STATUS, "none, as there is a root")?;
+        fields.need_none(STATUS, "none, because root is present")?;
         return Ok(Outcome::Root(root));
     }
     fields.need_raw(STATUS, "0x0 or 0x1, or a root instead")?;

@@ -1,11 +1,11 @@
 //! Goal: valid responses pass at every level, and every change of them is rejected. Method: recorded
-//! blocks of many forks (`testdata/mainnet`, `testdata/execution-apis`) and made blocks with every
+//! blocks of many forks (`testdata/mainnet`, `testdata/execution-apis`) and synthetic blocks with every
 //! transaction type; then a change of each of their members (`mutation`), and random bytes (`bytes`).
 
 mod bytes;
 mod forms;
-pub(crate) mod made;
 mod mutation;
+pub(crate) mod test_block;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -185,7 +185,7 @@ fn recorded_blocks_and_their_receipts_pass() {
 /// The chain has a fork every three blocks, and all transaction types.
 #[test]
 fn a_chain_through_all_forks_passes() {
-    let blocks = made::chain();
+    let blocks = test_block::chain();
     assert_eq!(blocks.len(), 54);
     let mut kinds = [0; 5];
     for recorded in &blocks {
@@ -200,10 +200,10 @@ fn a_chain_through_all_forks_passes() {
 
 #[test]
 fn made_blocks_and_their_receipts_pass() {
-    let made = made::Made::new();
-    let block = block(&raw(&made.block), Level::Senders).unwrap();
-    receipts(&block, &raw(&made.receipts), Level::Senders).unwrap();
-    super::logs(&block, &raw(&made.logs()), Level::Full).unwrap();
+    let sample = test_block::TestBlock::new();
+    let block = block(&raw(&sample.block), Level::Senders).unwrap();
+    receipts(&block, &raw(&sample.receipts), Level::Senders).unwrap();
+    super::logs(&block, &raw(&sample.logs()), Level::Full).unwrap();
 }
 
 /// The corrupted blocks come from another project, each with the expected error.

@@ -144,7 +144,7 @@ fn check(
     fields.need_same(BLOCK_HASH, &block.hash, "the block")?;
     fields.need_same(BLOCK_NUMBER, &block.number, "the block")?;
     fields.maybe_same(BLOCK_TIMESTAMP, &block.timestamp, "the block")?;
-    fields.need_same(INDEX, &index, "the place in the block")?;
+    fields.need_same(INDEX, &index, "its index in the block")?;
     fields.maybe_same(GAS_PRICE, &body.price, "the base fee with maxFeePerGas and its tip")?;
     // Some nodes write the input under its older name as well.
     if let (Some(data), Some(input)) = (fields.raw(DATA), fields.raw(INPUT))

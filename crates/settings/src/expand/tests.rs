@@ -1,4 +1,4 @@
-//! What each form of `${…}` becomes, and what is said when it cannot: a table.
+//! Goal: each form of `${…}` has the right replacement or error. Method: a table.
 
 use std::path::Path;
 
@@ -33,13 +33,13 @@ fn forms() {
 }
 
 #[test]
-fn faults() {
+fn errors() {
     let cases = [
         ("${B}", "the environment variable B is not set or empty"),
         ("${EMPTY}", "the environment variable EMPTY is not set or empty"),
         ("${A", "${ is not closed by }"),
-        ("${}", "what stands in ${…} is neither NAME, NAME:-default nor file:PATH"),
-        ("${1A}", "what stands in ${…} is neither NAME, NAME:-default nor file:PATH"),
+        ("${}", "${…} must contain NAME, NAME:-default or file:PATH"),
+        ("${1A}", "${…} must contain NAME, NAME:-default or file:PATH"),
         ("${file:x}", "cannot read the file x: No such file or directory (os error 2)"),
     ];
     for (text, expected) in cases {
@@ -50,19 +50,16 @@ fn faults() {
 #[test]
 fn formulas_where_a_file_allows_them() {
     let environment = |name: &str| (name == "A").then(|| "1".to_owned());
-    let given = [("n".to_owned(), 2.0)];
-    let world = World::new(Path::new("/nowhere"), &environment).with_formulas(&given);
-    assert_eq!(world.set_variable("n", 7.0), 2.0, "what is given holds");
+    let overrides = [("n".to_owned(), 2.0)];
+    let world = World::new(Path::new("/nowhere"), &environment).with_formulas(&overrides);
+    assert_eq!(world.set_variable("n", 7.0), 2.0, "the override applies");
     let cases = [
         ("${n * 30}s and ${n}", Ok("60s and 2")),
         ("${env:A}${env:B:-x}", Ok("1x")),
         ("$${n}", Ok("${n}")),
         ("${A}", Err("A: there is no such variable")),
         ("${env:B}", Err("the environment variable B is not set or empty")),
-        (
-            "${env:1}",
-            Err("what stands in ${…} is neither env:NAME, env:NAME:-default nor file:PATH"),
-        ),
+        ("${env:1}", Err("${…} must contain env:NAME, env:NAME:-default or file:PATH")),
         ("${n", Err("${ is not closed by }")),
     ];
     for (text, expected) in cases {
@@ -72,13 +69,13 @@ fn formulas_where_a_file_allows_them() {
 }
 
 #[test]
-fn files_lose_their_last_line_end_and_have_a_bound() {
+fn files_lose_their_last_line_end_and_have_a_limit() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("key"), "secret\n").unwrap();
     let too_long = vec![b'x'; SECRET_FILE_BYTES_MAX as usize + 1];
     std::fs::write(folder.path().join("long"), too_long).unwrap();
     let world = World::new(folder.path(), &|_| None);
     assert_eq!(expand("a ${file:key} b", &world).as_deref(), Ok("a secret b"));
-    let fault = expand("${file:long}", &world).unwrap_err();
-    assert_eq!(fault, "cannot read the file long: 65537 bytes, at most 65536 allowed");
+    let error = expand("${file:long}", &world).unwrap_err();
+    assert_eq!(error, "cannot read the file long: 65537 bytes, at most 65536 allowed");
 }

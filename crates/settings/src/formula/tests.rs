@@ -1,4 +1,4 @@
-//! Formulas in, values or faults out.
+//! Goal: formulas have the right values or errors. Method: tables of formulas.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn variables() -> Vec<(String, f64)> {
 }
 
 #[test]
-fn formulas_are_worked_out_in_their_order() {
+fn formulas_follow_the_order_of_operations() {
     let cases = [
         ("30000 * load_percent / 100", 3300.0),
         ("30000*${load_percent}/100", 3300.0),
@@ -26,7 +26,7 @@ fn formulas_are_worked_out_in_their_order() {
 }
 
 #[test]
-fn what_is_no_formula_is_refused() {
+fn invalid_formulas_are_rejected() {
     let cases = [
         ("", "ends where a number or a variable is due"),
         ("1 +", "ends where a number or a variable is due"),

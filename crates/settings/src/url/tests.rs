@@ -1,4 +1,4 @@
-//! A URL must give its parts exactly and print none of its secrets: tables of both.
+//! Goal: a URL has exact parts and prints no secret. Method: tables of URLs.
 
 use super::*;
 
@@ -80,7 +80,7 @@ fn secrets_are_not_printed() {
 }
 
 #[test]
-fn what_is_no_url_is_shown_only_where_it_cannot_be_a_key() {
+fn a_text_that_is_no_url_is_masked_unless_it_cannot_be_a_key() {
     let cases = [
         ("not a url with KEY", "***"),
         ("KEY", "***"),
@@ -129,7 +129,7 @@ fn only_http_is_accepted_where_only_http_is_understood() {
 }
 
 #[test]
-fn faults_name_what_is_wrong_and_nothing_else() {
+fn errors_repeat_no_part_of_the_url() {
     let cases = [
         ("127.0.0.1:8545", "a url begins with http://, https://, ws://, wss:// or ipc:"),
         ("ftp://h", "the scheme is none of http, https, ws, wss and ipc"),
@@ -150,7 +150,7 @@ fn faults_name_what_is_wrong_and_nothing_else() {
 }
 
 #[test]
-fn the_scheme_says_how_calls_get_there() {
+fn the_scheme_decides_the_transport() {
     let of = |text: &str| NodeUrl::parse(text).unwrap().transport();
     assert_eq!(of("https://h"), Transport::Http);
     assert_eq!(of("WSS://h"), Transport::WebSocket);

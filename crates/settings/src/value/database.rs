@@ -35,7 +35,7 @@ const CLIENT_PARAMETERS: [&str; 15] = [
     "options",
     "target_session_attrs",
 ];
-/// The parameters that are printed: they say which database it is.
+/// The parameters that are printed, because they identify the database.
 const PRINTED_PARAMETERS: [&str; 5] = ["host", "hostaddr", "port", "dbname", "schema"];
 
 /// A file, or a PostgreSQL database. The printed form holds no secret.
@@ -59,7 +59,7 @@ pub struct DatabaseUrl {
 }
 
 impl Database {
-    /// What an address may be.
+    /// The forms of an address, for errors.
     pub const ALLOWED: &str = "name of a file, or postgres://USER@HOST[:PORT]/DATABASE";
 
     /// Parses the name of a file, or a URL.
@@ -68,8 +68,8 @@ impl Database {
     /// be printed. A name that begins with `./` is always that of a file.
     ///
     /// # Errors
-    /// Says which part is invalid and what is allowed there, without repeating any of the text,
-    /// which may hold a password.
+    /// A message with the invalid part and its allowed values. It repeats none of the text, which may
+    /// hold a password.
     pub fn parse(text: &str) -> Result<Database, String> {
         match text.split_once("://") {
             Some((scheme, rest)) if SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => {
@@ -103,14 +103,14 @@ fn may_hold_password(text: &str) -> bool {
 }
 
 impl DatabaseUrl {
-    /// Parses a URL from behind `postgres://` on.
+    /// Parses the part of a URL after `postgres://`.
     fn parse(rest: &str) -> Result<DatabaseUrl, String> {
         let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (user, place) = match base.split_once('@') {
             Some((user, place)) => (Some(user), place),
             None => (None, base),
         };
-        // The client takes what stands before the first @ for the user part, wherever that is.
+        // The client takes everything before the first @ for the user part, even in a query.
         if place.contains('@') || query.contains('@') || user.is_some_and(|user| user.contains('/'))
         {
             return Err(

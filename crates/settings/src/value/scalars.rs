@@ -37,7 +37,7 @@ impl Scalar for Bool {
     fn parse(input: Input<'_>) -> Result<bool, String> {
         match input {
             Input::Bool(on) => Ok(on),
-            // A variable holds 1 or 0.
+            // Environment variables often hold 1 or 0.
             Input::Text("1") => Ok(true),
             Input::Text("0") => Ok(false),
             Input::Text(text) => text.parse().map_err(|_| "neither true nor false".to_owned()),
@@ -46,12 +46,12 @@ impl Scalar for Bool {
     }
 }
 
-/// A type that holds whole numbers from zero on.
+/// An unsigned integer type.
 pub trait Whole: Copy + fmt::Debug + PartialEq + Send + Sync + 'static {
-    /// The largest number that it holds.
+    /// The greatest number of the type.
     const LARGEST: u64;
 
-    /// The number, which is at most [`Whole::LARGEST`].
+    /// Converts a number, which is at most [`Whole::LARGEST`].
     fn of(number: u64) -> Self;
 }
 
@@ -69,7 +69,7 @@ macro_rules! whole {
 
 whole!(u8 u16 u32 u64 usize);
 
-/// A whole number within bounds, which `T` holds.
+/// A whole number within bounds, as a `T`.
 pub struct Count<const MIN: u64, const MAX: u64, T = u64>(PhantomData<T>);
 
 impl<const MIN: u64, const MAX: u64, T: Whole> Scalar for Count<MIN, MAX, T> {
@@ -107,7 +107,7 @@ impl<const MIN: u64, const MAX: u64, T: Whole> Scalar for Count<MIN, MAX, T> {
     }
 }
 
-/// A number, whole or not, within bounds given in thousandths.
+/// A number within bounds, which are in thousandths.
 pub struct Number<const MIN: i64, const MAX: i64>;
 
 impl<const MIN: i64, const MAX: i64> Scalar for Number<MIN, MAX> {
@@ -145,7 +145,7 @@ fn thousandths(number: i64) -> f64 {
     number as f64 / 1000.0
 }
 
-/// A length of time such as `"250ms"`, within bounds in milliseconds.
+/// A duration such as `"250ms"`, within bounds in milliseconds.
 pub struct Duration<const MIN: u64, const MAX: u64>;
 
 /// Units of durations, with their length in microseconds.
@@ -191,10 +191,10 @@ impl<const MIN: u64, const MAX: u64> Scalar for Duration<MIN, MAX> {
     }
 }
 
-/// Reads a duration: a number, which may have a fraction, and one of the units us, ms, s, m, h, d.
+/// Parses a duration: a number, which may have a fraction, and one of the units us, ms, s, m, h, d.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The text has another form, or the duration is out of range.
 pub fn duration(text: &str) -> Result<time::Duration, String> {
     let (number, unit) = split_unit(text);
     let Some((_, unit_us)) = DURATION_UNITS.iter().find(|(name, _)| *name == unit) else {
@@ -205,7 +205,7 @@ pub fn duration(text: &str) -> Result<time::Duration, String> {
     time::Duration::try_from_secs_f64(seconds).map_err(|_| "out of range".to_owned())
 }
 
-/// A duration in the largest unit in which it is whole.
+/// Formats a duration in the largest unit in which it is whole.
 pub fn shown_duration(duration: time::Duration) -> String {
     let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let whole =
@@ -216,7 +216,7 @@ pub fn shown_duration(duration: time::Duration) -> String {
     }
 }
 
-/// A number of bytes, which `T` holds: `"64MiB"`, or a whole number.
+/// A number of bytes within bounds, as a `T`: `"64MiB"`, or a whole number.
 pub struct Bytes<const MIN: u64, const MAX: u64, T = u64>(PhantomData<T>);
 
 /// Units of byte counts; decimal and binary ones as in IEC 80000-13.
@@ -278,7 +278,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err("out of range".to_owned()) }
 }
 
-/// A number of bytes in the largest binary unit in which it is whole.
+/// Formats a number of bytes in the largest binary unit in which it is whole.
 pub fn shown_bytes(bytes: u64) -> String {
     let units = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
@@ -287,7 +287,7 @@ pub fn shown_bytes(bytes: u64) -> String {
     }
 }
 
-/// The number at the start of a text, and the unit behind it.
+/// Splits a text into the number at its start and the unit after it.
 fn split_unit(text: &str) -> (&str, &str) {
     let digits = |c: char| c.is_ascii_digit() || c == '.';
     let end = text.find(|c| !digits(c)).unwrap_or(text.len());
@@ -301,16 +301,16 @@ fn within<T: PartialOrd>(value: T, min: T, max: T) -> Result<T, String> {
 crate::text! {
     /// A text that is not empty.
     pub Text: String = not_empty, "a text", "a text that is not empty", "text";
-    /// A text that may be empty, such as an argument of a program.
+    /// A text that may be empty, such as a program's argument.
     pub Word: String = |text: &str| Ok::<_, String>(text.to_owned()), "a text", "a text", "";
-    /// A name of at most 64 letters, digits, `-`, `_`, `.` and, inside, spaces. It may become the name
-    /// of a folder and the label of a metric.
+    /// A name of at most 64 letters, digits, `-`, `_`, `.` and inner spaces. It is safe as the name of
+    /// a folder and as the label of a metric.
     pub Name: String = name, "a name",
         format!("1 to {NAME_BYTES_MAX} letters, digits, `-`, `_`, `.` and spaces, not `.` at first"),
         "name";
 }
 
-/// Longest name, in bytes.
+/// Maximum bytes of a name.
 const NAME_BYTES_MAX: usize = 64;
 
 fn not_empty(text: &str) -> Result<String, &'static str> {
@@ -331,7 +331,7 @@ fn name(text: &str) -> Result<String, &'static str> {
     Ok(text.to_owned())
 }
 
-/// The name of a file that is read, relative to the folder of the configuration file.
+/// The name of a file to read, relative to the folder of the configuration file.
 pub struct File;
 
 impl Scalar for File {
@@ -362,10 +362,10 @@ impl Scalar for File {
     }
 }
 
-/// A secret of at least `BYTES_MIN` bytes; no diagnostic shows it.
+/// A secret of at least `BYTES_MIN` bytes. Diagnostics mask it.
 pub struct Secret<const BYTES_MIN: usize>;
 
-/// A secret. `Debug` does not print it; it dereferences to the text.
+/// A secret. It dereferences to the text, and `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText(String);
 

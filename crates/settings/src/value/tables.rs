@@ -1,4 +1,4 @@
-//! Value types that hold others: lists, free tables, and declared tables in their three forms.
+//! Value types that hold others: lists, tables with free keys, and declared tables in three forms.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,7 +14,7 @@ use crate::schema;
 use crate::syntax::{Item, Tree};
 use crate::table::{Reader, Table, TableDoc};
 
-/// A list, each element of which is read by itself.
+/// A list of values.
 pub struct List<V>(PhantomData<V>);
 
 impl<V: ValueType> ValueType for List<V> {
@@ -57,7 +57,7 @@ impl<V: ValueType> ValueType for List<V> {
     }
 }
 
-/// A value that the program gets as another type.
+/// A value that is converted into another Rust type.
 pub struct As<V, T>(PhantomData<(V, T)>);
 
 impl<V, T> ValueType for As<V, T>
@@ -101,7 +101,7 @@ where
     }
 }
 
-/// A table whose keys are free, such as HTTP headers or variables of the environment.
+/// A table with free keys, such as the headers of a request.
 pub struct Map<V>(PhantomData<V>);
 
 impl<V: ValueType> ValueType for Map<V> {
@@ -125,7 +125,7 @@ impl<V: ValueType> ValueType for Map<V> {
     }
 
     fn of_default(_: &str) -> Result<Self::Value, String> {
-        Err("a table has no default but an empty one".to_owned())
+        Err("the default of a table is always empty".to_owned())
     }
 
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
@@ -148,21 +148,21 @@ impl<V: ValueType> ValueType for Map<V> {
     }
 }
 
-/// A value whose meaning depends on its free key, such as an HTTP header.
+/// A value that is parsed together with its free key, such as an HTTP header.
 pub trait Pair {
-    /// What the program gets.
+    /// The Rust type of the pair.
     type Value: Clone + Debug + PartialEq + Send + Sync + 'static;
 
-    /// What a table of them is: "a table of headers".
+    /// The noun for errors about a value of another type: "a table of headers".
     fn noun() -> String;
-    /// What is allowed.
+    /// The allowed keys and values.
     fn allowed() -> String;
-    /// Reads one.
+    /// Parses a pair.
     ///
     /// # Errors
-    /// What is wrong with the key or the value, without the value itself: it may be a secret.
+    /// A message that does not repeat the value, which may be a secret.
     fn parse(key: &str, text: &str) -> Result<Self::Value, String>;
-    /// A text as diagnostics show it, its quotes included; `None` as it is written.
+    /// Masks a string for diagnostics, and adds quotes; `None` if they may print it as written.
     fn masked(_text: &str) -> Option<String> {
         Some(MASK.to_owned())
     }
@@ -192,7 +192,7 @@ impl<P: Pair> ValueType for Pairs<P> {
     }
 
     fn of_default(_: &str) -> Result<Self::Value, String> {
-        Err("a table has no default but an empty one".to_owned())
+        Err("the default of a table is always empty".to_owned())
     }
 
     fn masked(text: &str) -> Option<String> {
@@ -226,7 +226,7 @@ impl<P: Pair> ValueType for Pairs<P> {
     }
 }
 
-/// A table that stands at most once: `[server]`. Without it every key has its default.
+/// A table that a file has at most once: `[server]`. Without it every key has its default.
 pub struct Once<T>(PhantomData<T>);
 
 impl<T: Table> ValueType for Once<T> {
@@ -250,7 +250,7 @@ impl<T: Table> ValueType for Once<T> {
     }
 
     fn of_default(_: &str) -> Result<T, String> {
-        Err("a table has no default but an empty one".to_owned())
+        Err("the default of a table is always empty".to_owned())
     }
 
     fn empty(path: &str) -> T {
@@ -298,7 +298,7 @@ impl<T: Table> ValueType for Named<T> {
     }
 
     fn of_default(_: &str) -> Result<Self::Value, String> {
-        Err("a table has no default but an empty one".to_owned())
+        Err("the default of a table is always empty".to_owned())
     }
 
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
@@ -351,7 +351,7 @@ impl<T: Table> ValueType for Listed<T> {
     }
 
     fn of_default(_: &str) -> Result<Self::Value, String> {
-        Err("a table has no default but an empty one".to_owned())
+        Err("the default of a table is always empty".to_owned())
     }
 
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {

@@ -8,14 +8,14 @@ use crate::report::At;
 use crate::syntax::{Item, Member, Tree};
 use crate::table::Reader;
 
-/// Most variables of a file.
+/// Maximum variables of a file.
 const VARIABLES_MAX: usize = 100;
 
-/// Longest name of a variable, in bytes.
+/// Maximum bytes of a variable's name.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Numbers by name, for the formulas of the keys that are declared after this one. A variable may be
-/// a formula of those above it.
+/// Numbers by name, for the formulas of the keys that are declared after this one. The formula of a
+/// variable may use the variables above it.
 pub struct Variables;
 
 /// A variable of a file.
@@ -23,9 +23,9 @@ pub struct Variables;
 pub struct Variable {
     /// Its name.
     pub name: String,
-    /// Its value, which may be one given in place of the file's.
+    /// The value, which an override may have replaced.
     pub value: f64,
-    /// Where the file's value stands.
+    /// The place of the value in the file.
     pub at: At,
 }
 
@@ -55,7 +55,7 @@ impl ValueType for Variables {
     }
 
     fn of_default(_: &str) -> Result<Vec<Variable>, String> {
-        Err("variables have no default but none".to_owned())
+        Err("the default of variables is always empty".to_owned())
     }
 
     fn masked(text: &str) -> Option<String> {
@@ -82,7 +82,7 @@ impl ValueType for Variables {
                 continue;
             }
             at.span = Some(member.item.span.clone());
-            // An unreadable one still has a name, so that no formula is reported for it.
+            // An unreadable variable is still set, so that its formulas report no second error.
             let value = number(member, reader).unwrap_or_else(|message| {
                 let allowed = "a number, or a formula of the variables above";
                 reader.report().error(&at, message, allowed);

@@ -1,4 +1,4 @@
-//! Goal: addresses read and printer as on Harmony. Method: addresses printed in Harmony's own
+//! Goal: addresses are parsed and printed as on Harmony. Method: addresses printed in Harmony's own
 //! documentation, and a round trip.
 
 use alloy_primitives::Address;

@@ -119,13 +119,13 @@ pub struct Rate {
     /// Maximum calls at once after a pause; at least 1.
     pub burst: f64,
     /// What happens to calls above the rate.
-    pub over: Over,
+    pub over: RateLimitAction,
 }
 
 /// What happens to a call above the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Over {
+pub enum RateLimitAction {
     /// The call waits for a token.
     Queue,
     /// The call gets a JSON-RPC error.

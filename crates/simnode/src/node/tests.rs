@@ -1,5 +1,5 @@
-//! Goal: settings do what they say. Method: requests given to `Node::serve` in virtual time, so that
-//! waits are measured exactly and nothing sleeps.
+//! Goal: each setting has its documented effect. Method: requests to `Node::serve` in virtual time, so
+//! that waits are measured exactly and nothing sleeps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::settings::{
-    Capacity, ErrorKind, Fault, FaultRule, Latency, Over, Rate, Settings, SettingsError,
+    Capacity, ErrorKind, Fault, FaultRule, Latency, Rate, RateLimitAction, Settings, SettingsError,
 };
 use super::{Delivery, Node};
 use crate::schedule::WorldOptions;
@@ -135,14 +135,14 @@ async fn workers_make_a_queue_and_refuse_above_it() {
 #[tokio::test(start_paused = true)]
 async fn a_rate_queues_refuses_or_hangs() {
     let node = node();
-    let with = |over: Over| {
+    let with = |over: RateLimitAction| {
         let rate = Rate { per_second: 10.0, burst: 2.0, over };
         node.set(|settings| {
             settings.rates.insert("eth_chainId".to_owned(), rate);
         })
         .unwrap();
     };
-    with(Over::Queue);
+    with(RateLimitAction::Queue);
     let mut waits = Vec::new();
     for _ in 0..4 {
         waits.push(milliseconds(ask(&node, "eth_chainId")).await);
@@ -150,7 +150,7 @@ async fn a_rate_queues_refuses_or_hangs() {
     assert_eq!(waits, [0, 0, 100, 100]);
     assert_eq!(milliseconds(ask(&node, "net_version")).await, 0, "another method is free");
 
-    with(Over::Error { code: -32005 });
+    with(RateLimitAction::Error { code: -32005 });
     let mut codes = Vec::new();
     for _ in 0..3 {
         codes.push(ask(&node, "eth_chainId").await["error"]["code"].clone());
@@ -159,7 +159,7 @@ async fn a_rate_queues_refuses_or_hangs() {
     tokio::time::advance(Duration::from_millis(100)).await;
     assert!(ask(&node, "eth_chainId").await["result"].is_string(), "refilled");
 
-    with(Over::TooManyRequests { retry_after_s: 7 });
+    with(RateLimitAction::TooManyRequests { retry_after_s: 7 });
     let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
     node.serve(call).await;
     node.serve(call).await;
@@ -167,7 +167,7 @@ async fn a_rate_queues_refuses_or_hangs() {
     let Delivery::Whole { status, retry_after_s, .. } = refused else { panic!("{refused:?}") };
     assert_eq!((status, retry_after_s), (429, Some(7)));
 
-    with(Over::Hang);
+    with(RateLimitAction::Hang);
     node.serve(call).await;
     node.serve(call).await;
     let hung = timeout(Duration::from_secs(3_600), node.serve(call)).await;

@@ -24,11 +24,11 @@ impl TokenBucket {
     /// Takes a token and returns true if there is one.
     pub(super) fn take(&mut self, rate: &Rate, now: Instant) -> bool {
         self.fill(rate, now);
-        let there = self.tokens >= 1.0;
-        if there {
+        let available = self.tokens >= 1.0;
+        if available {
             self.tokens -= 1.0;
         }
-        there
+        available
     }
 
     /// Takes a token, if need be on debt, and returns how long to wait for it.

@@ -17,19 +17,19 @@ pub(super) fn examine(world: &World, result: &[u8]) -> Option<Verdict> {
         return Some(Verdict::Wrong("the result is not JSON".to_owned()));
     };
     let mut named = BTreeSet::new();
-    name_blocks(&value, &mut named);
+    collect_block_hashes(&value, &mut named);
     if let Some(own) = own_hash(&value) {
         named.insert(own);
     }
-    let mut places = Vec::new();
+    let mut positions = Vec::new();
     for hash in named {
-        match world.place_of(&hash) {
-            Some(place) => places.push(place),
-            None => return Some(Verdict::Wrong(format!("no chain holds block {hash}"))),
+        match world.position_of(&hash) {
+            Some(position) => positions.push(position),
+            None => return Some(Verdict::Wrong(format!("no branch has block {hash}"))),
         }
     }
-    let clash = clash(world, &places);
-    clash.or_else(|| foreign_transaction(world, &value)).map(Verdict::Mixed)
+    let conflict = conflict(world, &positions);
+    conflict.or_else(|| misplaced_transaction(world, &value)).map(Verdict::Mixed)
 }
 
 /// The first argument as a hash.
@@ -43,7 +43,7 @@ pub(super) fn bytes_argument(params: Option<&[u8]>) -> Option<Vec<u8>> {
 }
 
 /// Returns true if the first argument is the newest block.
-pub(super) fn asks_latest(params: Option<&[u8]>) -> bool {
+pub(super) fn requests_latest(params: Option<&[u8]>) -> bool {
     let first = first_argument(params);
     first.is_some_and(|first| first == "latest" || first == "pending" || first == -1)
 }
@@ -61,13 +61,13 @@ fn own_hash(value: &Value) -> Option<B256> {
 }
 
 /// Collects every `blockHash` at any depth.
-fn name_blocks(value: &Value, into: &mut BTreeSet<B256>) {
+fn collect_block_hashes(value: &Value, into: &mut BTreeSet<B256>) {
     match value {
-        Value::Array(items) => items.iter().for_each(|item| name_blocks(item, into)),
+        Value::Array(items) => items.iter().for_each(|item| collect_block_hashes(item, into)),
         Value::Object(members) => {
             let named = members.get("blockHash").and_then(Value::as_str);
             into.extend(named.and_then(read_hash));
-            members.values().for_each(|member| name_blocks(member, into));
+            members.values().for_each(|member| collect_block_hashes(member, into));
             if own_hash(value).is_some() {
                 into.extend(own_hash(value));
             }
@@ -77,36 +77,36 @@ fn name_blocks(value: &Value, into: &mut BTreeSet<B256>) {
 }
 
 /// Finds two positions that no view has together.
-fn clash(world: &World, places: &[BlockPosition]) -> Option<String> {
+fn conflict(world: &World, positions: &[BlockPosition]) -> Option<String> {
     let (mut first, mut last) = (0, u64::MAX);
-    let (mut from, mut until) = (places.first()?, places.first()?);
-    for place in places {
-        let (appeared, dropped) = world.schedule().heads_with(place.branch, place.number);
+    let (mut from, mut until) = (positions.first()?, positions.first()?);
+    for position in positions {
+        let (appeared, dropped) = world.schedule().heads_with(position.branch, position.number);
         if appeared > first {
-            (first, from) = (appeared, place);
+            (first, from) = (appeared, position);
         }
         if dropped.is_some_and(|dropped| dropped < last) {
-            (last, until) = (dropped.unwrap_or(u64::MAX), place);
+            (last, until) = (dropped.unwrap_or(u64::MAX), position);
         }
     }
     (first > last).then(|| {
         format!(
-            "block {} of branch {} appeared with head {first}, when block {} of branch {} was gone",
+            "block {} of branch {} appeared with head {first}, after block {} of branch {} was dropped",
             from.number, from.branch, until.number, until.branch
         )
     })
 }
 
 /// Finds a transaction in a block's list that belongs to another block.
-fn foreign_transaction(world: &World, value: &Value) -> Option<String> {
-    let block = world.place_of(&own_hash(value)?)?;
+fn misplaced_transaction(world: &World, value: &Value) -> Option<String> {
+    let block = world.position_of(&own_hash(value)?)?;
     for transaction in value.get("transactions")?.as_array()? {
         let hash = transaction.get("hash").unwrap_or(transaction).as_str().and_then(read_hash)?;
-        let places = world.places_of(&hash);
-        if !places.is_empty() && !places.iter().any(|(place, _)| *place == block) {
-            let other = places[0].0;
+        let positions = world.positions_of(&hash);
+        if !positions.is_empty() && !positions.iter().any(|(position, _)| *position == block) {
+            let other = positions[0].0;
             return Some(format!(
-                "transaction {hash} stands in block {} of branch {}, not in block {} of branch {}",
+                "transaction {hash} is in block {} of branch {}, not in block {} of branch {}",
                 other.number, other.branch, block.number, block.branch
             ));
         }

@@ -52,13 +52,13 @@ impl<'a> TaggedCall<'a> {
             };
             return Some(Self::Logs(filter, bounds));
         }
-        let place = place_of_block(method)?;
-        let block = match values.get(place) {
+        let index = block_parameter_index(method)?;
+        let block = match values.get(index) {
             None => Value::Null,
             Some(raw) => serde_json::from_str(raw.get()).ok()?,
         };
         // A block parameter can only be appended if all parameters before it are there.
-        (values.len() >= place).then_some(Self::Block(values, place, tag_of(&block)?))
+        (values.len() >= index).then_some(Self::Block(values, index, tag_of(&block)?))
     }
 
     /// The tag, or the first of two.
@@ -89,11 +89,11 @@ impl<'a> TaggedCall<'a> {
             json!(format!("{number:#x}"))
         };
         match self {
-            Self::Block(values, place, tag) => {
+            Self::Block(values, index, tag) => {
                 let block = to_raw_value(&number(*tag, first)).expect("a text is always JSON");
                 let mut values = values.clone();
-                if values.len() > *place {
-                    values[*place] = &block;
+                if values.len() > *index {
+                    values[*index] = &block;
                 } else {
                     values.push(&block);
                 }
@@ -132,7 +132,7 @@ fn tag_of(value: &Value) -> Option<Tag> {
 }
 
 /// The index of a method's block parameter.
-fn place_of_block(method: &str) -> Option<usize> {
+fn block_parameter_index(method: &str) -> Option<usize> {
     match method {
         "eth_getBlockByNumber"
         | "eth_getBlockReceipts"

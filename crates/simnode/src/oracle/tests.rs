@@ -1,5 +1,5 @@
-//! Goal: the oracle passes what honest nodes say and catches every planted fault. Method: answers of
-//! chosen views, unchanged or spoilt, judged at chosen instants of a paused clock.
+//! Goal: the oracle accepts the replies of honest nodes and detects every planted fault. Method: it
+//! judges replies of chosen views, unchanged or altered, at chosen instants of a paused clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::world::World;
 
 const BLOCK: Duration = Duration::from_secs(1);
 
-struct Court {
+struct Fixture {
     world: Arc<World>,
     oracle: Oracle,
 }
 
-impl Court {
+impl Fixture {
     fn new() -> Self {
         let reorgs = vec![Reorg { at_height: 30, depth: 3 }];
         let options =
@@ -34,8 +34,8 @@ impl Court {
         Self { oracle: Oracle::new(Arc::clone(&world), options), world }
     }
 
-    /// What a node with this head says.
-    fn said(&self, head: u64, method: &str, params: &Value) -> Vec<u8> {
+    /// The result of an honest node with this head.
+    fn honest_result(&self, head: u64, method: &str, params: &Value) -> Vec<u8> {
         let params = params.to_string();
         let view = View::honest(head);
         match rpc::respond(&self.world, &view, method, Some(params.as_bytes())) {
@@ -44,30 +44,30 @@ impl Court {
         }
     }
 
-    /// Judges an answer that came at once, in the middle of the time of a head.
+    /// Judges a result that arrives at once, while a block is the head.
     fn judge(&self, head: u64, method: &str, params: &Value, result: &[u8]) -> Verdict {
-        self.judge_answer(head, method, params, ObservedReply::Result(result), 0)
+        self.judge_reply(head, method, params, ObservedReply::Result(result), 0)
     }
 
-    fn judge_answer(
+    fn judge_reply(
         &self,
         head: u64,
         method: &str,
         params: &Value,
-        answer: ObservedReply<'_>,
+        reply: ObservedReply<'_>,
         client: u64,
     ) -> Verdict {
         let params = params.to_string();
         let sent = self.world.instant_of(head) + BLOCK * 3 / 4;
         let params = Some(params.as_bytes());
-        self.oracle.judge(&Exchange { method, params, reply: answer, sent, received: sent, client })
+        self.oracle.judge(&Exchange { method, params, reply, sent, received: sent, client })
     }
 }
 
 /// A call of every kind that reads the chain at or near head 40.
-fn calls(court: &Court) -> Vec<(&'static str, Value)> {
-    let account = court.world.addresses().accounts[1].to_string();
-    let block = court.world.block_at(40, 38).unwrap();
+fn calls(fixture: &Fixture) -> Vec<(&'static str, Value)> {
+    let account = fixture.world.addresses().accounts[1].to_string();
+    let block = fixture.world.block_at(40, 38).unwrap();
     let hash = block.hash.to_string();
     let transaction = block.transactions[0].hash().to_string();
     vec![
@@ -90,14 +90,14 @@ fn calls(court: &Court) -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn what_honest_nodes_say_is_right() {
-    let court = Court::new();
-    for (method, params) in calls(&court) {
+fn replies_of_honest_nodes_are_right() {
+    let fixture = Fixture::new();
+    for (method, params) in calls(&fixture) {
         for head in [40, 39] {
-            let result = court.said(head, method, &params);
+            let result = fixture.honest_result(head, method, &params);
             // One client per answer, because heads must not fall for one.
             let answer = ObservedReply::Result(&result);
-            let verdict = court.judge_answer(40, method, &params, answer, head);
+            let verdict = fixture.judge_reply(40, method, &params, answer, head);
             assert_eq!(verdict, Verdict::Right, "{method} {params} at {head}");
         }
     }
@@ -105,32 +105,32 @@ fn what_honest_nodes_say_is_right() {
 
 #[test]
 fn any_changed_byte_is_caught() {
-    let court = Court::new();
-    for (method, params) in calls(&court) {
-        let result = court.said(40, method, &params);
+    let fixture = Fixture::new();
+    for (method, params) in calls(&fixture) {
+        let result = fixture.honest_result(40, method, &params);
         for at in [result.len() / 3, result.len() / 2, result.len() - 2] {
             let mut spoilt = result.clone();
             spoilt[at] = b'!';
-            let verdict = court.judge(40, method, &params, &spoilt);
+            let verdict = fixture.judge(40, method, &params, &spoilt);
             assert_ne!(verdict, Verdict::Right, "{method} {params} byte {at}");
         }
-        let verdict = court.judge(40, method, &params, b"null");
+        let verdict = fixture.judge(40, method, &params, b"null");
         assert_ne!(verdict, Verdict::Right, "{method} {params} null");
     }
 }
 
 #[test]
 fn a_tag_may_be_resolved_before_the_block_is_read() {
-    let court = Court::new();
-    // The reorg at 30 replaces three blocks; head 31 stands on the new branch.
+    let fixture = Fixture::new();
+    // The reorg at 30 replaces three blocks; head 31 is on the new branch.
     let judge = |method: &str, tagged: Value, numbered: Value| {
-        let answer = court.said(31, method, &numbered);
+        let answer = fixture.honest_result(31, method, &numbered);
         // Judged within the window, but over by itself in no view: the new branch's block 30.
-        court.judge(31, method, &tagged, &answer)
+        fixture.judge(31, method, &tagged, &answer)
     };
     let block = judge("eth_getBlockByNumber", json!(["latest", false]), json!(["0x1e", false]));
     assert_eq!(block, Verdict::Right);
-    let account = court.world.addresses().accounts[0].to_string();
+    let account = fixture.world.addresses().accounts[0].to_string();
     let call = json!([{ "to": account, "data": "0x01" }]);
     let at = json!([{ "to": account, "data": "0x01" }, "0x1e"]);
     assert_eq!(judge("eth_call", call.clone(), at), Verdict::Right);
@@ -146,31 +146,31 @@ fn a_tag_may_be_resolved_before_the_block_is_read() {
 
 #[test]
 fn an_old_head_is_stale() {
-    let court = Court::new();
+    let fixture = Fixture::new();
     for (method, params) in
         [("eth_blockNumber", json!([])), ("eth_getBlockByNumber", json!(["latest", false]))]
     {
-        let old = court.said(36, method, &params);
+        let old = fixture.honest_result(36, method, &params);
         // The window at head 40 goes down to 39.
-        assert_eq!(court.judge(40, method, &params, &old), Verdict::Stale { by: 3 });
+        assert_eq!(fixture.judge(40, method, &params, &old), Verdict::Stale { by: 3 });
     }
-    let account = json!([court.world.addresses().accounts[0].to_string(), "latest"]);
-    let old = court.said(35, "eth_getBalance", &account);
-    let verdict = court.judge(40, "eth_getBalance", &account, &old);
+    let account = json!([fixture.world.addresses().accounts[0].to_string(), "latest"]);
+    let old = fixture.honest_result(35, "eth_getBalance", &account);
+    let verdict = fixture.judge(40, "eth_getBalance", &account, &old);
     assert!(matches!(verdict, Verdict::Stale { .. }), "{verdict:?}");
 }
 
 #[test]
 fn the_staleness_is_a_time() {
-    let court = Court::new();
+    let fixture = Fixture::new();
     let params = Some(&b"[]"[..]);
     let answer = ObservedReply::Result(b"\"0x26\"");
     let judged = |after: Duration| {
-        let sent = court.world.instant_of(40) + after;
+        let sent = fixture.world.instant_of(40) + after;
         let method = "eth_blockNumber";
         let received = sent + Duration::from_millis(1);
         let client = after.as_millis() as u64;
-        court.oracle.judge(&Exchange { method, params, reply: answer, sent, received, client })
+        fixture.oracle.judge(&Exchange { method, params, reply: answer, sent, received, client })
     };
     // Head 38 is one block behind head 39, which was the head half a second before.
     assert_eq!(judged(BLOCK / 4), Verdict::Right);
@@ -179,74 +179,75 @@ fn the_staleness_is_a_time() {
 
 #[test]
 fn an_answer_of_a_dropped_branch_is_stale_after_the_reorg() {
-    let court = Court::new();
+    let fixture = Fixture::new();
     let params = json!(["0x1d", false]);
-    let dropped = court.said(30, "eth_getBlockByNumber", &params);
-    assert_eq!(court.judge(30, "eth_getBlockByNumber", &params, &dropped), Verdict::Right);
-    assert_eq!(court.judge(31, "eth_getBlockByNumber", &params, &dropped), Verdict::Right);
-    let verdict = court.judge(33, "eth_getBlockByNumber", &params, &dropped);
+    let dropped = fixture.honest_result(30, "eth_getBlockByNumber", &params);
+    assert_eq!(fixture.judge(30, "eth_getBlockByNumber", &params, &dropped), Verdict::Right);
+    assert_eq!(fixture.judge(31, "eth_getBlockByNumber", &params, &dropped), Verdict::Right);
+    let verdict = fixture.judge(33, "eth_getBlockByNumber", &params, &dropped);
     assert!(matches!(verdict, Verdict::Stale { by: 2 }), "{verdict:?}");
 }
 
 #[test]
 fn logs_of_two_branches_are_mixed() {
-    let court = Court::new();
+    let fixture = Fixture::new();
     let logs = |head: u64, from: u64, to: u64| {
         let filter = json!([{ "fromBlock": format!("{from:#x}"), "toBlock": format!("{to:#x}") }]);
-        let raw = court.said(head, "eth_getLogs", &filter);
+        let raw = fixture.honest_result(head, "eth_getLogs", &filter);
         String::from_utf8(raw).unwrap().trim_matches(['[', ']']).to_owned()
     };
     let range = json!([{ "fromBlock": "0x19", "toBlock": "0x1e" }]);
     // The first half as the old branch had it, the second as the new one has.
     let mixed = format!("[{},{}]", logs(30, 25, 28), logs(31, 29, 30));
-    let verdict = court.judge(31, "eth_getLogs", &range, mixed.as_bytes());
+    let verdict = fixture.judge(31, "eth_getLogs", &range, mixed.as_bytes());
     assert!(matches!(verdict, Verdict::Mixed(_)), "{verdict:?}");
     let missing = format!("[{},{}]", logs(31, 25, 27), logs(31, 29, 30));
-    let verdict = court.judge(31, "eth_getLogs", &range, missing.as_bytes());
+    let verdict = fixture.judge(31, "eth_getLogs", &range, missing.as_bytes());
     assert!(matches!(verdict, Verdict::Wrong(_)), "{verdict:?}");
     let honest = format!("[{},{}]", logs(31, 25, 28), logs(31, 29, 30));
-    assert_eq!(court.judge(31, "eth_getLogs", &range, honest.as_bytes()), Verdict::Right);
+    assert_eq!(fixture.judge(31, "eth_getLogs", &range, honest.as_bytes()), Verdict::Right);
 }
 
 #[test]
 fn a_block_with_another_branchs_transactions_is_mixed() {
-    let court = Court::new();
+    let fixture = Fixture::new();
     let read = |head: u64, full: bool| -> Value {
         let params = json!(["0x1d", full]);
-        serde_json::from_slice(&court.said(head, "eth_getBlockByNumber", &params)).unwrap()
+        serde_json::from_slice(&fixture.honest_result(head, "eth_getBlockByNumber", &params))
+            .unwrap()
     };
     for full in [false, true] {
         let mut block = read(31, full);
         block["transactions"] = read(30, full)["transactions"].clone();
         let params = json!(["0x1d", full]);
         let verdict =
-            court.judge(31, "eth_getBlockByNumber", &params, block.to_string().as_bytes());
+            fixture.judge(31, "eth_getBlockByNumber", &params, block.to_string().as_bytes());
         assert!(matches!(verdict, Verdict::Mixed(_)), "{full}: {verdict:?}");
     }
 }
 
 #[test]
 fn a_made_up_header_is_wrong() {
-    let court = Court::new();
+    let fixture = Fixture::new();
     let view = View { ahead: 50, ..View::honest(40) };
     let params = json!(["latest", false]);
     let raw = params.to_string();
-    let reply = rpc::respond(&court.world, &view, "eth_getBlockByNumber", Some(raw.as_bytes()));
+    let reply = rpc::respond(&fixture.world, &view, "eth_getBlockByNumber", Some(raw.as_bytes()));
     let Reply::Result(lie) = reply else { panic!("{reply:?}") };
-    let verdict = court.judge(40, "eth_getBlockByNumber", &params, &lie);
+    let verdict = fixture.judge(40, "eth_getBlockByNumber", &params, &lie);
     let Verdict::Wrong(why) = verdict else { panic!("{verdict:?}") };
-    assert!(why.starts_with("no chain holds block"), "{why}");
-    let verdict = court.judge(40, "eth_blockNumber", &json!([]), b"\"0x5a\"");
+    assert!(why.starts_with("no branch has block"), "{why}");
+    let verdict = fixture.judge(40, "eth_blockNumber", &json!([]), b"\"0x5a\"");
     assert!(matches!(verdict, Verdict::Wrong(_)), "{verdict:?}");
 }
 
 #[test]
 fn heads_of_one_client_must_not_fall() {
-    let court = Court::new();
-    let judge = |head: u64, said: u64, client: u64| {
-        let result = format!("\"{said:#x}\"");
+    let fixture = Fixture::new();
+    let judge = |head: u64, number: u64, client: u64| {
+        let result = format!("\"{number:#x}\"");
         let answer = ObservedReply::Result(result.as_bytes());
-        court.judge_answer(head, "eth_blockNumber", &json!([]), answer, client)
+        fixture.judge_reply(head, "eth_blockNumber", &json!([]), answer, client)
     };
     assert_eq!(judge(35, 35, 1), Verdict::Right);
     assert_eq!(judge(36, 35, 1), Verdict::Right, "the same again");
@@ -254,24 +255,24 @@ fn heads_of_one_client_must_not_fall() {
     assert_eq!(judge(37, 37, 1), Verdict::Right);
     assert_eq!(judge(37, 36, 1), Verdict::Backward { from: 37, to: 36 });
     assert_eq!(judge(37, 36, 2), Verdict::Right, "another client saw no more");
-    let block = court.said(37, "eth_getBlockByNumber", &json!(["latest", false]));
+    let block = fixture.honest_result(37, "eth_getBlockByNumber", &json!(["latest", false]));
     let answer = ObservedReply::Result(&block);
     let params = json!(["latest", false]);
-    court.judge_answer(38, "eth_blockNumber", &json!([]), ObservedReply::Result(b"\"0x26\""), 2);
-    let verdict = court.judge_answer(38, "eth_getBlockByNumber", &params, answer, 2);
+    fixture.judge_reply(38, "eth_blockNumber", &json!([]), ObservedReply::Result(b"\"0x26\""), 2);
+    let verdict = fixture.judge_reply(38, "eth_getBlockByNumber", &params, answer, 2);
     assert_eq!(verdict, Verdict::Backward { from: 38, to: 37 });
 }
 
 #[test]
 fn calls_that_overlap_may_answer_in_any_order() {
-    let court = Court::new();
+    let fixture = Fixture::new();
     let params = Some(&b"[]"[..]);
-    let judge = |said: &str, sent: Instant, received: Instant| {
-        let answer = ObservedReply::Result(said.as_bytes());
+    let judge = |hash: &str, sent: Instant, received: Instant| {
+        let answer = ObservedReply::Result(hash.as_bytes());
         let method = "eth_blockNumber";
-        court.oracle.judge(&Exchange { method, params, reply: answer, sent, received, client: 1 })
+        fixture.oracle.judge(&Exchange { method, params, reply: answer, sent, received, client: 1 })
     };
-    let (start, end) = (court.world.instant_of(40), court.world.instant_of(41));
+    let (start, end) = (fixture.world.instant_of(40), fixture.world.instant_of(41));
     assert_eq!(judge("\"0x29\"", start, end), Verdict::Right);
     assert_eq!(judge("\"0x28\"", start, end), Verdict::Right, "sent before the other arrived");
     assert_eq!(judge("\"0x28\"", end, end), Verdict::Backward { from: 41, to: 40 });
@@ -279,25 +280,25 @@ fn calls_that_overlap_may_answer_in_any_order() {
 
 #[test]
 fn errors_are_right_where_they_are_due() {
-    let court = Court::new();
+    let fixture = Fixture::new();
     let error = |code| ObservedReply::Error { code };
     let reversed = json!([{ "fromBlock": "0x5", "toBlock": "0x4" }]);
     let judge =
-        |method: &str, params: &Value, answer| court.judge_answer(40, method, params, answer, 0);
+        |method: &str, params: &Value, answer| fixture.judge_reply(40, method, params, answer, 0);
     assert_eq!(judge("eth_getLogs", &reversed, error(-32602)), Verdict::Right);
     let verdict = judge("eth_getLogs", &reversed, ObservedReply::Result(b"[]"));
     assert_eq!(verdict, Verdict::Wrong("a result where an honest view has an error".to_owned()));
-    let balance = json!([court.world.addresses().accounts[0].to_string(), "0x5"]);
+    let balance = json!([fixture.world.addresses().accounts[0].to_string(), "0x5"]);
     assert_eq!(judge("eth_getBalance", &balance, error(-32000)), Verdict::Failed { code: -32000 });
     assert_eq!(judge("eth_nothing", &json!([]), error(-32601)), Verdict::Right);
 }
 
 #[test]
 fn sent_transactions_are_judged_by_their_hash() {
-    let court = Court::new();
+    let fixture = Fixture::new();
     let raw = json!(["0x1234"]);
     let due = format!("\"{:#x}\"", alloy_primitives::keccak256([0x12, 0x34]));
-    let judge = |result: &str| court.judge(40, "eth_sendRawTransaction", &raw, result.as_bytes());
+    let judge = |result: &str| fixture.judge(40, "eth_sendRawTransaction", &raw, result.as_bytes());
     assert_eq!(judge(&due), Verdict::Right);
     assert!(matches!(judge("\"0x00\""), Verdict::Wrong(_)));
 }

@@ -1,4 +1,4 @@
-//! Goal: recorded answers come back byte for byte under the caller's id. Method: every recorded
+//! Goal: recorded replies are sent byte for byte under the caller's id. Method: every recorded
 //! exchange of the repository's fixtures, sent to a replaying node.
 
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn check_one(request: &RawValue, recorded: &RawValue, answer: &RawValue, at: &Pa
     assert_eq!(answered["id"].get(), call["id"].get(), "{}", at.display());
     let text = |all: &Members<'_>, name: &str| all.get(name).map(|raw| raw.get().to_owned());
     if !call.contains_key("method") || text(&recorded_members, "result").is_none() {
-        // Refused by the decoder, recorded as an error, or recorded without an answer.
+        // Refused by the decoder, recorded as an error, or recorded without a response.
         let due = &members(recorded)["error"]["code"];
         if !due.is_null() {
             assert_eq!(&members(answer)["error"]["code"], due, "{}", at.display());
@@ -153,8 +153,8 @@ fn keys_ignore_white_space_outside_strings_only() {
 
 #[test]
 fn an_empty_folder_is_refused() {
-    let fault = Recording::new(None).add_pairs_folder(&fixture("mainnet/nothing")).unwrap_err();
-    assert!(matches!(fault, RecordingError::Unreadable { .. }));
-    let fault = Recording::new(None).add_pairs(&fixture("mainnet/helios/block.json")).unwrap_err();
-    assert!(matches!(fault, RecordingError::Malformed { .. }), "{fault}");
+    let error = Recording::new(None).add_pairs_folder(&fixture("mainnet/nothing")).unwrap_err();
+    assert!(matches!(error, RecordingError::Unreadable { .. }));
+    let error = Recording::new(None).add_pairs(&fixture("mainnet/helios/block.json")).unwrap_err();
+    assert!(matches!(error, RecordingError::Malformed { .. }), "{error}");
 }

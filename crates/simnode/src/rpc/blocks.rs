@@ -106,14 +106,14 @@ impl Call<'_> {
             let head = self.world.block_at(self.view.head, self.view.head);
             return Ok(head.map(|head| Arc::new(Block::fabricated(&head, number))));
         }
-        self.refuse_pruned(number)?;
+        self.reject_pruned(number)?;
         Ok(self.world.block_at(self.view.head, number))
     }
 
     fn block_with(&self, hash: &B256) -> Result<Option<Arc<Block>>, RpcError> {
         let block = self.world.block_by_hash(self.view.head, hash);
         if let Some(block) = &block {
-            self.refuse_pruned(block.header.number)?;
+            self.reject_pruned(block.header.number)?;
         }
         Ok(block)
     }
@@ -121,12 +121,12 @@ impl Call<'_> {
     /// The block and index of a transaction, if the node has it.
     pub(super) fn find(&self, hash: &B256) -> Option<(Arc<Block>, usize)> {
         let found = self.world.find_transaction(self.view.head, hash)?;
-        self.refuse_pruned(found.0.header.number).ok()?;
+        self.reject_pruned(found.0.header.number).ok()?;
         Some(found)
     }
 
-    /// Refuses a block below what the node keeps. Block 0 is never pruned.
-    pub(super) fn refuse_pruned(&self, number: u64) -> Result<(), RpcError> {
+    /// Rejects a block that the node has pruned. Block 0 is never pruned.
+    pub(super) fn reject_pruned(&self, number: u64) -> Result<(), RpcError> {
         match self.view.keeping.history_blocks {
             Some(kept) if number > 0 && number + kept < self.view.head => {
                 Err(self.view.keeping.client.history_missing())

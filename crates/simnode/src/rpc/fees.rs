@@ -47,7 +47,7 @@ impl Call<'_> {
     fn write_history(&self, oldest: u64, newest: u64, percentiles: Option<&[f64]>) -> RpcResult {
         let (mut fees, mut ratios, mut rewards) = (Vec::new(), Vec::new(), Vec::new());
         for number in oldest..=newest {
-            self.refuse_pruned(number)?;
+            self.reject_pruned(number)?;
             let block = self
                 .world
                 .block_at(self.view.head, number)

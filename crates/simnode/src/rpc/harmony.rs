@@ -99,15 +99,15 @@ impl Call<'_> {
 
     fn nonce_in(&self, form: NumberFormat) -> RpcResult {
         let address = self.arguments.address(0)?;
-        let place = self.state_at(self.arguments.block(1)?)?;
-        number(form, self.world.nonce(place, address).unwrap_or_default().into())
+        let position = self.state_at(self.arguments.block(1)?)?;
+        number(form, self.world.nonce(position, address).unwrap_or_default().into())
     }
 
     fn transactions_count(&self, form: NumberFormat) -> RpcResult {
         let address = self.arguments.address(0)?;
-        let place = self.state_at(BlockArgument::Latest)?;
-        let sent = self.world.nonce(place, address).unwrap_or_default();
-        let received = self.world.received(place, address).unwrap_or_default();
+        let position = self.state_at(BlockArgument::Latest)?;
+        let sent = self.world.nonce(position, address).unwrap_or_default();
+        let received = self.world.received(position, address).unwrap_or_default();
         match self.arguments.raw(1).unwrap_or("\"ALL\"") {
             "\"SENT\"" => number(form, sent.into()),
             "\"RECEIVED\"" => number(form, received.into()),
@@ -201,12 +201,12 @@ impl Call<'_> {
 
     fn validators(&self, form: NumberFormat) -> RpcResult {
         self.epoch_argument()?;
-        let place = self.state_at(BlockArgument::Latest)?;
+        let position = self.state_at(BlockArgument::Latest)?;
         let mut out = b"{\"shardID\":0,\"validators\":[".to_vec();
         for (at, account) in self.world.addresses().accounts.iter().enumerate() {
             address(&mut out, if at > 0 { ",{\"address\":" } else { "{\"address\":" }, *account);
             out.extend_from_slice(b",\"balance\":");
-            let balance = self.world.balance(place, *account).unwrap_or_default();
+            let balance = self.world.balance(position, *account).unwrap_or_default();
             form.push(&mut out, U256::from(balance));
             out.push(b'}');
         }
@@ -218,7 +218,7 @@ impl Call<'_> {
     /// network get a result.
     fn validator(&self, form: NumberFormat) -> RpcResult {
         let account = self.arguments.address(0)?;
-        let place = self.state_at(self.arguments.block(1)?)?;
+        let position = self.state_at(self.arguments.block(1)?)?;
         let key = alloy_primitives::hex::encode(bls_key(self.world.options().seed, 0));
         let push = |out: &mut Vec<u8>, before: &str, value: u128| {
             out.extend_from_slice(before.as_bytes());
@@ -229,7 +229,7 @@ impl Call<'_> {
         let keys = format!(",\"bls-public-keys\":[\"{key}\"],\"creation-height\":1");
         out.extend_from_slice(keys.as_bytes());
         address(&mut out, ",\"delegations\":[{\"delegator-address\":", account);
-        let stake = self.world.balance(place, account).unwrap_or_default();
+        let stake = self.world.balance(position, account).unwrap_or_default();
         push(&mut out, ",\"amount\":", stake);
         out.extend_from_slice(
             b",\"reward\":0,\"undelegations\":[]}],\"details\":\"\",\"identity\":\"\",\

@@ -97,7 +97,7 @@ impl Call<'_> {
             None => {
                 let (from, to) = self.range(from, to)?;
                 for number in from..=to {
-                    self.refuse_pruned(number)?;
+                    self.reject_pruned(number)?;
                     let block = self.world.block_at(self.view.head, number);
                     let missing = || self.view.keeping.client.history_missing();
                     let block: Arc<Block> = block.ok_or_else(missing)?;
@@ -188,12 +188,12 @@ impl Filter {
 
     fn push_matching(&self, out: &mut Vec<u8>, block: &Block) {
         for (at, transaction) in block.transactions.iter().enumerate() {
-            for (place, log) in transaction.logs.iter().enumerate() {
+            for (log_index, log) in transaction.logs.iter().enumerate() {
                 if self.admits(log) {
                     if out.len() > 1 {
                         out.push(b',');
                     }
-                    push_log(out, block, at, place);
+                    push_log(out, block, at, log_index);
                 }
             }
         }

@@ -24,14 +24,14 @@ const GAS_BASE: u64 = 21_000;
 impl Call<'_> {
     pub(super) fn balance(&self) -> RpcResult {
         let address = self.arguments.address(0)?;
-        let place = self.state_at(self.arguments.block(1)?)?;
-        self.known(self.world.balance(place, address)).and_then(quantity)
+        let position = self.state_at(self.arguments.block(1)?)?;
+        self.known(self.world.balance(position, address)).and_then(quantity)
     }
 
     pub(super) fn nonce(&self) -> RpcResult {
         let address = self.arguments.address(0)?;
-        let place = self.state_at(self.arguments.block(1)?)?;
-        self.known(self.world.nonce(place, address)).and_then(|nonce| quantity(nonce.into()))
+        let position = self.state_at(self.arguments.block(1)?)?;
+        self.known(self.world.nonce(position, address)).and_then(|nonce| quantity(nonce.into()))
     }
 
     pub(super) fn code(&self) -> RpcResult {
@@ -76,8 +76,8 @@ impl Call<'_> {
     /// overrides that follow.
     fn execute(&self, argument: BlockArgument) -> Result<B256, RpcError> {
         let object = self.arguments.required(0)?;
-        let place = self.state_at(argument)?;
-        let mut material = self.hash_of(place)?.to_vec();
+        let position = self.state_at(argument)?;
+        let mut material = self.hash_of(position)?.to_vec();
         let object = read_json(object, 0)?;
         let Value::Object(members) = &object else {
             return Err(invalid(
@@ -104,38 +104,39 @@ impl Call<'_> {
     pub(super) fn state_at(&self, argument: BlockArgument) -> Result<BlockPosition, RpcError> {
         let (world, head) = (self.world, self.view.head);
         let client = self.view.keeping.client;
-        let place = match argument {
-            BlockArgument::Latest => world.place(head, head),
-            BlockArgument::Safe => world.place(head, world.safe(head)),
-            BlockArgument::Finalized => world.place(head, world.finalized(head)),
-            BlockArgument::Number(number) => world.place(head, number),
+        let position = match argument {
+            BlockArgument::Latest => world.position(head, head),
+            BlockArgument::Safe => world.position(head, world.safe(head)),
+            BlockArgument::Finalized => world.position(head, world.finalized(head)),
+            BlockArgument::Number(number) => world.position(head, number),
             BlockArgument::Hash { hash, strict } => {
                 let Some(block) = world.block_by_hash(head, &hash) else {
                     return Err(RpcError::new(NOT_FOUND, "header for hash not found"));
                 };
-                let place = BlockPosition { branch: block.branch, number: block.header.number };
-                if strict && !world.holds(head, place) {
+                let position = BlockPosition { branch: block.branch, number: block.header.number };
+                if strict && !world.contains(head, position) {
                     return Err(RpcError::new(SERVER, "hash is not currently canonical"));
                 }
-                Some(place)
+                Some(position)
             }
         };
-        let Some(place) = place else { return Err(client.header_not_found()) };
+        let Some(position) = position else { return Err(client.header_not_found()) };
         world.build_to(head);
         match self.view.keeping.state_blocks {
-            Some(kept) if place.number + kept < head => {
-                let root = world.block_at(head, place.number).map(|block| block.header.state_root);
-                Err(client.state_missing(place.number, root.unwrap_or_default()))
+            Some(kept) if position.number + kept < head => {
+                let root =
+                    world.block_at(head, position.number).map(|block| block.header.state_root);
+                Err(client.state_missing(position.number, root.unwrap_or_default()))
             }
-            _ => Ok(place),
+            _ => Ok(position),
         }
     }
 
-    fn hash_of(&self, place: BlockPosition) -> Result<B256, RpcError> {
-        self.known(self.world.hash_of(place))
+    fn hash_of(&self, position: BlockPosition) -> Result<B256, RpcError> {
+        self.known(self.world.hash_of(position))
     }
 
-    /// A value of a block that the world may have forgotten.
+    /// A value of a block that the world may have evicted.
     fn known<T>(&self, value: Option<T>) -> Result<T, RpcError> {
         value.ok_or_else(|| self.view.keeping.client.header_not_found())
     }

@@ -1,5 +1,5 @@
-//! Goal: a node answers as geth and Harmony do. Method: a small world, calls as text, answers as
-//! JSON values; the shapes of errors are compared whole.
+//! Goal: a node replies as geth and Harmony do. Method: a small world, calls as text, replies as
+//! JSON values; errors are compared whole.
 
 use alloy_primitives::Bloom;
 use serde_json::{Value, json};
@@ -115,7 +115,7 @@ fn state_follows_from_transactions() {
 }
 
 #[test]
-fn blocks_by_eip_1898_are_refused_as_it_says() {
+fn blocks_by_eip_1898_are_rejected_as_specified() {
     let world = world();
     let dropped = world.hash_at(30, 30).unwrap().to_string();
     let account = world.addresses().accounts[0].to_string();

@@ -1,4 +1,4 @@
-//! BlockCache of replies: whole, cut short, or slow.
+//! Response bodies: complete, truncated, or slow.
 
 use std::io;
 use std::pin::Pin;
@@ -10,9 +10,9 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
 /// Pause after the first half of a truncated body, so that it is sent before the connection ends.
-const CUT_PAUSE: Duration = Duration::from_millis(5);
+const TRUNCATION_PAUSE: Duration = Duration::from_millis(5);
 /// Interval between the chunks of a slow body.
-const PIECE_INTERVAL: Duration = Duration::from_millis(20);
+const CHUNK_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(super) struct ResponseBody {
     rest: Bytes,
@@ -22,13 +22,13 @@ pub(super) struct ResponseBody {
 enum Pace {
     Whole,
     /// `left` more bytes, then the end of the connection.
-    Cut {
+    Truncated {
         left: usize,
         pause: Option<Pin<Box<Sleep>>>,
     },
-    /// A chunk of `piece` bytes after each pause.
+    /// `chunk` bytes after each pause.
     Slow {
-        piece: usize,
+        chunk: usize,
         gap: Duration,
         pause: Pin<Box<Sleep>>,
     },
@@ -42,15 +42,15 @@ impl ResponseBody {
     /// The first half of a body, then an error that breaks the connection.
     pub(super) fn truncated(body: Bytes) -> Self {
         let left = body.len() / 2;
-        Self { rest: body, pace: Pace::Cut { left, pause: None } }
+        Self { rest: body, pace: Pace::Truncated { left, pause: None } }
     }
 
     pub(super) fn slow(body: Bytes, bytes_per_second: u32) -> Self {
-        let per_piece = f64::from(bytes_per_second) * PIECE_INTERVAL.as_secs_f64();
-        let piece = (per_piece as usize).max(1);
+        let per_chunk = f64::from(bytes_per_second) * CHUNK_INTERVAL.as_secs_f64();
+        let chunk = (per_chunk as usize).max(1);
         // A speed below one byte per interval lengthens the pause instead.
-        let gap = Duration::from_secs_f64(piece as f64 / f64::from(bytes_per_second.max(1)));
-        Self { rest: body, pace: Pace::Slow { piece, gap, pause: Box::pin(sleep(gap)) } }
+        let gap = Duration::from_secs_f64(chunk as f64 / f64::from(bytes_per_second.max(1)));
+        Self { rest: body, pace: Pace::Slow { chunk, gap, pause: Box::pin(sleep(gap)) } }
     }
 }
 
@@ -66,19 +66,19 @@ impl Body for ResponseBody {
         match pace {
             Pace::Whole if rest.is_empty() => Poll::Ready(None),
             Pace::Whole => Poll::Ready(Some(Ok(Frame::data(std::mem::take(rest))))),
-            Pace::Cut { left, pause: None } => {
+            Pace::Truncated { left, pause: None } => {
                 let half = rest.split_to(*left);
-                *pace = Pace::Cut { left: 0, pause: Some(Box::pin(sleep(CUT_PAUSE))) };
+                *pace = Pace::Truncated { left: 0, pause: Some(Box::pin(sleep(TRUNCATION_PAUSE))) };
                 Poll::Ready(Some(Ok(Frame::data(half))))
             }
-            Pace::Cut { pause: Some(pause), .. } => {
+            Pace::Truncated { pause: Some(pause), .. } => {
                 ready!(pause.as_mut().poll(context));
-                Poll::Ready(Some(Err(io::Error::other("cut on purpose"))))
+                Poll::Ready(Some(Err(io::Error::other("truncated on purpose"))))
             }
             Pace::Slow { .. } if rest.is_empty() => Poll::Ready(None),
-            Pace::Slow { piece, gap, pause } => {
+            Pace::Slow { chunk, gap, pause } => {
                 ready!(pause.as_mut().poll(context));
-                let length = (*piece).min(rest.len());
+                let length = (*chunk).min(rest.len());
                 let next = pause.deadline() + *gap;
                 pause.as_mut().reset(next);
                 Poll::Ready(Some(Ok(Frame::data(rest.split_to(length)))))
@@ -94,7 +94,7 @@ impl Body for ResponseBody {
         match self.pace {
             Pace::Whole => SizeHint::with_exact(self.rest.len() as u64),
             // A header announces the length, but fewer bytes may be sent.
-            Pace::Cut { .. } | Pace::Slow { .. } => SizeHint::default(),
+            Pace::Truncated { .. } | Pace::Slow { .. } => SizeHint::default(),
         }
     }
 }

@@ -33,7 +33,7 @@ impl Drop for IpcServer {
 /// Serves the node over a local socket on the current tokio runtime.
 ///
 /// # Errors
-/// The path is taken, or no file can be ids_used there.
+/// The path is taken, or the socket's file cannot be created.
 pub fn listen_ipc(node: &Arc<Node>, path: &Path) -> io::Result<IpcServer> {
     let listener = UnixListener::bind(path)?;
     let node = Arc::clone(node);
@@ -62,18 +62,18 @@ async fn serve(node: Arc<Node>, stream: UnixStream) {
     let mut dispatcher = CallDispatcher::new(node, replies);
     let line = |message: &[u8]| [message, b"\n"].concat();
     let read_messages = async {
-        let (mut splitter, mut piece, mut message) =
+        let (mut splitter, mut chunk, mut message) =
             (Splitter::default(), Vec::with_capacity(16 << 10), Vec::new());
-        while read.read_buf(&mut piece).await.is_ok_and(|bytes| bytes > 0) {
+        while read.read_buf(&mut chunk).await.is_ok_and(|bytes| bytes > 0) {
             let mut at = 0;
-            while at < piece.len() {
-                let (used, ends) = match splitter.next(&piece[at..]) {
+            while at < chunk.len() {
+                let (used, ends) = match splitter.next(&chunk[at..]) {
                     Ok(Split::End(end)) => (end, true),
-                    Ok(Split::Incomplete) => (piece.len() - at, false),
+                    Ok(Split::Incomplete) => (chunk.len() - at, false),
                     Ok(Split::Whitespace) => break,
                     Err(_) => return,
                 };
-                message.extend_from_slice(&piece[at..at + used]);
+                message.extend_from_slice(&chunk[at..at + used]);
                 at += used;
                 if message.len() > BODY_BYTES_MAX {
                     return;
@@ -82,7 +82,7 @@ async fn serve(node: Arc<Node>, stream: UnixStream) {
                     dispatcher.start(Bytes::from(std::mem::take(&mut message))).await;
                 }
             }
-            piece.clear();
+            chunk.clear();
         }
     };
     tokio::select! {

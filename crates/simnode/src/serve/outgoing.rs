@@ -65,10 +65,10 @@ async fn write_slowly<W>(stream: &mut W, bytes: &[u8], bytes_per_second: u32) ->
 where
     W: AsyncWrite + Unpin,
 {
-    for piece in bytes.chunks(SLOW_CHUNK_BYTES) {
-        sleep(Duration::from_secs_f64(piece.len() as f64 / f64::from(bytes_per_second.max(1))))
+    for chunk in bytes.chunks(SLOW_CHUNK_BYTES) {
+        sleep(Duration::from_secs_f64(chunk.len() as f64 / f64::from(bytes_per_second.max(1))))
             .await;
-        stream.write_all(piece).await?;
+        stream.write_all(chunk).await?;
         stream.flush().await?;
     }
     Ok(())

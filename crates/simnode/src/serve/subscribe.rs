@@ -46,14 +46,14 @@ impl Subscriptions {
         if node.settings().unsupported.contains(&*call.method) {
             return None;
         }
-        let answered = match &*call.method {
+        let outcome = match &*call.method {
             "eth_subscribe" => self.subscribe(node, world, &call, "eth", outgoing),
             "hmy_subscribe" => self.subscribe(node, world, &call, "hmy", outgoing),
             "eth_unsubscribe" | "hmy_unsubscribe" => self.unsubscribe(&call),
             _ => return None,
         };
         let mut body = Vec::new();
-        match answered {
+        match outcome {
             Ok(result) => {
                 wire::response::write_result(&mut body, id, result.to_string().as_bytes())
             }
@@ -145,14 +145,14 @@ impl Subscription {
     }
 
     async fn pending(self) {
-        let mut seen = self.world.pooled();
+        let mut added = self.world.pooled();
         loop {
             sleep(POLL_INTERVAL).await;
             if self.node.settings().mute_subscriptions {
                 continue;
             }
-            let (now, new) = self.world.pooled_since(seen);
-            seen = now;
+            let (now, new) = self.world.pooled_since(added);
+            added = now;
             for hash in new {
                 if !self.send(format!("\"{hash}\"").as_bytes()).await {
                     return;

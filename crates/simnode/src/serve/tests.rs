@@ -1,4 +1,4 @@
-//! Goal: what a client sees on the socket. Method: a plain TCP client that writes and reads bytes,
+//! Goal: the bytes on the socket are right. Method: a plain TCP client that writes and reads bytes,
 //! ports picked by the system; the duplex stream in virtual time.
 
 use std::io::ErrorKind;

@@ -107,11 +107,11 @@ async fn read_messages<S>(
 /// Encodes a message as one frame, or as fragments of `fragment_bytes`.
 fn frames(message: &[u8], fragment_bytes: Option<u32>) -> Vec<u8> {
     let Some(bytes) = fragment_bytes else { return frame::write(0x81, message) };
-    let pieces: Vec<&[u8]> = message.chunks(bytes.max(1) as usize).collect();
-    let last = pieces.len().saturating_sub(1);
-    let piece = |(at, piece): (usize, &&[u8])| {
+    let fragments: Vec<&[u8]> = message.chunks(bytes.max(1) as usize).collect();
+    let last = fragments.len().saturating_sub(1);
+    let fragment = |(at, fragment): (usize, &&[u8])| {
         let op = if at == 0 { 0x1 } else { 0x0 };
-        frame::write(if at == last { 0x80 | op } else { op }, piece)
+        frame::write(if at == last { 0x80 | op } else { op }, fragment)
     };
-    pieces.iter().enumerate().flat_map(piece).collect()
+    fragments.iter().enumerate().flat_map(fragment).collect()
 }

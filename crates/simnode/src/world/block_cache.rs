@@ -21,16 +21,16 @@ pub(super) struct BlockCache {
 }
 
 impl BlockCache {
-    pub(super) fn get(&self, place: BlockPosition) -> Option<&Arc<Block>> {
-        self.blocks.get(&place)
+    pub(super) fn get(&self, position: BlockPosition) -> Option<&Arc<Block>> {
+        self.blocks.get(&position)
     }
 
     /// Adds a block and evicts the oldest ones.
-    pub(super) fn keep(&mut self, place: BlockPosition, block: Arc<Block>) {
+    pub(super) fn insert(&mut self, position: BlockPosition, block: Arc<Block>) {
         self.transactions += block.transactions.len();
-        match self.blocks.insert(place, block) {
+        match self.blocks.insert(position, block) {
             Some(former) => self.transactions -= former.transactions.len(),
-            None => self.order.push_back(place),
+            None => self.order.push_back(position),
         }
         while self.order.len() > BLOCKS_MAX || self.transactions > TRANSACTIONS_MAX {
             // The newest block stays even if it alone exceeds the maximum, because it is about to be read.

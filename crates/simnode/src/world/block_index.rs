@@ -29,7 +29,7 @@ struct Record {
 }
 
 /// The positions of one transaction: more than one after a reorg.
-enum Places {
+enum Positions {
     One(BlockPosition, u32),
     Many(Vec<(BlockPosition, u32)>),
 }
@@ -45,9 +45,9 @@ struct Branch {
 pub(super) struct BlockIndex {
     branches: Vec<Branch>,
     blocks: HashMap<B256, BlockPosition, RandomState>,
-    transactions: HashMap<B256, Places, RandomState>,
+    transactions: HashMap<B256, Positions, RandomState>,
     records: usize,
-    places: usize,
+    positions: usize,
     floor: u64,
 }
 
@@ -58,9 +58,9 @@ impl BlockIndex {
     }
 
     /// The state after the block at a position, if the index has it.
-    pub(super) fn post_state(&self, place: BlockPosition) -> Option<&PostState> {
-        let branch = self.branches.get(place.branch)?;
-        let at = usize::try_from(place.number.checked_sub(branch.first)?).ok()?;
+    pub(super) fn post_state(&self, position: BlockPosition) -> Option<&PostState> {
+        let branch = self.branches.get(position.branch)?;
+        let at = usize::try_from(position.number.checked_sub(branch.first)?).ok()?;
         Some(&branch.records.get(at)?.post_state)
     }
 
@@ -73,52 +73,54 @@ impl BlockIndex {
     pub(super) fn transaction(&self, hash: &B256) -> &[(BlockPosition, u32)] {
         match self.transactions.get(hash) {
             None => &[],
-            Some(Places::One(..)) => &[],
-            Some(Places::Many(places)) => places,
+            Some(Positions::One(..)) => &[],
+            Some(Positions::Many(positions)) => positions,
         }
     }
 
     /// The position of a transaction that is in one block.
     pub(super) fn transaction_single(&self, hash: &B256) -> Option<(BlockPosition, u32)> {
         match self.transactions.get(hash)? {
-            Places::One(place, at) => Some((*place, *at)),
-            Places::Many(_) => None,
+            Positions::One(position, at) => Some((*position, *at)),
+            Positions::Many(_) => None,
         }
     }
 
     /// Adds the next block of its branch, which must be the newest branch.
     pub(super) fn add(&mut self, block: &Block, post_state: PostState) {
-        let place = BlockPosition { branch: block.branch, number: block.header.number };
-        if self.branches.len() <= place.branch {
-            self.branches.resize_with(place.branch + 1, Branch::default);
-            self.branches[place.branch].first = place.number;
+        let position = BlockPosition { branch: block.branch, number: block.header.number };
+        if self.branches.len() <= position.branch {
+            self.branches.resize_with(position.branch + 1, Branch::default);
+            self.branches[position.branch].first = position.number;
         }
         let hashes: Box<[B256]> = block.transactions.iter().map(|t| *t.hash()).collect();
         for (at, hash) in hashes.iter().enumerate() {
-            self.places += 1;
-            let new = (place, at as u32);
+            self.positions += 1;
+            let new = (position, at as u32);
             self.transactions
                 .entry(*hash)
-                .and_modify(|places| match places {
-                    Places::One(place, at) => *places = Places::Many(vec![(*place, *at), new]),
-                    Places::Many(all) => all.push(new),
+                .and_modify(|positions| match positions {
+                    Positions::One(position, at) => {
+                        *positions = Positions::Many(vec![(*position, *at), new])
+                    }
+                    Positions::Many(all) => all.push(new),
                 })
-                .or_insert(Places::One(place, at as u32));
+                .or_insert(Positions::One(position, at as u32));
         }
-        self.blocks.insert(block.hash, place);
+        self.blocks.insert(block.hash, position);
         self.records += 1;
         let record = Record { post_state, transactions: hashes };
-        self.branches[place.branch].records.push_back(record);
+        self.branches[position.branch].records.push_back(record);
     }
 
     /// Removes the oldest blocks until the maxima hold.
     pub(super) fn trim(&mut self) {
-        while self.records > RECORDS_MAX || self.places > TRANSACTIONS_MAX {
-            self.forget_floor();
+        while self.records > RECORDS_MAX || self.positions > TRANSACTIONS_MAX {
+            self.evict_floor();
         }
     }
 
-    pub(super) fn forget_floor(&mut self) {
+    pub(super) fn evict_floor(&mut self) {
         let number = self.floor;
         self.floor += 1;
         for at in 0..self.branches.len() {
@@ -129,24 +131,24 @@ impl BlockIndex {
             let Some(record) = branch.records.pop_front() else { continue };
             branch.first += 1;
             self.records -= 1;
-            self.places -= record.transactions.len();
+            self.positions -= record.transactions.len();
             self.blocks.remove(&record.post_state.hash);
-            let place = BlockPosition { branch: at, number };
+            let position = BlockPosition { branch: at, number };
             for hash in &record.transactions {
-                self.forget_transaction(hash, place);
+                self.evict_transaction(hash, position);
             }
         }
     }
 
-    fn forget_transaction(&mut self, hash: &B256, place: BlockPosition) {
+    fn evict_transaction(&mut self, hash: &B256, position: BlockPosition) {
         match self.transactions.get_mut(hash) {
-            Some(Places::Many(places)) => {
-                places.retain(|(held, _)| *held != place);
-                if places.is_empty() {
+            Some(Positions::Many(positions)) => {
+                positions.retain(|(held, _)| *held != position);
+                if positions.is_empty() {
                     self.transactions.remove(hash);
                 }
             }
-            Some(Places::One(held, _)) if *held == place => {
+            Some(Positions::One(held, _)) if *held == position => {
                 self.transactions.remove(hash);
             }
             _ => {}

@@ -1,5 +1,5 @@
-//! Goal: a world is a function of its options and the instant, and reorgs do what the schedule
-//! says. Method: small worlds read at chosen heads, in virtual time where a clock is needed.
+//! Goal: a world is a function of its options and the instant, and reorgs follow the schedule.
+//! Method: small worlds read at chosen heads, in virtual time where a clock is needed.
 
 use std::time::Duration;
 
@@ -44,9 +44,9 @@ fn a_reorg_replaces_exactly_its_depth() {
     let dropped = world.hash_at(before, 30).unwrap();
     assert!(world.block_by_hash(29, &dropped).is_none(), "not yet known");
     assert!(world.block_by_hash(after, &dropped).is_some(), "dropped blocks stay known by hash");
-    let place = world.place_of(&dropped).unwrap();
-    assert_eq!(world.schedule().heads_with(place.branch, place.number), (30, Some(30)));
-    assert!(!world.holds(after, place));
+    let position = world.position_of(&dropped).unwrap();
+    assert_eq!(world.schedule().heads_with(position.branch, position.number), (30, Some(30)));
+    assert!(!world.contains(after, position));
 }
 
 #[test]
@@ -56,9 +56,12 @@ fn overlapping_reorgs_link_up() {
         for number in 1..=head {
             let block = world.block_at(head, number).unwrap();
             assert_eq!(Some(block.header.parent_hash), world.hash_at(head, number - 1));
-            let place = BlockPosition { branch: block.branch, number };
-            let (first, last) = world.schedule().heads_with(place.branch, number);
-            assert!(first <= head && last.is_none_or(|last| head <= last), "{place:?} at {head}");
+            let position = BlockPosition { branch: block.branch, number };
+            let (first, last) = world.schedule().heads_with(position.branch, number);
+            assert!(
+                first <= head && last.is_none_or(|last| head <= last),
+                "{position:?} at {head}"
+            );
         }
     }
 }
@@ -82,7 +85,7 @@ fn a_reorg_moves_some_transactions_and_drops_others() {
 }
 
 #[test]
-fn a_body_that_fell_out_is_rebuilt_the_same() {
+fn an_evicted_block_is_rebuilt_the_same() {
     let world = reorged();
     let first = world.block_at(40, 29).unwrap();
     *world.block_cache.write() = super::BlockCache::default();
@@ -93,18 +96,18 @@ fn a_body_that_fell_out_is_rebuilt_the_same() {
 }
 
 #[test]
-fn what_is_forgotten_is_gone_and_the_rest_stays() {
+fn evicted_blocks_are_gone_and_the_rest_stays() {
     let world = reorged();
     world.build_to(40);
     for _ in 0..25 {
-        world.block_index.write().forget_floor();
+        world.block_index.write().evict_floor();
     }
     *world.block_cache.write() = super::BlockCache::default();
     assert_eq!(world.floor(), 26);
     assert!(world.block_at(40, 24).is_none());
     assert!(world.block_at(40, 26).is_some());
     let hash = *world.block_at(30, 30).unwrap().transactions[0].hash();
-    assert!(!world.places_of(&hash).is_empty());
+    assert!(!world.positions_of(&hash).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +122,7 @@ async fn the_head_follows_the_clock() {
 }
 
 #[test]
-fn options_that_cannot_be_are_refused() {
+fn invalid_options_are_rejected() {
     let check = |options: WorldOptions| Schedule::new(&options).unwrap_err();
     let reorg = |at_height, depth| Reorg { at_height, depth };
     let with = |reorgs| WorldOptions { reorgs, ..small() };

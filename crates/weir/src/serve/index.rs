@@ -125,7 +125,7 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
         Err(why) => bail!("index.db: {why}"),
     };
     let usual = Settings { page_cache: own.page_cache as u64, ..Settings::default() };
-    let settings = Settings { mmap: own.mmap as u64, patience: READ_PATIENCE, ..usual };
+    let settings = Settings { mmap: own.mmap as u64, query_timeout: READ_PATIENCE, ..usual };
     let queue = Arc::new(Queue::default());
     let id = Arc::new(AtomicU64::new(0));
     let reading = Arc::new(Source {
@@ -151,7 +151,7 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
         std::thread::Builder::new().name(format!("weir-index-{at}")).spawn(read)?;
     }
     let chain = config.chains[own.chain].name.to_string();
-    let settings = Settings { patience: FOLLOW_PATIENCE, ..usual };
+    let settings = Settings { query_timeout: FOLLOW_PATIENCE, ..usual };
     let follower = own.follow.then(|| follow(config, &location, settings)).transpose()?;
     let readers = Readers { chain, id, told: AtomicBool::new(false), queue };
     Ok(Some((Arc::new(readers), follower)))

@@ -118,7 +118,7 @@ fn a_sound_file_is_told_to_be_and_a_damaged_one_is_not() {
     places.iter().for_each(|at| bytes[*at + 20] ^= 1);
     std::fs::write(&file, bytes).unwrap();
     let out = refused(&["verify"], &file);
-    assert!(out.contains("block 33: hash: said"), "{out}");
+    assert!(out.contains("block 33: hash: found"), "{out}");
     assert!(out.contains("block 34: its parentHash is not the hash of the block before"), "{out}");
     assert!(!out.contains("sound"), "{out}");
 }
@@ -144,7 +144,7 @@ fn forms_that_no_block_has_shown_are_nodes_until_one_does() {
     let young = Weir::node().args(&["--head", "0", "--block-time", "1h", "--txs", "0..6"]).start();
     let url = format!("http://{}", young.address);
     let said = weir(&["sync", "--from", &url, "--end", "0"], &file);
-    assert!(said.err.contains("left to nodes until"), "{}", said.err);
+    assert!(said.err.contains("until a later sync can compare them"), "{}", said.err);
     let stats = fine(&["stats"], &file);
     let unseen = "not seen yet  logs, hashes, transaction, receipt (left to nodes so far)\n";
     assert!(stats.contains(unseen), "{stats}");
@@ -236,7 +236,7 @@ fn logs_are_printed_as_json_lines_and_as_csv() {
         assert_eq!(fields[10], log["data"]);
     }
     let out = refused(&["query", "logs", "--to", "61"], &file);
-    assert!(out.contains("blocks 0 to 61: the index holds 0 to 60"), "{out}");
+    assert!(out.contains("blocks 0 to 61: the index has 0 to 60"), "{out}");
     assert_eq!(weir(&["query", "logs", "--address", "0x12"], &file).code, 2);
 }
 
@@ -284,5 +284,5 @@ fn tables_and_requests_are_exported() {
     assert!(!said.contains("rpc error"), "{said}");
     assert_eq!(weir(&["export"], &file).code, 2);
     let out = refused(&["export", "--out", tables, "--to", "99"], &file);
-    assert!(out.contains("blocks 0 to 99: the index holds 0 to 60"), "{out}");
+    assert!(out.contains("blocks 0 to 99: the index has 0 to 60"), "{out}");
 }

@@ -261,12 +261,12 @@ fn what_cannot_be_had_or_verified_is_refused_in_words() {
     // A file goes on with what it was made for.
     let other = weir(&["sync", "--from", &node.url(), "--end", "30"], &file);
     assert_eq!(other.code, Some(1), "{}", other.text);
-    assert!(other.text.contains("blocks,receipts,logs were asked for"), "{}", other.text);
+    assert!(other.text.contains("but blocks,receipts,logs was requested"), "{}", other.text);
     // A node that has lost a form writes none of it, so it is left to nodes that do.
     node.set(r#"{"unsupported":["hmyv2_getBlockTransactionCountByNumber"]}"#);
     let fewer = folder.path().join("fewer.db");
     let said = sync(&node.url(), &fewer, &["--end", "20"]);
-    assert!(said.text.contains("left to nodes: hmyv2-count"), "{}", said.text);
+    assert!(said.text.contains("cannot reproduce: hmyv2-count"), "{}", said.text);
 }
 
 /// A chain that turns all the time, followed until it has turned under the file some times.
@@ -288,9 +288,9 @@ fn reorgs_are_followed() {
     let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let mut said = Vec::new();
     for line in lines {
-        let turned = line.starts_with("a reorg: ");
+        let turned = line.starts_with("reorg: ");
         said.push(line);
-        let turns = said.iter().filter(|line| line.starts_with("a reorg: ")).count();
+        let turns = said.iter().filter(|line| line.starts_with("reorg: ")).count();
         if turned && turns == 3 {
             let id = child.id().to_string();
             assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());

@@ -57,9 +57,8 @@ struct Rewind {
 fn begun_to_rewind(child: &mut Child) -> Rewind {
     let mut said = Vec::new();
     for line in BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap) {
-        let told = line.strip_prefix("a reorg: ");
-        if let Some((blocks, to)) =
-            told.and_then(|rest| rest.split_once(" blocks are dropped, back to block "))
+        let told = line.strip_prefix("reorg: dropping ");
+        if let Some((blocks, to)) = told.and_then(|rest| rest.split_once(" blocks, back to block "))
         {
             let (blocks, to): (u64, u64) = (blocks.parse().unwrap(), to.parse().unwrap());
             return Rewind { from: to + blocks, to };

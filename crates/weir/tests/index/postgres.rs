@@ -165,7 +165,7 @@ fn there_is_one_writer_and_it_must_keep_its_session() {
     let mut first = following(&node, &url);
     wait_until("the sync has begun", || last(&url).is_some());
     let second = weir(&["sync", "--from", &node.url(), "--quiet", "--db", &url]);
-    refused(&second, &["another process writes to this schema; one writer at a time"]);
+    refused(&second, &["another process writes to this schema; only one writer is allowed"]);
     // Readers and other schemas are free.
     assert!(fine(&["stats", "--db", &url]).contains("verified"));
     fine(&["sync", "--from", &node.url(), "--end", "5", "--quiet", "--db", &server.url("other")]);
@@ -175,7 +175,7 @@ fn there_is_one_writer_and_it_must_keep_its_session() {
     let ended = first.wait().unwrap();
     let text = stderr(&mut first);
     assert_eq!(ended.code(), Some(1), "{text}");
-    assert!(text.contains("goes on from there"), "{text}");
+    assert!(text.contains("continues after them"), "{text}");
     let before = last(&url).unwrap();
     let end = (before + 5).to_string();
     fine(&["sync", "--from", &node.url(), "--end", &end, "--quiet", "--db", &url]);
@@ -194,7 +194,7 @@ fn a_server_that_dies_in_the_middle_of_a_sync_keeps_whole_blocks() {
         let ended = child.wait().unwrap();
         let text = stderr(&mut child);
         assert_eq!(ended.code(), Some(1), "{text}");
-        assert!(text.contains("goes on from there"), "{text}");
+        assert!(text.contains("continues after them"), "{text}");
         let gone = weir(&["stats", "--db", &url]);
         refused(&gone, &["postgres://***@127.0.0.1:", "refused"]);
         server.start_again();

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use expect_test::{Expect, expect};
+use test_support::running::{bound_command, spawn};
+use test_support::wait::wait_until;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -393,4 +395,25 @@ fn a_signal_stops_serving_with_0() {
         assert!(!told.any(|line| line.contains("sekrit")));
         assert_eq!(child.wait().unwrap().code(), Some(0), "{arguments:?}");
     }
+}
+
+#[test]
+fn a_signal_stops_a_node_that_builds_its_chain() {
+    // One block per millisecond since 1970 takes years to build.
+    let arguments = ["node", "--listen", "127.0.0.1:0", "--since", "0", "--block-time", "1ms"];
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = bound_command(Path::new(env!("CARGO_BIN_EXE_weir")));
+    command.args(arguments).stderr(log.reopen().unwrap());
+    let mut child = spawn(command).unwrap();
+    wait_until("the node reports its progress", || {
+        std::fs::read_to_string(log.path()).unwrap().contains("building the chain: block ")
+    });
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let mut status = None;
+    wait_until("the signal stops the node", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(0));
 }

@@ -35,7 +35,7 @@ fn empty(backend: &TestBackend) -> (Location, Box<dyn Store>) {
 /// Inserts a list without any check.
 fn insert(at: &Location, key: i64, positions: &[i64]) {
     let rest = alloy_primitives::hex::encode(encode_rest(positions));
-    let sql = format!("INSERT INTO log_places VALUES ({key}, {}, x'{rest}')", positions[0]);
+    let sql = format!("INSERT INTO log_postings VALUES ({key}, {}, x'{rest}')", positions[0]);
     assert_eq!(test_backends::execute(at, &sql), 1);
 }
 
@@ -142,7 +142,7 @@ fn lists_are_merged_across_transactions() {
         test_backends::execute(
             &at,
             &format!(
-                "INSERT INTO log_places SELECT k.value, (n.value << 20) + 1, x''
+                "INSERT INTO log_postings SELECT k.value, (n.value << 20) + 1, x''
              FROM ({numbers} {keys}) SELECT value FROM n) k, ({numbers} 7) SELECT value FROM n) n"
             ),
         );

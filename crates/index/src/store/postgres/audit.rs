@@ -34,7 +34,7 @@ impl AuditRows for Postgres {
     fn has_negative_keys(&self) -> Result<bool, StoreError> {
         let row = self.session.one(
             "SELECT EXISTS (SELECT 1 FROM blocks WHERE number < 0)
-                 OR EXISTS (SELECT 1 FROM transactions WHERE place < 0)",
+                 OR EXISTS (SELECT 1 FROM transactions WHERE position < 0)",
             &[],
         )?;
         value(&row, 0)
@@ -52,9 +52,9 @@ impl AuditRows for Postgres {
         let (shorts, positions): (Vec<i64>, Vec<i64>) =
             entries.iter().map(|(position, hash)| (short_hash(hash), *position)).unzip();
         let row = self.session.one(
-            "SELECT min(place) FROM unnest($1::int8[], $2::int8[]) e (short, place)
+            "SELECT min(position) FROM unnest($1::int8[], $2::int8[]) e (short, position)
              WHERE NOT EXISTS (SELECT 1 FROM transaction_hashes h
-                               WHERE h.short = e.short AND h.place = e.place)",
+                               WHERE h.short = e.short AND h.position = e.position)",
             &[&shorts, &positions],
         )?;
         value(&row, 0)
@@ -72,7 +72,7 @@ impl AuditRows for Postgres {
 
     fn orphan_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
         self.orphans(
-            "SELECT place FROM transaction_hashes LEFT JOIN transactions USING (place)
+            "SELECT position FROM transaction_hashes LEFT JOIN transactions USING (position)
              WHERE hash IS NULL
                 OR short <> ('x' || encode(substring(hash FOR 8), 'hex'))::bit(64)::int8
              LIMIT $1",
@@ -82,8 +82,8 @@ impl AuditRows for Postgres {
 
     fn orphan_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
         self.orphans(
-            "SELECT place FROM transactions
-             WHERE NOT EXISTS (SELECT 1 FROM blocks WHERE number = place >> 20) LIMIT $1",
+            "SELECT position FROM transactions
+             WHERE NOT EXISTS (SELECT 1 FROM blocks WHERE number = position >> 20) LIMIT $1",
             limit,
         )
     }
@@ -103,7 +103,7 @@ impl AuditRows for Postgres {
         let mut after = (i64::MIN, i64::MIN);
         loop {
             let rows = self.session.all(
-                "SELECT key, first, others FROM log_places WHERE (key, first) > ($1, $2)
+                "SELECT key, first, rest FROM log_postings WHERE (key, first) > ($1, $2)
                  ORDER BY key, first LIMIT $3",
                 &[&after.0, &after.1, &LISTS_PER_QUERY],
             )?;

@@ -47,7 +47,7 @@ pub(super) fn from_client(server: &Server, error: &tokio_postgres::Error) -> Sto
         false => denied(
             server,
             why,
-            "a password is taken from PGPASSWORD; sslmode=disable does without TLS",
+            "set PGPASSWORD for a password, or sslmode=disable for a connection without TLS",
         ),
     }
 }
@@ -58,8 +58,8 @@ fn denied(server: &Server, why: String, advice: &'static str) -> StoreError {
 
 /// The user lacks a privilege.
 pub(super) fn access_denied(server: &Server, why: String) -> StoreError {
-    let advice = "who syncs owns the schema, or may make it (GRANT CREATE ON DATABASE); who reads \
-                  needs USAGE on it and SELECT on its tables";
+    let advice = "a writer must own the schema, or be allowed to create it (GRANT CREATE ON \
+                  DATABASE); a reader needs USAGE on it and SELECT on its tables";
     denied(server, why, advice)
 }
 
@@ -70,12 +70,12 @@ fn from_response(server: &Server, response: &DbError) -> StoreError {
     let why = format!("{}{detail}", response.message());
     let code = response.code();
     if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
-        let advice = "the password is that of PGPASSWORD or of the URL, and pg_hba.conf of the \
-                      server says who is let in from where";
+        let advice = "check the password in PGPASSWORD or in the URL, and pg_hba.conf of the \
+                      server";
         return denied(server, why, advice);
     }
     if *code == SqlState::INVALID_CATALOG_NAME {
-        return denied(server, why, "`createdb` makes a database");
+        return denied(server, why, "create the database with `createdb`");
     }
     if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         return access_denied(server, why);
@@ -95,7 +95,7 @@ fn from_response(server: &Server, response: &DbError) -> StoreError {
         }
         code if unavailable.contains(code) => unreachable(server, &why),
         code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => {
-            StoreError::ReadOnly(format!("{}: {why}: a replica, or opened to be read", at(server)))
+            StoreError::ReadOnly(format!("{}: {why}: a replica, or opened read-only", at(server)))
         }
         code if [SqlState::DATA_CORRUPTED, SqlState::INDEX_CORRUPTED].contains(code) => {
             StoreError::Damaged(format!("{}: {why}", at(server)))

@@ -74,7 +74,7 @@ impl ReadRows for Postgres {
 
     fn transaction_position(&self, hash: &[u8; 32]) -> Result<Option<i64>, StoreError> {
         let rows = self.session.all(
-            "SELECT place FROM transaction_hashes JOIN transactions USING (place)
+            "SELECT position FROM transaction_hashes JOIN transactions USING (position)
              WHERE short = $1 AND hash = $2 LIMIT 1",
             &[&short_hash(hash), &hash.as_slice()],
         )?;
@@ -90,18 +90,18 @@ impl ReadRows for Postgres {
     ) -> Result<(), StoreError> {
         let sql = match part {
             TransactionPart::Hash => {
-                "SELECT place, hash FROM transactions WHERE place BETWEEN $1 AND $2
-                 ORDER BY place LIMIT $3"
+                "SELECT position, hash FROM transactions WHERE position BETWEEN $1 AND $2
+                 ORDER BY position LIMIT $3"
             }
             TransactionPart::Receipt => {
-                "SELECT place, t.hash, receipt, b.hash, b.time FROM transactions t
-                 LEFT JOIN blocks b ON number = place >> 20
-                 WHERE place BETWEEN $1 AND $2 ORDER BY place LIMIT $3"
+                "SELECT position, t.hash, receipt, b.hash, b.time FROM transactions t
+                 LEFT JOIN blocks b ON number = position >> 20
+                 WHERE position BETWEEN $1 AND $2 ORDER BY position LIMIT $3"
             }
             TransactionPart::Body => {
-                "SELECT place, t.hash, t.body, b.hash, b.time FROM transactions t
-                 LEFT JOIN blocks b ON number = place >> 20
-                 WHERE place BETWEEN $1 AND $2 ORDER BY place LIMIT $3"
+                "SELECT position, t.hash, t.body, b.hash, b.time FROM transactions t
+                 LEFT JOIN blocks b ON number = position >> 20
+                 WHERE position BETWEEN $1 AND $2 ORDER BY position LIMIT $3"
             }
         };
         let mut next = from;
@@ -128,9 +128,9 @@ impl ReadRows for Postgres {
     ) -> Result<(), StoreError> {
         for some in positions.chunks(TRANSACTIONS_PER_QUERY as usize) {
             let rows = self.session.all(
-                "SELECT place, t.hash, receipt, b.hash, b.time FROM transactions t
-                 LEFT JOIN blocks b ON number = place >> 20
-                 WHERE place = ANY($1) ORDER BY place",
+                "SELECT position, t.hash, receipt, b.hash, b.time FROM transactions t
+                 LEFT JOIN blocks b ON number = position >> 20
+                 WHERE position = ANY($1) ORDER BY position",
                 &[&some],
             )?;
             for row in &rows {
@@ -186,27 +186,27 @@ impl ReadRows for Postgres {
         let earliest = from.saturating_sub(position(LIST_BLOCKS_MAX, 0)).max(0);
         let limit = i64::try_from(lists).unwrap_or(i64::MAX).saturating_add(1);
         let rows = self.session.all(
-            "SELECT k.key, first, others FROM unnest($1::int8[]) k (key) CROSS JOIN LATERAL (
-                 (SELECT first, others FROM log_places l
+            "SELECT k.key, first, rest FROM unnest($1::int8[]) k (key) CROSS JOIN LATERAL (
+                 (SELECT first, rest FROM log_postings l
                   WHERE l.key = k.key AND first >= $2 AND first < $3 ORDER BY first DESC LIMIT 1)
                  UNION ALL
-                 (SELECT first, others FROM log_places l
+                 (SELECT first, rest FROM log_postings l
                   WHERE l.key = k.key AND first BETWEEN $3 AND $4 ORDER BY first LIMIT $5)
              ) lists",
             &[&keys, &earliest, &from, &to, &limit],
         )?;
-        let mut found = Postings::new(to);
+        let mut postings = Postings::new(to);
         let mut counted: Option<(PostingKey, usize)> = None;
         for row in &rows {
             let (key, first, rest) = (value(row, 0)?, value(row, 1)?, value(row, 2)?);
             let count = counted.filter(|(known, _)| *known == key).map_or(0, |(_, count)| count);
             if first >= from && count == lists {
-                found.stop_before(first);
+                postings.stop_before(first);
                 continue;
             }
             counted = Some((key, count + usize::from(first >= from)));
-            found.add((first, rest), (from, to));
+            postings.add((first, rest), (from, to));
         }
-        Ok(found.finish(keys.len()))
+        Ok(postings.finish(keys.len()))
     }
 }

@@ -20,20 +20,21 @@ pub(super) const TABLES: [&str; 8] = [
     "block_hashes",
     "transactions",
     "transaction_hashes",
-    "log_places",
+    "log_postings",
     "harmony_blocks",
 ];
 
 /// The tables that are partitioned by block number.
 const PARTITIONED_BY_NUMBER: [&str; 2] = ["blocks", "harmony_blocks"];
 /// The tables that are partitioned by the position of a transaction.
-const PARTITIONED_BY_POSITION: [&str; 2] = ["transactions", "log_places"];
+const PARTITIONED_BY_POSITION: [&str; 2] = ["transactions", "log_postings"];
 
 /// Each migration brings a schema from one version to the next. The row `schema` of the table
 /// `facts` holds the version. Columns are those of a SQLite file. PostgreSQL does not compress
 /// columns that are compressed already
 /// (<https://www.postgresql.org/docs/current/storage-toast.html>).
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
     CREATE TABLE facts (name text PRIMARY KEY, value text NOT NULL);
     CREATE TABLE dictionaries (number int8 PRIMARY KEY, kind int8 NOT NULL, bytes bytea NOT NULL);
     CREATE TABLE blocks (
@@ -54,7 +55,19 @@ const MIGRATIONS: [&str; 1] = ["
     ALTER TABLE transactions ALTER receipt SET STORAGE EXTERNAL, ALTER body SET STORAGE EXTERNAL;
     ALTER TABLE log_places ALTER others SET STORAGE EXTERNAL;
     ALTER TABLE harmony_blocks ALTER body SET STORAGE EXTERNAL;
-"];
+",
+    // Standard names.
+    "
+    ALTER TABLE log_places RENAME TO log_postings;
+    ALTER TABLE log_postings RENAME COLUMN others TO rest;
+    ALTER TABLE transactions RENAME COLUMN place TO position;
+    ALTER TABLE transaction_hashes RENAME COLUMN place TO position;
+    UPDATE facts SET name = 'contents' WHERE name = 'what';
+    UPDATE facts SET name = 'verification' WHERE name = 'verified';
+    UPDATE facts SET name = 'differing_forms' WHERE name = 'unlike';
+    UPDATE facts SET name = 'untested_forms' WHERE name = 'untried';
+",
+];
 
 /// The schema version that this program writes.
 pub(in crate::store) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;

@@ -41,14 +41,14 @@ pub(super) struct Session {
     client: Client,
     server: Server,
     /// The limit for one query; `None` for no limit.
-    patience: Cell<Option<Duration>>,
+    query_timeout: Cell<Option<Duration>>,
     /// Prepared statements by their text.
     statements: RefCell<HashMap<&'static str, Statement>>,
     /// True if the next query begins a snapshot.
     begins_snapshot: Cell<bool>,
     /// True if the session holds the writer's lock.
     locked: Cell<bool>,
-    /// True if the connection was lost or given up.
+    /// True if the connection was lost, or closed after a timeout.
     broken: Cell<bool>,
     round_trips: Cell<u64>,
 }
@@ -62,7 +62,7 @@ impl Session {
         let limit = *config.get_connect_timeout().unwrap_or(&CONNECT_TIMEOUT);
         config.connect_timeout(limit);
         if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(settings.patience);
+            config.tcp_user_timeout(settings.query_timeout);
         }
         let (idle, interval, retries) = KEEPALIVE;
         config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(retries);
@@ -94,7 +94,7 @@ impl Session {
             runtime,
             client,
             server: server.clone(),
-            patience: Cell::new(Some(settings.patience)),
+            query_timeout: Cell::new(Some(settings.query_timeout)),
             statements: RefCell::default(),
             begins_snapshot: Cell::new(false),
             locked: Cell::new(false),
@@ -109,7 +109,7 @@ impl Session {
         let (idle, interval, retries) = KEEPALIVE;
         self.run(&format!(
             "SET search_path = {schema};
-             SET statement_timeout = {patience};
+             SET statement_timeout = {query_timeout};
              SET tcp_keepalives_idle = {idle};
              SET tcp_keepalives_interval = {interval};
              SET tcp_keepalives_count = {retries};
@@ -119,7 +119,7 @@ impl Session {
              SET enable_seqscan = off;
              SET jit = off",
             schema = self.schema(),
-            patience = settings.patience.as_millis(),
+            query_timeout = settings.query_timeout.as_millis(),
             idle = idle.as_secs(),
             interval = interval.as_secs(),
         ))
@@ -193,7 +193,7 @@ impl Session {
         change: impl FnOnce(&Session) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         if !self.locked.get() {
-            let why = "it was opened to be read".to_owned();
+            let why = "it was opened read-only".to_owned();
             return Err(StoreError::ReadOnly(why));
         }
         let sql = format!("SELECT pg_try_advisory_xact_lock({})", self.lock_key());
@@ -220,12 +220,12 @@ impl Session {
         &self,
         query: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let limit = self.patience.take();
+        let limit = self.query_timeout.take();
         let millis = limit.unwrap_or_default().as_millis();
         // A sequential scan reads a whole table faster than an index does.
         self.run("SET statement_timeout = 0; SET enable_seqscan = on")?;
         let result = query();
-        self.patience.set(limit);
+        self.query_timeout.set(limit);
         let value = result?;
         self.run(&format!("SET statement_timeout = {millis}; SET enable_seqscan = off"))?;
         Ok(value)
@@ -303,14 +303,19 @@ impl Session {
         response: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, StoreError> {
         if self.broken.get() {
-            return Err(error::unreachable(&self.server, "the connection was given up"));
+            return Err(error::unreachable(
+                &self.server,
+                "the connection was closed after a timeout",
+            ));
         }
         self.round_trips.set(self.round_trips.get() + 1);
-        let patience = self.patience.get();
+        let query_timeout = self.query_timeout.get();
         let waited = self.runtime.block_on(async {
-            match patience {
+            match query_timeout {
                 // The server's own timeout comes first, if it still responds.
-                Some(patience) => tokio::time::timeout(patience + CLOSE_TIMEOUT, response).await,
+                Some(query_timeout) => {
+                    tokio::time::timeout(query_timeout + CLOSE_TIMEOUT, response).await
+                }
                 None => Ok(response.await),
             }
         });
@@ -322,7 +327,7 @@ impl Session {
             }
             Err(_) => {
                 self.broken.set(true);
-                let why = error::timeout("an answer", patience.unwrap_or_default());
+                let why = error::timeout("a response", query_timeout.unwrap_or_default());
                 Err(error::unreachable(&self.server, &why))
             }
         }
@@ -335,7 +340,7 @@ impl Drop for Session {
             return;
         }
         // The server releases the lock by itself too, but only once it notices the lost connection.
-        self.patience.set(Some(CLOSE_TIMEOUT));
+        self.query_timeout.set(Some(CLOSE_TIMEOUT));
         let _ = self.run("ROLLBACK; SELECT pg_advisory_unlock_all()");
     }
 }

@@ -159,14 +159,14 @@ fn a_failed_append_changes_nothing() {
             store.execute(&format!(
                 "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS
                      $$ BEGIN RAISE EXCEPTION 'so it is' USING ERRCODE = '{code}'; END $$;
-                     CREATE TRIGGER fails BEFORE INSERT ON log_places_0
+                     CREATE TRIGGER fails BEFORE INSERT ON log_postings_0
                      FOR EACH ROW EXECUTE FUNCTION fails()"
             ));
             let error = store.append(&blocks(10..=12), 5).unwrap_err();
             assert!(format!("{error:?}").starts_with(is), "{code}: {error:?}");
             assert!(error.to_string().contains("so it is"), "{error}");
             assert_eq!(store.totals().unwrap(), (10, 30));
-            store.execute("DROP TRIGGER fails ON log_places_0; DROP FUNCTION fails()");
+            store.execute("DROP TRIGGER fails ON log_postings_0; DROP FUNCTION fails()");
         }
         store.append(&blocks(10..=12), 5).unwrap();
         let mut reader = store::open_to_read(&at, Settings::default()).unwrap();
@@ -182,8 +182,8 @@ fn a_failed_append_changes_nothing() {
 fn slow_queries_time_out() {
     test_backends::with_postgres(|backend| {
         let (at, store) = written(backend);
-        let patience = Duration::from_millis(200);
-        let impatient = Settings { patience, ..Settings::default() };
+        let query_timeout = Duration::from_millis(200);
+        let impatient = Settings { query_timeout, ..Settings::default() };
         let reader = store::open_to_read(&at, impatient).unwrap();
         store.execute("BEGIN; LOCK TABLE facts IN ACCESS EXCLUSIVE MODE");
         let started = Instant::now();
@@ -278,9 +278,9 @@ fn queries_use_indexes() {
         let postgres = Postgres::open_to_read(server, Settings::default()).unwrap();
         for sql in [
             "EXPLAIN (COSTS OFF) SELECT hash, time FROM blocks WHERE number = 7",
-            "EXPLAIN (COSTS OFF) SELECT place, t.hash, receipt, b.hash, b.time FROM transactions t
-             LEFT JOIN blocks b ON number = place >> 20
-             WHERE place = ANY('{7, 8}') ORDER BY place",
+            "EXPLAIN (COSTS OFF) SELECT position, t.hash, receipt, b.hash, b.time FROM transactions t
+             LEFT JOIN blocks b ON number = position >> 20
+             WHERE position = ANY('{7, 8}') ORDER BY position",
             "EXPLAIN (COSTS OFF) SELECT number FROM block_hashes JOIN blocks USING (number)
              WHERE short = 1 AND hash = 'x' LIMIT 1",
         ] {

@@ -48,11 +48,11 @@ impl WriteRows for Postgres {
         let (above, last) = (position(last + 1, 0), signed(last));
         self.session.write(|session| {
             shorten_lists(session, &keys, above)?;
-            let rows =
-                session.all("SELECT hash, place FROM transactions WHERE place >= $1", &[&above])?;
+            let rows = session
+                .all("SELECT hash, position FROM transactions WHERE position >= $1", &[&above])?;
             delete_hash_entries(
                 session,
-                "DELETE FROM transaction_hashes WHERE (short, place) IN
+                "DELETE FROM transaction_hashes WHERE (short, position) IN
                 (SELECT * FROM unnest($1::int8[], $2::int8[]))",
                 &rows,
             )?;
@@ -64,7 +64,7 @@ impl WriteRows for Postgres {
                 (SELECT * FROM unnest($1::int8[], $2::int8[]))",
                 &rows,
             )?;
-            session.change("DELETE FROM transactions WHERE place >= $1", &[&above])?;
+            session.change("DELETE FROM transactions WHERE position >= $1", &[&above])?;
             session.change("DELETE FROM blocks WHERE number > $1", &[&last])?;
             session.change("DELETE FROM harmony_blocks WHERE number > $1", &[&last])
         })?;
@@ -74,7 +74,7 @@ impl WriteRows for Postgres {
     fn merge_some_postings(&mut self, from: (PostingKey, i64)) -> Result<MergeStep, StoreError> {
         self.session.write(|session| {
             let rows = session.all(
-                "SELECT key, first, others FROM log_places WHERE (key, first) >= ($1, $2)
+                "SELECT key, first, rest FROM log_postings WHERE (key, first) >= ($1, $2)
                  ORDER BY key, first LIMIT $3",
                 &[&from.0, &from.1, &(ROWS_PER_STEP as i64)],
             )?;
@@ -86,7 +86,7 @@ impl WriteRows for Postgres {
             let absorbed: (Vec<PostingKey>, Vec<i64>) =
                 lists.iter().flat_map(|list| list.absorbed()).unzip();
             session.change(
-                "DELETE FROM log_places l USING unnest($1::int8[], $2::int8[]) absorbed (key, first)
+                "DELETE FROM log_postings l USING unnest($1::int8[], $2::int8[]) absorbed (key, first)
                  WHERE l.key = absorbed.key AND l.first = absorbed.first",
                 &[&absorbed.0, &absorbed.1],
             )?;
@@ -116,7 +116,7 @@ fn insert(session: &Session, blocks: &[NewBlock]) -> Result<(), StoreError> {
             .map(|block| [Field::Int(short_hash(&block.header.hash)), int(block.header.number)]),
     )?;
     session.copy(
-        "COPY transactions (place, hash, receipt, body) FROM STDIN BINARY",
+        "COPY transactions (position, hash, receipt, body) FROM STDIN BINARY",
         [Type::INT8, Type::BYTEA, Type::BYTEA, Type::BYTEA],
         blocks.iter().flat_map(|block| {
             block.transactions.iter().map(|row| {
@@ -134,14 +134,14 @@ fn insert(session: &Session, blocks: &[NewBlock]) -> Result<(), StoreError> {
         }),
     )?;
     session.copy(
-        "COPY transaction_hashes (short, place) FROM STDIN BINARY",
+        "COPY transaction_hashes (short, position) FROM STDIN BINARY",
         [Type::INT8, Type::INT8],
         hash_entries(blocks)
             .iter()
             .map(|(short, position)| [Field::Int(*short), Field::Int(*position)]),
     )?;
     session.copy(
-        "COPY log_places (key, first, others) FROM STDIN BINARY",
+        "COPY log_postings (key, first, rest) FROM STDIN BINARY",
         [Type::INT8, Type::INT8, Type::BYTEA],
         posting_lists(blocks)
             .iter()
@@ -167,11 +167,11 @@ fn delete_hash_entries(
 /// Deletes the positions from `above` on out of the posting lists of these keys.
 fn shorten_lists(session: &Session, keys: &[PostingKey], above: i64) -> Result<(), StoreError> {
     session
-        .change("DELETE FROM log_places WHERE key = ANY($1) AND first >= $2", &[&keys, &above])?;
+        .change("DELETE FROM log_postings WHERE key = ANY($1) AND first >= $2", &[&keys, &above])?;
     let earliest = above.saturating_sub(position(LIST_BLOCKS_MAX, 0)).max(0);
     let rows = session.all(
-        "SELECT k.key, first, others FROM unnest($1::int8[]) k (key) CROSS JOIN LATERAL (
-             SELECT first, others FROM log_places l
+        "SELECT k.key, first, rest FROM unnest($1::int8[]) k (key) CROSS JOIN LATERAL (
+             SELECT first, rest FROM log_postings l
              WHERE l.key = k.key AND first >= $2 AND first < $3 ORDER BY first DESC LIMIT 1
          ) last",
         &[&keys, &earliest, &above],
@@ -201,8 +201,8 @@ fn update_lists(
         return Ok(());
     }
     session.change(
-        "UPDATE log_places l SET others = n.others
-         FROM unnest($1::int8[], $2::int8[], $3::bytea[]) n (key, first, others)
+        "UPDATE log_postings l SET rest = n.rest
+         FROM unnest($1::int8[], $2::int8[], $3::bytea[]) n (key, first, rest)
          WHERE l.key = n.key AND l.first = n.first",
         &[&columns.0, &columns.1, &columns.2],
     )?;

@@ -35,7 +35,7 @@ impl AuditRows for Sqlite {
     fn has_negative_keys(&self) -> Result<bool, StoreError> {
         Ok(self.connection.query_row(
             "SELECT EXISTS (SELECT 1 FROM blocks WHERE number < 0)
-                 OR EXISTS (SELECT 1 FROM transactions WHERE place < 0)",
+                 OR EXISTS (SELECT 1 FROM transactions WHERE position < 0)",
             [],
             |row| row.get(0),
         )?)
@@ -49,9 +49,9 @@ impl AuditRows for Sqlite {
     }
 
     fn missing_hash_entry(&self, entries: &[(i64, [u8; 32])]) -> Result<Option<i64>, StoreError> {
-        let mut one = self
-            .connection
-            .prepare_cached("SELECT 1 FROM transaction_hashes WHERE short = ?1 AND place = ?2")?;
+        let mut one = self.connection.prepare_cached(
+            "SELECT 1 FROM transaction_hashes WHERE short = ?1 AND position = ?2",
+        )?;
         for (position, hash) in entries {
             if !one.exists((short_hash(hash), position))? {
                 return Ok(Some(*position));
@@ -69,15 +69,15 @@ impl AuditRows for Sqlite {
 
     fn orphan_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
         self.orphan_hashes(
-            "SELECT short, place, hash FROM transaction_hashes
-             LEFT JOIN transactions USING (place)",
+            "SELECT short, position, hash FROM transaction_hashes
+             LEFT JOIN transactions USING (position)",
             limit,
         )
     }
 
     fn orphan_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
         self.orphans(
-            "SELECT place FROM transactions WHERE place >> 20 NOT IN (SELECT number FROM blocks)
+            "SELECT position FROM transactions WHERE position >> 20 NOT IN (SELECT number FROM blocks)
              LIMIT ?1",
             limit,
         )
@@ -95,7 +95,7 @@ impl AuditRows for Sqlite {
         &self,
         visit: &mut dyn FnMut(PostingListRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        let sql = "SELECT key, first, others FROM log_places ORDER BY key, first";
+        let sql = "SELECT key, first, rest FROM log_postings ORDER BY key, first";
         let mut statement = self.connection.prepare(sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {

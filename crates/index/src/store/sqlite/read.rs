@@ -61,7 +61,7 @@ impl ReadRows for Sqlite {
 
     fn transaction_position(&self, hash: &[u8; 32]) -> Result<Option<i64>, StoreError> {
         self.find_by_hash(
-            "SELECT place, hash FROM transaction_hashes JOIN transactions USING (place)
+            "SELECT position, hash FROM transaction_hashes JOIN transactions USING (position)
              WHERE short = ?1",
             hash,
         )
@@ -76,13 +76,13 @@ impl ReadRows for Sqlite {
     ) -> Result<(), StoreError> {
         let sql = match part {
             TransactionPart::Hash => {
-                "SELECT place, hash FROM transactions WHERE place BETWEEN ?1 AND ?2"
+                "SELECT position, hash FROM transactions WHERE position BETWEEN ?1 AND ?2"
             }
             TransactionPart::Receipt => {
-                "SELECT place, hash, receipt FROM transactions WHERE place BETWEEN ?1 AND ?2"
+                "SELECT position, hash, receipt FROM transactions WHERE position BETWEEN ?1 AND ?2"
             }
             TransactionPart::Body => {
-                "SELECT place, hash, body FROM transactions WHERE place BETWEEN ?1 AND ?2"
+                "SELECT position, hash, body FROM transactions WHERE position BETWEEN ?1 AND ?2"
             }
         };
         let mut statement = self.connection.prepare_cached(sql)?;
@@ -165,11 +165,11 @@ impl ReadRows for Sqlite {
     ) -> Result<Postings, StoreError> {
         // The list that begins before the range may reach into it.
         let mut before = self.connection.prepare_cached(
-            "SELECT first, others FROM log_places WHERE key = ?1 AND first < ?2
+            "SELECT first, rest FROM log_postings WHERE key = ?1 AND first < ?2
              ORDER BY first DESC LIMIT 1",
         )?;
         let mut within = self.connection.prepare_cached(
-            "SELECT first, others FROM log_places WHERE key = ?1 AND first BETWEEN ?2 AND ?3
+            "SELECT first, rest FROM log_postings WHERE key = ?1 AND first BETWEEN ?2 AND ?3
              ORDER BY first",
         )?;
         let mut found = Postings::new(to);

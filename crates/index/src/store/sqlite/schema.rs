@@ -15,7 +15,7 @@ const APPLICATION_ID: i64 = 0x7765_6972;
 
 /// Each migration brings a file from one schema version to the next. A file holds its version in
 /// `user_version`.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     "
     CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
     CREATE TABLE dictionaries (number INTEGER PRIMARY KEY, kind INTEGER NOT NULL, bytes BLOB NOT NULL);
@@ -45,6 +45,17 @@ const MIGRATIONS: [&str; 2] = [
     // body: the compressed block as Harmony's hmyv2_ methods write it.
     "
     CREATE TABLE harmony_blocks (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
+",
+    // Standard names.
+    "
+    ALTER TABLE log_places RENAME TO log_postings;
+    ALTER TABLE log_postings RENAME COLUMN others TO rest;
+    ALTER TABLE transactions RENAME COLUMN place TO position;
+    ALTER TABLE transaction_hashes RENAME COLUMN place TO position;
+    UPDATE facts SET name = 'contents' WHERE name = 'what';
+    UPDATE facts SET name = 'verification' WHERE name = 'verified';
+    UPDATE facts SET name = 'differing_forms' WHERE name = 'unlike';
+    UPDATE facts SET name = 'untested_forms' WHERE name = 'untried';
 ",
 ];
 

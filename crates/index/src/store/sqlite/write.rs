@@ -11,7 +11,7 @@ use crate::store::interface::WriteRows;
 use crate::store::merge::{MergePlan, MergeStep, MergedList, ROWS_PER_STEP};
 use crate::store::rows::{NewBlock, hash_entries, posting_lists, short_hash, shorten, signed};
 
-const UPDATE_LIST: &str = "UPDATE log_places SET others = ?3 WHERE key = ?1 AND first = ?2";
+const UPDATE_LIST: &str = "UPDATE log_postings SET rest = ?3 WHERE key = ?1 AND first = ?2";
 
 impl WriteRows for Sqlite {
     fn append(&mut self, blocks: &[NewBlock], finalized: u64) -> Result<(), StoreError> {
@@ -41,8 +41,8 @@ impl WriteRows for Sqlite {
         }
         delete_hash_entries(
             &transaction,
-            ("SELECT hash, place FROM transactions WHERE place >= ?1", above),
-            "DELETE FROM transaction_hashes WHERE short = ?1 AND place = ?2",
+            ("SELECT hash, position FROM transactions WHERE position >= ?1", above),
+            "DELETE FROM transaction_hashes WHERE short = ?1 AND position = ?2",
         )?;
         delete_hash_entries(
             &transaction,
@@ -50,7 +50,7 @@ impl WriteRows for Sqlite {
             "DELETE FROM block_hashes WHERE short = ?1 AND number = ?2",
         )?;
         for (sql, value) in [
-            ("DELETE FROM transactions WHERE place >= ?1", above),
+            ("DELETE FROM transactions WHERE position >= ?1", above),
             ("DELETE FROM blocks WHERE number > ?1", last),
             ("DELETE FROM harmony_blocks WHERE number > ?1", last),
         ] {
@@ -65,7 +65,7 @@ impl WriteRows for Sqlite {
         let mut plan = MergePlan::from(from);
         {
             let mut statement = transaction.prepare_cached(
-                "SELECT key, first, others FROM log_places WHERE (key, first) >= (?1, ?2)
+                "SELECT key, first, rest FROM log_postings WHERE (key, first) >= (?1, ?2)
                  ORDER BY key, first LIMIT ?3",
             )?;
             let mut rows = statement.query((from.0, from.1, ROWS_PER_STEP as i64))?;
@@ -91,7 +91,7 @@ fn insert(transaction: &Transaction<'_>, blocks: &[NewBlock]) -> Result<(), rusq
         let mut insert_hash = transaction
             .prepare_cached("INSERT INTO block_hashes (short, number) VALUES (?1, ?2)")?;
         let mut insert_transaction = transaction.prepare_cached(
-            "INSERT INTO transactions (place, hash, receipt, body) VALUES (?1, ?2, ?3, ?4)",
+            "INSERT INTO transactions (position, hash, receipt, body) VALUES (?1, ?2, ?3, ?4)",
         )?;
         let mut insert_harmony = transaction
             .prepare_cached("INSERT INTO harmony_blocks (number, body) VALUES (?1, ?2)")?;
@@ -116,12 +116,12 @@ fn insert(transaction: &Transaction<'_>, blocks: &[NewBlock]) -> Result<(), rusq
         }
     }
     let mut insert_hash = transaction
-        .prepare_cached("INSERT INTO transaction_hashes (short, place) VALUES (?1, ?2)")?;
+        .prepare_cached("INSERT INTO transaction_hashes (short, position) VALUES (?1, ?2)")?;
     for entry in hash_entries(blocks) {
         insert_hash.execute(entry)?;
     }
     let mut insert_list = transaction
-        .prepare_cached("INSERT INTO log_places (key, first, others) VALUES (?1, ?2, ?3)")?;
+        .prepare_cached("INSERT INTO log_postings (key, first, rest) VALUES (?1, ?2, ?3)")?;
     for list in posting_lists(blocks) {
         insert_list.execute(list)?;
     }
@@ -152,11 +152,11 @@ fn shorten_list(
     above: i64,
 ) -> Result<(), rusqlite::Error> {
     transaction
-        .prepare_cached("DELETE FROM log_places WHERE key = ?1 AND first >= ?2")?
+        .prepare_cached("DELETE FROM log_postings WHERE key = ?1 AND first >= ?2")?
         .execute((key, above))?;
     let last: Option<(i64, Vec<u8>)> = transaction
         .prepare_cached(
-            "SELECT first, others FROM log_places WHERE key = ?1 ORDER BY first DESC LIMIT 1",
+            "SELECT first, rest FROM log_postings WHERE key = ?1 ORDER BY first DESC LIMIT 1",
         )?
         .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
@@ -169,7 +169,7 @@ fn shorten_list(
 
 fn replace(transaction: &Transaction<'_>, list: &MergedList) -> Result<(), rusqlite::Error> {
     let mut delete =
-        transaction.prepare_cached("DELETE FROM log_places WHERE key = ?1 AND first = ?2")?;
+        transaction.prepare_cached("DELETE FROM log_postings WHERE key = ?1 AND first = ?2")?;
     for row in list.absorbed() {
         delete.execute(row)?;
     }

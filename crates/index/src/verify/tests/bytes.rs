@@ -1,7 +1,7 @@
 //! Goal: no bytes cause a panic or an endless loop. Method: truncated, broken and random responses.
 
-use super::made::Made;
 use super::raw;
+use super::test_block::TestBlock;
 use crate::verify::{Level, block, header, logs, receipts};
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ const LEVELS: [Level; 4] = [Level::Off, Level::Headers, Level::Full, Level::Send
 
 /// Verifies the bytes as a block, a header, receipts and logs.
 fn read(bytes: &[u8]) {
-    let whole = block(&raw(&Made::new().block), Level::Full).unwrap();
+    let whole = block(&raw(&TestBlock::new().block), Level::Full).unwrap();
     for level in LEVELS {
         let _ = header(bytes, level);
         let of_bytes = block(bytes, level);
@@ -22,11 +22,11 @@ fn read(bytes: &[u8]) {
 
 /// One of the three responses about a block.
 fn response(which: usize) -> Vec<u8> {
-    let made = Made::new();
+    let sample = TestBlock::new();
     match which {
-        0 => raw(&made.block),
-        1 => raw(&made.receipts),
-        _ => raw(&made.logs()),
+        0 => raw(&sample.block),
+        1 => raw(&sample.receipts),
+        _ => raw(&sample.logs()),
     }
 }
 

@@ -1,11 +1,11 @@
 //! Goal: errors name the member and the right value, and malformed responses are rejected that no change
 //! of a single value produces: duplicate or similar names, values under other names, unknown types.
-//! Method: a made block, changed by hand.
+//! Method: a synthetic block, changed by hand.
 
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::made::Made;
+use super::test_block::TestBlock;
 use super::{raw, response};
 use crate::verify::{Block, Error, Level, block, header, logs, receipts};
 
@@ -24,9 +24,9 @@ impl Errors {
     }
 }
 
-/// The made block with one member changed, given by its pointer.
+/// The synthetic block with one member changed, given by its pointer.
 fn changed(pointer: &str, to: Value) -> Vec<u8> {
-    let mut block = Made::new().block;
+    let mut block = TestBlock::new().block;
     *block.pointer_mut(pointer).unwrap() = to;
     raw(&block)
 }
@@ -35,16 +35,16 @@ fn full(raw: &[u8]) -> Result<Block, Error> {
     block(raw, Level::Full)
 }
 
-fn made() -> (Block, Made) {
-    let made = Made::new();
-    (full(&raw(&made.block)).unwrap(), made)
+fn sample() -> (Block, TestBlock) {
+    let sample = TestBlock::new();
+    (full(&raw(&sample.block)).unwrap(), sample)
 }
 
 /// Verifies the receipts with one member changed, given by its pointer.
 fn changed_receipts(pointer: &str, to: Value) -> Result<(), Error> {
-    let (block, mut made) = made();
-    *made.receipts.pointer_mut(pointer).unwrap() = to;
-    receipts(&block, &raw(&made.receipts), Level::Full)
+    let (block, mut sample) = sample();
+    *sample.receipts.pointer_mut(pointer).unwrap() = to;
+    receipts(&block, &raw(&sample.receipts), Level::Full)
 }
 
 #[test]
@@ -66,21 +66,21 @@ fn errors_name_the_found_and_the_right_value() {
     errors.push(changed_receipts("/5/contractAddress", json!(format!("0x{}", "1".repeat(40)))));
     errors.push(changed_receipts("/4/cumulativeGasUsed", json!("0x1")));
     errors.check(expect![[r#"
-        hash: said 0x6ab1a108bcfc2e33b0f059362391aa7b2646cff7a40709a96cb4364016111065, right is 0xe221c29b0fdbed945f4bf36307defb84bc9892effbecd60433148faf9762046a by the Keccak-256 of parentHash, sha3Uncles, miner, stateRoot, transactionsRoot, receiptsRoot, logsBloom, difficulty, number, gasLimit, gasUsed, timestamp, extraData, mixHash, nonce and those of baseFeePerGas, withdrawalsRoot, blobGasUsed, excessBlobGas, parentBeaconBlockRoot, requestsHash, blockAccessListHash, slotNumber that are there
-        transactions[3].hash: said 0xad446f7107ac95fe05c77a1bdba29d42790c4202f0fcd6bb0d94e327fe2ddd77, right is 0x78aa05d4b2a61b1a38c8a072cfff5f51f7c8c8434e9928533970086782fdcd08 by the Keccak-256 of the transaction's encoding
-        transactions[3].transactionIndex: said 0x4, right is 0x3 by the place in the block
-        transactions[4].gasPrice: said 0x4, right is 0x3b9aca08 by the base fee with maxFeePerGas and its tip
-        withdrawalsRoot: said 0x82559bb23db1cfa583b113f5cc624debb60dd2dcd07db45797bf63567bad8f4c, right is 0x139edbdd4e6ec4623959ab1bf0005dc303d4985067a66ea83f4350ad8515c1ad by the Merkle root of withdrawals
-        size: said 0x4, right is 0xfcc by the length of the block in RLP
-        uncles: said ["0x1111111111111111111111111111111111111111111111111111111111111111"], right is none by sha3Uncles
-        withdrawals: missing, needed is an array, as there is a withdrawalsRoot
-        receipts[3].gasUsed: said 0x1, right is 0x5208 by cumulativeGasUsed and that of the receipt before
-        receiptsRoot: said 0xee6af14f86427d74bd923ebb907403cdc9d226d54015d04aa81b607a46d145e4, right is 0x75150e21095427b2f4fac3de211225a065bb3327d336787707bf60b0fbd056bc by the Merkle root of receipts (type, status or root, cumulativeGasUsed, logs)
-        receipts[3].logsBloom: said 0x000020000000000000100040000000000000000000180000000000000000000000000000000000…, right is 0x000000000000000000000040000000000000000000180000000000000000000000000000000000… by the receipt's logs
-        receipts[6].blobGasPrice: said 0x8, right is at most 0x7 by maxFeePerBlobGas
-        receipts[7].blobGasPrice: said 0x8, right is 0x7 by the first receipt with blobs
-        receipts[5].contractAddress: said 0x1111111111111111111111111111111111111111, right is 0xada08b89ed4fc3a545f4bf9013bfe90b355e8e09 by the sender and its nonce
-        receipts[4].cumulativeGasUsed: said 0x1, right is at least 0x14820 by the receipt before
+        hash: found 0x6ab1a108bcfc2e33b0f059362391aa7b2646cff7a40709a96cb4364016111065, expected 0xe221c29b0fdbed945f4bf36307defb84bc9892effbecd60433148faf9762046a by the Keccak-256 of parentHash, sha3Uncles, miner, stateRoot, transactionsRoot, receiptsRoot, logsBloom, difficulty, number, gasLimit, gasUsed, timestamp, extraData, mixHash, nonce and those of baseFeePerGas, withdrawalsRoot, blobGasUsed, excessBlobGas, parentBeaconBlockRoot, requestsHash, blockAccessListHash, slotNumber that are present
+        transactions[3].hash: found 0xad446f7107ac95fe05c77a1bdba29d42790c4202f0fcd6bb0d94e327fe2ddd77, expected 0x78aa05d4b2a61b1a38c8a072cfff5f51f7c8c8434e9928533970086782fdcd08 by the Keccak-256 of the transaction's encoding
+        transactions[3].transactionIndex: found 0x4, expected 0x3 by its index in the block
+        transactions[4].gasPrice: found 0x4, expected 0x3b9aca08 by the base fee with maxFeePerGas and its tip
+        withdrawalsRoot: found 0x82559bb23db1cfa583b113f5cc624debb60dd2dcd07db45797bf63567bad8f4c, expected 0x139edbdd4e6ec4623959ab1bf0005dc303d4985067a66ea83f4350ad8515c1ad by the Merkle root of withdrawals
+        size: found 0x4, expected 0xfcc by the length of the block in RLP
+        uncles: found ["0x1111111111111111111111111111111111111111111111111111111111111111"], expected none by sha3Uncles
+        withdrawals: missing, expected an array, because withdrawalsRoot is present
+        receipts[3].gasUsed: found 0x1, expected 0x5208 by cumulativeGasUsed and that of the receipt before
+        receiptsRoot: found 0xee6af14f86427d74bd923ebb907403cdc9d226d54015d04aa81b607a46d145e4, expected 0x75150e21095427b2f4fac3de211225a065bb3327d336787707bf60b0fbd056bc by the Merkle root of receipts (type, status or root, cumulativeGasUsed, logs)
+        receipts[3].logsBloom: found 0x000020000000000000100040000000000000000000180000000000000000000000000000000000…, expected 0x000000000000000000000040000000000000000000180000000000000000000000000000000000… by the receipt's logs
+        receipts[6].blobGasPrice: found 0x8, expected at most 0x7 by maxFeePerBlobGas
+        receipts[7].blobGasPrice: found 0x8, expected 0x7 by the first receipt with blobs
+        receipts[5].contractAddress: found 0x1111111111111111111111111111111111111111, expected 0xada08b89ed4fc3a545f4bf9013bfe90b355e8e09 by the sender and its nonce
+        receipts[4].cumulativeGasUsed: found 0x1, expected at least 0x14820 by the receipt before
     "#]]);
 }
 
@@ -109,26 +109,26 @@ fn errors_name_the_allowed_form() {
     errors.push(changed_receipts("/3/logs/2/removed", json!(true)));
     errors.push(changed_receipts("/3/status", json!("0x2")));
     errors.check(expect![[r#"
-        transactions[3].value: found "0x01", allowed is 0x and 1 to 64 hexadecimal digits without leading zeros
-        transactions[3].value: found "12", allowed is 0x and 1 to 64 hexadecimal digits without leading zeros
-        transactions[3].nonce: found "0x10000000000000000", allowed is 0x and 1 to 16 hexadecimal digits without leading zeros
-        transactions[3].nonce: found "0x", allowed is 0x and 1 to 16 hexadecimal digits without leading zeros
-        transactions[3].nonce: found "0xg", allowed is 0x and 1 to 16 hexadecimal digits without leading zeros
-        transactions[3].input: found "0x0", allowed is 0x and an even number of hexadecimal digits
-        transactions[3].input: found "0x0x00", allowed is 0x and an even number of hexadecimal digits
-        transactions[3].input: found "0xzz", allowed is 0x and an even number of hexadecimal digits
-        transactions[3].v: said 0x2, right is 0x0 by yParity
-        transactions[1].v: found "0x22", allowed is 0x1b, 0x1c, or from 0x23 on
-        transactions[6].to: missing, needed is 0x and 40 hexadecimal digits
-        transactions[2]: found "0x12", allowed is an object
-        transactions: missing, needed is an array of transactions
-        extraData: found "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…, allowed is 0x and an even number of hexadecimal digits
-        the answer: found nothing, allowed is JSON that does not end here
-        the answer: missing, needed is an object
-        the answer: found nothing, allowed is JSON that does not end here
-        receipts[3].logs[2].topics[4]: found "0x1111111111111111111111111111111111111111111111111111111111111111", allowed is at most four topics
-        receipts[3].logs[2].removed: found true, allowed is false
-        receipts[3].status: found "0x2", allowed is 0x0 or 0x1
+        transactions[3].value: found "0x01", expected 0x and 1 to 64 hexadecimal digits without leading zeros
+        transactions[3].value: found "12", expected 0x and 1 to 64 hexadecimal digits without leading zeros
+        transactions[3].nonce: found "0x10000000000000000", expected 0x and 1 to 16 hexadecimal digits without leading zeros
+        transactions[3].nonce: found "0x", expected 0x and 1 to 16 hexadecimal digits without leading zeros
+        transactions[3].nonce: found "0xg", expected 0x and 1 to 16 hexadecimal digits without leading zeros
+        transactions[3].input: found "0x0", expected 0x and an even number of hexadecimal digits
+        transactions[3].input: found "0x0x00", expected 0x and an even number of hexadecimal digits
+        transactions[3].input: found "0xzz", expected 0x and an even number of hexadecimal digits
+        transactions[3].v: found 0x2, expected 0x0 by yParity
+        transactions[1].v: found "0x22", expected 0x1b, 0x1c, or from 0x23 on
+        transactions[6].to: missing, expected 0x and 40 hexadecimal digits
+        transactions[2]: found "0x12", expected an object
+        transactions: missing, expected an array of transactions
+        extraData: found "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…, expected 0x and an even number of hexadecimal digits
+        the response: found nothing, expected JSON that does not end here
+        the response: missing, expected an object
+        the response: found nothing, expected JSON that does not end here
+        receipts[3].logs[2].topics[4]: found "0x1111111111111111111111111111111111111111111111111111111111111111", expected at most four topics
+        receipts[3].logs[2].removed: found true, expected false
+        receipts[3].status: found "0x2", expected 0x0 or 0x1
     "#]]);
 }
 
@@ -137,7 +137,7 @@ fn errors_name_the_allowed_form() {
 fn members_of_other_types_are_rejected() {
     let mut errors = Errors::default();
     let with = |at: usize, name: &str, value: Value| {
-        let mut said = Made::new().block;
+        let mut said = TestBlock::new().block;
         said["transactions"][at][name] = value;
         full(&raw(&said))
     };
@@ -150,18 +150,18 @@ fn members_of_other_types_are_rejected() {
     with(0, "maxFeePerGas", json!(null)).unwrap();
     with(0, "accessList", json!([])).unwrap();
     errors.check(expect![[r#"
-        transactions[0].maxFeePerGas: found "0x1", allowed is none in a transaction of this type
-        transactions[3].blobVersionedHashes: found ["0x1"], allowed is none in a transaction of this type
-        transactions[0].yParity: said 0x1, right is 0x0 by v
-        transactions[0].chainId: said 0x1, right is 0x0 by v
-        transactions[0].data: said 0x1, right is "0x010203" by input
+        transactions[0].maxFeePerGas: found "0x1", expected none in a transaction of this type
+        transactions[3].blobVersionedHashes: found ["0x1"], expected none in a transaction of this type
+        transactions[0].yParity: found 0x1, expected 0x0 by v
+        transactions[0].chainId: found 0x1, expected 0x0 by v
+        transactions[0].data: found 0x1, expected "0x010203" by input
     "#]]);
 }
 
 #[test]
 fn ambiguous_names_are_rejected() {
     let mut errors = Errors::default();
-    let text = String::from_utf8(raw(&Made::new().block)).unwrap();
+    let text = String::from_utf8(raw(&TestBlock::new().block)).unwrap();
     let with = |members: &str| {
         let text = format!("{{{members},{}", &text[1..]);
         full(text.as_bytes())
@@ -173,11 +173,11 @@ fn ambiguous_names_are_rejected() {
     errors.push(with("\"ha\u{17f}h\":\"0x1\""));
     with(r#""milliTimestamp":"0x1","l2":{"hash":["}",{"a\"":"\\"}]}"#).unwrap();
     errors.check(expect![[r#"
-        hash: stands twice in one object
-        hash: stands twice in one object
-        Hash: found Hash, allowed is a name that readers do not take for another
-        author: said 0x1111111111111111111111111111111111111111, right is 0x2222222222222222222222222222222222222222 by miner
-        haſh: found haſh, allowed is a name that readers do not take for another
+        hash: occurs twice in one object
+        hash: occurs twice in one object
+        Hash: found Hash, expected a name that readers do not take for another
+        author: found 0x1111111111111111111111111111111111111111, expected 0x2222222222222222222222222222222222222222 by miner
+        haſh: found haſh, expected a name that readers do not take for another
     "#]]);
 }
 
@@ -191,7 +191,7 @@ fn values_of_another_fork_are_rejected() {
     members.insert("blockAccessListHash".to_owned(), moved);
     errors.push(header(&raw(&said), Level::Headers));
     errors.check(expect![[r#"
-        requestsHash: missing, needed is a value, as there is one of a later fork
+        requestsHash: missing, expected a value, because a later fork's member is present
     "#]]);
 }
 
@@ -209,8 +209,8 @@ fn unknown_types_are_unverifiable() {
 #[test]
 fn missing_and_extra_receipts_are_rejected() {
     let mut errors = Errors::default();
-    let (block, made) = made();
-    let all = made.receipts.as_array().unwrap();
+    let (block, sample) = sample();
+    let all = sample.receipts.as_array().unwrap();
     let mut more = all.clone();
     more.push(all[8].clone());
     let mut swapped = all.clone();
@@ -225,13 +225,13 @@ fn missing_and_extra_receipts_are_rejected() {
     errors.push(receipts(&block, &raw(&swapped), Level::Full));
     errors.push(receipts(&block, b"{}", Level::Full));
     errors.check(expect![[r#"
-        receipts: said 8, right is 9 by the number of transactions
-        receipts: said 8, right is 9 by the number of transactions
-        receipts[9]: said a receipt, right is only 9 by the number of transactions
-        receipts[9]: said a receipt, right is only 9 by the number of transactions
-        receipts[0].transactionHash: said 0xe674b497318f9658124da5a4715fe394ae3e3707bfc587e35e6342654cc64a30, right is 0xe0f2000293f48c4ab171254ccca99caa2fb1ccfc7d1862f3e7d59b43bb2e2228 by the transaction at this index
-        receipts[0].logs[0].transactionHash: said 0xe674b497318f9658124da5a4715fe394ae3e3707bfc587e35e6342654cc64a30, right is 0xe0f2000293f48c4ab171254ccca99caa2fb1ccfc7d1862f3e7d59b43bb2e2228 by the transaction at this index
-        receipts: found {}, allowed is an array
+        receipts: found 8, expected 9 by the number of transactions
+        receipts: found 8, expected 9 by the number of transactions
+        receipts[9]: found a receipt, expected only 9 by the number of transactions
+        receipts[9]: found a receipt, expected only 9 by the number of transactions
+        receipts[0].transactionHash: found 0xe674b497318f9658124da5a4715fe394ae3e3707bfc587e35e6342654cc64a30, expected 0xe0f2000293f48c4ab171254ccca99caa2fb1ccfc7d1862f3e7d59b43bb2e2228 by the transaction at this index
+        receipts[0].logs[0].transactionHash: found 0xe674b497318f9658124da5a4715fe394ae3e3707bfc587e35e6342654cc64a30, expected 0xe0f2000293f48c4ab171254ccca99caa2fb1ccfc7d1862f3e7d59b43bb2e2228 by the transaction at this index
+        receipts: found {}, expected an array
     "#]]);
 }
 
@@ -239,29 +239,29 @@ fn missing_and_extra_receipts_are_rejected() {
 #[test]
 fn a_header_with_another_bloom_is_rejected() {
     let mut errors = Errors::default();
-    let (mut block, made) = made();
+    let (mut block, sample) = sample();
     for bit in [0, 255] {
         let bloom = &mut block.header.as_mut().unwrap().logs_bloom;
         let before = *bloom;
         bloom[bit] ^= 1;
-        errors.push(receipts(&block, &raw(&made.receipts), Level::Full));
-        errors.push(logs(&block, &raw(&made.logs()), Level::Headers));
+        errors.push(receipts(&block, &raw(&sample.receipts), Level::Full));
+        errors.push(logs(&block, &raw(&sample.logs()), Level::Headers));
         block.header.as_mut().unwrap().logs_bloom = before;
     }
-    receipts(&block, &raw(&made.receipts), Level::Full).unwrap();
+    receipts(&block, &raw(&sample.receipts), Level::Full).unwrap();
     errors.check(expect![[r#"
-        logsBloom: said 1 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
-        logsBloom: said 1 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
-        logsBloom: said 1 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
-        logsBloom: said 1 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
+        logsBloom: found 1 bits that no log sets and 0 missing bits, expected none of either by the bloom of all logs
+        logsBloom: found 1 bits that no log sets and 0 missing bits, expected none of either by the bloom of all logs
+        logsBloom: found 1 bits that no log sets and 0 missing bits, expected none of either by the bloom of all logs
+        logsBloom: found 1 bits that no log sets and 0 missing bits, expected none of either by the bloom of all logs
     "#]]);
 }
 
 #[test]
 fn missing_logs_are_rejected() {
     let mut errors = Errors::default();
-    let (block, made) = made();
-    let all = made.logs().as_array().unwrap().clone();
+    let (block, sample) = sample();
+    let all = sample.logs().as_array().unwrap().clone();
     // The last log has no topics, and its address emits others, so no bloom reveals that it is
     // missing.
     let less: Value = all[..all.len() - 1].into();
@@ -274,15 +274,15 @@ fn missing_logs_are_rejected() {
     let mut swapped = all.clone();
     swapped.swap(0, 5);
     errors.push(logs(&block, &raw(&swapped.into()), Level::Headers));
-    let mut far = made.logs();
+    let mut far = sample.logs();
     far[3]["transactionIndex"] = json!("0xffffffffffffffff");
     errors.push(logs(&block, &raw(&far), Level::Headers));
     errors.check(expect![[r#"
-        logsBloom: said 10 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
-        logs[0].logIndex: said 0x1, right is 0x0 by counting the block's logs
-        logsBloom: said 222 bits that no log sets, right is 0 bits that it lacks by the bloom of all logs
-        logs[0].logIndex: said 0x5, right is 0x0 by counting the block's logs
-        logs[3].transactionIndex: said 0xffffffffffffffff, right is less than 0x9 by the number of transactions
+        logsBloom: found 10 bits that no log sets and 0 missing bits, expected none of either by the bloom of all logs
+        logs[0].logIndex: found 0x1, expected 0x0 by counting the block's logs
+        logsBloom: found 222 bits that no log sets and 0 missing bits, expected none of either by the bloom of all logs
+        logs[0].logIndex: found 0x5, expected 0x0 by counting the block's logs
+        logs[3].transactionIndex: found 0xffffffffffffffff, expected less than 0x9 by the number of transactions
     "#]]);
 }
 
@@ -290,11 +290,11 @@ fn missing_logs_are_rejected() {
 #[test]
 fn a_block_read_at_level_off_verifies_nothing() {
     let mut errors = Errors::default();
-    let made = Made::new();
-    let block = block(&raw(&made.block), Level::Off).unwrap();
-    receipts(&block, &raw(&made.receipts), Level::Off).unwrap();
-    errors.push(receipts(&block, &raw(&made.receipts), Level::Full));
+    let sample = TestBlock::new();
+    let block = block(&raw(&sample.block), Level::Off).unwrap();
+    receipts(&block, &raw(&sample.receipts), Level::Off).unwrap();
+    errors.push(receipts(&block, &raw(&sample.receipts), Level::Full));
     errors.check(expect![[r#"
-        receiptsRoot: missing, needed is a block whose header was verified before
+        receiptsRoot: missing, expected a block whose header was verified before
     "#]]);
 }

@@ -1,12 +1,12 @@
 //! Goal: a change of any member is rejected, and the error names the member or its binding. Method: each
-//! member of real and made responses is changed in turn. Lists name the members that nothing binds, and
+//! member of real and synthetic responses is changed in turn. Lists name the members that nothing binds, and
 //! each entry must occur.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::made::{self, Made};
+use super::test_block::{self, TestBlock};
 use super::{bare_block, folder, json, raw, response, result};
 use crate::verify::{Block, Error, Level, block, header, logs, receipts};
 
@@ -319,9 +319,9 @@ fn full(raw: &[u8]) -> Result<(), Error> {
 #[test]
 fn changed_blocks_are_rejected() {
     let mut mutations = Mutations::new(UNBOUND_IN_BLOCKS);
-    mutations.run(&Made::new().block, "", 3, full);
+    mutations.run(&TestBlock::new().block, "", 3, full);
     // One block of each fork that changed blocks or transactions.
-    let chain = made::chain();
+    let chain = test_block::chain();
     for number in [1, 24, 27, 30, 37, 39, 42, 45, 53] {
         mutations.run(&chain[number - 1], "", 2, full);
     }
@@ -344,21 +344,21 @@ fn changed_headers_are_rejected() {
     const UNBOUND: Unbound = &[("totalDifficulty", "", &[Change::Value, Null, Removed])];
     let mut mutations = Mutations::new(UNBOUND);
     let file = "mainnet/op-service-goerli/headers/post-shanghai-success_data.json";
-    let mut made = json(&folder(file));
-    let members = made.as_object_mut().unwrap();
+    let mut sample = json(&folder(file));
+    let members = sample.as_object_mut().unwrap();
     members.retain(|name, value| !value.is_array() && name != "size");
-    mutations.run(&made, "", 1, |raw| header(raw, Level::Headers).map(|_| ()));
+    mutations.run(&sample, "", 1, |raw| header(raw, Level::Headers).map(|_| ()));
     mutations.end(100);
 }
 
 #[test]
 fn changed_senders_are_rejected() {
-    let made = Made::new().block;
+    let sample = TestBlock::new().block;
     let mut tried = 0;
     for spot in
-        sampled(&made, "", 100).into_iter().filter(|spot| spot.pattern == "transactions[*].from")
+        sampled(&sample, "", 100).into_iter().filter(|spot| spot.pattern == "transactions[*].from")
     {
-        let mut changed = made.clone();
+        let mut changed = sample.clone();
         *changed.pointer_mut(&spot.pointer).unwrap() = json!(format!("0x{}", "5".repeat(40)));
         full(&raw(&changed)).unwrap();
         assert_eq!(block(&raw(&changed), Level::Senders).unwrap_err().field, spot.path);
@@ -371,16 +371,16 @@ fn changed_senders_are_rejected() {
 fn changed_receipts_are_rejected() {
     let mut mutations = Mutations::new(UNBOUND_IN_RECEIPTS);
     let check = |block: Block| move |raw: &[u8]| receipts(&block, raw, Level::Full);
-    let made = Made::new();
-    let of_made = block(&raw(&made.block), Level::Full).unwrap();
-    mutations.run(&made.receipts, "receipts", 3, check(of_made));
+    let sample = TestBlock::new();
+    let of_sample = block(&raw(&sample.block), Level::Full).unwrap();
+    mutations.run(&sample.receipts, "receipts", 3, check(of_sample));
     for (of_block, of_receipts) in [
         ("eth_getBlockByHash/get-block-by-hash.io", "get-block-receipts-by-hash.io"),
         ("eth_getBlockByNumber/get-safe.io", "get-block-receipts-latest.io"),
     ] {
         let block = block(&raw(&response(of_block)), Level::Full).unwrap();
-        let made = response(&format!("eth_getBlockReceipts/{of_receipts}"));
-        mutations.run(&made, "receipts", 2, check(block));
+        let sample = response(&format!("eth_getBlockReceipts/{of_receipts}"));
+        mutations.run(&sample, "receipts", 2, check(block));
     }
     mutations.end(600);
 
@@ -393,8 +393,8 @@ fn changed_receipts_are_rejected() {
 #[test]
 fn changed_logs_are_rejected() {
     let mut mutations = Mutations::new(UNBOUND_IN_LOGS);
-    let made = Made::new();
-    let block = block(&raw(&made.block), Level::Full).unwrap();
-    mutations.run(&made.logs(), "logs", 5, |raw| logs(&block, raw, Level::Headers));
+    let sample = TestBlock::new();
+    let block = block(&raw(&sample.block), Level::Full).unwrap();
+    mutations.run(&sample.logs(), "logs", 5, |raw| logs(&block, raw, Level::Headers));
     mutations.end(150);
 }

@@ -607,7 +607,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     (
         "weir index sync --from http://127.0.0.1:8545 --db tutorial.db",
         &[],
-        Ends(&[0], &["a new file for chain 424242", "blocks 0 to "]),
+        Ends(&[0], &["created an index of chain 424242", "blocks 0 to "]),
     ),
     ("weir index stats --db tutorial.db", &[], Ends(&[0], &["verified      full"])),
     ("weir index verify --db tutorial.db", &[], Ends(&[0], &["sound (level full)"])),

@@ -1,4 +1,4 @@
-//! Converts blocks of `alloy_consensus` to the JSON of a node: those of a real chain, and made blocks
+//! Converts blocks of `alloy_consensus` to the JSON of a node: those of a real chain, and synthetic blocks
 //! with a transaction of every type. `alloy_consensus` computes the roots and hashes, not the code under
 //! test.
 
@@ -158,15 +158,15 @@ fn transaction_json(tx: &Tx, index: usize, header: &Header) -> Value {
 
 /// The JSON of a block and its receipts.
 #[derive(Clone)]
-pub(crate) struct Made {
+pub(crate) struct TestBlock {
     pub(crate) block: Value,
     pub(crate) receipts: Value,
 }
 
-impl Made {
+impl TestBlock {
     /// A block with a transaction of every type.
     pub(super) fn new() -> Self {
-        static MADE: OnceLock<Made> = OnceLock::new();
+        static MADE: OnceLock<TestBlock> = OnceLock::new();
         MADE.get_or_init(|| Self::of(transactions())).clone()
     }
 
@@ -180,9 +180,9 @@ impl Made {
     pub(crate) fn chain(first: u64, count: u64) -> Vec<Self> {
         let mut parent = B256::repeat_byte(0x11);
         let mut next = |number| {
-            let made = Self::at(number, parent, transactions());
-            parent = made.block["hash"].as_str().unwrap().parse().unwrap();
-            made
+            let sample = Self::at(number, parent, transactions());
+            parent = sample.block["hash"].as_str().unwrap().parse().unwrap();
+            sample
         };
         (first..first + count).map(&mut next).collect()
     }
@@ -307,7 +307,7 @@ fn receipt(kind: u8, index: usize) -> ReceiptEnvelope {
     }
 }
 
-/// Adds a made signature, from which some sender is recovered.
+/// Adds a sample signature, from which some sender is recovered.
 fn signed(tx: EthereumTypedTransaction<TxEip4844>) -> Tx {
     let hash = tx.signature_hash();
     let seed = U256::from_be_bytes(hash.0) >> 8;
