@@ -4,7 +4,7 @@
 //! by themselves: they are pure, and the rest of the gateway would take minutes to build.
 #![cfg_attr(fuzzing, no_main)]
 
-#[path = "../../crates/gateway/src/policy/portable/bond.rs"]
+#[path = "../../crates/gateway/src/policy/shareable/bond.rs"]
 mod bond;
 #[path = "../../crates/gateway/src/cache/redis/fuzz.rs"]
 mod fuzz;

@@ -20,7 +20,7 @@
 //! | `retry`, `hedge`, `stall` | whether another upstream gets the call |
 //! | `complete`, `contents` | whether logs may be missing, by the headers of their blocks |
 //! | `health`, `heads` | the state of upstreams and of the chain |
-//! | `trail` | what changed on the chain since a subscriber was last notified |
+//! | `chain_cursor` | what changed on the chain since a subscriber was last notified |
 //! | `portable`, `breaker` | what replicas may share through Redis, and when Redis is skipped |
 //! | `memory` | which connections may hold how many bytes |
 
@@ -29,6 +29,7 @@ pub mod batch;
 pub mod blocks;
 pub mod breaker;
 pub mod cacheable;
+pub mod chain_cursor;
 pub mod choose;
 pub mod classify;
 pub mod client;
@@ -44,10 +45,9 @@ pub mod logs;
 pub mod memory;
 pub mod overload;
 pub mod plan;
-pub mod portable;
 pub mod proxy;
 pub mod quota;
 pub mod retry;
 pub mod route;
+pub mod shareable;
 pub mod stall;
-pub mod trail;

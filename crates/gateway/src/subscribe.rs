@@ -1,7 +1,7 @@
 //! Subscriptions (`eth_subscribe` and similar methods) and filters.
 //!
 //! Block and log notifications follow the gateway's own view of the chain (`policy/heads.rs`), not
-//! one upstream. When the served head changes, the blocks in between (`policy/trail.rs`) are
+//! one upstream. When the served head changes, the blocks in between (`policy/chain_cursor.rs`) are
 //! fetched by hash, once for all clients, on the same path as calls. So no subscriber misses a
 //! block or receives it twice if an upstream dies, hangs or lags, and notifications never
 //! contradict `eth_blockNumber`. Other subscriptions, such as pending transactions, are relayed

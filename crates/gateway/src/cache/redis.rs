@@ -1,13 +1,13 @@
 //! The Redis tier of the cache: shared by gateways, and persistent through restarts.
 //!
 //! ```text
-//! resolve ── lookup ─► name ─► client (MGET) ─► value ─► policy/portable (adopt) ─► memory, response
-//!         └─ store ─► policy/portable (proof) ─► unproved … next poll ─► value ─► client (SET)
+//! resolve ── lookup ─► name ─► client (MGET) ─► value ─► policy/shareable (adopt) ─► memory, response
+//!         └─ store ─► policy/shareable (proof) ─► unproved … next poll ─► value ─► client (SET)
 //! ```
 //! Each serving thread has its own [`RedisTier`] and connections, so threads exchange nothing. All
 //! lookups of one event-loop iteration are sent as one MGET (in a cluster as GETs, in one write per
 //! node). Values are not trusted: each carries its key material and the block hash that it depends
-//! on, and `policy/portable.rs` checks it against this process's view.
+//! on, and `policy/shareable.rs` checks it against this process's view.
 //!
 //! `cache/redis/news.rs` runs the invalidation bus on the watch thread. Shared request limits
 //! (`cache/redis/zones.rs`) and quotas (`cache/redis/quotas.rs`) use Redis independently of the
@@ -35,7 +35,7 @@ use crate::metrics::label::{RedisLookup, RedisStore};
 use crate::metrics::thread::Counters;
 use crate::policy::cacheable::{CacheRule, ResponseFacts, ValidityTag};
 use crate::policy::heads::{ChainView, Hash};
-use crate::policy::portable::{Proof, ShareableTag, adopt, proof, shareable_tag};
+use crate::policy::shareable::{Proof, ShareableTag, adopt, proof, shareable_tag};
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::{NO_UPSTREAM, Topology};
 

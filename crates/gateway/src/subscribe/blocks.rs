@@ -15,9 +15,9 @@ use wire::json::walk;
 use wire::logs::{LogFields, mark_removed};
 
 use crate::call::response::Payload;
+use crate::policy::chain_cursor::Change;
 use crate::policy::contents::{Contents, Wanted};
 use crate::policy::heads::{Hash, Head};
-use crate::policy::trail::Change;
 use crate::resolve::internal;
 use crate::resolve::internal::InternalCall;
 use crate::state::context::ThreadContext;

@@ -1,6 +1,6 @@
 //! Filters (`eth_newFilter` and similar methods) for clients that poll.
 //!
-//! A filter stores only its client's chain cursor (`policy/cursor.rs`). The changes are computed
+//! A filter stores only its client's chain cursor (`policy/chain_cursor.rs`). The changes are computed
 //! when the client polls, from the gateway's own view of the chain. So an idle filter costs
 //! nothing, survives the loss of any upstream, and misses no block, however rarely it is polled.
 //! Filters for pending transactions belong to an upstream; their calls go to the client's sticky
@@ -25,7 +25,7 @@ use super::feeds::Feed;
 use super::{LogSelection, Outcome, raw_result, refusal};
 use crate::call::failure::{Failure, Kind, SubscribeRefusal};
 use crate::call::response::Payload;
-use crate::policy::trail::{ChainCursor, Change, NoCommonBlock};
+use crate::policy::chain_cursor::{ChainCursor, Change, NoCommonBlock};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 

@@ -1,7 +1,7 @@
 //! Produces a chain's block and log events: one task per chain and kind, on the thread of the first
 //! subscriber, for all threads.
 //!
-//! Whenever the served chain changes, the task computes the changes (`policy/cursor.rs`) and fetches
+//! Whenever the served chain changes, the task computes the changes (`policy/chain_cursor.rs`) and fetches
 //! the blocks or their logs by hash (`blocks.rs`). It retries a failed fetch until it succeeds or
 //! the chain drops the block; later events wait.
 
@@ -16,7 +16,7 @@ use super::blocks::{FETCHES_MAX, Unavailable};
 use super::relay::RelayRequest;
 use super::stream::{Event, OpenState, Stream};
 use super::{Subscriptions, blocks, relay};
-use crate::policy::trail::{ChainCursor, Change, NoCommonBlock};
+use crate::policy::chain_cursor::{ChainCursor, Change, NoCommonBlock};
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
 

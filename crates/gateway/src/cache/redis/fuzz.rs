@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::message::{ChainEvent, Message};
 use super::value::Value;
 use super::{message, value};
-use crate::policy::portable::ShareableTag;
+use crate::policy::shareable::ShareableTag;
 
 /// Larger responses are refused.
 const BODY_BYTES_MAX: usize = 1 << 20;

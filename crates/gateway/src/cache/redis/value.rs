@@ -2,7 +2,7 @@
 //!
 //! Stored bytes can come from anyone, from another version or from a damaged disk. The decoder
 //! never panics, respects its memory limit, and refuses everything that the encoder does not write.
-//! `policy/portable.rs` decides whether a decoded value is valid.
+//! `policy/shareable.rs` decides whether a decoded value is valid.
 //!
 //! ```text
 //! magic 2 | version 1 | flags 1 | tag 1 | number 8 | hash 32 | written 8 | key length 4 |
@@ -14,7 +14,7 @@
 
 use std::borrow::Cow;
 
-use crate::policy::portable::ShareableTag;
+use crate::policy::shareable::ShareableTag;
 
 #[cfg(test)]
 mod tests;

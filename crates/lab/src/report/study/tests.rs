@@ -118,11 +118,11 @@ fn the_published_schema_is_that_of_the_types_and_refuses_anything_else() {
     refused("/arms/0/rates/0", |all| all["arms"][0]["rates"][0] = value!("fast"));
     refused("/arms/0/runs/0/points/0", |all| all["arms"][0]["runs"][0]["points"][0] = value!([1]));
     refused("/heights: ", |all| all["heights"] = Value::Null);
-    // A word that there is not.
+    // An unknown word.
     refused("/schema: ", |all| all["schema"] = value!("weir.study/2"));
-    refused("/source", |all| all["source"] = value!("hearsay"));
+    refused("/source", |all| all["source"] = value!("rumour"));
     refused("/conclusions/0/word", |all| all["conclusions"][0]["word"] = value!("maybe"));
-    // A field that nobody knows.
+    // An unknown field.
     refused(": ", |all| all["more"] = value!(1));
     refused("/arms/0: ", |all| all["arms"][0]["more"] = Value::Null);
     refused("/arms/0/runs/0/bins/3: ", |all| {
