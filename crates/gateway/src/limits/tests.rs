@@ -434,7 +434,7 @@ fn impossible_shared_zones_are_reported() {
             format!(
                 "{redis}gateways = 2\n[zone.a]\nkey = [\"chain\"]\nshared = true\n[[limit]]\nzone = \"a\"\nconcurrent = 1\n"
             ),
-            "counted by each gateway for itself",
+            "each gateway counts calls in flight on its own",
         ),
         (format!("{redis}responses = false\n"), "so it is not used"),
         (KEYS.to_owned(), "key fast has its own rate or burst, and no limit counts by key"),
