@@ -345,7 +345,7 @@ fn check(
         issuers: &file.jwt,
         has_client_ca: file.tls.client_ca.is_some(),
     };
-    let access = access::check(&tables, world, &chains, on);
+    let (access, file_keys) = access::check(&tables, world, &chains, on);
     let mut kept_headers = Vec::new();
     let rules = rule::check(&file.rule, &chains, &groups, &access, &mut kept_headers, on);
     let access_log = access_log::check(&file.access_log, folder, &mut kept_headers, on);
@@ -393,7 +393,7 @@ fn check(
         upstreams,
         groups,
         warnings: Diagnostics::default(),
-        keys: Arc::new(diff::Keys::of(file)),
+        keys: Arc::new(diff::Keys::of(file).and(file_keys)),
     };
     // Warnings beside errors mislead: an upstream that cannot be read looks like a missing one.
     let has_errors = report.has_errors();

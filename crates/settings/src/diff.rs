@@ -73,6 +73,13 @@ impl Keys {
         Keys { list: collector.list }
     }
 
+    /// Adds the keys of another file with tables of the same kinds.
+    #[must_use]
+    pub fn and(mut self, other: Keys) -> Keys {
+        self.list.extend(other.list);
+        self
+    }
+
     fn by_name(&self) -> HashMap<&str, &SetKey> {
         self.list.iter().map(|key| (key.name.as_str(), key)).collect()
     }
@@ -125,19 +132,20 @@ impl fmt::Display for Change {
         let key = &self.key;
         match (&self.before, &self.after, &self.default) {
             (Some(before), Some(after), _) if before == after => {
-                write!(formatter, "~ {key} = {after}: another value behind what is shown")
+                write!(formatter, "~ {key} = {after}: the part that is masked has changed")?;
             }
-            (Some(before), Some(after), _) => write!(formatter, "~ {key} = {before} -> {after}"),
+            (Some(before), Some(after), _) => write!(formatter, "~ {key} = {before} -> {after}")?,
             (None, Some(after), Some(default)) => {
-                write!(formatter, "~ {key} = {default} (default) -> {after}")
+                write!(formatter, "~ {key} = {default} (default) -> {after}")?;
             }
-            (None, Some(after), None) => write!(formatter, "+ {key} = {after}"),
+            (None, Some(after), None) => write!(formatter, "+ {key} = {after}")?,
             (Some(before), None, Some(default)) => {
-                write!(formatter, "~ {key} = {before} -> {default} (default)")
+                write!(formatter, "~ {key} = {before} -> {default} (default)")?;
             }
-            (Some(before), None, None) => write!(formatter, "- {key} = {before}"),
-            (None, None, _) => Ok(()),
+            (Some(before), None, None) => write!(formatter, "- {key} = {before}")?,
+            (None, None, _) => {}
         }
+        if self.at_start_only { formatter.write_str("   (only after a restart)") } else { Ok(()) }
     }
 }
 

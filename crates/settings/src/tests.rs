@@ -361,11 +361,9 @@ fn values_alone_with_computed_defaults() {
 fn differences_are_named_in_the_order_of_the_declaration() {
     let keys = |text: &str| with(text, |program, _| diff::Keys::of(&program.unwrap()));
     let check = |before: &str, after: &str, expected: Expect| {
-        let line = |change: diff::Change| {
-            format!("{change}{}\n", if change.at_start_only { " (at start)" } else { "" })
-        };
         let changes = diff::changes(&keys(before), &keys(after));
-        expected.assert_eq(&changes.into_iter().map(line).collect::<String>());
+        let lines = changes.iter().map(|change| format!("{change}\n"));
+        expected.assert_eq(&lines.collect::<String>());
     };
     check(ALL, ALL, expect![[""]]);
     let one = "[[upstream]]\nname = 'one'\n";
@@ -386,9 +384,9 @@ fn differences_are_named_in_the_order_of_the_declaration() {
         ~ chain.a.id = 1 -> 2
         - chain.b.id = 1
         + chain.c.id = 1
-        ~ upstream.one.token = ***: another value behind what is shown
+        ~ upstream.one.token = ***: the part that is masked has changed
         ~ upstream.one.balance = "round-robin" (default) -> 'least-busy'
-        ~ limits.bytes = "1KiB" (default) -> 1 (at start)
+        ~ limits.bytes = "1KiB" (default) -> 1   (only after a restart)
         ~ limits.words = ["a"] (default) -> []
     "#]],
     );
@@ -401,7 +399,7 @@ fn differences_are_named_in_the_order_of_the_declaration() {
         - chain.c.id = 1
         - upstream.one.token = ***
         - upstream.one.balance = 'least-busy'
-        ~ limits.bytes = 1 -> "1KiB" (default) (at start)
+        ~ limits.bytes = 1 -> "1KiB" (default)   (only after a restart)
         ~ limits.words = [] -> ["a"] (default)
     "#]],
     );

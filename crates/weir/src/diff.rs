@@ -56,12 +56,6 @@ fn print(changes: &[Change]) {
         println!("no difference");
     }
     for change in changes {
-        println!("{}", line(change));
+        println!("{change}");
     }
-}
-
-/// A change, and whether a reload leaves it.
-pub(crate) fn line(change: &Change) -> String {
-    let at_start = "   (only after a restart or `weir upgrade`)";
-    format!("{change}{}", if change.at_start_only { at_start } else { "" })
 }

@@ -19,8 +19,8 @@ use gateway::runtime::{Gateway, Sockets};
 use settings::Diagnostics;
 use tracing_subscriber::EnvFilter;
 
+use crate::FAULTY;
 use crate::source::{self, Source};
-use crate::{FAULTY, diff};
 
 mod handover;
 mod index;
@@ -204,7 +204,7 @@ impl Life {
                 let changes = self.gateway.reload(config);
                 tracing::info!(changes = changes.len(), "the new configuration is in use");
                 for change in &changes {
-                    tracing::info!("{}", diff::line(change));
+                    tracing::info!("{change}");
                 }
             }
             Err(faults) => {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jsonwebtoken::{Algorithm, DecodingKey};
+use settings::diff::Keys;
 use settings::value::{As, Bool, Count, Duration as Period, File, List, Listed, Secret};
 use settings::{At, Report, World, not_found};
 
@@ -315,21 +316,23 @@ pub(super) struct Tables<'a> {
     pub(super) has_client_ca: bool,
 }
 
-/// Validates access control.
+/// Validates access control. Returns also the settings of `keys_file`, to compare them with another
+/// configuration's.
 pub(super) fn check(
     tables: &Tables<'_>,
     world: &World<'_>,
     chains: &[Chain],
     report: &mut Report<'_>,
-) -> Access {
+) -> (Access, Keys) {
     let access = tables.access;
     let mut known = Known::default();
     let mut keys: Vec<Key> = Vec::new();
     for table in tables.keys {
         keys.extend(known.key(table, chains, keys.len(), report));
     }
+    let mut file_keys = Keys::default();
     if let Some(file) = access.keys_file.as_ref() {
-        keys_of_file(access, file, world, chains, &mut known, &mut keys, report);
+        file_keys = keys_of_file(access, file, world, chains, &mut known, &mut keys, report);
     }
     let mut issuers: Vec<Issuer> = Vec::new();
     for table in tables.issuers {
@@ -351,7 +354,7 @@ pub(super) fn check(
         let message = "a key is required, but none is configured";
         report.error(&access.required, message, "a [[key]], a keys_file or a [[jwt]]");
     }
-    Access {
+    let access = Access {
         required,
         places: key_places(access),
         key_header: (*access.key_header).clone(),
@@ -369,7 +372,8 @@ pub(super) fn check(
         },
         keys,
         issuers,
-    }
+    };
+    (access, file_keys)
 }
 
 fn key_places(access: &AccessTable) -> KeyPlaces {
@@ -390,7 +394,7 @@ fn keys_of_file(
     known: &mut Known,
     keys: &mut Vec<Key>,
     report: &mut Report<'_>,
-) {
+) -> Keys {
     let place = world.folder.join(name);
     let read = || -> Result<String, String> {
         let size = std::fs::metadata(&place).map_err(|error| error.to_string())?.len();
@@ -403,7 +407,8 @@ fn keys_of_file(
         Ok(text) => text,
         Err(why) => {
             let message = format!("cannot be read: {why}");
-            return report.error(&access.keys_file, message, "a file of [[key]] tables");
+            report.error(&access.keys_file, message, "a file of [[key]] tables");
+            return Keys::default();
         }
     };
     let (file, mut inner) = settings::read::<KeysFile>(&text, name, world);
@@ -411,6 +416,7 @@ fn keys_of_file(
         keys.extend(known.key(table, chains, keys.len(), &mut inner));
     }
     report.absorb(inner.finish());
+    file.as_ref().map(Keys::of).unwrap_or_default()
 }
 
 /// Names and proofs of earlier keys, to find duplicates.

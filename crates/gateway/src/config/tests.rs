@@ -320,11 +320,8 @@ fn check_changes(before: &str, after: &str, expected: &expect_test::Expect) {
         Config::from_text("test", text, Path::new("/"), &environment)
             .unwrap_or_else(|errors| panic!("{errors}"))
     };
-    let line = |change: Change| {
-        format!("{change}{}", if change.at_start_only { " (at start)" } else { "" })
-    };
     let changes = config(before).changes_to(&config(after));
-    let text = changes.into_iter().map(line).collect::<Vec<_>>().join("\n");
+    let text = changes.iter().map(Change::to_string).collect::<Vec<_>>().join("\n");
     assert!(!text.contains("sekrit"), "{text}");
     expected.assert_eq(&text);
 }
@@ -373,7 +370,7 @@ fn each_changed_key_is_listed_with_its_former_value() {
         NODES,
         after,
         &expect_test::expect![[r#"
-        ~ server.listen = "127.0.0.1:8645" (default) -> "0.0.0.0:8645" (at start)
+        ~ server.listen = "127.0.0.1:8645" (default) -> "0.0.0.0:8645"   (only after a restart)
         ~ upstream.a.url = "http://127.0.0.1:1" -> "http://127.0.0.1:2"
         ~ upstream.a.weight = 1 (default) -> 3
         - upstream.b.url = "https://***@b.example/v3/***?***"
@@ -383,7 +380,7 @@ fn each_changed_key_is_listed_with_its_former_value() {
         + group.ethereum.logs.methods = ["eth_getLogs"]
         + group.rest.methods = ["*"]
         ~ call.deadline = "30s" (default) -> "15s"
-        ~ log.level = "info" (default) -> "debug" (at start)"#]],
+        ~ log.level = "info" (default) -> "debug"   (only after a restart)"#]],
     );
 }
 
@@ -394,7 +391,26 @@ fn a_changed_secret_is_listed_and_masked() {
         NODES,
         &after,
         &expect_test::expect![[r#"
-        ~ upstream.b.url = "https://***@b.example/v3/***?***": another value behind what is shown
-        ~ upstream.b.headers = { x-api-key = *** }: another value behind what is shown"#]],
+        ~ upstream.b.url = "https://***@b.example/v3/***?***": the part that is masked has changed
+        ~ upstream.b.headers = { x-api-key = *** }: the part that is masked has changed"#]],
     );
+}
+
+#[test]
+fn changes_to_the_keys_file_are_listed_without_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = |keys: &str| {
+        std::fs::write(folder.path().join("keys.toml"), keys).unwrap();
+        let text = format!("{NODES}[access]\nkeys_file = \"keys.toml\"\n");
+        Config::from_text("test", &text, folder.path(), &|_| None)
+            .unwrap_or_else(|errors| panic!("{errors}"))
+    };
+    let before = config("[[key]]\nname = 'a'\nsecret = 'sekrit-sekrit-sekrit-a'\n");
+    let after = config(
+        "[[key]]\nname = 'a'\nsecret = 'sekrit-sekrit-sekrit-b'\nrate = '5r/s'\n[[key]]\nname = 'b'\nsecret = 'sekrit-sekrit-sekrit-c'\n",
+    );
+    let changes = before.changes_to(&after);
+    let text = changes.iter().map(Change::to_string).collect::<Vec<_>>().join("\n");
+    assert!(!text.contains("sekrit"), "{text}");
+    expect_test::expect![[r#""#]].assert_eq(&text);
 }

@@ -10,6 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use futures_util::StreamExt;
+use wire::block::BlockRef;
 use wire::call::{Call, Params};
 use wire::filter::LogFilter;
 use wire::key::ResolvedBlock;
@@ -45,7 +46,16 @@ pub(super) async fn resolve(
     let Some(filter) = filter else { return resolve_uncached(cx, request, None).await };
     let (chunk, parts_max) = (config.logs_chunk_blocks, config.logs_parts_max);
     let parts = match plan_filter(&filter, &view, chunk, parts_max) {
-        LogsPlan::Forward => return resolve_uncached(cx, request, None).await,
+        LogsPlan::Forward => {
+            // While no upstream can be used the view has no head, and only the index can respond.
+            if let (None, Some(whole)) = (view.head, numbered(&filter))
+                && let Some((part, fetched)) = lookup_index(cx, &request, &filter, &[whole]).await
+                && covers(part, &[whole])
+            {
+                return (fetched, CacheStatus::Hit);
+            }
+            return resolve_uncached(cx, request, None).await;
+        }
         LogsPlan::ByHash => {
             let caching = Caching { rule: CacheRule::AtHash, ..request.caching };
             let request = UpstreamRequest { caching, ..request };
@@ -97,6 +107,16 @@ pub(super) async fn resolve(
     let resolved: Vec<(UpstreamResponse, CacheStatus)> =
         futures_util::stream::iter(requests).buffered(PARTS_CONCURRENCY).collect().await;
     join(&parts, resolved)
+}
+
+/// Returns the range of a filter whose bounds are two block numbers in order.
+fn numbered(filter: &LogFilter<'_>) -> Option<Part> {
+    match (filter.block_hash, filter.from, filter.to) {
+        (None, Some(BlockRef::Number(from)), Some(BlockRef::Number(to))) if from <= to => {
+            Some(Part { from, to, finalized: true })
+        }
+        _ => None,
+    }
 }
 
 /// Returns the index's logs for a range, if it has a contiguous part of it.

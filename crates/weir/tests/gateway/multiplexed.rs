@@ -253,7 +253,7 @@ fn a_call_too_long_for_the_websocket_does_not_go_there() {
     let mut client = Client::connect(&alone.address);
     let refused = client.call("/", long.as_bytes());
     assert_eq!(refused.status, 413);
-    let text = "the call is longer than what an upstream takes over WebSocket";
+    let text = "the call is too long for an upstream over WebSocket";
     assert!(refused.text().contains(text), "{}", refused.text());
     assert!(ask(&mut client, BLOCK).contains("result"), "others are served on");
     assert_eq!(status(&alone)["state"], "healthy", "the node has done nothing wrong");

@@ -12,8 +12,9 @@ use index::store::{Location, Settings};
 
 use test_support::members::{difference, start};
 use test_support::postgres;
-use test_support::raw::Client;
+use test_support::raw::{Answer, Client};
 use test_support::running::{Running, Weir};
+use test_support::wait::wait_until;
 
 /// The node's head, and the last block that is synced.
 const HEAD: u64 = 300;
@@ -51,12 +52,16 @@ fn ask(client: &mut Client, method: &str, params: &str) -> (String, String) {
     (answer.text().to_owned(), mark)
 }
 
-/// What the gateway has counted of its questions to the index.
+/// Sends a GET request to the gateway's admin address.
+fn admin(gateway: &Running, path: &str) -> Answer {
+    let mut client = Client::connect(gateway.admin.as_deref().unwrap());
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
+    client.answer().unwrap()
+}
+
+/// The gateway's count of index lookups with this outcome.
 fn lookups(gateway: &Running, outcome: &str) -> u64 {
-    let admin = gateway.admin.as_deref().unwrap();
-    let mut client = Client::connect(admin);
-    client.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let metrics = client.answer().unwrap();
+    let metrics = admin(gateway, "/metrics");
     let name = format!("weir_index_lookups_total{{outcome=\"{outcome}\"}} ");
     let line = metrics.text().lines().find_map(|line| line.strip_prefix(&name));
     line.unwrap().parse().unwrap()
@@ -122,6 +127,17 @@ fn held_and_rest(file: &str) {
     // A block above is the nodes'.
     let (_, mark) = ask(&mut ours, "eth_getBlockByNumber", r#"["0xc9",true]"#);
     assert_eq!(mark, "miss");
+    // Without any node the index still serves the blocks and logs that it holds.
+    let logs = ("eth_getLogs", r#"[{"fromBlock":"0x15","toBlock":"0x3e"}]"#);
+    let block = ("eth_getBlockByNumber", r#"["0x15",true]"#);
+    let direct = [logs, block].map(|(method, params)| ask(&mut theirs, method, params).0);
+    drop(node);
+    wait_until("no upstream can be used", || admin(&gateway, "/readyz").status == 503);
+    for ((method, params), direct) in [logs, block].into_iter().zip(direct) {
+        let (answer, mark) = ask(&mut ours, method, params);
+        assert_eq!(difference(&direct, &answer), None, "{method}: {}", start(&answer));
+        assert_eq!(mark, "hit", "{method}");
+    }
 }
 
 #[test]

@@ -143,11 +143,11 @@ fn diff_tells_what_would_change_and_no_secret() {
         &["diff", &old, &new],
         expect![[r#"
             exit 1
-            ~ server.threads = 1 -> 2   (only after a restart or `weir upgrade`)
+            ~ server.threads = 1 -> 2   (only after a restart)
             - upstream.own.url = "http://10.0.0.1:8545"
-            ~ upstream.far.url = "https://far.example/v3/***": another value behind what is shown
+            ~ upstream.far.url = "https://far.example/v3/***": the part that is masked has changed
             ~ upstream.far.backup = false (default) -> true
-            ~ upstream.far.headers = { x-key = *** }: another value behind what is shown
+            ~ upstream.far.headers = { x-key = *** }: the part that is masked has changed
             + upstream.next.url = "http://10.0.0.2:8545"
             ~ cache.bytes_max = "64MiB" -> "256MiB" (default)
             ~ cache.head_age_max = "12s" (default) -> "5s"
