@@ -100,6 +100,15 @@ pub enum Reason {
         /// Number of attempts.
         tries: u32,
     },
+    /// The target requires credentials.
+    #[error(
+        "it requires a key or token (HTTP status 401, {first}); send one with -H 'x-api-key: KEY' or \
+         -H 'authorization: Bearer TOKEN' (headers in a plan)"
+    )]
+    Unauthorized {
+        /// The first bytes of the body.
+        first: String,
+    },
     /// A JSON-RPC server of an unknown family.
     #[error(
         "it speaks JSON-RPC, but its family is unknown: {replies}; set it with --family \

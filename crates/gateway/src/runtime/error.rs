@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum Error {
     /// An address cannot be bound.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}")]
     Listen {
         /// The configured address.
         address: std::net::SocketAddr,
@@ -13,7 +13,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The file of the access log cannot be written.
-    #[error("cannot open the access log: {source}")]
+    #[error("cannot open the access log")]
     AccessLog {
         /// The error of the system.
         source: std::io::Error,
@@ -25,7 +25,7 @@ pub enum Error {
         file: std::path::PathBuf,
     },
     /// A thread or its event loop cannot be started.
-    #[error("cannot start a serving thread: {source}")]
+    #[error("cannot start a serving thread")]
     Thread {
         /// The error of the system.
         source: std::io::Error,

@@ -131,6 +131,9 @@ impl Client {
     }
 
     fn read(&self, status: u16, body: &[u8]) -> Result<Reply, TargetFault> {
+        if status == 401 {
+            return Err(self.fault(Reason::Unauthorized { first: first_bytes(body) }));
+        }
         let answer = response::parse_response(body, DEPTH_MAX).map_err(|fault| {
             let fault = fault.to_string();
             self.fault(Reason::NotJsonRpc { status, fault, first: first_bytes(body) })

@@ -110,6 +110,16 @@ fn another_protocol_is_shown_by_its_first_bytes() {
 }
 
 #[test]
+fn a_missing_key_is_named() {
+    let body = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"a key is required"}}"#;
+    let fake = always(http("401 Unauthorized", body));
+    let client = Client::new(&fake.target(), &Tls::default()).unwrap();
+    let fault = client.call("eth_chainId", "[]").unwrap_err();
+    assert!(matches!(fault.reason, Reason::Unauthorized { .. }), "{fault:?}");
+    assert!(fault.to_string().contains("-H 'x-api-key: KEY'"), "{fault}");
+}
+
+#[test]
 fn a_closed_port_is_refused() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut target = always(Vec::new()).target();
