@@ -49,7 +49,8 @@ Examples:
   PROVIDER_KEY=secret weir explain examples/backup.toml \\
     '[{\"method\":\"eth_chainId\"},{\"method\":\"eth_sendRawTransaction\"}]'
 
-Exit codes: 0 explained; 2 faulty configuration, or the text is not a call.")]
+Exit codes: 0 explained; 2 faulty configuration, the text is not a call, or the gateway refuses the
+client.")]
 pub(crate) struct Explain {
     /// Configuration file and call; only the call with --upstream
     #[arg(value_names = ["GATEWAY.TOML", "CALL"], num_args = 1..=2, required = true)]
@@ -348,7 +349,12 @@ impl Case<'_> {
             // Limits in dry run are judged apart from the others.
             if fits && !zones.contains(&(limit.zone, limit.dry_run)) {
                 zones.push((limit.zone, limit.dry_run));
-                lines.push(words::limit(limit, &self.config.zones[limit.zone], method));
+                lines.push(words::limit(
+                    limit,
+                    &self.config.zones[limit.zone],
+                    method,
+                    self.sender.grant,
+                ));
             }
         }
         lines
@@ -361,6 +367,11 @@ impl Case<'_> {
             Plan::Logs(_) => {
                 for line in self.logs(call) {
                     lines.add("cached", &line);
+                }
+                if cache.enabled
+                    && let Some(tiers) = self.tiers_of_logs()
+                {
+                    lines.add("tiers", &tiers);
                 }
                 lines.add("joined", words::joined(cache.coalesce, true, cache));
             }
@@ -420,14 +431,30 @@ impl Case<'_> {
         }
     }
 
-    /// The tiers of the cache behind memory, in the order in which they are asked.
+    /// The tiers of the cache in the order of the look-ups, if there are others than memory.
     fn tiers(&self) -> Option<String> {
-        let redis = self.config.redis.as_ref().filter(|redis| redis.responses);
-        let redis = redis.map(|redis| format!("Redis {}", redis.url));
-        let index = self.config.index.as_ref().filter(|index| index.chain == self.chain);
-        let index = index.map(|index| format!("the index {}", index.db));
-        let tiers: Vec<String> = redis.into_iter().chain(index).collect();
-        (!tiers.is_empty()).then(|| format!("memory, then {}", tiers.join(", then ")))
+        let memory = Some("memory".to_owned());
+        let tiers: Vec<String> =
+            [memory, self.redis(), self.index()].into_iter().flatten().collect();
+        (tiers.len() > 1).then(|| tiers.join(", then "))
+    }
+
+    /// The same for a range of logs, for which the index comes first.
+    fn tiers_of_logs(&self) -> Option<String> {
+        let memory = Some("memory".to_owned());
+        let tiers: Vec<String> =
+            [self.index(), memory, self.redis()].into_iter().flatten().collect();
+        (tiers.len() > 1).then(|| tiers.join(", then "))
+    }
+
+    fn redis(&self) -> Option<String> {
+        let redis = self.config.redis.as_ref().filter(|redis| redis.responses)?;
+        Some(format!("Redis {}", redis.url))
+    }
+
+    fn index(&self) -> Option<String> {
+        let index = self.config.index.as_ref().filter(|index| index.chain == self.chain)?;
+        Some(format!("the index {}", index.db))
     }
 
     fn key(

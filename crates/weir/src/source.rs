@@ -7,7 +7,7 @@ use clap::Args;
 use gateway::config::Config;
 use gateway::config::access_log::LogTarget;
 use gateway::config::group::{Balance, Group, HashKey};
-use gateway::config::limits::{KeyPart, Limit, LimitKind, Zone};
+use gateway::config::limits::{KeyPart, LimitKind, Zone};
 use gateway::config::upstream::Upstream;
 use gateway::policy::limit::CALL;
 use settings::Diagnostics;
@@ -89,7 +89,7 @@ pub(crate) fn summary(config: &Config) -> String {
             text,
             "limit {}{methods}{}{dry}",
             chain.unwrap_or_default(),
-            described_limit(limit, zone)
+            described_limit(&limit.kind, zone)
         );
     }
     let megabytes = config.cache.bytes_max >> 20;
@@ -161,10 +161,10 @@ pub(crate) fn described_upstream(upstream: &Upstream) -> String {
 }
 
 /// What a limit allows, and whom.
-pub(crate) fn described_limit(limit: &Limit, zone: &Zone) -> String {
+pub(crate) fn described_limit(kind: &LimitKind, zone: &Zone) -> String {
     let parts: Vec<String> = zone.key.iter().map(described_key_part).collect();
     let (name, key) = (&zone.name, parts.join(" + "));
-    match limit.kind {
+    match kind {
         LimitKind::Concurrent(max) => format!("zone {name}, at most {max} in flight by {key}"),
         LimitKind::Rate(terms) => {
             // Thousandths of a call per second.

@@ -2,8 +2,8 @@
 
 use gateway::config::cache::Cache;
 use gateway::config::group::Group;
-use gateway::config::limits::{Cost, Limit, Zone};
-use gateway::policy::access::Denial;
+use gateway::config::limits::{Cost, KeyPart, Limit, LimitKind, Zone};
+use gateway::policy::access::{Denial, Grant};
 use gateway::policy::cacheable::CacheRule;
 use gateway::policy::direct::{Action, Rule, WHOLE};
 use gateway::policy::heads::ChainView;
@@ -78,7 +78,12 @@ pub(super) fn group(group: &Group) -> String {
 }
 
 /// A limit that applies to a call.
-pub(super) fn limit(limit: &Limit, zone: &Zone, method: Option<&Method>) -> String {
+pub(super) fn limit(
+    limit: &Limit,
+    zone: &Zone,
+    method: Option<&Method>,
+    grant: Option<&Grant>,
+) -> String {
     let counts = match (zone.cost, method) {
         (Cost::Weight, Some(method)) if method.weight > 1 => {
             format!(", where the call counts as {}", method.weight)
@@ -86,7 +91,18 @@ pub(super) fn limit(limit: &Limit, zone: &Zone, method: Option<&Method>) -> Stri
         _ => String::new(),
     };
     let dry = if limit.dry_run { ", in dry run" } else { "" };
-    format!("{}{counts}{dry}; else status {}", source::described_limit(limit, zone), limit.status)
+    let mut kind = limit.kind.clone();
+    let mut own = "";
+    if let (LimitKind::Rate(terms), Some(grant)) = (&mut kind, grant)
+        && zone.key.contains(&KeyPart::Key)
+        && (grant.rate.is_some() || grant.burst.is_some())
+    {
+        terms.rate = grant.rate.unwrap_or(terms.rate);
+        terms.burst = grant.burst.unwrap_or(terms.burst);
+        own = " (the key's own)";
+    }
+    let described = source::described_limit(&kind, zone);
+    format!("{described}{own}{counts}{dry}; else status {}", limit.status)
 }
 
 pub(super) fn class(class: Class) -> &'static str {

@@ -346,6 +346,22 @@ fn explain_by_path_and_hash() {
 }
 
 #[test]
+fn explain_uses_the_rate_of_the_client_s_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    let upstream = "[[upstream]]\nurl = 'http://127.0.0.1:8545'\n";
+    let key = "[[key]]\nname = 'load'\nsecret = '0123456789abcdef0123456789'\nrate = '900r/s'\n";
+    let limit = "[zone.each]\nkey = ['key']\nrate = '5r/s'\n[[limit]]\nzone = 'each'\nburst = 10\n";
+    std::fs::write(&file, format!("{upstream}{key}{limit}")).unwrap();
+    let call = r#"{"method":"eth_chainId"}"#;
+    let output =
+        weir(&["explain", file.to_str().unwrap(), call, "--key", "load"]).output().unwrap();
+    let told = text(&output.stdout);
+    assert!(told.contains("zone each, 900 a second by API key, burst 10"), "{told}");
+    assert!(told.contains("(the key's own)"), "{told}");
+}
+
+#[test]
 fn faulty_arguments_end_with_2() {
     let cases: [&[&str]; 9] = [
         &[],
