@@ -285,7 +285,7 @@ fn the_line_that_repeats_a_run_repeats_it() {
     let node = Weir::node().start();
     let other = Weir::node().start();
     let folder = TempDir::new().unwrap();
-    let comment = "# TARGET=http://elsewhere:1 (see http://pages.example/a, and b)\n";
+    let comment = "# TARGET=http://elsewhere:1 (see http://pages.example/rpc, and b)\n";
     let file = plan(&folder, &other.url(), &steady());
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, format!("{comment}{text}")).unwrap();

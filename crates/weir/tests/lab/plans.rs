@@ -77,8 +77,8 @@ fn a_set_variable_changes_the_plan() {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         format!("{}{}", text(&output.stdout), text(&output.stderr))
     };
-    assert!(told("workers=100").contains("begin at most 1000 iterations/s"));
-    assert!(told("workers=30").contains("begin at most 300 iterations/s"));
+    assert!(told("workers=100").contains("start at most 1000 iterations/s"));
+    assert!(told("workers=30").contains("start at most 300 iterations/s"));
 }
 
 #[test]

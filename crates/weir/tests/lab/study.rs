@@ -84,7 +84,7 @@ fn faulty_input_ends_with_two_and_says_where() {
         assert_eq!(ended, code, "{arguments:?}: {complaints}");
         assert!(complaints.contains(told), "{arguments:?}: {complaints}");
     };
-    check(&["--csv", "good.csv"], 2, "at least two arms; only \"good\" was given");
+    check(&["--csv", "good.csv"], 2, "at least two arms; there is only \"good\"");
     check(&["--csv", "good.csv", "back.csv"], 2, "back.csv:3: time goes back from");
     check(
         &["--samples", "empty.jsonl", "empty.jsonl"],
