@@ -412,5 +412,8 @@ fn changes_to_the_keys_file_are_listed_without_secrets() {
     let changes = before.changes_to(&after);
     let text = changes.iter().map(Change::to_string).collect::<Vec<_>>().join("\n");
     assert!(!text.contains("sekrit"), "{text}");
-    expect_test::expect![[r#""#]].assert_eq(&text);
+    expect_test::expect![[r#"
+        ~ key.a.secret = ***: the part that is masked has changed
+        + key.a.rate = '5r/s'
+        + key.b.secret = ***"#]].assert_eq(&text);
 }

@@ -437,7 +437,7 @@ fn impossible_shared_zones_are_reported() {
             "each gateway counts calls in flight on its own",
         ),
         (format!("{redis}responses = false\n"), "so it is not used"),
-        (KEYS.to_owned(), "key fast has its own rate or burst, and no limit counts by key"),
+        (KEYS.to_owned(), "key fast has its own rate or burst, but no limit counts by key"),
     ] {
         let diagnostics = diagnostics(&text);
         assert!(diagnostics.contains(expected), "{text}\n{diagnostics}");
