@@ -301,7 +301,7 @@ fn the_line_that_repeats_a_run_repeats_it() {
     let first = read(out);
     assert!(first["plan"]["text"].as_str().unwrap().starts_with(comment), "{}", first["plan"]);
     let page = std::fs::read_to_string(Path::new(out).join("report.html")).unwrap();
-    let line = after(&page, "To repeat it", "pre");
+    let line = after(&page, "Repeat this run", "pre");
     assert!(line.contains(&node.url()) && line.contains("--seed 7 --insecure"), "{line}");
 
     std::fs::write(folder.path().join("plan.toml"), first["plan"]["text"].as_str().unwrap())
