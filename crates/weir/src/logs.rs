@@ -1,7 +1,7 @@
-//! `weir logs`: sums up access logs of the gateway or of nginx.
+//! `weir logs`: summarizes access logs of the gateway or of nginx.
 //!
-//! In reading order: `format` (how lines are written), `read` (what a line says), `sums`
-//! (counting), `report` (printing). Memory does not grow with the files.
+//! Modules: `format` (line formats), `read` (parsing of a line), `sums` (counting), `report`
+//! (printing). Memory use does not depend on the size of the files.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -76,10 +76,10 @@ enum By {
     Minute,
 }
 
-/// Faulty lines that are shown.
+/// Unreadable lines that are printed; all are counted.
 const FAULTS_SHOWN: usize = 5;
 
-/// A line that could not be read.
+/// An unreadable line.
 pub(crate) struct FaultyLine {
     file: String,
     number: u64,
@@ -90,11 +90,11 @@ impl Logs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let format = match Format::parse(&self.format) {
             Ok(format) => format,
-            Err(fault) => return Ok(refused(&format!("--format: {fault}"))),
+            Err(fault) => return Ok(argument_error(&format!("--format: {fault}"))),
         };
         let reader = match Reader::new(&format) {
             Ok(reader) => reader,
-            Err(fault) => return Ok(refused(&format!("--format: {fault}"))),
+            Err(fault) => return Ok(argument_error(&format!("--format: {fault}"))),
         };
         let step = if self.by == By::Minute { 60 } else { 1 };
         let mut sums = Sums::new(step);
@@ -128,9 +128,9 @@ impl Logs {
         sums: &mut Sums,
         faulty: &mut Vec<FaultyLine>,
     ) -> io::Result<()> {
-        let mut input = opened(file)?;
-        let bound = |time: Option<Timestamp>| time.map(|time| time.as_microsecond() as f64 / 1e6);
-        let (since, until) = (bound(self.since), bound(self.until));
+        let mut input = open(file)?;
+        let seconds = |time: Option<Timestamp>| time.map(|time| time.as_microsecond() as f64 / 1e6);
+        let (since, until) = (seconds(self.since), seconds(self.until));
         let mut line = Vec::new();
         let mut number = 0;
         while next_line(&mut input, &mut line)? {
@@ -157,45 +157,45 @@ impl Logs {
     }
 }
 
-fn refused(message: &str) -> ExitCode {
+fn argument_error(message: &str) -> ExitCode {
     eprintln!("weir logs: {message}");
     ExitCode::from(FAULTY)
 }
 
-fn opened(file: &Path) -> io::Result<Box<dyn BufRead>> {
+fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {
     const GZIP: [u8; 2] = [0x1f, 0x8b];
     let raw: Box<dyn Read> = match file.to_str() {
         Some("-") => Box::new(io::stdin()),
         _ => Box::new(std::fs::File::open(file)?),
     };
     let mut raw = BufReader::with_capacity(1 << 17, raw);
-    // By its first bytes, since standard input has no name.
+    // The first bytes identify gzip, because standard input has no file name.
     if raw.fill_buf()?.starts_with(&GZIP) {
         return Ok(Box::new(BufReader::new(MultiGzDecoder::new(raw))));
     }
     Ok(Box::new(raw))
 }
 
-/// Reads a line without its end; whether there was one. Of a line that is too long only so much is
-/// kept that it is known as such.
+/// Reads a line without its line end. Returns false at the end of the input. A line that is too long
+/// is truncated to one byte above the limit.
 fn next_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
-    let mut any = false;
+    let mut has_line = false;
     loop {
-        let part = match input.fill_buf() {
-            Ok(part) => part,
+        let chunk = match input.fill_buf() {
+            Ok(chunk) => chunk,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        if part.is_empty() {
-            return Ok(any);
+        if chunk.is_empty() {
+            return Ok(has_line);
         }
-        any = true;
-        let end = part.iter().position(|byte| *byte == b'\n');
-        let text = &part[..end.unwrap_or(part.len())];
+        has_line = true;
+        let end = chunk.iter().position(|byte| *byte == b'\n');
+        let text = &chunk[..end.unwrap_or(chunk.len())];
         let room = (LINE_BYTES_MAX + 1).saturating_sub(line.len());
         line.extend_from_slice(&text[..text.len().min(room)]);
-        let used = end.map_or(part.len(), |end| end + 1);
+        let used = end.map_or(chunk.len(), |end| end + 1);
         input.consume(used);
         if end.is_some() {
             if line.last() == Some(&b'\r') {

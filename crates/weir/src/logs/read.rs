@@ -1,5 +1,5 @@
-//! Lines of an access log back into facts: JSON lines as they are written, and texts by the format
-//! that they were written in, nginx's own among them.
+//! Parses lines of an access log: JSON lines of the gateway, and text lines by their format, which may
+//! be nginx's.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,20 +8,20 @@ use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
 use serde::Deserialize;
 
-use super::format::{Format, Part};
+use super::format::{Format, Segment};
 
 #[cfg(test)]
 mod tests;
 
-/// Longest line that is looked at; what writes them cuts far below.
+/// Longest line that is parsed; the gateway and nginx write far shorter ones.
 pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// What a line says; `None` is what it does not say.
+/// The values of a line; `None` marks an absent one.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Line<'a> {
     /// Seconds since 1970.
     pub(crate) seconds: f64,
-    /// Address of the client; empty where it is not said.
+    /// Address of the client; empty if absent.
     pub(crate) client: Cow<'a, str>,
     /// Name of the key.
     pub(crate) key: Option<Cow<'a, str>>,
@@ -29,30 +29,30 @@ pub(crate) struct Line<'a> {
     pub(crate) method: Option<Cow<'a, str>>,
     /// Name of the upstream.
     pub(crate) upstream: Option<Cow<'a, str>>,
-    /// How the cache took part.
+    /// Cache status.
     pub(crate) cache: Option<Cow<'a, str>>,
     /// HTTP status.
     pub(crate) status: u16,
     /// Code of the JSON-RPC error.
     pub(crate) error: Option<i64>,
-    /// Seconds until the answer.
+    /// Request time in seconds.
     pub(crate) took: Option<f64>,
-    /// Bytes of the answer.
+    /// Bytes of the response.
     pub(crate) bytes_out: Option<u64>,
 }
 
-/// Why a line is not counted.
+/// Why a line could not be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineFault {
     /// Longer than any line of an access log.
     Length,
-    /// Not a JSON object with the members of an access log.
+    /// Not a JSON object with the fields of an access log.
     Json,
-    /// The text between the variables is not there.
+    /// The literal text between the variables is missing.
     Shape,
-    /// The time cannot be read.
+    /// The time is invalid.
     Time,
-    /// The status or another number cannot be read.
+    /// The status is invalid.
     Number,
 }
 
@@ -68,12 +68,12 @@ impl fmt::Display for LineFault {
     }
 }
 
-/// Why lines of a format cannot be read.
+/// Why lines of a format cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// Two variables with nothing in between.
+    /// Two variables without a literal between them.
     SideBySide,
-    /// No time or no status.
+    /// The format lacks a time or a status.
     Lacking,
 }
 
@@ -90,27 +90,27 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Reads lines of one format.
+/// Parser of lines of one format.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader {
-    parts: Option<Vec<Part>>,
+    parts: Option<Vec<Segment>>,
 }
 
 impl Reader {
-    /// For lines of this format.
+    /// Creates a parser for this format.
     ///
     /// # Errors
     /// [`Unreadable`].
     pub(crate) fn new(format: &Format) -> Result<Reader, Unreadable> {
         let Format::Text(parts) = format else { return Ok(Reader { parts: None }) };
-        let is_variable = |part: &Part| matches!(part, Part::Variable(_));
+        let is_variable = |part: &Segment| matches!(part, Segment::Variable(_));
         if parts.windows(2).any(|two| two.iter().all(is_variable)) {
             return Err(Unreadable::SideBySide);
         }
         let has = |wanted: &[&str]| {
-            parts
-                .iter()
-                .any(|part| matches!(part, Part::Variable(name) if wanted.contains(&name.as_str())))
+            parts.iter().any(
+                |part| matches!(part, Segment::Variable(name) if wanted.contains(&name.as_str())),
+            )
         };
         if !has(&["time_local", "time_iso8601", "msec"]) || !has(&["status"]) {
             return Err(Unreadable::Lacking);
@@ -118,7 +118,7 @@ impl Reader {
         Ok(Reader { parts: Some(parts.clone()) })
     }
 
-    /// What a line says, its end apart.
+    /// Parses a line without its line end.
     ///
     /// # Errors
     /// [`LineFault`].
@@ -127,14 +127,14 @@ impl Reader {
             return Err(LineFault::Length);
         }
         match &self.parts {
-            None => of_json(line),
-            Some(parts) => of_text(parts, line),
+            None => parse_json(line),
+            Some(parts) => parse_text(parts, line),
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Written<'a> {
+struct JsonLine<'a> {
     #[serde(borrow)]
     time: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -156,38 +156,38 @@ struct Written<'a> {
     bytes_out: Option<u64>,
 }
 
-fn of_json(line: &str) -> Result<Line<'_>, LineFault> {
-    let written: Written<'_> = serde_json::from_str(line).map_err(|_| LineFault::Json)?;
-    let took = written.request_time.filter(|took| took.is_finite() && *took >= 0.0);
+fn parse_json(line: &str) -> Result<Line<'_>, LineFault> {
+    let json: JsonLine<'_> = serde_json::from_str(line).map_err(|_| LineFault::Json)?;
+    let took = json.request_time.filter(|took| took.is_finite() && *took >= 0.0);
     Ok(Line {
-        seconds: iso(&written.time)?,
-        client: written.client,
-        key: written.key,
-        method: written.method,
-        upstream: written.upstream,
-        cache: written.cache,
-        status: written.status,
-        error: written.error,
+        seconds: parse_iso_time(&json.time)?,
+        client: json.client,
+        key: json.key,
+        method: json.method,
+        upstream: json.upstream,
+        cache: json.cache,
+        status: json.status,
+        error: json.error,
         took,
-        bytes_out: written.bytes_out,
+        bytes_out: json.bytes_out,
     })
 }
 
-fn of_text<'a>(parts: &[Part], line: &'a str) -> Result<Line<'a>, LineFault> {
+fn parse_text<'a>(parts: &[Segment], line: &'a str) -> Result<Line<'a>, LineFault> {
     let mut read = Line::default();
     let mut rest = line;
     let mut parts = parts.iter().peekable();
     while let Some(part) = parts.next() {
         match part {
-            Part::Literal(text) => rest = rest.strip_prefix(&**text).ok_or(LineFault::Shape)?,
-            Part::Variable(name) => {
+            Segment::Literal(text) => rest = rest.strip_prefix(&**text).ok_or(LineFault::Shape)?,
+            Segment::Variable(name) => {
                 let end = match parts.peek() {
-                    Some(Part::Literal(text)) => rest.find(&**text).ok_or(LineFault::Shape)?,
+                    Some(Segment::Literal(text)) => rest.find(&**text).ok_or(LineFault::Shape)?,
                     _ => rest.len(),
                 };
-                let (value, behind) = rest.split_at(end);
+                let (value, after) = rest.split_at(end);
                 read.set(name, value)?;
-                rest = behind;
+                rest = after;
             }
         }
     }
@@ -203,32 +203,33 @@ impl<'a> Line<'a> {
             "rpc_method" => self.method = text(),
             "upstream" => self.upstream = text(),
             "cache" => self.cache = text(),
-            "time_local" => self.seconds = local(value)?,
-            "time_iso8601" => self.seconds = iso(value)?,
+            "time_local" => self.seconds = parse_local_time(value)?,
+            "time_iso8601" => self.seconds = parse_iso_time(value)?,
             "msec" => self.seconds = positive(value).ok_or(LineFault::Time)?,
             "status" => self.status = value.parse().map_err(|_| LineFault::Number)?,
             "rpc_error" => self.error = value.parse().ok(),
             "request_time" => self.took = positive(value),
             "body_bytes_sent" => self.bytes_out = value.parse().ok(),
-            // Nothing is counted by the others.
+            // The other variables are not aggregated.
             _ => {}
         }
         Ok(())
     }
 }
 
-/// A number that a time can be; beyond it no calendar goes.
+/// Parses a non-negative number of seconds.
 fn positive(text: &str) -> Option<f64> {
-    const MOST: f64 = 253_402_207_200.0;
-    text.parse().ok().filter(|number: &f64| (0.0..MOST).contains(number))
+    /// The largest time of `jiff`, in the year 9999.
+    const SECONDS_MAX: f64 = 253_402_207_200.0;
+    text.parse().ok().filter(|number: &f64| (0.0..SECONDS_MAX).contains(number))
 }
 
-fn iso(text: &str) -> Result<f64, LineFault> {
+fn parse_iso_time(text: &str) -> Result<f64, LineFault> {
     let time: Timestamp = text.parse().map_err(|_| LineFault::Time)?;
     Ok(time.as_microsecond() as f64 / 1e6)
 }
 
-fn local(text: &str) -> Result<f64, LineFault> {
+fn parse_local_time(text: &str) -> Result<f64, LineFault> {
     let time = BrokenDownTime::parse("%d/%b/%Y:%H:%M:%S %z", text).map_err(|_| LineFault::Time)?;
     let time = time.to_timestamp().map_err(|_| LineFault::Time)?;
     Ok(time.as_second() as f64)

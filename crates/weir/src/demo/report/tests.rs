@@ -1,5 +1,5 @@
-//! Goal: the table says what the numbers are, for a good run and a bad one. Method: a made-up
-//! report, compared to the letter.
+//! Goal: the table reports the numbers of a good run and of a bad one. Method: a synthetic report,
+//! compared exactly.
 
 use expect_test::expect;
 
@@ -49,7 +49,7 @@ fn report() -> Report {
     }
 }
 
-/// The table without the margin that all its lines have: the macro takes off common margins.
+/// The table without the margin of all lines, because `expect!` removes common margins.
 fn table(report: &Report) -> String {
     report.table(Paint::plain()).replace("\n  ", "\n")
 }

@@ -1,5 +1,5 @@
-//! Goal: whatever its length, a run holds every trouble in order and both reorgs. Method: the
-//! bounds of `--duration` and the default.
+//! Goal: a run of any duration contains every fault in order and both reorgs. Method: the bounds of
+//! `--duration` and the default.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Goal: lines of nginx and of our own are read for what they say, and anything else is refused
-//! without harm.
+//! Goal: lines of nginx and of the gateway are parsed, and any other line is an error.
 
 use super::*;
 use crate::logs::format::COMBINED;
@@ -19,19 +18,19 @@ fn nginx_lines_are_read() {
 }
 
 #[test]
-fn faulty_lines_are_told_apart() {
+fn faulty_lines_have_distinct_errors() {
     let json = reader("json");
-    for (line, due) in [
+    for (line, expected) in [
         ("", LineFault::Json),
         ("{}", LineFault::Json),
         ("null", LineFault::Json),
         (r#"{"time":"2026-11-21T22:04:05Z"}"#, LineFault::Json),
         (r#"{"time":"yesterday","status":200}"#, LineFault::Time),
     ] {
-        assert_eq!(json.line(line), Err(due), "{line}");
+        assert_eq!(json.line(line), Err(expected), "{line}");
     }
     let text = reader("$msec [$status]");
-    for (line, due) in [
+    for (line, expected) in [
         ("", LineFault::Shape),
         ("1.5 [200", LineFault::Shape),
         ("1.5 [200]x", LineFault::Shape),
@@ -40,14 +39,14 @@ fn faulty_lines_are_told_apart() {
         ("-1 [200]", LineFault::Time),
         ("1.5 [2000000]", LineFault::Number),
     ] {
-        assert_eq!(text.line(line), Err(due), "{line}");
+        assert_eq!(text.line(line), Err(expected), "{line}");
     }
     assert_eq!(text.line(&"x".repeat(LINE_BYTES_MAX + 1)), Err(LineFault::Length));
     assert_eq!(text.line("1.5 [200]").unwrap().seconds, 1.5);
 }
 
 #[test]
-fn formats_that_cannot_be_read_are_refused() {
+fn formats_that_cannot_be_parsed_are_rejected() {
     let unreadable = |format: &str| Reader::new(&Format::parse(format).unwrap()).unwrap_err();
     assert_eq!(unreadable("$msec$status"), Unreadable::SideBySide);
     assert_eq!(unreadable("$msec"), Unreadable::Lacking);
@@ -75,7 +74,7 @@ fn lines_of_the_gateway_are_read() {
 }
 
 #[test]
-fn variables_of_nginx_alone_are_skipped() {
+fn variables_that_only_nginx_has_are_skipped() {
     let reader = reader("$remote_addr $upstream_addr [$time_local] $status");
     let read = reader.line("::1 10.0.0.2:8545 [21/Nov/2026:22:04:05 +0000] 502").unwrap();
     assert_eq!((read.status, &*read.client), (502, "::1"));
