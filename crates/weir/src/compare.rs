@@ -18,7 +18,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::FAULTY;
 use crate::load::{SELF_CHECK, report_self_check};
-use crate::study::{named_list, stem};
+use crate::study::{arm_name, split_name};
 
 /// Exit code with `--fail-if-worse` if something is worse.
 const WORSE: u8 = 3;
@@ -83,7 +83,7 @@ pub(crate) struct Compare {
 }
 
 fn parse_arm(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
-    let (name, list) = named_list(text);
+    let (name, list) = split_name(text);
     let paths = list.split(',').filter(|path| !path.is_empty()).map(PathBuf::from);
     let paths: Vec<PathBuf> = paths.collect();
     match paths.is_empty() {
@@ -96,7 +96,7 @@ fn parse_arm(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
 fn read_arms(name: Option<&str>, paths: &[PathBuf]) -> Result<Vec<Arm>, ImportFault> {
     match (name, paths) {
         (None, [path]) => lab::compare::arms_at(path),
-        (None, paths) => Ok(vec![lab::compare::arm_of(&stem(&paths[0]), paths)?]),
+        (None, paths) => Ok(vec![lab::compare::arm_of(&arm_name(&paths[0]), paths)?]),
         (Some(name), paths) => Ok(vec![lab::compare::arm_of(name, paths)?]),
     }
 }

@@ -1,7 +1,7 @@
 //! `weir demo`: a gateway in front of three simulated nodes, with faults in one of them, generated
 //! traffic, and verification of every result. It needs nothing else installed and is no benchmark.
 //!
-//! [`Demo::conduct`] runs the demo. Modules: `script` (schedule of faults), `nodes` (simulated nodes),
+//! [`Demo::run_async`] runs the demo. Modules: `script` (schedule of faults), `nodes` (simulated nodes),
 //! `calls` (generated calls), `traffic` and `client` (sending and measuring), `judge` (verification),
 //! `watch` (the gateway's status), `live`, `report` and `paint` (output), `picture` (SVG for the
 //! documentation).
@@ -100,10 +100,10 @@ fn duration(text: &str) -> Result<Duration, String> {
 impl Demo {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.conduct())
+        runtime.block_on(self.run_async())
     }
 
-    async fn conduct(self) -> Result<ExitCode> {
+    async fn run_async(self) -> Result<ExitCode> {
         let mut stop = StopSignals::new()?;
         let json = self.json.as_ref().map(|path| {
             // The file is created before the run, so that a bad path fails at once.
@@ -111,7 +111,7 @@ impl Demo {
         });
         let json = json.transpose()?;
         let nodes = Nodes::start(script::world(self.seed, self.duration))?;
-        let gateway = self.gateway(&nodes)?;
+        let gateway = self.start_gateway(&nodes)?;
         let admin = gateway.admin.context("the gateway has no admin address")?;
         let watch = Watch::start(admin)?;
         let (judge, judge_sender) = Judge::start(nodes.world.clone())?;
@@ -127,9 +127,9 @@ impl Demo {
 
         let watch = run.watch;
         let seconds = traffic.start.elapsed().as_secs_f64();
-        let over = traffic.is_over();
+        let finished = traffic.is_over();
         // The judge does not end while a client still waits for a response.
-        let verdicts = if over { judge.finish() } else { judge.verdicts };
+        let verdicts = if finished { judge.finish() } else { judge.verdicts };
         let summary = RunSummary { seconds, seed: self.seed, interrupted, sent: traffic.sent() };
         let report = Report::of(&summary, &traffic.measurements(), &verdicts, watch);
         print(&report.table(Paint::of(std::io::stdout().is_terminal())));
@@ -144,14 +144,14 @@ impl Demo {
         } else {
             print(&next_steps());
         }
-        if over {
+        if finished {
             gateway.stop();
         }
         Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// Starts a gateway as `weir serve` does, with these nodes, default settings and free ports.
-    fn gateway(&self, nodes: &Nodes) -> Result<Gateway> {
+    fn start_gateway(&self, nodes: &Nodes) -> Result<Gateway> {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let entries = NAMES.iter().zip(nodes.addresses());
         let entry =
@@ -168,7 +168,7 @@ impl Demo {
     }
 }
 
-/// A run in progress.
+/// State of a running demo.
 struct Run<'a> {
     nodes: &'a Nodes,
     traffic: &'a Traffic,

@@ -28,7 +28,7 @@ use wire::family::Family;
 
 use crate::load::{INTERRUPTED, INVALID};
 use crate::{FAULTY, stop};
-pub(crate) use arms::{named_list, stem};
+pub(crate) use arms::{arm_name, split_name};
 use arms::{parse_nodes, read_arms};
 
 /// Seed of the resampling, constant so that the same files give the same verdicts.

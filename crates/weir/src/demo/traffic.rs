@@ -59,7 +59,7 @@ pub(super) struct Measurements {
 
 /// The running clients.
 pub(super) struct Traffic {
-    shared: Arc<TrafficState>,
+    state: Arc<TrafficState>,
     /// Scheduled time of the first call.
     pub(super) start: Instant,
 }
@@ -77,7 +77,7 @@ struct TrafficState {
     end: Instant,
     stop: AtomicBool,
     running: AtomicUsize,
-    lanes: [CallStream; 2],
+    streams: [CallStream; 2],
     measurements: Mutex<Measurements>,
 }
 
@@ -92,7 +92,9 @@ struct CallStream {
     sent: AtomicU64,
 }
 
+/// Index of the calls through the gateway in [`TrafficState::streams`].
 const GATEWAY: usize = 0;
+/// Index of the direct calls to a node.
 const DIRECT: usize = 1;
 
 impl Traffic {
@@ -104,54 +106,54 @@ impl Traffic {
         judge: &JudgeSender,
     ) -> Result<Traffic> {
         let start = Instant::now();
-        let lane = |target, stream, rate| {
+        let call_stream = |target, stream, rate| {
             let (next, sent) = (AtomicU64::new(0), AtomicU64::new(0));
             CallStream { target, stream: stream as u64, rate, next, sent }
         };
-        let shared = Arc::new(TrafficState {
+        let state = Arc::new(TrafficState {
             world,
             start,
             end: start + duration,
             stop: AtomicBool::new(false),
             running: AtomicUsize::new(0),
-            lanes: [
-                lane(targets.gateway, GATEWAY, RATE),
-                lane(targets.direct, DIRECT, DIRECT_RATE),
+            streams: [
+                call_stream(targets.gateway, GATEWAY, RATE),
+                call_stream(targets.direct, DIRECT, DIRECT_RATE),
             ],
             measurements: Mutex::new(Measurements::new()?),
         });
         let gateway = (0..CONNECTIONS).map(|_| (GATEWAY, Some(judge.clone())));
         let direct = (0..DIRECT_CONNECTIONS).map(|_| (DIRECT, None));
-        for (number, (lane, judge)) in gateway.chain(direct).enumerate() {
-            let shared = Arc::clone(&shared);
-            shared.running.fetch_add(1, Ordering::Relaxed);
+        for (number, (path, judge)) in gateway.chain(direct).enumerate() {
+            let state = Arc::clone(&state);
+            state.running.fetch_add(1, Ordering::Relaxed);
             let work = move || {
-                shared.run(lane, number as u64, judge);
-                shared.running.fetch_sub(1, Ordering::Release);
+                state.run(path, number as u64, judge);
+                state.running.fetch_sub(1, Ordering::Release);
             };
             std::thread::Builder::new().name(format!("demo-{number}")).spawn(work)?;
         }
-        Ok(Traffic { shared, start })
+        Ok(Traffic { state, start })
     }
 
     /// Schedules no further calls; those in flight continue.
     pub(super) fn stop(&self) {
-        self.shared.stop.store(true, Ordering::Release);
+        self.state.stop.store(true, Ordering::Release);
     }
 
     /// Returns true if every client has ended.
     pub(super) fn is_over(&self) -> bool {
-        self.shared.running.load(Ordering::Acquire) == 0
+        self.state.running.load(Ordering::Acquire) == 0
     }
 
     /// Calls sent to the gateway so far.
     pub(super) fn sent(&self) -> u64 {
-        self.shared.lanes[GATEWAY].sent.load(Ordering::Relaxed)
+        self.state.streams[GATEWAY].sent.load(Ordering::Relaxed)
     }
 
     /// Locks the measurements. Clients block while the guard is held.
     pub(super) fn measurements(&self) -> MutexGuard<'_, Measurements> {
-        self.shared.measurements()
+        self.state.measurements()
     }
 }
 
@@ -162,8 +164,8 @@ impl TrafficState {
 
     /// Runs one client: takes the next call, waits for its scheduled time, and sends it.
     #[allow(clippy::disallowed_methods)] // It sleeps on its own thread.
-    fn run(&self, lane: usize, client: u64, judge: Option<JudgeSender>) {
-        let CallStream { target, stream, rate, next, sent } = &self.lanes[lane];
+    fn run(&self, path: usize, client: u64, judge: Option<JudgeSender>) {
+        let CallStream { target, stream, rate, next, sent } = &self.streams[path];
         let mut http = Client::new(*target);
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
@@ -182,7 +184,7 @@ impl TrafficState {
             }
             sent.fetch_add(1, Ordering::Relaxed);
             let slot = Slot { index, scheduled, idle: idle.is_some(), client };
-            self.send(&mut http, lane, call, &slot, judge.as_ref());
+            self.send(&mut http, path, call, &slot, judge.as_ref());
         }
     }
 
@@ -190,7 +192,7 @@ impl TrafficState {
     fn send(
         &self,
         http: &mut Client,
-        lane: usize,
+        path: usize,
         call: Call,
         slot: &Slot,
         judge: Option<&JudgeSender>,
@@ -219,7 +221,7 @@ impl TrafficState {
             record(&mut measurements.scheduling_delay, sent - slot.scheduled);
         }
         let latency = received - slot.scheduled;
-        match lane {
+        match path {
             GATEWAY => {
                 record(&mut measurements.gateway[kind.index()], latency);
                 record(&mut measurements.recent, latency);
@@ -238,7 +240,7 @@ impl TrafficState {
             (Ok(_), None) => {}
             (Err(fault), _) => {
                 let at = (received - self.start).as_secs_f64();
-                measurements.record_error(lane, format!("{at:.1} s: {method} {params}: {fault}"));
+                measurements.record_error(path, format!("{at:.1} s: {method} {params}: {fault}"));
             }
         }
     }
@@ -272,8 +274,8 @@ impl Measurements {
         Kind::ALL.iter().map(|kind| self.gateway[kind.index()].len()).sum()
     }
 
-    fn record_error(&mut self, lane: usize, text: String) {
-        if lane == DIRECT {
+    fn record_error(&mut self, path: usize, text: String) {
+        if path == DIRECT {
             self.direct_errors += 1;
             return;
         }

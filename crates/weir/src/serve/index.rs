@@ -319,39 +319,44 @@ fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Fo
         patience: None,
     };
     let stop = Arc::new(AtomicBool::new(false));
-    let (stopped, location) = (Arc::clone(&stop), location.clone());
+    let (stop_flag, location) = (Arc::clone(&stop), location.clone());
     let (running, ended) = sync_channel(0);
     let run = move || {
         let _running: SyncSender<()> = running;
-        while !stopped.load(Ordering::Relaxed) {
-            let ended =
-                store::open(&location, settings).map_err(SyncError::from).and_then(|store| {
-                    // An existing index keeps its contents.
-                    let metadata = store.metadata()?;
-                    let contents = metadata.map_or(options.contents, |known| known.contents);
-                    let options = Options { contents, ..options.clone() };
-                    index::sync::sync(store, &options, &Log, &stopped)
-                });
-            let delay = match ended {
-                Ok(_) => RESTART_DELAY,
-                // The process that this one replaces still holds the lock.
-                Err(SyncError::Store(StoreError::Locked(_))) => LOCKED_RESTART_DELAY,
-                Err(error) => {
-                    tracing::error!(%error, "the index does not follow");
-                    RESTART_DELAY
-                }
-            };
-            let waits = delay.as_millis() / STOP_CHECK_INTERVAL.as_millis();
-            for _ in 0..waits {
-                if stopped.load(Ordering::Relaxed) {
-                    return;
-                }
-                std::thread::park_timeout(STOP_CHECK_INTERVAL);
-            }
-        }
+        run_sync(&location, &options, &stop_flag);
     };
     let thread = std::thread::Builder::new().name("weir-index-sync".to_owned()).spawn(run)?;
     Ok(Follower { stop, thread, ended })
+}
+
+/// Syncs the index until `stop` is set. Restarts the sync after it ends.
+fn run_sync(location: &Location, options: &Options, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let delay = match sync_once(location, options, stop) {
+            Ok(()) => RESTART_DELAY,
+            // The process that this one replaces still holds the lock.
+            Err(SyncError::Store(StoreError::Locked(_))) => LOCKED_RESTART_DELAY,
+            Err(error) => {
+                tracing::error!(%error, "the index does not follow");
+                RESTART_DELAY
+            }
+        };
+        let checks = delay.as_millis() / STOP_CHECK_INTERVAL.as_millis();
+        for _ in 0..checks {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            std::thread::park_timeout(STOP_CHECK_INTERVAL);
+        }
+    }
+}
+
+/// Opens the index and syncs it until it stops or fails. An existing index keeps its contents.
+fn sync_once(location: &Location, options: &Options, stop: &AtomicBool) -> Result<(), SyncError> {
+    let store = store::open(location, options.settings)?;
+    let contents = store.metadata()?.map_or(options.contents, |metadata| metadata.contents);
+    let options = Options { contents, ..options.clone() };
+    index::sync::sync(store, &options, &EventLog, stop).map(|_outcome| ())
 }
 
 /// Concurrent requests to upstreams of the sync: few, so that clients' calls go first.
@@ -374,9 +379,9 @@ fn endpoint(upstream: &gateway::config::upstream::Upstream) -> Result<Endpoint> 
 }
 
 /// Logs the events of a sync.
-struct Log;
+struct EventLog;
 
-impl Observer for Log {
+impl Observer for EventLog {
     fn on_progress(&self, progress: &Progress) {
         tracing::debug!(height = progress.height, target = progress.target, "index");
     }

@@ -15,7 +15,7 @@ const RUNS_MAX: usize = 64;
 pub(super) fn read_arms(arguments: &[String], form: Form) -> Result<Result<Vec<ArmRuns>, String>> {
     let mut named: Vec<(String, Vec<PathBuf>)> = Vec::new();
     for text in arguments {
-        let (name, list) = named_list(text);
+        let (name, list) = split_name(text);
         let paths: Vec<PathBuf> =
             list.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
         if paths.is_empty() || paths.len() > RUNS_MAX {
@@ -24,7 +24,7 @@ pub(super) fn read_arms(arguments: &[String], form: Form) -> Result<Result<Vec<A
                 paths.len()
             )));
         }
-        let name = name.map_or_else(|| stem(&paths[0]), str::to_owned);
+        let name = name.map_or_else(|| arm_name(&paths[0]), str::to_owned);
         named.push((name, paths));
     }
     make_names_unique(&mut named);
@@ -41,7 +41,7 @@ pub(super) fn read_arms(arguments: &[String], form: Form) -> Result<Result<Vec<A
 /// A description of the first error.
 pub(super) fn parse_nodes(arguments: &[String]) -> Result<Vec<Node>, String> {
     let node = |text: &String| {
-        let (name, url) = named_list(text);
+        let (name, url) = split_name(text);
         // A URL may contain a key, even in its host.
         let host = || {
             let shown = settings::url::shown_text(url);
@@ -68,14 +68,15 @@ pub(super) fn parse_nodes(arguments: &[String]) -> Result<Vec<Node>, String> {
 }
 
 /// Splits `NAME=REST`. An equals sign after a slash is part of a path or URL.
-pub(crate) fn named_list(text: &str) -> (Option<&str>, &str) {
+pub(crate) fn split_name(text: &str) -> (Option<&str>, &str) {
     match text.split_once('=') {
         Some((name, rest)) if !name.is_empty() && !name.contains('/') => (Some(name), rest),
         _ => (None, text),
     }
 }
 
-pub(crate) fn stem(path: &Path) -> String {
+/// Default name of an arm: the file name without its extension.
+pub(crate) fn arm_name(path: &Path) -> String {
     path.file_stem().map_or_else(|| "arm".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 

@@ -53,7 +53,7 @@ fn formats_that_cannot_be_parsed_are_rejected() {
     assert_eq!(unreadable("$status"), Unreadable::Lacking);
 }
 
-/// The lines are those of the gateway's tests, `crates/gateway/src/see/access_log/record/tests.rs`.
+/// The lines are those of the gateway's tests, `crates/gateway/src/access_log/record/tests.rs`.
 #[test]
 fn lines_of_the_gateway_are_read() {
     let json = r#"{"time":"2026-11-21T22:04:05.123000Z","client":"10.0.0.1","key":"alice","host":"rpc.example","verb":"POST","path":"/","chain":"eth","method":"eth_call","cache":"miss","upstream":"a","user_agent":"curl/8","status":200,"calls":1,"bytes_in":70,"bytes_out":40,"request_time":0.001500,"upstream_time":0.001400}"#;
