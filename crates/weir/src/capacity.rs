@@ -27,8 +27,8 @@ use crate::load::{
 };
 use crate::{FAULTY, stop};
 
-/// Default number of workers for a URL. They sustain 500/s with a latency of one second; idle workers
-/// open no connections.
+/// Default number of workers for a URL. They sustain 500/s with a latency of one second; idle
+/// workers open no connections.
 const WORKERS: u64 = 500;
 /// Default first rate for a URL, in iterations per second.
 const RATE_START: f64 = 50.0;
@@ -211,9 +211,8 @@ impl Capacity {
             let written = lab::report::write_folder(&dir.join(name), run, totals, methods);
             written.map(|_| true).map_err(|fault| fault.to_string())
         };
-        let found = lab::capacity::search(&plan, &mut write_run, &stop, &mut |event| {
-            output.on_event(event)
-        });
+        let mut on_event = |event: Event<'_>| output.on_event(event);
+        let found = lab::capacity::search(&plan, &mut write_run, &stop, &mut on_event);
         output.finish();
         let result = match found {
             Err(CapacityFault::Run(fault)) => return Err(fault.into()),

@@ -1,5 +1,5 @@
-//! `weir check`: validates a file without starting anything. A file with a target or a scenario is a
-//! load plan, one with the key `study` is a study, and any other is a gateway configuration.
+//! `weir check`: validates a file without starting anything. A file with a target or a scenario is
+//! a load plan, one with the key `study` is a study, and any other is a gateway configuration.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! `weir compare`: statistical comparison of results. `lab::compare` does the work; this file has the
-//! arguments and the output.
+//! `weir compare`: statistical comparison of results. `lab::compare` does the work; this file has
+//! the arguments and the output.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,10 +1,10 @@
 //! `weir demo`: a gateway in front of three simulated nodes, with faults in one of them, generated
 //! traffic, and verification of every result. It needs nothing else installed and is no benchmark.
 //!
-//! [`Demo::run_async`] runs the demo. Modules: `script` (schedule of faults), `nodes` (simulated nodes),
-//! `calls` (generated calls), `traffic` and `client` (sending and measuring), `judge` (verification),
-//! `watch` (the gateway's status), `live`, `report` and `paint` (output), `picture` (SVG for the
-//! documentation).
+//! [`Demo::run_async`] runs the demo. Modules: `script` (schedule of faults), `nodes` (simulated
+//! nodes), `calls` (generated calls), `traffic` and `client` (sending and measuring), `judge`
+//! (verification), `watch` (the gateway's status), `live`, `report` and `paint` (output), `picture`
+//! (SVG for the documentation).
 
 mod calls;
 mod client;
@@ -179,8 +179,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Plays the script and shows progress until the last call ends. Returns true if Ctrl-C ended the
-    /// run.
+    /// Plays the script and shows progress until the last call ends. Returns true if Ctrl-C ended
+    /// the run.
     async fn play(&mut self, duration: Duration, stop: &mut StopSignals) -> Result<bool> {
         let mut live = Live::start(duration)?;
         let mut ticks = interval(TICK);

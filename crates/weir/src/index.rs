@@ -1,5 +1,5 @@
-//! `weir index`: a local copy of a chain's immutable data. Each subcommand has its file with arguments
-//! and output; the crate `index` does the work.
+//! `weir index`: a local copy of a chain's immutable data. Each subcommand has its file with
+//! arguments and output; the crate `index` does the work.
 
 mod database;
 mod export;

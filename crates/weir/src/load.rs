@@ -1,4 +1,5 @@
-//! `weir load`: one run against one target, given as a URL or a plan, with a verdict and an exit code.
+//! `weir load`: one run against one target, given as a URL or a plan, with a verdict and an exit
+//! code.
 //!
 //! `lab::run` executes the run. `load/line.rs` parses the arguments, and `load/output.rs` prints
 //! progress and writes the results.

@@ -22,7 +22,7 @@ mod report;
 mod sums;
 
 use format::Format;
-use read::{LINE_BYTES_MAX, LineFault, Reader};
+use read::{LINE_BYTES_MAX, LineFault, LineParser};
 use sums::Sums;
 
 /// Summarize access logs
@@ -92,8 +92,8 @@ impl Logs {
             Ok(format) => format,
             Err(fault) => return Ok(argument_error(&format!("--format: {fault}"))),
         };
-        let reader = match Reader::new(&format) {
-            Ok(reader) => reader,
+        let parser = match LineParser::new(&format) {
+            Ok(parser) => parser,
             Err(fault) => return Ok(argument_error(&format!("--format: {fault}"))),
         };
         let step = if self.by == By::Minute { 60 } else { 1 };
@@ -101,7 +101,7 @@ impl Logs {
         let mut faulty = Vec::new();
         for file in &self.files {
             let name = file.display().to_string();
-            self.read(file, &name, &reader, &mut sums, &mut faulty)
+            self.read(file, &name, &parser, &mut sums, &mut faulty)
                 .with_context(|| format!("cannot read {name}"))?;
         }
         if self.json {
@@ -124,7 +124,7 @@ impl Logs {
         &self,
         file: &Path,
         name: &str,
-        reader: &Reader,
+        parser: &LineParser,
         sums: &mut Sums,
         faulty: &mut Vec<FaultyLine>,
     ) -> io::Result<()> {
@@ -136,12 +136,12 @@ impl Logs {
         while next_line(&mut input, &mut line)? {
             number += 1;
             let text = std::str::from_utf8(&line).map_err(|_| LineFault::Shape);
-            match text.and_then(|text| reader.line(text)) {
-                Ok(read) => {
-                    let in_time = since.is_none_or(|since| read.seconds >= since)
-                        && until.is_none_or(|until| read.seconds < until);
-                    if in_time {
-                        sums.add(&read);
+            match text.and_then(|text| parser.parse(text)) {
+                Ok(parsed) => {
+                    let in_range = since.is_none_or(|since| parsed.seconds >= since)
+                        && until.is_none_or(|until| parsed.seconds < until);
+                    if in_range {
+                        sums.add(&parsed);
                     }
                 }
                 Err(_) if line.is_empty() => {}
@@ -176,8 +176,8 @@ fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(Box::new(raw))
 }
 
-/// Reads a line without its line end. Returns false at the end of the input. A line that is too long
-/// is truncated to one byte above the limit.
+/// Reads a line without its line end. Returns false at the end of the input. A line that is too
+/// long is truncated to one byte above the limit.
 fn next_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     let mut has_line = false;

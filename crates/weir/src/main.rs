@@ -1,7 +1,7 @@
 //! The weir binary: arguments, and one file per command. The other crates implement the commands.
 //!
-//! Exit codes of every command: 0 done, 1 failed while running, 2 faulty configuration or arguments.
-//! Commands of the lab have further ones for verdicts.
+//! Exit codes of every command: 0 done, 1 failed while running, 2 faulty configuration or
+//! arguments. Commands of the lab have further ones for verdicts.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ask;
@@ -26,8 +26,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The gateway allocates and frees small buffers for every call, which mimalloc does faster than the
-/// system's allocator.
+/// The gateway allocates and frees small buffers for every call, which mimalloc does faster than
+/// the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,5 @@
-//! `weir generate-docs` (hidden): writes the pages of `docs/` that are generated from tables and types.
+//! `weir generate-docs` (hidden): writes the pages of `docs/` that are generated from tables and
+//! types.
 //!
 //! `cargo xtask generate` calls it. It is part of the binary because only the binary depends on all
 //! crates.

@@ -38,7 +38,8 @@ pub(crate) fn stop_run_on_signals(stop: &Arc<Stop>, code: u8) -> Result<()> {
     on_signals(code, "ending; what was measured so far is kept", move || stop.ask())
 }
 
-/// Calls `on_first` and prints `message` at the first signal, and exits with this code at the second.
+/// Calls `on_first` and prints `message` at the first signal, and exits with this code at the
+/// second.
 ///
 /// # Errors
 /// If the signals cannot be watched for.

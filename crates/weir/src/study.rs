@@ -1,5 +1,5 @@
-//! `weir study`: several runs that answer one question. `lab::study` does the work; this file has the
-//! arguments, the progress output and the exit codes.
+//! `weir study`: several runs that answer one question. `lab::study` does the work; this file has
+//! the arguments, the progress output and the exit codes.
 
 mod arms;
 
@@ -382,8 +382,8 @@ impl Sync {
     }
 }
 
-/// Stops a study at the first signal. At the second, kills its processes and exits. The processes are
-/// in their own process groups, which the terminal's interrupt does not reach.
+/// Stops a study at the first signal. At the second, kills its processes and exits. The processes
+/// are in their own process groups, which the terminal's interrupt does not reach.
 fn stop_study_on_signals(stop: &Arc<Stop>, groups: &Groups) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = runtime.block_on(async { stop::StopSignals::new() })?;

@@ -92,8 +92,8 @@ fn history_read(world: &World, head: u64, rng: &mut SeedStream) -> (&'static str
     }
 }
 
-/// Draws the age of a block, at least 1. It is the cube of a uniform draw, so that half of the calls
-/// read the newest eighth.
+/// Draws the age of a block, at least 1. It is the cube of a uniform draw, so that half of the
+/// calls read the newest eighth.
 fn age(rng: &mut SeedStream) -> u64 {
     const STEPS: u64 = 1 << 20;
     let uniform = rng.within(0, STEPS - 1) as f64 / STEPS as f64;

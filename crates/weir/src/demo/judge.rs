@@ -1,5 +1,5 @@
-//! The judge of a demo: verifies results against the simulated chain with `simnode::oracle`. It runs
-//! on its own thread, so that it adds no latency to calls.
+//! The judge of a demo: verifies results against the simulated chain with `simnode::oracle`. It
+//! runs on its own thread, so that it adds no latency to calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,9 +25,9 @@ const QUEUE_MAX: usize = 8_192;
 const SAMPLES_MAX: usize = 5;
 /// Characters of a reported response body.
 const SAMPLE_CHARS_MAX: usize = 160;
-/// Oldest chain state that a response may reflect when the call is sent. It is the sum of two default
-/// head polls of the gateway (500 ms each, for two nodes to report a block) and half a second for
-/// their responses.
+/// Oldest chain state that a response may reflect when the call is sent. It is the sum of two
+/// default head polls of the gateway (500 ms each, for two nodes to report a block) and half a
+/// second for their responses.
 pub(super) const STALENESS: Duration = Duration::from_millis(1500);
 /// Blocks that a correct node may lag: the gateway's default `lag_max`.
 pub(super) const LAG_BLOCKS_MAX: u64 = 2;

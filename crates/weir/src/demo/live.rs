@@ -1,5 +1,5 @@
-//! Progress output of a running demo, on standard error. A terminal gets a few lines that are redrawn
-//! in place; other outputs get a line every two seconds and one per event.
+//! Progress output of a running demo, on standard error. A terminal gets a few lines that are
+//! redrawn in place; other outputs get a line every two seconds and one per event.
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _};

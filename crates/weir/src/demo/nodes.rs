@@ -1,5 +1,5 @@
-//! The three simulated nodes of a demo. Each runs on its own thread and listens on a loopback socket;
-//! all serve the same chain.
+//! The three simulated nodes of a demo. Each runs on its own thread and listens on a loopback
+//! socket; all serve the same chain.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, mpsc};

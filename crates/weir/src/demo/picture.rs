@@ -1,7 +1,7 @@
 //! Renders `docs/demo.svg`, a picture of the demo's table for the documentation.
 //!
-//! The numbers come from one recorded run. The rows come from the report's code, so that `cargo xtask
-//! generate` draws a new picture when the table changes.
+//! The numbers come from one recorded run. The rows come from the report's code, so that `cargo
+//! xtask generate` draws a new picture when the table changes.
 
 use std::fmt::Write as _;
 

@@ -230,7 +230,8 @@ impl TrafficState {
         }
         match (body, judge) {
             (Ok(body), Some(judge)) => {
-                // The machine may have delayed the gateway's polls as long as it delayed idle clients.
+                // The machine may have delayed the gateway's polls as long as it delayed idle
+                // clients.
                 let delay = Duration::from_micros(measurements.scheduling_delay.max());
                 drop(measurements);
                 let sent = sent.checked_sub(delay).unwrap_or(sent);

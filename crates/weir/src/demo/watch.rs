@@ -1,5 +1,5 @@
-//! Polls the gateway's `/status` several times a second and adds the changes between two polls to the
-//! timeline.
+//! Polls the gateway's `/status` several times a second and adds the changes between two polls to
+//! the timeline.
 
 use std::net::SocketAddr;
 use std::time::Duration;

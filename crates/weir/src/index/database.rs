@@ -56,8 +56,8 @@ impl IndexArgs {
     }
 }
 
-/// Parses the value of an argument that may contain a secret. Its errors do not repeat the value, in
-/// contrast to clap's.
+/// Parses the value of an argument that may contain a secret. Its errors do not repeat the value,
+/// in contrast to clap's.
 #[derive(Clone)]
 pub(super) struct SecretParser<T>(fn(&OsStr) -> Result<T, String>);
 

@@ -21,8 +21,8 @@ struct UrlArgs {
 
 impl UrlArgs {
     /// Returns the first option on the command line that matches.
-    fn find_given(&self, of: impl Fn(&str) -> bool) -> Option<&str> {
-        self.given.iter().map(String::as_str).find(|option| of(option))
+    fn find_given(&self, matches: impl Fn(&str) -> bool) -> Option<&str> {
+        self.given.iter().map(String::as_str).find(|option| matches(option))
     }
 }
 
@@ -82,8 +82,8 @@ impl TargetArgs {
         if self.is_url() { self.plan_from_url() } else { Ok(self.plan_from_file()) }
     }
 
-    /// Builds the plan of a capacity search, which sets rate and duration itself. `rate` is the first
-    /// rate for a URL, and `workers` its default concurrency.
+    /// Builds the plan of a capacity search, which sets rate and duration itself. `rate` is the
+    /// first rate for a URL, and `workers` its default concurrency.
     pub(crate) fn search_plan(&mut self, rate: f64, workers: u64) -> Result<Result<Plan, String>> {
         if !self.is_url() {
             return Ok(self.plan_from_file());
@@ -117,9 +117,9 @@ impl TargetArgs {
             return Ok(Err("--set is for a plan, and a URL has no variables".to_owned()));
         }
         let options = &self.url_args.options;
-        let plan = options.plan(&self.target, |of, tls| match target::family(of, tls) {
+        let plan = options.plan(&self.target, |target, tls| match target::family(target, tls) {
             Ok(family) => Ok(Some(family)),
-            Err(fault) if options.says_what() && is_about_family(&fault.reason) => Ok(None),
+            Err(fault) if options.says_what() && is_undetected_family(&fault.reason) => Ok(None),
             Err(fault) => Err(fault),
         })?;
         Ok(plan.map_err(|faults| faults.to_string()))
@@ -147,6 +147,7 @@ impl TargetArgs {
     }
 }
 
-fn is_about_family(reason: &Reason) -> bool {
+/// Returns true if the family could not be detected, in contrast to an unreachable target.
+fn is_undetected_family(reason: &Reason) -> bool {
     matches!(reason, Reason::NoFamily { .. } | Reason::NotJsonRpc { .. } | Reason::Limited { .. })
 }

@@ -108,8 +108,8 @@ impl Output {
         }
     }
 
-    /// Starts the progress output and the metrics exports. Creates the output folder, so that an error
-    /// is reported before the run.
+    /// Starts the progress output and the metrics exports. Creates the output folder, so that an
+    /// error is reported before the run.
     pub(super) fn start(&self, plan: &Arc<Plan>, stop: &Arc<Stop>) -> Result<Sinks> {
         if let Some(dir) = &self.out {
             let cannot = || format!("cannot make the folder {}", dir.display());

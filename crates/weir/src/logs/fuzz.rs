@@ -2,10 +2,10 @@
 //! below for one second.
 
 use super::format::{COMBINED, Format};
-use super::read::Reader;
+use super::read::LineParser;
 
-/// Parses the first line of the input as a log format and the rest as a line of that format, and both
-/// as JSON lines.
+/// Parses the first line of the input as a log format and the rest as a line of that format, and
+/// both as JSON lines.
 ///
 /// # Panics
 /// If a parsed line violates an invariant.
@@ -21,8 +21,8 @@ pub(crate) fn logs(bytes: &[u8]) {
 }
 
 fn try_line(format: &Format, line: &str) {
-    let Ok(reader) = Reader::new(format) else { return };
-    if let Ok(read) = reader.line(line) {
+    let Ok(parser) = LineParser::new(format) else { return };
+    if let Ok(read) = parser.parse(line) {
         assert!(read.seconds.is_finite(), "a time is none: {line}");
         assert!(read.took.is_none_or(|took| took.is_finite() && took >= 0.0), "{line}");
     }
@@ -58,8 +58,8 @@ mod tests {
     fn seeds_are_valid_lines() {
         for seed in seeds().iter().take(3) {
             let (format, line) = std::str::from_utf8(seed).unwrap().split_once('\n').unwrap();
-            let reader = Reader::new(&Format::parse(format).unwrap()).unwrap();
-            assert!(reader.line(line).is_ok(), "{line}");
+            let parser = LineParser::new(&Format::parse(format).unwrap()).unwrap();
+            assert!(parser.parse(line).is_ok(), "{line}");
         }
         seeds().iter().for_each(|seed| logs(seed));
     }

@@ -1,5 +1,5 @@
-//! Parses lines of an access log: JSON lines of the gateway, and text lines by their format, which may
-//! be nginx's.
+//! Parses lines of an access log: JSON lines of the gateway, and text lines by their format, which
+//! may be nginx's.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -68,22 +68,22 @@ impl fmt::Display for LineFault {
     }
 }
 
-/// Why lines of a format cannot be parsed.
+/// Why a format does not allow its lines to be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unreadable {
+pub(crate) enum FormatFault {
     /// Two variables without a literal between them.
-    SideBySide,
+    AdjacentVariables,
     /// The format lacks a time or a status.
-    Lacking,
+    MissingVariable,
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for FormatFault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Unreadable::SideBySide => {
+            FormatFault::AdjacentVariables => {
                 "two variables stand side by side, and nothing tells where one ends"
             }
-            Unreadable::Lacking => {
+            FormatFault::MissingVariable => {
                 "a time ($time_local, $time_iso8601 or $msec) and $status are needed"
             }
         })
@@ -92,43 +92,44 @@ impl fmt::Display for Unreadable {
 
 /// Parser of lines of one format.
 #[derive(Debug, Clone)]
-pub(crate) struct Reader {
-    parts: Option<Vec<Segment>>,
+pub(crate) struct LineParser {
+    /// Segments of a text format; `None` for JSON.
+    segments: Option<Vec<Segment>>,
 }
 
-impl Reader {
+impl LineParser {
     /// Creates a parser for this format.
     ///
     /// # Errors
-    /// [`Unreadable`].
-    pub(crate) fn new(format: &Format) -> Result<Reader, Unreadable> {
-        let Format::Text(parts) = format else { return Ok(Reader { parts: None }) };
-        let is_variable = |part: &Segment| matches!(part, Segment::Variable(_));
-        if parts.windows(2).any(|two| two.iter().all(is_variable)) {
-            return Err(Unreadable::SideBySide);
+    /// [`FormatFault`].
+    pub(crate) fn new(format: &Format) -> Result<LineParser, FormatFault> {
+        let Format::Text(segments) = format else { return Ok(LineParser { segments: None }) };
+        let is_variable = |segment: &Segment| matches!(segment, Segment::Variable(_));
+        if segments.windows(2).any(|two| two.iter().all(is_variable)) {
+            return Err(FormatFault::AdjacentVariables);
         }
         let has = |wanted: &[&str]| {
-            parts.iter().any(
-                |part| matches!(part, Segment::Variable(name) if wanted.contains(&name.as_str())),
+            segments.iter().any(
+                |segment| matches!(segment, Segment::Variable(name) if wanted.contains(&name.as_str())),
             )
         };
         if !has(&["time_local", "time_iso8601", "msec"]) || !has(&["status"]) {
-            return Err(Unreadable::Lacking);
+            return Err(FormatFault::MissingVariable);
         }
-        Ok(Reader { parts: Some(parts.clone()) })
+        Ok(LineParser { segments: Some(segments.clone()) })
     }
 
     /// Parses a line without its line end.
     ///
     /// # Errors
     /// [`LineFault`].
-    pub(crate) fn line<'a>(&self, line: &'a str) -> Result<Line<'a>, LineFault> {
+    pub(crate) fn parse<'a>(&self, line: &'a str) -> Result<Line<'a>, LineFault> {
         if line.len() > LINE_BYTES_MAX {
             return Err(LineFault::Length);
         }
-        match &self.parts {
+        match &self.segments {
             None => parse_json(line),
-            Some(parts) => parse_text(parts, line),
+            Some(segments) => parse_text(segments, line),
         }
     }
 }
@@ -173,25 +174,25 @@ fn parse_json(line: &str) -> Result<Line<'_>, LineFault> {
     })
 }
 
-fn parse_text<'a>(parts: &[Segment], line: &'a str) -> Result<Line<'a>, LineFault> {
-    let mut read = Line::default();
+fn parse_text<'a>(segments: &[Segment], line: &'a str) -> Result<Line<'a>, LineFault> {
+    let mut parsed = Line::default();
     let mut rest = line;
-    let mut parts = parts.iter().peekable();
-    while let Some(part) = parts.next() {
-        match part {
+    let mut segments = segments.iter().peekable();
+    while let Some(segment) = segments.next() {
+        match segment {
             Segment::Literal(text) => rest = rest.strip_prefix(&**text).ok_or(LineFault::Shape)?,
             Segment::Variable(name) => {
-                let end = match parts.peek() {
+                let end = match segments.peek() {
                     Some(Segment::Literal(text)) => rest.find(&**text).ok_or(LineFault::Shape)?,
                     _ => rest.len(),
                 };
                 let (value, after) = rest.split_at(end);
-                read.set(name, value)?;
+                parsed.set(name, value)?;
                 rest = after;
             }
         }
     }
-    if rest.is_empty() { Ok(read) } else { Err(LineFault::Shape) }
+    if rest.is_empty() { Ok(parsed) } else { Err(LineFault::Shape) }
 }
 
 impl<'a> Line<'a> {
@@ -205,10 +206,10 @@ impl<'a> Line<'a> {
             "cache" => self.cache = text(),
             "time_local" => self.seconds = parse_local_time(value)?,
             "time_iso8601" => self.seconds = parse_iso_time(value)?,
-            "msec" => self.seconds = positive(value).ok_or(LineFault::Time)?,
+            "msec" => self.seconds = parse_seconds(value).ok_or(LineFault::Time)?,
             "status" => self.status = value.parse().map_err(|_| LineFault::Number)?,
             "rpc_error" => self.error = value.parse().ok(),
-            "request_time" => self.took = positive(value),
+            "request_time" => self.took = parse_seconds(value),
             "body_bytes_sent" => self.bytes_out = value.parse().ok(),
             // The other variables are not aggregated.
             _ => {}
@@ -218,7 +219,7 @@ impl<'a> Line<'a> {
 }
 
 /// Parses a non-negative number of seconds.
-fn positive(text: &str) -> Option<f64> {
+fn parse_seconds(text: &str) -> Option<f64> {
     /// The largest time of `jiff`, in the year 9999.
     const SECONDS_MAX: f64 = 253_402_207_200.0;
     text.parse().ok().filter(|number: &f64| (0.0..SECONDS_MAX).contains(number))

@@ -113,7 +113,7 @@ impl Drop for Follower {
     /// fetches interrupted blocks again.
     fn drop(&mut self) {
         self.stop();
-        // Nothing is ever sent: the thread's end closes it.
+        // The channel carries no message; it disconnects when the thread ends.
         let _ended = self.ended.recv_timeout(SHUTDOWN_TIMEOUT);
     }
 }
@@ -125,11 +125,11 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
         Ok(location) => location.with_password_of_environment(),
         Err(why) => bail!("index.db: {why}"),
     };
-    let usual = Settings { page_cache: own.page_cache as u64, ..Settings::default() };
-    let settings = Settings { mmap: own.mmap as u64, query_timeout: READ_TIMEOUT, ..usual };
+    let defaults = Settings { page_cache: own.page_cache as u64, ..Settings::default() };
+    let settings = Settings { mmap: own.mmap as u64, query_timeout: READ_TIMEOUT, ..defaults };
     let queue = Arc::new(Queue::default());
     let id = Arc::new(AtomicU64::new(0));
-    let source = Arc::new(Source {
+    let source = Arc::new(ReaderContext {
         queue: Arc::clone(&queue),
         id: Arc::clone(&id),
         location: location.clone(),
@@ -145,21 +145,21 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
         exists &= first.is_some();
         // The reader registers before the gateway accepts the first call.
         if first.is_some() {
-            queue.join();
+            queue.add_reader();
         }
         let source = Arc::clone(&source);
         let read = move || source.read(first);
         std::thread::Builder::new().name(format!("weir-index-{at}")).spawn(read)?;
     }
     let chain = config.chains[own.chain].name.to_string();
-    let settings = Settings { query_timeout: FOLLOW_TIMEOUT, ..usual };
+    let settings = Settings { query_timeout: FOLLOW_TIMEOUT, ..defaults };
     let follower = own.follow.then(|| follow(config, &location, settings)).transpose()?;
     let readers = Readers { chain, id, mismatch_logged: AtomicBool::new(false), queue };
     Ok(Some((Arc::new(readers), follower)))
 }
 
 /// State that the reader threads share.
-struct Source {
+struct ReaderContext {
     queue: Arc<Queue>,
     id: Arc<AtomicU64>,
     location: Location,
@@ -167,9 +167,9 @@ struct Source {
     logs_max: u64,
 }
 
-impl Source {
-    /// Opens the index at startup, and fails on a broken one. An unreachable database server is only
-    /// logged, because it may come up later.
+impl ReaderContext {
+    /// Opens the index at startup, and fails on a broken one. An unreachable database server is
+    /// only logged, because it may come up later.
     fn open_at_start(&self) -> Result<Option<Reader>> {
         match self.open() {
             Err(ReadError::Store(error @ StoreError::Unreachable { .. })) => {
@@ -202,19 +202,19 @@ impl Source {
         loop {
             if let Some(mut reader) = opened.take() {
                 let ended = self.serve(&mut reader);
-                self.queue.leave();
+                self.queue.remove_reader();
                 match ended {
                     Ok(()) => return,
                     Err(error) => errors.log(&error),
                 }
             }
-            if self.queue.closes_within(REOPEN_DELAY) {
+            if self.queue.wait_closed(REOPEN_DELAY) {
                 return;
             }
             match self.open() {
                 Ok(Some(reader)) => {
                     errors.log_recovery();
-                    self.queue.join();
+                    self.queue.add_reader();
                     opened = Some(reader);
                 }
                 // The sync thread has not created the index yet.

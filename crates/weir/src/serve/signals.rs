@@ -135,8 +135,8 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some(Stamp { device: found.dev(), inode: found.ino(), bytes: found.len(), modified })
 }
 
-/// Debounces the changes of one file. A change is due once two polls in a row see the same state, so
-/// that a file that is still being written is not read.
+/// Debounces the changes of one file. A change is due once two polls in a row see the same state,
+/// so that a file that is still being written is not read.
 #[derive(Debug, Clone, Copy)]
 struct WatchedFile {
     /// State when the file was last read.

@@ -84,12 +84,12 @@ impl<T> Queue<T> {
     }
 
     /// Registers a reader that has the index open.
-    pub(super) fn join(&self) {
+    pub(super) fn add_reader(&self) {
         self.inner.lock().ready += 1;
     }
 
     /// Deregisters a reader. The last one drops all queued lookups.
-    pub(super) fn leave(&self) {
+    pub(super) fn remove_reader(&self) {
         let mut inner = self.inner.lock();
         inner.ready -= 1;
         if inner.ready == 0 {
@@ -110,7 +110,7 @@ impl<T> Queue<T> {
     }
 
     /// Waits up to `time`. Returns true if the queue is closed.
-    pub(super) fn closes_within(&self, time: Duration) -> bool {
+    pub(super) fn wait_closed(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut inner = self.inner.lock();
         self.closing.wait_while_until(&mut inner, |inner| !inner.closed, until);

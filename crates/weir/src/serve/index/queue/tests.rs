@@ -33,7 +33,7 @@ fn wait_idle(queue: &Queue<u32>, wanted: usize) {
 #[test]
 fn last_idle_reader_is_woken_first() {
     let queue = Arc::new(Queue::default());
-    queue.join();
+    queue.add_reader();
     let (first, received_first) = reader(&queue, 1);
     wait_idle(&queue, 1);
     let (second, received_second) = reader(&queue, 2);
@@ -52,7 +52,7 @@ fn last_idle_reader_is_woken_first() {
 #[test]
 fn no_job_is_lost_between_many_readers() {
     let queue = Arc::new(Queue::default());
-    queue.join();
+    queue.add_reader();
     let readers: Vec<_> = (0..4).map(|name| reader(&queue, name)).collect();
     for job in 0..JOBS {
         while queue.inner.lock().queued.len() == WAITING_MAX {
@@ -76,21 +76,21 @@ fn jobs_without_a_reader_are_dropped() {
     let job = Arc::new(());
     queue.put(Arc::clone(&job));
     assert_eq!(Arc::strong_count(&job), 1, "kept though nobody can read");
-    queue.join();
+    queue.add_reader();
     for _ in 0..WAITING_MAX + 5 {
         queue.put(Arc::clone(&job));
     }
     assert_eq!(Arc::strong_count(&job), 1 + WAITING_MAX);
-    queue.leave();
+    queue.remove_reader();
     assert_eq!(Arc::strong_count(&job), 1, "the last reader left them queued");
 }
 
 #[test]
 fn close_wakes_readers_that_wait_to_reopen() {
     let queue: Arc<Queue<u32>> = Arc::new(Queue::default());
-    assert!(!queue.closes_within(Duration::from_millis(1)));
+    assert!(!queue.wait_closed(Duration::from_millis(1)));
     let own = Arc::clone(&queue);
-    let thread = std::thread::spawn(move || own.closes_within(Duration::from_secs(60)));
+    let thread = std::thread::spawn(move || own.wait_closed(Duration::from_secs(60)));
     queue.close();
     assert!(thread.join().unwrap());
 }
