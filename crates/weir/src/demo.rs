@@ -33,12 +33,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::judge::{Judge, Verdicts};
 use self::live::{Live, Sample, Snapshot};
-use self::nodes::{COMPARED, NAMES, Nodes};
+use self::nodes::{DIRECT_NODE, NAMES, Nodes};
 use self::paint::Paint;
 use self::report::{Report, RunSummary};
-use self::script::{Step, TROUBLED, Trouble};
+use self::script::{FAULTY_NODE, NodeEvent, Step};
 use self::traffic::{Targets, Traffic, quantile_ms};
-use self::watch::{By, Watch};
+use self::watch::{Cause, Watch};
 use crate::stop::StopSignals;
 
 /// How often the script, the gateway's status and the live view are updated.
@@ -115,7 +115,7 @@ impl Demo {
         let admin = gateway.admin.context("the gateway has no admin address")?;
         let watch = Watch::start(admin)?;
         let (judge, judge_sender) = Judge::start(nodes.world.clone())?;
-        let targets = Targets { gateway: gateway.listen, direct: nodes.addresses()[COMPARED] };
+        let targets = Targets { gateway: gateway.listen, direct: nodes.addresses()[DIRECT_NODE] };
         announce(&gateway, admin);
         let world = nodes.world.clone();
         let traffic = Traffic::start(world, targets, self.duration, &judge_sender)?;
@@ -138,7 +138,7 @@ impl Demo {
             writeln!(file, "{text}").context("cannot write the result as JSON")?;
         }
         if self.keep {
-            nodes.apply(Trouble::Recover).await?;
+            nodes.apply(NodeEvent::Recover).await?;
             print(&keep_hints(&gateway, admin, &nodes));
             stop.next().await;
         } else {
@@ -219,8 +219,12 @@ impl Run<'_> {
                 return Ok(());
             }
             self.steps.remove(0);
-            self.nodes.apply(step.trouble).await?;
-            self.watch.add_event(since_start, By::World, step.trouble.describe(NAMES[TROUBLED]));
+            self.nodes.apply(step.event).await?;
+            self.watch.add_event(
+                since_start,
+                Cause::World,
+                step.event.describe(NAMES[FAULTY_NODE]),
+            );
         }
         Ok(())
     }
@@ -234,7 +238,7 @@ impl Run<'_> {
             }
             *noted += 1;
             let text = format!("the chain replaces its last {} blocks", reorg.depth);
-            self.watch.add_event(self.traffic.start.elapsed(), By::World, text);
+            self.watch.add_event(self.traffic.start.elapsed(), Cause::World, text);
         }
     }
 

@@ -38,17 +38,17 @@ const SEED: u64 = 1;
 #[derive(Args)]
 pub(crate) struct Study {
     #[command(subcommand)]
-    kind: Kind,
+    kind: Command,
 }
 
 #[derive(Subcommand)]
-enum Kind {
+enum Command {
     Sync(Sync),
 }
 
 impl Study {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let Kind::Sync(sync) = self.kind;
+        let Command::Sync(sync) = self.kind;
         sync.run()
     }
 }
@@ -89,7 +89,7 @@ struct Sync {
     given: Vec<String>,
 
     #[command(flatten)]
-    from: From,
+    from: InputArgs,
 
     #[command(flatten)]
     analysis: Analysis,
@@ -118,7 +118,7 @@ struct Sync {
 #[derive(Args)]
 #[group(multiple = false)]
 #[command(next_help_heading = "Where courses are from")]
-struct From {
+struct InputArgs {
     /// The arms are logs of nodes: pocketcoin (debug.log)
     #[arg(long, value_name = "KIND", value_parser = ["pocketcoin"])]
     log: Option<String>,
@@ -217,12 +217,12 @@ impl Sync {
             (_, _, true) => Some((Form::Samples, Source::Samples)),
             _ => None,
         };
-        let ended = match form {
-            Some((form, source)) => self.files(form, source),
-            None if self.from.rpc => self.nodes(),
-            None => self.study(),
+        let result = match form {
+            Some((form, source)) => self.run_files(form, source),
+            None if self.from.rpc => self.run_nodes(),
+            None => self.run_study_file(),
         };
-        match ended {
+        match result {
             Ok(code) => Ok(code),
             Err(error) => match error.downcast_ref::<StudyFault>() {
                 Some(
@@ -236,16 +236,18 @@ impl Sync {
         }
     }
 
-    fn files(&self, form: Form, source: Source) -> Result<ExitCode> {
+    /// Analyses runs from files.
+    fn run_files(&self, form: Form, source: Source) -> Result<ExitCode> {
         let arms = match read_arms(&self.given, form)? {
             Ok(arms) => arms,
             Err(message) => return Ok(argument_error(&message)),
         };
-        let options = self.options(Options::new("", source));
-        self.finish(&arms, &[], options, 0)
+        let options = self.override_options(Options::new("", source));
+        self.report(&arms, &[], options, 0)
     }
 
-    fn nodes(&self) -> Result<ExitCode> {
+    /// Polls running nodes and analyses their heights.
+    fn run_nodes(&self) -> Result<ExitCode> {
         let nodes = match parse_nodes(&self.given) {
             Ok(nodes) => nodes,
             Err(message) => return Ok(argument_error(&message)),
@@ -273,7 +275,7 @@ impl Sync {
         });
         output.finish();
         let (family, arms) = polled?;
-        let mut options = self.options(Options::new("", Source::Nodes));
+        let mut options = self.override_options(Options::new("", Source::Nodes));
         if self.analysis.block_time.is_none() {
             options.block_time = poll::block_time(family);
         }
@@ -281,10 +283,11 @@ impl Sync {
         let limited = self.live.duration.is_some() || self.live.until_height.is_some();
         options.partial = limited && stop.asked();
         let code = if options.partial { INTERRUPTED } else { 0 };
-        self.finish(&arms, &[], options, code)
+        self.report(&arms, &[], options, code)
     }
 
-    fn study(&self) -> Result<ExitCode> {
+    /// Runs the arms of a study file and analyses them.
+    fn run_study_file(&self) -> Result<ExitCode> {
         let [path] = self.given.as_slice() else {
             return Ok(argument_error(
                 "one study file is run at a time; arms that are files or URLs need --log, --csv, --samples \
@@ -327,13 +330,13 @@ impl Sync {
         options.block_time = study.file.block_time.as_secs_f64();
         options.align = Some(Align::Start);
         options.paired = true;
-        let mut options = self.options(options);
+        let mut options = self.override_options(options);
         options.partial = partial;
-        self.finish(&arms, &left_out, options, if partial { INTERRUPTED } else { 0 })
+        self.report(&arms, &left_out, options, if partial { INTERRUPTED } else { 0 })
     }
 
     /// Overrides options of the study file with those of the command line.
-    fn options(&self, mut options: Options) -> Options {
+    fn override_options(&self, mut options: Options) -> Options {
         let args = &self.analysis;
         if !args.at.is_empty() {
             options.heights.clone_from(&args.at);
@@ -347,7 +350,7 @@ impl Sync {
     }
 
     /// Analyses the runs, prints the result and writes its files.
-    fn finish(
+    fn report(
         &self,
         arms: &[ArmRuns],
         left_out: &[Vec<String>],

@@ -11,7 +11,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use super::nodes::NAMES;
 use super::paint::Paint;
 use super::report::{milliseconds, percent, thousands};
-use super::watch::{By, Event, Node};
+use super::watch::{Cause, Event, Node};
 
 #[cfg(test)]
 mod tests;
@@ -178,8 +178,8 @@ impl Output {
 pub(super) fn event_line(event: &Event, paint: Paint) -> String {
     let Event { seconds, by, text } = event;
     match by {
-        By::World => format!("{seconds:>6.1} s  {}", paint.doubtful(text)),
-        By::Weir => format!("{seconds:>6.1} s    weir {text}"),
+        Cause::World => format!("{seconds:>6.1} s  {}", paint.doubtful(text)),
+        Cause::Weir => format!("{seconds:>6.1} s    weir {text}"),
     }
 }
 

@@ -13,12 +13,12 @@ use simnode::serve::NodeServer;
 use simnode::world::World;
 use tokio::sync::oneshot;
 
-use super::script::{TROUBLED, Trouble};
+use super::script::{FAULTY_NODE, NodeEvent};
 
 /// Names of the nodes.
 pub(super) const NAMES: [&str; 3] = ["node-1", "node-2", "node-3"];
 /// Index of the node that also gets direct calls, for comparison. No fault is injected into it.
-pub(super) const COMPARED: usize = 0;
+pub(super) const DIRECT_NODE: usize = 0;
 /// Response time of a node: like a node on the same network, with a tail.
 pub(super) const LATENCY: Latency = Latency::Lognormal { median_ms: 3.0, sigma: 0.4 };
 
@@ -48,23 +48,25 @@ impl Nodes {
         self.running.iter().map(|running| running.server.addr()).collect()
     }
 
-    /// Injects a fault into the troubled node, or clears it.
-    pub(super) async fn apply(&self, trouble: Trouble) -> Result<()> {
-        let server = &self.running[TROUBLED].server;
+    /// Injects a fault into the faulty node, or clears it.
+    pub(super) async fn apply(&self, event: NodeEvent) -> Result<()> {
+        let server = &self.running[FAULTY_NODE].server;
         let node = server.node();
-        let faults = match trouble {
-            Trouble::Stall => vec![FaultRule::always(Fault::Hang)],
-            Trouble::Freeze | Trouble::CatchUp | Trouble::Die | Trouble::Recover => Vec::new(),
+        let faults = match event {
+            NodeEvent::Stall => vec![FaultRule::always(Fault::Hang)],
+            NodeEvent::Freeze | NodeEvent::CatchUp | NodeEvent::Die | NodeEvent::Recover => {
+                Vec::new()
+            }
         };
         node.set(|settings| settings.faults = faults)?;
-        match trouble {
-            Trouble::Freeze => node.freeze(),
-            Trouble::CatchUp => node.thaw(),
-            Trouble::Die => server.down().await,
-            Trouble::Recover => {
+        match event {
+            NodeEvent::Freeze => node.freeze(),
+            NodeEvent::CatchUp => node.thaw(),
+            NodeEvent::Die => server.down().await,
+            NodeEvent::Recover => {
                 server.up().await.context("the node's port was taken while it was down")?;
             }
-            Trouble::Stall => {}
+            NodeEvent::Stall => {}
         }
         Ok(())
     }

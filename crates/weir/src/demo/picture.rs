@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::paint::Paint;
-use super::report::{Kinds, Paths, Quantiles, Report};
+use super::report::{LatencyByKind, LatencyByPath, Quantiles, Report};
 
 #[cfg(test)]
 mod tests;
@@ -116,12 +116,12 @@ fn recorded() -> Report {
         rate: 1_500,
         seed: 1,
         interrupted: false,
-        latency_ms: Paths {
-            gateway: Kinds {
+        latency_ms: LatencyByPath {
+            gateway: LatencyByKind {
                 head: quantiles(15_000, 0.179, 5.511, 21.039),
                 history: quantiles(15_000, 0.216, 8.455, 205.311),
             },
-            direct: Kinds {
+            direct: LatencyByKind {
                 head: quantiles(500, 4.307, 9.639, 14.815),
                 history: quantiles(500, 4.403, 9.767, 27.935),
             },

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::judge::{LAG_BLOCKS_MAX, STALENESS, Verdicts};
-use super::nodes::{COMPARED, NAMES};
+use super::nodes::{DIRECT_NODE, NAMES};
 use super::paint::Paint;
 use super::traffic::{Latencies, Measurements, RATE, quantile_ms};
 use super::watch::{Event, Watch};
@@ -63,7 +63,7 @@ pub(super) struct Report {
     pub(super) seed: u64,
     /// True if Ctrl-C ended the run early.
     pub(super) interrupted: bool,
-    pub(super) latency_ms: Paths,
+    pub(super) latency_ms: LatencyByPath,
     /// Scheduling delay of idle clients; every latency above includes it.
     pub(super) late_p99_ms: Option<f64>,
     /// Direct calls to a node that returned no result.
@@ -76,14 +76,14 @@ pub(super) struct Report {
 
 /// Latencies by path.
 #[derive(Debug, Serialize)]
-pub(super) struct Paths {
-    pub(super) gateway: Kinds,
-    pub(super) direct: Kinds,
+pub(super) struct LatencyByPath {
+    pub(super) gateway: LatencyByKind,
+    pub(super) direct: LatencyByKind,
 }
 
 /// Latencies by kind of traffic.
 #[derive(Debug, Serialize)]
-pub(super) struct Kinds {
+pub(super) struct LatencyByKind {
     pub(super) head: Quantiles,
     pub(super) history: Quantiles,
 }
@@ -156,9 +156,9 @@ impl Report {
             rate: RATE,
             seed: run.seed,
             interrupted: run.interrupted,
-            latency_ms: Paths {
-                gateway: Kinds::of(&measurements.gateway),
-                direct: Kinds::of(&measurements.direct),
+            latency_ms: LatencyByPath {
+                gateway: LatencyByKind::of(&measurements.gateway),
+                direct: LatencyByKind::of(&measurements.direct),
             },
             late_p99_ms: quantile_ms(&measurements.scheduling_delay, 0.99),
             direct_errors: measurements.direct_errors,
@@ -208,14 +208,14 @@ impl Report {
     }
 
     fn push_latencies(&self, text: &mut String, paint: Paint) {
-        let Paths { gateway, direct } = &self.latency_ms;
+        let LatencyByPath { gateway, direct } = &self.latency_ms;
         let mut row = |name: &str, head: String, history: String| {
             let (names, numbers) = (NAME_WIDTH, NUMBER_WIDTH);
             let _ = writeln!(text, "  {name:<names$}{head:>numbers$}{history:>numbers$}");
         };
         row("", "head reads".to_owned(), "history reads".to_owned());
         row("calls", thousands(gateway.head.calls), thousands(gateway.history.calls));
-        let straight = format!("straight to {}", NAMES[COMPARED]);
+        let straight = format!("straight to {}", NAMES[DIRECT_NODE]);
         let paths = [("through weir", gateway), (&*straight, direct)];
         for (at, quantile) in ["p50", "p99", "slowest"].into_iter().enumerate() {
             for (path, kinds) in paths {
@@ -288,7 +288,7 @@ impl Report {
             notes.push(format!("calls without an answer yet at the end: {}", self.unanswered));
         }
         if self.direct_errors > 0 {
-            let node = NAMES[COMPARED];
+            let node = NAMES[DIRECT_NODE];
             notes.push(format!("calls straight to {node} that failed: {}", self.direct_errors));
         }
         if self.wrong_answers > 0 {
@@ -303,8 +303,8 @@ impl Report {
     }
 }
 
-impl Kinds {
-    fn of(latencies: &[Latencies; 2]) -> Kinds {
+impl LatencyByKind {
+    fn of(latencies: &[Latencies; 2]) -> LatencyByKind {
         let of = |latencies: &Latencies| Quantiles {
             calls: latencies.len(),
             p50: quantile_ms(latencies, 0.5),
@@ -312,7 +312,7 @@ impl Kinds {
             max: quantile_ms(latencies, 1.0),
         };
         let [head, history] = latencies;
-        Kinds { head: of(head), history: of(history) }
+        LatencyByKind { head: of(head), history: of(history) }
     }
 }
 

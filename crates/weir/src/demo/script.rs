@@ -8,7 +8,7 @@ use simnode::schedule::{Reorg, WorldOptions};
 mod tests;
 
 /// Index of the node that gets all faults.
-pub(super) const TROUBLED: usize = 2;
+pub(super) const FAULTY_NODE: usize = 2;
 /// Bounds of the chain's block time.
 const BLOCK_TIME_MAX: Duration = Duration::from_secs(1);
 const BLOCK_TIME_MIN: Duration = Duration::from_millis(250);
@@ -17,9 +17,9 @@ const BLOCKS: u32 = 20;
 /// Range of transactions per block: small, so that one core serves chain, nodes and judge.
 const TRANSACTIONS: (u64, u64) = (4, 12);
 
-/// A fault of the troubled node, or its end.
+/// A fault of the faulty node, or the end of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum NodeEvent {
     /// The node gets no new blocks, so that its lag grows.
     Freeze,
     /// The node gets new blocks again and is at the head.
@@ -32,23 +32,23 @@ pub(super) enum Trouble {
     Recover,
 }
 
-/// A fault at a time after the start.
+/// An event at a time after the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) at: Duration,
-    pub(super) trouble: Trouble,
+    pub(super) event: NodeEvent,
 }
 
-/// The faults of a run in order. The default backoff (1 s, doubling) readmits the node before a run
+/// The events of a run in order. The default backoff (1 s, doubling) readmits the node before a run
 /// of 20 s ends.
 pub(super) fn steps(duration: Duration) -> [Step; 5] {
-    let step = |share: f64, trouble| Step { at: duration.mul_f64(share), trouble };
+    let step = |share: f64, event| Step { at: duration.mul_f64(share), event };
     [
-        step(0.06, Trouble::Freeze),
-        step(0.26, Trouble::CatchUp),
-        step(0.34, Trouble::Stall),
-        step(0.50, Trouble::Die),
-        step(0.65, Trouble::Recover),
+        step(0.06, NodeEvent::Freeze),
+        step(0.26, NodeEvent::CatchUp),
+        step(0.34, NodeEvent::Stall),
+        step(0.50, NodeEvent::Die),
+        step(0.65, NodeEvent::Recover),
     ]
 }
 
@@ -70,15 +70,15 @@ pub(super) fn world(seed: u64, duration: Duration) -> WorldOptions {
     }
 }
 
-impl Trouble {
-    /// Describes the fault for the timeline.
+impl NodeEvent {
+    /// Describes the event for the timeline.
     pub(super) fn describe(self, node: &str) -> String {
         match self {
-            Trouble::Freeze => format!("{node} gets no new blocks any more"),
-            Trouble::CatchUp => format!("{node} has caught up"),
-            Trouble::Stall => format!("{node} stalls: takes calls and never answers"),
-            Trouble::Die => format!("{node} dies: connections are reset and refused"),
-            Trouble::Recover => format!("{node} is up again"),
+            NodeEvent::Freeze => format!("{node} gets no new blocks any more"),
+            NodeEvent::CatchUp => format!("{node} has caught up"),
+            NodeEvent::Stall => format!("{node} stalls: takes calls and never answers"),
+            NodeEvent::Die => format!("{node} dies: connections are reset and refused"),
+            NodeEvent::Recover => format!("{node} is up again"),
         }
     }
 }

@@ -22,14 +22,14 @@ pub(super) struct Event {
     /// Seconds since the first call.
     pub(super) seconds: f64,
     /// The cause.
-    pub(super) by: By,
+    pub(super) by: Cause,
     pub(super) text: String,
 }
 
 /// The cause of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum By {
+pub(super) enum Cause {
     /// The demo: a fault of a node, or a reorg of the chain.
     World,
     /// The gateway's reaction.
@@ -124,14 +124,14 @@ impl Watch {
         let before = self.events.len();
         let status = read(&mut self.client)?;
         for text in changes(&self.status.chains[0], &status.chains[0]) {
-            self.add_event(since_start, By::Weir, text);
+            self.add_event(since_start, Cause::Weir, text);
         }
         self.status = status;
         Ok(&self.events[before..])
     }
 
     /// Adds an event to the timeline.
-    pub(super) fn add_event(&mut self, since_start: Duration, by: By, text: String) {
+    pub(super) fn add_event(&mut self, since_start: Duration, by: Cause, text: String) {
         if self.events.len() < EVENTS_MAX {
             let seconds = (since_start.as_secs_f64() * 100.0).round() / 100.0;
             self.events.push(Event { seconds, by, text });

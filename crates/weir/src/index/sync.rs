@@ -214,12 +214,12 @@ struct PageCacheSample {
 }
 
 impl PageCacheSample {
-    fn of(counted: PageCache) -> PageCacheSample {
+    fn of(counters: PageCache) -> PageCacheSample {
         PageCacheSample {
-            page_cache_used: counted.used,
-            page_cache_hit: counted.hit,
-            page_cache_miss: counted.miss,
-            page_cache_spill: counted.spill,
+            page_cache_used: counters.used,
+            page_cache_hit: counters.hit,
+            page_cache_miss: counters.miss,
+            page_cache_spill: counters.spill,
         }
     }
 }

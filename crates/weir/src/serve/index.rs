@@ -120,13 +120,14 @@ impl Drop for Follower {
 
 /// Starts the readers and, if configured, the sync. Returns `None` without a configured index.
 pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Follower>)>> {
-    let Some(own) = &config.index else { return Ok(None) };
-    let location = match Location::new(&own.db) {
+    let Some(index_config) = &config.index else { return Ok(None) };
+    let location = match Location::new(&index_config.db) {
         Ok(location) => location.with_password_of_environment(),
         Err(why) => bail!("index.db: {why}"),
     };
-    let defaults = Settings { page_cache: own.page_cache as u64, ..Settings::default() };
-    let settings = Settings { mmap: own.mmap as u64, query_timeout: READ_TIMEOUT, ..defaults };
+    let defaults = Settings { page_cache: index_config.page_cache as u64, ..Settings::default() };
+    let settings =
+        Settings { mmap: index_config.mmap as u64, query_timeout: READ_TIMEOUT, ..defaults };
     let queue = Arc::new(Queue::default());
     let id = Arc::new(AtomicU64::new(0));
     let source = Arc::new(ReaderContext {
@@ -134,11 +135,11 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
         id: Arc::clone(&id),
         location: location.clone(),
         settings,
-        logs_max: own.logs_max,
+        logs_max: index_config.logs_max,
     });
     let mut exists = true;
-    for at in 0..own.readers {
-        let first = match own.follow {
+    for at in 0..index_config.readers {
+        let first = match index_config.follow {
             false => source.open_at_start().context("index")?,
             true => exists.then(|| source.open_if_exists()).flatten(),
         };
@@ -151,9 +152,9 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
         let read = move || source.read(first);
         std::thread::Builder::new().name(format!("weir-index-{at}")).spawn(read)?;
     }
-    let chain = config.chains[own.chain].name.to_string();
+    let chain = config.chains[index_config.chain].name.to_string();
     let settings = Settings { query_timeout: FOLLOW_TIMEOUT, ..defaults };
-    let follower = own.follow.then(|| follow(config, &location, settings)).transpose()?;
+    let follower = index_config.follow.then(|| follow(config, &location, settings)).transpose()?;
     let readers = Readers { chain, id, mismatch_logged: AtomicBool::new(false), queue };
     Ok(Some((Arc::new(readers), follower)))
 }
@@ -300,13 +301,14 @@ fn look_up(
 
 /// Starts the thread that syncs the index from the upstreams of its chain.
 fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Follower> {
-    let own = config.index.as_ref().context("there is no index")?;
-    let own_upstreams = config.upstreams.iter().filter(|upstream| upstream.chain == own.chain);
+    let index_config = config.index.as_ref().context("there is no index")?;
+    let own_upstreams =
+        config.upstreams.iter().filter(|upstream| upstream.chain == index_config.chain);
     let nodes: Vec<Arc<Endpoint>> =
         own_upstreams.map(|upstream| Ok(Arc::new(endpoint(upstream)?))).collect::<Result<_>>()?;
-    let harmony = config.chains[own.chain].family == Family::Harmony;
+    let harmony = config.chains[index_config.chain].family == Family::Harmony;
     // Harmony's block hash is not Ethereum's, and the index cannot compute it.
-    let verify = if harmony { "off" } else { Verify::word(own.verify) };
+    let verify = if harmony { "off" } else { Verify::word(index_config.verify) };
     let options = Options {
         nodes,
         start: None,
