@@ -69,14 +69,14 @@ pub(super) fn hand_over(program: &Path, sockets: &Sockets) -> Result<u32, String
     match reply {
         Ok(message) if message == READY => Ok(child.id()),
         Ok(reason) if !reason.is_empty() => {
-            end(&mut child);
+            reap(&mut child);
             Err(reason)
         }
         Err(error) if !is_disconnect(&error) => {
-            end(&mut child);
+            reap(&mut child);
             Err(format!("the new process was not heard of: {error}"))
         }
-        Ok(_) | Err(_) => Err(format!("the new process ended: {}", end(&mut child))),
+        Ok(_) | Err(_) => Err(format!("the new process ended: {}", reap(&mut child))),
     }
 }
 
@@ -86,7 +86,7 @@ fn is_disconnect(error: &io::Error) -> bool {
 }
 
 /// Waits for a process to exit, kills it after [`EXIT_TIMEOUT`], and returns its exit status.
-fn end(child: &mut Child) -> String {
+fn reap(child: &mut Child) -> String {
     let give_up = Instant::now() + EXIT_TIMEOUT;
     while Instant::now() < give_up {
         if let Ok(Some(status)) = child.try_wait() {

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 mod tests;
 
 /// Capacity of the queue; further lookups go to the upstreams.
-const WAITING_MAX: usize = 1024;
+const QUEUE_MAX: usize = 1024;
 
 /// A lookup and the sender of its result. Dropping the sender means "not found".
 pub(super) struct Job {
@@ -50,7 +50,7 @@ impl<T> Queue<T> {
     /// Enqueues a lookup. Drops it if no reader is ready or the queue is full.
     pub(super) fn put(&self, job: T) {
         let mut inner = self.inner.lock();
-        if inner.ready == 0 || inner.closed || inner.queued.len() == WAITING_MAX {
+        if inner.ready == 0 || inner.closed || inner.queued.len() == QUEUE_MAX {
             return;
         }
         inner.queued.push_back(job);

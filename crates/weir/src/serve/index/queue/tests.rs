@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Queue, WAITING_MAX};
+use super::{QUEUE_MAX, Queue};
 
 /// Largest number of jobs in a test.
 const JOBS: u32 = 20_000;
@@ -55,7 +55,7 @@ fn no_job_is_lost_between_many_readers() {
     queue.add_reader();
     let readers: Vec<_> = (0..4).map(|name| reader(&queue, name)).collect();
     for job in 0..JOBS {
-        while queue.inner.lock().queued.len() == WAITING_MAX {
+        while queue.inner.lock().queued.len() == QUEUE_MAX {
             std::thread::yield_now();
         }
         queue.put(job);
@@ -77,10 +77,10 @@ fn jobs_without_a_reader_are_dropped() {
     queue.put(Arc::clone(&job));
     assert_eq!(Arc::strong_count(&job), 1, "kept though nobody can read");
     queue.add_reader();
-    for _ in 0..WAITING_MAX + 5 {
+    for _ in 0..QUEUE_MAX + 5 {
         queue.put(Arc::clone(&job));
     }
-    assert_eq!(Arc::strong_count(&job), 1 + WAITING_MAX);
+    assert_eq!(Arc::strong_count(&job), 1 + QUEUE_MAX);
     queue.remove_reader();
     assert_eq!(Arc::strong_count(&job), 1, "the last reader left them queued");
 }
