@@ -108,11 +108,11 @@ impl LineParser {
         if segments.windows(2).any(|two| two.iter().all(is_variable)) {
             return Err(FormatFault::AdjacentVariables);
         }
-        let has = |wanted: &[&str]| {
-            segments.iter().any(
-                |segment| matches!(segment, Segment::Variable(name) if wanted.contains(&name.as_str())),
-            )
-        };
+        let names = segments.iter().filter_map(|segment| match segment {
+            Segment::Variable(name) => Some(name.as_str()),
+            Segment::Literal(_) => None,
+        });
+        let has = |wanted: &[&str]| names.clone().any(|name| wanted.contains(&name));
         if !has(&["time_local", "time_iso8601", "msec"]) || !has(&["status"]) {
             return Err(FormatFault::MissingVariable);
         }
