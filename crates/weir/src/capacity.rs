@@ -1,5 +1,5 @@
-//! `weir capacity`: the highest rate that keeps the objectives, and what breaks first. The search
-//! is the lab's; here are arguments, what is shown of it, and what the codes mean.
+//! `weir capacity`: searches the highest rate that holds all thresholds. `lab::capacity` runs the
+//! search; this file has the arguments, the progress output and the exit codes.
 
 use std::io;
 use std::io::{BufRead as _, IsTerminal as _};
@@ -21,14 +21,16 @@ use lab_model::record::Totals;
 use lab_model::results::capacity::{CapacityResult, End};
 use lab_model::results::run::RunResult;
 
-use crate::load::line::Asked;
-use crate::load::{CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK, refused, sound};
+use crate::load::line::TargetArgs;
+use crate::load::{
+    CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK, argument_error, report_self_check,
+};
 use crate::{FAULTY, stop};
 
-/// Workers for a URL if no number is asked for: enough for 500/s of a target that takes a second,
-/// and no target opens connections for those that are not needed.
+/// Default number of workers for a URL. They sustain 500/s with a latency of one second; idle
+/// workers open no connections.
 const WORKERS: u64 = 500;
-/// First rate for a URL; a plan has its own.
+/// Default first rate for a URL, in iterations per second.
 const RATE_START: f64 = 50.0;
 
 /// Find the highest rate a target sustains, and what breaks first
@@ -89,7 +91,7 @@ pub(crate) struct Capacity {
     quiet: bool,
 
     #[command(flatten)]
-    asked: Asked,
+    target: TargetArgs,
 }
 
 /// What is said here takes the place of the plan's `[capacity]`.
@@ -144,7 +146,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl SearchOptions {
-    /// Puts what was asked for in the plan's place.
+    /// Overrides the plan's search options.
     fn apply(&self, plan: &mut Plan) -> Result<(), String> {
         let own = &mut plan.capacity;
         own.rate_start = self.rate_start.unwrap_or(own.rate_start);
@@ -162,10 +164,10 @@ impl SearchOptions {
                 own.rate_start, own.rate_max
             ));
         }
-        let judged = own.probe.saturating_sub(own.probe_warmup);
-        if judged < JUDGED_MIN {
+        let measured = own.probe.saturating_sub(own.probe_warmup);
+        if measured < MEASURED_MIN {
             return Err(format!(
-                "a probe of {:?} with a warm-up of {:?} is judged for less than {JUDGED_MIN:?}: too \
+                "a probe of {:?} with a warm-up of {:?} is judged for less than {MEASURED_MIN:?}: too \
                  short to see a backlog grow",
                 own.probe, own.probe_warmup
             ));
@@ -174,60 +176,61 @@ impl SearchOptions {
     }
 }
 
-/// Seconds in which a growing backlog can be told from chance, once a second being counted.
-const JUDGED_MIN: Duration = Duration::from_secs(4);
+/// Shortest probe without its warm-up. With one sample per second, a growing backlog cannot be
+/// detected in a shorter one.
+const MEASURED_MIN: Duration = Duration::from_secs(4);
 
 impl Capacity {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
         let rate = self.search.rate_start.unwrap_or(RATE_START);
-        let mut plan = match self.asked.plan_of_search(rate, WORKERS)? {
+        let mut plan = match self.target.search_plan(rate, WORKERS)? {
             Ok(plan) => plan,
-            Err(faults) => return Ok(refused(&faults)),
+            Err(faults) => return Ok(argument_error(&faults)),
         };
         if let Err(fault) = self.search.apply(&mut plan) {
-            return Ok(refused(&fault));
+            return Ok(argument_error(&fault));
         }
-        // A search chooses some.
+        // A search without thresholds chooses defaults.
         plan.warnings.retain(|warning| warning != NO_THRESHOLD);
         let cost = match lab::capacity::cost(&plan) {
             Ok(cost) => cost,
-            Err(fault) => return Ok(refused(&fault.to_string())),
+            Err(fault) => return Ok(argument_error(&fault.to_string())),
         };
         if let Some(dir) = &self.out {
             let cannot = || format!("cannot make the folder {}", dir.display());
             std::fs::create_dir_all(dir).with_context(cannot)?;
         }
-        if !self.begin(&plan, cost)? {
+        if !self.confirm(&plan, cost)? {
             return Ok(ExitCode::from(FAULTY));
         }
         let stop = Arc::new(Stop::new());
-        stop::ask_on_signals(&stop, INTERRUPTED)?;
-        let shown = Shown::new(self.quiet);
-        let mut keep = |name: &str, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
+        stop::stop_run_on_signals(&stop, INTERRUPTED)?;
+        let output = ProgressOutput::new(self.quiet);
+        let mut write_run = |name: &str, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
             let Some(dir) = &self.out else { return Ok(false) };
             let written = lab::report::write_folder(&dir.join(name), run, totals, methods);
             written.map(|_| true).map_err(|fault| fault.to_string())
         };
-        let found =
-            lab::capacity::search(&plan, &mut keep, &stop, &mut |event| shown.on_event(event));
-        shown.finish();
+        let mut on_event = |event: Event<'_>| output.on_event(event);
+        let found = lab::capacity::search(&plan, &mut write_run, &stop, &mut on_event);
+        output.finish();
         let result = match found {
             Err(CapacityFault::Run(fault)) => return Err(fault.into()),
             other => other?,
         };
-        let sound = sound(&self_check::capacity(&result));
-        self.tell(&result)?;
-        Ok(ExitCode::from(if sound { code(&result, &stop) } else { SELF_CHECK }))
+        let sound = report_self_check(&self_check::capacity(&result));
+        self.write(&result)?;
+        Ok(ExitCode::from(if sound { exit_code(&result, &stop) } else { SELF_CHECK }))
     }
 
-    /// Says what it will cost, and asks whether to begin if there is somebody to ask.
-    fn begin(&self, plan: &Plan, cost: Cost) -> Result<bool> {
+    /// Prints the expected duration, and asks for confirmation on a terminal.
+    fn confirm(&self, plan: &Plan, cost: Cost) -> Result<bool> {
         let minutes = |time: Duration| (time.as_secs_f64() / 60.0).ceil();
-        let (least, most) = (minutes(cost.time.0), minutes(cost.time.1));
+        let (shortest, longest) = (minutes(cost.time.0), minutes(cost.time.1));
         if !self.quiet {
             plan.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
             eprintln!(
-                "searching {} to {} iterations/s at {}: {least} to {most} minutes, {} to {} probes; a \
+                "searching {} to {} iterations/s at {}: {shortest} to {longest} minutes, {} to {} probes; a \
                  noisy target, or one that is slow to come back, takes longer",
                 plan.capacity.rate_start,
                 plan.capacity.rate_max,
@@ -245,7 +248,8 @@ impl Capacity {
         Ok(matches!(answer.trim().to_lowercase().as_str(), "" | "y" | "yes"))
     }
 
-    fn tell(&self, result: &CapacityResult) -> Result<()> {
+    /// Prints the result and writes its files.
+    fn write(&self, result: &CapacityResult) -> Result<()> {
         if self.json {
             println!("{}", serde_json::to_string_pretty(result)?);
         } else {
@@ -263,7 +267,7 @@ impl Capacity {
     }
 }
 
-fn code(result: &CapacityResult, stop: &Stop) -> u8 {
+fn exit_code(result: &CapacityResult, stop: &Stop) -> u8 {
     if result.partial {
         return if stop.asked() { INTERRUPTED } else { 1 };
     }
@@ -275,20 +279,20 @@ fn code(result: &CapacityResult, stop: &Stop) -> u8 {
     }
 }
 
-/// A line for each probe, and one that is written anew while it goes on.
-struct Shown {
+/// Progress output: a line per finished probe, and a spinner for the current one.
+struct ProgressOutput {
     bar: ProgressBar,
     quiet: bool,
 }
 
-impl Shown {
-    fn new(quiet: bool) -> Shown {
-        // It hides itself where standard error is no terminal.
+impl ProgressOutput {
+    fn new(quiet: bool) -> ProgressOutput {
+        // indicatif hides the bar if standard error is not a terminal.
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
         bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is a template"));
-        let shown = Shown { bar, quiet };
-        shown.line(&probe_head());
-        shown
+        let output = ProgressOutput { bar, quiet };
+        output.line(&probe_head());
+        output
     }
 
     fn line(&self, text: &str) {

@@ -1,5 +1,5 @@
-//! `weir check`: says whether a file is right, without starting anything. A file is a plan if it has
-//! a target or a scenario, a study of syncs if it has a key `study`, else a gateway's configuration.
+//! `weir check`: validates a file without starting anything. A file with a target or a scenario is
+//! a load plan, one with the key `study` is a study, and any other is a gateway configuration.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(self) -> ExitCode {
-        // What cannot be read is told by the gateway's reader, as ever.
+        // The gateway's reader reports a file that cannot be read.
         match std::fs::read_to_string(&self.file) {
             Ok(text) if plan::is_plan(&text) => check_plan(&self.file, &text, &self.set),
             Ok(text) if self.set.is_empty() && study::file::is_study(&text) => {
@@ -71,7 +71,7 @@ fn check_plan(file: &Path, text: &str, variables: &[(String, f64)]) -> ExitCode 
     if !plan.warnings.is_empty() {
         eprintln!();
     }
-    println!("ok: {}{}", file.display(), warned(plan.warnings.len()));
+    println!("ok: {}{}", file.display(), warning_count(plan.warnings.len()));
     print!("{}", plan::summary::of(&plan));
     ExitCode::SUCCESS
 }
@@ -104,13 +104,13 @@ fn check_gateway(file: &Path) -> ExitCode {
     if warnings > 0 {
         eprintln!("{}", config.warnings);
     }
-    println!("ok: {}{}", file.display(), warned(warnings));
+    println!("ok: {}{}", file.display(), warning_count(warnings));
     print!("{}", source::summary(&config));
     ExitCode::SUCCESS
 }
 
-/// The warnings in the line that says that a file is right.
-fn warned(warnings: usize) -> String {
+/// Formats the number of warnings for the `ok` line.
+fn warning_count(warnings: usize) -> String {
     match warnings {
         0 => String::new(),
         _ => format!(", {}", counted(warnings, "warning")),

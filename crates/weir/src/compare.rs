@@ -1,5 +1,5 @@
-//! `weir compare`: differences between results, with what may be said of them. Reading and judging
-//! are the lab's; here are arguments and output.
+//! `weir compare`: statistical comparison of results. `lab::compare` does the work; this file has
+//! the arguments and the output.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,12 +17,12 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::FAULTY;
-use crate::load::{SELF_CHECK, sound};
-use crate::study::{named_list, stem};
+use crate::load::{SELF_CHECK, report_self_check};
+use crate::study::{arm_name, split_name};
 
 /// Exit code with `--fail-if-worse` if something is worse.
 const WORSE: u8 = 3;
-/// Resampling is repeatable: the same files give the same words.
+/// Seed of the resampling, constant so that the same files give the same verdicts.
 const SEED: u64 = 1;
 
 /// Compare results, and tell differences from chance
@@ -50,7 +50,7 @@ the arms are not of the same thing (--anyway compares them nevertheless); 3 with
 if something is worse; 7 a fault of weir itself: the result contradicts its own evidence.")]
 pub(crate) struct Compare {
     /// Arms, each of one result or of several; the first is what the others are compared with
-    #[arg(value_name = "[NAME=]RESULT[,RESULT…]", value_parser = given)]
+    #[arg(value_name = "[NAME=]RESULT[,RESULT…]", value_parser = parse_arm)]
     arms: Vec<(Option<String>, Vec<PathBuf>)>,
 
     /// Runs of one and the same thing (A/A); what they differ by is the least that matters
@@ -82,8 +82,8 @@ pub(crate) struct Compare {
     fail_if_worse: bool,
 }
 
-fn given(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
-    let (name, list) = named_list(text);
+fn parse_arm(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
+    let (name, list) = split_name(text);
     let paths = list.split(',').filter(|path| !path.is_empty()).map(PathBuf::from);
     let paths: Vec<PathBuf> = paths.collect();
     match paths.is_empty() {
@@ -92,11 +92,11 @@ fn given(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
     }
 }
 
-/// The arms that one argument names: a report of several servers holds several.
-fn arms_of(name: Option<&str>, paths: &[PathBuf]) -> Result<Vec<Arm>, ImportFault> {
+/// Reads the arms of one argument. A report of several servers contains several arms.
+fn read_arms(name: Option<&str>, paths: &[PathBuf]) -> Result<Vec<Arm>, ImportFault> {
     match (name, paths) {
         (None, [path]) => lab::compare::arms_at(path),
-        (None, paths) => Ok(vec![lab::compare::arm_of(&stem(&paths[0]), paths)?]),
+        (None, paths) => Ok(vec![lab::compare::arm_of(&arm_name(&paths[0]), paths)?]),
         (Some(name), paths) => Ok(vec![lab::compare::arm_of(name, paths)?]),
     }
 }
@@ -105,7 +105,7 @@ impl Compare {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut arms: Vec<Arm> = Vec::new();
         for (name, paths) in &self.arms {
-            arms.extend(arms_of(name.as_deref(), paths)?);
+            arms.extend(read_arms(name.as_deref(), paths)?);
         }
         if arms.len() < 2 {
             let found = match arms.len() {
@@ -122,9 +122,9 @@ impl Compare {
         let options = Options { same, paired: self.paired, anyway: self.anyway };
         let mut random = StdRng::seed_from_u64(SEED);
         let result = lab::compare::compare(arms, &options, &mut || random.random());
-        let sound = sound(&self_check::comparison(&result));
+        let sound = report_self_check(&self_check::comparison(&result));
         self.print(&result)?;
-        Ok(if sound { self.exit(&result) } else { ExitCode::from(SELF_CHECK) })
+        Ok(if sound { self.exit_code(&result) } else { ExitCode::from(SELF_CHECK) })
     }
 
     fn print(&self, result: &CompareResult) -> Result<()> {
@@ -141,7 +141,7 @@ impl Compare {
         Ok(())
     }
 
-    fn exit(&self, result: &CompareResult) -> ExitCode {
+    fn exit_code(&self, result: &CompareResult) -> ExitCode {
         let refused = result.mismatches.iter().any(|one| one.weight == Weight::Refuse);
         if refused && !self.anyway {
             return ExitCode::from(FAULTY);

@@ -1,11 +1,10 @@
-//! `weir demo`: a gateway in front of three simulated nodes, one of which gets into trouble, with
-//! traffic and a judge. It shows what Weir does where nothing else is installed; it is no benchmark.
+//! `weir demo`: a gateway in front of three simulated nodes, with faults in one of them, generated
+//! traffic, and verification of every result. It needs nothing else installed and is no benchmark.
 //!
-//! [`Demo::conduct`] is the order of everything. The parts: `demo/script.rs` (what happens when),
-//! `demo/nodes.rs` (the nodes), `demo/calls.rs` (which calls), `demo/traffic.rs` and
-//! `demo/client.rs` (sending and measuring), `demo/judge.rs` (the truth), `demo/watch.rs` (the
-//! gateway's status), `demo/live.rs`, `demo/report.rs`, `demo/paint.rs` (what is shown) and
-//! `demo/picture.rs` (the same for pages).
+//! [`Demo::run_async`] runs the demo. Modules: `script` (schedule of faults), `nodes` (simulated
+//! nodes), `calls` (generated calls), `traffic` and `client` (sending and measuring), `judge`
+//! (verification), `watch` (the gateway's status), `live`, `report` and `paint` (output), `picture`
+//! (SVG for the documentation).
 
 mod calls;
 mod client;
@@ -32,25 +31,25 @@ use gateway::config::{Config, Overrides};
 use gateway::runtime::Gateway;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use self::judge::{Judge, Judged};
-use self::live::{Glance, Live, Sample};
-use self::nodes::{COMPARED, NAMES, Nodes};
+use self::judge::{Judge, Verdicts};
+use self::live::{Live, Sample, Snapshot};
+use self::nodes::{DIRECT_NODE, NAMES, Nodes};
 use self::paint::Paint;
-use self::report::{Course, Report};
-use self::script::{Step, TROUBLED, Trouble};
+use self::report::{Report, RunSummary};
+use self::script::{FAULTY_NODE, NodeEvent, Step};
 use self::traffic::{Targets, Traffic, quantile_ms};
-use self::watch::{By, Watch};
+use self::watch::{Cause, Watch};
 use crate::stop::StopSignals;
 
-/// How often the script, the gateway's status and the live view are seen to.
+/// How often the script, the gateway's status and the live view are updated.
 const TICK: Duration = Duration::from_millis(100);
-/// Time that one point of the live curve stands for.
+/// Time per point of the sparkline.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
-/// How long calls under way are waited for after Ctrl-C.
-const LAST_WAIT: Duration = Duration::from_secs(1);
-/// Shortest run: a second for each trouble.
+/// How long the demo waits for calls in flight after Ctrl-C.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Shortest run: one second per fault.
 const DURATION_MIN: Duration = Duration::from_secs(5);
-/// Longest run: within what the simulated chain remembers.
+/// Longest run: the simulated chain keeps the blocks of about this time.
 const DURATION_MAX: Duration = Duration::from_secs(3600);
 
 /// Demonstrate the gateway in front of three simulated nodes
@@ -101,57 +100,58 @@ fn duration(text: &str) -> Result<Duration, String> {
 impl Demo {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.conduct())
+        runtime.block_on(self.run_async())
     }
 
-    async fn conduct(self) -> Result<ExitCode> {
+    async fn run_async(self) -> Result<ExitCode> {
         let mut stop = StopSignals::new()?;
         let json = self.json.as_ref().map(|path| {
-            // Before the run, so that nobody waits for it in vain.
+            // The file is created before the run, so that a bad path fails at once.
             File::create(path).with_context(|| format!("cannot write {}", path.display()))
         });
         let json = json.transpose()?;
         let nodes = Nodes::start(script::world(self.seed, self.duration))?;
-        let gateway = self.gateway(&nodes)?;
+        let gateway = self.start_gateway(&nodes)?;
         let admin = gateway.admin.context("the gateway has no admin address")?;
         let watch = Watch::start(admin)?;
-        let (judge, bench) = Judge::start(nodes.world.clone())?;
-        let targets = Targets { gateway: gateway.listen, direct: nodes.addresses()[COMPARED] };
+        let (judge, judge_sender) = Judge::start(nodes.world.clone())?;
+        let targets = Targets { gateway: gateway.listen, direct: nodes.addresses()[DIRECT_NODE] };
         announce(&gateway, admin);
         let world = nodes.world.clone();
-        let traffic = Traffic::start(world, targets, self.duration, &bench)?;
-        drop(bench); // the judge ends with the last client
+        let traffic = Traffic::start(world, targets, self.duration, &judge_sender)?;
+        drop(judge_sender); // The judge ends with the last client.
         let steps = script::steps(self.duration).to_vec();
-        let mut run = Run { nodes: &nodes, traffic: &traffic, judged: &judge.judged, watch, steps };
+        let verdicts = &judge.verdicts;
+        let mut run = Run { nodes: &nodes, traffic: &traffic, verdicts, watch, steps };
         let interrupted = run.play(self.duration, &mut stop).await?;
 
         let watch = run.watch;
         let seconds = traffic.start.elapsed().as_secs_f64();
-        let over = traffic.is_over();
-        // Clients that still wait for an answer keep the judge from ending.
-        let judged = if over { judge.finish() } else { judge.judged };
-        let course = Course { seconds, seed: self.seed, interrupted, sent: traffic.sent() };
-        let report = Report::of(&course, &traffic.measured(), &judged, watch);
+        let finished = traffic.is_over();
+        // The judge does not end while a client still waits for a response.
+        let verdicts = if finished { judge.finish() } else { judge.verdicts };
+        let summary = RunSummary { seconds, seed: self.seed, interrupted, sent: traffic.sent() };
+        let report = Report::of(&summary, &traffic.measurements(), &verdicts, watch);
         print(&report.table(Paint::of(std::io::stdout().is_terminal())));
         if let Some(mut file) = json {
             let text = serde_json::to_string_pretty(&report)?;
             writeln!(file, "{text}").context("cannot write the result as JSON")?;
         }
         if self.keep {
-            nodes.apply(Trouble::Recover).await?;
-            print(&invitation(&gateway, admin, &nodes));
+            nodes.apply(NodeEvent::Recover).await?;
+            print(&keep_hints(&gateway, admin, &nodes));
             stop.next().await;
         } else {
             print(&next_steps());
         }
-        if over {
+        if finished {
             gateway.stop();
         }
         Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// The gateway as `weir serve` runs it with these nodes and defaults, but on free ports.
-    fn gateway(&self, nodes: &Nodes) -> Result<Gateway> {
+    /// Starts a gateway as `weir serve` does, with these nodes, default settings and free ports.
+    fn start_gateway(&self, nodes: &Nodes) -> Result<Gateway> {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let entries = NAMES.iter().zip(nodes.addresses());
         let entry =
@@ -168,78 +168,83 @@ impl Demo {
     }
 }
 
-/// A run under way.
+/// State of a running demo.
 struct Run<'a> {
     nodes: &'a Nodes,
     traffic: &'a Traffic,
-    judged: &'a Judged,
+    verdicts: &'a Verdicts,
     watch: Watch,
-    /// What is still to happen.
+    /// Remaining steps of the script.
     steps: Vec<Step>,
 }
 
 impl Run<'_> {
-    /// Lets the script happen and shows it until the last call has ended. Whether Ctrl-C came first.
+    /// Plays the script and shows progress until the last call ends. Returns true if Ctrl-C ended
+    /// the run.
     async fn play(&mut self, duration: Duration, stop: &mut StopSignals) -> Result<bool> {
         let mut live = Live::start(duration)?;
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut give_up: Option<Instant> = None;
         let mut sampled = self.traffic.start;
-        let mut reorgs_told = 0;
+        let mut reorgs_noted = 0;
         while !self.traffic.is_over() && give_up.is_none_or(|end| Instant::now() < end) {
             tokio::select! {
                 _ = ticks.tick() => {}
                 () = stop.next(), if give_up.is_none() => {
                     self.traffic.stop();
-                    give_up = Some(Instant::now() + LAST_WAIT);
+                    give_up = Some(Instant::now() + DRAIN_TIMEOUT);
                     self.steps.clear();
                 }
             }
-            self.strike().await?;
-            self.tell_reorgs(&mut reorgs_told);
-            self.watch.look(self.traffic.start.elapsed())?;
+            self.apply_due_steps().await?;
+            self.note_reorgs(&mut reorgs_noted);
+            self.watch.poll(self.traffic.start.elapsed())?;
             if sampled.elapsed() >= SAMPLE_INTERVAL {
                 live.sample(self.sample(sampled.elapsed()));
                 sampled = Instant::now();
             }
             self.show(&mut live);
         }
-        self.watch.look(self.traffic.start.elapsed())?;
+        self.watch.poll(self.traffic.start.elapsed())?;
         live.finish();
         Ok(give_up.is_some())
     }
 
-    /// Lets every trouble happen whose time has come.
-    async fn strike(&mut self) -> Result<()> {
+    /// Applies every step whose time has come.
+    async fn apply_due_steps(&mut self) -> Result<()> {
         while let Some(step) = self.steps.first().copied() {
             let since_start = self.traffic.start.elapsed();
             if since_start < step.at {
                 return Ok(());
             }
             self.steps.remove(0);
-            self.nodes.apply(step.trouble).await?;
-            self.watch.note(since_start, By::World, step.trouble.told(NAMES[TROUBLED]));
+            self.nodes.apply(step.event).await?;
+            self.watch.add_event(
+                since_start,
+                Cause::World,
+                step.event.describe(NAMES[FAULTY_NODE]),
+            );
         }
         Ok(())
     }
 
-    fn tell_reorgs(&mut self, told: &mut usize) {
+    fn note_reorgs(&mut self, noted: &mut usize) {
         let world = &self.nodes.world;
         let head = world.height_at(Instant::now());
-        while let Some(reorg) = world.schedule().reorgs().get(*told) {
+        while let Some(reorg) = world.schedule().reorgs().get(*noted) {
             if head <= reorg.at_height {
                 return;
             }
-            *told += 1;
+            *noted += 1;
             let text = format!("the chain replaces its last {} blocks", reorg.depth);
-            self.watch.note(self.traffic.start.elapsed(), By::World, text);
+            self.watch.add_event(self.traffic.start.elapsed(), Cause::World, text);
         }
     }
 
     fn sample(&self, interval: Duration) -> Sample {
-        let mut measured = self.traffic.measured();
-        let recent = &mut measured.recent;
+        let mut measurements = self.traffic.measurements();
+        let recent = &mut measurements.recent;
         let calls_per_second = recent.len() as f64 / interval.as_secs_f64();
         let p99_ms = quantile_ms(recent, 0.99);
         recent.reset();
@@ -248,15 +253,15 @@ impl Run<'_> {
 
     fn show(&self, live: &mut Live) {
         let (calls, errors) = {
-            let measured = self.traffic.measured();
-            (measured.requests(), measured.errors)
+            let measurements = self.traffic.measurements();
+            (measurements.requests(), measurements.errors)
         };
         let status = &self.watch.status;
-        live.show(&Glance {
+        live.show(&Snapshot {
             since_start: self.traffic.start.elapsed(),
             calls,
             errors,
-            wrong: self.judged.wrong(),
+            wrong: self.verdicts.wrong(),
             hit_ratio: status.cache.hit_ratio,
             nodes: &status.chains[0].upstreams,
             events: &self.watch.events,
@@ -272,8 +277,8 @@ fn announce(gateway: &Gateway, admin: SocketAddr) {
     ));
 }
 
-/// What can be done while everything stays up.
-fn invitation(gateway: &Gateway, admin: SocketAddr, nodes: &Nodes) -> String {
+/// Hints for `--keep`: addresses and commands to try.
+fn keep_hints(gateway: &Gateway, admin: SocketAddr, nodes: &Nodes) -> String {
     let url = format!("http://{}", gateway.listen);
     let nodes: Vec<_> = NAMES
         .iter()
@@ -288,7 +293,7 @@ fn invitation(gateway: &Gateway, admin: SocketAddr, nodes: &Nodes) -> String {
     )
 }
 
-/// A call of the newest block, to copy.
+/// A command that reads the newest block.
 fn curl(url: &str) -> String {
     format!(
         "    curl -si {url} -H 'content-type: application/json' \\\n      \
@@ -297,9 +302,9 @@ fn curl(url: &str) -> String {
     )
 }
 
-/// What to try after a demo that has ended.
+/// Commands to try after the demo.
 fn next_steps() -> String {
-    // As this program was called, so that the lines can be copied.
+    // The path that this program was called with, so that the lines can be copied.
     let weir = std::env::args().next().unwrap_or_else(|| "weir".to_owned());
     format!(
         "\n  try next\n    \
@@ -310,7 +315,7 @@ fn next_steps() -> String {
 }
 
 fn print(text: &str) {
-    // Whoever started it may not read what it prints; that is no reason to stop.
+    // The demo continues if standard output is closed.
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -1,5 +1,5 @@
-//! `weir index`: a local copy of a chain's immutable data. Each subcommand has its file; what they do
-//! is in the crate `index`.
+//! `weir index`: a local copy of a chain's immutable data. Each subcommand has its file with
+//! arguments and output; the crate `index` does the work.
 
 mod database;
 mod export;
@@ -66,8 +66,8 @@ impl Index {
     }
 }
 
-/// A bar on a terminal, over this many steps; none elsewhere.
-fn bar(quiet: bool, steps: u64) -> Option<ProgressBar> {
+/// Creates a progress bar; `None` if standard error is not a terminal.
+fn progress_bar(quiet: bool, steps: u64) -> Option<ProgressBar> {
     if quiet || !std::io::stderr().is_terminal() {
         return None;
     }
@@ -79,7 +79,7 @@ fn bar(quiet: bool, steps: u64) -> Option<ProgressBar> {
     Some(bar)
 }
 
-/// A number of bytes to be read by people.
-fn shown_bytes(bytes: u64) -> String {
+/// Formats a number of bytes with a binary unit.
+fn format_bytes(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
 }

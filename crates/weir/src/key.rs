@@ -1,4 +1,4 @@
-//! `weir key`: makes an API key and the lines of a configuration that take it.
+//! `weir key`: generates an API key and its configuration lines.
 
 use std::io::Read as _;
 use std::process::ExitCode;
@@ -9,13 +9,13 @@ use clap::Args;
 
 use crate::FAULTY;
 
-/// Random bytes of a key: as many as no search goes through.
+/// Random bytes of a key: 256 bits.
 const RANDOM_BYTES: usize = 32;
-/// What keys begin with, so that scanners of leaked secrets can know them.
+/// Prefix of generated keys, so that secret scanners can recognize them.
 const PREFIX: &str = "weir_";
-/// Longest key that is read.
+/// Longest key that is read, in bytes.
 const KEY_BYTES_MAX: u64 = 4096;
-/// Shortest key that is taken; what is shorter could be found by trying.
+/// Shortest accepted key, in bytes; a shorter one could be found by brute force.
 const KEY_BYTES_MIN: usize = 16;
 
 /// Make an API key and the configuration lines for it
@@ -49,7 +49,7 @@ impl Key {
             eprintln!("weir key: a name is 1 to 64 of a-z A-Z 0-9 _ - . :");
             return Ok(ExitCode::from(FAULTY));
         }
-        let key = if self.stdin { given()? } else { made()? };
+        let key = if self.stdin { read_key()? } else { generate_key()? };
         if key.len() < KEY_BYTES_MIN {
             eprintln!("weir key: the key is too short, at least {KEY_BYTES_MIN} bytes are needed");
             return Ok(ExitCode::from(FAULTY));
@@ -65,7 +65,7 @@ impl Key {
     }
 }
 
-fn made() -> Result<String> {
+fn generate_key() -> Result<String> {
     let mut bytes = [0; RANDOM_BYTES];
     if rand::fill(&mut bytes).is_err() {
         bail!("the system gives no randomness");
@@ -73,7 +73,7 @@ fn made() -> Result<String> {
     Ok(format!("{PREFIX}{}", hex(&bytes)))
 }
 
-fn given() -> Result<String> {
+fn read_key() -> Result<String> {
     let mut key = String::new();
     let mut input = std::io::stdin().take(KEY_BYTES_MAX);
     input.read_to_string(&mut key).context("cannot read a key from standard input")?;

@@ -1,7 +1,8 @@
-//! `weir load`: one run against one target, from a URL or from a plan, to a verdict and a code.
+//! `weir load`: one run against one target, given as a URL or a plan, with a verdict and an exit
+//! code.
 //!
-//! The run is `lab::run`'s. Here are its arguments (`load/line.rs`), what is shown of it and where it
-//! is written (`load/output.rs`), and what the codes mean.
+//! `lab::run` executes the run. `load/line.rs` parses the arguments, and `load/output.rs` prints
+//! progress and writes the results.
 
 pub(crate) mod line;
 mod output;
@@ -17,16 +18,18 @@ use lab_model::results::Outcome;
 use lab_model::results::run::RunResult;
 
 use crate::{FAULTY, stop};
-use line::Asked;
+use line::TargetArgs;
 use output::Output;
 
-/// Exit codes beside 0 for a pass, 1 for a run that could not be made and 2 for a faulty plan.
+/// Exit code of the verdict FAIL. Further codes: 0 passed, 1 no run, 2 faulty plan.
 pub(crate) const FAILED: u8 = 3;
+/// Exit code of the verdict INVALID.
 pub(crate) const INVALID: u8 = 4;
+/// Exit code of the verdict CLIENT-LIMITED.
 pub(crate) const CLIENT_LIMITED: u8 = 5;
-/// Asked to end by Ctrl-C or a signal.
+/// Exit code after Ctrl-C or a signal.
 pub(crate) const INTERRUPTED: u8 = 6;
-/// The result contradicts its own evidence.
+/// Exit code if the result contradicts its own evidence.
 pub(crate) const SELF_CHECK: u8 = 7;
 
 /// Load-test a node or gateway and report a verdict
@@ -69,7 +72,7 @@ Exit codes:
   7  a fault of weir itself: its result contradicts its own evidence")]
 pub(crate) struct Load {
     #[command(flatten)]
-    asked: Asked,
+    target: TargetArgs,
 
     #[command(flatten)]
     output: Output,
@@ -77,40 +80,40 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let plan = match self.asked.plan()? {
+        let plan = match self.target.plan()? {
             Ok(plan) => Arc::new(plan),
-            Err(faults) => return Ok(refused(&faults)),
+            Err(faults) => return Ok(argument_error(&faults)),
         };
         self.output.warn(&plan);
         let stop = Arc::new(Stop::new());
-        stop::ask_on_signals(&stop, INTERRUPTED)?;
-        let mut shown = self.output.start(&plan, &stop)?;
-        let ended = lab::run::run(&plan, &stop, &mut |progress| shown.update(progress));
-        let told = shown.finish();
-        let Finished { result, totals } = ended?;
-        let sound = sound(&self_check::run(&result));
+        stop::stop_run_on_signals(&stop, INTERRUPTED)?;
+        let mut sinks = self.output.start(&plan, &stop)?;
+        let finished = lab::run::run(&plan, &stop, &mut |progress| sinks.update(progress));
+        let warnings = sinks.finish();
+        let Finished { result, totals } = finished?;
+        let sound = report_self_check(&self_check::run(&result));
         self.output.print(&result, &totals, &plan);
-        told.iter().for_each(|line| eprintln!("{line}"));
+        warnings.iter().for_each(|line| eprintln!("{line}"));
         self.output.write(&result, &totals, &plan)?;
-        Ok(ExitCode::from(if sound { code(&result, &stop) } else { SELF_CHECK }))
+        Ok(ExitCode::from(if sound { exit_code(&result, &stop) } else { SELF_CHECK }))
     }
 }
 
-/// Ends for a plan or arguments that are faulty.
-pub(crate) fn refused(fault: &str) -> ExitCode {
+/// Prints an error in the plan or the arguments, and returns its exit code.
+pub(crate) fn argument_error(fault: &str) -> ExitCode {
     eprintln!("{}", fault.trim_end());
     ExitCode::from(FAULTY)
 }
 
-/// Reports on standard error what a result says against its own evidence; true if nothing.
-pub(crate) fn sound(faults: &[String]) -> bool {
+/// Prints the contradictions between a result and its evidence. Returns true if there are none.
+pub(crate) fn report_self_check(faults: &[String]) -> bool {
     for fault in faults {
         eprintln!("weir: a fault of weir itself, not of the target (please report it): {fault}");
     }
     faults.is_empty()
 }
 
-fn code(result: &RunResult, stop: &Stop) -> u8 {
+fn exit_code(result: &RunResult, stop: &Stop) -> u8 {
     if stop.asked() && result.partial {
         return INTERRUPTED;
     }

@@ -1,7 +1,7 @@
-//! `weir logs`: sums up access logs of the gateway or of nginx.
+//! `weir logs`: summarizes access logs of the gateway or of nginx.
 //!
-//! In reading order: `format` (how lines are written), `read` (what a line says), `sums`
-//! (counting), `report` (printing). Memory does not grow with the files.
+//! Modules: `format` (line formats), `read` (parsing of a line), `sums` (counting), `report`
+//! (printing). Memory use does not depend on the size of the files.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ mod report;
 mod sums;
 
 use format::Format;
-use read::{LINE_BYTES_MAX, LineFault, Reader};
+use read::{LINE_BYTES_MAX, LineFault, LineParser};
 use sums::Sums;
 
 /// Summarize access logs
@@ -76,10 +76,10 @@ enum By {
     Minute,
 }
 
-/// Faulty lines that are shown.
+/// Unreadable lines that are printed; all are counted.
 const FAULTS_SHOWN: usize = 5;
 
-/// A line that could not be read.
+/// An unreadable line.
 pub(crate) struct FaultyLine {
     file: String,
     number: u64,
@@ -90,18 +90,18 @@ impl Logs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let format = match Format::parse(&self.format) {
             Ok(format) => format,
-            Err(fault) => return Ok(refused(&format!("--format: {fault}"))),
+            Err(fault) => return Ok(argument_error(&format!("--format: {fault}"))),
         };
-        let reader = match Reader::new(&format) {
-            Ok(reader) => reader,
-            Err(fault) => return Ok(refused(&format!("--format: {fault}"))),
+        let parser = match LineParser::new(&format) {
+            Ok(parser) => parser,
+            Err(fault) => return Ok(argument_error(&format!("--format: {fault}"))),
         };
         let step = if self.by == By::Minute { 60 } else { 1 };
         let mut sums = Sums::new(step);
         let mut faulty = Vec::new();
         for file in &self.files {
             let name = file.display().to_string();
-            self.read(file, &name, &reader, &mut sums, &mut faulty)
+            self.read(file, &name, &parser, &mut sums, &mut faulty)
                 .with_context(|| format!("cannot read {name}"))?;
         }
         if self.json {
@@ -124,24 +124,24 @@ impl Logs {
         &self,
         file: &Path,
         name: &str,
-        reader: &Reader,
+        parser: &LineParser,
         sums: &mut Sums,
         faulty: &mut Vec<FaultyLine>,
     ) -> io::Result<()> {
-        let mut input = opened(file)?;
-        let bound = |time: Option<Timestamp>| time.map(|time| time.as_microsecond() as f64 / 1e6);
-        let (since, until) = (bound(self.since), bound(self.until));
+        let mut input = open(file)?;
+        let seconds = |time: Option<Timestamp>| time.map(|time| time.as_microsecond() as f64 / 1e6);
+        let (since, until) = (seconds(self.since), seconds(self.until));
         let mut line = Vec::new();
         let mut number = 0;
         while next_line(&mut input, &mut line)? {
             number += 1;
             let text = std::str::from_utf8(&line).map_err(|_| LineFault::Shape);
-            match text.and_then(|text| reader.line(text)) {
-                Ok(read) => {
-                    let in_time = since.is_none_or(|since| read.seconds >= since)
-                        && until.is_none_or(|until| read.seconds < until);
-                    if in_time {
-                        sums.add(&read);
+            match text.and_then(|text| parser.parse(text)) {
+                Ok(parsed) => {
+                    let in_range = since.is_none_or(|since| parsed.seconds >= since)
+                        && until.is_none_or(|until| parsed.seconds < until);
+                    if in_range {
+                        sums.add(&parsed);
                     }
                 }
                 Err(_) if line.is_empty() => {}
@@ -157,45 +157,45 @@ impl Logs {
     }
 }
 
-fn refused(message: &str) -> ExitCode {
+fn argument_error(message: &str) -> ExitCode {
     eprintln!("weir logs: {message}");
     ExitCode::from(FAULTY)
 }
 
-fn opened(file: &Path) -> io::Result<Box<dyn BufRead>> {
+fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {
     const GZIP: [u8; 2] = [0x1f, 0x8b];
     let raw: Box<dyn Read> = match file.to_str() {
         Some("-") => Box::new(io::stdin()),
         _ => Box::new(std::fs::File::open(file)?),
     };
     let mut raw = BufReader::with_capacity(1 << 17, raw);
-    // By its first bytes, since standard input has no name.
+    // The first bytes identify gzip, because standard input has no file name.
     if raw.fill_buf()?.starts_with(&GZIP) {
         return Ok(Box::new(BufReader::new(MultiGzDecoder::new(raw))));
     }
     Ok(Box::new(raw))
 }
 
-/// Reads a line without its end; whether there was one. Of a line that is too long only so much is
-/// kept that it is known as such.
+/// Reads a line without its line end. Returns false at the end of the input. A line that is too
+/// long is truncated to one byte above the limit.
 fn next_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
-    let mut any = false;
+    let mut has_line = false;
     loop {
-        let part = match input.fill_buf() {
-            Ok(part) => part,
+        let chunk = match input.fill_buf() {
+            Ok(chunk) => chunk,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        if part.is_empty() {
-            return Ok(any);
+        if chunk.is_empty() {
+            return Ok(has_line);
         }
-        any = true;
-        let end = part.iter().position(|byte| *byte == b'\n');
-        let text = &part[..end.unwrap_or(part.len())];
+        has_line = true;
+        let end = chunk.iter().position(|byte| *byte == b'\n');
+        let text = &chunk[..end.unwrap_or(chunk.len())];
         let room = (LINE_BYTES_MAX + 1).saturating_sub(line.len());
         line.extend_from_slice(&text[..text.len().min(room)]);
-        let used = end.map_or(part.len(), |end| end + 1);
+        let used = end.map_or(chunk.len(), |end| end + 1);
         input.consume(used);
         if end.is_some() {
             if line.last() == Some(&b'\r') {

@@ -1,8 +1,7 @@
-//! The weir binary: arguments, and one file per command. It is the only crate that knows the
-//! others; what a command does is theirs.
+//! The weir binary: arguments, and one file per command. The other crates implement the commands.
 //!
-//! Exit codes, the same for every command: 0 done, 1 failed while running, 2 a faulty
-//! configuration or faulty arguments. Those of the lab have further ones for verdicts.
+//! Exit codes of every command: 0 done, 1 failed while running, 2 faulty configuration or
+//! arguments. Commands of the lab have further ones for verdicts.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod ask;
@@ -27,8 +26,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Serving threads allocate and free small buffers for every call; this is cheaper at it than the
-/// system's allocator.
+/// The gateway allocates and frees small buffers for every call, which mimalloc does faster than
+/// the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -83,7 +82,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let ended = match arguments.command {
+    let result = match arguments.command {
         Command::Demo(demo) => demo.run(),
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => Ok(check.run()),
@@ -95,11 +94,11 @@ fn main() -> ExitCode {
         Command::Logs(logs) => logs.run(),
         Command::Index(index) => index.run(),
         Command::Load(load) => {
-            keep_to_small_pages();
+            disable_huge_pages();
             load.run()
         }
         Command::Capacity(capacity) => {
-            keep_to_small_pages();
+            disable_huge_pages();
             capacity.run()
         }
         Command::Compare(compare) => compare.run(),
@@ -107,15 +106,15 @@ fn main() -> ExitCode {
         Command::Node(node) => node.run(),
         Command::GenerateDocs(pages) => pages.run(),
     };
-    ended.unwrap_or_else(|error| {
+    result.unwrap_or_else(|error| {
         eprintln!("weir: {error:#}");
         ExitCode::FAILURE
     })
 }
 
-/// A generator's memory is to follow what it holds: the allocator asks for huge pages, with which it
-/// would go up and down by 2 MiB where some histogram is first written to.
-fn keep_to_small_pages() {
-    // A kernel without them needs no telling.
-    let _told = rustix::thread::disable_transparent_huge_pages(true);
+/// Disables transparent huge pages, which the allocator requests. With them, the load generator's
+/// memory would grow by 2 MiB at the first write to a histogram.
+fn disable_huge_pages() {
+    // It fails only on a kernel without huge pages.
+    let _disabled = rustix::thread::disable_transparent_huge_pages(true);
 }

@@ -1,6 +1,5 @@
-//! `weir node`: the simulated node on its own, for trying things out with nothing else installed.
-//!
-//! The chain and the node are the crate `simnode`; this turns arguments into its options.
+//! `weir node`: runs a simulated node. The crate `simnode` implements it; this file converts the
+//! arguments to its options.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -27,9 +26,9 @@ use crate::FAULTY;
 use crate::stop::StopSignals;
 
 /// How often the node reports the progress of building its chain.
-const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Calls that may wait for one of the slots of --capacity; further ones are refused.
+/// Calls that may wait for a slot of `--capacity`; further ones are rejected.
 const QUEUE_MAX: u32 = 10_000;
 
 /// The code of "limit exceeded" in EIP-1474.
@@ -149,18 +148,18 @@ impl Node {
                 started = self.start() => started,
                 () = stop.next() => return Ok(ExitCode::SUCCESS),
             };
-            let (listening, _admin) = match started {
+            let (server, _admin) = match started {
                 Ok(started) => started,
-                Err(Fault::Argument(message)) => {
+                Err(StartFault::Argument(message)) => {
                     eprintln!("weir node: {message}");
                     return Ok(ExitCode::from(FAULTY));
                 }
-                Err(Fault::Start(error)) => return Err(error.into()),
+                Err(StartFault::Start(error)) => return Err(error.into()),
             };
             let _ipc = match &self.ipc {
                 None => None,
                 Some(path) => Some(
-                    listen_ipc(listening.node(), path)
+                    listen_ipc(server.node(), path)
                         .with_context(|| format!("cannot listen on {}", path.display()))?,
                 ),
             };
@@ -169,13 +168,13 @@ impl Node {
         })
     }
 
-    async fn start(&self) -> Result<Started, Fault> {
-        if self.replay.is_empty() { self.world().await } else { self.recording().await }
+    async fn start(&self) -> Result<Started, StartFault> {
+        if self.replay.is_empty() { self.start_chain().await } else { self.start_replay().await }
     }
 
-    /// A node on a simulated chain.
-    async fn world(&self) -> Result<Started, Fault> {
-        let begun = Instant::now();
+    /// Starts a node on a simulated chain.
+    async fn start_chain(&self) -> Result<Started, StartFault> {
+        let started = Instant::now();
         let chain_id = self.chain_id.unwrap_or(WorldOptions::default().chain_id);
         let reorg = |&(at_height, depth): &(u64, u64)| Reorg { at_height, depth };
         let world = WorldOptions {
@@ -197,14 +196,14 @@ impl Node {
         let options = NodeOptions {
             name: "node".to_owned(),
             world,
-            origin: begun.checked_sub(passed).unwrap_or(begun),
+            origin: started.checked_sub(passed).unwrap_or(started),
             settings: self.settings(),
             listen: self.listen,
             admin: self.admin,
         };
-        let mut reported = begun;
+        let mut reported = started;
         let on_progress = |block, head| {
-            if reported.elapsed() >= PROGRESS_EVERY {
+            if reported.elapsed() >= PROGRESS_INTERVAL {
                 reported = Instant::now();
                 eprintln!("weir node: building the chain: block {block} of {head}");
             }
@@ -218,12 +217,12 @@ impl Node {
         Ok((running.listening, running.admin))
     }
 
-    /// A node that gives recorded answers.
-    async fn recording(&self) -> Result<Started, Fault> {
+    /// Starts a node that replays recorded responses.
+    async fn start_replay(&self) -> Result<Started, StartFault> {
         let mut recording = Recording::new(Some(FixedHead {
             chain_id: self.chain_id.unwrap_or(1),
             number: self.head,
-            // Nothing recorded names it, so any hash will do; it never changes.
+            // No recorded response contains this hash, so that any constant works.
             hash: [0xfe; 32].into(),
             parent: [0xfd; 32].into(),
             finalized: self.head,
@@ -237,16 +236,16 @@ impl Node {
         let what = format!("{} recorded answers, head {} for ever", recording.len(), self.head);
         let node = simnode::node::Node::replaying("node", Arc::new(recording));
         node.set(|settings| *settings = self.settings()).map_err(StartError::from)?;
-        let of = |addr| move |source| StartError::Listen { addr, source };
-        let listening = Arc::new(node.listen(self.listen).map_err(of(self.listen))?);
+        let listen_error = |addr| move |source| StartError::Listen { addr, source };
+        let server = Arc::new(node.listen(self.listen).map_err(listen_error(self.listen))?);
         let admin = match self.admin {
             None => None,
             Some(addr) => {
-                Some(Admin::listen(addr, Arc::clone(&listening)).await.map_err(of(addr))?)
+                Some(Admin::listen(addr, Arc::clone(&server)).await.map_err(listen_error(addr))?)
             }
         };
-        announce(&what, &listening, admin.as_ref());
-        Ok((listening, admin))
+        announce(&what, &server, admin.as_ref());
+        Ok((server, admin))
     }
 
     fn settings(&self) -> Settings {
@@ -261,34 +260,36 @@ impl Node {
     }
 }
 
-/// What has to be held for the node to serve.
+/// The running servers. Dropping them stops the node.
 type Started = (Arc<NodeServer>, Option<Admin>);
 
 /// Why the node does not start.
-enum Fault {
-    /// The arguments ask for something that cannot be.
+enum StartFault {
+    /// The arguments are invalid.
     Argument(String),
-    /// The system refuses.
+    /// An address cannot be listened on.
     Start(StartError),
 }
 
-impl From<StartError> for Fault {
-    fn from(fault: StartError) -> Fault {
+impl From<StartError> for StartFault {
+    fn from(fault: StartError) -> StartFault {
         match fault {
-            StartError::Listen { .. } => Fault::Start(fault),
-            StartError::World(_) | StartError::Settings(_) => Fault::Argument(fault.to_string()),
+            StartError::Listen { .. } => StartFault::Start(fault),
+            StartError::World(_) | StartError::Settings(_) => {
+                StartFault::Argument(fault.to_string())
+            }
         }
     }
 }
 
-impl From<RecordingError> for Fault {
-    fn from(fault: RecordingError) -> Fault {
-        Fault::Argument(fault.to_string())
+impl From<RecordingError> for StartFault {
+    fn from(fault: RecordingError) -> StartFault {
+        StartFault::Argument(fault.to_string())
     }
 }
 
-fn announce(what: &str, listening: &NodeServer, admin: Option<&Admin>) {
-    let address = listening.addr();
+fn announce(what: &str, server: &NodeServer, admin: Option<&Admin>) {
+    let address = server.addr();
     let mut text = format!("{what}\nweir node listens on http://{address}\n");
     if let Some(admin) = admin {
         let _ = writeln!(text, "admin on http://{} (GET /state, POST /faults)", admin.addr());
@@ -299,7 +300,7 @@ fn announce(what: &str, listening: &NodeServer, admin: Option<&Admin>) {
          -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"eth_blockNumber\",\"params\":[]}}'\n  \
          weir serve --upstream http://{address}\n"
     );
-    // Whoever started it may not read what it prints; that is no reason to stop.
+    // The node runs even if standard output is closed.
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
@@ -321,7 +322,7 @@ fn pair(text: &str) -> Result<(u64, u64), String> {
     Ok((number(left)?, number(right)?))
 }
 
-/// Within what a clock can tell: a time may not overflow it.
+/// Parses a Unix time between 1970 and now.
 fn unix_time(text: &str) -> Result<SystemTime, String> {
     let seconds: f64 = text.parse().map_err(|_| "seconds since 1970 are needed".to_owned())?;
     let since = Duration::try_from_secs_f64(seconds).ok().and_then(|t| UNIX_EPOCH.checked_add(t));

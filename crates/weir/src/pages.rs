@@ -1,6 +1,8 @@
-//! `weir generate-docs`, hidden: prints the pages of `docs/` that follow from tables and types.
+//! `weir generate-docs` (hidden): writes the pages of `docs/` that are generated from tables and
+//! types.
 //!
-//! `cargo xtask generate` calls it. It lives here because only the binary knows all the tables.
+//! `cargo xtask generate` calls it. It is part of the binary because only the binary depends on all
+//! crates.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +25,7 @@ pub(crate) struct GenerateDocs {
     check: bool,
 }
 
-/// A page: file name, and the function that prints the text.
+/// A page: file name, and the function that generates the text.
 type Page = (&'static str, fn() -> String);
 
 /// All pages.
@@ -67,12 +69,12 @@ impl GenerateDocs {
     }
 }
 
-/// The text of `docs/metrics.md`: the gateway's, then a run's.
+/// The text of `docs/metrics.md`: the gateway's metrics, then those of a load test.
 fn metrics() -> String {
     gateway::admin::metrics::reference() + &lab::export::reference()
 }
 
-/// Width of the help texts in the page: what a terminal of usual width shows.
+/// Width of the help texts in characters.
 const WIDTH: usize = 100;
 
 /// The text of `docs/cli.md`: every visible command's `--help`.
@@ -87,14 +89,14 @@ fn cli() -> String {
     text
 }
 
-/// The help of a command and of all below it.
+/// Appends the help of a command and of its subcommands.
 fn push_help(text: &mut String, heading: &str, command: &mut clap::Command) {
     let help = command.render_long_help().to_string();
     let lines: Vec<_> = help.lines().map(str::trim_end).collect();
     text.push_str(&format!("\n## `{heading}`\n\n```text\n{}\n```\n", lines.join("\n").trim_end()));
-    for below in command.get_subcommands_mut().filter(|below| !below.is_hide_set()) {
-        if below.get_name() != "help" {
-            push_help(text, &format!("{heading} {}", below.get_name()), below);
+    for subcommand in command.get_subcommands_mut().filter(|subcommand| !subcommand.is_hide_set()) {
+        if subcommand.get_name() != "help" {
+            push_help(text, &format!("{heading} {}", subcommand.get_name()), subcommand);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where a command takes its gateway configuration from: a file, or URLs on the command line.
+//! Source of a command's gateway configuration: a file, or URLs on the command line.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Source {
         self.file.as_deref()
     }
 
-    /// The configuration, checked.
+    /// Reads and validates the configuration.
     pub(crate) fn read(&self) -> Result<Config, Diagnostics> {
         match &self.file {
             Some(file) => read_file(file),
@@ -48,12 +48,12 @@ impl Source {
     }
 }
 
-/// The configuration in a file, checked.
+/// Reads and validates a configuration file.
 pub(crate) fn read_file(file: &Path) -> Result<Config, Diagnostics> {
     Config::from_file(file)
 }
 
-/// What a configuration says, in a few lines: chains with their paths, upstreams and groups.
+/// Summarizes a configuration: chains with their paths, upstreams, groups, access and limits.
 pub(crate) fn summary(config: &Config) -> String {
     let mut text = String::new();
     for chain in &config.chains {
@@ -101,8 +101,7 @@ pub(crate) fn summary(config: &Config) -> String {
     text
 }
 
-/// What lies behind the cache in memory, and where quotas are counted, in a line each; nothing
-/// where nothing was configured.
+/// Summarizes Redis, the index and quotas, one line each; empty if none is configured.
 fn described_tiers(config: &Config) -> String {
     let mut text = String::new();
     if let Some(redis) = &config.redis {
@@ -122,7 +121,7 @@ fn described_tiers(config: &Config) -> String {
     text
 }
 
-/// Who may call and what is written of it, in a line each; nothing where nothing was configured.
+/// Summarizes access, rules and the access log, one line each; empty if none is configured.
 fn described_access(config: &Config) -> String {
     let mut text = String::new();
     let access = &config.access;
@@ -151,7 +150,7 @@ fn described_access(config: &Config) -> String {
     text
 }
 
-/// An upstream's name, URL without secrets, and what sets it apart.
+/// Formats an upstream: name, URLs without secrets, weight and backup role.
 pub(crate) fn described_upstream(upstream: &Upstream) -> String {
     let backup = if upstream.backup { ", backup" } else { "" };
     let weight =
@@ -160,24 +159,24 @@ pub(crate) fn described_upstream(upstream: &Upstream) -> String {
     format!("{} {}{other}{weight}{backup}", upstream.name, upstream.url)
 }
 
-/// What a limit allows, and whom.
+/// Formats a limit and its key.
 pub(crate) fn described_limit(kind: &LimitKind, zone: &Zone) -> String {
     let parts: Vec<String> = zone.key.iter().map(described_key_part).collect();
     let (name, key) = (&zone.name, parts.join(" + "));
     match kind {
         LimitKind::Concurrent(max) => format!("zone {name}, at most {max} in flight by {key}"),
         LimitKind::Rate(terms) => {
-            // Thousandths of a call per second.
+            // The rate is in thousandths of a call per second.
             let rate = terms.rate.thousandths() as f64 / 1000.0;
             let burst = terms.burst / CALL;
-            let ahead = match terms.delay {
+            let burst_text = match terms.delay {
                 _ if burst == 0 => "none ahead".to_owned(),
                 None => format!("burst {burst} without delay"),
                 Some(0) => format!("burst {burst} that waits"),
                 Some(delay) => format!("burst {burst} that waits from {} on", delay / CALL),
             };
             let shared = if zone.shared { ", shared by all gateways" } else { "" };
-            format!("zone {name}, {rate} a second by {key}, {ahead}{shared}")
+            format!("zone {name}, {rate} a second by {key}, {burst_text}{shared}")
         }
     }
 }
@@ -193,7 +192,7 @@ fn described_key_part(part: &KeyPart) -> String {
     }
 }
 
-/// How a group chooses among its upstreams.
+/// Formats a group's load-balancing policy.
 pub(crate) fn described_balance(group: &Group) -> String {
     match &group.balance {
         Balance::LeastLoaded => "the less loaded of two".to_owned(),

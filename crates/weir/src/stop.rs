@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use lab::run::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Watches for the signals from its making on.
+/// Receives the stop signals, from its construction on.
 pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
@@ -29,33 +29,33 @@ impl StopSignals {
     }
 }
 
-/// Asks a run to end at the first signal, and ends the program at the second with this code.
+/// Stops a run at the first signal, and exits with this code at the second.
 ///
 /// # Errors
 /// If the signals cannot be watched for.
-pub(crate) fn ask_on_signals(stop: &Arc<Stop>, code: u8) -> Result<()> {
+pub(crate) fn stop_run_on_signals(stop: &Arc<Stop>, code: u8) -> Result<()> {
     let stop = Arc::clone(stop);
     on_signals(code, "ending; what was measured so far is kept", move || stop.ask())
 }
 
-/// Says and does something at the first signal, and ends the program at the second with this code.
+/// Calls `on_first` and prints `message` at the first signal, and exits with this code at the
+/// second.
 ///
 /// # Errors
 /// If the signals cannot be watched for.
 pub(crate) fn on_signals(
     code: u8,
-    say: &'static str,
-    ask: impl FnOnce() + Send + 'static,
+    message: &'static str,
+    on_first: impl FnOnce() + Send + 'static,
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = runtime.block_on(async { StopSignals::new() })?;
     let watch = move || {
         runtime.block_on(signals.next());
-        ask();
-        eprintln!("{say} (again to end at once)");
+        on_first();
+        eprintln!("{message} (again to end at once)");
         runtime.block_on(signals.next());
-        // Whoever asks twice wants no more waiting, and there is nothing that must be put in order:
-        // sockets close with the program.
+        // No cleanup is needed: sockets close with the process.
         #[expect(clippy::disallowed_methods)]
         std::process::exit(i32::from(code));
     };

@@ -1,7 +1,7 @@
-//! `weir study`: runs arranged to answer one question. Reading, running and judging are the lab's;
-//! here are arguments, what is shown meanwhile, and what the codes mean.
+//! `weir study`: several runs that answer one question. `lab::study` does the work; this file has
+//! the arguments, the progress output and the exit codes.
 
-mod given;
+mod arms;
 
 use std::io;
 use std::io::IsTerminal as _;
@@ -28,27 +28,27 @@ use wire::family::Family;
 
 use crate::load::{INTERRUPTED, INVALID};
 use crate::{FAULTY, stop};
-use given::{Given, arms_of, nodes_of};
-pub(crate) use given::{named_list, stem};
+pub(crate) use arms::{arm_name, split_name};
+use arms::{parse_nodes, read_arms};
 
-/// Resampling is repeatable: the same files give the same words.
+/// Seed of the resampling, constant so that the same files give the same verdicts.
 const SEED: u64 = 1;
 
 /// Answer one question by several runs
 #[derive(Args)]
 pub(crate) struct Study {
     #[command(subcommand)]
-    kind: Kind,
+    kind: Command,
 }
 
 #[derive(Subcommand)]
-enum Kind {
+enum Command {
     Sync(Sync),
 }
 
 impl Study {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let Kind::Sync(sync) = self.kind;
+        let Command::Sync(sync) = self.kind;
         sync.run()
     }
 }
@@ -89,7 +89,7 @@ struct Sync {
     given: Vec<String>,
 
     #[command(flatten)]
-    from: From,
+    from: InputArgs,
 
     #[command(flatten)]
     analysis: Analysis,
@@ -118,7 +118,7 @@ struct Sync {
 #[derive(Args)]
 #[group(multiple = false)]
 #[command(next_help_heading = "Where courses are from")]
-struct From {
+struct InputArgs {
     /// The arms are logs of nodes: pocketcoin (debug.log)
     #[arg(long, value_name = "KIND", value_parser = ["pocketcoin"])]
     log: Option<String>,
@@ -217,12 +217,12 @@ impl Sync {
             (_, _, true) => Some((Form::Samples, Source::Samples)),
             _ => None,
         };
-        let ended = match form {
-            Some((form, source)) => self.files(form, source),
-            None if self.from.rpc => self.nodes(),
-            None => self.study(),
+        let result = match form {
+            Some((form, source)) => self.run_files(form, source),
+            None if self.from.rpc => self.run_nodes(),
+            None => self.run_study_file(),
         };
-        match ended {
+        match result {
             Ok(code) => Ok(code),
             Err(error) => match error.downcast_ref::<StudyFault>() {
                 Some(
@@ -236,23 +236,25 @@ impl Sync {
         }
     }
 
-    fn files(&self, form: Form, source: Source) -> Result<ExitCode> {
-        let arms = match arms_of(&self.given, form) {
-            Given::Faulty(told) => return Ok(refused(&told)),
-            Given::Arms(arms) => arms?,
+    /// Analyses runs from files.
+    fn run_files(&self, form: Form, source: Source) -> Result<ExitCode> {
+        let arms = match read_arms(&self.given, form)? {
+            Ok(arms) => arms,
+            Err(message) => return Ok(argument_error(&message)),
         };
-        let options = self.options(Options::new("", source));
-        self.finish(&arms, &[], options, 0)
+        let options = self.override_options(Options::new("", source));
+        self.report(&arms, &[], options, 0)
     }
 
-    fn nodes(&self) -> Result<ExitCode> {
-        let nodes = match nodes_of(&self.given) {
+    /// Polls running nodes and analyses their heights.
+    fn run_nodes(&self) -> Result<ExitCode> {
+        let nodes = match parse_nodes(&self.given) {
             Ok(nodes) => nodes,
-            Err(told) => return Ok(refused(&told)),
+            Err(message) => return Ok(argument_error(&message)),
         };
         let stop = Arc::new(Stop::new());
-        stop::ask_on_signals(&stop, INTERRUPTED)?;
-        let shown = Shown::new(self.quiet);
+        stop::stop_run_on_signals(&stop, INTERRUPTED)?;
+        let output = ProgressOutput::new(self.quiet);
         let watch = poll::Watch {
             every: self.live.every,
             family: self.live.family,
@@ -261,7 +263,7 @@ impl Sync {
             folder: self.out.clone(),
         };
         let polled = poll::poll(&nodes, &watch, &stop, &mut |at, states| {
-            let told: Vec<String> = states
+            let texts: Vec<String> = states
                 .iter()
                 .map(|(name, height, failed)| {
                     let failed =
@@ -269,48 +271,51 @@ impl Sync {
                     format!("{name} {}{failed}", height.map_or("–".to_owned(), |h| h.to_string()))
                 })
                 .collect();
-            shown.set(&format!("{:.0} s  {}", at.as_secs_f64(), told.join("  ")));
+            output.set(&format!("{:.0} s  {}", at.as_secs_f64(), texts.join("  ")));
         });
-        shown.finish();
+        output.finish();
         let (family, arms) = polled?;
-        let mut options = self.options(Options::new("", Source::Nodes));
+        let mut options = self.override_options(Options::new("", Source::Nodes));
         if self.analysis.block_time.is_none() {
             options.block_time = poll::block_time(family);
         }
-        // Without a limit the interrupt is how it is meant to end.
+        // Without a limit, an interrupt is the normal end.
         let limited = self.live.duration.is_some() || self.live.until_height.is_some();
         options.partial = limited && stop.asked();
         let code = if options.partial { INTERRUPTED } else { 0 };
-        self.finish(&arms, &[], options, code)
+        self.report(&arms, &[], options, code)
     }
 
-    fn study(&self) -> Result<ExitCode> {
+    /// Runs the arms of a study file and analyses them.
+    fn run_study_file(&self) -> Result<ExitCode> {
         let [path] = self.given.as_slice() else {
-            return Ok(refused(
+            return Ok(argument_error(
                 "one study file is run at a time; arms that are files or URLs need --log, --csv, --samples \
                  or --rpc",
             ));
         };
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
-            Err(error) => return Ok(refused(&format!("cannot read the study {path}: {error}"))),
+            Err(error) => {
+                return Ok(argument_error(&format!("cannot read the study {path}: {error}")));
+            }
         };
         let study = match file::read(&text, path) {
             Ok(study) => study,
-            Err(faults) => return Ok(refused(&faults.to_string())),
+            Err(faults) => return Ok(argument_error(&faults.to_string())),
         };
         let weir = std::env::current_exe().context("cannot find the running program")?;
-        let base = Base::of(self.out.as_deref())?;
+        let folder = RunFolder::new(self.out.as_deref())?;
         let (stop, groups) = (Arc::new(Stop::new()), Groups::default());
-        end_on_signals(&stop, &groups)?;
-        let shown = Shown::new(self.quiet);
-        let on_event = &mut |event: Event<'_>| shown.on_event(&event);
-        let made = runner::run(&study, &weir, &base.path, (&stop, &groups), on_event);
-        shown.finish();
-        let StudyRuns { arms, left_out, partial } = made?;
-        if let Some(place) = arms.iter().position(|arm| arm.runs.is_empty()) {
-            eprintln!("weir: arm {:?} has no run that can be used", arms[place].name);
-            left_out[place].iter().for_each(|why| eprintln!("  {why}"));
+        stop_study_on_signals(&stop, &groups)?;
+        let output = ProgressOutput::new(self.quiet);
+        let on_event = &mut |event: Event<'_>| output.on_event(&event);
+        let runs = runner::run(&study, &weir, &folder.path, (&stop, &groups), on_event);
+        output.finish();
+        let StudyRuns { arms, left_out, partial } = runs?;
+        if let Some(at) = arms.iter().position(|arm| arm.runs.is_empty()) {
+            eprintln!("weir: arm {:?} has no run that can be used", arms[at].name);
+            left_out[at].iter().for_each(|why| eprintln!("  {why}"));
             return Ok(ExitCode::from(if partial { INTERRUPTED } else { INVALID }));
         }
         let mut options = Options::new(&study.file.name, Source::Runs);
@@ -325,27 +330,27 @@ impl Sync {
         options.block_time = study.file.block_time.as_secs_f64();
         options.align = Some(Align::Start);
         options.paired = true;
-        let mut options = self.options(options);
+        let mut options = self.override_options(options);
         options.partial = partial;
-        self.finish(&arms, &left_out, options, if partial { INTERRUPTED } else { 0 })
+        self.report(&arms, &left_out, options, if partial { INTERRUPTED } else { 0 })
     }
 
-    /// What was asked for takes the place of what a file says.
-    fn options(&self, mut options: Options) -> Options {
-        let asked = &self.analysis;
-        if !asked.at.is_empty() {
-            options.heights.clone_from(&asked.at);
+    /// Overrides options of the study file with those of the command line.
+    fn override_options(&self, mut options: Options) -> Options {
+        let args = &self.analysis;
+        if !args.at.is_empty() {
+            options.heights.clone_from(&args.at);
         }
-        options.bin = asked.bin.or(options.bin);
-        options.align = asked.align.or(options.align);
-        options.block_time = asked.block_time.map_or(options.block_time, |time| time.as_secs_f64());
-        options.subtract_stalls |= asked.subtract_stalls;
-        options.paired |= asked.paired;
+        options.bin = args.bin.or(options.bin);
+        options.align = args.align.or(options.align);
+        options.block_time = args.block_time.map_or(options.block_time, |time| time.as_secs_f64());
+        options.subtract_stalls |= args.subtract_stalls;
+        options.paired |= args.paired;
         options
     }
 
-    /// Analyses and tells.
-    fn finish(
+    /// Analyses the runs, prints the result and writes its files.
+    fn report(
         &self,
         arms: &[ArmRuns],
         left_out: &[Vec<String>],
@@ -359,7 +364,7 @@ impl Sync {
         }
         let mut random = StdRng::seed_from_u64(SEED);
         let result = match analyse(arms, left_out, &options, &mut || random.random()) {
-            Err(StudyFault::Asked(told)) => return Ok(refused(&told)),
+            Err(StudyFault::Asked(message)) => return Ok(argument_error(&message)),
             other => other?,
         };
         let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -376,13 +381,13 @@ impl Sync {
                 written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
             }
         }
-        Ok(ExitCode::from(if code == 0 { judged(&result) } else { code }))
+        Ok(ExitCode::from(if code == 0 { exit_code(&result) } else { code }))
     }
 }
 
-/// Asks a study to end at the first signal. At the second its processes are killed, and the program
-/// ends: they stand in groups of their own, to which no terminal's interrupt comes.
-fn end_on_signals(stop: &Arc<Stop>, groups: &Groups) -> Result<()> {
+/// Stops a study at the first signal. At the second, kills its processes and exits. The processes
+/// are in their own process groups, which the terminal's interrupt does not reach.
+fn stop_study_on_signals(stop: &Arc<Stop>, groups: &Groups) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = runtime.block_on(async { stop::StopSignals::new() })?;
     let (stop, groups) = (Arc::clone(stop), groups.clone());
@@ -399,60 +404,60 @@ fn end_on_signals(stop: &Arc<Stop>, groups: &Groups) -> Result<()> {
     Ok(())
 }
 
-/// Whether there was anything to compare.
-fn judged(result: &StudyResult) -> u8 {
+/// Exit code of a result: 0 if any arm could be compared, else [`INVALID`].
+fn exit_code(result: &StudyResult) -> u8 {
     let compared = |against| {
         main_row(result, against).is_some_and(|row| !row.above_tip && row.judged.is_some())
     };
     if result.against.iter().any(compared) { 0 } else { INVALID }
 }
 
-fn refused(told: &str) -> ExitCode {
-    eprintln!("weir: {told}");
+fn argument_error(message: &str) -> ExitCode {
+    eprintln!("weir: {message}");
     ExitCode::from(FAULTY)
 }
 
-/// Where runs live: the folder of the result, or one that is removed in the end.
-struct Base {
+/// Folder of the runs: the output folder, or a temporary one that is removed at the end.
+struct RunFolder {
     path: PathBuf,
-    passing: bool,
+    temporary: bool,
 }
 
-impl Base {
-    fn of(out: Option<&Path>) -> Result<Base> {
+impl RunFolder {
+    fn new(out: Option<&Path>) -> Result<RunFolder> {
         if let Some(dir) = out {
-            // Arms may change their folder.
+            // The path is absolute because arms may change their working directory.
             let path =
                 dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
-            return Ok(Base { path, passing: false });
+            return Ok(RunFolder { path, temporary: false });
         }
         let path = std::env::temp_dir().join(format!("weir-study-{}", std::process::id()));
         std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Base { path, passing: true })
+        Ok(RunFolder { path, temporary: true })
     }
 }
 
-impl Drop for Base {
+impl Drop for RunFolder {
     fn drop(&mut self) {
-        if self.passing {
-            // What cannot be removed is left to whoever looks after temporary folders.
+        if self.temporary {
+            // A failure leaves files in the system's temporary folder only.
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// A line for each run, and one that is written anew while it goes on.
-struct Shown {
+/// Progress output: a line per finished run, and a spinner for the current one.
+struct ProgressOutput {
     bar: ProgressBar,
     quiet: bool,
 }
 
-impl Shown {
-    fn new(quiet: bool) -> Shown {
-        // It hides itself where standard error is no terminal.
+impl ProgressOutput {
+    fn new(quiet: bool) -> ProgressOutput {
+        // indicatif hides the bar if standard error is not a terminal.
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
         bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is a template"));
-        Shown { bar, quiet }
+        ProgressOutput { bar, quiet }
     }
 
     fn set(&self, text: &str) {
@@ -475,11 +480,11 @@ impl Shown {
                 self.line(&format!("repeat {repeat} of {of}: {}", arms.join(", ")));
             }
             Event::Second(arms) => {
-                let told: Vec<String> = arms
+                let texts: Vec<String> = arms
                     .iter()
                     .map(|(name, at, h)| format!("{name} {} ({at:.0} s)", height(h)))
                     .collect();
-                self.set(&told.join("  "));
+                self.set(&texts.join("  "));
             }
             Event::Ended(arm, seconds, at, why) => {
                 let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();

@@ -415,5 +415,6 @@ fn changes_to_the_keys_file_are_listed_without_secrets() {
     expect_test::expect![[r#"
         ~ key.a.secret = ***: the part that is masked has changed
         + key.a.rate = '5r/s'
-        + key.b.secret = ***"#]].assert_eq(&text);
+        + key.b.secret = ***"#]]
+    .assert_eq(&text);
 }

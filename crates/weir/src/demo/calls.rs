@@ -1,5 +1,5 @@
-//! Which calls a demo makes: head reads as of a wallet, history reads as of an explorer. Every one
-//! follows from the seed and its number; sending is `traffic.rs`.
+//! Generates a demo's calls: head reads as a wallet makes them, and history reads as an explorer
+//! makes them. The seed and the call's number determine each call; `traffic.rs` sends them.
 
 use serde::Serialize;
 use simnode::block::Block;
@@ -9,20 +9,20 @@ use simnode::world::World;
 #[cfg(test)]
 mod tests;
 
-/// History reads go back so many blocks; newer ones are asked for more often.
+/// Age in blocks of the oldest history read; newer blocks are read more often.
 const HISTORY_BLOCKS: u64 = 300;
-/// Blocks of one `eth_getLogs`, aligned, as indexers cut ranges.
+/// Blocks in the range of one `eth_getLogs`, aligned, as indexers request them.
 const LOGS_BLOCKS: u64 = 16;
-/// Names the stream of draws, so that it is none of the chain's own.
-const DRAW_CALLS: u64 = 0xde_0001;
+/// Domain of the calls' random stream, distinct from those of the chain.
+const RNG_DOMAIN: u64 = 0xde_0001;
 
-/// The two kinds of traffic.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
-    /// About the newest block.
+    /// Reads the newest block.
     Head,
-    /// About a block, transaction or range that is named.
+    /// Reads a named block, transaction or block range.
     History,
 }
 
@@ -34,37 +34,37 @@ impl Kind {
     }
 }
 
-/// One call.
+/// One JSON-RPC call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct Call {
     pub(super) kind: Kind,
     pub(super) method: &'static str,
     pub(super) params: String,
 }
 
-/// Call number `index` of a stream, made when `head` is the newest block. Kinds take turns.
-pub(super) fn draw(world: &World, head: u64, stream: u64, index: u64) -> Asked {
+/// Generates call number `index` of a stream, with `head` as the newest block. Kinds alternate.
+pub(super) fn generate(world: &World, head: u64, stream: u64, index: u64) -> Call {
     let seed = world.options().seed;
-    let mut draws = SeedStream::at(seed, &[DRAW_CALLS, stream, index]);
+    let mut rng = SeedStream::at(seed, &[RNG_DOMAIN, stream, index]);
     let kind = Kind::ALL[(index % 2) as usize];
     let (method, params) = match kind {
-        Kind::Head => head_read(world, &mut draws),
-        Kind::History => history_read(world, head, &mut draws),
+        Kind::Head => head_read(world, &mut rng),
+        Kind::History => history_read(world, head, &mut rng),
     };
-    Asked { kind, method, params }
+    Call { kind, method, params }
 }
 
-fn head_read(world: &World, draws: &mut SeedStream) -> (&'static str, String) {
-    let cast = world.addresses();
-    match draws.within(0, 4) {
+fn head_read(world: &World, rng: &mut SeedStream) -> (&'static str, String) {
+    let addresses = world.addresses();
+    match rng.within(0, 4) {
         0 => ("eth_blockNumber", "[]".to_owned()),
         1 => ("eth_getBlockByNumber", "[\"latest\",false]".to_owned()),
         2 => {
-            let account = pick(&cast.accounts, draws);
+            let account = pick(&addresses.accounts, rng);
             ("eth_getBalance", format!("[\"{account:#x}\",\"latest\"]"))
         }
         3 => {
-            let contract = pick(&cast.contracts, draws);
+            let contract = pick(&addresses.contracts, rng);
             // The selector of ERC-20's totalSupply().
             let call = format!("{{\"to\":\"{contract:#x}\",\"data\":\"0x18160ddd\"}}");
             ("eth_call", format!("[{call},\"latest\"]"))
@@ -73,39 +73,38 @@ fn head_read(world: &World, draws: &mut SeedStream) -> (&'static str, String) {
     }
 }
 
-fn history_read(world: &World, head: u64, draws: &mut SeedStream) -> (&'static str, String) {
-    let number = head - age(draws).min(head);
+fn history_read(world: &World, head: u64, rng: &mut SeedStream) -> (&'static str, String) {
+    let number = head - age(rng).min(head);
     let block = world.block_at(head, number);
     let block = block.expect("the chain remembers far more blocks than history reads go back");
-    match draws.within(0, 5) {
+    match rng.within(0, 5) {
         0 => ("eth_getBlockByNumber", format!("[\"{number:#x}\",false]")),
         1 => ("eth_getBlockByHash", format!("[\"{}\",true]", block.hash)),
         2 => ("eth_getBlockReceipts", format!("[\"{number:#x}\"]")),
-        3 => ("eth_getTransactionByHash", format!("[\"{}\"]", transaction(&block, draws))),
-        4 => ("eth_getTransactionReceipt", format!("[\"{}\"]", transaction(&block, draws))),
+        3 => ("eth_getTransactionByHash", format!("[\"{}\"]", transaction(&block, rng))),
+        4 => ("eth_getTransactionReceipt", format!("[\"{}\"]", transaction(&block, rng))),
         _ => {
             let from = number.saturating_sub(LOGS_BLOCKS) / LOGS_BLOCKS * LOGS_BLOCKS;
-            let (to, contract) =
-                (from + LOGS_BLOCKS - 1, pick(&world.addresses().contracts, draws));
+            let (to, contract) = (from + LOGS_BLOCKS - 1, pick(&world.addresses().contracts, rng));
             let range = format!("\"fromBlock\":\"{from:#x}\",\"toBlock\":\"{to:#x}\"");
             ("eth_getLogs", format!("[{{{range},\"address\":\"{contract:#x}\"}}]"))
         }
     }
 }
 
-/// How old a block is asked for, from 1 block on: the cube of an even draw, so that half of the
-/// calls fall on the newest eighth.
-fn age(draws: &mut SeedStream) -> u64 {
+/// Draws the age of a block, at least 1. It is the cube of a uniform draw, so that half of the
+/// calls read the newest eighth.
+fn age(rng: &mut SeedStream) -> u64 {
     const STEPS: u64 = 1 << 20;
-    let even = draws.within(0, STEPS - 1) as f64 / STEPS as f64;
-    1 + (even.powi(3) * HISTORY_BLOCKS as f64) as u64
+    let uniform = rng.within(0, STEPS - 1) as f64 / STEPS as f64;
+    1 + (uniform.powi(3) * HISTORY_BLOCKS as f64) as u64
 }
 
-fn transaction(block: &Block, draws: &mut SeedStream) -> String {
+fn transaction(block: &Block, rng: &mut SeedStream) -> String {
     let last = block.transactions.len() - 1; // the demo's chain has no empty blocks
-    block.transactions[draws.within(0, last as u64) as usize].hash().to_string()
+    block.transactions[rng.within(0, last as u64) as usize].hash().to_string()
 }
 
-fn pick<'a, T>(of: &'a [T], draws: &mut SeedStream) -> &'a T {
-    &of[draws.within(0, of.len() as u64 - 1) as usize]
+fn pick<'a, T>(of: &'a [T], rng: &mut SeedStream) -> &'a T {
+    &of[rng.within(0, of.len() as u64 - 1) as usize]
 }

@@ -1,6 +1,6 @@
-//! The demo's own HTTP/1.1 client: blocking, one kept connection, one request at a time. It repeats
-//! nothing, so that every failure is seen; it reads answers with a length only, which is all that
-//! the gateway and the simulated node send.
+//! The demo's HTTP/1.1 client: blocking, with one persistent connection and one request at a time.
+//! It never retries, so that every failure counts. It reads only responses with a content length;
+//! the gateway and the simulated node send no others.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,11 +11,12 @@ use anyhow::{Context, Result, bail};
 #[cfg(test)]
 mod tests;
 
-/// More than the gateway's default deadline for a call (30 s), so that its own answer comes first.
-const PATIENCE: Duration = Duration::from_secs(40);
-/// Bytes of an answer's head; the gateway's has a few hundred.
+/// Timeout of a request: longer than the gateway's default deadline of 30 s, so that the gateway
+/// times out first.
+const TIMEOUT: Duration = Duration::from_secs(40);
+/// Largest response head in bytes; the gateway's has a few hundred.
 const HEAD_BYTES_MAX: u64 = 16 * 1024;
-/// Bytes of an answer's body: more than any call of the demo has.
+/// Largest response body in bytes: more than any call of the demo returns.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// A client of one server.
@@ -24,7 +25,7 @@ pub(super) struct Client {
     connection: Option<BufReader<TcpStream>>,
 }
 
-/// An answer.
+/// An HTTP response.
 #[derive(Debug)]
 pub(super) struct Response {
     pub(super) status: u16,
@@ -32,12 +33,12 @@ pub(super) struct Response {
 }
 
 impl Client {
-    /// Connects with its first request.
+    /// Creates a client, which connects with its first request.
     pub(super) fn new(address: SocketAddr) -> Client {
         Client { address, connection: None }
     }
 
-    /// Sends a JSON body.
+    /// Posts a JSON body.
     pub(super) fn post(&mut self, body: &str) -> Result<Response> {
         let (address, length) = (self.address, body.len());
         self.exchange(&format!(
@@ -46,7 +47,7 @@ impl Client {
         ))
     }
 
-    /// Asks for a path.
+    /// Gets a path.
     pub(super) fn get(&mut self, path: &str) -> Result<Response> {
         let address = self.address;
         self.exchange(&format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n"))
@@ -59,21 +60,21 @@ impl Client {
         };
         connection.get_mut().write_all(request.as_bytes()).context("cannot send")?;
         let (response, keep) = read(&mut connection)?;
-        // After a failure the connection is dropped, and the next request has a new one.
+        // After an error the connection is dropped, and the next request opens a new one.
         self.connection = keep.then_some(connection);
         Ok(response)
     }
 }
 
 fn connect(address: SocketAddr) -> Result<BufReader<TcpStream>> {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).context("cannot connect")?;
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT).context("cannot connect")?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     Ok(BufReader::new(stream))
 }
 
-/// Reads an answer, and whether the connection stays.
+/// Reads a response. The flag is true if the connection can be reused.
 fn read(from: &mut impl BufRead) -> Result<(Response, bool)> {
     let mut head = from.take(HEAD_BYTES_MAX);
     let mut line = String::new();

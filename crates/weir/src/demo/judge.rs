@@ -1,5 +1,5 @@
-//! The judge of a demo: compares results with the simulated chain's truth, on a thread beside the
-//! clients, so that judging costs no call its time. What is true is `simnode::oracle`'s to say.
+//! The judge of a demo: verifies results against the simulated chain with `simnode::oracle`. It
+//! runs on its own thread, so that it adds no latency to calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,147 +14,146 @@ use simnode::world::World;
 use tokio::time::Instant;
 use wire::response::{Outcome, parse_response};
 
-use super::traffic::ANSWER_DEPTH_MAX;
+use super::traffic::RESPONSE_DEPTH_MAX;
 
 #[cfg(test)]
 mod tests;
 
-/// Answers that may wait to be judged; beyond it they are passed over, and counted as such.
-const WAITING_MAX: usize = 8_192;
-/// Untrue answers that are shown; all are counted.
-const SHOWN_MAX: usize = 5;
-/// Letters of a shown answer.
-const SHOWN_LETTERS_MAX: usize = 160;
-/// How old the view behind an answer may be when the call is sent: two of the gateway's default
-/// head polls (500 ms), one for a first and one for a second node to show a block, and half a
-/// second for their answers.
+/// Capacity of the judge's queue; further responses are skipped and counted as such.
+const QUEUE_MAX: usize = 8_192;
+/// Wrong responses that are reported with their text; all are counted.
+const SAMPLES_MAX: usize = 5;
+/// Characters of a reported response body.
+const SAMPLE_CHARS_MAX: usize = 160;
+/// Oldest chain state that a response may reflect when the call is sent. It is the sum of two
+/// default head polls of the gateway (500 ms each, for two nodes to report a block) and half a
+/// second for their responses.
 pub(super) const STALENESS: Duration = Duration::from_millis(1500);
-/// Blocks that an honest node may be behind, as the gateway's default `lag_max`.
+/// Blocks that a correct node may lag: the gateway's default `lag_max`.
 pub(super) const LAG_BLOCKS_MAX: u64 = 2;
 
-/// A call with its answer.
+/// A call and its response.
 pub(super) struct Evidence {
     pub(super) method: &'static str,
     pub(super) params: String,
-    /// The answer's body, with a result in it.
+    /// Body of the response, which holds a result.
     pub(super) body: Vec<u8>,
-    /// When it was sent, less the longest that the machine has held up a client so far.
+    /// Send time, less the longest scheduling delay so far.
     pub(super) sent: Instant,
     pub(super) received: Instant,
-    /// Whose heads may not fall.
+    /// Client number; one client must never see an older head than before.
     pub(super) client: u64,
 }
 
-/// What was judged so far.
+/// Counts of verdicts.
 #[derive(Default)]
-pub(super) struct Judged {
+pub(super) struct Verdicts {
     right: AtomicU64,
     wrong: AtomicU64,
-    passed_over: AtomicU64,
-    shown: Mutex<Vec<String>>,
+    skipped: AtomicU64,
+    samples: Mutex<Vec<String>>,
 }
 
-/// Where clients bring their answers.
+/// Sends responses to the judge.
 #[derive(Clone)]
-pub(super) struct Bench {
+pub(super) struct JudgeSender {
     queue: SyncSender<Evidence>,
-    judged: Arc<Judged>,
+    verdicts: Arc<Verdicts>,
 }
 
-/// The judge at work.
+/// The running judge.
 pub(super) struct Judge {
-    pub(super) judged: Arc<Judged>,
+    pub(super) verdicts: Arc<Verdicts>,
     thread: JoinHandle<()>,
 }
 
-impl Judged {
-    /// Answers that the chain bears out.
+impl Verdicts {
+    /// Number of responses that match the chain.
     pub(super) fn right(&self) -> u64 {
         self.right.load(Ordering::Relaxed)
     }
 
-    /// Answers that it does not: stale, mixed, going back, or plainly wrong.
+    /// Number of responses that do not match: stale, mixed, going backward, or wrong.
     pub(super) fn wrong(&self) -> u64 {
         self.wrong.load(Ordering::Relaxed)
     }
 
-    /// Answers that nobody judged, because the judge could not keep up.
-    pub(super) fn passed_over(&self) -> u64 {
-        self.passed_over.load(Ordering::Relaxed)
+    /// Number of responses that were skipped because the judge could not keep up.
+    pub(super) fn skipped(&self) -> u64 {
+        self.skipped.load(Ordering::Relaxed)
     }
 
-    /// The first wrong answers, in words.
-    pub(super) fn shown(&self) -> Vec<String> {
-        self.shown.lock().clone()
+    /// Descriptions of the first wrong responses.
+    pub(super) fn samples(&self) -> Vec<String> {
+        self.samples.lock().clone()
     }
 }
 
-impl Bench {
-    /// Brings an answer; never waits.
-    pub(super) fn bring(&self, evidence: Evidence) {
+impl JudgeSender {
+    /// Submits a response. Skips it if the queue is full; never blocks.
+    pub(super) fn submit(&self, evidence: Evidence) {
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
             self.queue.try_send(evidence)
         {
-            self.judged.passed_over.fetch_add(1, Ordering::Relaxed);
+            self.verdicts.skipped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
 impl Judge {
-    /// Starts the judge of all answers that come from one chain. He ends when every [`Bench`] is
-    /// gone.
-    pub(super) fn start(world: Arc<World>) -> Result<(Judge, Bench)> {
+    /// Starts the judge of one chain's responses. It ends when every [`JudgeSender`] is dropped.
+    pub(super) fn start(world: Arc<World>) -> Result<(Judge, JudgeSender)> {
         let options = OracleOptions {
             staleness: STALENESS,
             lag_blocks_max: LAG_BLOCKS_MAX,
             ..OracleOptions::default()
         };
         let oracle = Oracle::new(world, options);
-        let (queue, waiting) = sync_channel(WAITING_MAX);
-        let judged = Arc::<Judged>::default();
-        let bench = Bench { queue, judged: Arc::clone(&judged) };
+        let (queue, submitted) = sync_channel(QUEUE_MAX);
+        let verdicts = Arc::<Verdicts>::default();
+        let sender = JudgeSender { queue, verdicts: Arc::clone(&verdicts) };
         let thread = {
-            let judged = Arc::clone(&judged);
-            let work = move || judge_all(&oracle, &waiting, &judged);
+            let verdicts = Arc::clone(&verdicts);
+            let work = move || judge_all(&oracle, &submitted, &verdicts);
             std::thread::Builder::new().name("demo-judge".to_owned()).spawn(work)?
         };
-        Ok((Judge { judged, thread }, bench))
+        Ok((Judge { verdicts, thread }, sender))
     }
 
-    /// Waits until everything brought is judged.
-    pub(super) fn finish(self) -> Arc<Judged> {
+    /// Waits until every submitted response is judged.
+    pub(super) fn finish(self) -> Arc<Verdicts> {
         if self.thread.join().is_err() {
-            // Its panic is printed; what it had not judged must not pass for right.
-            self.judged.wrong.fetch_add(1, Ordering::Relaxed);
+            // After a panic, which is printed, the unjudged responses must not count as right.
+            self.verdicts.wrong.fetch_add(1, Ordering::Relaxed);
         }
-        self.judged
+        self.verdicts
     }
 }
 
-fn judge_all(oracle: &Oracle, waiting: &Receiver<Evidence>, judged: &Judged) {
-    for evidence in waiting {
+fn judge_all(oracle: &Oracle, submitted: &Receiver<Evidence>, verdicts: &Verdicts) {
+    for evidence in submitted {
         let Some(fault) = fault_of(oracle, &evidence) else {
-            judged.right.fetch_add(1, Ordering::Relaxed);
+            verdicts.right.fetch_add(1, Ordering::Relaxed);
             continue;
         };
-        judged.wrong.fetch_add(1, Ordering::Relaxed);
-        let mut shown = judged.shown.lock();
-        if shown.len() < SHOWN_MAX {
+        verdicts.wrong.fetch_add(1, Ordering::Relaxed);
+        let mut samples = verdicts.samples.lock();
+        if samples.len() < SAMPLES_MAX {
             let body = String::from_utf8_lossy(&evidence.body);
-            let body: String = body.chars().take(SHOWN_LETTERS_MAX).collect();
+            let body: String = body.chars().take(SAMPLE_CHARS_MAX).collect();
             let Evidence { method, params, .. } = evidence;
-            shown.push(format!("{method} {params}: {fault}\n{body}"));
+            samples.push(format!("{method} {params}: {fault}\n{body}"));
         }
     }
 }
 
-/// What is untrue about an answer, if anything.
+/// Describes what is wrong with a response; `None` if it matches the chain.
 fn fault_of(oracle: &Oracle, evidence: &Evidence) -> Option<String> {
     let Evidence { method, params, body, sent, received, client } = evidence;
-    let Ok(read) = parse_response(body, ANSWER_DEPTH_MAX) else {
+    let Ok(response) = parse_response(body, RESPONSE_DEPTH_MAX) else {
         return Some("not an answer".to_owned());
     };
-    let Outcome::Result(result) = read.outcome else { return Some("an error".to_owned()) };
+    let Outcome::Result(result) = response.outcome else { return Some("an error".to_owned()) };
     let verdict = oracle.judge(&Exchange {
         method,
         params: Some(params.as_bytes()),
@@ -169,7 +168,7 @@ fn fault_of(oracle: &Oracle, evidence: &Evidence) -> Option<String> {
         Verdict::Backward { from, to } => Some(format!("head {to} after head {from} was seen")),
         Verdict::Mixed(why) => Some(format!("mixed: {why}")),
         Verdict::Wrong(why) => Some(format!("wrong: {why}")),
-        // The demo makes only calls whose results the chain determines.
+        // The chain determines the results of all calls of the demo.
         Verdict::Failed { .. } | Verdict::Unjudged(_) => Some("cannot be judged".to_owned()),
     }
 }

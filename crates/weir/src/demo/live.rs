@@ -1,6 +1,5 @@
-//! What a demo shows while it runs: on a terminal a few lines that stay in place, elsewhere a line
-//! every two seconds and one for each event. It goes to standard error, the result to standard
-//! output.
+//! Progress output of a running demo, on standard error. A terminal gets a few lines that are
+//! redrawn in place; other outputs get a line every two seconds and one per event.
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _};
@@ -12,24 +11,24 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use super::nodes::NAMES;
 use super::paint::Paint;
 use super::report::{milliseconds, percent, thousands};
-use super::watch::{By, Event, Node};
+use super::watch::{Cause, Event, Node};
 
 #[cfg(test)]
 mod tests;
 
-/// Time between two lines where there is no terminal.
+/// Time between two status lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
-/// Points of the small curve: with one each half second, all of a usual run.
+/// Points of the sparkline. With one per half second they cover a run of the default length.
 const SPARK_POINTS: usize = 40;
-/// Events that are shown while it runs; the result has all.
+/// Newest events that are shown; the result lists all.
 const EVENTS_SHOWN: usize = 4;
-/// An empty line: one without any letter would take no room.
+/// An empty line; indicatif omits lines without any character.
 const GAP: &str = " ";
-/// Width of the bar, in letters.
+/// Width of the progress bar in characters.
 const BAR_LETTERS: usize = 40;
 
-/// What can be seen at one moment.
-pub(super) struct Glance<'a> {
+/// State of a run at one moment.
+pub(super) struct Snapshot<'a> {
     pub(super) since_start: Duration,
     pub(super) calls: u64,
     pub(super) errors: u64,
@@ -39,7 +38,7 @@ pub(super) struct Glance<'a> {
     pub(super) events: &'a [Event],
 }
 
-/// What was measured since the last such sample.
+/// Measurements since the last sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) calls_per_second: f64,
@@ -50,13 +49,13 @@ pub(super) struct Sample {
 pub(super) struct Live {
     paint: Paint,
     duration: Duration,
-    form: Form,
+    output: Output,
     sample: Sample,
     p99_ms: VecDeque<f64>,
 }
 
-enum Form {
-    /// The bar, one line for each node, the numbers, the curve, the newest events.
+enum Output {
+    /// The progress bar, one line per node, the numbers, the sparkline, and the newest events.
     Terminal {
         all: MultiProgress,
         bar: ProgressBar,
@@ -64,20 +63,20 @@ enum Form {
     },
     Plain {
         next_line: Duration,
-        events_told: usize,
+        events_printed: usize,
     },
 }
 
 impl Live {
     pub(super) fn start(duration: Duration) -> Result<Live> {
         let is_terminal = std::io::stderr().is_terminal();
-        let form = if is_terminal { Form::terminal(duration)? } else { Form::plain() };
+        let output = if is_terminal { Output::terminal(duration)? } else { Output::plain() };
         let sample = Sample { calls_per_second: 0.0, p99_ms: None };
         let paint = Paint::of(is_terminal);
-        Ok(Live { paint, duration, form, sample, p99_ms: VecDeque::new() })
+        Ok(Live { paint, duration, output, sample, p99_ms: VecDeque::new() })
     }
 
-    /// Takes a new sample; the next [`Live::show`] shows it.
+    /// Adds a sample for the next [`Live::show`].
     pub(super) fn sample(&mut self, sample: Sample) {
         self.sample = sample;
         if self.p99_ms.len() == SPARK_POINTS {
@@ -86,32 +85,32 @@ impl Live {
         self.p99_ms.extend(sample.p99_ms);
     }
 
-    /// Shows the present state.
-    pub(super) fn show(&mut self, glance: &Glance<'_>) {
-        let numbers = self.numbers(glance);
-        match &mut self.form {
-            Form::Plain { next_line, events_told } => {
+    /// Prints or redraws the state.
+    pub(super) fn show(&mut self, snapshot: &Snapshot<'_>) {
+        let numbers = self.numbers(snapshot);
+        match &mut self.output {
+            Output::Plain { next_line, events_printed } => {
                 let mut text = String::new();
-                for event in &glance.events[*events_told..] {
-                    text.push_str(&format!("{}\n", told(event, self.paint)));
+                for event in &snapshot.events[*events_printed..] {
+                    text.push_str(&format!("{}\n", event_line(event, self.paint)));
                 }
-                *events_told = glance.events.len();
-                if glance.since_start >= *next_line {
+                *events_printed = snapshot.events.len();
+                if snapshot.since_start >= *next_line {
                     *next_line += LINE_INTERVAL;
-                    let seconds = glance.since_start.as_secs_f64();
+                    let seconds = snapshot.since_start.as_secs_f64();
                     text.push_str(&format!("{seconds:>6.1} s  {numbers}\n"));
                 }
-                // Whoever started it may not read it; that is no reason to stop.
+                // The demo continues if standard error is closed.
                 let _ = std::io::stderr().lock().write_all(text.as_bytes());
             }
-            Form::Terminal { bar, lines, .. } => {
-                let passed = glance.since_start.min(self.duration);
+            Output::Terminal { bar, lines, .. } => {
+                let passed = snapshot.since_start.min(self.duration);
                 bar.set_position(passed.as_millis() as u64);
                 let (passed, whole) = (passed.as_secs_f64(), self.duration.as_secs_f64());
                 bar.set_message(format!("{passed:.1} of {whole:.0} s"));
                 let mut texts: Vec<_> = NAMES
                     .iter()
-                    .zip(glance.nodes)
+                    .zip(snapshot.nodes)
                     .map(|(name, node)| node_line(name, node, self.paint))
                     .collect();
                 texts.push(GAP.to_owned());
@@ -119,9 +118,9 @@ impl Live {
                 let curve = spark(self.p99_ms.make_contiguous());
                 texts.push(format!("  p99 {}", self.paint.good(curve)));
                 texts.push(GAP.to_owned());
-                let told_before = glance.events.len().saturating_sub(EVENTS_SHOWN);
-                let newest = &glance.events[told_before..];
-                texts.extend(newest.iter().map(|event| told(event, self.paint)));
+                let skipped = snapshot.events.len().saturating_sub(EVENTS_SHOWN);
+                let newest = &snapshot.events[skipped..];
+                texts.extend(newest.iter().map(|event| event_line(event, self.paint)));
                 for (line, text) in lines.iter().zip(texts) {
                     line.set_message(text);
                 }
@@ -129,40 +128,40 @@ impl Live {
         }
     }
 
-    /// Takes the lines away again, so that the result stands alone.
+    /// Clears the redrawn lines before the result is printed.
     pub(super) fn finish(self) {
-        if let Form::Terminal { all, bar, lines } = self.form {
+        if let Output::Terminal { all, bar, lines } = self.output {
             lines.iter().for_each(ProgressBar::finish_and_clear);
             bar.finish_and_clear();
-            // It fails only where the terminal is gone.
+            // It fails only if the terminal is gone.
             let _ = all.clear();
         }
     }
 
-    fn numbers(&self, glance: &Glance<'_>) -> String {
+    fn numbers(&self, snapshot: &Snapshot<'_>) -> String {
         let counted = |count: u64, word: &str| {
             let text = format!("{} {word}", thousands(count));
             if count == 0 { self.paint.good(text) } else { self.paint.bad(text) }
         };
         format!(
             "{} calls  {}/s  {}  {}  {} hits  p99 {}",
-            thousands(glance.calls),
+            thousands(snapshot.calls),
             thousands(self.sample.calls_per_second.round() as u64),
-            counted(glance.errors, "errors"),
-            counted(glance.wrong, "wrong"),
-            percent(glance.hit_ratio),
+            counted(snapshot.errors, "errors"),
+            counted(snapshot.wrong, "wrong"),
+            percent(snapshot.hit_ratio),
             milliseconds(self.sample.p99_ms),
         )
     }
 }
 
-impl Form {
-    fn plain() -> Form {
-        Form::Plain { next_line: LINE_INTERVAL, events_told: 0 }
+impl Output {
+    fn plain() -> Output {
+        Output::Plain { next_line: LINE_INTERVAL, events_printed: 0 }
     }
 
-    fn terminal(duration: Duration) -> Result<Form> {
-        /// The nodes, a gap, numbers, curve, a gap, the newest events.
+    fn terminal(duration: Duration) -> Result<Output> {
+        /// One per node, a gap, the numbers, the sparkline, a gap, the newest events.
         const LINES: usize = NAMES.len() + 4 + EVENTS_SHOWN;
         let all = MultiProgress::new();
         let bar = all.add(ProgressBar::new(duration.as_millis() as u64));
@@ -171,16 +170,16 @@ impl Form {
         let text = ProgressStyle::with_template("{msg}")?;
         let line = |_| all.add(ProgressBar::new(1)).with_style(text.clone());
         let lines = (0..LINES).map(line).collect();
-        Ok(Form::Terminal { all, bar, lines })
+        Ok(Output::Terminal { all, bar, lines })
     }
 }
 
-/// An event as a line.
-pub(super) fn told(event: &Event, paint: Paint) -> String {
+/// Formats an event as a line.
+pub(super) fn event_line(event: &Event, paint: Paint) -> String {
     let Event { seconds, by, text } = event;
     match by {
-        By::World => format!("{seconds:>6.1} s  {}", paint.doubtful(text)),
-        By::Weir => format!("{seconds:>6.1} s    weir {text}"),
+        Cause::World => format!("{seconds:>6.1} s  {}", paint.doubtful(text)),
+        Cause::Weir => format!("{seconds:>6.1} s    weir {text}"),
     }
 }
 
@@ -196,7 +195,7 @@ fn node_line(name: &str, node: &Node, paint: Paint) -> String {
     format!("  {name}  {state}  head {head:>5}  in flight {in_flight:>3}  asked {attempts:>7}")
 }
 
-/// A curve of letters, each an eighth of the way from 0.1 ms to 1 s higher, by the logarithm.
+/// A sparkline with eight heights on a logarithmic scale from 0.1 ms to 1 s.
 fn spark(values_ms: &[f64]) -> String {
     const LETTERS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let letter = |ms: &f64| {

@@ -1,26 +1,26 @@
-//! Colours for a terminal, and none elsewhere.
+//! Colours of terminal output.
 
 use std::fmt::Display;
 
-/// Whether and how text is coloured.
+/// Colours text, or leaves it plain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paint {
     coloured: bool,
 }
 
 impl Paint {
-    /// For a stream that is a terminal or not. `NO_COLOR` (no-color.org) turns colours off.
+    /// Colours text for terminals only. `NO_COLOR` (no-color.org) turns colours off.
     pub(super) fn of(is_terminal: bool) -> Paint {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Paint { coloured: is_terminal && !refused }
     }
 
-    /// Colours, wherever they go.
+    /// Colours text unconditionally.
     pub(super) fn coloured() -> Paint {
         Paint { coloured: true }
     }
 
-    /// No colours.
+    /// Never colours text.
     #[cfg(test)]
     pub(super) fn plain() -> Paint {
         Paint { coloured: false }
@@ -46,7 +46,7 @@ impl Paint {
         self.wrap("31", text)
     }
 
-    /// Select Graphic Rendition of ECMA-48.
+    /// Wraps text in a Select Graphic Rendition sequence (ECMA-48).
     fn wrap(self, code: &str, text: impl Display) -> String {
         if self.coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
     }

@@ -1,28 +1,28 @@
-//! `docs/demo.svg`: the table of a demo as a picture, for pages.
+//! Renders `docs/demo.svg`, a picture of the demo's table for the documentation.
 //!
-//! The figures are those of one recorded run. The rows are the table's own, so `cargo xtask generate`
-//! draws a new picture when the table changes.
+//! The numbers come from one recorded run. The rows come from the report's code, so that `cargo
+//! xtask generate` draws a new picture when the table changes.
 
 use std::fmt::Write as _;
 
 use super::paint::Paint;
-use super::report::{Kinds, Paths, Quantiles, Report};
+use super::report::{LatencyByKind, LatencyByPath, Quantiles, Report};
 
 #[cfg(test)]
 mod tests;
 
 const FONT_PX: usize = 13;
-/// Width of a letter, by which columns stand where they do on a terminal, in whatever font.
-const LETTER_PX: usize = 8;
+/// Width of a character. It keeps the columns aligned in any font.
+const CHAR_PX: usize = 8;
 const LINE_PX: usize = 19;
 const MARGIN_PX: usize = 20;
 
-/// The picture as SVG.
+/// Renders the picture as SVG.
 pub(crate) fn svg() -> String {
     let table = recorded().table(Paint::coloured());
     let lines: Vec<Vec<Piece>> = table.trim_matches('\n').lines().map(pieces).collect();
     let ends = lines.iter().flatten().map(|piece| piece.column + piece.text.chars().count());
-    let width = ends.max().unwrap_or_default() * LETTER_PX + 2 * MARGIN_PX;
+    let width = ends.max().unwrap_or_default() * CHAR_PX + 2 * MARGIN_PX;
     let height = lines.len() * LINE_PX + 2 * MARGIN_PX;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
@@ -34,8 +34,8 @@ pub(crate) fn svg() -> String {
     );
     for (at, line) in lines.iter().enumerate() {
         for piece in line {
-            let (x, y) = (MARGIN_PX + piece.column * LETTER_PX, MARGIN_PX + at * LINE_PX + FONT_PX);
-            let length = piece.text.chars().count() * LETTER_PX;
+            let (x, y) = (MARGIN_PX + piece.column * CHAR_PX, MARGIN_PX + at * LINE_PX + FONT_PX);
+            let length = piece.text.chars().count() * CHAR_PX;
             let text = piece.text.replace('&', "&amp;").replace('<', "&lt;");
             let style = piece.style;
             let _ = writeln!(
@@ -48,17 +48,17 @@ pub(crate) fn svg() -> String {
     svg
 }
 
-/// Text of one colour without a gap of two spaces.
+/// Text of one colour that contains no two consecutive spaces.
 #[derive(Debug, PartialEq)]
 struct Piece<'a> {
-    /// Letters before it on its line.
+    /// Number of characters before it on its line.
     column: usize,
-    /// Attributes in SVG.
+    /// SVG attributes.
     style: &'static str,
     text: &'a str,
 }
 
-/// The pieces of a line that holds the colours of a terminal.
+/// Splits a line with terminal colour codes into pieces.
 fn pieces(line: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     let mut column = 0;
@@ -116,12 +116,12 @@ fn recorded() -> Report {
         rate: 1_500,
         seed: 1,
         interrupted: false,
-        latency_ms: Paths {
-            gateway: Kinds {
+        latency_ms: LatencyByPath {
+            gateway: LatencyByKind {
                 head: quantiles(15_000, 0.179, 5.511, 21.039),
                 history: quantiles(15_000, 0.216, 8.455, 205.311),
             },
-            direct: Kinds {
+            direct: LatencyByKind {
                 head: quantiles(500, 4.307, 9.639, 14.815),
                 history: quantiles(500, 4.403, 9.767, 27.935),
             },

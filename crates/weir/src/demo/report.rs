@@ -1,92 +1,94 @@
-//! The result of a demo: one value, printed as a table for people and as JSON for programs.
+//! The result of a demo, printed as a table or as JSON.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::judge::{Judged, LAG_BLOCKS_MAX, STALENESS};
-use super::nodes::{COMPARED, NAMES};
+use super::judge::{LAG_BLOCKS_MAX, STALENESS, Verdicts};
+use super::nodes::{DIRECT_NODE, NAMES};
 use super::paint::Paint;
-use super::traffic::{Latencies, Measured, RATE, quantile_ms};
+use super::traffic::{Latencies, Measurements, RATE, quantile_ms};
 use super::watch::{Event, Watch};
 
 #[cfg(test)]
 mod tests;
 
-/// Calls that clients with nothing else to do sent later than this, at the 99th percentile, mean
-/// that the machine was busy.
-const LATE_MS_MAX: f64 = 2.0;
-/// Width of the column of names.
-const NAME_LETTERS: usize = 32;
-/// Width of each column of numbers.
-const NUMBER_LETTERS: usize = 15;
+/// Limit of the scheduling delay's 99th percentile, in milliseconds. Above it the report notes that
+/// the machine was busy.
+const SCHEDULING_DELAY_MS_MAX: f64 = 2.0;
+/// Width of the column of names in characters.
+const NAME_WIDTH: usize = 32;
+/// Width of each column of numbers in characters.
+const NUMBER_WIDTH: usize = 15;
 
-/// Everything that a run showed.
+/// The result of a run. Field names are those of the JSON output.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     /// Calls through the gateway that have ended.
     pub(super) requests: u64,
-    /// Of these, calls that got no result.
+    /// Number of those calls that returned no result.
     pub(super) client_errors: u64,
-    /// Results that the chain does not bear out.
+    /// Results that do not match the chain.
     pub(super) wrong_answers: u64,
     /// Results that were compared with the chain.
     pub(super) judged: u64,
-    /// Results that were not, because judging could not keep up.
+    /// Results that were skipped because the judge could not keep up.
     pub(super) not_judged: u64,
-    /// Calls that had no answer yet when Ctrl-C ended the run.
+    /// Calls in flight when Ctrl-C ended the run.
     pub(super) unanswered: u64,
-    /// Hits as a share of hits, misses and coalesced calls.
+    /// Hits divided by the sum of hits, misses and coalesced calls.
     pub(super) hit_ratio: Option<f64>,
     pub(super) hits: u64,
     pub(super) misses: u64,
-    /// Calls that shared an equal one under way.
+    /// Calls that were coalesced with an equal call in flight.
     pub(super) joined: u64,
     /// Attempts at another node after a failure.
     pub(super) retried: u64,
-    /// Attempts at another node because the first was late.
+    /// Attempts at another node because the first was slow.
     pub(super) hedged: u64,
-    /// Of these, those that answered first.
+    /// Hedges that returned before the first attempt.
     pub(super) hedges_won: u64,
-    /// How often a node was taken out, and back.
+    /// Number of ejections of a node.
     pub(super) ejected: u64,
+    /// Number of readmissions of a node.
     pub(super) readmitted: u64,
-    /// Blocks that the gateway's head moved on, and the reorgs that it followed.
+    /// Number of blocks by which the gateway's head advanced.
     pub(super) heads: u64,
+    /// Number of reorgs that the gateway followed.
     pub(super) reorgs: u64,
     pub(super) reorg_depth_max: u64,
     pub(super) seconds: f64,
-    /// Calls per second that were planned.
+    /// Scheduled calls per second.
     pub(super) rate: u32,
     pub(super) seed: u64,
-    /// Whether Ctrl-C ended it early.
+    /// True if Ctrl-C ended the run early.
     pub(super) interrupted: bool,
-    pub(super) latency_ms: Paths,
-    /// How late idle clients sent their calls; part of every latency above.
+    pub(super) latency_ms: LatencyByPath,
+    /// Scheduling delay of idle clients; every latency above includes it.
     pub(super) late_p99_ms: Option<f64>,
-    /// Calls straight to a node that got no result.
+    /// Direct calls to a node that returned no result.
     pub(super) direct_errors: u64,
     pub(super) nodes: Vec<NodeCounts>,
     pub(super) timeline: Vec<Event>,
-    /// The first errors and wrong answers, in words.
+    /// Descriptions of the first errors and wrong answers.
     pub(super) faults: Vec<String>,
 }
 
-/// Latencies by way.
+/// Latencies by path.
 #[derive(Debug, Serialize)]
-pub(super) struct Paths {
-    pub(super) gateway: Kinds,
-    pub(super) direct: Kinds,
+pub(super) struct LatencyByPath {
+    pub(super) gateway: LatencyByKind,
+    pub(super) direct: LatencyByKind,
 }
 
 /// Latencies by kind of traffic.
 #[derive(Debug, Serialize)]
-pub(super) struct Kinds {
+pub(super) struct LatencyByKind {
     pub(super) head: Quantiles,
     pub(super) history: Quantiles,
 }
 
-/// Latencies from the planned time of sending.
+/// Latencies in milliseconds from the scheduled time of sending.
 #[derive(Debug, Serialize)]
 pub(super) struct Quantiles {
     pub(super) calls: u64,
@@ -95,7 +97,7 @@ pub(super) struct Quantiles {
     pub(super) max: Option<f64>,
 }
 
-/// How much the gateway asked of a node.
+/// Counts of the gateway's attempts at a node.
 #[derive(Debug, Serialize)]
 pub(super) struct NodeCounts {
     pub(super) name: &'static str,
@@ -103,40 +105,41 @@ pub(super) struct NodeCounts {
     pub(super) failed: u64,
 }
 
-/// How the run went, as its conductor knows it.
-pub(super) struct Course {
+/// Parameters and end of a run.
+pub(super) struct RunSummary {
     pub(super) seconds: f64,
     pub(super) seed: u64,
     pub(super) interrupted: bool,
+    /// Calls sent to the gateway.
     pub(super) sent: u64,
 }
 
 impl Report {
-    /// Gathers what was seen.
+    /// Builds the report from all measurements.
     pub(super) fn of(
-        course: &Course,
-        measured: &Measured,
-        judged: &Judged,
+        run: &RunSummary,
+        measurements: &Measurements,
+        verdicts: &Verdicts,
         watch: Watch,
     ) -> Report {
         let heads = watch.heads();
         let status = watch.status;
         let chain = &status.chains[0];
-        let requests = measured.requests();
+        let requests = measurements.requests();
         let node = |(name, node): (&&'static str, &super::watch::Node)| NodeCounts {
             name,
             attempts: node.attempts,
             failed: node.failed,
         };
-        let mut faults = measured.shown.clone();
-        faults.extend(judged.shown());
+        let mut faults = measurements.error_samples.clone();
+        faults.extend(verdicts.samples());
         Report {
             requests,
-            client_errors: measured.errors,
-            wrong_answers: judged.wrong(),
-            judged: judged.right() + judged.wrong(),
-            not_judged: judged.passed_over(),
-            unanswered: course.sent.saturating_sub(requests),
+            client_errors: measurements.errors,
+            wrong_answers: verdicts.wrong(),
+            judged: verdicts.right() + verdicts.wrong(),
+            not_judged: verdicts.skipped(),
+            unanswered: run.sent.saturating_sub(requests),
             hit_ratio: status.cache.hit_ratio,
             hits: status.cache.hits,
             misses: status.cache.misses,
@@ -144,33 +147,33 @@ impl Report {
             retried: status.totals.retries,
             hedged: status.totals.hedges,
             hedges_won: status.totals.hedges_won,
-            ejected: chain.times_out(),
-            readmitted: chain.times_back(),
+            ejected: chain.ejections(),
+            readmitted: chain.readmissions(),
             heads,
             reorgs: chain.reorgs,
             reorg_depth_max: chain.reorg_depth_max,
-            seconds: course.seconds,
+            seconds: run.seconds,
             rate: RATE,
-            seed: course.seed,
-            interrupted: course.interrupted,
-            latency_ms: Paths {
-                gateway: Kinds::of(&measured.gateway),
-                direct: Kinds::of(&measured.direct),
+            seed: run.seed,
+            interrupted: run.interrupted,
+            latency_ms: LatencyByPath {
+                gateway: LatencyByKind::of(&measurements.gateway),
+                direct: LatencyByKind::of(&measurements.direct),
             },
-            late_p99_ms: quantile_ms(&measured.late, 0.99),
-            direct_errors: measured.direct_errors,
+            late_p99_ms: quantile_ms(&measurements.scheduling_delay, 0.99),
+            direct_errors: measurements.direct_errors,
             nodes: NAMES.iter().zip(&chain.upstreams).map(node).collect(),
             timeline: watch.events,
             faults,
         }
     }
 
-    /// Whether no client saw an error or an untrue answer.
+    /// Returns true if no client got an error or a wrong response.
     pub(super) fn is_good(&self) -> bool {
         self.client_errors == 0 && self.wrong_answers == 0
     }
 
-    /// The table for people.
+    /// Formats the report as a table.
     pub(super) fn table(&self, paint: Paint) -> String {
         let mut text = format!("\n{}\n\n", self.headline(paint));
         self.push_latencies(&mut text, paint);
@@ -205,19 +208,19 @@ impl Report {
     }
 
     fn push_latencies(&self, text: &mut String, paint: Paint) {
-        let Paths { gateway, direct } = &self.latency_ms;
+        let LatencyByPath { gateway, direct } = &self.latency_ms;
         let mut row = |name: &str, head: String, history: String| {
-            let (names, numbers) = (NAME_LETTERS, NUMBER_LETTERS);
+            let (names, numbers) = (NAME_WIDTH, NUMBER_WIDTH);
             let _ = writeln!(text, "  {name:<names$}{head:>numbers$}{history:>numbers$}");
         };
         row("", "head reads".to_owned(), "history reads".to_owned());
         row("calls", thousands(gateway.head.calls), thousands(gateway.history.calls));
-        let straight = format!("straight to {}", NAMES[COMPARED]);
-        let ways = [("through weir", gateway), (&*straight, direct)];
+        let straight = format!("straight to {}", NAMES[DIRECT_NODE]);
+        let paths = [("through weir", gateway), (&*straight, direct)];
         for (at, quantile) in ["p50", "p99", "slowest"].into_iter().enumerate() {
-            for (way, kinds) in ways {
-                let told = |of: &Quantiles| milliseconds([of.p50, of.p99, of.max][at]);
-                row(&format!("{quantile} {way}"), told(&kinds.head), told(&kinds.history));
+            for (path, kinds) in paths {
+                let cell = |of: &Quantiles| milliseconds([of.p50, of.p99, of.max][at]);
+                row(&format!("{quantile} {path}"), cell(&kinds.head), cell(&kinds.history));
             }
         }
         let _ = writeln!(
@@ -229,8 +232,8 @@ impl Report {
 
     fn push_counts(&self, text: &mut String, paint: Paint) {
         let mut row = |name: &str, number: String, rest: &str| {
-            // Padded before it is coloured: colours take letters, but no width.
-            let padded = format!("{number:>NUMBER_LETTERS$}");
+            // The text is padded before it is coloured, because colour codes have no width.
+            let padded = format!("{number:>NUMBER_WIDTH$}");
             let padded = match &*number {
                 "0" if matches!(name, "errors seen by clients" | "wrong answers") => {
                     paint.good(padded)
@@ -241,7 +244,7 @@ impl Report {
                 _ => padded,
             };
             let _ =
-                writeln!(text, "{}", format!("  {name:<NAME_LETTERS$}{padded}  {rest}").trim_end());
+                writeln!(text, "{}", format!("  {name:<NAME_WIDTH$}{padded}  {rest}").trim_end());
         };
         row("errors seen by clients", thousands(self.client_errors), "");
         let judged = match self.not_judged {
@@ -272,10 +275,10 @@ impl Report {
         row("new blocks followed", thousands(self.heads), &reorgs);
     }
 
-    /// What a reader must know to read the numbers rightly.
+    /// Caveats of the numbers.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if let Some(late) = self.late_p99_ms.filter(|late| *late > LATE_MS_MAX) {
+        if let Some(late) = self.late_p99_ms.filter(|late| *late > SCHEDULING_DELAY_MS_MAX) {
             notes.push(format!(
                 "this machine was busy: 1 in 100 calls was sent {late:.1} ms late or more, which \
                  counts as latency"
@@ -285,7 +288,7 @@ impl Report {
             notes.push(format!("calls without an answer yet at the end: {}", self.unanswered));
         }
         if self.direct_errors > 0 {
-            let node = NAMES[COMPARED];
+            let node = NAMES[DIRECT_NODE];
             notes.push(format!("calls straight to {node} that failed: {}", self.direct_errors));
         }
         if self.wrong_answers > 0 {
@@ -300,8 +303,8 @@ impl Report {
     }
 }
 
-impl Kinds {
-    fn of(latencies: &[Latencies; 2]) -> Kinds {
+impl LatencyByKind {
+    fn of(latencies: &[Latencies; 2]) -> LatencyByKind {
         let of = |latencies: &Latencies| Quantiles {
             calls: latencies.len(),
             p50: quantile_ms(latencies, 0.5),
@@ -309,7 +312,7 @@ impl Kinds {
             max: quantile_ms(latencies, 1.0),
         };
         let [head, history] = latencies;
-        Kinds { head: of(head), history: of(history) }
+        LatencyByKind { head: of(head), history: of(history) }
     }
 }
 
@@ -317,7 +320,7 @@ fn blocks(count: u64) -> String {
     if count == 1 { "1 block".to_owned() } else { format!("{count} blocks") }
 }
 
-/// A count with commas.
+/// Formats a count with commas.
 pub(super) fn thousands(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -330,12 +333,12 @@ pub(super) fn thousands(count: u64) -> String {
     text
 }
 
-/// A share as percent; a dash for none.
+/// Formats a share as percent; `None` as a dash.
 pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// Milliseconds with as many digits as tell; a dash for none.
+/// Formats milliseconds with about three significant digits; `None` as a dash.
 pub(super) fn milliseconds(ms: Option<f64>) -> String {
     match ms {
         None => "-".to_owned(),

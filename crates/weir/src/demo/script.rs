@@ -1,5 +1,4 @@
-//! What happens to the nodes in the course of a demo, and when. Plain arithmetic; `nodes.rs` lets
-//! it happen.
+//! The schedule of faults and reorgs of a demo. `nodes.rs` injects the faults.
 
 use std::time::Duration;
 
@@ -8,52 +7,52 @@ use simnode::schedule::{Reorg, WorldOptions};
 #[cfg(test)]
 mod tests;
 
-/// Which node the trouble strikes; the others stay well.
-pub(super) const TROUBLED: usize = 2;
-/// Slowest and fastest pace of the chain; a run shows about [`BLOCKS`] blocks in between.
+/// Index of the node that gets all faults.
+pub(super) const FAULTY_NODE: usize = 2;
+/// Bounds of the chain's block time.
 const BLOCK_TIME_MAX: Duration = Duration::from_secs(1);
 const BLOCK_TIME_MIN: Duration = Duration::from_millis(250);
-/// Blocks that a run shows unless the pace's bounds say otherwise.
+/// Blocks in a run, within the bounds of the block time.
 const BLOCKS: u32 = 20;
-/// Transactions of a block: small, so that one core does for chain, nodes and judge.
+/// Range of transactions per block: small, so that one core serves chain, nodes and judge.
 const TRANSACTIONS: (u64, u64) = (4, 12);
 
-/// What becomes of the troubled node.
+/// A fault of the faulty node, or the end of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// It gets no new blocks, and so falls behind by one after the other.
+pub(super) enum NodeEvent {
+    /// The node gets no new blocks, so that its lag grows.
     Freeze,
-    /// It is at the head again.
+    /// The node gets new blocks again and is at the head.
     CatchUp,
-    /// It takes calls and never answers.
+    /// The node accepts calls and never responds.
     Stall,
-    /// Its connections are reset, new ones refused.
+    /// The node resets its connections and refuses new ones.
     Die,
-    /// It is back and well.
+    /// The node works again.
     Recover,
 }
 
-/// Something that happens at a time after the start.
+/// An event at a time after the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) at: Duration,
-    pub(super) trouble: Trouble,
+    pub(super) event: NodeEvent,
 }
 
-/// The troubles of a run in order. The shares leave time for the default backoff (1 s, doubling) to
-/// take the node back before a run of 20 s ends.
+/// The events of a run in order. The default backoff (1 s, doubling) readmits the node before a run
+/// of 20 s ends.
 pub(super) fn steps(duration: Duration) -> [Step; 5] {
-    let step = |share: f64, trouble| Step { at: duration.mul_f64(share), trouble };
+    let step = |share: f64, event| Step { at: duration.mul_f64(share), event };
     [
-        step(0.06, Trouble::Freeze),
-        step(0.26, Trouble::CatchUp),
-        step(0.34, Trouble::Stall),
-        step(0.50, Trouble::Die),
-        step(0.65, Trouble::Recover),
+        step(0.06, NodeEvent::Freeze),
+        step(0.26, NodeEvent::CatchUp),
+        step(0.34, NodeEvent::Stall),
+        step(0.50, NodeEvent::Die),
+        step(0.65, NodeEvent::Recover),
     ]
 }
 
-/// The chain of a run: two reorgs, one while the node falls behind and one near the end.
+/// Options of a run's chain, with one reorg while the node lags and one near the end.
 pub(super) fn world(seed: u64, duration: Duration) -> WorldOptions {
     let block_time = (duration / BLOCKS).clamp(BLOCK_TIME_MIN, BLOCK_TIME_MAX);
     let start = WorldOptions::default().height_start;
@@ -71,15 +70,15 @@ pub(super) fn world(seed: u64, duration: Duration) -> WorldOptions {
     }
 }
 
-impl Trouble {
-    /// What a reader is told when it begins.
-    pub(super) fn told(self, node: &str) -> String {
+impl NodeEvent {
+    /// Describes the event for the timeline.
+    pub(super) fn describe(self, node: &str) -> String {
         match self {
-            Trouble::Freeze => format!("{node} gets no new blocks any more"),
-            Trouble::CatchUp => format!("{node} has caught up"),
-            Trouble::Stall => format!("{node} stalls: takes calls and never answers"),
-            Trouble::Die => format!("{node} dies: connections are reset and refused"),
-            Trouble::Recover => format!("{node} is up again"),
+            NodeEvent::Freeze => format!("{node} gets no new blocks any more"),
+            NodeEvent::CatchUp => format!("{node} has caught up"),
+            NodeEvent::Stall => format!("{node} stalls: takes calls and never answers"),
+            NodeEvent::Die => format!("{node} dies: connections are reset and refused"),
+            NodeEvent::Recover => format!("{node} is up again"),
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Sends a demo's calls at a fixed rate and measures them: planned times do not wait for answers,
-//! and latency is counted from the planned time. Which calls is `calls.rs`, one exchange
-//! `client.rs`, whether a result is true `judge.rs`.
+//! Sends a demo's calls at a fixed rate (open loop) and measures latency from the scheduled time.
+//! `calls.rs` generates the calls, `client.rs` sends one request, and `judge.rs` verifies results.
 //!
-//! Clients are plain threads: a sleeping thread wakes within about 0.1 ms of its time, an event
-//! loop's timer within 1 ms, which is more than a cache hit takes.
+//! Clients are plain threads. A sleeping thread wakes within about 0.1 ms of its time; an event
+//! loop's timer fires within 1 ms, which is longer than a cache hit takes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,83 +16,85 @@ use simnode::world::World;
 use tokio::time::Instant;
 use wire::response::{Outcome, parse_response};
 
-use super::calls::{Asked, Kind, draw};
+use super::calls::{Call, Kind, generate};
 use super::client::Client;
-use super::judge::{Bench, Evidence};
+use super::judge::{Evidence, JudgeSender};
 
-/// Calls per second through the gateway: moderate, so that two cores do for everything.
+/// Calls per second through the gateway. Two cores are enough for the whole demo at this rate.
 pub(super) const RATE: u32 = 1_500;
-/// Kept connections to the gateway, each with one call at a time. Enough for the rate while calls
-/// take 30 ms; a call that takes longer holds only its own connection.
+/// Persistent connections to the gateway, each with one call at a time. They sustain [`RATE`] while
+/// calls take up to 30 ms.
 const CONNECTIONS: usize = 48;
-/// Calls per second straight to a node, for comparison: few, so that they do not load it.
+/// Calls per second sent directly to a node, for comparison: few, so that they do not load it.
 const DIRECT_RATE: u32 = 50;
-/// Kept connections straight to the node.
+/// Persistent connections to that node.
 const DIRECT_CONNECTIONS: usize = 4;
-/// Nesting of an answer; blocks with transactions have a handful of levels.
-pub(super) const ANSWER_DEPTH_MAX: usize = 32;
-/// Failures that are shown; all are counted.
-const SHOWN_MAX: usize = 5;
-/// Longest latency that is told apart: beyond every deadline.
+/// Deepest JSON nesting of a response; blocks with transactions have about five levels.
+pub(super) const RESPONSE_DEPTH_MAX: usize = 32;
+/// Errors that are reported with their text; all are counted.
+const ERROR_SAMPLES_MAX: usize = 5;
+/// Upper bound of the histograms: longer than every deadline.
 const LATENCY_MAX: Duration = Duration::from_secs(120);
 
-/// Latencies, in microseconds.
+/// Histogram of latencies in microseconds.
 pub(super) type Latencies = Histogram<u64>;
 
-/// What was measured.
-pub(super) struct Measured {
-    /// Through the gateway, by [`Kind`].
+/// The measurements of a run.
+pub(super) struct Measurements {
+    /// Latency through the gateway, by [`Kind`].
     pub(super) gateway: [Latencies; 2],
-    /// Straight to a node, by [`Kind`].
+    /// Latency of direct calls to a node, by [`Kind`].
     pub(super) direct: [Latencies; 2],
-    /// Through the gateway since it was last taken.
+    /// Latency through the gateway since the last sample.
     pub(super) recent: Latencies,
-    /// How late calls were sent by clients that had nothing else to do.
-    pub(super) late: Latencies,
-    /// Calls through the gateway that got no result.
+    /// Scheduling delay: how late idle clients sent their calls.
+    pub(super) scheduling_delay: Latencies,
+    /// Calls through the gateway that returned no result.
     pub(super) errors: u64,
-    /// Calls straight to a node that got no result.
+    /// Direct calls to a node that returned no result.
     pub(super) direct_errors: u64,
-    /// The first errors, in words.
-    pub(super) shown: Vec<String>,
+    /// Descriptions of the first errors.
+    pub(super) error_samples: Vec<String>,
 }
 
-/// The clients at work.
+/// The running clients.
 pub(super) struct Traffic {
-    shared: Arc<Shared>,
-    /// When the first call is planned.
+    state: Arc<TrafficState>,
+    /// Scheduled time of the first call.
     pub(super) start: Instant,
 }
 
-/// Whom the calls are for.
+/// The servers that get the calls.
 #[derive(Clone, Copy)]
 pub(super) struct Targets {
     pub(super) gateway: SocketAddr,
     pub(super) direct: SocketAddr,
 }
 
-struct Shared {
+struct TrafficState {
     world: Arc<World>,
     start: Instant,
     end: Instant,
     stop: AtomicBool,
     running: AtomicUsize,
-    lanes: [Lane; 2],
-    measured: Mutex<Measured>,
+    streams: [CallStream; 2],
+    measurements: Mutex<Measurements>,
 }
 
-/// Calls to one target in their planned order.
-struct Lane {
+/// Calls to one target in their scheduled order.
+struct CallStream {
     target: SocketAddr,
-    /// Names the stream of draws.
+    /// Id of the random stream that generates the calls.
     stream: u64,
     rate: u32,
     next: AtomicU64,
-    /// Calls that have a result or an error, or wait for it.
+    /// Calls sent so far, including those in flight.
     sent: AtomicU64,
 }
 
+/// Index of the calls through the gateway in [`TrafficState::streams`].
 const GATEWAY: usize = 0;
+/// Index of the direct calls to a node.
 const DIRECT: usize = 1;
 
 impl Traffic {
@@ -102,79 +103,79 @@ impl Traffic {
         world: Arc<World>,
         targets: Targets,
         duration: Duration,
-        bench: &Bench,
+        judge: &JudgeSender,
     ) -> Result<Traffic> {
         let start = Instant::now();
-        let lane = |target, stream, rate| {
+        let call_stream = |target, stream, rate| {
             let (next, sent) = (AtomicU64::new(0), AtomicU64::new(0));
-            Lane { target, stream: stream as u64, rate, next, sent }
+            CallStream { target, stream: stream as u64, rate, next, sent }
         };
-        let shared = Arc::new(Shared {
+        let state = Arc::new(TrafficState {
             world,
             start,
             end: start + duration,
             stop: AtomicBool::new(false),
             running: AtomicUsize::new(0),
-            lanes: [
-                lane(targets.gateway, GATEWAY, RATE),
-                lane(targets.direct, DIRECT, DIRECT_RATE),
+            streams: [
+                call_stream(targets.gateway, GATEWAY, RATE),
+                call_stream(targets.direct, DIRECT, DIRECT_RATE),
             ],
-            measured: Mutex::new(Measured::new()?),
+            measurements: Mutex::new(Measurements::new()?),
         });
-        let gateway = (0..CONNECTIONS).map(|_| (GATEWAY, Some(bench.clone())));
+        let gateway = (0..CONNECTIONS).map(|_| (GATEWAY, Some(judge.clone())));
         let direct = (0..DIRECT_CONNECTIONS).map(|_| (DIRECT, None));
-        for (number, (lane, bench)) in gateway.chain(direct).enumerate() {
-            let shared = Arc::clone(&shared);
-            shared.running.fetch_add(1, Ordering::Relaxed);
+        for (number, (path, judge)) in gateway.chain(direct).enumerate() {
+            let state = Arc::clone(&state);
+            state.running.fetch_add(1, Ordering::Relaxed);
             let work = move || {
-                shared.run(lane, number as u64, bench);
-                shared.running.fetch_sub(1, Ordering::Release);
+                state.run(path, number as u64, judge);
+                state.running.fetch_sub(1, Ordering::Release);
             };
             std::thread::Builder::new().name(format!("demo-{number}")).spawn(work)?;
         }
-        Ok(Traffic { shared, start })
+        Ok(Traffic { state, start })
     }
 
-    /// Plans no further calls; those under way go on.
+    /// Schedules no further calls; those in flight continue.
     pub(super) fn stop(&self) {
-        self.shared.stop.store(true, Ordering::Release);
+        self.state.stop.store(true, Ordering::Release);
     }
 
-    /// Whether every client has ended.
+    /// Returns true if every client has ended.
     pub(super) fn is_over(&self) -> bool {
-        self.shared.running.load(Ordering::Acquire) == 0
+        self.state.running.load(Ordering::Acquire) == 0
     }
 
     /// Calls sent to the gateway so far.
     pub(super) fn sent(&self) -> u64 {
-        self.shared.lanes[GATEWAY].sent.load(Ordering::Relaxed)
+        self.state.streams[GATEWAY].sent.load(Ordering::Relaxed)
     }
 
-    /// What was measured so far. Clients wait while it is held.
-    pub(super) fn measured(&self) -> MutexGuard<'_, Measured> {
-        self.shared.measured()
+    /// Locks the measurements. Clients block while the guard is held.
+    pub(super) fn measurements(&self) -> MutexGuard<'_, Measurements> {
+        self.state.measurements()
     }
 }
 
-impl Shared {
-    fn measured(&self) -> MutexGuard<'_, Measured> {
-        self.measured.lock()
+impl TrafficState {
+    fn measurements(&self) -> MutexGuard<'_, Measurements> {
+        self.measurements.lock()
     }
 
-    /// One client: takes the next planned call, waits for its time, makes it.
-    #[allow(clippy::disallowed_methods)] // It sleeps on a thread of its own, where nothing else is.
-    fn run(&self, lane: usize, client: u64, bench: Option<Bench>) {
-        let Lane { target, stream, rate, next, sent } = &self.lanes[lane];
-        let mut line = Client::new(*target);
+    /// Runs one client: takes the next call, waits for its scheduled time, and sends it.
+    #[allow(clippy::disallowed_methods)] // It sleeps on its own thread.
+    fn run(&self, path: usize, client: u64, judge: Option<JudgeSender>) {
+        let CallStream { target, stream, rate, next, sent } = &self.streams[path];
+        let mut http = Client::new(*target);
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let offset = Duration::from_secs(1).mul_f64(index as f64 / f64::from(*rate));
-            let planned = self.start + offset;
-            if planned >= self.end || self.stop.load(Ordering::Acquire) {
+            let scheduled = self.start + offset;
+            if scheduled >= self.end || self.stop.load(Ordering::Acquire) {
                 return;
             }
-            let asked = draw(&self.world, self.world.height_at(Instant::now()), *stream, index);
-            let idle = planned.checked_duration_since(Instant::now());
+            let call = generate(&self.world, self.world.height_at(Instant::now()), *stream, index);
+            let idle = scheduled.checked_duration_since(Instant::now());
             if let Some(wait) = idle {
                 std::thread::sleep(wait);
                 if self.stop.load(Ordering::Acquire) {
@@ -182,31 +183,32 @@ impl Shared {
                 }
             }
             sent.fetch_add(1, Ordering::Relaxed);
-            let moment = Moment { index, planned, idle: idle.is_some(), client };
-            self.make(&mut line, lane, asked, &moment, bench.as_ref());
+            let slot = Slot { index, scheduled, idle: idle.is_some(), client };
+            self.send(&mut http, path, call, &slot, judge.as_ref());
         }
     }
 
-    fn make(
+    /// Sends one call, records its latency and passes the response to the judge.
+    fn send(
         &self,
-        line: &mut Client,
-        lane: usize,
-        asked: Asked,
-        moment: &Moment,
-        bench: Option<&Bench>,
+        http: &mut Client,
+        path: usize,
+        call: Call,
+        slot: &Slot,
+        judge: Option<&JudgeSender>,
     ) {
-        let Asked { kind, method, params } = asked;
-        let id = moment.index;
-        let call =
+        let Call { kind, method, params } = call;
+        let id = slot.index;
+        let request =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
         let sent = Instant::now();
-        let answered = line.post(&call);
+        let response = http.post(&request);
         let received = Instant::now();
-        let body = answered.map_err(|error| format!("{error:#}")).and_then(|response| {
+        let body = response.map_err(|error| format!("{error:#}")).and_then(|response| {
             let text = || String::from_utf8_lossy(&response.body).into_owned();
-            match parse_response(&response.body, ANSWER_DEPTH_MAX) {
-                Ok(read) if response.status == 200 && read.id == id.to_string().as_bytes() => {
-                    match read.outcome {
+            match parse_response(&response.body, RESPONSE_DEPTH_MAX) {
+                Ok(parsed) if response.status == 200 && parsed.id == id.to_string().as_bytes() => {
+                    match parsed.outcome {
                         Outcome::Result(_) => Ok(response.body),
                         Outcome::Error { .. } => Err(text()),
                     }
@@ -214,72 +216,73 @@ impl Shared {
                 _ => Err(format!("status {}: {}", response.status, text())),
             }
         });
-        let mut measured = self.measured();
-        if moment.idle {
-            record(&mut measured.late, sent - moment.planned);
+        let mut measurements = self.measurements();
+        if slot.idle {
+            record(&mut measurements.scheduling_delay, sent - slot.scheduled);
         }
-        let latency = received - moment.planned;
-        match lane {
+        let latency = received - slot.scheduled;
+        match path {
             GATEWAY => {
-                record(&mut measured.gateway[kind.index()], latency);
-                record(&mut measured.recent, latency);
+                record(&mut measurements.gateway[kind.index()], latency);
+                record(&mut measurements.recent, latency);
             }
-            _ => record(&mut measured.direct[kind.index()], latency),
+            _ => record(&mut measurements.direct[kind.index()], latency),
         }
-        match (body, bench) {
-            (Ok(body), Some(bench)) => {
-                // What held up a client that had nothing else to do held up the gateway's polls too.
-                let held_up = Duration::from_micros(measured.late.max());
-                drop(measured);
-                let sent = sent.checked_sub(held_up).unwrap_or(sent);
-                let client = moment.client;
-                bench.bring(Evidence { method, params, body, sent, received, client });
+        match (body, judge) {
+            (Ok(body), Some(judge)) => {
+                // The machine may have delayed the gateway's polls as long as it delayed idle
+                // clients.
+                let delay = Duration::from_micros(measurements.scheduling_delay.max());
+                drop(measurements);
+                let sent = sent.checked_sub(delay).unwrap_or(sent);
+                let client = slot.client;
+                judge.submit(Evidence { method, params, body, sent, received, client });
             }
             (Ok(_), None) => {}
             (Err(fault), _) => {
                 let at = (received - self.start).as_secs_f64();
-                measured.failed(lane, format!("{at:.1} s: {method} {params}: {fault}"));
+                measurements.record_error(path, format!("{at:.1} s: {method} {params}: {fault}"));
             }
         }
     }
 }
 
-/// One planned call.
-struct Moment {
+/// The schedule of one call.
+struct Slot {
     index: u64,
-    planned: Instant,
-    /// Whether the client had to wait for its time.
+    scheduled: Instant,
+    /// True if the client was idle until the scheduled time.
     idle: bool,
     client: u64,
 }
 
-impl Measured {
-    fn new() -> Result<Measured> {
+impl Measurements {
+    fn new() -> Result<Measurements> {
         let latencies = || Latencies::new_with_max(LATENCY_MAX.as_micros() as u64, 3);
-        Ok(Measured {
+        Ok(Measurements {
             gateway: [latencies()?, latencies()?],
             direct: [latencies()?, latencies()?],
             recent: latencies()?,
-            late: latencies()?,
+            scheduling_delay: latencies()?,
             errors: 0,
             direct_errors: 0,
-            shown: Vec::new(),
+            error_samples: Vec::new(),
         })
     }
 
-    /// Calls through the gateway that have ended.
+    /// Number of calls through the gateway that have ended.
     pub(super) fn requests(&self) -> u64 {
         Kind::ALL.iter().map(|kind| self.gateway[kind.index()].len()).sum()
     }
 
-    fn failed(&mut self, lane: usize, words: String) {
-        if lane == DIRECT {
+    fn record_error(&mut self, path: usize, text: String) {
+        if path == DIRECT {
             self.direct_errors += 1;
             return;
         }
         self.errors += 1;
-        if self.shown.len() < SHOWN_MAX {
-            self.shown.push(words);
+        if self.error_samples.len() < ERROR_SAMPLES_MAX {
+            self.error_samples.push(text);
         }
     }
 }
@@ -288,7 +291,7 @@ fn record(latencies: &mut Latencies, latency: Duration) {
     latencies.saturating_record(latency.as_micros() as u64);
 }
 
-/// A quantile in milliseconds; nothing where nothing was measured.
+/// A quantile in milliseconds; `None` if the histogram is empty.
 pub(super) fn quantile_ms(latencies: &Latencies, share: f64) -> Option<f64> {
     (!latencies.is_empty()).then(|| latencies.value_at_quantile(share) as f64 / 1000.0)
 }

@@ -1,5 +1,5 @@
-//! What a demo reads of the gateway: its `/status`, looked at some times a second, and what changed
-//! between two looks as lines of the timeline.
+//! Polls the gateway's `/status` several times a second and adds the changes between two polls to
+//! the timeline.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use super::nodes::NAMES;
 #[cfg(test)]
 mod tests;
 
-/// The most lines of a timeline; a run of usual length has about ten.
+/// Most events of a timeline; a run of the default length has about ten.
 const EVENTS_MAX: usize = 200;
 
-/// Something that happened.
+/// An event of the timeline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Event {
-    /// Since the first call.
+    /// Seconds since the first call.
     pub(super) seconds: f64,
-    /// Who did it.
-    pub(super) by: By,
+    /// The cause.
+    pub(super) by: Cause,
     pub(super) text: String,
 }
 
-/// Who did something.
+/// The cause of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum By {
-    /// The demo: a node's trouble, a reorg of the chain.
+pub(super) enum Cause {
+    /// The demo: a fault of a node, or a reorg of the chain.
     World,
-    /// The gateway: what it noticed and did.
+    /// The gateway's reaction.
     Weir,
 }
 
-/// The part of `/status` that a demo shows. Field names are the gateway's.
+/// The part of `/status` that the demo uses. Field names are the gateway's.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Status {
     pub(super) chains: Vec<Chain>,
@@ -83,26 +83,26 @@ pub(super) struct Totals {
 }
 
 impl Node {
-    /// Whether it is out for ill health.
-    pub(super) fn is_out(&self) -> bool {
+    /// Returns true if the gateway has ejected the node.
+    pub(super) fn is_ejected(&self) -> bool {
         matches!(&*self.state, "ejected" | "probing")
     }
 }
 
 impl Chain {
-    /// How often nodes were taken out: every time ended with a return, or has not ended. The
-    /// gateway's own count of ejections also has every failed probe.
-    pub(super) fn times_out(&self) -> u64 {
-        self.upstreams.iter().map(|node| node.readmissions + u64::from(node.is_out())).sum()
+    /// Number of ejections: the readmissions plus the nodes that are ejected now. The gateway's own
+    /// count of ejections also includes failed probes.
+    pub(super) fn ejections(&self) -> u64 {
+        self.upstreams.iter().map(|node| node.readmissions + u64::from(node.is_ejected())).sum()
     }
 
-    /// How often nodes were taken back.
-    pub(super) fn times_back(&self) -> u64 {
+    /// Number of readmissions.
+    pub(super) fn readmissions(&self) -> u64 {
         self.upstreams.iter().map(|node| node.readmissions).sum()
     }
 }
 
-/// Follows one gateway.
+/// Watches one gateway.
 pub(super) struct Watch {
     client: Client,
     first_head: Option<u64>,
@@ -119,26 +119,26 @@ impl Watch {
         Ok(Watch { client, first_head, status, events: Vec::new() })
     }
 
-    /// Reads the status anew. Gives the lines that it added to the timeline.
-    pub(super) fn look(&mut self, since_start: Duration) -> Result<&[Event]> {
+    /// Reads the status and adds the changes to the timeline. Returns the added events.
+    pub(super) fn poll(&mut self, since_start: Duration) -> Result<&[Event]> {
         let before = self.events.len();
         let status = read(&mut self.client)?;
         for text in changes(&self.status.chains[0], &status.chains[0]) {
-            self.note(since_start, By::Weir, text);
+            self.add_event(since_start, Cause::Weir, text);
         }
         self.status = status;
         Ok(&self.events[before..])
     }
 
-    /// Adds a line to the timeline.
-    pub(super) fn note(&mut self, since_start: Duration, by: By, text: String) {
+    /// Adds an event to the timeline.
+    pub(super) fn add_event(&mut self, since_start: Duration, by: Cause, text: String) {
         if self.events.len() < EVENTS_MAX {
             let seconds = (since_start.as_secs_f64() * 100.0).round() / 100.0;
             self.events.push(Event { seconds, by, text });
         }
     }
 
-    /// Blocks that the gateway's head has gone since the start.
+    /// Number of blocks by which the gateway's head has advanced since the start.
     pub(super) fn heads(&self) -> u64 {
         let head = self.status.chains[0].head.map(|head| head.number);
         head.zip(self.first_head).map_or(0, |(head, first)| head.saturating_sub(first))
@@ -157,14 +157,15 @@ fn read(client: &mut Client) -> Result<Status> {
     Ok(status)
 }
 
-/// What the gateway noticed and did between two looks.
+/// Describes the gateway's reactions between two polls.
 fn changes(before: &Chain, after: &Chain) -> Vec<String> {
     let mut texts = Vec::new();
     for (name, (before, after)) in NAMES.iter().zip(before.upstreams.iter().zip(&after.upstreams)) {
         if after.readmissions > before.readmissions {
             texts.push(format!("takes {name} back"));
         }
-        if after.is_out() && !(before.is_out() && after.readmissions == before.readmissions) {
+        if after.is_ejected() && !(before.is_ejected() && after.readmissions == before.readmissions)
+        {
             texts.push(format!("takes {name} out"));
         }
         if after.state == "lagging" && before.state != "lagging" {

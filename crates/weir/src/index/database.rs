@@ -1,4 +1,4 @@
-//! Which index a subcommand works on.
+//! Arguments of all subcommands that open an index.
 
 use std::ffi::OsStr;
 
@@ -29,17 +29,17 @@ pub(super) struct IndexArgs {
 }
 
 impl IndexArgs {
-    /// Where it is.
+    /// Location of the index.
     pub(super) fn at(&self) -> &Location {
         &self.db
     }
 
-    /// How it is worked on.
+    /// Settings for opening the index.
     pub(super) fn settings(&self) -> Result<Settings> {
         let usual = Settings::default();
         if matches!(self.at(), Location::Server(_)) {
-            for (given, name) in [(self.page_cache, "page-cache"), (self.mmap, "mmap")] {
-                ensure!(given.is_none(), "--{name} is for files: a server has settings of its own");
+            for (value, name) in [(self.page_cache, "page-cache"), (self.mmap, "mmap")] {
+                ensure!(value.is_none(), "--{name} is for files: a server has settings of its own");
             }
         }
         Ok(Settings {
@@ -49,15 +49,15 @@ impl IndexArgs {
         })
     }
 
-    /// Opens an index that holds something.
+    /// Opens the index, and fails if it is empty.
     pub(super) fn reader(&self) -> Result<Reader> {
         let reader = Reader::open(self.at(), self.settings()?)?;
         reader.ok_or_else(|| anyhow!("{}: nothing was synced yet", self.at()))
     }
 }
 
-/// Parses the value of an argument that may hold a secret, with errors that do not repeat it. The
-/// parser of the library would print an invalid value.
+/// Parses the value of an argument that may contain a secret. Its errors do not repeat the value,
+/// in contrast to clap's.
 #[derive(Clone)]
 pub(super) struct SecretParser<T>(fn(&OsStr) -> Result<T, String>);
 
@@ -88,7 +88,7 @@ fn endpoint(url: &OsStr) -> Result<Endpoint, String> {
 
 /// Parses `--db`.
 fn location(address: &OsStr) -> Result<Location, String> {
-    // The name of a file may be any bytes.
+    // A file name may be any bytes.
     let database = Database::parse(&address.to_string_lossy())
         .map_err(|why| format!("{why} (allowed: {})", Database::ALLOWED))?;
     let database = match (database, address.to_str()) {
@@ -105,7 +105,7 @@ fn location(address: &OsStr) -> Result<Location, String> {
     Ok(location.with_password_of_environment())
 }
 
-/// Reads a size such as 64MiB, 2GiB or 4096.
+/// Parses a size such as 64MiB, 2GiB or 4096.
 fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match text[digits.len()..].to_ascii_lowercase().as_str() {

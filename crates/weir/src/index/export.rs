@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use index::export::{self, ExportError, Table};
 
-use super::{IndexArgs, bar, shown_bytes};
+use super::{IndexArgs, format_bytes, progress_bar};
 use crate::load::INTERRUPTED;
 use crate::{FAULTY, stop};
 
@@ -85,16 +85,19 @@ impl Export {
         let range = export::range(reader.stored_range()?, self.from, self.to)?;
         if let Some(folder) = &self.out {
             let stop = Arc::new(AtomicBool::new(false));
-            let asked = Arc::clone(&stop);
-            stop::on_signals(INTERRUPTED, "ending", move || asked.store(true, Ordering::Relaxed))?;
-            let bar = bar(self.quiet, range.1 - range.0 + 1);
-            let mut watch = |number: u64| {
+            let stop_flag = Arc::clone(&stop);
+            stop::on_signals(INTERRUPTED, "ending", move || {
+                stop_flag.store(true, Ordering::Relaxed)
+            })?;
+            let bar = progress_bar(self.quiet, range.1 - range.0 + 1);
+            let mut on_block = |number: u64| {
                 if let Some(bar) = &bar {
                     bar.set_position(number - range.0 + 1);
                     bar.set_message(format!("block {number}"));
                 }
             };
-            let written = export::export(&mut reader, &self.what, folder, range, &mut watch, &stop);
+            let written =
+                export::export(&mut reader, &self.what, folder, range, &mut on_block, &stop);
             if let Some(bar) = &bar {
                 bar.finish_and_clear();
             }
@@ -103,7 +106,7 @@ impl Export {
                 written => written?,
             };
             for table in written.iter().filter(|_| !self.quiet) {
-                let bytes = shown_bytes(table.bytes);
+                let bytes = format_bytes(table.bytes);
                 println!("{}: {} rows, {bytes}", table.path.display(), table.rows);
             }
         }

@@ -30,11 +30,11 @@ Examples:
 Exit codes: 0 printed; 1 it is not held, or it cannot be read; 2 faulty arguments.")]
 pub(crate) struct Query {
     #[command(subcommand)]
-    about: About,
+    subject: Subject,
 }
 
 #[derive(Subcommand)]
-enum About {
+enum Subject {
     Logs(logs::Logs),
     Block(Block),
     Transaction(Transaction),
@@ -55,7 +55,7 @@ struct Block {
 
     /// Its number, or its hash
     #[arg(value_name = "NUMBER|HASH")]
-    block: Named,
+    block: BlockRef,
 
     /// Print the hashes of its transactions instead of the whole ones
     #[arg(long)]
@@ -98,24 +98,24 @@ struct Receipt {
 
 type Hash = [u8; 32];
 
-/// A block as it is named in arguments.
+/// Reference to a block by number or hash.
 #[derive(Debug, Clone, Copy)]
-enum Named {
+enum BlockRef {
     Number(u64),
     Hash(Hash),
 }
 
-impl std::str::FromStr for Named {
+impl std::str::FromStr for BlockRef {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Named, String> {
+    fn from_str(text: &str) -> Result<BlockRef, String> {
         let number = match text.strip_prefix("0x") {
             Some(_) => wire::quantity::parse(text.as_bytes()),
             None => text.parse().ok(),
         };
-        let hash = || parse_hash(text.as_bytes()).map(Named::Hash);
+        let hash = || parse_hash(text.as_bytes()).map(BlockRef::Hash);
         let allowed = "a block is a number, or 0x and 64 hexadecimal digits";
-        number.map(Named::Number).or_else(hash).ok_or_else(|| allowed.to_owned())
+        number.map(BlockRef::Number).or_else(hash).ok_or_else(|| allowed.to_owned())
     }
 }
 
@@ -125,13 +125,13 @@ fn hash(text: &str) -> Result<Hash, String> {
 
 impl Query {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        match self.about {
-            About::Logs(logs) => logs.run(),
-            About::Block(block) => block.run(),
-            About::Transaction(one) => {
+        match self.subject {
+            Subject::Logs(logs) => logs.run(),
+            Subject::Block(block) => block.run(),
+            Subject::Transaction(one) => {
                 print_transaction(&one.database, one.hash, TransactionPart::Body)
             }
-            About::Receipt(one) => {
+            Subject::Receipt(one) => {
                 print_transaction(&one.database, one.hash, TransactionPart::Receipt)
             }
         }
@@ -142,8 +142,8 @@ impl Block {
     fn run(self) -> Result<ExitCode> {
         let mut reader = self.database.reader()?;
         let number = match self.block {
-            Named::Number(number) => Some(number),
-            Named::Hash(hash) => reader.store().block_number(&hash)?,
+            BlockRef::Number(number) => Some(number),
+            BlockRef::Hash(hash) => reader.store().block_number(&hash)?,
         };
         let contents = reader.metadata().contents;
         if !self.hashes && !contents.blocks {
@@ -153,18 +153,18 @@ impl Block {
         let mut out = Vec::new();
         let found = number.map(|number| reader.write_block(&mut out, number, part)).transpose()?;
         if found != Some(true) {
-            let held = held(&reader)?;
+            let held = stored_blocks(&reader)?;
             return Err(match self.block {
-                Named::Number(number) => anyhow!("block {number} is not held: {held}"),
-                Named::Hash(_) => anyhow!("no block with this hash is held: {held}"),
+                BlockRef::Number(number) => anyhow!("block {number} is not held: {held}"),
+                BlockRef::Hash(_) => anyhow!("no block with this hash is held: {held}"),
             });
         }
         print(out)
     }
 }
 
-/// The blocks that an index holds, for messages.
-fn held(reader: &Reader) -> Result<String> {
+/// Describes the stored range of blocks, for error messages.
+fn stored_blocks(reader: &Reader) -> Result<String> {
     Ok(reader.stored_range()?.map_or("the index has no blocks".to_owned(), |range| {
         format!("the index has blocks {} to {}", range.first, range.last)
     }))
@@ -183,18 +183,18 @@ fn print_transaction(database: &IndexArgs, hash: Hash, part: TransactionPart) ->
         None => false,
     };
     if !found {
-        bail!("no transaction with this hash is held: {}", held(&reader)?);
+        bail!("no transaction with this hash is held: {}", stored_blocks(&reader)?);
     }
     print(out)
 }
 
 fn print(mut line: Vec<u8>) -> Result<ExitCode> {
     line.push(b'\n');
-    end(std::io::stdout().lock().write_all(&line))
+    exit_code(std::io::stdout().lock().write_all(&line))
 }
 
-/// Returns success, also if the reading program closed the pipe, as `head` does.
-fn end(written: std::io::Result<()>) -> Result<ExitCode> {
+/// Converts the result of writing to an exit code. A closed pipe is a success, as with `head`.
+fn exit_code(written: std::io::Result<()>) -> Result<ExitCode> {
     match written {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         written => {

@@ -8,7 +8,7 @@ use index::fragments::hash_text;
 use index::store;
 use serde::Serialize;
 
-use super::{IndexArgs, shown_bytes};
+use super::{IndexArgs, format_bytes};
 
 /// Print what an index holds
 ///
@@ -31,7 +31,7 @@ pub(crate) struct Stats {
 }
 
 #[derive(Serialize)]
-struct Told {
+struct IndexStats {
     family: String,
     chain: String,
     genesis: String,
@@ -63,7 +63,7 @@ impl Stats {
         let range = store.stored_range()?;
         let (blocks, transactions) = store.totals()?;
         let bytes = store.disk_bytes()?;
-        let told = Told {
+        let stats = IndexStats {
             family: metadata.chain.family,
             chain: metadata.chain.id,
             genesis: text(&metadata.chain.genesis),
@@ -81,32 +81,32 @@ impl Stats {
             bytes_per_block: bytes.checked_div(blocks),
         };
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&told)?);
+            println!("{}", serde_json::to_string_pretty(&stats)?);
         } else {
-            print(&told);
+            print(&stats);
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn print(told: &Told) {
-    println!("chain         {} ({}), genesis {}", told.chain, told.family, told.genesis);
-    match (told.first, told.last, &told.last_hash, told.finalized) {
+fn print(stats: &IndexStats) {
+    println!("chain         {} ({}), genesis {}", stats.chain, stats.family, stats.genesis);
+    match (stats.first, stats.last, &stats.last_hash, stats.finalized) {
         (Some(first), Some(last), Some(hash), Some(finalized)) => {
             println!("blocks        {first} to {last}, final up to {finalized}");
             println!("last          {hash}");
         }
         _ => println!("blocks        none"),
     }
-    println!("holds         {}", told.what);
-    println!("verified      {}", told.verified);
-    if !told.left_to_nodes.is_empty() {
-        println!("left to nodes {}", told.left_to_nodes.join(", "));
+    println!("holds         {}", stats.what);
+    println!("verified      {}", stats.verified);
+    if !stats.left_to_nodes.is_empty() {
+        println!("left to nodes {}", stats.left_to_nodes.join(", "));
     }
-    if !told.not_seen_yet.is_empty() {
-        println!("not seen yet  {} (left to nodes so far)", told.not_seen_yet.join(", "));
+    if !stats.not_seen_yet.is_empty() {
+        println!("not seen yet  {} (left to nodes so far)", stats.not_seen_yet.join(", "));
     }
-    println!("transactions  {}", told.transactions);
-    let each = told.bytes_per_block.map(|bytes| format!(", {bytes} bytes per block"));
-    println!("disk          {}{}", shown_bytes(told.bytes), each.unwrap_or_default());
+    println!("transactions  {}", stats.transactions);
+    let each = stats.bytes_per_block.map(|bytes| format!(", {bytes} bytes per block"));
+    println!("disk          {}{}", format_bytes(stats.bytes), each.unwrap_or_default());
 }

@@ -20,14 +20,14 @@ use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{IndexArgs, NODE, shown_bytes};
+use super::{IndexArgs, NODE, format_bytes};
 use crate::load::INTERRUPTED;
 use crate::{FAULTY, stop};
 
-/// How often samples are written, and a screen is drawn anew.
-const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// How often a line is printed where there is no terminal.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+/// How often samples are written and the progress bar is redrawn.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a progress line is printed without a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Fetch, verify and store the blocks of a chain
 ///
@@ -113,12 +113,12 @@ impl Sync {
         };
         let samples = self.samples.as_deref().map(create).transpose()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
+        let stop_flag = Arc::clone(&stop);
         stop::on_signals(INTERRUPTED, "ending; what was fetched is kept", move || {
-            asked.store(true, Ordering::Relaxed);
+            stop_flag.store(true, Ordering::Relaxed);
         })?;
         let options = Options {
-            nodes: self.trusting()?,
+            nodes: self.endpoints()?,
             start: self.start,
             end: self.end,
             contents: self.what,
@@ -129,27 +129,26 @@ impl Sync {
             patience: (self.patience > 0).then(|| Duration::from_secs(self.patience)),
         };
         let store = store::open(self.database.at(), options.settings)?;
-        let screen = Screen::new(self.quiet);
-        let over = AtomicBool::new(false);
-        let begun = Instant::now();
-        let ended = std::thread::scope(|scope| {
-            let show = scope.spawn(|| screen.show(samples, self.database.at(), &over));
-            let ended = index::sync::sync(store, &options, &screen, &stop);
-            over.store(true, Ordering::Relaxed);
-            show.thread().unpark();
-            match show.join() {
-                Ok(written) => (ended, written),
+        let progress = ProgressOutput::new(self.quiet);
+        let done = AtomicBool::new(false);
+        let start = Instant::now();
+        let (outcome, samples_written) = std::thread::scope(|scope| {
+            let output = scope.spawn(|| progress.run(samples, self.database.at(), &done));
+            let outcome = index::sync::sync(store, &options, &progress, &stop);
+            done.store(true, Ordering::Relaxed);
+            output.thread().unpark();
+            match output.join() {
+                Ok(samples_written) => (outcome, samples_written),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         });
-        let (ended, written) = ended;
-        written.context("cannot write samples")?;
-        screen.finish();
-        let ended = ended?;
+        samples_written.context("cannot write samples")?;
+        progress.finish();
+        let outcome = outcome?;
         if !self.quiet {
-            println!("{}", screen.summary(begun.elapsed()));
+            println!("{}", progress.summary(start.elapsed()));
         }
-        Ok(match ended {
+        Ok(match outcome {
             Outcome::Complete => ExitCode::SUCCESS,
             Outcome::Stopped => ExitCode::from(INTERRUPTED),
         })
@@ -157,8 +156,8 @@ impl Sync {
 }
 
 impl Sync {
-    /// The nodes, with whom to trust.
-    fn trusting(&self) -> Result<Vec<Arc<Endpoint>>> {
+    /// The nodes' endpoints, with the root certificates of `--ca`.
+    fn endpoints(&self) -> Result<Vec<Arc<Endpoint>>> {
         let Some(path) = &self.ca else {
             return Ok(self.nodes.iter().cloned().map(Arc::new).collect());
         };
@@ -170,7 +169,7 @@ impl Sync {
         nodes.collect()
     }
 
-    /// How closely it is looked at.
+    /// The level of verification.
     fn level(&self) -> Result<Level, String> {
         match self.verify {
             Some(level) if self.what.hmyv2 && level != Level::Off => Err(format!(
@@ -189,7 +188,7 @@ fn create(path: &Path) -> Result<BufWriter<File>> {
     Ok(BufWriter::new(file))
 }
 
-/// A line of samples: totals are of this run.
+/// One line of `--samples`. Totals are those of this run.
 #[derive(Serialize)]
 struct Sample {
     time: String,
@@ -199,28 +198,28 @@ struct Sample {
     transactions: u64,
     logs: u64,
     #[serde(flatten)]
-    page_cache: Option<PagesSampled>,
+    page_cache: Option<PageCacheSample>,
     memory: u64,
     disk: u64,
     done: bool,
 }
 
-/// What the page cache did, where there is one.
+/// Counters of the page cache; absent with PostgreSQL.
 #[derive(Serialize)]
-struct PagesSampled {
+struct PageCacheSample {
     page_cache_used: u64,
     page_cache_hit: u64,
     page_cache_miss: u64,
     page_cache_spill: u64,
 }
 
-impl PagesSampled {
-    fn of(counted: PageCache) -> PagesSampled {
-        PagesSampled {
-            page_cache_used: counted.used,
-            page_cache_hit: counted.hit,
-            page_cache_miss: counted.miss,
-            page_cache_spill: counted.spill,
+impl PageCacheSample {
+    fn of(counters: PageCache) -> PageCacheSample {
+        PageCacheSample {
+            page_cache_used: counters.used,
+            page_cache_hit: counters.hit,
+            page_cache_miss: counters.miss,
+            page_cache_spill: counters.spill,
         }
     }
 }
@@ -234,7 +233,7 @@ impl Sample {
             blocks: progress.blocks,
             transactions: progress.transactions,
             logs: progress.logs,
-            page_cache: progress.page_cache.map(PagesSampled::of),
+            page_cache: progress.page_cache.map(PageCacheSample::of),
             memory: resident_bytes(),
             disk: progress.disk_bytes,
             done: progress.done,
@@ -242,21 +241,21 @@ impl Sample {
     }
 }
 
-/// Bytes of memory that this process has (proc(5), `statm`).
+/// Resident memory of this process in bytes (proc(5), `statm`).
 fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
-/// What the user sees of a sync.
-struct Screen {
+/// Progress of a sync on standard error.
+struct ProgressOutput {
     progress: Mutex<Progress>,
     bar: Option<ProgressBar>,
     lines: bool,
 }
 
-impl Observer for Screen {
+impl Observer for ProgressOutput {
     fn on_progress(&self, progress: &Progress) {
         self.progress.lock().clone_from(progress);
     }
@@ -270,31 +269,31 @@ impl Observer for Screen {
     }
 }
 
-impl Screen {
-    fn new(quiet: bool) -> Screen {
+impl ProgressOutput {
+    fn new(quiet: bool) -> ProgressOutput {
         let terminal = std::io::stderr().is_terminal() && !quiet;
         let bar = terminal.then(|| {
             let bar = ProgressBar::new(0);
-            // The template is a constant that a test draws.
+            // The template is a valid constant.
             if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
                 bar.set_style(style);
             }
             bar
         });
-        Screen { progress: Mutex::default(), bar, lines: !quiet }
+        ProgressOutput { progress: Mutex::default(), bar, lines: !quiet }
     }
 
-    /// Draws and samples until it is over.
-    fn show(
+    /// Redraws progress and writes samples until `done` is set.
+    fn run(
         &self,
         mut samples: Option<BufWriter<File>>,
         at: &Location,
-        over: &AtomicBool,
+        done: &AtomicBool,
     ) -> std::io::Result<()> {
-        let begun = Instant::now();
-        let (mut lines, mut before) = (begun, (begun, Progress::default()));
+        let start = Instant::now();
+        let (mut line_printed, mut before) = (start, (start, Progress::default()));
         loop {
-            let ended = over.load(Ordering::Relaxed);
+            let ended = done.load(Ordering::Relaxed);
             let progress = self.progress.lock().clone();
             if let Some(samples) = &mut samples {
                 serde_json::to_writer(&mut *samples, &Sample::of(&progress))?;
@@ -305,18 +304,21 @@ impl Screen {
                 let first = progress.first.unwrap_or(0);
                 bar.set_length(progress.target.max(height) + 1 - first);
                 bar.set_position(height + 1 - first);
-                bar.set_message(line(&progress, &before));
-            } else if self.lines && lines.elapsed() >= LINE_EVERY && progress.height.is_some() {
-                eprintln!("{at}: {}", line(&progress, &before));
-                lines = Instant::now();
+                bar.set_message(progress_line(&progress, &before));
+            } else if self.lines
+                && line_printed.elapsed() >= LINE_INTERVAL
+                && progress.height.is_some()
+            {
+                eprintln!("{at}: {}", progress_line(&progress, &before));
+                line_printed = Instant::now();
             }
             if ended {
                 return Ok(());
             }
-            if self.bar.is_some() || lines.elapsed() < SAMPLE_EVERY {
+            if self.bar.is_some() || line_printed.elapsed() < SAMPLE_INTERVAL {
                 before = (Instant::now(), progress);
             }
-            std::thread::park_timeout(SAMPLE_EVERY);
+            std::thread::park_timeout(SAMPLE_INTERVAL);
         }
     }
 
@@ -343,13 +345,13 @@ impl Screen {
             HumanCount(progress.logs),
             HumanCount((progress.blocks as f64 / seconds).round() as u64),
             HumanCount((progress.logs as f64 / seconds).round() as u64),
-            shown_bytes(progress.disk_bytes),
+            format_bytes(progress.disk_bytes),
         )
     }
 }
 
-/// Height, speeds since the line before, time left, page cache where there is one.
-fn line(now: &Progress, (since, before): &(Instant, Progress)) -> String {
+/// Formats the height, the rates since the line before, the time left, and page cache counters.
+fn progress_line(now: &Progress, (since, before): &(Instant, Progress)) -> String {
     let seconds = since.elapsed().as_secs_f64().max(0.001);
     let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
     let blocks = rate(now.blocks, before.blocks);

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use index::store::{self, StoreError};
 
-use super::{IndexArgs, shown_bytes};
+use super::{IndexArgs, format_bytes};
 
 /// Make an index smaller and its searches faster
 ///
@@ -27,7 +27,7 @@ pub(crate) struct Vacuum {
 
 impl Vacuum {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        // To open it for writing would make it.
+        // Opening a missing index for writing would create it.
         if let Err(error @ StoreError::Missing(_)) =
             store::open_to_read(self.database.at(), self.database.settings()?)
         {
@@ -42,8 +42,8 @@ impl Vacuum {
             "{}: {} ({before} bytes) before, {} ({after} bytes) after; {fewer} lists of logs joined to \
              others",
             self.database.at(),
-            shown_bytes(before),
-            shown_bytes(after),
+            format_bytes(before),
+            format_bytes(after),
         );
         Ok(ExitCode::SUCCESS)
     }

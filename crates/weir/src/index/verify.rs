@@ -15,7 +15,7 @@ use wire::hex;
 use wire::json::walk;
 use wire::quantity;
 
-use super::{IndexArgs, NODE, bar};
+use super::{IndexArgs, NODE, progress_bar};
 use crate::load::INTERRUPTED;
 use crate::stop;
 
@@ -59,10 +59,10 @@ impl Verify {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut reader = self.database.reader()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
-        stop::on_signals(INTERRUPTED, "ending", move || asked.store(true, Ordering::Relaxed))?;
-        let level = self.level.unwrap_or_else(|| usual(&reader));
-        let bar = bar(self.quiet, 0);
+        let stop_flag = Arc::clone(&stop);
+        stop::on_signals(INTERRUPTED, "ending", move || stop_flag.store(true, Ordering::Relaxed))?;
+        let level = self.level.unwrap_or_else(|| default_level(&reader));
+        let bar = progress_bar(self.quiet, 0);
         let mut on_step = |step: Step| {
             let Some(bar) = &bar else { return };
             match step {
@@ -79,12 +79,12 @@ impl Verify {
         if let Some(bar) = &bar {
             bar.finish_and_clear();
         }
-        let differing = self.ask(&reader, &report)?;
+        let differing = self.compare_with_nodes(&reader, &report)?;
         print(&report, &differing, level)
     }
 
-    /// Asks the nodes for the first, the last final and the last block.
-    fn ask(&self, reader: &Reader, report: &Report) -> Result<Vec<Finding>> {
+    /// Compares the first, the last finalized and the last block with the nodes.
+    fn compare_with_nodes(&self, reader: &Reader, report: &Report) -> Result<Vec<Finding>> {
         let Some(range) = report.range else { return Ok(Vec::new()) };
         let mut numbers = vec![range.first, range.finalized.max(range.first), range.last];
         numbers.dedup();
@@ -102,9 +102,10 @@ impl Verify {
             };
             let id = responses.result(0).ok().and_then(quantity::from_value);
             if id.map(|id| id.to_string()).as_ref() != Some(&reader.metadata().chain.id) {
-                let told = id.map_or("no chain id".to_owned(), |id| format!("chain {id}"));
+                let theirs = id.map_or("no chain id".to_owned(), |id| format!("chain {id}"));
                 let what = format!("the index is of chain {}", reader.metadata().chain.id);
-                differing.push(Finding { block: None, what: format!("{what}, {node} has {told}") });
+                differing
+                    .push(Finding { block: None, what: format!("{what}, {node} has {theirs}") });
                 continue;
             }
             for (at, number) in numbers.iter().enumerate() {
@@ -126,8 +127,8 @@ impl Verify {
     }
 }
 
-/// As closely as can be for the chain.
-fn usual(reader: &Reader) -> Level {
+/// The highest level of verification that the chain allows.
+fn default_level(reader: &Reader) -> Level {
     let recorded = &reader.metadata().verification;
     if recorded.parse::<Level>().is_ok() {
         return Level::Full;
@@ -153,10 +154,10 @@ fn print(report: &Report, differing: &[Finding], level: Level) -> Result<ExitCod
         println!("no blocks: sound");
         return Ok(ExitCode::SUCCESS);
     };
-    let but = match report.unverifiable {
+    let caveat = match report.unverifiable {
         0 => String::new(),
         some => format!("; {some} of them have transactions that cannot be verified"),
     };
-    println!("blocks {} to {}: sound (level {level}){but}", range.first, range.last);
+    println!("blocks {} to {}: sound (level {level}){caveat}", range.first, range.last);
     Ok(ExitCode::SUCCESS)
 }

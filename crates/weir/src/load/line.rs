@@ -1,4 +1,4 @@
-//! Whom to load and how, as a command line says it: a URL with options, or a plan.
+//! Command-line arguments of a load test: a URL with options, or a plan.
 
 use anyhow::Result;
 use clap::parser::ValueSource;
@@ -7,26 +7,26 @@ use lab::target::{self, Reason};
 use lab_model::plan::line::UrlOptions;
 use lab_model::plan::{self, Plan};
 
-/// Options that hold for a plan as well.
+/// URL options that also apply to a plan.
 const FOR_PLANS: [&str; 2] = ["--seed", "--insecure"];
-/// Options of a run that a search decides itself.
-const SEARCHED: [&str; 4] = ["-d", "-n", "-r", "--warmup"];
+/// URL options that a capacity search sets itself.
+const SET_BY_SEARCH: [&str; 4] = ["-d", "-n", "-r", "--warmup"];
 
-/// The options of a URL, and which of them were given.
+/// The URL options, and the names of those that the command line sets.
 #[derive(Debug)]
-struct Line {
+struct UrlArgs {
     options: UrlOptions,
     given: Vec<String>,
 }
 
-impl Line {
-    /// The first of some options that was given.
-    fn given(&self, of: impl Fn(&str) -> bool) -> Option<&str> {
-        self.given.iter().map(String::as_str).find(|option| of(option))
+impl UrlArgs {
+    /// Returns the first option on the command line that matches.
+    fn find_given(&self, matches: impl Fn(&str) -> bool) -> Option<&str> {
+        self.given.iter().map(String::as_str).find(|option| matches(option))
     }
 }
 
-impl Args for Line {
+impl Args for UrlArgs {
     fn augment_args(command: Command) -> Command {
         UrlOptions::augment_args(command)
     }
@@ -36,8 +36,8 @@ impl Args for Line {
     }
 }
 
-impl FromArgMatches for Line {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Line, clap::Error> {
+impl FromArgMatches for UrlArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<UrlArgs, clap::Error> {
         let all = UrlOptions::augment_args(Command::new("URL"));
         let given = all.get_arguments().filter(|option| {
             matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine)
@@ -47,18 +47,18 @@ impl FromArgMatches for Line {
             (None, long) => format!("--{}", long.unwrap_or_default()),
         };
         let given = given.map(name).collect();
-        Ok(Line { options: UrlOptions::from_arg_matches(matches)?, given })
+        Ok(UrlArgs { options: UrlOptions::from_arg_matches(matches)?, given })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Line::from_arg_matches(matches)?;
+        *self = UrlArgs::from_arg_matches(matches)?;
         Ok(())
     }
 }
 
 /// Whom to load, and how.
 #[derive(Args, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct TargetArgs {
     /// URL of the target (http:// or https://), or a load plan
     #[arg(value_name = "URL|PLAN.TOML")]
     target: String,
@@ -72,37 +72,33 @@ pub(crate) struct Asked {
     url: Option<String>,
 
     #[command(flatten)]
-    line: Line,
+    url_args: UrlArgs,
 }
 
-impl Asked {
-    /// The plan that was asked for. The outer fault is the world's, the inner one the asker's, in
-    /// words.
+impl TargetArgs {
+    /// Builds the plan. The outer error is a failure such as an unreachable target; the inner one
+    /// describes an error in the arguments or the plan.
     pub(crate) fn plan(&self) -> Result<Result<Plan, String>> {
-        if self.is_url() { self.plan_of_url() } else { Ok(self.plan_of_file()) }
+        if self.is_url() { self.plan_from_url() } else { Ok(self.plan_from_file()) }
     }
 
-    /// The same for a search of the highest rate, which decides rate and time itself: a URL's begins
-    /// at a rate, and with as many workers as given if none are asked for.
-    pub(crate) fn plan_of_search(
-        &mut self,
-        rate: f64,
-        workers: u64,
-    ) -> Result<Result<Plan, String>> {
+    /// Builds the plan of a capacity search, which sets rate and duration itself. `rate` is the
+    /// first rate for a URL, and `workers` its default concurrency.
+    pub(crate) fn search_plan(&mut self, rate: f64, workers: u64) -> Result<Result<Plan, String>> {
         if !self.is_url() {
-            return Ok(self.plan_of_file());
+            return Ok(self.plan_from_file());
         }
-        if let Some(option) = self.line.given(|option| SEARCHED.contains(&option)) {
-            let told = format!(
+        if let Some(option) = self.url_args.find_given(|option| SET_BY_SEARCH.contains(&option)) {
+            let message = format!(
                 "{option} is not for a search, which decides rate and time itself: see --rate-start, \
                  --rate-max, --probe and --probe-warmup"
             );
-            return Ok(Err(told));
+            return Ok(Err(message));
         }
-        let options = &mut self.line.options;
+        let options = &mut self.url_args.options;
         options.rate = Some(rate.to_string());
         options.concurrency = options.concurrency.or(Some(workers));
-        let plan = self.plan_of_url()?;
+        let plan = self.plan_from_url()?;
         Ok(plan.map(|mut plan| {
             plan.capacity.rate_start = rate;
             plan
@@ -113,26 +109,26 @@ impl Asked {
         self.target.contains("://")
     }
 
-    fn plan_of_url(&self) -> Result<Result<Plan, String>> {
+    fn plan_from_url(&self) -> Result<Result<Plan, String>> {
         if self.url.is_some() {
             return Ok(Err("--target is for a plan, and a URL is the target".to_owned()));
         }
         if !self.set.is_empty() {
             return Ok(Err("--set is for a plan, and a URL has no variables".to_owned()));
         }
-        let options = &self.line.options;
-        let plan = options.plan(&self.target, |of, tls| match target::family(of, tls) {
+        let options = &self.url_args.options;
+        let plan = options.plan(&self.target, |target, tls| match target::family(target, tls) {
             Ok(family) => Ok(Some(family)),
-            Err(fault) if options.says_what() && is_about_family(&fault.reason) => Ok(None),
+            Err(fault) if options.says_what() && is_undetected_family(&fault.reason) => Ok(None),
             Err(fault) => Err(fault),
         })?;
         Ok(plan.map_err(|faults| faults.to_string()))
     }
 
-    /// A plan, and what was given for every run in the place of what it says.
-    fn plan_of_file(&self) -> Result<Plan, String> {
+    /// Reads the plan, and applies the options that also apply to a plan.
+    fn plan_from_file(&self) -> Result<Plan, String> {
         let name = &self.target;
-        if let Some(option) = self.line.given(|option| !FOR_PLANS.contains(&option)) {
+        if let Some(option) = self.url_args.find_given(|option| !FOR_PLANS.contains(&option)) {
             return Err(format!(
                 "{option} is for a URL, and {name} is a plan, which says this itself"
             ));
@@ -145,12 +141,13 @@ impl Asked {
         if let Some(url) = &self.url {
             plan.target.point_at(url).map_err(|fault| format!("--target: {fault}"))?;
         }
-        plan.seed = self.line.options.seed.unwrap_or(plan.seed);
-        plan.connections.tls.insecure |= self.line.options.insecure;
+        plan.seed = self.url_args.options.seed.unwrap_or(plan.seed);
+        plan.connections.tls.insecure |= self.url_args.options.insecure;
         Ok(plan)
     }
 }
 
-fn is_about_family(reason: &Reason) -> bool {
+/// Returns true if the family could not be detected, in contrast to an unreachable target.
+fn is_undetected_family(reason: &Reason) -> bool {
     matches!(reason, Reason::NoFamily { .. } | Reason::NotJsonRpc { .. } | Reason::Limited { .. })
 }

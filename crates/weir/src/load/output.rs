@@ -1,4 +1,4 @@
-//! What is shown of a run while it goes on, and where its results go.
+//! Progress output of a run, and the files of its results.
 
 use std::io;
 use std::io::{IsTerminal as _, Stderr};
@@ -83,7 +83,7 @@ impl From<MetricNames> for Names {
     }
 }
 
-/// Schema of native histograms if none is named: buckets 2.2 % wide.
+/// Default schema of native histograms: buckets 2.2 % wide.
 const SCHEMA: i32 = lab::export::SCHEMA_MIN;
 
 fn trends(text: &str) -> Result<Trends, String> {
@@ -101,15 +101,16 @@ fn trends(text: &str) -> Result<Trends, String> {
 }
 
 impl Output {
-    /// Says what is allowed in a plan but looks like a mistake, before anything is sent.
+    /// Prints the plan's warnings before the run.
     pub(super) fn warn(&self, plan: &Plan) {
         if !self.quiet {
             plan.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
         }
     }
 
-    /// Begins to show. A folder that cannot be written is found now and not after the run.
-    pub(super) fn start(&self, plan: &Arc<Plan>, stop: &Arc<Stop>) -> Result<Shown> {
+    /// Starts the progress output and the metrics exports. Creates the output folder, so that an
+    /// error is reported before the run.
+    pub(super) fn start(&self, plan: &Arc<Plan>, stop: &Arc<Stop>) -> Result<Sinks> {
         if let Some(dir) = &self.out {
             let cannot = || format!("cannot make the folder {}", dir.display());
             std::fs::create_dir_all(dir).with_context(cannot)?;
@@ -127,7 +128,7 @@ impl Output {
         if let Some(scrape) = scrape.as_ref().filter(|_| !self.quiet) {
             eprintln!("metrics at http://{}/metrics", scrape.address());
         }
-        Ok(Shown {
+        Ok(Sinks {
             push: push.as_ref().map(RemoteWrite::start).transpose()?,
             scrape,
             live: self.live(plan, stop),
@@ -141,7 +142,7 @@ impl Output {
         let terminal = !self.plain && io::stderr().is_terminal() && io::stdin().is_terminal();
         match terminal.then(|| Screen::start(plan, stop)) {
             Some(Ok(screen)) => Live::Screen(screen),
-            // A terminal that cannot be drawn on can still be written to.
+            // A terminal that cannot be redrawn gets plain lines.
             Some(Err(_)) | None => Live::Plain(Plain::new(io::stderr())),
         }
     }
@@ -156,40 +157,40 @@ impl Output {
         }
     }
 
-    /// Writes what was asked for. One file that cannot be written does not keep the others from it.
+    /// Writes all requested files, even if one of them fails.
     ///
     /// # Errors
-    /// The first one that could not be written; the others are told on standard error.
+    /// The first failure; further ones are printed on standard error.
     pub(super) fn write(&self, result: &RunResult, totals: &Totals, plan: &Plan) -> Result<()> {
         let methods = &plan.methods;
-        let mut ended = Vec::new();
+        let mut results = Vec::new();
         if let Some(dir) = &self.out {
             let written = report::write_folder(dir, result, totals, methods);
-            ended.push(written.map(|_| ()).map_err(anyhow::Error::from));
-            if !self.quiet && ended.iter().all(Result::is_ok) {
+            results.push(written.map(|_| ()).map_err(anyhow::Error::from));
+            if !self.quiet && results.iter().all(Result::is_ok) {
                 eprintln!("written to {}", dir.display());
             }
         }
         if let Some(path) = &self.json {
             let text = serde_json::to_string_pretty(result).context("the result as JSON");
-            ended.push(text.and_then(|text| put(path, &(text + "\n"))));
+            results.push(text.and_then(|text| write_text(path, &(text + "\n"))));
         }
         if let Some(path) = &self.csv {
             let csv = report::series_csv(result).map_err(anyhow::Error::from);
-            ended.push(csv.and_then(|csv| put(path, &String::from_utf8_lossy(&csv))));
+            results.push(csv.and_then(|csv| write_text(path, &String::from_utf8_lossy(&csv))));
         }
         if let Some(path) = &self.k6_summary {
             let summary = report::k6_summary(result, totals, methods);
-            ended.push(put(path, &format!("{summary:#}\n")));
+            results.push(write_text(path, &format!("{summary:#}\n")));
         }
-        let mut faults = ended.into_iter().filter_map(Result::err);
+        let mut faults = results.into_iter().filter_map(Result::err);
         let first = faults.next();
         faults.for_each(|fault| eprintln!("weir: {fault:#}"));
         first.map_or(Ok(()), Err)
     }
 }
 
-fn put(path: &Path, text: &str) -> Result<()> {
+fn write_text(path: &Path, text: &str) -> Result<()> {
     if path == Path::new("-") {
         print!("{text}");
         return Ok(());
@@ -197,8 +198,8 @@ fn put(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The outputs of a run in progress.
-pub(super) struct Shown {
+/// Sinks of a run's progress: terminal, remote write, scrape endpoint.
+pub(super) struct Sinks {
     push: Option<RemoteWrite>,
     scrape: Option<Scrape>,
     live: Live,
@@ -210,8 +211,8 @@ enum Live {
     Quiet,
 }
 
-impl Shown {
-    /// Shows a second.
+impl Sinks {
+    /// Passes one second's progress to all sinks.
     pub(super) fn update(&mut self, progress: &Progress<'_>) {
         if let Some(push) = &mut self.push {
             push.update(progress);
@@ -226,19 +227,19 @@ impl Shown {
         }
     }
 
-    /// Ends the output and restores the terminal. Returns what to say about pushed metrics.
+    /// Stops all sinks and restores the terminal. Returns warnings about pushed metrics.
     pub(super) fn finish(self) -> Vec<String> {
         if let Live::Screen(screen) = self.live {
             screen.finish();
         }
         self.scrape.into_iter().for_each(Scrape::finish);
-        self.push.map(|push| complaints(push.finish())).unwrap_or_default()
+        self.push.map(|push| push_warnings(push.finish())).unwrap_or_default()
     }
 }
 
-/// What to say about samples that were not stored.
-fn complaints(told: PushSummary) -> Vec<String> {
-    let PushSummary { stored, rejected, rejected_status, discarded, skipped, .. } = told;
+/// Warnings about samples that were not stored.
+fn push_warnings(summary: PushSummary) -> Vec<String> {
+    let PushSummary { stored, rejected, rejected_status, discarded, skipped, .. } = summary;
     let mut lines = Vec::new();
     if rejected > 0 {
         let status = rejected_status.map_or_else(String::new, |status| format!(" (HTTP {status})"));

@@ -1,36 +1,36 @@
-//! How lines of a log are written: JSON objects, or a text with variables as nginx's `log_format`.
+//! Log formats: JSON objects, or a text with variables as in nginx's `log_format`.
 
-/// nginx's predefined format, with the name of the key where nginx has the user.
+/// nginx's predefined format, with `$key` in place of `$remote_user`.
 pub(crate) const COMBINED: &str = "$remote_addr - $key [$time_local] \"$request\" $status \
                                    $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
 /// Longest format, in bytes.
 pub(crate) const BYTES_MAX: usize = 4096;
 
-/// How lines are written.
+/// The format of log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// One JSON object for each line, as the gateway writes it.
+    /// One JSON object per line, as the gateway writes it.
     Json,
-    /// These parts one after the other.
-    Text(Vec<Part>),
+    /// A sequence of literals and variables.
+    Text(Vec<Segment>),
 }
 
-/// A part of a line.
+/// A segment of a text format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// This text.
+pub(crate) enum Segment {
+    /// Literal text.
     Literal(String),
-    /// What the variable of this name stands for.
+    /// The value of the variable of this name.
     Variable(String),
 }
 
 impl Format {
-    /// Reads `json`, `combined`, or a text with variables, `$name` or `${name}`. Any name is a
-    /// variable: nginx has more than the gateway.
+    /// Parses `json`, `combined`, or a text with variables, `$name` or `${name}`. Every name is
+    /// accepted, because nginx has more variables than the gateway.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// A description of the error.
     pub(crate) fn parse(text: &str) -> Result<Format, &'static str> {
         match text {
             "json" => return Ok(Format::Json),
@@ -44,21 +44,21 @@ impl Format {
         let mut rest = text;
         while let Some((before, behind)) = rest.split_once('$') {
             if !before.is_empty() {
-                parts.push(Part::Literal(before.to_owned()));
+                parts.push(Segment::Literal(before.to_owned()));
             }
-            let (name, after) = name_at(behind).ok_or("a $ has no name behind it")?;
-            parts.push(Part::Variable(name.to_owned()));
+            let (name, after) = split_name(behind).ok_or("a $ has no name behind it")?;
+            parts.push(Segment::Variable(name.to_owned()));
             rest = after;
         }
         if !rest.is_empty() {
-            parts.push(Part::Literal(rest.to_owned()));
+            parts.push(Segment::Literal(rest.to_owned()));
         }
         Ok(Format::Text(parts))
     }
 }
 
-/// The name at the start of a text, and what follows it.
-fn name_at(text: &str) -> Option<(&str, &str)> {
+/// Splits a text after the variable name at its start.
+fn split_name(text: &str) -> Option<(&str, &str)> {
     if let Some(inside) = text.strip_prefix('{') {
         return inside.split_once('}').filter(|(name, _)| !name.is_empty());
     }

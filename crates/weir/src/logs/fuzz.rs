@@ -1,16 +1,14 @@
-//! What must hold for any bytes of a log, as functions for fuzzers.
-//!
-//! `fuzz/src/access_log.rs` calls it for as long as one likes, and the test below for a second in
-//! every check.
+//! Fuzz target of the log parser. `fuzz/src/access_log.rs` runs it without a time limit, the test
+//! below for one second.
 
 use super::format::{COMBINED, Format};
-use super::read::Reader;
+use super::read::LineParser;
 
-/// Tries bytes as a format of the access log, up to the first line end, and as a line of it behind
-/// that; and as a line of JSON.
+/// Parses the first line of the input as a log format and the rest as a line of that format, and
+/// both as JSON lines.
 ///
 /// # Panics
-/// When a promise is broken.
+/// If a parsed line violates an invariant.
 pub(crate) fn logs(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (format, line) = text.split_once('\n').unwrap_or((text, ""));
@@ -23,14 +21,14 @@ pub(crate) fn logs(bytes: &[u8]) {
 }
 
 fn try_line(format: &Format, line: &str) {
-    let Ok(reader) = Reader::new(format) else { return };
-    if let Ok(read) = reader.line(line) {
+    let Ok(parser) = LineParser::new(format) else { return };
+    if let Ok(read) = parser.parse(line) {
         assert!(read.seconds.is_finite(), "a time is none: {line}");
         assert!(read.took.is_none_or(|took| took.is_finite() && took >= 0.0), "{line}");
     }
 }
 
-/// Formats with lines to start from.
+/// Seed inputs: formats with lines.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let line =
         "203.0.113.7 - alice [21/Nov/2026:22:04:05 +0100] \"POST / HTTP/1.1\" 429 162 \"-\" \"w\"";
@@ -50,24 +48,24 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a second of fuzzing in every check, from seeds that are read as what they are.
+    //! Goal: one second of fuzzing in every test run, from valid seeds.
 
     use std::time::{Duration, Instant};
 
     use super::*;
 
     #[test]
-    fn seeds_hold_and_are_lines() {
+    fn seeds_are_valid_lines() {
         for seed in seeds().iter().take(3) {
             let (format, line) = std::str::from_utf8(seed).unwrap().split_once('\n').unwrap();
-            let reader = Reader::new(&Format::parse(format).unwrap()).unwrap();
-            assert!(reader.line(line).is_ok(), "{line}");
+            let parser = LineParser::new(&Format::parse(format).unwrap()).unwrap();
+            assert!(parser.parse(line).is_ok(), "{line}");
         }
         seeds().iter().for_each(|seed| logs(seed));
     }
 
     #[test]
-    fn one_second_of_mutations_holds() {
+    fn mutations_keep_the_invariants() {
         let start = Instant::now();
         let tried = wire::fuzz::mutate_all(&seeds(), logs, 4, &mut |_| {
             start.elapsed() < Duration::from_secs(1)

@@ -1,5 +1,5 @@
-//! Lines of an access log back into facts: JSON lines as they are written, and texts by the format
-//! that they were written in, nginx's own among them.
+//! Parses lines of an access log: JSON lines of the gateway, and text lines by their format, which
+//! may be nginx's.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,20 +8,20 @@ use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
 use serde::Deserialize;
 
-use super::format::{Format, Part};
+use super::format::{Format, Segment};
 
 #[cfg(test)]
 mod tests;
 
-/// Longest line that is looked at; what writes them cuts far below.
+/// Longest line that is parsed; the gateway and nginx write far shorter ones.
 pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// What a line says; `None` is what it does not say.
+/// The values of a line; `None` marks an absent one.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Line<'a> {
     /// Seconds since 1970.
     pub(crate) seconds: f64,
-    /// Address of the client; empty where it is not said.
+    /// Address of the client; empty if absent.
     pub(crate) client: Cow<'a, str>,
     /// Name of the key.
     pub(crate) key: Option<Cow<'a, str>>,
@@ -29,30 +29,30 @@ pub(crate) struct Line<'a> {
     pub(crate) method: Option<Cow<'a, str>>,
     /// Name of the upstream.
     pub(crate) upstream: Option<Cow<'a, str>>,
-    /// How the cache took part.
+    /// Cache status.
     pub(crate) cache: Option<Cow<'a, str>>,
     /// HTTP status.
     pub(crate) status: u16,
     /// Code of the JSON-RPC error.
     pub(crate) error: Option<i64>,
-    /// Seconds until the answer.
+    /// Request time in seconds.
     pub(crate) took: Option<f64>,
-    /// Bytes of the answer.
+    /// Bytes of the response.
     pub(crate) bytes_out: Option<u64>,
 }
 
-/// Why a line is not counted.
+/// Why a line could not be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineFault {
     /// Longer than any line of an access log.
     Length,
-    /// Not a JSON object with the members of an access log.
+    /// Not a JSON object with the fields of an access log.
     Json,
-    /// The text between the variables is not there.
+    /// The literal text between the variables is missing.
     Shape,
-    /// The time cannot be read.
+    /// The time is invalid.
     Time,
-    /// The status or another number cannot be read.
+    /// The status is invalid.
     Number,
 }
 
@@ -68,73 +68,74 @@ impl fmt::Display for LineFault {
     }
 }
 
-/// Why lines of a format cannot be read.
+/// Why a format does not allow its lines to be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unreadable {
-    /// Two variables with nothing in between.
-    SideBySide,
-    /// No time or no status.
-    Lacking,
+pub(crate) enum FormatFault {
+    /// Two variables without a literal between them.
+    AdjacentVariables,
+    /// The format lacks a time or a status.
+    MissingVariable,
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for FormatFault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Unreadable::SideBySide => {
+            FormatFault::AdjacentVariables => {
                 "two variables stand side by side, and nothing tells where one ends"
             }
-            Unreadable::Lacking => {
+            FormatFault::MissingVariable => {
                 "a time ($time_local, $time_iso8601 or $msec) and $status are needed"
             }
         })
     }
 }
 
-/// Reads lines of one format.
+/// Parser of lines of one format.
 #[derive(Debug, Clone)]
-pub(crate) struct Reader {
-    parts: Option<Vec<Part>>,
+pub(crate) struct LineParser {
+    /// Segments of a text format; `None` for JSON.
+    segments: Option<Vec<Segment>>,
 }
 
-impl Reader {
-    /// For lines of this format.
+impl LineParser {
+    /// Creates a parser for this format.
     ///
     /// # Errors
-    /// [`Unreadable`].
-    pub(crate) fn new(format: &Format) -> Result<Reader, Unreadable> {
-        let Format::Text(parts) = format else { return Ok(Reader { parts: None }) };
-        let is_variable = |part: &Part| matches!(part, Part::Variable(_));
-        if parts.windows(2).any(|two| two.iter().all(is_variable)) {
-            return Err(Unreadable::SideBySide);
+    /// [`FormatFault`].
+    pub(crate) fn new(format: &Format) -> Result<LineParser, FormatFault> {
+        let Format::Text(segments) = format else { return Ok(LineParser { segments: None }) };
+        let is_variable = |segment: &Segment| matches!(segment, Segment::Variable(_));
+        if segments.windows(2).any(|two| two.iter().all(is_variable)) {
+            return Err(FormatFault::AdjacentVariables);
         }
-        let has = |wanted: &[&str]| {
-            parts
-                .iter()
-                .any(|part| matches!(part, Part::Variable(name) if wanted.contains(&name.as_str())))
-        };
+        let names = segments.iter().filter_map(|segment| match segment {
+            Segment::Variable(name) => Some(name.as_str()),
+            Segment::Literal(_) => None,
+        });
+        let has = |wanted: &[&str]| names.clone().any(|name| wanted.contains(&name));
         if !has(&["time_local", "time_iso8601", "msec"]) || !has(&["status"]) {
-            return Err(Unreadable::Lacking);
+            return Err(FormatFault::MissingVariable);
         }
-        Ok(Reader { parts: Some(parts.clone()) })
+        Ok(LineParser { segments: Some(segments.clone()) })
     }
 
-    /// What a line says, its end apart.
+    /// Parses a line without its line end.
     ///
     /// # Errors
     /// [`LineFault`].
-    pub(crate) fn line<'a>(&self, line: &'a str) -> Result<Line<'a>, LineFault> {
+    pub(crate) fn parse<'a>(&self, line: &'a str) -> Result<Line<'a>, LineFault> {
         if line.len() > LINE_BYTES_MAX {
             return Err(LineFault::Length);
         }
-        match &self.parts {
-            None => of_json(line),
-            Some(parts) => of_text(parts, line),
+        match &self.segments {
+            None => parse_json(line),
+            Some(segments) => parse_text(segments, line),
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Written<'a> {
+struct JsonLine<'a> {
     #[serde(borrow)]
     time: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -156,42 +157,42 @@ struct Written<'a> {
     bytes_out: Option<u64>,
 }
 
-fn of_json(line: &str) -> Result<Line<'_>, LineFault> {
-    let written: Written<'_> = serde_json::from_str(line).map_err(|_| LineFault::Json)?;
-    let took = written.request_time.filter(|took| took.is_finite() && *took >= 0.0);
+fn parse_json(line: &str) -> Result<Line<'_>, LineFault> {
+    let json: JsonLine<'_> = serde_json::from_str(line).map_err(|_| LineFault::Json)?;
+    let took = json.request_time.filter(|took| took.is_finite() && *took >= 0.0);
     Ok(Line {
-        seconds: iso(&written.time)?,
-        client: written.client,
-        key: written.key,
-        method: written.method,
-        upstream: written.upstream,
-        cache: written.cache,
-        status: written.status,
-        error: written.error,
+        seconds: parse_iso_time(&json.time)?,
+        client: json.client,
+        key: json.key,
+        method: json.method,
+        upstream: json.upstream,
+        cache: json.cache,
+        status: json.status,
+        error: json.error,
         took,
-        bytes_out: written.bytes_out,
+        bytes_out: json.bytes_out,
     })
 }
 
-fn of_text<'a>(parts: &[Part], line: &'a str) -> Result<Line<'a>, LineFault> {
-    let mut read = Line::default();
+fn parse_text<'a>(segments: &[Segment], line: &'a str) -> Result<Line<'a>, LineFault> {
+    let mut parsed = Line::default();
     let mut rest = line;
-    let mut parts = parts.iter().peekable();
-    while let Some(part) = parts.next() {
-        match part {
-            Part::Literal(text) => rest = rest.strip_prefix(&**text).ok_or(LineFault::Shape)?,
-            Part::Variable(name) => {
-                let end = match parts.peek() {
-                    Some(Part::Literal(text)) => rest.find(&**text).ok_or(LineFault::Shape)?,
+    let mut segments = segments.iter().peekable();
+    while let Some(segment) = segments.next() {
+        match segment {
+            Segment::Literal(text) => rest = rest.strip_prefix(&**text).ok_or(LineFault::Shape)?,
+            Segment::Variable(name) => {
+                let end = match segments.peek() {
+                    Some(Segment::Literal(text)) => rest.find(&**text).ok_or(LineFault::Shape)?,
                     _ => rest.len(),
                 };
-                let (value, behind) = rest.split_at(end);
-                read.set(name, value)?;
-                rest = behind;
+                let (value, after) = rest.split_at(end);
+                parsed.set(name, value)?;
+                rest = after;
             }
         }
     }
-    if rest.is_empty() { Ok(read) } else { Err(LineFault::Shape) }
+    if rest.is_empty() { Ok(parsed) } else { Err(LineFault::Shape) }
 }
 
 impl<'a> Line<'a> {
@@ -203,32 +204,33 @@ impl<'a> Line<'a> {
             "rpc_method" => self.method = text(),
             "upstream" => self.upstream = text(),
             "cache" => self.cache = text(),
-            "time_local" => self.seconds = local(value)?,
-            "time_iso8601" => self.seconds = iso(value)?,
-            "msec" => self.seconds = positive(value).ok_or(LineFault::Time)?,
+            "time_local" => self.seconds = parse_local_time(value)?,
+            "time_iso8601" => self.seconds = parse_iso_time(value)?,
+            "msec" => self.seconds = parse_seconds(value).ok_or(LineFault::Time)?,
             "status" => self.status = value.parse().map_err(|_| LineFault::Number)?,
             "rpc_error" => self.error = value.parse().ok(),
-            "request_time" => self.took = positive(value),
+            "request_time" => self.took = parse_seconds(value),
             "body_bytes_sent" => self.bytes_out = value.parse().ok(),
-            // Nothing is counted by the others.
+            // The other variables are not aggregated.
             _ => {}
         }
         Ok(())
     }
 }
 
-/// A number that a time can be; beyond it no calendar goes.
-fn positive(text: &str) -> Option<f64> {
-    const MOST: f64 = 253_402_207_200.0;
-    text.parse().ok().filter(|number: &f64| (0.0..MOST).contains(number))
+/// Parses a non-negative number of seconds.
+fn parse_seconds(text: &str) -> Option<f64> {
+    /// The largest time of `jiff`, in the year 9999.
+    const SECONDS_MAX: f64 = 253_402_207_200.0;
+    text.parse().ok().filter(|number: &f64| (0.0..SECONDS_MAX).contains(number))
 }
 
-fn iso(text: &str) -> Result<f64, LineFault> {
+fn parse_iso_time(text: &str) -> Result<f64, LineFault> {
     let time: Timestamp = text.parse().map_err(|_| LineFault::Time)?;
     Ok(time.as_microsecond() as f64 / 1e6)
 }
 
-fn local(text: &str) -> Result<f64, LineFault> {
+fn parse_local_time(text: &str) -> Result<f64, LineFault> {
     let time = BrokenDownTime::parse("%d/%b/%Y:%H:%M:%S %z", text).map_err(|_| LineFault::Time)?;
     let time = time.to_timestamp().map_err(|_| LineFault::Time)?;
     Ok(time.as_second() as f64)

@@ -1,4 +1,4 @@
-//! The sums of `weir logs` as tables and as JSON.
+//! Prints the aggregates of `weir logs` as tables or as JSON.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::sums::{Method, Sums};
 
-/// Tables for people.
+/// Formats the aggregates as tables.
 pub(super) fn text(sums: &Sums, top: usize) -> String {
     let mut out = String::new();
     let plural = if sums.lines == 1 { "" } else { "s" };
@@ -45,13 +45,13 @@ pub(super) fn text(sums: &Sums, top: usize) -> String {
     out
 }
 
-/// The busiest steps of the time line, in the order of time.
+/// Writes the busiest steps of the time series, in order of time.
 fn times(out: &mut String, sums: &Sums, top: usize) {
     let statuses: Vec<u16> = sums.statuses.keys().copied().take(12).collect();
     let total = |start: &u64| sums.times[start].values().sum::<u64>();
     let mut starts: Vec<u64> = sums.times.keys().copied().collect();
-    let cut = starts.len() > top;
-    if cut {
+    let truncated = starts.len() > top;
+    if truncated {
         starts.sort_by_key(|start| std::cmp::Reverse(total(start)));
         starts.truncate(top);
         starts.sort_unstable();
@@ -61,8 +61,11 @@ fn times(out: &mut String, sums: &Sums, top: usize) {
         60 => "minute".to_owned(),
         step => format!("{step} s"),
     };
-    let busiest =
-        if cut { format!(", the busiest {top} of {}", sums.times.len()) } else { String::new() };
+    let busiest = if truncated {
+        format!(", the busiest {top} of {}", sums.times.len())
+    } else {
+        String::new()
+    };
     let _ = write!(out, "\n{:<22}{:>9}", format!("by {unit}"), "all");
     for status in &statuses {
         let _ = write!(out, "{status:>9}");
@@ -84,7 +87,7 @@ fn methods(out: &mut String, sums: &Sums, top: usize) {
         let _ = write!(out, "{quantile:>10}");
     }
     out.push('\n');
-    for (name, method) in most(&sums.methods, top, |method| method.count) {
+    for (name, method) in top_rows(&sums.methods, top, |method| method.count) {
         let _ = write!(out, "{name:<34}{:>10}{:>9}", method.count, method.errors);
         for quantile in quantiles_of(method) {
             let _ = match quantile {
@@ -109,11 +112,11 @@ fn table(out: &mut String, heading: &str, mut rows: Vec<(String, u64)>, lines: u
     }
 }
 
-/// The same as one JSON object.
+/// Formats the aggregates as one JSON object.
 pub(super) fn json(sums: &Sums, top: usize) -> Value {
     let any = sums.lines > 0;
     let quantile = |ms: Option<f64>| ms.map_or(Value::Null, |ms| json!(ms));
-    let methods: Vec<Value> = most(&sums.methods, top, |method| method.count)
+    let methods: Vec<Value> = top_rows(&sums.methods, top, |method| method.count)
         .into_iter()
         .map(|(name, method)| {
             let [p50, p95, p99] = quantiles_of(method).map(quantile);
@@ -132,7 +135,7 @@ pub(super) fn json(sums: &Sums, top: usize) -> Value {
         })
         .collect();
     let counts = |table: &HashMap<String, u64>, heading: &str| -> Vec<Value> {
-        let rows = most(table, top, |count| *count);
+        let rows = top_rows(table, top, |count| *count);
         rows.into_iter().map(|(name, count)| json!({heading: name, "count": count})).collect()
     };
     json!({
@@ -155,12 +158,12 @@ pub(super) fn json(sums: &Sums, top: usize) -> Value {
     })
 }
 
-fn most<T>(
+fn top_rows<T>(
     table: &HashMap<String, T>,
     top: usize,
     count: impl Fn(&T) -> u64,
 ) -> Vec<(&String, &T)> {
-    // By name too, so that the same sums print the same.
+    // Ties are sorted by name, so that the output is deterministic.
     let sorted: BTreeSet<_> =
         table.iter().map(|(name, row)| (std::cmp::Reverse(count(row)), name)).collect();
     sorted.into_iter().take(top).map(|(_, name)| (name, &table[name])).collect()

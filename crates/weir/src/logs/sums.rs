@@ -1,5 +1,5 @@
-//! What is summed up of lines, within bounds: tables that are full count the rest together, and a
-//! time line that gets too long is made coarser.
+//! Aggregates log lines in bounded memory. A full table counts further names under [`OTHER`], and a
+//! time series that gets too long is downsampled.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,37 +7,39 @@ use hdrhistogram::Histogram;
 
 use super::read::Line;
 
-/// Rows of the time line; two days by second. More are made coarser, tenfold at a time.
+/// Rows of the time series: two days by second. A longer one is downsampled by a factor of ten.
 const STEPS_MAX: usize = 200_000;
-/// Methods that are told apart: each has a histogram of about 20 kB.
+/// Methods with their own row; each has a histogram of about 20 kB.
 const METHODS_MAX: usize = 500;
-/// Clients and keys that are told apart.
+/// Names with their own row, per table of clients, keys, caches or upstreams.
 const NAMES_MAX: usize = 50_000;
-/// Statuses and codes that are told apart.
+/// HTTP statuses and JSON-RPC codes with their own row.
 const CODES_MAX: usize = 1000;
-/// Longest name that is kept.
+/// Longest name that is stored, in characters.
 const NAME_CHARS_MAX: usize = 100;
-/// Latencies are kept in microseconds with two digits, up to an hour.
+/// Upper bound of the latency histograms: one hour in microseconds.
 const MICROS_MAX: u64 = 3_600_000_000;
 
-/// The name under which the rest of a full table is counted.
+/// Row that counts the remaining names of a full table.
 pub(super) const OTHER: &str = "(other)";
 
-/// All sums.
+/// Aggregates of all lines.
 pub(super) struct Sums {
-    /// Lines that were read and are in time.
+    /// Lines that were parsed and are within the time range.
     pub(super) lines: u64,
-    /// Lines that could not be read.
+    /// Lines that could not be parsed.
     pub(super) faulty: u64,
+    /// Earliest time in seconds since 1970.
     pub(super) first: f64,
+    /// Latest time in seconds since 1970.
     pub(super) last: f64,
-    /// Seconds of one step of the time line.
+    /// Seconds per step of the time series.
     pub(super) step: u64,
-    /// By start of the step, then by status.
+    /// Line counts by start of the step, then by status.
     pub(super) times: BTreeMap<u64, BTreeMap<u16, u64>>,
     pub(super) statuses: BTreeMap<u16, u64>,
     pub(super) methods: HashMap<String, Method>,
-    /// By JSON-RPC code.
+    /// Line counts by JSON-RPC code.
     pub(super) errors: BTreeMap<i64, u64>,
     pub(super) other_errors: u64,
     pub(super) keys: HashMap<String, u64>,
@@ -47,7 +49,7 @@ pub(super) struct Sums {
     pub(super) bytes_out: u64,
 }
 
-/// What is summed up of one method.
+/// Aggregates of one method.
 pub(super) struct Method {
     pub(super) count: u64,
     /// Lines with a JSON-RPC error, or a status of 400 and above.
@@ -63,7 +65,7 @@ impl Method {
 }
 
 impl Sums {
-    /// Nothing yet, in steps of so many seconds.
+    /// Creates empty aggregates with `step` seconds per step.
     pub(super) fn new(step: u64) -> Sums {
         Sums {
             lines: 0,
@@ -124,7 +126,7 @@ impl Sums {
     }
 
     fn add_method(&mut self, line: &Line<'_>) {
-        let name = shortened(line.method.as_deref().unwrap_or("-"));
+        let name = sanitize(line.method.as_deref().unwrap_or("-"));
         let known = self.methods.len() < METHODS_MAX || self.methods.contains_key(&name);
         let name = if known { name } else { OTHER.to_owned() };
         let method = self.methods.entry(name).or_insert_with(Method::new);
@@ -143,20 +145,20 @@ impl Sums {
 
 fn count(table: &mut HashMap<String, u64>, name: Option<&str>) {
     let Some(name) = name else { return };
-    let name = shortened(name);
+    let name = sanitize(name);
     let known = table.len() < NAMES_MAX || table.contains_key(&name);
     *table.entry(if known { name } else { OTHER.to_owned() }).or_default() += 1;
 }
 
-/// A name as it may be printed: no control characters, and not too long.
-fn shortened(name: &str) -> String {
+/// Makes a name printable: replaces control characters and limits its length.
+fn sanitize(name: &str) -> String {
     let shown = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
     name.chars().take(NAME_CHARS_MAX).map(shown).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: sums are right, and stay small whatever comes.
+    //! Goal: aggregates are right, and their size is bounded for any input.
 
     use super::*;
 
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_summed_by_time_status_and_method() {
+    fn lines_are_counted_by_time_status_and_method() {
         let mut sums = Sums::new(60);
         sums.add(&Line { took: Some(0.5), ..line(120.0, 200, "a") });
         sums.add(&Line { took: Some(0.1), error: Some(-32000), ..line(179.9, 200, "a") });
@@ -198,6 +200,6 @@ mod tests {
         let counted: u64 = sums.times.values().flat_map(|by| by.values()).sum();
         assert_eq!(counted, sums.lines);
         assert_eq!(sums.methods.values().map(|method| method.count).sum::<u64>(), sums.lines);
-        assert_eq!(shortened("a\u{1b}[2J\n"), "a\u{fffd}[2J\u{fffd}");
+        assert_eq!(sanitize("a\u{1b}[2J\n"), "a\u{fffd}[2J\u{fffd}");
     }
 }

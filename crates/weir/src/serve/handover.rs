@@ -1,10 +1,10 @@
-//! Hands the listening sockets of a gateway to a new process of the program on disk, which takes its
-//! place.
+//! Passes the gateway's listening sockets to a new process of the program on disk, which replaces
+//! this one.
 //!
-//! The new process is started with the same arguments. Its standard input is one end of a pair of
-//! sockets: over it come the listening sockets themselves (SCM_RIGHTS, unix(7)), so that no
-//! connection that waits in them is lost, and over it the new process says that it serves, or why
-//! it cannot. Until then the old one goes on as before.
+//! The new process gets the same arguments. Its standard input is one end of a socket pair. The old
+//! process sends the listening sockets over it (SCM_RIGHTS, unix(7)), so that no connection in an
+//! accept queue is lost. The new process sends "ready", or the reason why it cannot serve. The old
+//! process serves until then.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -22,40 +22,40 @@ use rustix::net::{
 };
 use socket2::Socket;
 
-/// Set in the environment of a process that is started to take another one's place.
+/// Environment variable of a process that is started to replace another one.
 const VARIABLE: &str = "WEIR_TAKES_OVER";
-/// What comes with each socket, and what ends them.
+/// Tag byte of each socket, and the byte that ends the list.
 const CLIENTS: u8 = b'c';
 const TLS: u8 = b't';
 const ADMIN: u8 = b'a';
 const END: u8 = b'.';
-/// Sockets of one hand-over: two per thread and the admin one. More are not ours.
+/// Most sockets of one hand-over. A gateway sends two per thread and one for admin.
 const SOCKETS_MAX: usize = 1 << 12;
-/// How long a new process may take until it serves. It waits two seconds for heads at most.
-const READY_WAIT: Duration = Duration::from_secs(60);
-/// And how long one that said that it cannot may take to end.
-const END_WAIT: Duration = Duration::from_secs(2);
-/// Longest reason that is taken from it.
+/// Timeout for the new process to become ready. It waits at most 2 s for heads.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout for a failed new process to exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest failure reason that is read from the new process.
 const REASON_BYTES_MAX: u64 = 64 * 1024;
 const READY: &str = "ready";
 
-/// The program that a later process is started from: as this one was called, so that a link which
-/// leads to another version by then leads there.
+/// Path of the program for the new process: the path that this process was started with, so that a
+/// symbolic link to a newer version is followed.
 pub(super) fn program() -> io::Result<PathBuf> {
     let called = std::env::args_os().next().map(PathBuf::from);
     match called {
         Some(called) if called.components().count() > 1 && called.exists() => {
             std::path::absolute(called)
         }
-        // Found along the search path, which may change.
+        // It was found in `PATH`, which may change.
         _ => std::env::current_exe(),
     }
 }
 
-/// Starts a process that takes over these sockets, and gives its id once it serves.
+/// Starts a process that takes over these sockets, and returns its id once it serves.
 ///
 /// # Errors
-/// Why there is none, in words.
+/// The reason why the new process does not serve.
 pub(super) fn hand_over(program: &Path, sockets: &Sockets) -> Result<u32, String> {
     let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     let (ours, theirs) = UnixStream::pair().map_err(failed("cannot make a pair of sockets"))?;
@@ -65,42 +65,42 @@ pub(super) fn hand_over(program: &Path, sockets: &Sockets) -> Result<u32, String
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .spawn()
         .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-    let heard = give(&ours, sockets).and_then(|()| hear(&ours));
-    match heard {
-        Ok(said) if said == READY => Ok(child.id()),
-        Ok(said) if !said.is_empty() => {
-            end(&mut child);
-            Err(said)
+    let reply = send_sockets(&ours, sockets).and_then(|()| read_message(&ours));
+    match reply {
+        Ok(message) if message == READY => Ok(child.id()),
+        Ok(reason) if !reason.is_empty() => {
+            reap(&mut child);
+            Err(reason)
         }
-        Err(error) if !is_end(&error) => {
-            end(&mut child);
+        Err(error) if !is_disconnect(&error) => {
+            reap(&mut child);
             Err(format!("the new process was not heard of: {error}"))
         }
-        Ok(_) | Err(_) => Err(format!("the new process ended: {}", end(&mut child))),
+        Ok(_) | Err(_) => Err(format!("the new process ended: {}", reap(&mut child))),
     }
 }
 
-/// Whether the other side has ended, rather than being silent.
-fn is_end(error: &io::Error) -> bool {
+/// Returns true if the peer closed the connection, in contrast to a timeout.
+fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
-/// Waits a little for a process to end, makes it, and says how it did.
-fn end(child: &mut Child) -> String {
-    let give_up = Instant::now() + END_WAIT;
+/// Waits for a process to exit, kills it after [`EXIT_TIMEOUT`], and returns its exit status.
+fn reap(child: &mut Child) -> String {
+    let give_up = Instant::now() + EXIT_TIMEOUT;
     while Instant::now() < give_up {
         if let Ok(Some(status)) = child.try_wait() {
             return status.to_string();
         }
         std::thread::park_timeout(Duration::from_millis(10));
     }
-    // It fails only where it has just ended.
+    // It fails only if the process has just exited.
     let _ = child.kill();
     child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
 }
 
-fn give(to: &UnixStream, sockets: &Sockets) -> io::Result<()> {
-    to.set_write_timeout(Some(READY_WAIT))?;
+fn send_sockets(to: &UnixStream, sockets: &Sockets) -> io::Result<()> {
+    to.set_write_timeout(Some(READY_TIMEOUT))?;
     let clients = sockets.clients.iter().map(|socket| (CLIENTS, socket));
     let tls = sockets.tls.iter().map(|socket| (TLS, socket));
     for (role, socket) in
@@ -118,55 +118,57 @@ fn give(to: &UnixStream, sockets: &Sockets) -> io::Result<()> {
     to.write_all(&[END])
 }
 
-/// What the new process says of itself; nothing if it ends instead.
-fn hear(from: &UnixStream) -> io::Result<String> {
-    from.set_read_timeout(Some(READY_WAIT))?;
-    let mut said = Vec::new();
-    let mut one = [0; 1];
+/// Reads one zero-terminated message of the new process; empty if the process exits first.
+fn read_message(from: &UnixStream) -> io::Result<String> {
+    from.set_read_timeout(Some(READY_TIMEOUT))?;
+    let mut message = Vec::new();
+    let mut byte = [0; 1];
     let mut from = from.take(REASON_BYTES_MAX);
-    // To the first zero byte: the new process keeps its end open as long as it lives.
-    while from.read(&mut one)? == 1 && one[0] != 0 {
-        said.push(one[0]);
+    // There is no end of file: the new process keeps its end open as long as it lives.
+    while from.read(&mut byte)? == 1 && byte[0] != 0 {
+        message.push(byte[0]);
     }
-    Ok(String::from_utf8_lossy(&said).trim().to_owned())
+    Ok(String::from_utf8_lossy(&message).trim().to_owned())
 }
 
-/// The process whose place this one takes, if it was started to take one's.
+/// Connection to the process that this one replaces.
 pub(super) struct Former {
     stream: UnixStream,
 }
 
 impl Former {
+    /// Returns the old process, or `None` if this process replaces no other one.
+    ///
     /// # Errors
-    /// When it was started so, but without the sockets.
+    /// The environment variable is set, but the standard input is not a socket.
     pub(super) fn find() -> io::Result<Option<Former>> {
         if std::env::var_os(VARIABLE).is_none() {
             return Ok(None);
         }
         let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        // Who exports the variable by hand has no such socket.
+        // The variable may be exported by hand, without a socket.
         stream.local_addr()?;
         Ok(Some(Former { stream }))
     }
 
-    /// Its listening sockets.
+    /// Receives the listening sockets.
     pub(super) fn sockets(&self) -> io::Result<Sockets> {
-        self.stream.set_read_timeout(Some(READY_WAIT))?;
+        self.stream.set_read_timeout(Some(READY_TIMEOUT))?;
         let mut sockets = Sockets::default();
         for _ in 0..SOCKETS_MAX {
             let mut role = [0; 1];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let parts = &mut [IoSliceMut::new(&mut role)];
-            let heard = recvmsg(&self.stream, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-            if heard.bytes == 0 {
+            let received = recvmsg(&self.stream, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+            if received.bytes == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let mut given = control.drain().flat_map(|message| match message {
+            let mut fds = control.drain().flat_map(|message| match message {
                 RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
                 _ => Vec::new(),
             });
-            match (role[0], given.next().map(Socket::from)) {
+            match (role[0], fds.next().map(Socket::from)) {
                 (CLIENTS, Some(socket)) => sockets.clients.push(socket),
                 (TLS, Some(socket)) => sockets.tls.push(socket),
                 (ADMIN, Some(socket)) => sockets.admin = Some(socket),
@@ -177,27 +179,27 @@ impl Former {
         Err(io::Error::other("what came over the standard input are not sockets of a gateway"))
     }
 
-    /// Tells it that this process serves, upon which it ends.
+    /// Reports that this process serves. The old process then shuts down.
     pub(super) fn ready(self) {
-        self.say(READY);
+        self.send(READY);
     }
 
-    /// Tells it why this process cannot serve.
+    /// Reports why this process cannot serve.
     pub(super) fn failed(self, why: &str) {
-        self.say(why);
+        self.send(why);
     }
 
-    fn say(mut self, text: &str) {
-        let mut said = text.replace('\0', " ").into_bytes();
-        said.push(0);
-        // If it is gone, there is nobody to be told, and nothing to do about it.
-        let _ = self.stream.write_all(&said);
+    fn send(mut self, text: &str) {
+        let mut message = text.replace('\0', " ").into_bytes();
+        message.push(0);
+        // It fails only if the old process is gone, and then nobody needs the message.
+        let _ = self.stream.write_all(&message);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: sockets arrive as what they are, and nothing else is taken for them.
+    //! Goal: sockets arrive with their roles, and other input is rejected.
 
     use std::net::TcpListener;
 
@@ -219,18 +221,18 @@ mod tests {
         let ((one, first), (two, second), (admin, third)) = (listening(), listening(), listening());
         let (tls, fourth) = listening();
         let sockets = Sockets { clients: vec![one, two], tls: vec![tls], admin: Some(admin) };
-        give(&ours, &sockets).unwrap();
+        send_sockets(&ours, &sockets).unwrap();
         let former = Former { stream: theirs };
         let sockets = former.sockets().unwrap();
         assert_eq!(sockets.clients.iter().map(address).collect::<Vec<_>>(), [first, second]);
         assert_eq!(address(sockets.admin.as_ref().unwrap()), third);
         assert_eq!(sockets.tls.iter().map(address).collect::<Vec<_>>(), [fourth]);
         former.ready();
-        assert_eq!(hear(&ours).unwrap(), READY);
+        assert_eq!(read_message(&ours).unwrap(), READY);
     }
 
     #[test]
-    fn an_end_or_other_bytes_are_no_sockets() {
+    fn end_of_file_and_other_bytes_are_rejected() {
         for bytes in [&b""[..], b"c", b"hello", b"\0"] {
             let (mut ours, theirs) = UnixStream::pair().unwrap();
             ours.write_all(bytes).unwrap();
@@ -240,12 +242,12 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_heard_whole_and_silence_is_no_reason() {
+    fn a_reason_arrives_whole_and_end_of_file_is_empty() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         Former { stream: theirs }.failed("two\nlines \0 and a zero");
-        assert_eq!(hear(&ours).unwrap(), "two\nlines   and a zero");
+        assert_eq!(read_message(&ours).unwrap(), "two\nlines   and a zero");
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        assert_eq!(hear(&ours).unwrap(), "");
+        assert_eq!(read_message(&ours).unwrap(), "");
     }
 }

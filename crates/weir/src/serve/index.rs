@@ -1,8 +1,7 @@
-//! The index as a tier of the gateway's cache: threads that read it, and
-//! one that syncs it.
+//! The index as a tier of the gateway's cache: reader threads, and one thread that syncs it.
 //!
-//! The gateway knows only that somebody may have answers; the index knows nothing of gateways. Here
-//! they meet.
+//! The gateway knows only the trait [`Index`]; the `index` crate does not depend on the gateway.
+//! This module connects the two.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,32 +29,34 @@ use self::queue::{Job, Queue};
 
 mod queue;
 
-/// Questions that are answered from one state of the index, if so many wait: to begin and to end a
-/// transaction costs as much as a small answer, and a writer's log cannot be emptied meanwhile.
-const TOGETHER_MAX: usize = 64;
-/// Bytes of the logs of one answer: as many as the gateway takes from a node.
+/// Queued lookups that share one read transaction. A transaction costs as much as a small lookup,
+/// but a long one keeps the writer from truncating its log.
+const LOOKUPS_PER_SNAPSHOT_MAX: usize = 64;
+/// Bytes of logs in one response; equals the gateway's limit for an upstream response.
 const LOGS_BYTES_MAX: u64 = 64 << 20;
-/// How long one question of a call may take, and a server over one step of following the chain.
-const READ_PATIENCE: Duration = Duration::from_secs(5);
-const FOLLOW_PATIENCE: Duration = Duration::from_secs(15);
-/// Wait before an index that could not be read is opened anew.
-const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Wait before a sync that ended in an error is begun anew.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// And one whose writer was another process, which may be about to end.
-const TAKEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How long the end of the gateway waits for who syncs.
-const END_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a waiting thread sleeps before it looks whether it is to end.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Timeout of one lookup.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of one database query of the sync.
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(15);
+/// Delay before a reader reopens an index that could not be read.
+const REOPEN_DELAY: Duration = Duration::from_secs(1);
+/// Delay before a sync that failed restarts.
+const RESTART_DELAY: Duration = Duration::from_secs(5);
+/// Delay before a sync restarts when another process holds the write lock. That process may be
+/// about to end.
+const LOCKED_RESTART_DELAY: Duration = Duration::from_secs(1);
+/// How long the gateway's shutdown waits for the sync thread.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the waiting sync thread checks the stop flag.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Who reads the index, in the gateway's terms.
+/// The gateway's handle of the reader threads.
 pub(super) struct Readers {
     chain: String,
-    /// Id of the chain that the index is of and one more, as who opened it last saw.
+    /// Chain id of the index plus one; 0 until a reader has opened it.
     id: Arc<AtomicU64>,
-    /// That the index is of another chain was told.
-    told: AtomicBool,
+    /// True if the chain mismatch has been logged.
+    mismatch_logged: AtomicBool,
     queue: Arc<Queue>,
 }
 
@@ -67,7 +68,7 @@ impl Index for Readers {
     fn is_of(&self, id: u64) -> bool {
         let Some(own) = self.id.load(Ordering::Acquire).checked_sub(1) else { return false };
         let same = own == id;
-        if !same && !self.told.swap(true, Ordering::Relaxed) {
+        if !same && !self.mismatch_logged.swap(true, Ordering::Relaxed) {
             let chain = &self.chain;
             tracing::error!(
                 "the index is of chain {own}, the nodes of `{chain}` of chain {id}; it is not asked"
@@ -91,16 +92,16 @@ impl Drop for Readers {
     }
 }
 
-/// The thread that syncs, until it is dropped.
+/// The thread that syncs the index. Dropping this value stops it.
 pub(super) struct Follower {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
-    /// Closed when it has ended.
+    /// Disconnects when the thread ends.
     ended: Receiver<()>,
 }
 
 impl Follower {
-    /// Tells it to end, and does not wait for that.
+    /// Requests a stop without waiting for it.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.thread().unpark();
@@ -108,57 +109,58 @@ impl Follower {
 }
 
 impl Drop for Follower {
-    /// Waits for the end of what is under way, but not for a node that is silent: whatever is cut off
-    /// is fetched again.
+    /// Waits for the write in progress, but not for a node that does not respond. The next sync
+    /// fetches interrupted blocks again.
     fn drop(&mut self) {
         self.stop();
-        // Nothing is ever sent: the thread's end closes it.
-        let _ended = self.ended.recv_timeout(END_PATIENCE);
+        // The channel carries no message; it disconnects when the thread ends.
+        let _ended = self.ended.recv_timeout(SHUTDOWN_TIMEOUT);
     }
 }
 
-/// Starts what the configuration asks for; none without an index.
+/// Starts the readers and, if configured, the sync. Returns `None` without a configured index.
 pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Follower>)>> {
-    let Some(own) = &config.index else { return Ok(None) };
-    let location = match Location::new(&own.db) {
+    let Some(index_config) = &config.index else { return Ok(None) };
+    let location = match Location::new(&index_config.db) {
         Ok(location) => location.with_password_of_environment(),
         Err(why) => bail!("index.db: {why}"),
     };
-    let usual = Settings { page_cache: own.page_cache as u64, ..Settings::default() };
-    let settings = Settings { mmap: own.mmap as u64, query_timeout: READ_PATIENCE, ..usual };
+    let defaults = Settings { page_cache: index_config.page_cache as u64, ..Settings::default() };
+    let settings =
+        Settings { mmap: index_config.mmap as u64, query_timeout: READ_TIMEOUT, ..defaults };
     let queue = Arc::new(Queue::default());
     let id = Arc::new(AtomicU64::new(0));
-    let reading = Arc::new(Source {
+    let source = Arc::new(ReaderContext {
         queue: Arc::clone(&queue),
         id: Arc::clone(&id),
         location: location.clone(),
         settings,
-        logs_max: own.logs_max,
+        logs_max: index_config.logs_max,
     });
-    let mut there = true;
-    for at in 0..own.readers {
-        let first = match own.follow {
-            false => reading.first().context("index")?,
-            true => there.then(|| reading.if_there()).flatten(),
+    let mut exists = true;
+    for at in 0..index_config.readers {
+        let first = match index_config.follow {
+            false => source.open_at_start().context("index")?,
+            true => exists.then(|| source.open_if_exists()).flatten(),
         };
-        there &= first.is_some();
-        // It is ready before the first call comes.
+        exists &= first.is_some();
+        // The reader registers before the gateway accepts the first call.
         if first.is_some() {
-            queue.join();
+            queue.add_reader();
         }
-        let reading = Arc::clone(&reading);
-        let read = move || reading.read(first);
+        let source = Arc::clone(&source);
+        let read = move || source.read(first);
         std::thread::Builder::new().name(format!("weir-index-{at}")).spawn(read)?;
     }
-    let chain = config.chains[own.chain].name.to_string();
-    let settings = Settings { query_timeout: FOLLOW_PATIENCE, ..usual };
-    let follower = own.follow.then(|| follow(config, &location, settings)).transpose()?;
-    let readers = Readers { chain, id, told: AtomicBool::new(false), queue };
+    let chain = config.chains[index_config.chain].name.to_string();
+    let settings = Settings { query_timeout: FOLLOW_TIMEOUT, ..defaults };
+    let follower = index_config.follow.then(|| follow(config, &location, settings)).transpose()?;
+    let readers = Readers { chain, id, mismatch_logged: AtomicBool::new(false), queue };
     Ok(Some((Arc::new(readers), follower)))
 }
 
-/// What the threads that read have in common.
-struct Source {
+/// State that the reader threads share.
+struct ReaderContext {
     queue: Arc<Queue>,
     id: Arc<AtomicU64>,
     location: Location,
@@ -166,10 +168,10 @@ struct Source {
     logs_max: u64,
 }
 
-impl Source {
-    /// Opens the index at the start. What is wrong with it is told now, not with the first call; a
-    /// server that is not there now may come.
-    fn first(&self) -> Result<Option<Reader>> {
+impl ReaderContext {
+    /// Opens the index at startup, and fails on a broken one. An unreachable database server is
+    /// only logged, because it may come up later.
+    fn open_at_start(&self) -> Result<Option<Reader>> {
         match self.open() {
             Err(ReadError::Store(error @ StoreError::Unreachable { .. })) => {
                 tracing::error!(%error, "the index cannot be read; calls go to the nodes");
@@ -188,86 +190,86 @@ impl Source {
         Ok(opened)
     }
 
-    /// Opens the index at the start if it is there: who follows may have to make it first. What is
-    /// wrong is told by who tries again.
-    fn if_there(&self) -> Option<Reader> {
+    /// Opens the index at startup if it exists; the sync thread may have to create it first. The
+    /// reader thread retries and logs errors.
+    fn open_if_exists(&self) -> Option<Reader> {
         self.open().ok().flatten()
     }
 
-    /// Answers questions until nobody can ask any more, with this reader as long as it is good.
+    /// Serves lookups until the queue closes. Reopens the index after an error.
     fn read(&self, first: Option<Reader>) {
         let mut opened = first;
-        let mut troubles = Troubles::default();
+        let mut errors = ErrorLog::default();
         loop {
             if let Some(mut reader) = opened.take() {
-                let ended = self.answer(&mut reader);
-                self.queue.leave();
+                let ended = self.serve(&mut reader);
+                self.queue.remove_reader();
                 match ended {
                     Ok(()) => return,
-                    Err(error) => troubles.tell(&error),
+                    Err(error) => errors.log(&error),
                 }
             }
-            if self.queue.closes_within(OPEN_AGAIN_AFTER) {
+            if self.queue.wait_closed(REOPEN_DELAY) {
                 return;
             }
             match self.open() {
                 Ok(Some(reader)) => {
-                    troubles.over();
-                    self.queue.join();
+                    errors.log_recovery();
+                    self.queue.add_reader();
                     opened = Some(reader);
                 }
-                // While it is being made by who syncs it, there is nothing to be read.
+                // The sync thread has not created the index yet.
                 Ok(None) | Err(ReadError::Store(StoreError::Missing(_))) => {}
-                Err(error) => troubles.tell(&error),
+                Err(error) => errors.log(&error),
             }
         }
     }
 
-    /// Answers questions until nobody can ask any more, or one cannot be answered.
-    fn answer(&self, reader: &mut Reader) -> Result<(), ReadError> {
+    /// Serves lookups with this reader until the queue closes or a lookup fails.
+    fn serve(&self, reader: &mut Reader) -> Result<(), ReadError> {
         while let Some(job) = self.queue.next() {
             let mut snapshot = reader.snapshot()?;
-            self.one(&mut snapshot, job)?;
-            for _ in 1..TOGETHER_MAX {
-                let Some(job) = self.queue.waiting() else { break };
-                self.one(&mut snapshot, job)?;
+            self.serve_one(&mut snapshot, job)?;
+            for _ in 1..LOOKUPS_PER_SNAPSHOT_MAX {
+                let Some(job) = self.queue.try_next() else { break };
+                self.serve_one(&mut snapshot, job)?;
             }
         }
         Ok(())
     }
 
-    fn one(&self, snapshot: &mut Snapshot<'_>, job: Job) -> Result<(), ReadError> {
+    fn serve_one(&self, snapshot: &mut Snapshot<'_>, job: Job) -> Result<(), ReadError> {
         let Job { question, answer } = job;
         if answer.is_closed() {
             return Ok(());
         }
         let found = look_up(snapshot, &question, self.logs_max)?;
-        // Who asked may have left.
-        let _heard = answer.send(found);
+        // The send fails if the caller is gone, which is fine.
+        let _sent = answer.send(found);
         Ok(())
     }
 }
 
-/// What a thread has told: each thing once, however often it tries.
+/// Error log of one reader thread. Logs each class of error once, however often the thread retries.
 #[derive(Default)]
-struct Troubles {
-    /// The server is away.
-    away: bool,
-    /// Something else was wrong at some time.
+struct ErrorLog {
+    /// True if the server's absence has been logged and not its return.
+    unreachable: bool,
+    /// True if another error has been logged.
     other: bool,
 }
 
-impl Troubles {
-    fn tell(&mut self, error: &ReadError) {
-        let away = matches!(error, ReadError::Store(StoreError::Unreachable { .. }));
-        let told = if away { &mut self.away } else { &mut self.other };
-        if !std::mem::replace(told, true) {
+impl ErrorLog {
+    fn log(&mut self, error: &ReadError) {
+        let unreachable = matches!(error, ReadError::Store(StoreError::Unreachable { .. }));
+        let logged = if unreachable { &mut self.unreachable } else { &mut self.other };
+        if !std::mem::replace(logged, true) {
             tracing::error!(%error, "the index cannot be read; calls go to the nodes");
         }
     }
 
-    fn over(&mut self) {
-        if std::mem::take(&mut self.away) {
+    fn log_recovery(&mut self) {
+        if std::mem::take(&mut self.unreachable) {
             tracing::info!("the index can be read again");
         }
     }
@@ -284,7 +286,7 @@ fn look_up(
         limits: SearchLimits {
             logs: logs_max,
             bytes: LOGS_BYTES_MAX,
-            deadline: Some(Instant::now() + READ_PATIENCE),
+            deadline: Some(Instant::now() + READ_TIMEOUT),
         },
     };
     Ok(match snapshot.lookup(&question.method, &question.params, &context)? {
@@ -297,15 +299,16 @@ fn look_up(
     })
 }
 
-/// Syncs the index from the nodes of its chain, for as long as the gateway serves.
+/// Starts the thread that syncs the index from the upstreams of its chain.
 fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Follower> {
-    let own = config.index.as_ref().context("there is no index")?;
-    let own_upstreams = config.upstreams.iter().filter(|upstream| upstream.chain == own.chain);
+    let index_config = config.index.as_ref().context("there is no index")?;
+    let own_upstreams =
+        config.upstreams.iter().filter(|upstream| upstream.chain == index_config.chain);
     let nodes: Vec<Arc<Endpoint>> =
         own_upstreams.map(|upstream| Ok(Arc::new(endpoint(upstream)?))).collect::<Result<_>>()?;
-    let harmony = config.chains[own.chain].family == Family::Harmony;
-    // Harmony hashes its blocks in a way of its own, which nothing here can follow.
-    let verify = if harmony { "off" } else { Verify::word(own.verify) };
+    let harmony = config.chains[index_config.chain].family == Family::Harmony;
+    // Harmony's block hash is not Ethereum's, and the index cannot compute it.
+    let verify = if harmony { "off" } else { Verify::word(index_config.verify) };
     let options = Options {
         nodes,
         start: None,
@@ -318,47 +321,52 @@ fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Fo
         patience: None,
     };
     let stop = Arc::new(AtomicBool::new(false));
-    let (told, location) = (Arc::clone(&stop), location.clone());
+    let (stop_flag, location) = (Arc::clone(&stop), location.clone());
     let (running, ended) = sync_channel(0);
     let run = move || {
         let _running: SyncSender<()> = running;
-        while !told.load(Ordering::Relaxed) {
-            let ended =
-                store::open(&location, settings).map_err(SyncError::from).and_then(|store| {
-                    // An existing index keeps its contents.
-                    let metadata = store.metadata()?;
-                    let contents = metadata.map_or(options.contents, |known| known.contents);
-                    let options = Options { contents, ..options.clone() };
-                    index::sync::sync(store, &options, &Log, &told)
-                });
-            let again_after = match ended {
-                Ok(_) => AGAIN_AFTER,
-                // A process whose place we take still has it.
-                Err(SyncError::Store(StoreError::Locked(_))) => TAKEN_AGAIN_AFTER,
-                Err(error) => {
-                    tracing::error!(%error, "the index does not follow");
-                    AGAIN_AFTER
-                }
-            };
-            let waits = again_after.as_millis() / LOOK_EVERY.as_millis();
-            for _ in 0..waits {
-                if told.load(Ordering::Relaxed) {
-                    return;
-                }
-                std::thread::park_timeout(LOOK_EVERY);
-            }
-        }
+        run_sync(&location, &options, &stop_flag);
     };
     let thread = std::thread::Builder::new().name("weir-index-sync".to_owned()).spawn(run)?;
     Ok(Follower { stop, thread, ended })
 }
 
-/// Requests to nodes under way at a time while the gateway follows: clients' calls go first.
+/// Syncs the index until `stop` is set. Restarts the sync after it ends.
+fn run_sync(location: &Location, options: &Options, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let delay = match sync_once(location, options, stop) {
+            Ok(()) => RESTART_DELAY,
+            // The process that this one replaces still holds the lock.
+            Err(SyncError::Store(StoreError::Locked(_))) => LOCKED_RESTART_DELAY,
+            Err(error) => {
+                tracing::error!(%error, "the index does not follow");
+                RESTART_DELAY
+            }
+        };
+        let checks = delay.as_millis() / STOP_CHECK_INTERVAL.as_millis();
+        for _ in 0..checks {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            std::thread::park_timeout(STOP_CHECK_INTERVAL);
+        }
+    }
+}
+
+/// Opens the index and syncs it until it stops or fails. An existing index keeps its contents.
+fn sync_once(location: &Location, options: &Options, stop: &AtomicBool) -> Result<(), SyncError> {
+    let store = store::open(location, options.settings)?;
+    let contents = store.metadata()?.map_or(options.contents, |metadata| metadata.contents);
+    let options = Options { contents, ..options.clone() };
+    index::sync::sync(store, &options, &EventLog, stop).map(|_outcome| ())
+}
+
+/// Concurrent requests to upstreams of the sync: few, so that clients' calls go first.
 const FOLLOW_CONCURRENCY: usize = 4;
-/// Blocks in one request while the gateway follows.
+/// Blocks in one batch request of the sync.
 const FOLLOW_BATCH_MAX: u64 = 50;
 
-/// The endpoint at which the index calls an upstream.
+/// Converts an upstream of the gateway to an endpoint of the index.
 fn endpoint(upstream: &gateway::config::upstream::Upstream) -> Result<Endpoint> {
     let mut endpoint = Endpoint::from(upstream.url.clone());
     if let Some(pem) = upstream.tls.as_ref().and_then(|tls| tls.ca_pem()) {
@@ -373,9 +381,9 @@ fn endpoint(upstream: &gateway::config::upstream::Upstream) -> Result<Endpoint> 
 }
 
 /// Logs the events of a sync.
-struct Log;
+struct EventLog;
 
-impl Observer for Log {
+impl Observer for EventLog {
     fn on_progress(&self, progress: &Progress) {
         tracing::debug!(height = progress.height, target = progress.target, "index");
     }

@@ -1,4 +1,4 @@
-//! What a running gateway is asked for: by signals, and by files of its configuration that changed.
+//! Operator requests to a running gateway: signals, and changed configuration files.
 
 use std::future::pending;
 use std::os::unix::fs::MetadataExt;
@@ -10,41 +10,41 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::stop::StopSignals;
 
-/// How often the file is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the files' metadata is polled.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a running gateway is asked for.
+/// A request of the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// SIGINT or SIGTERM: end.
+    /// SIGINT or SIGTERM: shut down.
     Stop,
-    /// SIGHUP, or the file changed: read the configuration anew.
+    /// SIGHUP, or a changed file: reload the configuration.
     Reload,
     /// SIGUSR2: hand over to a new process of the program on disk.
     Upgrade,
 }
 
-/// Hears wishes from its making on.
+/// Receives operator requests, from its construction on.
 pub(super) struct Wishes {
     stop: StopSignals,
     reload: Signal,
     upgrade: Signal,
-    files: Option<Follower>,
+    files: Option<FileWatch>,
 }
 
 impl Wishes {
-    /// Must be called on a tokio runtime. `file` is looked at where that is wanted, and those that
-    /// it names once [`Wishes::follow`] says which.
+    /// Must be called on a tokio runtime. Watches `file`, and the files that [`Wishes::follow`]
+    /// adds.
     pub(super) fn new(file: Option<&Path>) -> Result<Wishes> {
         Ok(Wishes {
             stop: StopSignals::new()?,
             reload: signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?,
             upgrade: signal(SignalKind::user_defined2()).context("cannot watch for SIGUSR2")?,
-            files: file.map(Follower::of),
+            files: file.map(FileWatch::of),
         })
     }
 
-    /// Waits for the next wish. `follow` says whether a changed file is one.
+    /// Waits for the next request. If `follow` is true, a changed file requests a reload.
     pub(super) async fn next(&mut self, follow: bool) -> Wish {
         let Wishes { stop, reload, upgrade, files } = self;
         let changed = async {
@@ -54,7 +54,7 @@ impl Wishes {
             }
         };
         tokio::select! {
-            // What ends it comes first.
+            // A shutdown takes precedence.
             biased;
             () = stop.next() => Wish::Stop,
             _ = upgrade.recv() => Wish::Upgrade,
@@ -63,17 +63,17 @@ impl Wishes {
         }
     }
 
-    /// The files are read now: only what changes from here on is news.
+    /// Records that the files have just been read, so that only later changes count.
     pub(super) fn files_are_read(&mut self) {
         if let Some(files) = &mut self.files {
-            for (path, pace) in &mut files.followed {
-                *pace = Pace::at(path);
+            for (path, state) in &mut files.watched {
+                *state = WatchedFile::at(path);
             }
         }
     }
 
-    /// Which files the configuration has named, beside its own. What was followed before keeps its
-    /// state, so that what changed since it was read is still news.
+    /// Sets the files that the configuration names, in addition to its own. A file that was watched
+    /// before keeps its state, so that an earlier change still counts.
     pub(super) fn follow(&mut self, named: &[PathBuf]) {
         if let Some(files) = &mut self.files {
             files.follow(named);
@@ -81,45 +81,45 @@ impl Wishes {
     }
 }
 
-/// Looks at files by name, so that one that is renamed over another, as editors and deployments do,
-/// is seen as a change.
-struct Follower {
-    /// The configuration's own comes first.
-    followed: Vec<(PathBuf, Pace)>,
+/// Polls files by path. This also detects a file that is renamed over another, as editors and
+/// deployments do.
+struct FileWatch {
+    /// The configuration file comes first.
+    watched: Vec<(PathBuf, WatchedFile)>,
 }
 
-impl Follower {
-    fn of(path: &Path) -> Follower {
-        Follower { followed: vec![(path.to_owned(), Pace::at(path))] }
+impl FileWatch {
+    fn of(path: &Path) -> FileWatch {
+        FileWatch { watched: vec![(path.to_owned(), WatchedFile::at(path))] }
     }
 
     fn follow(&mut self, named: &[PathBuf]) {
-        let mut known = self.followed.split_off(1);
+        let mut known = self.watched.split_off(1);
         for path in named {
             let at = known.iter().position(|(known, _)| known == path);
-            let followed = at.map(|at| known.swap_remove(at));
-            self.followed.push(followed.unwrap_or_else(|| (path.clone(), Pace::at(path))));
+            let watched = at.map(|at| known.swap_remove(at));
+            self.watched.push(watched.unwrap_or_else(|| (path.clone(), WatchedFile::at(path))));
         }
     }
 
     async fn changed(&mut self) {
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             if self.is_due() {
                 return;
             }
         }
     }
 
-    /// Whether any of them is to be read. All are looked at, so that several that change together
-    /// are read together.
+    /// Returns true if any file is due. Polls all of them, so that files that change together cause
+    /// one reload.
     fn is_due(&mut self) -> bool {
-        let looks = self.followed.iter_mut().map(|(path, pace)| pace.is_due(stamp(path)));
-        looks.fold(false, |any, due| any | due)
+        let polls = self.watched.iter_mut().map(|(path, state)| state.is_due(stamp(path)));
+        polls.fold(false, |any, due| any | due)
     }
 }
 
-/// What tells two states of a file apart without reading it.
+/// Metadata that distinguishes two states of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -128,56 +128,58 @@ struct Stamp {
     modified: Option<SystemTime>,
 }
 
-/// The state of a file; none while there is none.
+/// The state of a file; `None` if it is missing.
 fn stamp(path: &Path) -> Option<Stamp> {
     let found = std::fs::metadata(path).ok()?;
     let modified = found.modified().ok();
     Some(Stamp { device: found.dev(), inode: found.ino(), bytes: found.len(), modified })
 }
 
-/// When a file that changes is read: once it is the same in two looks, so that one that is still
-/// being written is not.
+/// Debounces the changes of one file. A change is due once two polls in a row see the same state,
+/// so that a file that is still being written is not read.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
-    taken: Option<Stamp>,
-    seen: Option<Stamp>,
+struct WatchedFile {
+    /// State when the file was last read.
+    read: Option<Stamp>,
+    /// State at the last poll.
+    polled: Option<Stamp>,
 }
 
-impl Pace {
-    /// Of a file that is read now.
-    fn at(path: &Path) -> Pace {
-        Pace { taken: stamp(path), seen: None }
+impl WatchedFile {
+    /// A file that is read now.
+    fn at(path: &Path) -> WatchedFile {
+        WatchedFile { read: stamp(path), polled: None }
     }
 
     fn is_due(&mut self, now: Option<Stamp>) -> bool {
-        let rests = now.is_some() && now == self.seen;
-        self.seen = now;
-        // A file that is missing may be about to be replaced; there is nothing to read anyway.
-        if !rests || now == self.taken {
+        let stable = now.is_some() && now == self.polled;
+        self.polled = now;
+        // A missing file is not due: it may be about to be replaced.
+        if !stable || now == self.read {
             return false;
         }
-        self.taken = now;
+        self.read = now;
         true
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a file is read once for each change, when it is at rest, and not while it is missing.
+    //! Goal: each change is due once, when the file is stable, and never while it is missing.
 
-    use super::{Follower, Pace, Stamp, stamp};
+    use super::{FileWatch, Stamp, WatchedFile, stamp};
 
     fn state(inode: u64, bytes: u64) -> Option<Stamp> {
         Some(Stamp { device: 1, inode, bytes, modified: None })
     }
 
     #[test]
-    fn it_is_read_once_per_change_and_only_at_rest() {
-        let mut pace = Pace { taken: state(1, 10), seen: None };
-        let looks = [
+    fn a_change_is_due_once_and_only_when_stable() {
+        let mut file = WatchedFile { read: state(1, 10), polled: None };
+        let polls = [
             (state(1, 10), false),
             (state(1, 10), false),
-            // Written little by little.
+            // Written in small steps.
             (state(1, 2), false),
             (state(1, 5), false),
             (state(1, 12), false),
@@ -189,18 +191,18 @@ mod tests {
             (state(2, 12), false),
             (state(2, 12), true),
             (state(2, 12), false),
-            // Changed and changed back between two looks at rest.
+            // Changed and changed back between two stable polls.
             (state(3, 12), false),
             (state(2, 12), false),
             (state(2, 12), false),
         ];
-        for (at, (look, due)) in looks.into_iter().enumerate() {
-            assert_eq!(pace.is_due(look), due, "look {at}");
+        for (at, (polled, due)) in polls.into_iter().enumerate() {
+            assert_eq!(file.is_due(polled), due, "poll {at}");
         }
     }
 
     #[test]
-    fn a_renamed_file_is_another_one() {
+    fn a_file_renamed_over_another_is_a_change() {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("a"), folder.path().join("b"));
         assert_eq!(stamp(&path), None);
@@ -212,27 +214,27 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_named_are_followed_with_the_configurations_own() {
+    fn named_files_are_watched_with_the_configuration_file() {
         let folder = tempfile::tempdir().unwrap();
         let [own, key, certificate] =
             ["own", "key", "certificate"].map(|name| folder.path().join(name));
         for path in [&own, &key, &certificate] {
             std::fs::write(path, "one").unwrap();
         }
-        let mut follower = Follower::of(&own);
-        follower.follow(&[key.clone(), certificate.clone()]);
-        let mut looks = |times: usize| (0..times).map(|_| follower.is_due()).collect::<Vec<_>>();
-        assert_eq!(looks(3), [false; 3]);
-        // A renewal writes two files: one reading.
+        let mut watch = FileWatch::of(&own);
+        watch.follow(&[key.clone(), certificate.clone()]);
+        let mut polls = |times: usize| (0..times).map(|_| watch.is_due()).collect::<Vec<_>>();
+        assert_eq!(polls(3), [false; 3]);
+        // A renewal that writes two files is due once.
         std::fs::write(&key, "longer").unwrap();
         std::fs::write(&certificate, "longer").unwrap();
-        assert_eq!(looks(4), [false, true, false, false]);
-        // One that is named no more is left alone, one that stays has kept its state.
+        assert_eq!(polls(4), [false, true, false, false]);
+        // A file that is no longer named is not polled; one that is still named keeps its state.
         std::fs::write(&key, "and longer").unwrap();
         std::fs::write(&certificate, "and longer").unwrap();
-        follower.follow(std::slice::from_ref(&key));
-        let looks = (0..3).map(|_| follower.is_due()).collect::<Vec<_>>();
-        assert_eq!(looks, [false, true, false]);
-        assert_eq!(follower.followed.len(), 2);
+        watch.follow(std::slice::from_ref(&key));
+        let polls = (0..3).map(|_| watch.is_due()).collect::<Vec<_>>();
+        assert_eq!(polls, [false, true, false]);
+        assert_eq!(watch.watched.len(), 2);
     }
 }

@@ -1,5 +1,5 @@
-//! Goal: every call that the demo makes has a result, and the mix holds all methods. Method: some
-//! thousand draws, each answered by the chain itself.
+//! Goal: every generated call has a result, and the mix covers all methods. Method: some thousand
+//! calls, each executed on the simulated chain.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use simnode::rpc::{Reply, View, respond};
 use simnode::world::World;
 
-use super::{Kind, draw};
+use super::{Kind, generate};
 use crate::demo::script;
 
 #[test]
@@ -16,12 +16,12 @@ fn every_call_has_a_result() {
     let head = world.options().height_start + 18;
     let mut methods = BTreeMap::new();
     for index in 0..3000 {
-        let asked = draw(&world, head, 0, index);
-        *methods.entry(asked.method).or_insert(0) += 1;
-        let params = Some(asked.params.as_bytes());
-        match respond(&world, &View::honest(head), asked.method, params) {
-            Reply::Result(result) => assert_ne!(&*result, b"null", "{asked:?}"),
-            Reply::Error(error) => panic!("{asked:?}: {error:?}"),
+        let call = generate(&world, head, 0, index);
+        *methods.entry(call.method).or_insert(0) += 1;
+        let params = Some(call.params.as_bytes());
+        match respond(&world, &View::honest(head), call.method, params) {
+            Reply::Result(result) => assert_ne!(&*result, b"null", "{call:?}"),
+            Reply::Error(error) => panic!("{call:?}: {error:?}"),
         }
     }
     assert_eq!(methods.len(), 10, "{methods:?}");
@@ -32,7 +32,7 @@ fn every_call_has_a_result() {
 fn a_seed_gives_the_same_calls() {
     let world = |seed| World::new(script::world(seed, Duration::from_secs(20))).unwrap();
     let (one, same, other) = (world(1), world(1), world(2));
-    let calls = |world: &World| (0..50).map(|n| draw(world, 1000, 0, n)).collect::<Vec<_>>();
+    let calls = |world: &World| (0..50).map(|n| generate(world, 1000, 0, n)).collect::<Vec<_>>();
     assert_eq!(calls(&one), calls(&same));
     assert_ne!(calls(&one), calls(&other));
     assert_eq!(calls(&one)[0].kind, Kind::Head);

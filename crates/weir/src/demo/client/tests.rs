@@ -1,9 +1,9 @@
-//! Goal: whole answers are read to the byte, broken ones are failures. Method: answers as text.
+//! Goal: complete responses are read exactly, broken ones are errors. Method: responses as text.
 
 use super::read;
 
-fn check(answer: &str) -> String {
-    match read(&mut answer.as_bytes()) {
+fn check(response: &str) -> String {
+    match read(&mut response.as_bytes()) {
         Ok((response, keep)) => {
             let body = String::from_utf8(response.body).unwrap();
             format!("{} {body:?} keep {keep}", response.status)
@@ -13,7 +13,7 @@ fn check(answer: &str) -> String {
 }
 
 #[test]
-fn whole_answers() {
+fn complete_responses() {
     assert_eq!(check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"), "200 \"hi\" keep true");
     assert_eq!(
         check("HTTP/1.1 503 No\r\ncontent-length:0\r\nconnection: close\r\n\r\n"),
@@ -22,7 +22,7 @@ fn whole_answers() {
 }
 
 #[test]
-fn broken_answers() {
+fn broken_responses() {
     assert_eq!(check(""), "connection closed without an answer");
     assert_eq!(check("HTTP/1.0 200 OK\r\n"), "not a status line: \"HTTP/1.0 200 OK\"");
     assert_eq!(check("HTTP/1.1 200 OK\r\n\r\n"), "answer without a length");

@@ -1,5 +1,5 @@
-//! Goal: the demo's judge clears what the chain bears out and catches what it does not. Method: one
-//! true answer and three planted ones.
+//! Goal: the judge accepts results that match the chain and rejects others. Method: one correct
+//! response and three wrong ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use super::{Evidence, Judge};
 use crate::demo::script;
 
 #[test]
-fn planted_answers_are_caught() {
-    let begun = Instant::now();
+fn wrong_responses_are_rejected() {
+    let start = Instant::now();
     let world = World::new(script::world(1, Duration::from_secs(20))).unwrap();
     let world = Arc::new(world);
     let head = world.options().height_start;
@@ -31,16 +31,16 @@ fn planted_answers_are_caught() {
     ];
     assert_ne!(bodies[2], bodies[0]);
 
-    let (judge, bench) = Judge::start(Arc::clone(&world)).unwrap();
+    let (judge, sender) = Judge::start(Arc::clone(&world)).unwrap();
     for (client, result) in (0..).zip(&bodies) {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#).into_bytes();
         let params = params.to_owned();
-        bench.bring(Evidence { method, params, body, sent: begun, received: begun, client });
+        sender.submit(Evidence { method, params, body, sent: start, received: start, client });
     }
-    drop(bench);
-    let judged = judge.finish();
-    let shown = judged.shown();
-    assert_eq!((judged.right(), judged.wrong(), judged.passed_over()), (1, 3, 0), "{shown:?}");
-    assert!(shown[0].contains("stale by 18 blocks"), "{shown:?}");
-    assert!(shown[1].contains("wrong: "), "{shown:?}");
+    drop(sender);
+    let verdicts = judge.finish();
+    let samples = verdicts.samples();
+    assert_eq!((verdicts.right(), verdicts.wrong(), verdicts.skipped()), (1, 3, 0), "{samples:?}");
+    assert!(samples[0].contains("stale by 18 blocks"), "{samples:?}");
+    assert!(samples[1].contains("wrong: "), "{samples:?}");
 }

@@ -1,4 +1,4 @@
-//! Goal: each piece of the picture stands in its column on the terminal. Method: one line with two
+//! Goal: each piece of the picture has its column of the terminal. Method: one line with two
 //! colours and a gap.
 
 use super::{pieces, style};
@@ -6,7 +6,8 @@ use super::{pieces, style};
 #[test]
 fn pieces_keep_their_columns_and_colours() {
     let pieces = pieces("  name \x1b[32m     0\x1b[0m  two words");
-    let told: Vec<_> = pieces.iter().map(|piece| (piece.column, piece.style, piece.text)).collect();
+    let parsed: Vec<_> =
+        pieces.iter().map(|piece| (piece.column, piece.style, piece.text)).collect();
     let plain = style("0");
-    assert_eq!(told, [(2, plain, "name"), (12, style("32"), "0"), (15, plain, "two words")]);
+    assert_eq!(parsed, [(2, plain, "name"), (12, style("32"), "0"), (15, plain, "two words")]);
 }

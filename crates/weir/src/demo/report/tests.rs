@@ -1,17 +1,17 @@
-//! Goal: the table says what the numbers are, for a good run and a bad one. Method: a made-up
-//! report, compared to the letter.
+//! Goal: the table reports the numbers of a good run and of a bad one. Method: a synthetic report,
+//! compared exactly.
 
 use expect_test::expect;
 
-use super::{Kinds, NodeCounts, Paths, Quantiles, Report, milliseconds, thousands};
+use super::{LatencyByKind, LatencyByPath, NodeCounts, Quantiles, Report, milliseconds, thousands};
 use crate::demo::paint::Paint;
-use crate::demo::watch::{By, Event};
+use crate::demo::watch::{Cause, Event};
 
 fn report() -> Report {
     let kinds = |calls, p50, p99| {
         let quantiles =
             || Quantiles { calls, p50: Some(p50), p99: Some(p99), max: Some(p99 * 2.0) };
-        Kinds { head: quantiles(), history: quantiles() }
+        LatencyByKind { head: quantiles(), history: quantiles() }
     };
     let event = |seconds, by, text: &str| Event { seconds, by, text: text.to_owned() };
     Report {
@@ -37,19 +37,22 @@ fn report() -> Report {
         rate: 1_500,
         seed: 1,
         interrupted: false,
-        latency_ms: Paths { gateway: kinds(15_000, 0.213, 4.5), direct: kinds(500, 3.1, 12.34) },
+        latency_ms: LatencyByPath {
+            gateway: kinds(15_000, 0.213, 4.5),
+            direct: kinds(500, 3.1, 12.34),
+        },
         late_p99_ms: Some(0.2),
         direct_errors: 0,
         nodes: vec![NodeCounts { name: "node-1", attempts: 1_000, failed: 0 }],
         timeline: vec![
-            event(2.0, By::World, "node-3 falls 5 blocks behind"),
-            event(2.51, By::Weir, "takes node-3 out"),
+            event(2.0, Cause::World, "node-3 falls 5 blocks behind"),
+            event(2.51, Cause::Weir, "takes node-3 out"),
         ],
         faults: Vec::new(),
     }
 }
 
-/// The table without the margin that all its lines have: the macro takes off common margins.
+/// The table without the margin of all lines, because `expect!` removes common margins.
 fn table(report: &Report) -> String {
     report.table(Paint::plain()).replace("\n  ", "\n")
 }

@@ -1,21 +1,21 @@
-//! Goal: whatever its length, a run holds every trouble in order and both reorgs. Method: the
-//! bounds of `--duration` and the default.
+//! Goal: a run of any duration contains every fault in order and both reorgs. Method: the bounds of
+//! `--duration` and the default.
 
 use std::time::Duration;
 
 use simnode::schedule::Schedule;
 
-use super::{Trouble, steps, world};
+use super::{NodeEvent, steps, world};
 
 #[test]
-fn every_trouble_and_reorg_falls_into_the_run() {
+fn every_event_and_reorg_is_within_the_run() {
     for seconds in [5, 12, 20, 3600] {
         let duration = Duration::from_secs(seconds);
         let steps = steps(duration);
         assert!(steps.is_sorted_by(|left, right| left.at < right.at), "{steps:?}");
         assert!(steps.iter().all(|step| step.at < duration), "{steps:?}");
-        assert_eq!(steps[0].trouble, Trouble::Freeze);
-        assert_eq!(steps[4].trouble, Trouble::Recover);
+        assert_eq!(steps[0].event, NodeEvent::Freeze);
+        assert_eq!(steps[4].event, NodeEvent::Recover);
 
         let options = world(1, duration);
         let schedule = Schedule::new(&options).unwrap();

@@ -1,4 +1,4 @@
-//! Goal: each change of a node's state is told once, in words. Method: pairs of statuses.
+//! Goal: each change of a node's state becomes one event. Method: pairs of statuses.
 
 use super::{Chain, Node, changes};
 
@@ -35,6 +35,6 @@ fn changes_in_words() {
     assert_eq!(changes(&probing, &back), ["takes node-3 back"]);
     assert_eq!(changes(&out, &out_again), ["takes node-3 back", "takes node-3 out"]);
     assert_eq!(changes(&well, &reorganised).len(), 1);
-    assert_eq!((out_again.times_out(), out_again.times_back()), (2, 1));
-    assert_eq!((back.times_out(), back.times_back()), (1, 1));
+    assert_eq!((out_again.ejections(), out_again.readmissions()), (2, 1));
+    assert_eq!((back.ejections(), back.readmissions()), (1, 1));
 }

@@ -16,11 +16,10 @@ use wire::quantity;
 
 use super::super::IndexArgs;
 
-/// Blocks that are looked at together at first; a search by address or topic finds out quickly that
-/// there is nothing.
-const BLOCKS_AT_ONCE: u64 = 4096;
-/// Bytes of logs that are held at a time, unless those of one block are more.
-const BYTES_AT_ONCE: u64 = 16 << 20;
+/// Initial and largest number of blocks per search.
+const BLOCKS_PER_SEARCH_MAX: u64 = 4096;
+/// Bytes of logs per search. A single block may exceed this limit.
+const BYTES_PER_SEARCH_MAX: u64 = 16 << 20;
 
 /// Print logs
 ///
@@ -103,14 +102,14 @@ impl Logs {
             bail!("the index holds {contents} only");
         }
         let range = export::range(reader.stored_range()?, self.from, self.to)?;
-        let selection = self.selection()?;
+        let matcher = self.matcher()?;
         let mut out = BufWriter::new(std::io::stdout().lock());
-        let written = self.print(&mut reader, &selection, range, &mut out)?;
-        super::end(written.and_then(|()| out.flush()))
+        let written = self.print(&mut reader, &matcher, range, &mut out)?;
+        super::exit_code(written.and_then(|()| out.flush()))
     }
 
-    /// The filter of the arguments.
-    fn selection(&self) -> Result<LogMatcher> {
+    /// Builds the log filter from the arguments.
+    fn matcher(&self) -> Result<LogMatcher> {
         let list = |texts: &[String]| {
             let texts: Vec<String> = texts.iter().map(|text| format!("\"{text}\"")).collect();
             format!("[{}]", texts.join(","))
@@ -123,11 +122,11 @@ impl Logs {
         LogMatcher::parse(filter.as_bytes()).map_err(|error| anyhow!("{error}"))
     }
 
-    /// Prints the logs of a few thousand blocks at a time, and of fewer where logs are many.
+    /// Searches and prints the logs range by range. A range that exceeds the byte limit is split.
     fn print(
         &self,
         reader: &mut Reader,
-        selection: &LogMatcher,
+        matcher: &LogMatcher,
         (from, to): (u64, u64),
         out: &mut impl Write,
     ) -> Result<std::io::Result<()>> {
@@ -137,15 +136,15 @@ impl Logs {
         {
             return Ok(Err(error));
         }
-        let (mut next, mut blocks) = (from, BLOCKS_AT_ONCE);
+        let (mut next, mut blocks) = (from, BLOCKS_PER_SEARCH_MAX);
         let mut found = Vec::new();
         while left > 0 && next <= to {
             let last = next.saturating_add(blocks - 1).min(to);
             found.clear();
             found.push(b'[');
-            let bytes = if blocks == 1 { u64::MAX } else { BYTES_AT_ONCE };
+            let bytes = if blocks == 1 { u64::MAX } else { BYTES_PER_SEARCH_MAX };
             let limits = SearchLimits { bytes, ..SearchLimits::NONE };
-            match reader.write_logs(&mut found, selection, (next, last), limits) {
+            match reader.write_logs(&mut found, matcher, (next, last), limits) {
                 Ok(_) => {}
                 Err(ReadError::LimitExceeded(_)) => {
                     blocks = (blocks / 4).max(1);
@@ -156,7 +155,7 @@ impl Logs {
             found.push(b']');
             for log in walk::elements(&found).take(usize::try_from(left).unwrap_or(usize::MAX)) {
                 let written = if self.csv {
-                    out.write_all(csv(log).as_bytes())
+                    out.write_all(csv_row(log).as_bytes())
                 } else {
                     out.write_all(log).and_then(|()| out.write_all(b"\n"))
                 };
@@ -167,7 +166,7 @@ impl Logs {
             }
             let Some(after) = last.checked_add(1) else { break };
             next = after;
-            blocks = (blocks * 2).min(BLOCKS_AT_ONCE);
+            blocks = (blocks * 2).min(BLOCKS_PER_SEARCH_MAX);
         }
         Ok(Ok(()))
     }
@@ -187,8 +186,8 @@ const COLUMNS: [&str; 11] = [
     "data",
 ];
 
-/// A log as a line of CSV. Only a malformed log needs quotes.
-fn csv(log: &[u8]) -> String {
+/// Formats a log as a line of CSV. Only a malformed log needs quotes.
+fn csv_row(log: &[u8]) -> String {
     let names = ["blockNumber", "blockHash", "transactionIndex", "transactionHash", "logIndex"];
     let numbers = [true, false, true, false, true];
     let mut fields: Vec<String> = walk::fields_of(log, names)
@@ -196,18 +195,18 @@ fn csv(log: &[u8]) -> String {
         .zip(numbers)
         .map(|(raw, is_number)| match raw.filter(|_| is_number).and_then(quantity::from_value) {
             Some(number) => number.to_string(),
-            None => field(raw),
+            None => csv_field(raw),
         })
         .collect();
     let [address, topics, data] = walk::fields_of(log, ["address", "topics", "data"]);
-    fields.push(field(address));
+    fields.push(csv_field(address));
     let mut topics = walk::elements(topics.unwrap_or_default());
-    fields.extend((0..4).map(|_| field(topics.next())));
-    fields.push(field(data));
+    fields.extend((0..4).map(|_| csv_field(topics.next())));
+    fields.push(csv_field(data));
     fields.join(",") + "\n"
 }
 
-fn field(raw: Option<&[u8]>) -> String {
+fn csv_field(raw: Option<&[u8]>) -> String {
     let text = raw.and_then(JsonString::from_value).map(|text| text.decode().into_owned());
     let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
     if text.contains([',', '"', '\n', '\r']) {

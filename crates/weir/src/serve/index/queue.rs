@@ -1,7 +1,7 @@
-//! Questions that wait for a reader.
+//! Queue of lookups for the reader threads.
 //!
-//! A reader that rested last is woken first: what it has read is still near. With all of them woken
-//! in turn, each would keep the same pages.
+//! The reader that became idle last is woken first (LIFO), because its page cache is warm. With a
+//! round robin, every reader would cache the same pages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,104 +14,103 @@ use tokio::sync::oneshot;
 #[cfg(test)]
 mod tests;
 
-/// Questions that may wait; more are left to the nodes.
-const WAITING_MAX: usize = 1024;
+/// Capacity of the queue; further lookups go to the upstreams.
+const QUEUE_MAX: usize = 1024;
 
-/// A question and who waits for the answer: one that is dropped says that there is nothing.
+/// A lookup and the sender of its result. Dropping the sender means "not found".
 pub(super) struct Job {
     pub question: Question,
     pub answer: oneshot::Sender<Found>,
 }
 
-/// Between those who ask and those who read. `T` is a [`Job`] but in tests.
+/// Connects callers and readers. `T` is a [`Job`] except in tests.
 pub(super) struct Queue<T = Job> {
     inner: Mutex<Inner<T>>,
-    /// For those who cannot read at present.
+    /// Notifies readers that wait to reopen the index.
     closing: Condvar,
 }
 
 struct Inner<T> {
-    waiting: VecDeque<T>,
-    /// Readers with nothing to do, the one that rested last at the end.
-    resting: Vec<Arc<Condvar>>,
-    /// Readers that can read.
+    queued: VecDeque<T>,
+    /// Idle readers; the last one became idle last.
+    idle: Vec<Arc<Condvar>>,
+    /// Number of readers that have the index open.
     ready: usize,
     closed: bool,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Queue<T> {
-        let inner =
-            Inner { waiting: VecDeque::new(), resting: Vec::new(), ready: 0, closed: false };
+        let inner = Inner { queued: VecDeque::new(), idle: Vec::new(), ready: 0, closed: false };
         Queue { inner: Mutex::new(inner), closing: Condvar::new() }
     }
 }
 
 impl<T> Queue<T> {
-    /// Puts a question in; drops it if nobody can read, or too many wait.
+    /// Enqueues a lookup. Drops it if no reader is ready or the queue is full.
     pub(super) fn put(&self, job: T) {
         let mut inner = self.inner.lock();
-        if inner.ready == 0 || inner.closed || inner.waiting.len() == WAITING_MAX {
+        if inner.ready == 0 || inner.closed || inner.queued.len() == QUEUE_MAX {
             return;
         }
-        inner.waiting.push_back(job);
-        let woken = inner.resting.pop();
+        inner.queued.push_back(job);
+        let woken = inner.idle.pop();
         drop(inner);
         if let Some(woken) = woken {
             woken.notify_one();
         }
     }
 
-    /// The next question, once there is one; none if there will be no more.
+    /// Blocks until a lookup is queued and returns it; `None` once the queue is closed and empty.
     pub(super) fn next(&self) -> Option<T> {
         let mut inner = self.inner.lock();
         let mut own = None;
         loop {
-            if let Some(job) = inner.waiting.pop_front() {
+            if let Some(job) = inner.queued.pop_front() {
                 return Some(job);
             }
             if inner.closed {
                 return None;
             }
             let own = own.get_or_insert_with(|| Arc::new(Condvar::new()));
-            inner.resting.push(Arc::clone(own));
+            inner.idle.push(Arc::clone(own));
             own.wait(&mut inner);
         }
     }
 
-    /// The next question if one waits.
-    pub(super) fn waiting(&self) -> Option<T> {
-        self.inner.lock().waiting.pop_front()
+    /// Returns the next lookup if one is queued.
+    pub(super) fn try_next(&self) -> Option<T> {
+        self.inner.lock().queued.pop_front()
     }
 
-    /// One more can read.
-    pub(super) fn join(&self) {
+    /// Registers a reader that has the index open.
+    pub(super) fn add_reader(&self) {
         self.inner.lock().ready += 1;
     }
 
-    /// One can read no more. The last of them leaves nobody waiting.
-    pub(super) fn leave(&self) {
+    /// Deregisters a reader. The last one drops all queued lookups.
+    pub(super) fn remove_reader(&self) {
         let mut inner = self.inner.lock();
         inner.ready -= 1;
         if inner.ready == 0 {
-            inner.waiting.clear();
+            inner.queued.clear();
         }
     }
 
-    /// Nobody asks any more; what waits is still answered.
+    /// Rejects further lookups. Readers still serve the queued ones.
     pub(super) fn close(&self) {
         let mut inner = self.inner.lock();
         inner.closed = true;
-        let resting = std::mem::take(&mut inner.resting);
+        let idle = std::mem::take(&mut inner.idle);
         drop(inner);
-        for reader in resting {
+        for reader in idle {
             reader.notify_one();
         }
         self.closing.notify_all();
     }
 
-    /// Waits so long; whether it was closed meanwhile.
-    pub(super) fn closes_within(&self, time: Duration) -> bool {
+    /// Waits up to `time`. Returns true if the queue is closed.
+    pub(super) fn wait_closed(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut inner = self.inner.lock();
         self.closing.wait_while_until(&mut inner, |inner| !inner.closed, until);

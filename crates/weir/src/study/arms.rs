@@ -1,4 +1,4 @@
-//! Arms as they were given: `NAME=FILE,FILE`, `FILE`, `NAME=URL`.
+//! Parses arms on the command line: `NAME=FILE,FILE`, `FILE`, `NAME=URL`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,49 +7,42 @@ use lab::analysis::sync::ArmRuns;
 use lab::study::poll::Node;
 use lab::study::read::{Form, read_run};
 
-/// Runs of one arm that may be given.
+/// Most runs of one arm.
 const RUNS_MAX: usize = 64;
 
-/// Arms, or what is wrong with how they were given.
-pub(super) enum Given {
-    /// What reading them brought.
-    Arms(Result<Vec<ArmRuns>>),
-    /// Words for whoever gave them.
-    Faulty(String),
-}
-
-/// Reads arms from files.
-pub(super) fn arms_of(given: &[String], form: Form) -> Given {
+/// Reads arms from files. The outer error is a file that cannot be read; the inner one describes an
+/// error in the arguments.
+pub(super) fn read_arms(arguments: &[String], form: Form) -> Result<Result<Vec<ArmRuns>, String>> {
     let mut named: Vec<(String, Vec<PathBuf>)> = Vec::new();
-    for text in given {
-        let (name, list) = named_list(text);
+    for text in arguments {
+        let (name, list) = split_name(text);
         let paths: Vec<PathBuf> =
             list.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
         if paths.is_empty() || paths.len() > RUNS_MAX {
-            return Given::Faulty(format!(
+            return Ok(Err(format!(
                 "{text:?} names {} files; allowed: NAME=FILE or NAME=FILE,FILE… with 1 to {RUNS_MAX}",
                 paths.len()
-            ));
+            )));
         }
-        let name = name.map_or_else(|| stem(&paths[0]), str::to_owned);
+        let name = name.map_or_else(|| arm_name(&paths[0]), str::to_owned);
         named.push((name, paths));
     }
-    name_apart(&mut named);
+    make_names_unique(&mut named);
     let read = |(name, paths): (String, Vec<PathBuf>)| -> Result<ArmRuns> {
         let runs: Result<Vec<_>, _> = paths.iter().map(|path| read_run(path, form)).collect();
         Ok(ArmRuns { name, runs: runs? })
     };
-    Given::Arms(named.into_iter().map(read).collect())
+    named.into_iter().map(read).collect::<Result<_>>().map(Ok)
 }
 
-/// Nodes by name and URL.
+/// Parses nodes given as `NAME=URL` or `URL`.
 ///
 /// # Errors
-/// What is wrong with them, in words.
-pub(super) fn nodes_of(given: &[String]) -> Result<Vec<Node>, String> {
+/// A description of the first error.
+pub(super) fn parse_nodes(arguments: &[String]) -> Result<Vec<Node>, String> {
     let node = |text: &String| {
-        let (name, url) = named_list(text);
-        // A URL may hold a key, even in its host.
+        let (name, url) = split_name(text);
+        // A URL may contain a key, even in its host.
         let host = || {
             let shown = settings::url::shown_text(url);
             let rest = shown.split_once("://").map_or(&*shown, |(_, rest)| rest);
@@ -58,14 +51,14 @@ pub(super) fn nodes_of(given: &[String]) -> Result<Vec<Node>, String> {
         };
         match url.starts_with("http://") || url.starts_with("https://") {
             true => Ok(Node { name: name.map_or_else(host, str::to_owned), url: url.to_owned() }),
-            // A URL may hold a key and is not repeated.
+            // The message does not repeat the URL, which may contain a key.
             false => {
                 Err("a node is given as NAME=URL, and a URL begins with http:// or https://"
                     .to_owned())
             }
         }
     };
-    let nodes: Vec<Node> = given.iter().map(node).collect::<Result<_, _>>()?;
+    let nodes: Vec<Node> = arguments.iter().map(node).collect::<Result<_, _>>()?;
     match nodes.as_slice() {
         [only] => {
             Err(format!("a study compares at least two arms; only {:?} was given", only.name))
@@ -74,20 +67,21 @@ pub(super) fn nodes_of(given: &[String]) -> Result<Vec<Node>, String> {
     }
 }
 
-/// `NAME=REST`; a path or URL of its own that has an equals sign has a slash before it.
-pub(crate) fn named_list(text: &str) -> (Option<&str>, &str) {
+/// Splits `NAME=REST`. An equals sign after a slash is part of a path or URL.
+pub(crate) fn split_name(text: &str) -> (Option<&str>, &str) {
     match text.split_once('=') {
         Some((name, rest)) if !name.is_empty() && !name.contains('/') => (Some(name), rest),
         _ => (None, text),
     }
 }
 
-pub(crate) fn stem(path: &Path) -> String {
+/// Default name of an arm: the file name without its extension.
+pub(crate) fn arm_name(path: &Path) -> String {
     path.file_stem().map_or_else(|| "arm".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Files of one name in different folders are told apart by the folder.
-fn name_apart(named: &mut [(String, Vec<PathBuf>)]) {
+/// Adds the folder to the names of files that have the same name.
+fn make_names_unique(named: &mut [(String, Vec<PathBuf>)]) {
     let names: Vec<String> = named.iter().map(|(name, _)| name.clone()).collect();
     for (name, paths) in named.iter_mut() {
         if names.iter().filter(|other| *other == name).count() > 1 {
@@ -101,20 +95,20 @@ fn name_apart(named: &mut [(String, Vec<PathBuf>)]) {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: what an arm is called holds no secret.
+    //! Goal: the name of an arm contains no secret.
 
     use super::*;
 
     #[test]
     fn a_name_from_a_url_holds_no_key() {
-        let given = [
+        let arguments = [
             "https://user:secret@a.example",
             "https://b.example?apikey=secret",
             "https://0123456789abcdefsecret.c.example/v2",
             "http://127.0.0.1:8545",
             "mine=https://d.example/secret",
         ];
-        let nodes = nodes_of(&given.map(str::to_owned)).unwrap();
+        let nodes = parse_nodes(&arguments.map(str::to_owned)).unwrap();
         let names: Vec<&str> = nodes.iter().map(|node| &*node.name).collect();
         assert_eq!(names, ["a.example", "b.example", "***.c.example", "127.0.0.1:8545", "mine"]);
     }
