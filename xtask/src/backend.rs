@@ -42,8 +42,8 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// If an address cannot be bound.
 pub(crate) fn serve(addresses: &[SocketAddr], latency: Duration) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let trouble = Arc::default();
-    let chain = Chain { started: now_seconds(), served: Arc::default(), latency, trouble };
+    let fault_state = Arc::default();
+    let chain = Chain { started: now_seconds(), served: Arc::default(), latency, fault_state };
     runtime.block_on(async {
         for address in addresses {
             let listener = TcpListener::bind(address)
@@ -126,30 +126,30 @@ async fn accept(listener: TcpListener, chain: Chain) {
         let chain = chain.clone();
         tokio::spawn(async move {
             // A connection that ends in an error ends; the client sees it, and the bench counts it.
-            let _ended = converse(stream, chain).await;
+            let _ended = serve_connection(stream, chain).await;
         });
     }
 }
 
-async fn converse(mut stream: TcpStream, chain: Chain) -> Result<()> {
+async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = Vec::with_capacity(16 << 10);
-    let turn = chain.trouble.lock().turn;
+    let fault_count = chain.fault_state.lock().fault_count;
     loop {
         while let Some((head, whole)) = request_bounds(&buffer)? {
-            if let Some(key) = websocket::key_of(std::str::from_utf8(&buffer[..head])?) {
-                stream.write_all(websocket::accepted(key).as_bytes()).await?;
-                return websocket::converse(stream, buffer.split_off(whole), chain).await;
+            if let Some(key) = websocket::websocket_key(std::str::from_utf8(&buffer[..head])?) {
+                stream.write_all(websocket::handshake_response(key).as_bytes()).await?;
+                return websocket::serve_connection(stream, buffer.split_off(whole), chain).await;
             }
             if !chain.latency.is_zero() {
                 tokio::time::sleep(chain.latency).await;
             }
             // The call that ends a fault must get through.
-            let Trouble { fault, turn: now } = *chain.trouble.lock();
+            let FaultState { fault, fault_count: now } = *chain.fault_state.lock();
             let reply = chain.reply(&buffer[head..whole])?;
-            let told = chain.trouble.lock().turn != now;
-            let fault = if told { Fault::None } else { fault };
-            fault.send(&mut stream, &buffer[head..whole], &reply, turn != now).await?;
+            let is_fault_call = chain.fault_state.lock().fault_count != now;
+            let fault = if is_fault_call { Fault::None } else { fault };
+            fault.send(&mut stream, &buffer[head..whole], &reply, fault_count != now).await?;
             buffer.drain(..whole);
         }
         anyhow::ensure!(
@@ -193,14 +193,14 @@ struct Chain {
     served: Arc<AtomicU64>,
     /// Time that each call takes over HTTP/1.1.
     latency: Duration,
-    trouble: Arc<Mutex<Trouble>>,
+    fault_state: Arc<Mutex<FaultState>>,
 }
 
 /// The fault that holds, and how many were set before it.
 #[derive(Default)]
-struct Trouble {
+struct FaultState {
     fault: Fault,
-    turn: u64,
+    fault_count: u64,
 }
 
 impl Chain {
@@ -240,8 +240,8 @@ impl Chain {
         let Ok([fault]) = serde_json::from_str::<[Fault; 1]>(params) else {
             return "false".to_owned();
         };
-        let mut trouble = self.trouble.lock();
-        *trouble = Trouble { fault, turn: trouble.turn + 1 };
+        let mut fault_state = self.fault_state.lock();
+        *fault_state = FaultState { fault, fault_count: fault_state.fault_count + 1 };
         "true".to_owned()
     }
 

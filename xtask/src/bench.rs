@@ -49,7 +49,7 @@ const CONNECTIONS: usize = 60;
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
-pub(crate) enum What {
+pub(crate) enum Benchmark {
     /// The gateway against its peers; writes target/bench/gateway.json.
     Gateway {
         /// One case only: hit, miss, multiplexed, geth, latency, limit, flat-connections, flat-nodes,
@@ -57,7 +57,7 @@ pub(crate) enum What {
         #[arg(long)]
         case: Option<String>,
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
     /// The lab against its peers, the clock, a known stall and known capacities; writes target/bench/load.json.
     Load {
@@ -68,18 +68,18 @@ pub(crate) enum What {
         #[arg(long, default_value_t = 10)]
         minutes: u64,
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
     /// The gateway's TLS against nginx with the same files; writes target/bench/tls.json.
     Tls {
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
     /// The gateway before nodes that are asked for three times what they carry; writes
     /// target/bench/overload.json.
     Overload {
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
     /// The gateway, nginx and HAProxy before nodes that fail; writes target/bench/stalls.json.
     Stalls {
@@ -87,7 +87,7 @@ pub(crate) enum What {
         #[arg(long)]
         case: Option<String>,
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
     /// The index: how fast it syncs, how large its file is, how quickly logs are found; writes
     /// target/bench/index.json.
@@ -100,7 +100,7 @@ pub(crate) enum What {
         #[arg(long, value_name = "URL")]
         postgres: Option<String>,
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
     /// Which of the gateway's files a cached call and a miss pass, by Valgrind's count of instructions.
     Files {
@@ -111,18 +111,18 @@ pub(crate) enum What {
     /// Keeps the present build for `after`.
     Before {
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
     /// Compares the present build with the one kept by `before`.
     After {
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
 }
 
 /// How long and how often.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Effort {
+pub(crate) struct RunOptions {
     /// Interleaved repetitions of every turn (7 lets `after` tell small changes).
     #[arg(long, default_value_t = 5)]
     repetitions: usize,
@@ -147,13 +147,13 @@ pub(crate) struct Bench {
     /// Where the index is synced into beside a file.
     postgres: Option<String>,
     /// The only trouble of nodes that is tried, if one was named.
-    trouble: Option<String>,
+    stall_case: Option<String>,
 }
 
 impl Bench {
-    fn prepare(effort: &Effort) -> Result<Self> {
-        ensure!(effort.repetitions > 0, "repetitions is 0, at least 1 is needed");
-        ensure!(effort.seconds > 0, "seconds is 0, at least 1 is needed");
+    fn prepare(options: &RunOptions) -> Result<Self> {
+        ensure!(options.repetitions > 0, "repetitions is 0, at least 1 is needed");
+        ensure!(options.seconds > 0, "seconds is 0, at least 1 is needed");
         let cores = std::thread::available_parallelism()?.get();
         ensure!(cores >= 2, "{cores} core, 2 are needed: one for the server, one for the load");
         for program in ["taskset", "prlimit", "wrk", "nginx", "haproxy"] {
@@ -163,7 +163,7 @@ impl Bench {
         let folder = shell::root().join("target/bench");
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
-        let weir = match &effort.weir {
+        let weir = match &options.weir {
             Some(path) => path.canonicalize().with_context(|| format!("no {}", path.display()))?,
             None => {
                 shell::cargo(&["build", "--profile", "dist", "--package", "weir"])?;
@@ -173,8 +173,16 @@ impl Bench {
         // The constant node is a part of this program. Built as tests are, without optimisation, it
         // would fill the load's core, and a server that waits for it pays for waking up.
         shell::cargo(&["build", "--release", "--package", "xtask"])?;
-        let (repetitions, seconds) = (effort.repetitions, effort.seconds);
-        Ok(Self { weir, folder, repetitions, seconds, minutes: 0, postgres: None, trouble: None })
+        let (repetitions, seconds) = (options.repetitions, options.seconds);
+        Ok(Self {
+            weir,
+            folder,
+            repetitions,
+            seconds,
+            minutes: 0,
+            postgres: None,
+            stall_case: None,
+        })
     }
 
     /// Our contender.
@@ -183,7 +191,7 @@ impl Bench {
     }
 
     /// Progress, apart from the result on standard output.
-    fn say(&self, line: &str) {
+    fn print_progress(&self, line: &str) {
         eprintln!("{line}");
     }
 }
@@ -234,33 +242,33 @@ const INDEX_CASES: &[Case] =
 ///
 /// # Errors
 /// If something cannot be run, a turn is invalid or a bar does not hold.
-pub(crate) fn run(what: &What) -> Result<()> {
+pub(crate) fn run(what: &Benchmark) -> Result<()> {
     match what {
-        What::Gateway { case, effort } => {
-            table(&Bench::prepare(effort)?, "gateway", CASES, case.as_deref())
+        Benchmark::Gateway { case, options } => {
+            table(&Bench::prepare(options)?, "gateway", CASES, case.as_deref())
         }
-        What::Load { case, minutes, effort } => {
+        Benchmark::Load { case, minutes, options } => {
             ensure!(*minutes >= 2, "minutes is {minutes}, at least 2 are needed");
             let fetched = programs::fetch_generators()?;
-            let bench = Bench { minutes: *minutes, ..Bench::prepare(effort)? };
-            bench.say(&fetched);
+            let bench = Bench { minutes: *minutes, ..Bench::prepare(options)? };
+            bench.print_progress(&fetched);
             table(&bench, "load", LOAD_CASES, case.as_deref())
         }
-        What::Tls { effort } => table(&Bench::prepare(effort)?, "tls", TLS_CASES, None),
-        What::Overload { effort } => {
-            table(&Bench::prepare(effort)?, "overload", OVERLOAD_CASES, None)
+        Benchmark::Tls { options } => table(&Bench::prepare(options)?, "tls", TLS_CASES, None),
+        Benchmark::Overload { options } => {
+            table(&Bench::prepare(options)?, "overload", OVERLOAD_CASES, None)
         }
-        What::Stalls { case, effort } => {
-            let bench = Bench { trouble: case.clone(), ..Bench::prepare(effort)? };
+        Benchmark::Stalls { case, options } => {
+            let bench = Bench { stall_case: case.clone(), ..Bench::prepare(options)? };
             table(&bench, "stalls", STALLS_CASES, None)
         }
-        What::Index { case, postgres, effort } => {
-            let bench = Bench { postgres: postgres.clone(), ..Bench::prepare(effort)? };
+        Benchmark::Index { case, postgres, options } => {
+            let bench = Bench { postgres: postgres.clone(), ..Bench::prepare(options)? };
             table(&bench, "index", INDEX_CASES, case.as_deref())
         }
-        What::Files { weir } => files::run(weir.as_deref()),
-        What::Before { effort } => change::before(&Bench::prepare(effort)?),
-        What::After { effort } => change::after(&Bench::prepare(effort)?),
+        Benchmark::Files { weir } => files::run(weir.as_deref()),
+        Benchmark::Before { options } => change::before(&Bench::prepare(options)?),
+        Benchmark::After { options } => change::after(&Bench::prepare(options)?),
     }
 }
 
@@ -271,8 +279,8 @@ fn table(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> Resul
         let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
         bail!("case is {:?}, one of {} is allowed", only.unwrap_or(""), names.join(", "));
     }
-    let line = machine::line();
-    bench.say(&line);
+    let line = machine::describe();
+    bench.print_progress(&line);
     let json = bench.folder.join(format!("{name}.json"));
     let mut rows = Vec::new();
     let mut failed = Vec::new();
@@ -281,7 +289,7 @@ fn table(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> Resul
         match (case.measure)(bench) {
             Ok(measured) => rows.extend(measured),
             Err(error) => {
-                bench.say(&format!("{}: {error:#}", case.name));
+                bench.print_progress(&format!("{}: {error:#}", case.name));
                 failed.push(case.name);
             }
         }
@@ -291,7 +299,7 @@ fn table(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> Resul
     println!("{} repetitions of {} s", bench.repetitions, bench.seconds);
     print!("{}", row::table(&rows));
     println!("written to {}", json.display());
-    let broken = rows.iter().filter(|row| !row.holds).count();
+    let broken = rows.iter().filter(|row| !row.met).count();
     ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
     ensure!(broken == 0, "{broken} of {} rows do not hold", rows.len());
     Ok(())

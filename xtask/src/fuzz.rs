@@ -67,7 +67,7 @@ pub(crate) fn guided(name: &str, seconds: u64) -> Result<()> {
         println!("no C++ compiler: inputs are edited blindly");
         return blind(name, seconds);
     }
-    known(name)?;
+    ensure_target(name)?;
     let folder = shell::root().join("fuzz");
     let corpus = folder.join("corpus").join(name);
     std::fs::create_dir_all(&corpus)
@@ -84,7 +84,7 @@ pub(crate) fn guided(name: &str, seconds: u64) -> Result<()> {
 /// # Errors
 /// As [`guided`].
 pub(crate) fn blind(name: &str, seconds: u64) -> Result<()> {
-    known(name)?;
+    ensure_target(name)?;
     let mut command = shell::cargo_command();
     command
         .args(["run", "--quiet", "--release", "--manifest-path", MANIFEST, "--bin", name])
@@ -93,10 +93,10 @@ pub(crate) fn blind(name: &str, seconds: u64) -> Result<()> {
     shell::run(&mut command)
 }
 
-fn known(name: &str) -> Result<()> {
-    let known = targets()?;
-    let allowed = known.join(", ");
-    let found = known.iter().any(|target| target == name);
+fn ensure_target(name: &str) -> Result<()> {
+    let ensure_target = targets()?;
+    let allowed = ensure_target.join(", ");
+    let found = ensure_target.iter().any(|target| target == name);
     ensure!(found, "fuzz target is {name:?}, one of {allowed} is allowed");
     Ok(())
 }

@@ -55,7 +55,7 @@ enum Command {
     #[command(args_conflicts_with_subcommands = true)]
     Sim {
         #[command(subcommand)]
-        of: Option<sim::Of>,
+        simulation: Option<sim::Simulation>,
         /// Repeats the run with this seed.
         seed: Option<u64>,
         /// How many calls to make.
@@ -64,7 +64,7 @@ enum Command {
     },
     /// Measures the gateway beside its peers, or one build beside another.
     #[command(subcommand)]
-    Bench(bench::What),
+    Bench(bench::Benchmark),
     /// The bench's constant node.
     #[command(hide = true)]
     Backend {
@@ -93,8 +93,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Generate { check: true } => generate::check()?,
         Command::Docs => site::build()?,
         Command::Fuzz { name, seconds } => fuzz::guided(&name, seconds)?,
-        Command::Sim { of: Some(sim::Of::Lab { seed }), .. } => sim::run_lab(seed)?,
-        Command::Sim { of: None, seed, calls } => sim::run(seed, calls)?,
+        Command::Sim { simulation: Some(sim::Simulation::Lab { seed }), .. } => sim::run_lab(seed)?,
+        Command::Sim { simulation: None, seed, calls } => sim::run(seed, calls)?,
         Command::Bench(what) => bench::run(&what)?,
         Command::Backend { listen, latency_ms } => {
             backend::serve(&listen, Duration::from_millis(latency_ms))?;

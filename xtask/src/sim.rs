@@ -7,7 +7,7 @@ use crate::shell;
 
 /// What else can be simulated.
 #[derive(clap::Subcommand)]
-pub(crate) enum Of {
+pub(crate) enum Simulation {
     /// Load runs in virtual time: what is counted must be what happened.
     Lab {
         /// Repeats the run with this seed and prints its result; none runs a thousand seeds.

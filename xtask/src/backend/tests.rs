@@ -11,7 +11,7 @@ fn chain() -> Chain {
         started: now_seconds(),
         served: Default::default(),
         latency: Duration::ZERO,
-        trouble: Default::default(),
+        fault_state: Default::default(),
     }
 }
 
@@ -78,5 +78,5 @@ fn a_fault_is_set_by_a_call() {
     let chain = chain();
     let reply = chain.reply(Fault::Drip.call().as_bytes()).unwrap();
     assert!(reply.contains("true"), "{reply}");
-    assert_eq!(chain.trouble.lock().fault, Fault::Drip);
+    assert_eq!(chain.fault_state.lock().fault, Fault::Drip);
 }

@@ -11,7 +11,7 @@ use super::{Chain, REQUEST_BYTES_MAX};
 mod frame;
 
 /// The key of a head that asks for a WebSocket.
-pub(super) fn key_of(head: &str) -> Option<&str> {
+pub(super) fn websocket_key(head: &str) -> Option<&str> {
     let header = |wanted: &str| {
         let mut lines = head.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim())
@@ -21,7 +21,7 @@ pub(super) fn key_of(head: &str) -> Option<&str> {
 }
 
 /// The answer that opens it.
-pub(super) fn accepted(key: &str) -> String {
+pub(super) fn handshake_response(key: &str) -> String {
     let accept = frame::accept(key);
     format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -30,7 +30,7 @@ pub(super) fn accepted(key: &str) -> String {
 }
 
 /// Answers until the client leaves.
-pub(super) async fn converse(
+pub(super) async fn serve_connection(
     mut stream: TcpStream,
     mut buffer: Vec<u8>,
     chain: Chain,

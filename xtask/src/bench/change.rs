@@ -14,9 +14,9 @@ use super::{Bench, cost};
 /// # Errors
 /// If the build cannot be copied.
 pub(crate) fn before(bench: &Bench) -> Result<()> {
-    let kept = kept(&bench.folder);
-    fs::copy(&bench.weir, &kept).with_context(|| format!("cannot write {}", kept.display()))?;
-    println!("kept {}; now change something and run: cargo xtask bench after", kept.display());
+    let saved = saved_build(&bench.folder);
+    fs::copy(&bench.weir, &saved).with_context(|| format!("cannot write {}", saved.display()))?;
+    println!("kept {}; now change something and run: cargo xtask bench after", saved.display());
     Ok(())
 }
 
@@ -25,16 +25,16 @@ pub(crate) fn before(bench: &Bench) -> Result<()> {
 /// # Errors
 /// If nothing was kept or a turn is invalid.
 pub(crate) fn after(bench: &Bench) -> Result<()> {
-    let kept = kept(&bench.folder);
-    ensure!(kept.is_file(), "{} is missing: run cargo xtask bench before", kept.display());
-    let old = Bench { weir: kept, ..bench.clone() };
-    for builds in cost::two_builds(bench, &old)? {
+    let saved = saved_build(&bench.folder);
+    ensure!(saved.is_file(), "{} is missing: run cargo xtask bench before", saved.display());
+    let old = Bench { weir: saved, ..bench.clone() };
+    for builds in cost::measure_builds(bench, &old)? {
         println!("{}: {}", builds.case, Comparison::of(&builds.before, &builds.after));
     }
     Ok(())
 }
 
-fn kept(folder: &Path) -> PathBuf {
+fn saved_build(folder: &Path) -> PathBuf {
     folder.join("weir.before")
 }
 

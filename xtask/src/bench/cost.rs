@@ -33,7 +33,7 @@ const UNIT: &str = "CPU us/request";
 pub(crate) struct Figures {
     name: &'static str,
     costs: Vec<f64>,
-    doubts: Vec<String>,
+    problems: Vec<String>,
 }
 
 /// A hit: ours against nginx returning a constant, and against nginx's own cache.
@@ -51,11 +51,11 @@ pub(crate) fn hit(bench: &Bench) -> Result<Vec<Row>> {
     ];
     let figures = interleave(bench, "hit", &contenders, |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
-        let mut doubts = differs(&server, &answer)?;
+        let mut problems = check_response(&server, &answer)?;
         load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
-        doubts.extend(no_hit(contender, &server, BLOCK_CALL)?);
-        let turn = load::turn(&server, &load, CONNECTIONS, bench.seconds)?;
-        Ok((turn, doubts))
+        problems.extend(check_hit(contender, &server, BLOCK_CALL)?);
+        let round = load::measure_round(&server, &load, CONNECTIONS, bench.seconds)?;
+        Ok((round, problems))
     })?;
     Ok(rows("hit", &figures, &[Some(1.15), Some(0.75)]))
 }
@@ -73,7 +73,7 @@ pub(crate) fn miss(bench: &Bench) -> Result<Vec<Row>> {
     ];
     let figures = interleave(bench, "miss", &contenders, |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
-        miss_turn(bench, &server, &backend)
+        measure_miss_round(bench, &server, &backend)
     })?;
     Ok(rows("miss", &figures, &[Some(1.0), Some(1.0)]))
 }
@@ -86,7 +86,7 @@ pub(crate) fn miss(bench: &Bench) -> Result<Vec<Row>> {
 pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let contenders = [
-        Contender::WeirBefore {
+        Contender::WeirUncached {
             label: "weir by websocket",
             program: bench.weir.clone(),
             url: format!("ws://{}", nodes[0]),
@@ -94,18 +94,18 @@ pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
         Contender::NginxProxy { node: nodes[0] },
         Contender::Haproxy { node: nodes[0] },
         bench.weir("weir by http", nodes.clone(), Cache::Off),
-        Contender::Configured {
+        Contender::WeirConfigured {
             label: "weir by http in batches",
             program: bench.weir.clone(),
             nodes: nodes.clone(),
             cache: false,
             // Of the node, whose table is the last one before.
-            more: "batch_calls_max = 64\nbatch_wait = \"0ms\"",
+            extra: "batch_calls_max = 64\nbatch_wait = \"0ms\"",
         },
     ];
     let figures = interleave(bench, "multiplexed", &contenders, |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
-        miss_turn(bench, &server, &backend)
+        measure_miss_round(bench, &server, &backend)
     })?;
     let [websocket, nginx, haproxy, http, batches] = figures.as_slice() else {
         return Ok(Vec::new());
@@ -117,18 +117,18 @@ pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
     Ok(found)
 }
 
-fn miss_turn(bench: &Bench, server: &Server, backend: &Server) -> Result<Taken> {
+fn measure_miss_round(bench: &Bench, server: &Server, backend: &Server) -> Result<Measured> {
     let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
-    let mut doubts = differs(server, &answer)?;
+    let mut problems = check_response(server, &answer)?;
     load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
     let before = served(backend)?;
-    let turn = load::turn(server, &load, CONNECTIONS, bench.seconds)?;
-    let share = (served(backend)? - before) as f64 / turn.summary.requests as f64;
+    let round = load::measure_round(server, &load, CONNECTIONS, bench.seconds)?;
+    let share = (served(backend)? - before) as f64 / round.summary.requests as f64;
     if share < MISS_SHARE_MIN {
-        doubts.push(format!("only {:.1} % of the requests reached the node", share * 100.0));
+        problems.push(format!("only {:.1} % of the requests reached the node", share * 100.0));
     }
-    Ok((turn, doubts))
+    Ok((round, problems))
 }
 
 /// The same hit over few and over many connections.
@@ -140,14 +140,14 @@ pub(crate) fn flat_connections(bench: &Bench) -> Result<Vec<Row>> {
     let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     let contender = bench.weir("weir", nodes, Cache::Bytes(64 << 20));
-    let arms = [(5_000, "5,000 connections"), (10, "ourselves, 10 connections")];
-    let figures = interleave(bench, "flat connections", &arms, |(connections, _)| {
+    let variants = [(5_000, "5,000 connections"), (10, "ourselves, 10 connections")];
+    let figures = interleave(bench, "flat connections", &variants, |(connections, _)| {
         let server = Server::start(&contender, BLOCK_CALL)?;
-        let mut doubts = differs(&server, &answer)?;
+        let mut problems = check_response(&server, &answer)?;
         load::run(server.address, &load, *connections, WARM_SECONDS)?;
-        doubts.extend(no_hit(&contender, &server, BLOCK_CALL)?);
+        problems.extend(check_hit(&contender, &server, BLOCK_CALL)?);
         let seconds = bench.seconds * CONNECT_FACTOR;
-        Ok((load::turn(&server, &load, *connections, seconds)?, doubts))
+        Ok((load::measure_round(&server, &load, *connections, seconds)?, problems))
     })?;
     Ok(rows("hit, 5,000 connections", &figures, &[Some(1.5)]))
 }
@@ -158,11 +158,11 @@ pub(crate) fn flat_connections(bench: &Bench) -> Result<Vec<Row>> {
 /// If a server or wrk does not run.
 pub(crate) fn flat_nodes(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(64, BLOCK_CALL)?;
-    let arms = [(64, "64 nodes"), (2, "ourselves, 2 nodes")];
-    let figures = interleave(bench, "flat nodes", &arms, |(count, _)| {
+    let variants = [(64, "64 nodes"), (2, "ourselves, 2 nodes")];
+    let figures = interleave(bench, "flat nodes", &variants, |(count, _)| {
         let contender = bench.weir("weir --no-cache", nodes[..*count].to_vec(), Cache::Off);
         let server = Server::start(&contender, BLOCK_CALL)?;
-        miss_turn(bench, &server, &backend)
+        measure_miss_round(bench, &server, &backend)
     })?;
     Ok(rows("miss, 64 nodes", &figures, &[Some(1.5)]))
 }
@@ -173,13 +173,13 @@ pub(crate) fn flat_nodes(bench: &Bench) -> Result<Vec<Row>> {
 /// # Errors
 /// If a server or wrk does not run.
 pub(crate) fn flat_entries(bench: &Bench) -> Result<Vec<Row>> {
-    let arms = [(1_000_000, "10^6 entries"), (1_000, "ourselves, 10^3 entries")];
+    let variants = [(1_000_000, "10^6 entries"), (1_000, "ourselves, 10^3 entries")];
     let (_backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let contender = bench.weir("weir", nodes, Cache::Bytes(BIG_CACHE_BYTES));
     let mut servers = Vec::new();
-    for (count, name) in arms {
+    for (count, name) in variants {
         let server = Server::start(&contender, BLOCK_CALL)?;
-        bench.say(&format!("flat entries: filling {name}"));
+        bench.print_progress(&format!("flat entries: filling {name}"));
         fill(&server, count)?;
         servers.push((server, count, name));
     }
@@ -187,11 +187,11 @@ pub(crate) fn flat_entries(bench: &Bench) -> Result<Vec<Row>> {
     let figures = interleave(bench, "flat entries", &servers, |(server, count, _)| {
         let load = Load::Counter { first: COUNTER_FIRST, count: *count };
         load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
-        let mut doubts = Vec::new();
+        let mut problems = Vec::new();
         for sample in [0, count / 3, count / 2, count - 1] {
-            doubts.extend(no_hit(contender, server, &count_call(COUNTER_FIRST + sample))?);
+            problems.extend(check_hit(contender, server, &count_call(COUNTER_FIRST + sample))?);
         }
-        Ok((load::turn(server, &load, CONNECTIONS, bench.seconds)?, doubts))
+        Ok((load::measure_round(server, &load, CONNECTIONS, bench.seconds)?, problems))
     })?;
     Ok(rows("hit, 10^6 entries", &figures, &[Some(1.5)]))
 }
@@ -240,50 +240,50 @@ pub(crate) fn interleave<T: Named>(
     bench: &Bench,
     case: &str,
     subjects: &[T],
-    take: impl Fn(&T) -> Result<Taken>,
+    measure: impl Fn(&T) -> Result<Measured>,
 ) -> Result<Vec<Figures>> {
     let mut figures: Vec<Figures> = subjects
         .iter()
-        .map(|subject| Figures { name: subject.label(), costs: Vec::new(), doubts: Vec::new() })
+        .map(|subject| Figures { name: subject.label(), costs: Vec::new(), problems: Vec::new() })
         .collect();
     for repetition in 1..=bench.repetitions {
         for (subject, figure) in subjects.iter().zip(&mut figures) {
-            let (turn, doubts) = undisturbed(|| take(subject))?;
-            bench.say(&format!(
+            let (round, problems) = retry_disturbed(|| measure(subject))?;
+            bench.print_progress(&format!(
                 "{case} {repetition}/{}: {:<24} {:>7.2} us, {:>7.0}/s, {:>3.0} % of its core",
                 bench.repetitions,
                 figure.name,
-                turn.cost(),
-                turn.rate(),
-                turn.busy() * 100.0
+                round.cost(),
+                round.rate(),
+                round.busy() * 100.0
             ));
-            figure.costs.push(turn.cost());
-            figure.doubts.extend(doubts.into_iter().chain(turn.doubt()));
+            figure.costs.push(round.cost());
+            figure.problems.extend(problems.into_iter().chain(round.problem()));
         }
     }
     Ok(figures)
 }
 
 /// A turn's figures and what makes its answers doubtful.
-pub(crate) type Taken = (load::Turn, Vec<String>);
+pub(crate) type Measured = (load::Round, Vec<String>);
 
 /// How often a turn is taken until others leave the core alone; the last one counts, with a doubt.
 const TRIES: usize = 4;
 
-fn undisturbed(take: impl Fn() -> Result<Taken>) -> Result<Taken> {
-    let mut taken = take()?;
+fn retry_disturbed(measure: impl Fn() -> Result<Measured>) -> Result<Measured> {
+    let mut measured = measure()?;
     for _ in 1..TRIES {
-        if !taken.0.is_disturbed() {
+        if !measured.0.is_disturbed() {
             break;
         }
-        taken = take()?;
+        measured = measure()?;
     }
-    Ok(taken)
+    Ok(measured)
 }
 
 /// The first figure against each of the others; `bars` in their order.
-pub(crate) fn rows(case: &str, figures: &[Figures], bars: &[Option<f64>]) -> Vec<Row> {
-    rows_in(case, UNIT, figures, bars)
+pub(crate) fn rows(case: &str, figures: &[Figures], targets: &[Option<f64>]) -> Vec<Row> {
+    rows_in(case, UNIT, figures, targets)
 }
 
 /// The same for costs of something else than a request.
@@ -291,19 +291,19 @@ pub(crate) fn rows_in(
     case: &str,
     unit: &str,
     figures: &[Figures],
-    bars: &[Option<f64>],
+    targets: &[Option<f64>],
 ) -> Vec<Row> {
     let Some((ours, peers)) = figures.split_first() else { return Vec::new() };
-    let with_bars = peers.iter().zip(bars);
-    with_bars
-        .map(|(theirs, bar)| {
-            let doubts = [ours, theirs]
+    let with_targets = peers.iter().zip(targets);
+    with_targets
+        .map(|(theirs, target)| {
+            let problems = [ours, theirs]
                 .iter()
-                .flat_map(|figure| figure.doubts.iter().map(|doubt| (figure.name, doubt)))
-                .map(|(name, doubt)| format!("{name}: {doubt}"))
+                .flat_map(|figure| figure.problems.iter().map(|problem| (figure.name, problem)))
+                .map(|(name, problem)| format!("{name}: {problem}"))
                 .collect();
-            let subject = Subject { case, unit, peer: theirs.name, bar: *bar };
-            Row::of(&subject, &ours.costs, &theirs.costs, doubts)
+            let subject = Subject { case, unit, peer: theirs.name, target: *target };
+            Row::of(&subject, &ours.costs, &theirs.costs, problems)
         })
         .collect()
 }
@@ -319,7 +319,7 @@ pub(crate) struct Builds {
 ///
 /// # Errors
 /// If a server or wrk does not run.
-pub(crate) fn two_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> {
+pub(crate) fn measure_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     let builds = |cache| {
@@ -328,17 +328,17 @@ pub(crate) fn two_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> {
     let hits = interleave(bench, "hit", &builds(Cache::Default), |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
         load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
-        let doubts = no_hit(contender, &server, BLOCK_CALL)?.into_iter().collect();
-        Ok((load::turn(&server, &load, CONNECTIONS, bench.seconds)?, doubts))
+        let problems = check_hit(contender, &server, BLOCK_CALL)?.into_iter().collect();
+        Ok((load::measure_round(&server, &load, CONNECTIONS, bench.seconds)?, problems))
     })?;
     let misses = interleave(bench, "miss", &builds(Cache::Off), |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
-        miss_turn(bench, &server, &backend)
+        measure_miss_round(bench, &server, &backend)
     })?;
     let mut pairs = Vec::new();
     for (case, figures) in [("hit", hits), ("miss", misses)] {
-        let doubts: Vec<&String> = figures.iter().flat_map(|figure| &figure.doubts).collect();
-        ensure!(doubts.is_empty(), "{case} is invalid: {doubts:?}");
+        let problems: Vec<&String> = figures.iter().flat_map(|figure| &figure.problems).collect();
+        ensure!(problems.is_empty(), "{case} is invalid: {problems:?}");
         let mut costs = figures.into_iter().map(|figure| figure.costs);
         let (before, after) = (costs.next(), costs.next());
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
@@ -357,7 +357,7 @@ pub(crate) fn served(backend: &Server) -> Result<u64> {
 }
 
 /// A doubt if `server` does not answer the block call with exactly `answer`.
-fn differs(server: &Server, answer: &str) -> Result<Vec<String>> {
+fn check_response(server: &Server, answer: &str) -> Result<Vec<String>> {
     let reply = http::post(server.address, BLOCK_CALL)?;
     if reply.body == answer.as_bytes() {
         return Ok(Vec::new());
@@ -367,9 +367,9 @@ fn differs(server: &Server, answer: &str) -> Result<Vec<String>> {
 }
 
 /// A doubt if `contender` has a way to prove a hit and does not for `call`.
-fn no_hit(contender: &Contender, server: &Server, call: &str) -> Result<Option<String>> {
+fn check_hit(contender: &Contender, server: &Server, call: &str) -> Result<Option<String>> {
     let Some((name, value)) = contender.proof_of_hit() else { return Ok(None) };
     let reply = http::post(server.address, call)?;
-    let said = reply.header(name).unwrap_or("nothing");
-    Ok((said != value).then(|| format!("{name} says {said}, {value} was expected")))
+    let actual = reply.header(name).unwrap_or("nothing");
+    Ok((actual != value).then(|| format!("{name} says {actual}, {value} was expected")))
 }

@@ -37,41 +37,41 @@ pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
         format!("ipc:{}", ipc.display()),
     ];
     let mut costs: [Vec<Costs>; 3] = Default::default();
-    let mut doubts: [Vec<String>; 3] = Default::default();
+    let mut problems: [Vec<String>; 3] = Default::default();
     for repetition in 1..=bench.repetitions {
-        for (place, url) in urls.iter().enumerate() {
-            let label = WAYS[place];
+        for (index, url) in urls.iter().enumerate() {
+            let label = WAYS[index];
             let program = bench.weir.clone();
-            let ours = Contender::WeirBefore { label, program, url: url.clone() };
+            let ours = Contender::WeirUncached { label, program, url: url.clone() };
             let server = Server::start(&ours, CALL)?;
             let load = Load::Constant(CALL.to_owned());
             load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
             let before = machine::cpu_time(geth.group())?;
-            let turn = load::turn(&server, &load, CONNECTIONS, bench.seconds)?;
+            let round = load::measure_round(&server, &load, CONNECTIONS, bench.seconds)?;
             let theirs = machine::cpu_time(geth.group())?.saturating_sub(before);
-            let theirs = theirs.as_secs_f64() * 1e6 / turn.summary.requests as f64;
-            bench.say(&format!(
+            let theirs = theirs.as_secs_f64() * 1e6 / round.summary.requests as f64;
+            bench.print_progress(&format!(
                 "geth {repetition}/{}: {label:<14} gateway {:>6.2} us, geth {theirs:>6.2} us, {:>6.0}/s",
                 bench.repetitions,
-                turn.cost(),
-                turn.rate()
+                round.cost(),
+                round.rate()
             ));
-            doubts[place].extend(turn.doubt());
-            costs[place].push(Costs { gateway: turn.cost(), geth: theirs });
+            problems[index].extend(round.problem());
+            costs[index].push(Costs { gateway: round.cost(), geth: theirs });
         }
     }
     let mut rows = Vec::new();
-    for place in [1, 2] {
+    for index in [1, 2] {
         type Pick = fn(&Costs) -> f64;
         let figures: [(&str, Pick); 2] =
             [("gateway", |costs| costs.gateway), ("geth", |costs| costs.geth)];
         for (whose, pick) in figures {
-            let case = format!("{whose}, a call to geth {}", WAYS[place]);
+            let case = format!("{whose}, a call to geth {}", WAYS[index]);
             let peer = WAYS[0];
-            let subject = Subject { case: &case, unit: "CPU us/request", peer, bar: Some(1.0) };
-            let of = |place: usize| costs[place].iter().map(pick).collect::<Vec<f64>>();
-            let doubts = [&doubts[0][..], &doubts[place]].concat();
-            rows.push(Row::of(&subject, &of(place), &of(0), doubts));
+            let subject = Subject { case: &case, unit: "CPU us/request", peer, target: Some(1.0) };
+            let of = |index: usize| costs[index].iter().map(pick).collect::<Vec<f64>>();
+            let problems = [&problems[0][..], &problems[index]].concat();
+            rows.push(Row::of(&subject, &of(index), &of(0), problems));
         }
     }
     Ok(rows)
@@ -92,7 +92,7 @@ fn start() -> Result<(Server, PathBuf)> {
         ],
     ] {
         let mut command = Command::new(&program);
-        at_home(&mut command, &folder).args(arguments).stdin(Stdio::null());
+        with_datadir(&mut command, &folder).args(arguments).stdin(Stdio::null());
         let output = command.output().context("cannot run geth")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
@@ -100,7 +100,7 @@ fn start() -> Result<(Server, PathBuf)> {
     let (port, auth) = (ports[0].port().to_string(), ports[1].port().to_string());
     let mut command = pinned(LOAD_CORE);
     command.arg("env").arg("GOMAXPROCS=1").arg(&program);
-    at_home(&mut command, &folder)
+    with_datadir(&mut command, &folder)
         .args(["--gcmode", "archive", "--syncmode", "full", "--nodiscover", "--maxpeers", "0"])
         .args(["--port", "0", "--authrpc.port", &auth, "--verbosity", "1"])
         .args(["--http", "--http.port", &port, "--ws", "--ws.port", &port])
@@ -110,6 +110,6 @@ fn start() -> Result<(Server, PathBuf)> {
     Ok((server, folder))
 }
 
-fn at_home<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
+fn with_datadir<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
     command.arg("--datadir").arg(folder).args(["--state.scheme", "hash"])
 }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::cost::{BLOCK_CALL, Taken, interleave, rows, served};
-use super::generator::{Generating, Generator, Order, Said};
-use super::load::{Summary, Turn};
+use super::cost::{BLOCK_CALL, Measured, interleave, rows, served};
+use super::generator::{Generator, LoadSpec, Report, RunningGenerator};
+use super::load::{Round, Summary};
 use super::machine;
 use super::row::{Row, Subject, median};
 use super::server::{LOAD_CORE, SERVER_CORE, Server};
@@ -37,13 +37,14 @@ pub(crate) fn cost(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, BLOCK_CALL)?;
     let generators =
         [Generator::Weir(bench.weir.clone()), Generator::Wrk, Generator::Oha, Generator::K6];
-    let figures =
-        interleave(bench, "cost", &generators, |generator| cost_turn(bench, generator, &backend))?;
+    let figures = interleave(bench, "cost", &generators, |generator| {
+        measure_cost_round(bench, generator, &backend)
+    })?;
     Ok(rows("load, 60 connections", &figures, &[Some(1.1), Some(0.7), Some(0.1)]))
 }
 
-fn cost_turn(bench: &Bench, generator: &Generator, backend: &Server) -> Result<Taken> {
-    let order = Order {
+fn measure_cost_round(bench: &Bench, generator: &Generator, backend: &Server) -> Result<Measured> {
+    let spec = LoadSpec {
         target: backend.address,
         body: BLOCK_CALL,
         rate: None,
@@ -51,8 +52,8 @@ fn cost_turn(bench: &Bench, generator: &Generator, backend: &Server) -> Result<T
         seconds: WARM.as_secs() + bench.seconds + MARGIN_SECONDS,
     };
     let before = served(backend)?;
-    let running = generator.start(&order)?;
-    begun(backend, before)?;
+    let running = generator.start(&spec)?;
+    wait_for_load(backend, before)?;
     let core = machine::core_seconds(LOAD_CORE)?;
     let cpu = machine::cpu_time(running.group())?;
     let (from, since) = (served(backend)?, Instant::now());
@@ -61,14 +62,14 @@ fn cost_turn(bench: &Bench, generator: &Generator, backend: &Server) -> Result<T
     let requests = served(backend)?.saturating_sub(from);
     let duration = since.elapsed();
     let others = machine::core_seconds(LOAD_CORE)? - core - cpu.as_secs_f64();
-    let said = running.finish(END_LIMIT)?;
+    let report = running.finish(END_LIMIT)?;
     let summary = Summary { requests, bytes: 0, duration, errors: [0; 5] };
     let disturbance = others / duration.as_secs_f64();
-    Ok((Turn { cpu, disturbance, summary }, said.doubts))
+    Ok((Round { cpu, disturbance, summary }, report.problems))
 }
 
 /// Waits until load has come for a while.
-fn begun(backend: &Server, before: u64) -> Result<()> {
+fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
     /// More than our own questions and a generator's probing of its target.
     const SOME: u64 = 1_000;
     let since = Instant::now();
@@ -89,40 +90,41 @@ pub(crate) fn punctual(bench: &Bench) -> Result<Vec<Row>> {
     const LIMIT_US: f64 = 100.0;
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, NUMBER_CALL)?;
     let mut all = Vec::new();
-    for (rate, bar) in [(5_000, None), (20_000, Some(1.0)), (50_000, None)] {
-        let (mut lateness, mut doubts) = (Vec::new(), Vec::new());
+    for (rate, target) in [(5_000, None), (20_000, Some(1.0)), (50_000, None)] {
+        let (mut delays, mut problems) = (Vec::new(), Vec::new());
         for repetition in 1..=bench.repetitions {
-            let order = Order {
+            let spec = LoadSpec {
                 target: backend.address,
                 body: NUMBER_CALL,
                 rate: Some(rate),
                 connections: CONNECTIONS,
                 seconds: bench.seconds,
             };
-            let said = run(bench, &order)?;
-            let late = said.lateness_p99_us.context("it does not tell how late it was")?;
-            bench.say(&format!(
-                "punctual {repetition}/{}: {rate}/s, lateness p99 {late:.1} us",
+            let report = run(bench, &spec)?;
+            let delay =
+                report.scheduling_delay_p99_us.context("it does not tell how late it was")?;
+            bench.print_progress(&format!(
+                "punctual {repetition}/{}: {rate}/s, lateness p99 {delay:.1} us",
                 bench.repetitions
             ));
-            lateness.push(late);
+            delays.push(delay);
             // That the server cannot follow at the highest rate says nothing of lateness.
-            doubts.extend(if bar.is_some() { said.doubts } else { Vec::new() });
+            problems.extend(if target.is_some() { report.problems } else { Vec::new() });
         }
         let subject = Subject {
             case: &format!("lateness p99, {rate}/s"),
             unit: "us",
             peer: "the limit",
-            bar,
+            target,
         };
-        all.push(Row::of(&subject, &lateness, &vec![LIMIT_US; lateness.len()], doubts));
+        all.push(Row::of(&subject, &delays, &vec![LIMIT_US; delays.len()], problems));
     }
     Ok(all)
 }
 
-fn run(bench: &Bench, order: &Order<'_>) -> Result<Said> {
-    let running = Generator::Weir(bench.weir.clone()).start(order)?;
-    running.finish(Duration::from_secs(order.seconds) + END_LIMIT)
+fn run(bench: &Bench, spec: &LoadSpec<'_>) -> Result<Report> {
+    let running = Generator::Weir(bench.weir.clone()).start(spec)?;
+    running.finish(Duration::from_secs(spec.seconds) + END_LIMIT)
 }
 
 /// A constant rate for these many seconds, of which the server stands still for one.
@@ -156,59 +158,60 @@ fn truth_of(stall: Duration) -> [f64; 3] {
 /// If a generator or the server does not run.
 pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
     /// (p99, max, count above 100 ms) told and true, by repetition.
-    type Told = Vec<([f64; 3], [f64; 3])>;
+    type Pairs = Vec<([f64; 3], [f64; 3])>;
     let generators = [Generator::Weir(bench.weir.clone()), Generator::Wrk, Generator::K6];
-    let mut all: [(Told, Vec<String>); 3] = Default::default();
+    let mut all: [(Pairs, Vec<String>); 3] = Default::default();
     for repetition in 1..=bench.repetitions {
-        for (generator, (told, doubts)) in generators.iter().zip(&mut all) {
-            let (said, stall) = stalled(bench, generator)?;
-            let figures = [said.p99_ms, said.max_ms, said.slow.unwrap_or(0) as f64];
+        for (generator, (pairs, problems)) in generators.iter().zip(&mut all) {
+            let (report, stall) = stalled(bench, generator)?;
+            let figures = [report.p99_ms, report.max_ms, report.slow.unwrap_or(0) as f64];
             let truth = truth_of(stall);
-            bench.say(&format!(
+            bench.print_progress(&format!(
                 "truth {repetition}/{}: {generator:?} says {figures:.0?}, the truth is {truth:.0?}",
                 bench.repetitions
             ));
-            told.push((figures, truth));
-            doubts.extend(said.doubts);
+            pairs.push((figures, truth));
+            problems.extend(report.problems);
         }
     }
     let names = [("p99", "ms"), ("max", "ms"), ("above 100 ms", "requests")];
     let mut rows = Vec::new();
     for (at, (name, unit)) in names.into_iter().enumerate() {
         let case = format!("stall of 1 s, {name}");
-        let [(ours, doubts), (wrk, _), (k6, _)] = &all;
-        let pick = |told: &Told| told.iter().map(|(said, _)| said[at]).collect::<Vec<f64>>();
+        let [(ours, problems), (wrk, _), (k6, _)] = &all;
+        let pick =
+            |pairs: &Pairs| pairs.iter().map(|(reported, _)| reported[at]).collect::<Vec<f64>>();
         let truth: Vec<f64> = ours.iter().map(|(_, truth)| truth[at]).collect();
-        let mut doubts = doubts.clone();
+        let mut problems = problems.clone();
         let off = median(&pick(ours)) / median(&truth) - 1.0;
         if off.abs() > TRUTH_SHARE {
-            doubts.push(format!("{:.1} % from the truth", off * 100.0));
+            problems.push(format!("{:.1} % from the truth", off * 100.0));
         }
-        for (peer, theirs, doubts) in [
-            ("the truth", truth.clone(), doubts),
+        for (peer, theirs, problems) in [
+            ("the truth", truth.clone(), problems),
             ("wrk", pick(wrk), Vec::new()),
             ("k6", pick(k6), Vec::new()),
         ] {
-            let subject = Subject { case: &case, unit, peer, bar: None };
-            rows.push(Row::of(&subject, &pick(ours), &theirs, doubts));
+            let subject = Subject { case: &case, unit, peer, target: None };
+            rows.push(Row::of(&subject, &pick(ours), &theirs, problems));
         }
     }
     Ok(rows)
 }
 
 /// One run over a stall, and how long the stall really was.
-fn stalled(bench: &Bench, generator: &Generator) -> Result<(Said, Duration)> {
+fn stalled(bench: &Bench, generator: &Generator) -> Result<(Report, Duration)> {
     let server = Server::start_simulated(&bench.weir, &[], NUMBER_CALL)?;
     // wrk has no clock: a worker's next request waits for its last, as wrk is always used.
     let paced = !matches!(generator, Generator::Wrk);
-    let order = Order {
+    let spec = LoadSpec {
         target: server.address,
         body: NUMBER_CALL,
         rate: paced.then_some(STALL_RATE),
         connections: if paced { STALL_WORKERS } else { CONNECTIONS },
         seconds: STALL_SECONDS,
     };
-    let running = generator.start(&order)?;
+    let running = generator.start(&spec)?;
     shell::pause(STALL_AFTER);
     server.signal("-STOP");
     let since = Instant::now();
@@ -233,35 +236,37 @@ const MIB: f64 = (1 << 20) as f64;
 pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, NUMBER_CALL)?;
     let seconds = bench.minutes * 60;
-    let order = Order {
+    let spec = LoadSpec {
         target: backend.address,
         body: NUMBER_CALL,
         rate: Some(MEMORY_RATE),
         connections: CONNECTIONS,
         seconds,
     };
-    bench.say(&format!("memory: {} minutes at {MEMORY_RATE}/s", bench.minutes));
+    bench.print_progress(&format!("memory: {} minutes at {MEMORY_RATE}/s", bench.minutes));
     let before = served(&backend)?;
-    let running = Generator::Weir(bench.weir.clone()).start(&order)?;
-    begun(&backend, before)?;
+    let running = Generator::Weir(bench.weir.clone()).start(&spec)?;
+    wait_for_load(&backend, before)?;
     let samples = watch(&running, seconds)?;
-    let mut doubts = running.finish(END_LIMIT)?.doubts;
+    let mut problems = running.finish(END_LIMIT)?.problems;
     let (at_first, largest) = growth(&samples);
     if !largest.is_finite() {
-        doubts.push(format!("{} samples, more than {SETTLE_SECONDS} are needed", samples.len()));
+        problems.push(format!("{} samples, more than {SETTLE_SECONDS} are needed", samples.len()));
     }
-    bench.say(&format!("memory: {at_first:.1} MiB after a minute, {largest:.1} MiB at most"));
+    bench.print_progress(&format!(
+        "memory: {at_first:.1} MiB after a minute, {largest:.1} MiB at most"
+    ));
     let subject = Subject {
         case: &format!("{} minutes at {MEMORY_RATE}/s", bench.minutes),
         unit: "MiB resident",
         peer: "ourselves, after a minute",
-        bar: Some(GROWTH_MAX),
+        target: Some(GROWTH_MAX),
     };
-    Ok(vec![Row::of(&subject, &[largest], &[at_first], doubts)])
+    Ok(vec![Row::of(&subject, &[largest], &[at_first], problems)])
 }
 
 /// Resident memory, once a second, until shortly before the end: writing results is not running.
-fn watch(running: &Generating, seconds: u64) -> Result<Vec<f64>> {
+fn watch(running: &RunningGenerator, seconds: u64) -> Result<Vec<f64>> {
     let mut samples = Vec::new();
     let since = Instant::now();
     let last = Duration::from_secs(seconds.saturating_sub(MARGIN_SECONDS));

@@ -37,7 +37,7 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     let (_backend, nodes) = Server::start_backend_on(SERVER_CORE, 1, BLOCK_CALL)?;
     let contenders = [
         bench.weir("weir by http", nodes.clone(), Cache::Off),
-        Contender::WeirBefore {
+        Contender::WeirUncached {
             label: "weir by websocket",
             program: bench.weir.clone(),
             url: format!("ws://{}", nodes[0]),
@@ -47,15 +47,18 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     let mut rate = f64::INFINITY;
     for contender in &contenders {
         let capacity = capacity(contender)?;
-        bench.say(&format!("latency: {} and node hold {capacity:.0}/s", contender.name()));
+        bench.print_progress(&format!(
+            "latency: {} and node hold {capacity:.0}/s",
+            contender.name()
+        ));
         rate = rate.min(SHARE * capacity);
     }
-    bench.say(&format!("latency: at {rate:.0}/s"));
+    bench.print_progress(&format!("latency: at {rate:.0}/s"));
     let mut times: [Vec<Times>; 3] = Default::default();
     for repetition in 1..=bench.repetitions {
         let round = format!("latency {repetition}/{}", bench.repetitions);
         let Some(alone) = generate(bench, &format!("http://{}", nodes[0]), rate)? else {
-            bench.say(&format!("{round}: does not count"));
+            bench.print_progress(&format!("{round}: does not count"));
             continue;
         };
         let mut added = Vec::new();
@@ -67,11 +70,11 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
             added.push(Times { p50: through.p50 - alone.p50, p99 });
         }
         if added.len() < contenders.len() {
-            bench.say(&format!("{round}: does not count"));
+            bench.print_progress(&format!("{round}: does not count"));
             continue;
         }
         for ((own, added), contender) in times.iter_mut().zip(added).zip(&contenders) {
-            bench.say(&format!(
+            bench.print_progress(&format!(
                 "{round}: {:<18} adds {:.3} ms at the median, {:.3} ms at p99",
                 contender.name(),
                 added.p50,
@@ -89,7 +92,7 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
         for (which, pick) in figures {
             let case = format!("{which} added at half of the capacity, node {name}");
             let peer = "nginx proxy_pass";
-            let subject = Subject { case: &case, unit: "ms", peer, bar: Some(1.0) };
+            let subject = Subject { case: &case, unit: "ms", peer, target: Some(1.0) };
             let of = |times: &[Times]| times.iter().map(pick).collect::<Vec<f64>>();
             rows.push(Row::of(&subject, &of(ours), &of(&nginx), Vec::new()));
         }
@@ -102,32 +105,32 @@ fn capacity(contender: &Contender) -> Result<f64> {
     let server = Server::start(contender, BLOCK_CALL)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     load::run(server.address, &load, CONNECTIONS, 1)?;
-    let turn = load::turn(&server, &load, CONNECTIONS, 3)?;
-    Ok(turn.rate())
+    let round = load::measure_round(&server, &load, CONNECTIONS, 3)?;
+    Ok(round.rate())
 }
 
 /// Sends calls at a rate, whatever the server does, and says how long they took; again as long as the
 /// generator does not vouch for it, whatever it measured, and nothing if it never does.
 fn generate(bench: &Bench, url: &str, rate: f64) -> Result<Option<Times>> {
     for _ in 0..TRIES {
-        match once(bench, url, rate)? {
+        match generate_once(bench, url, rate)? {
             Ok(times) => return Ok(Some(times)),
-            Err(doubt) => bench.say(&format!("latency: taken again: {doubt}")),
+            Err(problem) => bench.print_progress(&format!("latency: taken again: {problem}")),
         }
     }
     Ok(None)
 }
 
 /// The times, or why the generator does not vouch for them.
-fn once(bench: &Bench, url: &str, rate: f64) -> Result<Result<Times, String>> {
+fn generate_once(bench: &Bench, url: &str, rate: f64) -> Result<Result<Times, String>> {
     let mut command = pinned(LOAD_CORE);
     command.arg(&bench.weir).args(["load", url, "--json", "-", "--quiet", "--body", BLOCK_CALL]);
     command.args(["--rate", &format!("{rate:.0}"), "--warmup", "1s"]);
     command.args(["--duration", &format!("{}s", bench.seconds * FACTOR + 1)]);
     let output = command.stdin(Stdio::null()).output().context("cannot run weir load")?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     let result: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("weir load has no result: {said}"))?;
+        .with_context(|| format!("weir load has no result: {stderr}"))?;
     let overall = &result["overall"];
     let outcome = &result["verdict"]["outcome"];
     if outcome != "pass" {

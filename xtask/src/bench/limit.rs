@@ -6,7 +6,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::cost::{self, BLOCK_CALL, Named, Taken};
+use super::cost::{self, BLOCK_CALL, Measured, Named};
 use super::load::{self, Load};
 use super::row::Row;
 use super::server::{Contender, Server};
@@ -33,12 +33,12 @@ const FILL_SECONDS: u64 = 5;
 const FILLS_MAX: u64 = 60;
 
 /// A gateway with or without the limit.
-struct Arm {
+struct Variant {
     server: Server,
     label: &'static str,
 }
 
-impl Named for Arm {
+impl Named for Variant {
     fn label(&self) -> &'static str {
         self.label
     }
@@ -51,26 +51,26 @@ impl Named for Arm {
 pub(crate) fn limit(bench: &Bench) -> Result<Vec<Row>> {
     let (_backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let load = Load::Keyed { body: BLOCK_CALL.to_owned(), count: KEYS };
-    let mut arms = Vec::new();
-    for (label, more) in [("limited, 10^6 keys", LIMIT), ("ourselves, no limit", "")] {
+    let mut variants = Vec::new();
+    for (label, extra) in [("limited, 10^6 keys", LIMIT), ("ourselves, no limit", "")] {
         let program = bench.weir.clone();
         let contender =
-            Contender::Configured { label, program, nodes: nodes.clone(), cache: true, more };
-        arms.push(Arm { server: Server::start(&contender, BLOCK_CALL)?, label });
+            Contender::WeirConfigured { label, program, nodes: nodes.clone(), cache: true, extra };
+        variants.push(Variant { server: Server::start(&contender, BLOCK_CALL)?, label });
     }
-    bench.say("limit: filling the zone");
+    bench.print_progress("limit: filling the zone");
     let mut sent = 0;
     for _ in 0..FILLS_MAX {
         // Each run walks from another key on; together they have seen nearly all of them.
-        sent += load::run(arms[0].server.address, &load, CONNECTIONS, FILL_SECONDS)?.requests;
+        sent += load::run(variants[0].server.address, &load, CONNECTIONS, FILL_SECONDS)?.requests;
         if sent >= 2 * KEYS {
             break;
         }
     }
     ensure!(sent >= 2 * KEYS, "only {sent} requests in {} s", FILLS_MAX * FILL_SECONDS);
-    let figures = cost::interleave(bench, "limit", &arms, |arm| -> Result<Taken> {
-        load::run(arm.server.address, &load, CONNECTIONS, WARM_SECONDS)?;
-        Ok((load::turn(&arm.server, &load, CONNECTIONS, bench.seconds)?, Vec::new()))
+    let figures = cost::interleave(bench, "limit", &variants, |variant| -> Result<Measured> {
+        load::run(variant.server.address, &load, CONNECTIONS, WARM_SECONDS)?;
+        Ok((load::measure_round(&variant.server, &load, CONNECTIONS, bench.seconds)?, Vec::new()))
     })?;
     Ok(cost::rows("hit under a limit", &figures, &[Some(1.03)]))
 }

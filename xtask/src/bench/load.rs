@@ -101,7 +101,7 @@ impl Summary {
 
 /// What a server paid for a run of wrk.
 #[derive(Debug, Clone)]
-pub(crate) struct Turn {
+pub(crate) struct Round {
     /// CPU time of the whole process group.
     pub(crate) cpu: Duration,
     /// Time that others spent on the server's core meanwhile, as a share of the turn.
@@ -112,7 +112,7 @@ pub(crate) struct Turn {
 /// Others on the server's core take cache and turns from it: above this share a turn says little.
 const DISTURBANCE_MAX: f64 = 0.1;
 
-impl Turn {
+impl Round {
     /// CPU microseconds per request.
     pub(crate) fn cost(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.summary.requests as f64
@@ -134,7 +134,7 @@ impl Turn {
     }
 
     /// Why this turn is not to be believed, if so.
-    pub(crate) fn doubt(&self) -> Option<String> {
+    pub(crate) fn problem(&self) -> Option<String> {
         let names = ["connect errors", "read errors", "write errors", "timeouts", "error statuses"];
         let mut found: Vec<String> = names
             .iter()
@@ -158,13 +158,18 @@ impl Turn {
 ///
 /// # Errors
 /// If wrk does not run to its end or the server's processes are gone.
-pub(crate) fn turn(server: &Server, load: &Load, connections: usize, seconds: u64) -> Result<Turn> {
+pub(crate) fn measure_round(
+    server: &Server,
+    load: &Load,
+    connections: usize,
+    seconds: u64,
+) -> Result<Round> {
     let (core, before) = (machine::core_seconds(SERVER_CORE)?, machine::cpu_time(server.group())?);
     let summary = run(server.address, load, connections, seconds)?;
     let cpu = machine::cpu_time(server.group())?.saturating_sub(before);
     let others = machine::core_seconds(SERVER_CORE)? - core - cpu.as_secs_f64();
     let disturbance = others / summary.duration.as_secs_f64();
-    Ok(Turn { cpu, disturbance, summary })
+    Ok(Round { cpu, disturbance, summary })
 }
 
 /// Runs wrk and returns its summary.

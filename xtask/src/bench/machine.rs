@@ -115,7 +115,7 @@ pub(crate) fn raise_open_files() -> Result<u64> {
 }
 
 /// One line about the machine and the programs, printed above every table.
-pub(crate) fn line() -> String {
+pub(crate) fn describe() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -40,7 +40,7 @@ pub(crate) fn idle(bench: &Bench) -> Result<Vec<Row>> {
     for repetition in 1..=bench.repetitions {
         for (contender, figures) in [(&ours, &mut our_figures), (&peer, &mut peer_figures)] {
             let mebibytes = idle_mebibytes(contender, &call)?;
-            bench.say(&format!(
+            bench.print_progress(&format!(
                 "memory idle {repetition}/{}: {:<14} {mebibytes:.1} MiB",
                 bench.repetitions,
                 contender.name()
@@ -52,7 +52,7 @@ pub(crate) fn idle(bench: &Bench) -> Result<Vec<Row>> {
         case: "10,000 idle connections",
         unit: "MiB resident",
         peer: peer.name(),
-        bar: None,
+        target: None,
     };
     Ok(vec![Row::of(&subject, &our_figures, &peer_figures, Vec::new())])
 }
@@ -86,11 +86,11 @@ pub(crate) fn flow(bench: &Bench) -> Result<Vec<Row>> {
     let server =
         Server::start(&bench.weir("weir", nodes, Cache::Bytes(CACHE_BYTES)), &load.probe())?;
     let seconds = bench.seconds * FLOW_FACTOR;
-    bench.say(&format!("memory flow: {seconds} s of distinct calls"));
+    bench.print_progress(&format!("memory flow: {seconds} s of distinct calls"));
     let (summary, samples) = watch(&server, &load, seconds)?;
-    let doubts = doubts(&summary, samples.len());
+    let problems = find_problems(&summary, samples.len());
     let growth = growth(&samples);
-    bench.say(&format!(
+    bench.print_progress(&format!(
         "memory flow: {} calls, {:.1} MiB at the end",
         summary.requests,
         samples.last().copied().unwrap_or(f64::NAN)
@@ -99,9 +99,9 @@ pub(crate) fn flow(bench: &Bench) -> Result<Vec<Row>> {
         case: "64 MiB cache, distinct calls",
         unit: "MiB resident",
         peer: "ourselves, at half time",
-        bar: Some(GROWTH_MAX),
+        target: Some(GROWTH_MAX),
     };
-    Ok(vec![Row::of(&subject, &[growth.1], &[growth.0], doubts)])
+    Ok(vec![Row::of(&subject, &[growth.1], &[growth.0], problems)])
 }
 
 /// Runs the load in one thread and looks at memory once a second in another.
@@ -122,16 +122,16 @@ fn watch(server: &Server, load: &Load, seconds: u64) -> Result<(Summary, Vec<f64
     Ok((summary, samples))
 }
 
-fn doubts(summary: &Summary, samples: usize) -> Vec<String> {
-    let mut doubts = Vec::new();
+fn find_problems(summary: &Summary, samples: usize) -> Vec<String> {
+    let mut problems = Vec::new();
     if summary.requests == 0 || summary.errors != [0; 5] {
         let errors = summary.errors;
-        doubts.push(format!("{} answers, errors {errors:?}", summary.requests));
+        problems.push(format!("{} answers, errors {errors:?}", summary.requests));
     }
     if samples < 4 * WINDOW_SHARE {
-        doubts.push(format!("{samples} samples, at least {} are needed", 4 * WINDOW_SHARE));
+        problems.push(format!("{samples} samples, at least {} are needed", 4 * WINDOW_SHARE));
     }
-    doubts
+    problems
 }
 
 /// Memory at the start and at the end of the second half, each over a window of it.

@@ -63,7 +63,7 @@ const UNLIMITED_MAX: f64 = 1.05;
 const MIB: f64 = (1 << 20) as f64;
 
 /// What a load of both classes came to.
-struct Loaded {
+struct LoadResult {
     goodput: f64,
     high_p99_ms: f64,
     high_failed: f64,
@@ -78,16 +78,16 @@ struct Loaded {
 pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
     let folder = scratch(bench, "overload")?;
     let mut figures: [(Vec<f64>, Vec<f64>); 4] = Default::default();
-    let mut doubts = Vec::new();
+    let mut problems = Vec::new();
     for repetition in 1..=bench.repetitions {
         let (one, other) = (simulated(bench)?, simulated(bench)?);
-        let gateway = |more| {
-            let contender = Contender::Configured {
+        let gateway = |extra| {
+            let contender = Contender::WeirConfigured {
                 label: "weir",
                 program: bench.weir.clone(),
                 nodes: vec![one.address, other.address],
                 cache: false,
-                more,
+                extra,
             };
             Server::start(&contender, PROBE)
         };
@@ -97,7 +97,7 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
         let calm = load(CAPACITY / 4)?;
         let peak = load(CAPACITY - HIGH)?;
         let over = load(3 * CAPACITY - HIGH)?;
-        bench.say(&format!(
+        bench.print_progress(&format!(
             "overload {repetition}/{}: goodput {:.0} at the capacity, {:.0} at three times, {:.0} \
              without the limit; high p99 {:.1} ms calm, {:.1} ms, {:.1} ms without the limit; {:.1} to \
              {:.1} MiB",
@@ -112,7 +112,7 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
             over.memory.1 as f64 / MIB,
         ));
         if over.high_failed > 0.001 {
-            doubts.push(format!("{:.2} % of the better class failed", over.high_failed * 100.0));
+            problems.push(format!("{:.2} % of the better class failed", over.high_failed * 100.0));
         }
         let pairs = [
             // The other way round, so that more is worse as everywhere else.
@@ -132,9 +132,9 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
         ("overload, p99 of the high class", "ms", "ourselves calm", P99_MAX),
         ("overload, memory", "MiB resident", "ourselves before", GROWTH_MAX),
     ];
-    let rows = subjects.iter().zip(&figures).map(|((case, unit, peer, bar), (ours, theirs))| {
-        let subject = Subject { case, unit, peer, bar: Some(*bar) };
-        Row::of(&subject, ours, theirs, doubts.clone())
+    let rows = subjects.iter().zip(&figures).map(|((case, unit, peer, target), (ours, theirs))| {
+        let subject = Subject { case, unit, peer, target: Some(*target) };
+        Row::of(&subject, ours, theirs, problems.clone())
     });
     Ok(rows.collect())
 }
@@ -144,18 +144,24 @@ fn simulated(bench: &Bench) -> Result<Server> {
 }
 
 /// Both classes at once, the better one at its fixed rate.
-fn load(bench: &Bench, folder: &Path, gateway: &Server, low: u64) -> Result<Loaded> {
-    let high_load = begin(bench, folder, gateway, "high", HIGH)?;
-    let low_load = begin(bench, folder, gateway, "low", low)?;
+fn load(bench: &Bench, folder: &Path, gateway: &Server, low: u64) -> Result<LoadResult> {
+    let high_load = start_load(bench, folder, gateway, "high", HIGH)?;
+    let low_load = start_load(bench, folder, gateway, "low", low)?;
     shell::pause(Duration::from_secs(2 * bench.seconds));
     let before = machine::resident_bytes(gateway.group())?;
     shell::pause(Duration::from_secs((LOAD_FACTOR - 2) * bench.seconds - 1));
     let memory = (before, machine::resident_bytes(gateway.group())?);
-    let (high, low) = (told(high_load)?, told(low_load)?);
-    Ok(Loaded { goodput: high.0 + low.0, high_p99_ms: high.2, high_failed: high.1, memory })
+    let (high, low) = (read_result(high_load)?, read_result(low_load)?);
+    Ok(LoadResult { goodput: high.0 + low.0, high_p99_ms: high.2, high_failed: high.1, memory })
 }
 
-fn begin(bench: &Bench, folder: &Path, gateway: &Server, name: &str, rate: u64) -> Result<Child> {
+fn start_load(
+    bench: &Bench,
+    folder: &Path,
+    gateway: &Server,
+    name: &str,
+    rate: u64,
+) -> Result<Child> {
     let key = match name {
         "high" => format!("headers = {{ authorization = \"Bearer {KEY}\" }}\n"),
         _ => String::new(),
@@ -178,11 +184,11 @@ fn begin(bench: &Bench, folder: &Path, gateway: &Server, name: &str, rate: u64) 
 }
 
 /// Goodput, failed share and p99 of what was answered, after the warm-up.
-fn told(child: Child) -> Result<(f64, f64, f64)> {
+fn read_result(child: Child) -> Result<(f64, f64, f64)> {
     let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     let result: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("weir load said no result: {said}"))?;
+        .with_context(|| format!("weir load said no result: {stderr}"))?;
     let overall = &result["overall"];
     let classes = overall["classes"].as_array().into_iter().flatten();
     let ok = classes.into_iter().find(|class| class["class"] == "ok");

@@ -24,13 +24,15 @@ pub(crate) struct Row {
     pub(crate) repetitions: usize,
     /// Smallest and largest ratio of one repetition.
     pub(crate) spread: [f64; 2],
-    /// The ratio that must not be passed; none where a figure is only reported.
-    pub(crate) bar: Option<f64>,
-    /// Whether every turn was valid and the ratio is within the bar.
-    pub(crate) holds: bool,
-    /// Why a turn is not to be believed; printed, and it makes `holds` false.
+    /// Largest ratio that meets the target; `None` if the figure is only reported.
+    #[serde(rename = "bar")]
+    pub(crate) target: Option<f64>,
+    /// True if every round was valid and the ratio meets the target.
+    #[serde(rename = "holds")]
+    pub(crate) met: bool,
+    /// Why a round is invalid; each problem is printed and sets `met` to false.
     #[serde(skip)]
-    pub(crate) doubts: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
 /// What a row is about, before there are figures.
@@ -39,7 +41,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) case: &'a str,
     pub(crate) unit: &'a str,
     pub(crate) peer: &'a str,
-    pub(crate) bar: Option<f64>,
+    pub(crate) target: Option<f64>,
 }
 
 impl Row {
@@ -48,7 +50,7 @@ impl Row {
         subject: &Subject<'_>,
         ours: &[f64],
         theirs: &[f64],
-        doubts: Vec<String>,
+        problems: Vec<String>,
     ) -> Self {
         let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
         let (our_median, their_median) = (median(ours), median(theirs));
@@ -58,7 +60,7 @@ impl Row {
             ratios.iter().copied().fold(f64::NAN, f64::max),
         ];
         // A ratio that is not a number is within no bar.
-        let within = subject.bar.map_or(ratio.is_finite(), |bar| ratio <= bar);
+        let within = subject.target.map_or(ratio.is_finite(), |target| ratio <= target);
         Self {
             case: subject.case.to_owned(),
             unit: subject.unit.to_owned(),
@@ -68,9 +70,9 @@ impl Row {
             ratio: round(ratio),
             repetitions: ratios.len(),
             spread: spread.map(round),
-            bar: subject.bar,
-            holds: within && doubts.is_empty(),
-            doubts,
+            target: subject.target,
+            met: within && problems.is_empty(),
+            problems,
         }
     }
 }
@@ -107,8 +109,8 @@ pub(crate) fn table(rows: &[Row]) -> String {
         text.push('\n');
     }
     for row in rows {
-        for doubt in &row.doubts {
-            text.push_str(&format!("invalid: {} against {}: {doubt}\n", row.case, row.peer));
+        for problem in &row.problems {
+            text.push_str(&format!("invalid: {} against {}: {problem}\n", row.case, row.peer));
         }
     }
     text
@@ -124,8 +126,8 @@ fn row_cells(row: &Row) -> [String; 10] {
         format!("{:.3}", row.ratio),
         format!("{:.3}-{:.3}", row.spread[0], row.spread[1]),
         row.repetitions.to_string(),
-        row.bar.map_or_else(|| "none".to_owned(), |bar| format!("{bar:.2}")),
-        if row.holds { "yes" } else { "NO" }.to_owned(),
+        row.target.map_or_else(|| "none".to_owned(), |target| format!("{target:.2}")),
+        if row.met { "yes" } else { "NO" }.to_owned(),
     ]
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::http;
-use super::tls::Sealed;
+use super::tls::TlsSettings;
 use crate::shell;
 
 /// The core of the server under measure.
@@ -42,15 +42,15 @@ pub(crate) enum Contender {
     /// Ours: the program, who is behind it, and its cache.
     Weir { label: &'static str, program: PathBuf, nodes: Vec<SocketAddr>, cache: Cache },
     /// Ours, with or without a cache of 64 MiB, and more lines in its configuration.
-    Configured {
+    WeirConfigured {
         label: &'static str,
         program: PathBuf,
         nodes: Vec<SocketAddr>,
         cache: bool,
-        more: &'static str,
+        extra: &'static str,
     },
     /// Ours without a cache, in front of one node at any address.
-    WeirBefore { label: &'static str, program: PathBuf, url: String },
+    WeirUncached { label: &'static str, program: PathBuf, url: String },
     /// nginx returning these bytes.
     NginxReturn { answer: String },
     /// nginx with `proxy_cache` on POST.
@@ -64,9 +64,9 @@ pub(crate) enum Contender {
     /// HAProxy before several nodes.
     HaproxyBalancer { nodes: Vec<SocketAddr> },
     /// Ours over TLS, with its cache.
-    WeirTls { program: PathBuf, nodes: Vec<SocketAddr>, sealed: Sealed },
+    WeirTls { program: PathBuf, nodes: Vec<SocketAddr>, tls: TlsSettings },
     /// nginx returning these bytes over TLS.
-    NginxTls { answer: String, sealed: Sealed },
+    NginxTls { answer: String, tls: TlsSettings },
 }
 
 impl Contender {
@@ -74,8 +74,8 @@ impl Contender {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Weir { label, .. }
-            | Self::Configured { label, .. }
-            | Self::WeirBefore { label, .. } => label,
+            | Self::WeirConfigured { label, .. }
+            | Self::WeirUncached { label, .. } => label,
             Self::NginxReturn { .. } => "nginx return",
             Self::NginxCache { .. } => "nginx proxy_cache",
             Self::NginxProxy { .. } => "nginx proxy_pass",
@@ -89,36 +89,38 @@ impl Contender {
     /// The header that proves that an answer came from this server's cache, and its value.
     pub(crate) fn proof_of_hit(&self) -> Option<(&'static str, &'static str)> {
         match self {
-            Self::Weir { .. } | Self::Configured { .. } => Some(("x-weir-cache", "hit")),
+            Self::Weir { .. } | Self::WeirConfigured { .. } => Some(("x-weir-cache", "hit")),
             Self::NginxCache { .. } => Some(("x-cache", "HIT")),
             _ => None,
         }
     }
 
     /// How it speaks TLS, if it does.
-    pub(crate) fn sealed(&self) -> Option<&Sealed> {
+    pub(crate) fn tls(&self) -> Option<&TlsSettings> {
         match self {
-            Self::WeirTls { sealed, .. } | Self::NginxTls { sealed, .. } => Some(sealed),
+            Self::WeirTls { tls, .. } | Self::NginxTls { tls, .. } => Some(tls),
             _ => None,
         }
     }
 
     /// The command that serves on `port`, with its files in `folder`.
     fn command(&self, port: u16, folder: &Path) -> Result<Command> {
-        let place = |template: &str, name: &str, values: &[(&str, String)]| -> Result<PathBuf> {
-            let path = folder.join(name);
-            let mut text = template
-                .replace("@PORT@", &port.to_string())
-                .replace("@DIR@", &folder.display().to_string())
-                .replace("@CONNECTIONS@", &CONNECTIONS.to_string())
-                // Each proxied client needs a second descriptor.
-                .replace("@FILES@", &(CONNECTIONS * 3 / 2).to_string());
-            for (mark, value) in values {
-                text = text.replace(mark, value);
-            }
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-            Ok(path)
-        };
+        let write_config =
+            |template: &str, name: &str, values: &[(&str, String)]| -> Result<PathBuf> {
+                let path = folder.join(name);
+                let mut text = template
+                    .replace("@PORT@", &port.to_string())
+                    .replace("@DIR@", &folder.display().to_string())
+                    .replace("@CONNECTIONS@", &CONNECTIONS.to_string())
+                    // Each proxied client needs a second descriptor.
+                    .replace("@FILES@", &(CONNECTIONS * 3 / 2).to_string());
+                for (mark, value) in values {
+                    text = text.replace(mark, value);
+                }
+                fs::write(&path, text)
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+                Ok(path)
+            };
         let mut command = pinned(SERVER_CORE);
         let nginx = |command: &mut Command, configuration: &Path| {
             command.args(["nginx", "-e"]).arg(folder.join("error.log"));
@@ -135,7 +137,7 @@ impl Contender {
                         ("@CACHE@", "true".to_owned()),
                         ("@MORE@", String::new()),
                     ];
-                    command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);
+                    command.arg(write_config(include_str!("weir.toml"), "weir.toml", &values)?);
                 } else {
                     for node in nodes {
                         command.arg("--upstream").arg(format!("http://{node}"));
@@ -146,17 +148,17 @@ impl Contender {
                     command.arg("--no-cache");
                 }
             }
-            Self::Configured { program, nodes, cache, more, .. } => {
+            Self::WeirConfigured { program, nodes, cache, extra, .. } => {
                 command.arg(program).arg("serve");
                 let values = [
                     ("@NODES@", entries(nodes)),
                     ("@BYTES@", (64 << 20).to_string()),
                     ("@CACHE@", cache.to_string()),
-                    ("@MORE@", (*more).to_owned()),
+                    ("@MORE@", (*extra).to_owned()),
                 ];
-                command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);
+                command.arg(write_config(include_str!("weir.toml"), "weir.toml", &values)?);
             }
-            Self::WeirBefore { program, url, .. } => {
+            Self::WeirUncached { program, url, .. } => {
                 let listen = format!("127.0.0.1:{port}");
                 command.arg(program).args(["serve", "--upstream", url]);
                 command.args(["--listen", &listen, "--admin", "off", "--threads", "1"]);
@@ -165,22 +167,22 @@ impl Contender {
             Self::NginxReturn { answer } => {
                 let values = [("@ANSWER@", answer.clone())];
                 let template = include_str!("nginx_return.conf");
-                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
             }
             Self::NginxCache { node } => {
                 let values = [("@BACKEND@", node.to_string())];
                 let template = include_str!("nginx_cache.conf");
-                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
             }
             Self::NginxProxy { node } => {
                 let values = [("@BACKEND@", node.to_string())];
                 let template = include_str!("nginx_proxy.conf");
-                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
             }
             Self::Haproxy { node } => {
                 let values = [("@BACKEND@", node.to_string())];
                 let template = include_str!("haproxy.cfg");
-                let configuration = place(template, "haproxy.cfg", &values)?;
+                let configuration = write_config(template, "haproxy.cfg", &values)?;
                 command.args(["haproxy", "-q", "-db", "-f"]).arg(configuration);
             }
             Self::NginxBalancer { nodes } => {
@@ -188,27 +190,31 @@ impl Contender {
                     |node: &SocketAddr| format!("    server {node} max_fails=1 fail_timeout=1s;\n");
                 let values = [("@NODES@", nodes.iter().map(server).collect())];
                 let template = include_str!("nginx_balancer.conf");
-                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
             }
             Self::HaproxyBalancer { nodes } => {
                 let server =
                     |(index, node): (usize, &SocketAddr)| format!("  server n{index} {node}\n");
                 let values = [("@NODES@", nodes.iter().enumerate().map(server).collect())];
                 let template = include_str!("haproxy_balancer.cfg");
-                let configuration = place(template, "haproxy.cfg", &values)?;
+                let configuration = write_config(template, "haproxy.cfg", &values)?;
                 command.args(["haproxy", "-q", "-db", "-f"]).arg(configuration);
             }
-            Self::WeirTls { program, nodes, sealed } => {
-                let mut values = sealed.values();
+            Self::WeirTls { program, nodes, tls } => {
+                let mut values = tls.values();
                 values.push(("@NODES@", entries(nodes)));
                 let template = include_str!("weir_tls.toml");
-                command.arg(program).arg("serve").arg(place(template, "weir.toml", &values)?);
+                command.arg(program).arg("serve").arg(write_config(
+                    template,
+                    "weir.toml",
+                    &values,
+                )?);
             }
-            Self::NginxTls { answer, sealed } => {
-                let mut values = sealed.values();
+            Self::NginxTls { answer, tls } => {
+                let mut values = tls.values();
                 values.push(("@ANSWER@", answer.clone()));
                 let template = include_str!("nginx_tls.conf");
-                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
             }
         }
         Ok(command)
@@ -282,10 +288,10 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::start`].
-    pub(crate) fn start_simulated(weir: &Path, more: &[&str], probe: &str) -> Result<Self> {
+    pub(crate) fn start_simulated(weir: &Path, extra: &[&str], probe: &str) -> Result<Self> {
         let address = free_ports(1)?[0];
         let mut command = pinned(SERVER_CORE);
-        command.arg(weir).args(["node", "--listen", &address.to_string()]).args(more);
+        command.arg(weir).args(["node", "--listen", &address.to_string()]).args(extra);
         let folder = scratch("simnode")?;
         Self::spawn("the simulated node", command, address.port(), folder, probe)
     }
@@ -313,14 +319,14 @@ impl Server {
             if reply.as_ref().is_ok_and(|reply| reply.status == 200) {
                 return Ok(server);
             }
-            let ended = server.child.try_wait()?;
-            if ended.is_some() || since.elapsed() > READY_LIMIT {
-                let said = fs::read_to_string(server.folder.join("out.log")).unwrap_or_default();
+            let exited = server.child.try_wait()?;
+            if exited.is_some() || since.elapsed() > READY_LIMIT {
+                let log = fs::read_to_string(server.folder.join("out.log")).unwrap_or_default();
                 let answer = reply.map_or_else(
                     |error| format!("{error:#}"),
                     |reply| format!("{} {}", reply.status, String::from_utf8_lossy(&reply.body)),
                 );
-                anyhow::bail!("{name} does not serve ({answer}); it said: {}", said.trim_end());
+                anyhow::bail!("{name} does not serve ({answer}); it said: {}", log.trim_end());
             }
             shell::pause(Duration::from_millis(20));
         }

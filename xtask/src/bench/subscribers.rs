@@ -38,19 +38,19 @@ const UPGRADE: &[u8] =
 
 /// By height: when the first and the last heard of it, and how many did.
 #[derive(Debug, Default)]
-struct Heard(BTreeMap<u64, (Instant, Instant, usize)>);
+struct Arrivals(BTreeMap<u64, (Instant, Instant, usize)>);
 
-impl Heard {
-    fn note(&mut self, number: u64) {
+impl Arrivals {
+    fn record(&mut self, number: u64) {
         let now = Instant::now();
         let own = self.0.entry(number).or_insert((now, now, 0));
         (own.1, own.2) = (now, own.2 + 1);
     }
 
     /// Heights that all have heard of.
-    fn whole(&self, clients: usize) -> Vec<u64> {
-        let whole = self.0.iter().filter(|(_, own)| own.2 == clients);
-        whole.map(|(number, _)| *number).collect()
+    fn complete(&self, clients: usize) -> Vec<u64> {
+        let complete = self.0.iter().filter(|(_, own)| own.2 == clients);
+        complete.map(|(number, _)| *number).collect()
     }
 }
 
@@ -61,29 +61,32 @@ impl Heard {
 pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     let node = Server::start_simulated(&bench.weir, &NODE, PROBE)?;
     let url = format!("ws://{}", node.address);
-    let ours = Contender::WeirBefore { label: "weir", program: bench.weir.clone(), url };
+    let ours = Contender::WeirUncached { label: "weir", program: bench.weir.clone(), url };
     let server = Server::start(&ours, PROBE)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (heard, told, mebibytes) = LocalSet::new().block_on(&runtime, async {
+    let (received, reference, mebibytes) = LocalSet::new().block_on(&runtime, async {
         let run = measure(bench, &server, node.address);
         tokio::time::timeout(PATIENCE, run).await.context("it took too long")?
     })?;
-    let heads = heard.whole(SUBSCRIBERS);
+    let heads = received.complete(SUBSCRIBERS);
     ensure!(heads.len() as u64 >= HEADS, "{} heads were heard of by all", heads.len());
     let mut figures = Vec::new();
     for number in heads {
-        let (Some((_, last, _)), Some((first, ..))) = (heard.0.get(&number), told.0.get(&number))
+        let (Some((_, last, _)), Some((first, ..))) =
+            (received.0.get(&number), reference.0.get(&number))
         else {
             continue;
         };
         let ms = last.saturating_duration_since(*first).as_secs_f64() * 1e3;
-        bench.say(&format!("subscribers: head {number} with all of them after {ms:.1} ms"));
+        bench.print_progress(&format!(
+            "subscribers: head {number} with all of them after {ms:.1} ms"
+        ));
         figures.push(ms);
     }
     let kib = mebibytes * 1024.0 / SUBSCRIBERS as f64;
-    let row = |case, unit, ours: &[f64], bar: f64| {
-        let subject = Subject { case, unit, peer: "the bar", bar: Some(1.0) };
-        Row::of(&subject, ours, &vec![bar; ours.len()], Vec::new())
+    let row = |case, unit, ours: &[f64], target: f64| {
+        let subject = Subject { case, unit, peer: "the bar", target: Some(1.0) };
+        Row::of(&subject, ours, &vec![target; ours.len()], Vec::new())
     };
     Ok(vec![
         row("a head to 10,000 subscribers", "ms until the last", &figures, FAN_OUT_MAX_MS),
@@ -92,9 +95,14 @@ pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 /// When heads were heard of by all clients and by one of the node itself, and what the clients take.
-async fn measure(bench: &Bench, server: &Server, node: SocketAddr) -> Result<(Heard, Heard, f64)> {
+async fn measure(
+    bench: &Bench,
+    server: &Server,
+    node: SocketAddr,
+) -> Result<(Arrivals, Arrivals, f64)> {
     let before = machine::resident_bytes(server.group())?;
-    let (heard, told) = (Rc::<RefCell<Heard>>::default(), Rc::<RefCell<Heard>>::default());
+    let (received, reference) =
+        (Rc::<RefCell<Arrivals>>::default(), Rc::<RefCell<Arrivals>>::default());
     let mut clients = Vec::with_capacity(SUBSCRIBERS);
     while clients.len() < SUBSCRIBERS {
         let next = CONNECT_AT_ONCE.min(SUBSCRIBERS - clients.len());
@@ -103,18 +111,18 @@ async fn measure(bench: &Bench, server: &Server, node: SocketAddr) -> Result<(He
             clients.push(opened.await.with_context(|| format!("client {}", clients.len()))?);
         }
     }
-    bench.say(&format!("subscribers: {SUBSCRIBERS} clients have subscribed"));
+    bench.print_progress(&format!("subscribers: {SUBSCRIBERS} clients have subscribed"));
     let bytes = machine::resident_bytes(server.group())?.saturating_sub(before);
     for (stream, rest) in clients {
-        tokio::task::spawn_local(listen(stream, rest, Rc::clone(&heard)));
+        tokio::task::spawn_local(listen(stream, rest, Rc::clone(&received)));
     }
     let (stream, rest) = subscribe(node).await?;
-    tokio::task::spawn_local(listen(stream, rest, Rc::clone(&told)));
+    tokio::task::spawn_local(listen(stream, rest, Rc::clone(&reference)));
     // The first ones were on their way while clients came.
-    while (heard.borrow().whole(SUBSCRIBERS).len() as u64) < HEADS {
+    while (received.borrow().complete(SUBSCRIBERS).len() as u64) < HEADS {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    Ok((heard.take(), told.take(), bytes as f64 / f64::from(1 << 20)))
+    Ok((received.take(), reference.take(), bytes as f64 / f64::from(1 << 20)))
 }
 
 /// A client that has subscribed, and what came behind the answer.
@@ -154,11 +162,11 @@ fn frame(read: &[u8]) -> Option<(usize, usize)> {
 }
 
 /// Notes each head until the connection ends.
-async fn listen(mut stream: TcpStream, mut read: Vec<u8>, heard: Rc<RefCell<Heard>>) {
+async fn listen(mut stream: TcpStream, mut read: Vec<u8>, received: Rc<RefCell<Arrivals>>) {
     loop {
         while let Some((from, to)) = frame(&read) {
             if let Some(number) = number_of(&read[from..to]) {
-                heard.borrow_mut().note(number);
+                received.borrow_mut().record(number);
             }
             read.drain(..to);
         }

@@ -16,8 +16,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::cost::{BLOCK_CALL, Figures, Taken, interleave, rows_in};
-use super::load::{Summary, Turn};
+use super::cost::{BLOCK_CALL, Figures, Measured, interleave, rows_in};
+use super::load::{Round, Summary};
 use super::row::Row;
 use super::server::{
     Contender, Folder, LOAD_CORE, SERVER_CORE, Server, free_ports, pinned, scratch,
@@ -42,7 +42,7 @@ struct Mode {
     resume: Option<bool>,
     /// Most of nginx's CPU time that ours may take: 1.2 times as many handshakes where handshakes
     /// are the work.
-    bar: f64,
+    target: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +62,7 @@ const MODES: [Mode; 5] = [
         cipher: V12,
         key: Key::Rsa,
         resume: Some(false),
-        bar: FEWER,
+        target: FEWER,
     },
     Mode {
         name: "1.2 RSA-2048, resumed",
@@ -70,7 +70,7 @@ const MODES: [Mode; 5] = [
         cipher: V12,
         key: Key::Rsa,
         resume: Some(true),
-        bar: FEWER,
+        target: FEWER,
     },
     Mode {
         name: "1.3 P-256, full",
@@ -78,7 +78,7 @@ const MODES: [Mode; 5] = [
         cipher: V13,
         key: Key::P256,
         resume: Some(false),
-        bar: FEWER,
+        target: FEWER,
     },
     Mode {
         name: "1.3 P-256, resumed",
@@ -86,7 +86,7 @@ const MODES: [Mode; 5] = [
         cipher: V13,
         key: Key::P256,
         resume: Some(true),
-        bar: FEWER,
+        target: FEWER,
     },
     Mode {
         name: "1.3 P-256, kept",
@@ -94,13 +94,13 @@ const MODES: [Mode; 5] = [
         cipher: V13,
         key: Key::P256,
         resume: None,
-        bar: 1.0,
+        target: 1.0,
     },
 ];
 
 /// The part of a contender that is about TLS.
 #[derive(Debug, Clone)]
-pub(crate) struct Sealed {
+pub(crate) struct TlsSettings {
     pub(crate) port: u16,
     pub(crate) version: &'static str,
     pub(crate) cipher: &'static str,
@@ -108,7 +108,7 @@ pub(crate) struct Sealed {
     pub(crate) key: PathBuf,
 }
 
-impl Sealed {
+impl TlsSettings {
     /// The marks of configuration files and what stands for them.
     pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
         vec![
@@ -138,8 +138,8 @@ pub(crate) fn all(bench: &Bench) -> Result<Vec<Row>> {
             Key::Rsa => "rsa",
             Key::P256 => "p256",
         };
-        let sealed = || -> Result<Sealed> {
-            Ok(Sealed {
+        let tls = || -> Result<TlsSettings> {
+            Ok(TlsSettings {
                 port: free_ports(1)?[0].port(),
                 version: mode.version,
                 cipher: mode.cipher,
@@ -148,19 +148,15 @@ pub(crate) fn all(bench: &Bench) -> Result<Vec<Row>> {
             })
         };
         let contenders = [
-            Contender::WeirTls {
-                program: bench.weir.clone(),
-                nodes: nodes.clone(),
-                sealed: sealed()?,
-            },
-            Contender::NginxTls { answer: answer.clone(), sealed: sealed()? },
+            Contender::WeirTls { program: bench.weir.clone(), nodes: nodes.clone(), tls: tls()? },
+            Contender::NginxTls { answer: answer.clone(), tls: tls()? },
         ];
         let figures: Vec<Figures> = interleave(bench, mode.name, &contenders, |contender| {
             let server = Server::start(contender, BLOCK_CALL)?;
-            turn(bench, mode, contender, &server, &answer)
+            measure_round(bench, mode, contender, &server, &answer)
         })?;
         let unit = if mode.resume.is_some() { "CPU us/handshake" } else { "CPU us/request" };
-        all.extend(rows_in(mode.name, unit, &figures, &[Some(mode.bar)]));
+        all.extend(rows_in(mode.name, unit, &figures, &[Some(mode.target)]));
     }
     Ok(all)
 }
@@ -180,19 +176,19 @@ fn certificate(folder: &Path, name: &str, kind: &str) -> Result<()> {
     Ok(())
 }
 
-fn turn(
+fn measure_round(
     bench: &Bench,
     mode: &Mode,
     contender: &Contender,
     server: &Server,
     answer: &str,
-) -> Result<Taken> {
-    let sealed = contender.sealed().context("a contender without TLS")?;
-    let target = SocketAddr::from(([127, 0, 0, 1], sealed.port));
-    let mut doubts = Vec::new();
+) -> Result<Measured> {
+    let tls = contender.tls().context("a contender without TLS")?;
+    let target = SocketAddr::from(([127, 0, 0, 1], tls.port));
+    let mut problems = Vec::new();
     let reply = http::post(server.address, BLOCK_CALL)?;
     if reply.body != answer.as_bytes() {
-        doubts.push("the answer differs from the node's".to_owned());
+        problems.push("the answer differs from the node's".to_owned());
     }
     // Caches and pools fill.
     load(bench, mode, target, 1)?;
@@ -208,17 +204,17 @@ fn turn(
             let share = wanted as f64 / all as f64;
             if share < KIND_SHARE_MIN {
                 let percent = share * 100.0;
-                doubts.push(format!("only {percent:.1} % of the handshakes were of the kind"));
+                problems.push(format!("only {percent:.1} % of the handshakes were of the kind"));
             }
             all
         }
     };
     if done.failed_share > 0.0 {
-        doubts.push(format!("{:.3} % of the requests failed", done.failed_share * 100.0));
+        problems.push(format!("{:.3} % of the requests failed", done.failed_share * 100.0));
     }
     let summary = Summary { requests: count, bytes: 0, duration: done.duration, errors: [0; 5] };
     let disturbance = others / done.duration.as_secs_f64();
-    Ok((Turn { cpu, disturbance, summary }, doubts))
+    Ok((Round { cpu, disturbance, summary }, problems))
 }
 
 /// What a run of `weir load` says that it did.

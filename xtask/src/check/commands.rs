@@ -21,7 +21,7 @@ const CARGO: &[&str] = &["test", "build", "clippy", "fmt", "install", "doc", "be
 
 /// A command line and where it stands.
 #[derive(Debug, PartialEq, Eq)]
-struct Written {
+struct PageCommand {
     page: String,
     line: usize,
     words: Vec<String>,
@@ -32,22 +32,22 @@ struct Written {
 /// # Errors
 /// If a command does not exist, or no page has any.
 pub(crate) fn check() -> Result<()> {
-    let mut written = Vec::new();
+    let mut commands = Vec::new();
     for page in pages()? {
         let text = fs::read_to_string(shell::root().join(&page))?;
-        written.extend(in_page(&page, &text));
+        commands.extend(in_page(&page, &text));
     }
-    ensure!(!written.is_empty(), "no page has a ```sh block");
+    ensure!(!commands.is_empty(), "no page has a ```sh block");
     let mut helps = BTreeMap::new();
     let mut wrong = 0;
-    for command in &written {
-        if let Err(error) = judge(&command.words, &mut |name| help(name, &mut helps)) {
+    for command in &commands {
+        if let Err(error) = check_command(&command.words, &mut |name| help(name, &mut helps)) {
             println!("{}:{}: {error:#}", command.page, command.line);
             wrong += 1;
         }
     }
-    ensure!(wrong == 0, "{wrong} of {} commands in pages do not exist", written.len());
-    println!("docs: {} commands in pages exist", written.len());
+    ensure!(wrong == 0, "{wrong} of {} commands in pages do not exist", commands.len());
+    println!("docs: {} commands in pages exist", commands.len());
     Ok(())
 }
 
@@ -68,7 +68,7 @@ fn pages() -> Result<Vec<String>> {
 }
 
 /// The command lines in the ```sh blocks of a page, continued lines joined, here-documents left out.
-fn in_page(page: &str, text: &str) -> Vec<Written> {
+fn in_page(page: &str, text: &str) -> Vec<PageCommand> {
     let mut found = Vec::new();
     let (mut inside, mut joined, mut start) = (false, String::new(), 0);
     let mut here = false;
@@ -94,7 +94,7 @@ fn in_page(page: &str, text: &str) -> Vec<Written> {
             None => {
                 joined.push_str(trimmed);
                 for part in split(&std::mem::take(&mut joined)) {
-                    found.push(Written { page: page.to_owned(), line: start, words: part });
+                    found.push(PageCommand { page: page.to_owned(), line: start, words: part });
                 }
             }
         }
@@ -142,24 +142,27 @@ fn split(line: &str) -> Vec<Vec<String>> {
 }
 
 /// Whether a command exists. `help` returns the help text of a command of weir, such as `index sync`.
-fn judge(words: &[String], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
+fn check_command(words: &[String], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
     let line = words.join(" ");
     let texts: Vec<&str> = words.iter().map(String::as_str).collect();
     match texts.as_slice() {
         ["cargo", "xtask", ..] => {
             let parsed = crate::Arguments::try_parse_from(&texts[1..]);
             parsed.map(drop).map_err(|error| {
-                let told = error.to_string();
-                anyhow::anyhow!("{line}: {}", told.lines().next().unwrap_or_default())
+                let message = error.to_string();
+                anyhow::anyhow!("{line}: {}", message.lines().next().unwrap_or_default())
             })
         }
         ["cargo", "run", rest @ ..] => {
             let ours = rest.iter().position(|word| *word == "--").map(|at| &rest[at + 1..]);
-            judge_weir(ours.with_context(|| format!("{line}: no -- before weir's words"))?, help)
+            check_weir_command(
+                ours.with_context(|| format!("{line}: no -- before weir's words"))?,
+                help,
+            )
         }
         ["cargo", second, ..] if CARGO.contains(second) => Ok(()),
         [program, rest @ ..] if *program == "weir" || program.ends_with("/weir") => {
-            judge_weir(rest, help)
+            check_weir_command(rest, help)
         }
         [".ci/run"] => Ok(()),
         [program, ..] if OTHERS.contains(program) => Ok(()),
@@ -168,7 +171,7 @@ fn judge(words: &[String], help: &mut dyn FnMut(&str) -> Result<String>) -> Resu
 }
 
 /// The command is listed by weir's help, and each flag by the command's.
-fn judge_weir(words: &[&str], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
+fn check_weir_command(words: &[&str], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
     let Some((name, rest)) = words.split_first() else { return Ok(()) };
     if name.starts_with('-') {
         ensure!(["--help", "--version", "-h", "-V"].contains(name), "weir has no {name}");

@@ -101,12 +101,12 @@ pub(crate) fn run(
     let name = crate::shell::line(command);
     let mut child = command.spawn().with_context(|| format!("cannot run {name}"))?;
     let output = child.stdout.take().context("the output is not piped")?;
-    let (said, lines) = sync_channel(LINES_WAITING_MAX);
+    let (sender, lines) = sync_channel(LINES_WAITING_MAX);
     thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n') {
             let fault = line.is_err();
             // Who does not listen has given up, and the process is being ended.
-            if said.send(line).is_err() || fault {
+            if sender.send(line).is_err() || fault {
                 return;
             }
         }

@@ -181,7 +181,7 @@ fn quiet(command: &mut Command) -> Result<()> {
     let line = shell::line(command);
     let out =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {line}"))?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.success(), "{line} failed: {}", said.trim_end());
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{line} failed: {}", stderr.trim_end());
     Ok(())
 }

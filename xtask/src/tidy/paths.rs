@@ -21,10 +21,10 @@ pub(crate) fn exist(tree: &Tree) -> Vec<Finding> {
             if line.trim_start().starts_with("```") {
                 fenced = !fenced;
             } else if !fenced {
-                let faults = links(line).filter_map(|link| fault_of_link(tree, path, link));
-                found.extend(faults.map(|fault| Finding::new(path, index + 1, "paths", fault)));
+                let errors = links(line).filter_map(|link| link_error(tree, path, link));
+                found.extend(errors.map(|error| Finding::new(path, index + 1, "paths", error)));
                 if named {
-                    let spans = spans(line).filter(|span| !is_there(tree, span));
+                    let spans = spans(line).filter(|span| !path_exists(tree, span));
                     found.extend(spans.map(|span| missing(path, index, span)));
                 }
             }
@@ -33,7 +33,7 @@ pub(crate) fn exist(tree: &Tree) -> Vec<Finding> {
     for (path, text) in tree.texts(".rs") {
         for (index, line) in text.lines().enumerate() {
             let Some(doc) = line.strip_prefix("//!") else { continue };
-            let spans = spans(doc).filter(|span| !is_there(tree, span));
+            let spans = spans(doc).filter(|span| !path_exists(tree, span));
             found.extend(spans.map(|span| missing(path, index, span)));
         }
     }
@@ -65,7 +65,7 @@ fn is_ours(span: &str) -> bool {
 }
 
 /// Whether some file or folder has this path, or ends in it: module docs name their neighbours.
-fn is_there(tree: &Tree, span: &str) -> bool {
+fn path_exists(tree: &Tree, span: &str) -> bool {
     let span = span.trim_start_matches("./").trim_end_matches('/');
     let (inner, folder, inner_folder) =
         (format!("/{span}"), format!("{span}/"), format!("/{span}/"));
@@ -84,7 +84,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Why a link of a page leads nowhere.
-fn fault_of_link(tree: &Tree, page: &str, link: &str) -> Option<String> {
+fn link_error(tree: &Tree, page: &str, link: &str) -> Option<String> {
     let (target, heading) = link.split_once('#').unwrap_or((link, ""));
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut segments: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();

@@ -6,11 +6,11 @@ use super::tree::Tree;
 
 /// Every source file opens by saying what it is.
 pub(crate) fn module_doc(tree: &Tree) -> Vec<Finding> {
-    let says = |text: &str| {
+    let has_module_doc = |text: &str| {
         let first = text.lines().next().unwrap_or_default();
         first.strip_prefix("//! ").is_some_and(|rest| !rest.trim().is_empty())
     };
-    let undocumented = tree.texts(".rs").filter(|(_, text)| !says(text));
+    let undocumented = tree.texts(".rs").filter(|(_, text)| !has_module_doc(text));
     let message = "the first line must be a //! doc that says what this file is";
     undocumented.map(|(path, _)| Finding::new(path, 1, "module doc", message)).collect()
 }
@@ -115,11 +115,11 @@ pub(crate) fn sleep_in_tests(tree: &Tree) -> Vec<Finding> {
                 || calls(code, "park_timeout")
                 || (pauses && calls(code, "pause"));
             let before = index.checked_sub(1).map_or("", |before| lines[before].trim_start());
-            let says_why = [*line, before].iter().any(|line| {
+            let has_reason = [*line, before].iter().any(|line| {
                 let reason = line.split_once(SLEEPS).map(|(_, reason)| reason);
                 reason.is_some_and(|reason| !reason.trim().is_empty())
             });
-            if sleeps && !says_why {
+            if sleeps && !has_reason {
                 let message = format!(
                     "a test must not sleep; wait for what it needs, use virtual time, or say why behind `{SLEEPS}`"
                 );

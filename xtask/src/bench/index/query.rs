@@ -21,12 +21,12 @@ use crate::shell;
 /// Blocks of the chain.
 const BLOCKS: u64 = 100_000;
 /// Ours may take so much of geth's time.
-const GETH_BAR: f64 = 1.0 / 20.0;
+const GETH_RATIO_MAX: f64 = 1.0 / 20.0;
 /// Blocks through the index may take so much of the time that they take through nodes.
-const BLOCKS_BAR: f64 = 1.0 / 10.0;
+const BLOCKS_RATIO_MAX: f64 = 1.0 / 10.0;
 const WITHOUT: &str = "the gateway without the index";
 /// A hundred times the range may cost so much more where the answer is the same.
-const RANGE_BAR: f64 = 1.5;
+const RANGE_RATIO_MAX: f64 = 1.5;
 /// Questions of a kind in one repetition. In rows against others each is asked once, so that nobody
 /// has kept its answer.
 const QUESTIONS: usize = 100;
@@ -43,27 +43,27 @@ const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a
 pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
     let chain = chain(bench)?;
     let geth = geth(bench, &chain)?;
-    let file = synced(bench, &geth, &chain)?;
+    let file = sync_index(bench, &geth, &chain)?;
     let with = gateway(bench, &geth, &tier(&file, "0B"))?;
     let mapped = gateway(bench, &geth, &tier(&file, "1GiB"))?;
     let without = gateway(bench, &geth, "")?;
-    let mut asked = Asked {
+    let mut queries = Queries {
         ours: with.address,
         mapped: mapped.address,
         geth: geth.address,
         without: without.address,
         parties: serde_json::from_slice(&fs::read(chain.join("parties.json"))?)?,
-        turn: 0,
+        next_question: 0,
     };
     let mut rows = Vec::new();
     for kind in [Kind::Address, Kind::AddressAndTopic, Kind::Wide] {
-        rows.extend(asked.against(bench, kind, Peer::Geth)?);
-        rows.extend(asked.against(bench, kind, Peer::GethMapped)?);
+        rows.extend(queries.against(bench, kind, Peer::Geth)?);
+        rows.extend(queries.against(bench, kind, Peer::GethMapped)?);
     }
-    rows.push(asked.against_scan(bench, &file)?);
-    rows.push(asked.against_range(bench)?);
+    rows.push(queries.against_scan(bench, &file)?);
+    rows.push(queries.against_range(bench)?);
     for kind in [Kind::Mix, Kind::Blocks] {
-        rows.extend(asked.against(bench, kind, Peer::Without)?);
+        rows.extend(queries.against(bench, kind, Peer::Without)?);
     }
     Ok(rows)
 }
@@ -74,14 +74,15 @@ fn chain(bench: &Bench) -> Result<PathBuf> {
     if folder.join("imported").is_file() {
         return Ok(folder);
     }
-    bench.say(&format!("query: a chain of {BLOCKS} blocks is made, which takes minutes"));
+    bench
+        .print_progress(&format!("query: a chain of {BLOCKS} blocks is made, which takes minutes"));
     fs::create_dir_all(&folder)?;
     let geth = shell::find("geth").context("geth is missing: run cargo xtask check")?;
     let mut make = Command::new("go");
     make.args(["run", ".", "-blocks", &BLOCKS.to_string(), "-out"]).arg(&folder);
-    let mut init = at_home(&geth, &folder);
+    let mut init = with_datadir(&geth, &folder);
     init.arg("init").arg(folder.join("genesis.json"));
-    let mut import = at_home(&geth, &folder);
+    let mut import = with_datadir(&geth, &folder);
     import.args(["--gcmode", "archive", "import"]).arg(folder.join("chain.rlp"));
     for command in [make.current_dir(shell::root().join("xtask/chain")), &mut init, &mut import] {
         let output = command.stdin(Stdio::null()).output().context("cannot run")?;
@@ -91,7 +92,7 @@ fn chain(bench: &Bench) -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn at_home(geth: &Path, folder: &Path) -> Command {
+fn with_datadir(geth: &Path, folder: &Path) -> Command {
     let mut command = Command::new(geth);
     command.arg("--datadir").arg(folder.join("geth")).args(["--state.scheme", "hash"]);
     command
@@ -102,7 +103,7 @@ fn geth(bench: &Bench, folder: &Path) -> Result<Server> {
     let program = shell::find("geth").context("geth is missing: run cargo xtask check")?;
     let ports = free_ports(2)?;
     let (port, auth) = (ports[0].port().to_string(), ports[1].port().to_string());
-    let mut command = at_home(&program, folder);
+    let mut command = with_datadir(&program, folder);
     command
         .args(["--gcmode", "archive", "--syncmode", "full", "--nodiscover", "--maxpeers", "0"])
         .args(["--port", "0", "--authrpc.port", &auth, "--ipcdisable", "--verbosity", "3"])
@@ -114,15 +115,15 @@ fn geth(bench: &Bench, folder: &Path) -> Result<Server> {
     if done.is_file() {
         return Ok(server);
     }
-    bench.say("query: geth indexes its logs, which takes minutes");
+    bench.print_progress("query: geth indexes its logs, which takes minutes");
     let since = Instant::now();
     loop {
-        let said = fs::read_to_string(&log).unwrap_or_default();
-        if said.contains(INDEXED) {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        if text.contains(INDEXED) {
             fs::write(done, "")?;
             return Ok(server);
         }
-        ensure!(since.elapsed() < INDEXED_LIMIT, "geth has not indexed its logs: {said}");
+        ensure!(since.elapsed() < INDEXED_LIMIT, "geth has not indexed its logs: {text}");
         shell::pause(Duration::from_millis(500));
     }
 }
@@ -130,7 +131,7 @@ fn geth(bench: &Bench, folder: &Path) -> Result<Server> {
 /// What geth says once its index of logs is whole; it says nothing when it was so before.
 const INDEXED: &str = "Log index head rendering finished";
 
-fn synced(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
+fn sync_index(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
     let file = folder.join("index.db");
     // Made by this build, not by one before.
     for end in ["", "-wal", "-shm"] {
@@ -139,7 +140,7 @@ fn synced(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
             fs::remove_file(old)?;
         }
     }
-    bench.say("query: weir index sync, which takes minutes");
+    bench.print_progress("query: weir index sync, which takes minutes");
     let status = Command::new(&bench.weir)
         .args(["index", "sync", "--quiet", "--verify", "full", "--end", &BLOCKS.to_string()])
         .args(["--from", &format!("http://{}", geth.address), "--db"])
@@ -209,7 +210,7 @@ enum Peer {
     Without,
 }
 
-struct Asked {
+struct Queries {
     ours: SocketAddr,
     /// Ours that maps the file.
     mapped: SocketAddr,
@@ -217,7 +218,7 @@ struct Asked {
     without: SocketAddr,
     parties: Parties,
     /// Questions so far.
-    turn: usize,
+    next_question: usize,
 }
 
 /// Who is told of in the chain, the most frequent first.
@@ -231,7 +232,7 @@ struct Parties {
 /// Times in microseconds, ours and theirs.
 type Times = [Vec<f64>; 2];
 
-impl Asked {
+impl Queries {
     /// Medians and 99th percentiles of ours and theirs, every answer compared.
     fn against(&mut self, bench: &Bench, kind: Kind, peer: Peer) -> Result<Vec<Row>> {
         let mut figures = [Times::default(), Times::default()];
@@ -259,7 +260,7 @@ impl Asked {
             }
             let last = |of: &Times| (of[0][repetition - 1], of[1][repetition - 1]);
             let ((p50, their_p50), (p99, their_p99)) = (last(&figures[0]), last(&figures[1]));
-            bench.say(&format!(
+            bench.print_progress(&format!(
                 "query {repetition}/{}: {:<42} p50 {p50:>8.0} us, p99 {p99:>8.0} us; theirs {their_p50:>8.0} us, \
                  {their_p99:>8.0} us; {} logs or transactions in the mean",
                 bench.repetitions,
@@ -270,12 +271,12 @@ impl Asked {
         let rows = ["p50", "p99"].into_iter().zip(&figures).map(|(what, [ours, theirs])| {
             let mapped = if matches!(peer, Peer::GethMapped) { ", mapped" } else { "" };
             let case = format!("{}{mapped}, {what}", kind.name());
-            let (peer, bar) = match (peer, kind) {
-                (Peer::Geth | Peer::GethMapped, _) => ("geth", Some(GETH_BAR)),
-                (Peer::Without, Kind::Blocks) => (WITHOUT, Some(BLOCKS_BAR)),
+            let (peer, target) = match (peer, kind) {
+                (Peer::Geth | Peer::GethMapped, _) => ("geth", Some(GETH_RATIO_MAX)),
+                (Peer::Without, Kind::Blocks) => (WITHOUT, Some(BLOCKS_RATIO_MAX)),
                 (Peer::Without, _) => (WITHOUT, None),
             };
-            let subject = Subject { case: &case, unit: "us", peer, bar };
+            let subject = Subject { case: &case, unit: "us", peer, target };
             Row::of(&subject, ours, theirs, Vec::new())
         });
         Ok(rows.collect())
@@ -283,16 +284,16 @@ impl Asked {
 
     /// One that was not asked before.
     fn question(&mut self, kind: Kind) -> String {
-        let turn = self.turn;
-        self.turn += 1;
+        let next_question = self.next_question;
+        self.next_question += 1;
         let Parties { contracts, holders } = &self.parties;
         match kind {
             Kind::Mix => {
                 let kinds = [Kind::Address, Kind::AddressAndTopic, Kind::Wide];
-                self.question(kinds[turn % kinds.len()])
+                self.question(kinds[next_question % kinds.len()])
             }
             Kind::Blocks => {
-                let first = turn as u64 % (BLOCKS / 100) * 100;
+                let first = next_question as u64 % (BLOCKS / 100) * 100;
                 let calls: Vec<String> = (first..first + 100)
                     .map(|number| {
                         format!(
@@ -303,15 +304,16 @@ impl Asked {
                 format!("[{}]", calls.join(","))
             }
             // Some hundred logs each.
-            Kind::Address => filter(0, BLOCKS, &contracts[511 + turn % 512], ""),
+            Kind::Address => filter(0, BLOCKS, &contracts[511 + next_question % 512], ""),
             // Of some five hundred, each twentieth.
             Kind::AddressAndTopic => {
-                let (contract, holder) = (&contracts[127 + turn % 128], turn / 128 % holders.len());
+                let (contract, holder) =
+                    (&contracts[127 + next_question % 128], next_question / 128 % holders.len());
                 let topics = format!(r#","topics":["{TRANSFER}","{}"]"#, holders[holder]);
                 filter(0, BLOCKS, contract, &topics)
             }
             Kind::Wide => {
-                let from = turn as u64 % (BLOCKS / 100) * 100;
+                let from = next_question as u64 % (BLOCKS / 100) * 100;
                 call(&format!(
                     r#"{{"fromBlock":"{from:#x}","toBlock":"{:#x}","topics":["{TRANSFER}"]}}"#,
                     from + 99
@@ -342,7 +344,7 @@ impl Asked {
             case: "getLogs, one address, 10^5 blocks, p50",
             unit: "us",
             peer: "reading all packed receipts",
-            bar: None,
+            target: None,
         };
         Ok(Row::of(&subject, &ours, &theirs, Vec::new()))
     }
@@ -354,9 +356,9 @@ impl Asked {
             let mut times = Times::default();
             let mut connection = Connection::open(self.ours)?;
             for _ in 0..QUESTIONS {
-                self.turn += 1;
+                self.next_question += 1;
                 // Nobody's: the answer is empty.
-                let address = format!("0x{:040x}", self.turn + 1_000);
+                let address = format!("0x{:040x}", self.next_question + 1_000);
                 for (place, from) in [(0, 0), (1, BLOCKS - BLOCKS / 100)] {
                     times[place]
                         .push(timed(&mut connection, &filter(from, BLOCKS, &address, ""))?.1);
@@ -371,14 +373,16 @@ impl Asked {
             case: "getLogs, an address without logs, 10^5 blocks, p50",
             unit: "us",
             peer: "ourselves in 10^3 blocks",
-            bar: Some(RANGE_BAR),
+            target: Some(RANGE_RATIO_MAX),
         };
         Ok(Row::of(&subject, &ours, &theirs, Vec::new()))
     }
 }
 
-fn filter(from: u64, to: u64, address: &str, more: &str) -> String {
-    call(&format!(r#"{{"fromBlock":"{from:#x}","toBlock":"{to:#x}","address":"{address}"{more}}}"#))
+fn filter(from: u64, to: u64, address: &str, extra: &str) -> String {
+    call(&format!(
+        r#"{{"fromBlock":"{from:#x}","toBlock":"{to:#x}","address":"{address}"{extra}}}"#
+    ))
 }
 
 fn call(filter: &str) -> String {

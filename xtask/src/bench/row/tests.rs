@@ -2,9 +2,9 @@
 
 use super::{Row, Subject, median, table};
 
-fn row(ours: &[f64], theirs: &[f64], bar: f64, doubts: &[&str]) -> Row {
-    let subject = Subject { case: "hit", unit: "us", peer: "nginx", bar: Some(bar) };
-    Row::of(&subject, ours, theirs, doubts.iter().map(|doubt| (*doubt).to_owned()).collect())
+fn row(ours: &[f64], theirs: &[f64], target: f64, problems: &[&str]) -> Row {
+    let subject = Subject { case: "hit", unit: "us", peer: "nginx", target: Some(target) };
+    Row::of(&subject, ours, theirs, problems.iter().map(|problem| (*problem).to_owned()).collect())
 }
 
 #[test]
@@ -18,14 +18,14 @@ fn the_median_is_the_middle() {
 fn the_ratio_is_of_medians_and_the_spread_of_pairs() {
     let row = row(&[2.0, 4.0, 3.0], &[2.0, 2.0, 3.0], 1.5, &[]);
     assert_eq!((row.ours, row.theirs, row.ratio), (3.0, 2.0, 1.5));
-    assert_eq!((row.spread, row.repetitions, row.holds), ([1.0, 2.0], 3, true));
+    assert_eq!((row.spread, row.repetitions, row.met), ([1.0, 2.0], 3, true));
 }
 
 #[test]
 fn a_bar_a_doubt_and_an_empty_measure_each_break_the_hold() {
-    assert!(!row(&[1.6], &[1.0], 1.5, &[]).holds);
-    assert!(!row(&[1.0], &[1.0], 1.5, &["3 timeouts"]).holds);
-    assert!(!row(&[], &[], 1.5, &[]).holds);
+    assert!(!row(&[1.6], &[1.0], 1.5, &[]).met);
+    assert!(!row(&[1.0], &[1.0], 1.5, &["3 timeouts"]).met);
+    assert!(!row(&[], &[], 1.5, &[]).met);
 }
 
 #[test]
