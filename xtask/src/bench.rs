@@ -1,16 +1,17 @@
-//! `cargo xtask bench`: what the gateway and the lab's load generator cost, beside what their peers
-//! cost, and whether the generator is punctual and truthful.
+//! `cargo xtask bench`: compares the CPU cost of the gateway and of the lab's load generator with
+//! that of their peers, and checks the generator's timing and its results.
 //!
-//! The gateway under measure runs alone on core 0, wrk and the constant node on core 1; what counts
-//! is CPU time of the server's processes per answered request. A generator under measure runs alone
-//! on core 1, its server on core 0. This file names the cases in order; `bench/cost.rs`,
-//! `bench/limit.rs` and `bench/memory.rs` measure servers, `bench/lab.rs` generators,
-//! `bench/search.rs` what the lab concludes, `bench/overload.rs` what is left of nodes that are asked
-//! for too much, `bench/stalls.rs` what clients see of nodes that fail, `bench/tls.rs` what TLS costs,
-//! `bench/files.rs` which files a call passes, `bench/server.rs` and
-//! `bench/generator.rs` start and end them, `bench/load.rs` runs wrk for servers,
-//! `bench/machine.rs` reads the kernel, `bench/row.rs` prints. Latency under a stated rate is the
-//! lab's job, not this tool's.
+//! A gateway under test runs alone on core 0; wrk and the constant node run on core 1. Its cost is
+//! the CPU time of its processes per response. A generator under test runs alone on core 1, its
+//! server on core 0. The lab, not this tool, measures latency at a given rate.
+//!
+//! This file lists the cases in order. The other files by purpose:
+//! - servers: `bench/cost.rs`, `bench/limit.rs`, `bench/memory.rs`, `bench/tls.rs`
+//! - generators: `bench/lab.rs`; the lab's conclusions: `bench/search.rs`
+//! - overloaded nodes: `bench/overload.rs`; failing nodes: `bench/stalls.rs`
+//! - source files on a call's path: `bench/files.rs`
+//! - processes: `bench/server.rs`, `bench/generator.rs`, `bench/load.rs` (wrk)
+//! - kernel figures: `bench/machine.rs`; the printed table: `bench/row.rs`
 
 mod change;
 mod cost;
@@ -44,7 +45,7 @@ use crate::shell;
 use row::Row;
 use server::{Cache, Contender};
 
-/// Client connections of a case that does not vary them.
+/// Client connections in every case that does not vary their number.
 const CONNECTIONS: usize = 60;
 
 /// What to measure.
@@ -134,19 +135,19 @@ pub(crate) struct RunOptions {
     weir: Option<PathBuf>,
 }
 
-/// What all cases need to know.
+/// Settings shared by all cases.
 #[derive(Debug, Clone)]
 pub(crate) struct Bench {
     weir: PathBuf,
-    /// Where results and kept builds lie.
+    /// Folder of results and saved builds.
     folder: PathBuf,
     repetitions: usize,
     seconds: u64,
-    /// Of the case that watches a generator's memory.
+    /// Duration of the case that samples a generator's memory.
     minutes: u64,
-    /// Where the index is synced into beside a file.
+    /// URL of a database to sync the index into, besides a file.
     postgres: Option<String>,
-    /// The only trouble of nodes that is tried, if one was named.
+    /// The only failure of nodes to test; `None` tests all of them.
     stall_case: Option<String>,
 }
 
@@ -170,8 +171,8 @@ impl Bench {
                 shell::root().join("target/dist/weir")
             }
         };
-        // The constant node is a part of this program. Built as tests are, without optimisation, it
-        // would fill the load's core, and a server that waits for it pays for waking up.
+        // This program contains the constant node. An unoptimised build would saturate the load's
+        // core, and the server under test would pay for extra wakeups while it waits.
         shell::cargo(&["build", "--release", "--package", "xtask"])?;
         let (repetitions, seconds) = (options.repetitions, options.seconds);
         Ok(Self {
@@ -185,12 +186,12 @@ impl Bench {
         })
     }
 
-    /// Our contender.
+    /// The gateway under test.
     fn weir(&self, label: &'static str, nodes: Vec<SocketAddr>, cache: Cache) -> Contender {
         Contender::Weir { label, program: self.weir.clone(), nodes, cache }
     }
 
-    /// Progress, apart from the result on standard output.
+    /// Prints progress to standard error; standard output carries the result.
     fn print_progress(&self, line: &str) {
         eprintln!("{line}");
     }
@@ -202,7 +203,7 @@ struct Case {
     measure: fn(&Bench) -> Result<Vec<Row>>,
 }
 
-/// In the order in which they run.
+/// The cases of `bench gateway`, in running order.
 const CASES: &[Case] = &[
     Case { name: "hit", measure: cost::hit },
     Case { name: "miss", measure: cost::miss },
@@ -218,7 +219,7 @@ const CASES: &[Case] = &[
     Case { name: "memory-flow", measure: memory::flow },
 ];
 
-/// In the order in which they run: the longest last.
+/// The cases of `bench load`, in running order; the longest is last.
 const LOAD_CASES: &[Case] = &[
     Case { name: "cost", measure: lab::cost },
     Case { name: "punctual", measure: lab::punctual },
@@ -228,7 +229,7 @@ const LOAD_CASES: &[Case] = &[
     Case { name: "memory", measure: lab::memory },
 ];
 
-/// All modes, which share certificates.
+/// One case for all TLS modes, because they share certificates.
 const TLS_CASES: &[Case] = &[Case { name: "tls", measure: tls::all }];
 
 const OVERLOAD_CASES: &[Case] = &[Case { name: "overload", measure: overload::overload }];
@@ -238,33 +239,33 @@ const STALLS_CASES: &[Case] = &[Case { name: "stalls", measure: stalls::stalls }
 const INDEX_CASES: &[Case] =
     &[Case { name: "sync", measure: index::sync }, Case { name: "query", measure: index::query }];
 
-/// Runs what was asked for.
+/// Runs a benchmark.
 ///
 /// # Errors
-/// If something cannot be run, a turn is invalid or a bar does not hold.
+/// If a program cannot run, a round is invalid or a target is not met.
 pub(crate) fn run(what: &Benchmark) -> Result<()> {
     match what {
         Benchmark::Gateway { case, options } => {
-            table(&Bench::prepare(options)?, "gateway", CASES, case.as_deref())
+            run_cases(&Bench::prepare(options)?, "gateway", CASES, case.as_deref())
         }
         Benchmark::Load { case, minutes, options } => {
             ensure!(*minutes >= 2, "minutes is {minutes}, at least 2 are needed");
             let fetched = programs::fetch_generators()?;
             let bench = Bench { minutes: *minutes, ..Bench::prepare(options)? };
             bench.print_progress(&fetched);
-            table(&bench, "load", LOAD_CASES, case.as_deref())
+            run_cases(&bench, "load", LOAD_CASES, case.as_deref())
         }
-        Benchmark::Tls { options } => table(&Bench::prepare(options)?, "tls", TLS_CASES, None),
+        Benchmark::Tls { options } => run_cases(&Bench::prepare(options)?, "tls", TLS_CASES, None),
         Benchmark::Overload { options } => {
-            table(&Bench::prepare(options)?, "overload", OVERLOAD_CASES, None)
+            run_cases(&Bench::prepare(options)?, "overload", OVERLOAD_CASES, None)
         }
         Benchmark::Stalls { case, options } => {
             let bench = Bench { stall_case: case.clone(), ..Bench::prepare(options)? };
-            table(&bench, "stalls", STALLS_CASES, None)
+            run_cases(&bench, "stalls", STALLS_CASES, None)
         }
         Benchmark::Index { case, postgres, options } => {
             let bench = Bench { postgres: postgres.clone(), ..Bench::prepare(options)? };
-            table(&bench, "index", INDEX_CASES, case.as_deref())
+            run_cases(&bench, "index", INDEX_CASES, case.as_deref())
         }
         Benchmark::Files { weir } => files::run(weir.as_deref()),
         Benchmark::Before { options } => change::before(&Bench::prepare(options)?),
@@ -272,20 +273,21 @@ pub(crate) fn run(what: &Benchmark) -> Result<()> {
     }
 }
 
-fn table(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> Result<()> {
+/// Runs the cases of one benchmark, prints their table and writes it as JSON.
+fn run_cases(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> Result<()> {
     let chosen: Vec<&Case> =
         cases.iter().filter(|case| only.is_none_or(|only| only == case.name)).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
         bail!("case is {:?}, one of {} is allowed", only.unwrap_or(""), names.join(", "));
     }
-    let line = machine::describe();
-    bench.print_progress(&line);
+    let machine = machine::describe();
+    bench.print_progress(&machine);
     let json = bench.folder.join(format!("{name}.json"));
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for case in chosen {
-        // One case that cannot run must not lose the others.
+        // A case that cannot run must not discard the results of the others.
         match (case.measure)(bench) {
             Ok(measured) => rows.extend(measured),
             Err(error) => {
@@ -295,12 +297,12 @@ fn table(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> Resul
         }
         row::write_json(&rows, &json)?;
     }
-    println!("{line}");
+    println!("{machine}");
     println!("{} repetitions of {} s", bench.repetitions, bench.seconds);
     print!("{}", row::table(&rows));
     println!("written to {}", json.display());
-    let broken = rows.iter().filter(|row| !row.met).count();
+    let missed = rows.iter().filter(|row| !row.met).count();
     ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
-    ensure!(broken == 0, "{broken} of {} rows do not hold", rows.len());
+    ensure!(missed == 0, "{missed} of {} rows do not hold", rows.len());
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! CPU time per request: a hit, a miss, and whether the cost stays flat as things get many.
+//! CPU time per request of a cache hit and of a miss, and its growth with connections, nodes and
+//! cache entries.
 //!
-//! Every case is repetitions of turns, one contender after the other (A B C A B C …), so that a
-//! machine which slows down slows everybody down; ratios are taken within a repetition.
+//! A case interleaves its contenders (A B C A B C …), so that a machine that slows down affects all
+//! of them. Ratios are computed within a repetition.
 
 use anyhow::{Result, ensure};
 
@@ -11,24 +12,24 @@ use super::row::{Row, Subject};
 use super::server::{Cache, Contender, Server};
 use super::{Bench, CONNECTIONS};
 
-/// A full block without transactions, far below the finalized one: 1.6 kB as on a quiet chain.
+/// Requests a full block without transactions, far below the finalized one. Its response has 1.6 kB.
 pub(crate) const BLOCK_CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x10d4f",false]}"#;
-/// Before every turn: pools fill, caches warm, the kernel's buffers grow.
+/// Load before every round, which fills pools and caches and grows the kernel's buffers.
 const WARM_SECONDS: u64 = 1;
-/// Answers in one warming batch.
+/// Calls in one batch that fills the cache.
 const WARM_BATCH: u64 = 500;
-/// Room for 10^6 small answers with their keys.
+/// Cache size that holds 10^6 small responses with their keys.
 const BIG_CACHE_BYTES: u64 = 2 << 30;
-/// Share of requests that must have reached the node for a miss to be one; the rest allows for
+/// Smallest share of requests that must reach the node in a miss round. The rest allows for
 /// requests in flight when wrk stops.
 const MISS_SHARE_MIN: f64 = 0.99;
-/// wrk opens its connections within the turn. A longer turn leaves the cost of accepting 5,000 of
-/// them (measured: about 70 us each) below a twentieth of what is divided by requests.
+/// Factor on the round's duration where wrk opens 5,000 connections within it. Accepting one takes
+/// about 70 us (measured); the longer round keeps that below 5 % of the CPU time.
 const CONNECT_FACTOR: u64 = 3;
 const UNIT: &str = "CPU us/request";
 
-/// One contender's figures over all repetitions.
+/// The figures of one contender over all repetitions.
 #[derive(Clone)]
 pub(crate) struct Figures {
     name: &'static str,
@@ -36,7 +37,7 @@ pub(crate) struct Figures {
     problems: Vec<String>,
 }
 
-/// A hit: ours against nginx returning a constant, and against nginx's own cache.
+/// Measures a cache hit against nginx with a constant response and against nginx's cache.
 ///
 /// # Errors
 /// If a server or wrk does not run.
@@ -60,7 +61,7 @@ pub(crate) fn hit(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows("hit", &figures, &[Some(1.15), Some(0.75)]))
 }
 
-/// A miss: ours with the cache off against two proxies.
+/// Measures a miss, with our cache off, against two proxies.
 ///
 /// # Errors
 /// If a server or wrk does not run.
@@ -78,8 +79,8 @@ pub(crate) fn miss(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows("miss", &figures, &[Some(1.0), Some(1.0)]))
 }
 
-/// A miss over one WebSocket that carries all calls, against two proxies over pooled HTTP/1.1. Ours over
-/// HTTP runs beside them, to show what the WebSocket brings.
+/// Measures a miss over one WebSocket that carries all calls, against two proxies over pooled
+/// HTTP/1.1. The gateway over HTTP is measured too, to show the benefit of the WebSocket.
 ///
 /// # Errors
 /// If a server or wrk does not run.
@@ -99,7 +100,7 @@ pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
             program: bench.weir.clone(),
             nodes: nodes.clone(),
             cache: false,
-            // Of the node, whose table is the last one before.
+            // Keys of `[[upstream]]`, the last table of the configuration.
             extra: "batch_calls_max = 64\nbatch_wait = \"0ms\"",
         },
     ];
@@ -131,7 +132,7 @@ fn measure_miss_round(bench: &Bench, server: &Server, backend: &Server) -> Resul
     Ok((round, problems))
 }
 
-/// The same hit over few and over many connections.
+/// Measures the same hit over few and over many connections.
 ///
 /// # Errors
 /// If a server or wrk does not run.
@@ -152,7 +153,7 @@ pub(crate) fn flat_connections(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows("hit, 5,000 connections", &figures, &[Some(1.5)]))
 }
 
-/// The same miss with few and with many nodes behind the gateway.
+/// Measures the same miss with few and with many upstream nodes.
 ///
 /// # Errors
 /// If a server or wrk does not run.
@@ -167,8 +168,8 @@ pub(crate) fn flat_nodes(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows("miss, 64 nodes", &figures, &[Some(1.5)]))
 }
 
-/// Hits that walk through few and through many cached answers. Both gateways stay up, because
-/// filling the big one takes longer than all turns; only one is under load at a time.
+/// Measures hits over few and over many cached responses. Both gateways keep running, because
+/// filling the large cache takes longer than all rounds; only one is under load at a time.
 ///
 /// # Errors
 /// If a server or wrk does not run.
@@ -196,7 +197,7 @@ pub(crate) fn flat_entries(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows("hit, 10^6 entries", &figures, &[Some(1.5)]))
 }
 
-/// Asks for `count` distinct answers once each, so that they are cached.
+/// Fills the cache with `count` distinct responses.
 fn fill(server: &Server, count: u64) -> Result<()> {
     let mut connection = Connection::open(server.address)?;
     let mut next = COUNTER_FIRST;
@@ -212,7 +213,7 @@ fn fill(server: &Server, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// What can stand in a table: a contender, or an arm of a comparison with ourselves.
+/// A subject with a label for tables: a contender, or a variant of the gateway.
 pub(crate) trait Named {
     fn label(&self) -> &'static str;
 }
@@ -235,7 +236,7 @@ impl Named for (Server, u64, &'static str) {
     }
 }
 
-/// Runs every subject's turn in each repetition and gathers costs and doubts per subject.
+/// Runs one round of every subject per repetition and collects costs and problems per subject.
 pub(crate) fn interleave<T: Named>(
     bench: &Bench,
     case: &str,
@@ -264,10 +265,11 @@ pub(crate) fn interleave<T: Named>(
     Ok(figures)
 }
 
-/// A turn's figures and what makes its answers doubtful.
+/// The figures of a round, and the problems that make it invalid.
 pub(crate) type Measured = (load::Round, Vec<String>);
 
-/// How often a turn is taken until others leave the core alone; the last one counts, with a doubt.
+/// Attempts at a round while other processes disturb the core. The last one counts and is reported
+/// as disturbed.
 const TRIES: usize = 4;
 
 fn retry_disturbed(measure: impl Fn() -> Result<Measured>) -> Result<Measured> {
@@ -281,12 +283,12 @@ fn retry_disturbed(measure: impl Fn() -> Result<Measured>) -> Result<Measured> {
     Ok(measured)
 }
 
-/// The first figure against each of the others; `bars` in their order.
+/// Compares the first figure with each of the others; `targets` is in their order.
 pub(crate) fn rows(case: &str, figures: &[Figures], targets: &[Option<f64>]) -> Vec<Row> {
     rows_in(case, UNIT, figures, targets)
 }
 
-/// The same for costs of something else than a request.
+/// As [`rows`], for costs in another unit.
 pub(crate) fn rows_in(
     case: &str,
     unit: &str,
@@ -308,14 +310,14 @@ pub(crate) fn rows_in(
         .collect()
 }
 
-/// The costs of one case with two builds of ours, by repetition.
+/// The costs of one case with two builds, by repetition.
 pub(crate) struct Builds {
     pub(crate) case: &'static str,
     pub(crate) before: Vec<f64>,
     pub(crate) after: Vec<f64>,
 }
 
-/// What a hit and a miss cost with two builds of ours.
+/// Measures a hit and a miss with two builds.
 ///
 /// # Errors
 /// If a server or wrk does not run.
@@ -347,7 +349,7 @@ pub(crate) fn measure_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> 
     Ok(pairs)
 }
 
-/// Calls that the constant node has answered so far.
+/// Returns how many calls the constant node has answered so far.
 pub(crate) fn served(backend: &Server) -> Result<u64> {
     let call =
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}"}}"#, crate::backend::SERVED_METHOD);
@@ -356,7 +358,7 @@ pub(crate) fn served(backend: &Server) -> Result<u64> {
     reply["result"].as_u64().ok_or_else(|| anyhow::anyhow!("the constant node says {reply}"))
 }
 
-/// A doubt if `server` does not answer the block call with exactly `answer`.
+/// Returns a problem if the response of `server` to the block call differs from `answer`.
 fn check_response(server: &Server, answer: &str) -> Result<Vec<String>> {
     let reply = http::post(server.address, BLOCK_CALL)?;
     if reply.body == answer.as_bytes() {
@@ -366,7 +368,7 @@ fn check_response(server: &Server, answer: &str) -> Result<Vec<String>> {
     Ok(vec![format!("the answer differs from the node's: {got}")])
 }
 
-/// A doubt if `contender` has a way to prove a hit and does not for `call`.
+/// Returns a problem if `call` is no cache hit, for contenders that report hits in a header.
 fn check_hit(contender: &Contender, server: &Server, call: &str) -> Result<Option<String>> {
     let Some((name, value)) = contender.proof_of_hit() else { return Ok(None) };
     let reply = http::post(server.address, call)?;

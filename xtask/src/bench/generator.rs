@@ -1,7 +1,7 @@
-//! Load generators: ours and its peers, each told to do the same, and what each says of it.
+//! Load generators: `weir load` and its peers with the same load, and the report of each.
 //!
-//! They run pinned to the load's core. What they cost is read from the kernel by `lab.rs`, what they
-//! sent is counted by the constant node: neither is taken from their own words.
+//! They run pinned to the load's core. `lab.rs` reads their CPU cost from the kernel, and the
+//! constant node counts their requests; neither comes from their own reports.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use super::cost::Named;
 use super::server::{LOAD_CORE, pinned, scratch};
 use crate::shell;
 
-/// A program that makes load.
+/// A load generator.
 #[derive(Debug, Clone)]
 pub(crate) enum Generator {
     /// `weir load`, by the path of the program.
@@ -32,12 +32,12 @@ pub(crate) enum Generator {
     K6,
 }
 
-/// What is to be sent: one body, again and again.
+/// The load to send: one body, repeated.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadSpec<'a> {
     pub(crate) target: SocketAddr,
     pub(crate) body: &'a str,
-    /// Requests per second by the clock; none for as many as the connections can.
+    /// Requests per second, open loop; `None` sends as many as the connections can (closed loop).
     pub(crate) rate: Option<u32>,
     pub(crate) connections: usize,
     pub(crate) seconds: u64,
@@ -109,24 +109,24 @@ impl Generator {
     }
 }
 
-/// A generator at work; dropping it ends it and removes its files.
+/// A running generator; dropping it kills it and removes its files.
 pub(crate) struct RunningGenerator {
     generator: Generator,
     child: Child,
     folder: PathBuf,
 }
 
-/// What a generator says at its end.
+/// The report of a generator at the end of its run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Report {
-    /// Why its run is not to be believed.
+    /// Why its run is invalid; empty for a valid run.
     pub(crate) problems: Vec<String>,
     /// 99th percentile of latencies.
     pub(crate) p99_ms: f64,
     pub(crate) max_ms: f64,
-    /// Requests that took more than 100 ms, where it can tell.
+    /// Requests that took more than 100 ms; `None` if the generator does not count them.
     pub(crate) slow: Option<u64>,
-    /// Only ours tells: the 99th percentile of how late sends were.
+    /// 99th percentile of the scheduling delay; only `weir load` reports it.
     pub(crate) scheduling_delay_p99_us: Option<f64>,
 }
 
@@ -136,10 +136,10 @@ impl RunningGenerator {
         self.child.id()
     }
 
-    /// Waits for its end, at most `limit`, and reads what it says.
+    /// Waits at most `limit` for its end and reads its report.
     ///
     /// # Errors
-    /// If it does not end, or says nothing that can be read.
+    /// If it does not end, or its report cannot be read.
     pub(crate) fn finish(mut self, limit: Duration) -> Result<Report> {
         let name = self.generator.label();
         let since = Instant::now();
@@ -160,7 +160,7 @@ impl RunningGenerator {
         fs::read_to_string(self.folder.join(file)).unwrap_or_default()
     }
 
-    /// Its last words, for messages.
+    /// The end of its output, for error messages.
     fn log_tail(&self) -> String {
         let text = self.read("err") + &self.read("out");
         let start = text.trim_end().char_indices().rev().nth(1_000).map_or(0, |(at, _)| at);
@@ -170,14 +170,14 @@ impl RunningGenerator {
 
 impl Drop for RunningGenerator {
     fn drop(&mut self) {
-        // One that has ended already needs neither.
+        // Both fail if it has ended already.
         let _killed = self.child.kill();
         let _reaped = self.child.wait();
         let _removed = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// A number inside JSON, by the names that lead to it.
+/// Reads the number at a path of object keys.
 fn number(json: &Value, path: &[&str]) -> Result<f64> {
     let found = path.iter().try_fold(json, |at, name| at.get(*name));
     found.and_then(Value::as_f64).with_context(|| format!("no number at {}", path.join(".")))
@@ -203,7 +203,7 @@ fn weir(folder: &Path) -> Result<Report> {
     })
 }
 
-/// Values above 100 ms in a histogram log of nanoseconds.
+/// Counts the values above 100 ms in a histogram log of nanoseconds.
 fn slow(log: &[u8]) -> Result<u64> {
     const LIMIT: u64 = 100_000_000;
     let mut slow = 0;

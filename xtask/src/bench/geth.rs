@@ -1,4 +1,4 @@
-//! What a call costs a real node and the gateway before it, by the way that calls take between them.
+//! CPU cost of a call in geth and in the gateway, by the transport between them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,23 +11,23 @@ use super::server::{Contender, LOAD_CORE, Server, free_ports, pinned, scratch};
 use super::{Bench, CONNECTIONS, machine};
 use crate::shell;
 
-/// A block of the chain that the conformance cases were recorded on.
+/// Requests a block of the chain in `testdata/execution-apis`.
 const CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x10",false]}"#;
 const WARM_SECONDS: u64 = 1;
-/// The ways, the dearest first; all without a cache, so that every call reaches geth.
-const WAYS: [&str; 3] = ["by http", "by websocket", "by ipc"];
+/// Transports, the most expensive first. The cache is off, so that every call reaches geth.
+const TRANSPORTS: [&str; 3] = ["by http", "by websocket", "by ipc"];
 
-/// CPU of one turn per request: of the gateway, and of geth.
+/// CPU microseconds per request in one round.
 struct Costs {
     gateway: f64,
     geth: f64,
 }
 
-/// The gateway before geth by HTTP, WebSocket and local socket.
+/// Measures the gateway in front of geth over HTTP, WebSocket and IPC.
 ///
 /// # Errors
-/// If geth is missing, or something does not run.
+/// If geth is missing, or a program does not run.
 pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
     let (geth, folder) = start()?;
     let ipc = folder.join("geth.ipc");
@@ -40,7 +40,7 @@ pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
     let mut problems: [Vec<String>; 3] = Default::default();
     for repetition in 1..=bench.repetitions {
         for (index, url) in urls.iter().enumerate() {
-            let label = WAYS[index];
+            let label = TRANSPORTS[index];
             let program = bench.weir.clone();
             let ours = Contender::WeirUncached { label, program, url: url.clone() };
             let server = Server::start(&ours, CALL)?;
@@ -66,8 +66,8 @@ pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
         let figures: [(&str, Pick); 2] =
             [("gateway", |costs| costs.gateway), ("geth", |costs| costs.geth)];
         for (whose, pick) in figures {
-            let case = format!("{whose}, a call to geth {}", WAYS[index]);
-            let peer = WAYS[0];
+            let case = format!("{whose}, a call to geth {}", TRANSPORTS[index]);
+            let peer = TRANSPORTS[0];
             let subject = Subject { case: &case, unit: "CPU us/request", peer, target: Some(1.0) };
             let of = |index: usize| costs[index].iter().map(pick).collect::<Vec<f64>>();
             let problems = [&problems[0][..], &problems[index]].concat();
@@ -77,7 +77,7 @@ pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A geth on the load's core, on one processor as far as it knows, and the folder of its socket.
+/// Starts geth on the load's core with `GOMAXPROCS=1`; returns it with the folder of its socket.
 fn start() -> Result<(Server, PathBuf)> {
     let program = shell::find("geth").context("geth is missing: run cargo xtask check")?;
     let folder = scratch("geth")?;

@@ -1,4 +1,4 @@
-//! How fast the index syncs, how large its file is, how quickly it finds logs.
+//! Measures the index: sync speed, file size and the latency of `eth_getLogs`.
 
 mod query;
 
@@ -24,25 +24,25 @@ use super::server::{Folder, Server, scratch};
 
 pub(crate) use self::query::query;
 
-/// Blocks of the sync, each as large as mainnet's.
+/// Number of blocks to sync, each as large as a mainnet block.
 const BLOCKS: u64 = 1536;
-/// Transactions of each.
+/// Transactions per block, as `--txs` of `weir node`.
 const TRANSACTIONS: &str = "150..150";
-/// Addresses in their logs: as many distinct ones in a block as mainnet has.
+/// Number of addresses in logs; a block then has as many distinct ones as a mainnet block.
 const PARTIES: &str = "131072";
-/// Blocks that the program writes in one transaction at most, which the floor does too.
+/// Most blocks per database transaction, in `weir index sync` and in the baseline.
 const COMMIT_BLOCKS: i64 = 256;
-/// A step of the floor may take so many times less than one of the program: 60 % of its speed.
+/// Largest ratio of our time to the baseline's: 60 % of its speed.
 const SPEED_RATIO_MAX: f64 = 1.0 / 0.6;
-/// Bytes of the file for each byte that the node said.
+/// Largest ratio of the file's size to that of the node's JSON.
 const SIZE_RATIO_MAX: f64 = 0.25;
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
 
-/// Synced from a node that has every answer in memory, against a bare loop that inserts the same
-/// rows, which it has in memory, with the same settings and as many at a time.
+/// Measures a sync from a node that serves every response from memory. The baseline is a loop that
+/// inserts the same rows from memory, with the same settings and transaction size.
 ///
 /// # Errors
-/// If something does not run.
+/// If a program does not run.
 pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
     let head = BLOCKS.to_string();
     let extra = [
@@ -58,7 +58,7 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
         "0",
     ];
     let node = Server::start_simulated(&bench.weir, &extra, PROBE)?;
-    let cached_node = CachedNode::of(node.address, bench)?;
+    let cached_node = CachedNode::record(node.address, bench)?;
     let json_bytes: usize = cached_node.answers.values().map(String::len).sum();
     let address = cached_node.serve()?;
     let folder = Folder(scratch("index")?);
@@ -119,9 +119,8 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The time from the first block to the last, without the start and the training of dictionaries: by
-/// the program's own samples it would be rounded to a second, so it is the whole less that of an empty
-/// range.
+/// Measures a sync without the training of dictionaries: a first run trains them and syncs an empty
+/// range; the time is that of the second run, over all blocks.
 fn time_sync(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
     let run = |end: &str| -> Result<Duration> {
         let began = Instant::now();
@@ -142,7 +141,7 @@ fn time_sync(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
         ensure!(status.success(), "weir index sync ended with {status}");
         Ok(began.elapsed())
     };
-    // The dictionaries are trained on blocks of the whole chain with the first run.
+    // This run trains the dictionaries on blocks of the whole chain.
     run("0")?;
     run(&BLOCKS.to_string())
 }
@@ -152,8 +151,8 @@ struct Rows {
     transactions: usize,
 }
 
-/// The tables in the order in which the program fills them in a transaction, and the column by which
-/// rows of one transaction are told.
+/// Tables in the order in which the program fills them: name, columns, and the expression of the
+/// block number that groups rows into transactions.
 const TABLES: [(&str, &str, &str); 5] = [
     ("blocks", "number, hash, time, count, body", "number"),
     ("block_hashes", "short, number", "number"),
@@ -162,10 +161,10 @@ const TABLES: [(&str, &str, &str); 5] = [
     ("log_postings", "key, first, rest", "first >> 20"),
 ];
 
-/// The rows of a table, by transaction.
+/// The rows of a table, grouped by database transaction.
 type Batches = Vec<Vec<Vec<Cell>>>;
 
-/// The time to insert all rows of a file into another, from memory.
+/// Copies all rows of a file into another through memory and measures the inserts.
 fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, Rows)> {
     let source = Sqlite::open(from)?;
     let tables: Vec<Batches> = TABLES
@@ -207,7 +206,7 @@ fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, Rows)> {
         }
         transaction.commit()?;
     }
-    // What is in the log of changes goes into the file, as when the program ends.
+    // Closing checkpoints the WAL into the file, as the program does at its end.
     target.close().map_err(|(_, error)| error)?;
     Ok((began.elapsed(), rows))
 }
@@ -231,9 +230,9 @@ fn batches(source: &Sqlite, table: &str, columns: &str, number: &str) -> Result<
     Ok(batches)
 }
 
-/// A node whose answers are all in memory; what it was not asked before, it asks another.
+/// A node that serves recorded responses from memory and forwards other calls to `origin`.
 struct CachedNode {
-    /// By method and parameters.
+    /// Results by method and parameters.
     answers: HashMap<String, String>,
     origin: SocketAddr,
 }
@@ -262,7 +261,7 @@ fn fetch(origin: SocketAddr, method: &str, params: &str) -> Result<String> {
 }
 
 impl CachedNode {
-    fn of(origin: SocketAddr, bench: &Bench) -> Result<Arc<CachedNode>> {
+    fn record(origin: SocketAddr, bench: &Bench) -> Result<Arc<CachedNode>> {
         bench.print_progress("index: the node computes its blocks");
         let mut answers = HashMap::new();
         for number in 0..=BLOCKS {
@@ -277,7 +276,7 @@ impl CachedNode {
         Ok(Arc::new(CachedNode { answers, origin }))
     }
 
-    /// Answers on a port of its own, for as long as this program runs.
+    /// Serves on a free port until this program ends; returns its address.
     fn serve(self: Arc<CachedNode>) -> Result<SocketAddr> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -290,7 +289,7 @@ impl CachedNode {
         Ok(address)
     }
 
-    /// Ends with the connection.
+    /// Serves one connection until the client closes it.
     fn connection(&self, stream: TcpStream) -> Result<()> {
         stream.set_nodelay(true)?;
         let mut reader = BufReader::new(stream);

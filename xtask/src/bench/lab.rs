@@ -1,9 +1,8 @@
-//! What `weir load` costs, whether it is punctual, whether it tells the truth, and whether its memory
-//! stays flat.
+//! Measures `weir load`: CPU cost, scheduling delay, correctness of its figures, and memory growth.
 //!
-//! The generator runs alone on core 1, its server alone on core 0. Cost is CPU time by the kernel's
-//! account, divided by the requests that the constant node counted meanwhile, both between two
-//! instants within the run: neither starting up nor what a generator says of itself is in it.
+//! The generator runs alone on core 1, its server alone on core 0. The cost is the kernel's CPU time
+//! divided by the requests that the constant node counts. Both are read at two instants within the
+//! run, so startup does not count and no generator measures itself.
 
 use std::time::{Duration, Instant};
 
@@ -18,18 +17,18 @@ use super::server::{LOAD_CORE, SERVER_CORE, Server};
 use super::{Bench, CONNECTIONS};
 use crate::shell;
 
-/// After the first request, before anything counts: connections open, buffers grow.
+/// Warm-up after the first request, in which connections open and buffers grow.
 const WARM: Duration = Duration::from_secs(1);
-/// What is added to a run beyond what is measured of it: k6 starts slowly.
+/// Seconds of a run beyond the warm-up and the measurement; k6 starts slowly.
 const MARGIN_SECONDS: u64 = 4;
-/// How long a generator may take until its first request: k6 compiles its script.
+/// Timeout for the first request; k6 compiles its script before it.
 const FIRST_LIMIT: Duration = Duration::from_secs(20);
-/// How long a generator may take to end after its time is up.
+/// Timeout for a generator to end after its scheduled end.
 const END_LIMIT: Duration = Duration::from_secs(60);
 /// The cheapest call that the constant node and the simulated one both answer.
 const NUMBER_CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
 
-/// CPU time per request: ours against three peers.
+/// Measures CPU time per request against three peers.
 ///
 /// # Errors
 /// If a generator or the server does not run.
@@ -68,12 +67,12 @@ fn measure_cost_round(bench: &Bench, generator: &Generator, backend: &Server) ->
     Ok((Round { cpu, disturbance, summary }, report.problems))
 }
 
-/// Waits until load has come for a while.
+/// Waits until load arrives, and then for the warm-up.
 fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
-    /// More than our own questions and a generator's probing of its target.
-    const SOME: u64 = 1_000;
+    /// More requests than our own probes and a generator's probe of its target.
+    const REQUESTS_MIN: u64 = 1_000;
     let since = Instant::now();
-    while served(backend)? < before + SOME {
+    while served(backend)? < before + REQUESTS_MIN {
         ensure!(since.elapsed() < FIRST_LIMIT, "no load came within {FIRST_LIMIT:?}");
         shell::pause(Duration::from_millis(20));
     }
@@ -81,12 +80,12 @@ fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
     Ok(())
 }
 
-/// How late sends are, at three rates. The bar holds for the middle one.
+/// Measures the scheduling delay at three rates; the middle rate has a target.
 ///
 /// # Errors
 /// If the generator or the server does not run.
 pub(crate) fn punctual(bench: &Bench) -> Result<Vec<Row>> {
-    /// What the lab promises at 20,000 requests per second on an idle core.
+    /// Documented scheduling delay at 20,000 requests per second on an idle core.
     const LIMIT_US: f64 = 100.0;
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, NUMBER_CALL)?;
     let mut all = Vec::new();
@@ -108,7 +107,7 @@ pub(crate) fn punctual(bench: &Bench) -> Result<Vec<Row>> {
                 bench.repetitions
             ));
             delays.push(delay);
-            // That the server cannot follow at the highest rate says nothing of lateness.
+            // The server cannot follow the highest rate, which does not affect the delay.
             problems.extend(if target.is_some() { report.problems } else { Vec::new() });
         }
         let subject = Subject {
@@ -127,24 +126,24 @@ fn run(bench: &Bench, spec: &LoadSpec<'_>) -> Result<Report> {
     running.finish(Duration::from_secs(spec.seconds) + END_LIMIT)
 }
 
-/// A constant rate for these many seconds, of which the server stands still for one.
+/// Duration of a run with a constant rate, in which the server stalls for [`STALL`].
 const STALL_SECONDS: u64 = 20;
-/// Few enough that the server is through with those who waited in a moment: that time is no part of the
-/// truth below.
+/// Requests per second. The server drains the queue of a stall in a negligible time, because
+/// [`truth_of`] does not include it.
 const STALL_RATE: u32 = 100;
-/// When the server stops, after load has begun.
+/// Time from the start of the load to the stall.
 const STALL_AFTER: Duration = Duration::from_secs(6);
 const STALL: Duration = Duration::from_secs(1);
-/// Requests above this are counted.
+/// Requests slower than this are counted as slow.
 const SLOW: Duration = Duration::from_millis(100);
-/// Workers enough for every request that waits during the stall.
+/// Workers: more than the requests that wait during the stall.
 const STALL_WORKERS: usize = 300;
-/// How far a figure may be from the truth.
+/// Largest relative deviation of a figure from the true value.
 const TRUTH_SHARE: f64 = 0.02;
 
-/// What each figure is when a server that answers at once stands still for `stall`, by arithmetic:
-/// requests due at a time `t` of it wait for the rest of it. So waits are spread evenly from nothing
-/// to `stall`, and of all requests the hundredth part waits longer than the p99.
+/// Computes p99, maximum and number of slow requests for a server without latency that stalls for
+/// `stall`. A request scheduled at time `t` of the stall waits for the rest of it, so waits are
+/// uniform between 0 and `stall`. One in a hundred of all requests waits longer than the p99.
 fn truth_of(stall: Duration) -> [f64; 3] {
     let (stall, rate) = (stall.as_secs_f64(), f64::from(STALL_RATE));
     let all = rate * STALL_SECONDS as f64;
@@ -152,18 +151,18 @@ fn truth_of(stall: Duration) -> [f64; 3] {
     [p99_ms, stall * 1e3, rate * (stall - SLOW.as_secs_f64())]
 }
 
-/// A server that stands still for a second at a known time: what is told of it.
+/// Compares reported figures with true ones for a server that stalls for a second.
 ///
 /// # Errors
 /// If a generator or the server does not run.
 pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
-    /// (p99, max, count above 100 ms) told and true, by repetition.
+    /// Reported and true (p99, max, count above 100 ms), by repetition.
     type Pairs = Vec<([f64; 3], [f64; 3])>;
     let generators = [Generator::Weir(bench.weir.clone()), Generator::Wrk, Generator::K6];
     let mut all: [(Pairs, Vec<String>); 3] = Default::default();
     for repetition in 1..=bench.repetitions {
         for (generator, (pairs, problems)) in generators.iter().zip(&mut all) {
-            let (report, stall) = stalled(bench, generator)?;
+            let (report, stall) = run_with_stall(bench, generator)?;
             let figures = [report.p99_ms, report.max_ms, report.slow.unwrap_or(0) as f64];
             let truth = truth_of(stall);
             bench.print_progress(&format!(
@@ -183,9 +182,9 @@ pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
             |pairs: &Pairs| pairs.iter().map(|(reported, _)| reported[at]).collect::<Vec<f64>>();
         let truth: Vec<f64> = ours.iter().map(|(_, truth)| truth[at]).collect();
         let mut problems = problems.clone();
-        let off = median(&pick(ours)) / median(&truth) - 1.0;
-        if off.abs() > TRUTH_SHARE {
-            problems.push(format!("{:.1} % from the truth", off * 100.0));
+        let deviation = median(&pick(ours)) / median(&truth) - 1.0;
+        if deviation.abs() > TRUTH_SHARE {
+            problems.push(format!("{:.1} % from the truth", deviation * 100.0));
         }
         for (peer, theirs, problems) in [
             ("the truth", truth.clone(), problems),
@@ -199,16 +198,16 @@ pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// One run over a stall, and how long the stall really was.
-fn stalled(bench: &Bench, generator: &Generator) -> Result<(Report, Duration)> {
+/// Runs a generator over a stall; returns its report and the real duration of the stall.
+fn run_with_stall(bench: &Bench, generator: &Generator) -> Result<(Report, Duration)> {
     let server = Server::start_simulated(&bench.weir, &[], NUMBER_CALL)?;
-    // wrk has no clock: a worker's next request waits for its last, as wrk is always used.
-    let paced = !matches!(generator, Generator::Wrk);
+    // wrk is closed loop: a connection sends its next request after the last response.
+    let open_loop = !matches!(generator, Generator::Wrk);
     let spec = LoadSpec {
         target: server.address,
         body: NUMBER_CALL,
-        rate: paced.then_some(STALL_RATE),
-        connections: if paced { STALL_WORKERS } else { CONNECTIONS },
+        rate: open_loop.then_some(STALL_RATE),
+        connections: if open_loop { STALL_WORKERS } else { CONNECTIONS },
         seconds: STALL_SECONDS,
     };
     let running = generator.start(&spec)?;
@@ -223,13 +222,13 @@ fn stalled(bench: &Bench, generator: &Generator) -> Result<(Report, Duration)> {
 
 /// Requests per second of the memory case.
 const MEMORY_RATE: u32 = 20_000;
-/// Seconds after which memory must not grow any more.
+/// Seconds after which memory must not grow.
 const SETTLE_SECONDS: usize = 60;
-/// The largest after them over the one at their end.
+/// Largest allowed ratio of the highest memory after [`SETTLE_SECONDS`] to the settled one.
 const GROWTH_MAX: f64 = 1.05;
 const MIB: f64 = (1 << 20) as f64;
 
-/// Memory of the generator over minutes at a high rate.
+/// Measures the generator's memory over minutes at a high rate.
 ///
 /// # Errors
 /// If the generator or the server does not run.
@@ -247,7 +246,7 @@ pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
     let before = served(&backend)?;
     let running = Generator::Weir(bench.weir.clone()).start(&spec)?;
     wait_for_load(&backend, before)?;
-    let samples = watch(&running, seconds)?;
+    let samples = sample_memory(&running, seconds)?;
     let mut problems = running.finish(END_LIMIT)?.problems;
     let (at_first, largest) = growth(&samples);
     if !largest.is_finite() {
@@ -265,8 +264,8 @@ pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![Row::of(&subject, &[largest], &[at_first], problems)])
 }
 
-/// Resident memory, once a second, until shortly before the end: writing results is not running.
-fn watch(running: &RunningGenerator, seconds: u64) -> Result<Vec<f64>> {
+/// Samples resident memory every second until shortly before the end, where results are written.
+fn sample_memory(running: &RunningGenerator, seconds: u64) -> Result<Vec<f64>> {
     let mut samples = Vec::new();
     let since = Instant::now();
     let last = Duration::from_secs(seconds.saturating_sub(MARGIN_SECONDS));
@@ -281,8 +280,8 @@ fn watch(running: &RunningGenerator, seconds: u64) -> Result<Vec<f64>> {
     Ok(samples)
 }
 
-/// Memory when it has settled, as the median of ten seconds, and the largest after that; not
-/// numbers if there are too few samples.
+/// Settled memory, as the median of ten samples, and the largest after it; NaN if there are too few
+/// samples.
 fn growth(samples: &[f64]) -> (f64, f64) {
     let after = samples.get(SETTLE_SECONDS..).unwrap_or_default();
     let window = &after[..after.len().min(10)];

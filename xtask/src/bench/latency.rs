@@ -1,6 +1,6 @@
-//! What a gateway adds to a call's latency while its core is half busy: ours beside nginx, and the
-//! node alone. The node shares the gateway's core, and the generator has the other one for itself:
-//! it would wait for the node otherwise, and vouch for nothing.
+//! Latency that a gateway adds to a call while its core is half busy: ours, nginx, and the node
+//! alone. The node shares the gateway's core. The generator has the other core to itself, because a
+//! generator that competes for CPU fails its own validity checks.
 
 use std::process::Stdio;
 
@@ -13,23 +13,23 @@ use super::row::{Row, Subject};
 use super::server::{Cache, Contender, LOAD_CORE, SERVER_CORE, Server, pinned};
 use super::{Bench, CONNECTIONS};
 
-/// Of what the core holds, what is asked for.
+/// Rate of the load, as a share of the core's capacity.
 const SHARE: f64 = 0.5;
-/// A turn for which the generator does not vouch is taken again, at most so often in all.
+/// Most attempts at a round whose verdict is not "pass".
 const TRIES: usize = 6;
-/// Less than this is nothing.
+/// Smallest added latency that is reported.
 const RESOLUTION_MS: f64 = 0.001;
-/// A turn lasts so many times `--seconds`, for the sake of the 99th percentile.
+/// A round lasts this many times `--seconds`, for a stable 99th percentile.
 const FACTOR: u64 = 2;
 
-/// Median and 99th percentile of one turn, milliseconds from sending to the end of the answer.
+/// Median and 99th percentile of one round, in milliseconds from sending to the end of the response.
 struct Times {
     p50: f64,
     p99: f64,
 }
 
-/// Latency added at half of what the least able of them holds, by HTTP and by WebSocket, against
-/// nginx: at a rate that overloads one of them nothing would be told of the others.
+/// Measures added latency over HTTP and over WebSocket against nginx. The rate is half of the lowest
+/// capacity among them, so that none is overloaded.
 ///
 /// # Errors
 /// If a server or the generator does not run.
@@ -46,7 +46,7 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     ];
     let mut rate = f64::INFINITY;
     for contender in &contenders {
-        let capacity = capacity(contender)?;
+        let capacity = measure_capacity(contender)?;
         bench.print_progress(&format!(
             "latency: {} and node hold {capacity:.0}/s",
             contender.name()
@@ -100,8 +100,8 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The calls per second that fill the core of gateway and node.
-fn capacity(contender: &Contender) -> Result<f64> {
+/// Measures the calls per second that saturate the core of gateway and node.
+fn measure_capacity(contender: &Contender) -> Result<f64> {
     let server = Server::start(contender, BLOCK_CALL)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     load::run(server.address, &load, CONNECTIONS, 1)?;
@@ -109,8 +109,8 @@ fn capacity(contender: &Contender) -> Result<f64> {
     Ok(round.rate())
 }
 
-/// Sends calls at a rate, whatever the server does, and says how long they took; again as long as the
-/// generator does not vouch for it, whatever it measured, and nothing if it never does.
+/// Sends calls at a constant rate (open loop) and returns their times. Repeats the run until its
+/// verdict is "pass"; `None` if that takes more than [`TRIES`] attempts.
 fn generate(bench: &Bench, url: &str, rate: f64) -> Result<Option<Times>> {
     for _ in 0..TRIES {
         match generate_once(bench, url, rate)? {
@@ -121,7 +121,7 @@ fn generate(bench: &Bench, url: &str, rate: f64) -> Result<Option<Times>> {
     Ok(None)
 }
 
-/// The times, or why the generator does not vouch for them.
+/// Runs the generator once: the times, or the reason why its verdict is not "pass".
 fn generate_once(bench: &Bench, url: &str, rate: f64) -> Result<Result<Times, String>> {
     let mut command = pinned(LOAD_CORE);
     command.arg(&bench.weir).args(["load", url, "--json", "-", "--quiet", "--body", BLOCK_CALL]);

@@ -1,4 +1,4 @@
-//! Resident memory: with 10,000 idle connections, and while distinct answers pour through a full
+//! Resident memory with 10,000 idle connections, and while distinct responses pass through a full
 //! cache.
 
 use std::thread;
@@ -14,22 +14,22 @@ use super::server::{Cache, Contender, Server};
 use super::{Bench, CONNECTIONS};
 use crate::shell;
 
-/// Connections that have asked once and stay open.
+/// Connections that have sent one call and stay open.
 const IDLE_CONNECTIONS: usize = 10_000;
 /// The cache that distinct calls overflow.
 const CACHE_BYTES: u64 = 64 << 20;
-/// Memory at the end of the second half over memory at its start: allowed noise, not growth.
+/// Largest allowed ratio of memory at the end of the second half to its start; the rest is noise.
 const GROWTH_MAX: f64 = 1.05;
 /// The flow of distinct calls lasts this many times `--seconds`: 5 minutes at the usual 4.
 const FLOW_FACTOR: u64 = 75;
-/// Share of the second half averaged at its start and at its end.
+/// Divisor of the second half that yields the window at its start and at its end.
 const WINDOW_SHARE: usize = 10;
 const MIB: f64 = (1 << 20) as f64;
 
-/// Memory with idle connections, beside nginx's. Reported, with no bar.
+/// Measures memory with idle connections against nginx. The row has no target.
 ///
 /// # Errors
-/// If a server does not run or does not hold the connections.
+/// If a server does not run or closes a connection.
 pub(crate) fn idle(bench: &Bench) -> Result<Vec<Row>> {
     let call = count_call(COUNTER_FIRST);
     let (_backend, nodes) = Server::start_backend(1, &call)?;
@@ -67,27 +67,28 @@ fn idle_mebibytes(contender: &Contender, call: &str) -> Result<f64> {
         connections.push(connection);
     }
     let bytes = machine::resident_bytes(server.group())?;
-    // The first and the last must still be served: open to us is not yet open to the server.
+    // A connection that is open here may be closed at the server: check the first and the last.
     for index in [0, IDLE_CONNECTIONS - 1] {
         connections[index].post(call).with_context(|| format!("idle connection {index}"))?;
     }
     Ok(bytes as f64 / MIB)
 }
 
-/// Memory while distinct calls pass through a small cache: the second half must not grow.
+/// Measures memory while distinct calls pass through a small cache; it must not grow in the second
+/// half.
 ///
 /// # Errors
 /// If a server or wrk does not run.
 pub(crate) fn flow(bench: &Bench) -> Result<Vec<Row>> {
-    // A very long flow begins again from the first number: by then the cache has turned over many
-    // times, so the call is as good as new to it.
+    // A very long flow restarts at the first number. The cache has evicted that entry by then, so
+    // the call is a miss again.
     let load = Load::Counter { first: COUNTER_FIRST, count: COUNTER_MAX };
     let (_backend, nodes) = Server::start_backend(1, &load.probe())?;
     let server =
         Server::start(&bench.weir("weir", nodes, Cache::Bytes(CACHE_BYTES)), &load.probe())?;
     let seconds = bench.seconds * FLOW_FACTOR;
     bench.print_progress(&format!("memory flow: {seconds} s of distinct calls"));
-    let (summary, samples) = watch(&server, &load, seconds)?;
+    let (summary, samples) = sample_memory(&server, &load, seconds)?;
     let problems = find_problems(&summary, samples.len());
     let growth = growth(&samples);
     bench.print_progress(&format!(
@@ -104,8 +105,8 @@ pub(crate) fn flow(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![Row::of(&subject, &[growth.1], &[growth.0], problems)])
 }
 
-/// Runs the load in one thread and looks at memory once a second in another.
-fn watch(server: &Server, load: &Load, seconds: u64) -> Result<(Summary, Vec<f64>)> {
+/// Runs the load in one thread and samples memory every second in another.
+fn sample_memory(server: &Server, load: &Load, seconds: u64) -> Result<(Summary, Vec<f64>)> {
     let mut samples = Vec::new();
     let summary = thread::scope(|scope| {
         let run = scope.spawn(|| load::run(server.address, load, CONNECTIONS, seconds));
@@ -134,7 +135,7 @@ fn find_problems(summary: &Summary, samples: usize) -> Vec<String> {
     problems
 }
 
-/// Memory at the start and at the end of the second half, each over a window of it.
+/// Median memory in a window at the start and at the end of the second half.
 fn growth(samples: &[f64]) -> (f64, f64) {
     let half = &samples[samples.len() / 2..];
     let window = (half.len() / WINDOW_SHARE).max(1).min(half.len());

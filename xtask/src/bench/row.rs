@@ -1,28 +1,28 @@
-//! One line of a bench's result, the table for people and the JSON for programs.
+//! The rows of a benchmark's result, printed as a table and written as JSON.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// One comparison: ours beside one peer's.
+/// One comparison of our figure with a peer's.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
-    /// What was measured.
+    /// Name of the measured case.
     pub(crate) case: String,
     /// The unit of `ours` and `theirs`.
     pub(crate) unit: String,
-    /// Median over the repetitions.
+    /// Our median over the repetitions.
     pub(crate) ours: f64,
-    /// Whom we are compared with; "ourselves …" where a figure is compared with our own.
+    /// Name of the peer; "ourselves …" if the figure is compared with our own.
     pub(crate) peer: String,
-    /// Median over the repetitions.
+    /// The peer's median over the repetitions.
     pub(crate) theirs: f64,
     /// `ours / theirs`.
     pub(crate) ratio: f64,
-    /// Interleaved repetitions behind each median.
+    /// Number of interleaved repetitions behind each median.
     pub(crate) repetitions: usize,
-    /// Smallest and largest ratio of one repetition.
+    /// Smallest and largest ratio of any repetition.
     pub(crate) spread: [f64; 2],
     /// Largest ratio that meets the target; `None` if the figure is only reported.
     #[serde(rename = "bar")]
@@ -35,7 +35,7 @@ pub(crate) struct Row {
     pub(crate) problems: Vec<String>,
 }
 
-/// What a row is about, before there are figures.
+/// The description of a row, without its figures.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject<'a> {
     pub(crate) case: &'a str,
@@ -45,7 +45,7 @@ pub(crate) struct Subject<'a> {
 }
 
 impl Row {
-    /// The row for figures measured in pairs: `ours[i]` and `theirs[i]` in the same repetition.
+    /// Builds the row of figures measured in pairs: `ours[i]` and `theirs[i]` in the same repetition.
     pub(crate) fn of(
         subject: &Subject<'_>,
         ours: &[f64],
@@ -59,7 +59,7 @@ impl Row {
             ratios.iter().copied().fold(f64::NAN, f64::min),
             ratios.iter().copied().fold(f64::NAN, f64::max),
         ];
-        // A ratio that is not a number is within no bar.
+        // NaN meets no target.
         let within = subject.target.map_or(ratio.is_finite(), |target| ratio <= target);
         Self {
             case: subject.case.to_owned(),
@@ -77,7 +77,7 @@ impl Row {
     }
 }
 
-/// The middle value, or the mean of the two middle ones; not a number if there is none.
+/// The median; NaN for an empty slice.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -88,12 +88,12 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Three decimals: more would pretend a precision that the spread denies.
+/// Rounds to three decimals; the spread makes further digits meaningless.
 fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-/// The table, with the doubts of rows that have some below it.
+/// The table, followed by the problems of its rows.
 pub(crate) fn table(rows: &[Row]) -> String {
     let head = ["case", "unit", "ours", "peer", "theirs", "ratio", "spread", "n", "bar", "holds"];
     let mut cells = vec![head.map(str::to_owned)];

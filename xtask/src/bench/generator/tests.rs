@@ -1,10 +1,10 @@
-//! Goal: what generators say is read right, and a failure among it is seen. Method: what they
-//! printed, cut down.
+//! Goal: the reports of generators are parsed correctly, with their failures. Method: shortened
+//! recordings of their output.
 
 use super::*;
 
 #[test]
-fn wrk_tells_in_microseconds_and_complains_apart() {
+fn wrk_reports_microseconds_and_lists_errors_separately() {
     let out = "  1 requests in 1s\nSTALL 812000 1002500 60\n";
     let report = wrk(out).unwrap();
     assert_eq!((report.p99_ms, report.max_ms, report.slow), (812.0, 1002.5, Some(60)));
@@ -15,7 +15,7 @@ fn wrk_tells_in_microseconds_and_complains_apart() {
 }
 
 #[test]
-fn oha_tells_in_seconds() {
+fn oha_reports_seconds() {
     let text = r#"{"summary":{"successRate":1.0,"slowest":0.5},"latencyPercentiles":{"p99":0.25}}"#;
     let report = oha(text).unwrap();
     assert_eq!((report.p99_ms, report.max_ms, report.slow), (250.0, 500.0, None));

@@ -1,6 +1,6 @@
-//! How quickly logs are found: through the gateway with an index, against geth with the same chain,
-//! against a scan of the table, in ranges of other lengths, and against the gateway without the
-//! index; there blocks too.
+//! Latency of `eth_getLogs` through the gateway with an index. The peers are geth with the same
+//! chain, a scan of the table, a shorter range, and the gateway without the index. Blocks are
+//! compared with the last one too.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,32 +20,31 @@ use crate::shell;
 
 /// Blocks of the chain.
 const BLOCKS: u64 = 100_000;
-/// Ours may take so much of geth's time.
+/// Largest ratio of our time to geth's.
 const GETH_RATIO_MAX: f64 = 1.0 / 20.0;
-/// Blocks through the index may take so much of the time that they take through nodes.
+/// Largest ratio of the time of blocks through the index to that through nodes.
 const BLOCKS_RATIO_MAX: f64 = 1.0 / 10.0;
 const WITHOUT: &str = "the gateway without the index";
-/// A hundred times the range may cost so much more where the answer is the same.
+/// Largest ratio of times when the range grows a hundredfold and the response stays the same.
 const RANGE_RATIO_MAX: f64 = 1.5;
-/// Questions of a kind in one repetition. In rows against others each is asked once, so that nobody
-/// has kept its answer.
-const QUESTIONS: usize = 100;
-/// How long geth may take to index the logs of the chain.
+/// Requests per kind and repetition. Each is sent once to a peer, so that no response is cached.
+const REQUESTS: usize = 100;
+/// Timeout for geth to index the logs of the chain.
 const INDEXED_LIMIT: Duration = Duration::from_secs(900);
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
 /// `Transfer(address,address,uint256)`.
 const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
 
-/// Against geth, against a scan, and against ourselves in a shorter range.
+/// Measures `eth_getLogs` against all peers.
 ///
 /// # Errors
-/// If something does not run, or an answer is not geth's.
+/// If a program does not run, or a response differs from geth's.
 pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
     let chain = chain(bench)?;
     let geth = geth(bench, &chain)?;
     let file = sync_index(bench, &geth, &chain)?;
-    let with = gateway(bench, &geth, &tier(&file, "0B"))?;
-    let mapped = gateway(bench, &geth, &tier(&file, "1GiB"))?;
+    let with = gateway(bench, &geth, &index_table(&file, "0B"))?;
+    let mapped = gateway(bench, &geth, &index_table(&file, "1GiB"))?;
     let without = gateway(bench, &geth, "")?;
     let mut queries = Queries {
         ours: with.address,
@@ -53,7 +52,7 @@ pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
         geth: geth.address,
         without: without.address,
         parties: serde_json::from_slice(&fs::read(chain.join("parties.json"))?)?,
-        next_question: 0,
+        next_request: 0,
     };
     let mut rows = Vec::new();
     for kind in [Kind::Address, Kind::AddressAndTopic, Kind::Wide] {
@@ -68,7 +67,7 @@ pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The folder of a chain, made once.
+/// Returns the folder of the chain, which is generated once.
 fn chain(bench: &Bench) -> Result<PathBuf> {
     let folder = bench.folder.join(format!("chain-{BLOCKS}"));
     if folder.join("imported").is_file() {
@@ -98,7 +97,7 @@ fn with_datadir(geth: &Path, folder: &Path) -> Command {
     command
 }
 
-/// A geth with all cores, once it has indexed the logs of the chain.
+/// Starts geth on all cores and waits until it has indexed the logs of the chain.
 fn geth(bench: &Bench, folder: &Path) -> Result<Server> {
     let program = shell::find("geth").context("geth is missing: run cargo xtask check")?;
     let ports = free_ports(2)?;
@@ -128,12 +127,12 @@ fn geth(bench: &Bench, folder: &Path) -> Result<Server> {
     }
 }
 
-/// What geth says once its index of logs is whole; it says nothing when it was so before.
+/// The line that geth logs when its log index is complete; it logs nothing if it was before.
 const INDEXED: &str = "Log index head rendering finished";
 
 fn sync_index(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
     let file = folder.join("index.db");
-    // Made by this build, not by one before.
+    // The file of an earlier build must not be reused.
     for end in ["", "-wal", "-shm"] {
         let old = folder.join(format!("index.db{end}"));
         if old.exists() {
@@ -151,12 +150,12 @@ fn sync_index(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The part of the configuration that is about the index.
-fn tier(file: &Path, mmap: &str) -> String {
+/// The `[index]` table of the configuration.
+fn index_table(file: &Path, mmap: &str) -> String {
     format!("[index]\ndb = \"{}\"\nmmap = \"{mmap}\"\n", file.display())
 }
 
-/// The gateway in front of this geth, with this tier, and all of the chain final.
+/// Starts the gateway in front of geth, with this `[index]` table and the whole chain final.
 fn gateway(bench: &Bench, geth: &Server, tier: &str) -> Result<Server> {
     let folder = scratch("weir")?;
     let port = free_ports(1)?[0].port();
@@ -173,16 +172,16 @@ fn gateway(bench: &Bench, geth: &Server, tier: &str) -> Result<Server> {
     Server::spawn("weir", command, port, folder, CALL)
 }
 
-/// What is asked.
+/// Kinds of requests.
 #[derive(Clone, Copy)]
 enum Kind {
     /// All logs of one address.
     Address,
-    /// Those of them with two topics.
+    /// The logs of one address with two topics.
     AddressAndTopic,
-    /// All transfers of some blocks.
+    /// All transfers in 100 blocks.
     Wide,
-    /// The three in turn.
+    /// `Address`, `AddressAndTopic` and `Wide` in rotation.
     Mix,
     /// A batch of calls for blocks with their transactions.
     Blocks,
@@ -200,11 +199,11 @@ impl Kind {
     }
 }
 
-/// With whom we are compared.
+/// The peer of a comparison.
 #[derive(Clone, Copy)]
 enum Peer {
     Geth,
-    /// The same, with the file mapped on our side.
+    /// geth, with our index file mapped into memory.
     GethMapped,
     /// The gateway without the index.
     Without,
@@ -212,20 +211,20 @@ enum Peer {
 
 struct Queries {
     ours: SocketAddr,
-    /// Ours that maps the file.
+    /// Our gateway with the file mapped into memory.
     mapped: SocketAddr,
     geth: SocketAddr,
     without: SocketAddr,
     parties: Parties,
-    /// Questions so far.
-    next_question: usize,
+    /// Number of the next request.
+    next_request: usize,
 }
 
-/// Who is told of in the chain, the most frequent first.
+/// Addresses in the logs of the chain, the most frequent first.
 #[derive(Deserialize)]
 struct Parties {
     contracts: Vec<String>,
-    /// As topics.
+    /// Addresses of holders, encoded as topics.
     holders: Vec<String>,
 }
 
@@ -233,7 +232,7 @@ struct Parties {
 type Times = [Vec<f64>; 2];
 
 impl Queries {
-    /// Medians and 99th percentiles of ours and theirs, every answer compared.
+    /// Compares every response with the peer's, and measures medians and 99th percentiles.
     fn against(&mut self, bench: &Bench, kind: Kind, peer: Peer) -> Result<Vec<Row>> {
         let mut figures = [Times::default(), Times::default()];
         for repetition in 1..=bench.repetitions {
@@ -242,10 +241,10 @@ impl Queries {
                 Peer::GethMapped => (self.mapped, self.geth),
                 Peer::Without => (self.ours, self.without),
             };
-            let bodies: Vec<String> = (0..QUESTIONS).map(|_| self.question(kind)).collect();
-            // One after the other, not in turn: what geth does after an answer is not to disturb us.
-            let (theirs, theirs_took) = all(other, &bodies)?;
-            let (ours, ours_took) = all(own, &bodies)?;
+            let bodies: Vec<String> = (0..REQUESTS).map(|_| self.next_request(kind)).collect();
+            // Not interleaved: geth's work after a response would disturb our figures.
+            let (theirs, theirs_took) = send_all(other, &bodies)?;
+            let (ours, ours_took) = send_all(own, &bodies)?;
             let mut times = [ours_took, theirs_took];
             let mut found = 0;
             for ((ours, theirs), body) in ours.iter().zip(&theirs).zip(&bodies) {
@@ -265,7 +264,7 @@ impl Queries {
                  {their_p99:>8.0} us; {} logs or transactions in the mean",
                 bench.repetitions,
                 kind.name(),
-                found / QUESTIONS
+                found / REQUESTS
             ));
         }
         let rows = ["p50", "p99"].into_iter().zip(&figures).map(|(what, [ours, theirs])| {
@@ -282,18 +281,18 @@ impl Queries {
         Ok(rows.collect())
     }
 
-    /// One that was not asked before.
-    fn question(&mut self, kind: Kind) -> String {
-        let next_question = self.next_question;
-        self.next_question += 1;
+    /// Builds the next request, which no earlier call repeats.
+    fn next_request(&mut self, kind: Kind) -> String {
+        let number = self.next_request;
+        self.next_request += 1;
         let Parties { contracts, holders } = &self.parties;
         match kind {
             Kind::Mix => {
                 let kinds = [Kind::Address, Kind::AddressAndTopic, Kind::Wide];
-                self.question(kinds[next_question % kinds.len()])
+                self.next_request(kinds[number % kinds.len()])
             }
             Kind::Blocks => {
-                let first = next_question as u64 % (BLOCKS / 100) * 100;
+                let first = number as u64 % (BLOCKS / 100) * 100;
                 let calls: Vec<String> = (first..first + 100)
                     .map(|number| {
                         format!(
@@ -303,17 +302,17 @@ impl Queries {
                     .collect();
                 format!("[{}]", calls.join(","))
             }
-            // Some hundred logs each.
-            Kind::Address => filter(0, BLOCKS, &contracts[511 + next_question % 512], ""),
-            // Of some five hundred, each twentieth.
+            // Each address has some hundred logs.
+            Kind::Address => filter(0, BLOCKS, &contracts[511 + number % 512], ""),
+            // Each contract has some five hundred logs; one in twenty matches.
             Kind::AddressAndTopic => {
                 let (contract, holder) =
-                    (&contracts[127 + next_question % 128], next_question / 128 % holders.len());
+                    (&contracts[127 + number % 128], number / 128 % holders.len());
                 let topics = format!(r#","topics":["{TRANSFER}","{}"]"#, holders[holder]);
                 filter(0, BLOCKS, contract, &topics)
             }
             Kind::Wide => {
-                let from = next_question as u64 % (BLOCKS / 100) * 100;
+                let from = number as u64 % (BLOCKS / 100) * 100;
                 call(&format!(
                     r#"{{"fromBlock":"{from:#x}","toBlock":"{:#x}","topics":["{TRANSFER}"]}}"#,
                     from + 99
@@ -322,16 +321,16 @@ impl Queries {
         }
     }
 
-    /// One address against reading all rows that have logs, which any scan must.
+    /// Compares the logs of one address with reading all rows that have logs, as any scan must.
     fn against_scan(&mut self, bench: &Bench, file: &Path) -> Result<Row> {
         let source = Sqlite::open(file)?;
         let [mut ours, mut theirs] = Times::default();
         for _ in 0..bench.repetitions {
             let mut times = Vec::new();
             let mut connection = Connection::open(self.ours)?;
-            for _ in 0..QUESTIONS {
-                let body = self.question(Kind::Address);
-                times.push(timed(&mut connection, &body)?.1);
+            for _ in 0..REQUESTS {
+                let body = self.next_request(Kind::Address);
+                times.push(send_timed(&mut connection, &body)?.1);
             }
             times.sort_by(f64::total_cmp);
             ours.push(times[times.len() / 2]);
@@ -349,19 +348,19 @@ impl Queries {
         Ok(Row::of(&subject, &ours, &theirs, Vec::new()))
     }
 
-    /// The same answer from a hundred times as many blocks.
+    /// Compares ranges of 10^5 and 10^3 blocks that have the same response.
     fn against_range(&mut self, bench: &Bench) -> Result<Row> {
         let [mut ours, mut theirs] = Times::default();
         for _ in 0..bench.repetitions {
             let mut times = Times::default();
             let mut connection = Connection::open(self.ours)?;
-            for _ in 0..QUESTIONS {
-                self.next_question += 1;
-                // Nobody's: the answer is empty.
-                let address = format!("0x{:040x}", self.next_question + 1_000);
+            for _ in 0..REQUESTS {
+                self.next_request += 1;
+                // No log has this address: the response is empty.
+                let address = format!("0x{:040x}", self.next_request + 1_000);
                 for (place, from) in [(0, 0), (1, BLOCKS - BLOCKS / 100)] {
                     times[place]
-                        .push(timed(&mut connection, &filter(from, BLOCKS, &address, ""))?.1);
+                        .push(send_timed(&mut connection, &filter(from, BLOCKS, &address, ""))?.1);
                 }
             }
             for (times, medians) in times.iter_mut().zip([&mut ours, &mut theirs]) {
@@ -389,15 +388,16 @@ fn call(filter: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{filter}]}}"#)
 }
 
-/// The answers to all of these, and the microseconds of each.
-fn all(address: SocketAddr, bodies: &[String]) -> Result<(Vec<Vec<u8>>, Vec<f64>)> {
+/// Sends all requests; returns their responses and the microseconds of each.
+fn send_all(address: SocketAddr, bodies: &[String]) -> Result<(Vec<Vec<u8>>, Vec<f64>)> {
     let mut connection = Connection::open(address)?;
-    let answers: Result<Vec<_>> = bodies.iter().map(|body| timed(&mut connection, body)).collect();
+    let answers: Result<Vec<_>> =
+        bodies.iter().map(|body| send_timed(&mut connection, body)).collect();
     Ok(answers?.into_iter().unzip())
 }
 
-/// The body of the answer, and microseconds.
-fn timed(connection: &mut Connection, body: &str) -> Result<(Vec<u8>, f64)> {
+/// Sends one request; returns the body of its response and the microseconds.
+fn send_timed(connection: &mut Connection, body: &str) -> Result<(Vec<u8>, f64)> {
     let since = Instant::now();
     let reply = connection.post(body)?;
     let took = since.elapsed().as_secs_f64() * 1e6;

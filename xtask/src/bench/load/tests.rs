@@ -14,7 +14,7 @@ fn the_summary_is_found_among_other_lines() {
 }
 
 #[test]
-fn cost_is_cpu_over_requests_and_errors_are_a_doubt() {
+fn cost_is_cpu_over_requests_and_errors_are_a_problem() {
     let round = |text: &str| Round {
         cpu: Duration::from_millis(1),
         disturbance: 0.0,
@@ -33,7 +33,7 @@ fn cost_is_cpu_over_requests_and_errors_are_a_doubt() {
 }
 
 #[test]
-fn scripts_have_no_mark_left_and_tell_the_right_length() {
+fn scripts_have_no_placeholder_left_and_the_right_length() {
     let counter = Load::Counter { first: COUNTER_FIRST, count: 1000 }.script();
     let constant = Load::Constant("{}".to_owned()).script();
     assert!(!counter.contains('@') && !constant.contains('@'), "{counter}");

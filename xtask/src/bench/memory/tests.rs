@@ -16,7 +16,7 @@ fn a_leak_shows_and_a_filling_cache_does_not() {
 }
 
 #[test]
-fn errors_too_few_samples_and_no_answers_are_doubts() {
+fn errors_too_few_samples_and_no_responses_are_problems() {
     let summary = |requests, error| Summary {
         requests,
         bytes: 1,

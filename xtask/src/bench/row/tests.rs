@@ -1,4 +1,4 @@
-//! The arithmetic of a row, and the two shapes it is printed in.
+//! The arithmetic of a row, its table and its JSON.
 
 use super::{Row, Subject, median, table};
 
@@ -22,7 +22,7 @@ fn the_ratio_is_of_medians_and_the_spread_of_pairs() {
 }
 
 #[test]
-fn a_bar_a_doubt_and_an_empty_measure_each_break_the_hold() {
+fn a_missed_target_a_problem_and_no_figures_each_fail_the_row() {
     assert!(!row(&[1.6], &[1.0], 1.5, &[]).met);
     assert!(!row(&[1.0], &[1.0], 1.5, &["3 timeouts"]).met);
     assert!(!row(&[], &[], 1.5, &[]).met);
@@ -50,7 +50,7 @@ fn the_json_has_exactly_the_promised_keys() {
 }
 
 #[test]
-fn the_table_lines_up_and_names_the_doubt() {
+fn the_table_is_aligned_and_lists_problems() {
     let text = table(&[row(&[1.0], &[2.0], 0.4, &["3 timeouts"])]);
     assert_eq!(
         text,
