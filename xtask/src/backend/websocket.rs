@@ -1,5 +1,5 @@
-//! The constant node over WebSocket, as geth has it: answers to all calls of one read go out in one
-//! write.
+//! The constant node over WebSocket. As in geth, the responses to all calls of one read are sent in
+//! one write.
 
 use anyhow::{Result, anyhow, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,7 +10,7 @@ use super::{Chain, REQUEST_BYTES_MAX};
 #[path = "../../../crates/simnode/src/serve/frame.rs"]
 mod frame;
 
-/// The key of a head that asks for a WebSocket.
+/// The `Sec-WebSocket-Key` of an upgrade request; `None` for other requests.
 pub(super) fn websocket_key(head: &str) -> Option<&str> {
     let header = |wanted: &str| {
         let mut lines = head.lines().filter_map(|line| line.split_once(':'));
@@ -20,7 +20,7 @@ pub(super) fn websocket_key(head: &str) -> Option<&str> {
     header("sec-websocket-key")
 }
 
-/// The answer that opens it.
+/// The response that completes the handshake (RFC 6455, section 4.2.2).
 pub(super) fn handshake_response(key: &str) -> String {
     let accept = frame::accept(key);
     format!(
@@ -29,7 +29,7 @@ pub(super) fn handshake_response(key: &str) -> String {
     )
 }
 
-/// Answers until the client leaves.
+/// Serves calls until the client closes the connection.
 pub(super) async fn serve_connection(
     mut stream: TcpStream,
     mut buffer: Vec<u8>,

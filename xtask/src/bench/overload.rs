@@ -1,11 +1,12 @@
-//! What is left of nodes that are asked for three times what they carry: goodput, the better of two
-//! classes, and the gateway's memory.
+//! Behaviour at three times the nodes' capacity: goodput, p99 of the high-priority class, and the
+//! gateway's memory.
 //!
-//! Two simulated nodes of known capacity and the gateway run on core 0, two `weir load` on core 1, one
-//! for each class, because a key is said once for a target. All of it is open loop. Each repetition
-//! has a gateway of its own: calm, then as much as the nodes carry for the peak, then three times as
-//! much; and three times as much before a gateway without the limit. The first part of a load is warm-up, in which a gateway that meets its first overload finds
-//! its limit.
+//! Two simulated nodes of known capacity and the gateway run on core 0. Two `weir load` run on core
+//! 1, one per class, because a target has one API key. The load is open loop.
+//!
+//! Each repetition starts a new gateway and loads it three times: below the capacity, at the
+//! capacity (peak) and at three times the capacity. A gateway without the limit gets the last load
+//! too. A load begins with a warm-up, in which the gateway finds its limit.
 
 use std::fs;
 use std::path::Path;
@@ -23,9 +24,9 @@ use crate::shell;
 
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 const NODE: [&str; 4] = ["--capacity", "8:10ms", "--block-time", "1h"];
-/// Answers per second of two such nodes.
+/// Responses per second of two such nodes.
 const CAPACITY: u64 = 1_600;
-/// What the better class asks for whatever the other does.
+/// Calls per second of the high-priority class, in every load.
 const HIGH: u64 = 300;
 const KEY: &str = "0123456789abcdef0123";
 const LIMITED: &str = "\
@@ -52,29 +53,31 @@ name = \"paid\"
 secret = \"0123456789abcdef0123\"
 tier = \"gold\"
 ";
-/// A load lasts this many times `--seconds`: 20 s at the usual 4, of which the first fifth is warm-up.
+/// A load lasts this many times `--seconds` (20 s by default); the first fifth is warm-up.
 const LOAD_FACTOR: u64 = 5;
-/// Goodput at three times the capacity has to be 90 % of the peak.
+/// Largest ratio of peak goodput to goodput at three times the capacity: at least 90 % remain.
 const PEAK_MAX: f64 = 1.0 / 0.9;
+/// Largest ratio of the high class's p99 at three times the capacity to that of the calm load.
 const P99_MAX: f64 = 2.0;
+/// Largest ratio of memory at the end of the overload to that after the warm-up.
 const GROWTH_MAX: f64 = 1.05;
-/// Goodput may not be lower than without the limit, but for noise.
+/// Largest ratio of goodput without the limit to goodput with it; the rest is noise.
 const UNLIMITED_MAX: f64 = 1.05;
 const MIB: f64 = (1 << 20) as f64;
 
-/// What a load of both classes came to.
+/// The result of a load of both classes.
 struct LoadResult {
     goodput: f64,
     high_p99_ms: f64,
     high_failed: f64,
-    /// Resident bytes after the warm-up and before the end.
+    /// Resident bytes shortly after the warm-up and before the end.
     memory: (u64, u64),
 }
 
-/// Goodput, the better class's p99, and memory at three times the capacity.
+/// Measures goodput, the high class's p99 and memory at three times the capacity.
 ///
 /// # Errors
-/// If a process does not run or says nothing.
+/// If a process does not run or gives no result.
 pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
     let folder = scratch(bench, "overload")?;
     let mut figures: [(Vec<f64>, Vec<f64>); 4] = Default::default();
@@ -115,7 +118,7 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
             problems.push(format!("{:.2} % of the better class failed", over.high_failed * 100.0));
         }
         let pairs = [
-            // The other way round, so that more is worse as everywhere else.
+            // Inverted, so that a larger ratio is worse, as in every other row.
             (peak.goodput.max(over.goodput), over.goodput),
             (without.goodput, over.goodput),
             (over.high_p99_ms, calm.high_p99_ms),
@@ -143,7 +146,7 @@ fn simulated(bench: &Bench) -> Result<Server> {
     Server::start_simulated(&bench.weir, &NODE, PROBE)
 }
 
-/// Both classes at once, the better one at its fixed rate.
+/// Runs both classes at once, the high one at its fixed rate.
 fn load(bench: &Bench, folder: &Path, gateway: &Server, low: u64) -> Result<LoadResult> {
     let high_load = start_load(bench, folder, gateway, "high", HIGH)?;
     let low_load = start_load(bench, folder, gateway, "low", low)?;
@@ -183,7 +186,7 @@ fn start_load(
     command.spawn().context("cannot start weir load")
 }
 
-/// Goodput, failed share and p99 of what was answered, after the warm-up.
+/// Reads goodput, failed share and p99 of successful calls, without the warm-up.
 fn read_result(child: Child) -> Result<(f64, f64, f64)> {
     let output = child.wait_with_output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,5 @@
-//! Whether the lab finds what is known: the capacity of a node that has an exact one, and no
-//! difference between a thing and itself.
+//! Checks the lab against known results: the capacity of nodes with an exact one, and A/A
+//! comparisons, which must find no difference.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,19 +12,19 @@ use super::Bench;
 use super::row::{Row, Subject};
 use super::server::{LOAD_CORE, Server, pinned};
 
-/// A call that every simulated node answers at once.
+/// A call without latency in every simulated node.
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
-/// How far a found capacity may be from the known one.
+/// Largest relative deviation of a measured capacity from the known one.
 const CAPACITY_SHARE: f64 = 0.03;
 
 /// A node whose capacity is known.
 struct KnownCapacity {
     /// Arguments of `weir node`.
     node: [&'static str; 2],
-    /// Iterations per second, each a call of one method and then one of the other: drawn by lot they
-    /// would come in bursts, which a queue at its limit does not bear.
+    /// Iterations per second. Each calls one method and then the other: random draws would come in
+    /// bursts, which overflow a queue at its limit.
     rate: f64,
-    /// The method that must be named as the one that binds; none where both break alike.
+    /// The method that must be reported as the bottleneck; `None` if both fail alike.
     binds: Option<&'static str>,
 }
 
@@ -37,7 +37,7 @@ const KNOWN: [KnownCapacity; 5] = [
         rate: 150.0,
         binds: Some("eth_getLogs"),
     },
-    // Two at once, or a call that comes a moment early hangs below the rate.
+    // A burst of 2: without it a call that arrives slightly early would hang below the rate.
     KnownCapacity {
         node: ["--rate", "eth_getLogs=60:hang:2"],
         rate: 60.0,
@@ -45,7 +45,7 @@ const KNOWN: [KnownCapacity; 5] = [
     },
 ];
 
-/// `weir capacity` against nodes of known capacity.
+/// Runs `weir capacity` against nodes of known capacity.
 ///
 /// # Errors
 /// If a node or the search does not run.
@@ -78,7 +78,7 @@ fn search(bench: &Bench, known: &KnownCapacity) -> Result<Row> {
     let mut problems = Vec::new();
     let found = pass.unwrap_or(f64::NAN);
     let deviation = (found / known.rate - 1.0).abs();
-    // Not a number is off as well.
+    // NaN is a deviation as well.
     if deviation.is_nan() || deviation > CAPACITY_SHARE {
         problems.push(format!("more than {:.0} % off", CAPACITY_SHARE * 100.0));
     }
@@ -91,16 +91,16 @@ fn search(bench: &Bench, known: &KnownCapacity) -> Result<Row> {
     Ok(Row::of(&subject, &[found], &[known.rate], problems))
 }
 
-/// Comparisons of a node with itself.
+/// Number of comparisons of a node with itself.
 const COMPARISONS: usize = 40;
-/// Runs on each side of a comparison, taken in turn.
+/// Runs per variant of a comparison.
 const RUNS: usize = 6;
-/// From one comparison to the next: they share runs, as a long series of them would take hours.
+/// Offset in runs between two comparisons. They share runs, because distinct ones would take hours.
 const STEP: usize = 2;
-/// The share of comparisons that may be called different.
+/// Largest share of comparisons that may report a difference.
 const DIFFERENT_SHARE: f64 = 0.05;
 
-/// `weir compare` of runs against one node: whatever it calls a difference is none.
+/// Runs `weir compare` on runs against one node, where every reported difference is false.
 ///
 /// # Errors
 /// If the node, a run or a comparison does not run.
@@ -141,7 +141,7 @@ pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![Row::of(&subject, &[different as f64], &[allowed], Vec::new())])
 }
 
-/// Metrics compared between the runs at even and at odd places, A B B A, and those called different.
+/// Compares runs in the order A B B A; returns the number of metrics and of those that differ.
 fn compare(bench: &Bench, runs: &[PathBuf]) -> Result<(usize, usize)> {
     let variant = |name: &str, wanted: bool| {
         let chosen = runs.iter().enumerate().filter(|(at, _)| matches!(at % 4, 0 | 3) == wanted);
@@ -159,7 +159,7 @@ fn compare(bench: &Bench, runs: &[PathBuf]) -> Result<(usize, usize)> {
     Ok((differences.len(), differences.iter().filter(differs).count()))
 }
 
-/// An empty folder of this name.
+/// Creates an empty folder of this name.
 pub(super) fn scratch(bench: &Bench, name: &str) -> Result<PathBuf> {
     let folder = bench.folder.join(name);
     if folder.exists() {

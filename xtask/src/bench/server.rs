@@ -1,5 +1,5 @@
-//! The servers under measure: Weir, its peers and the constant node, each started for its turn,
-//! pinned, and ended with its whole process group.
+//! The servers under test: Weir, its peers and the constant node. Each is started for its round,
+//! pinned to a core, and ended with its whole process group.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -14,34 +14,34 @@ use super::http;
 use super::tls::TlsSettings;
 use crate::shell;
 
-/// The core of the server under measure.
+/// The core of the server under test.
 pub(crate) const SERVER_CORE: &str = "0";
 /// The core of the load and of the constant node.
 pub(crate) const LOAD_CORE: &str = "1";
-/// How long a server may take until it answers: Weir asks its nodes first.
+/// Timeout for a server's first response; Weir probes its nodes first.
 const READY_LIMIT: Duration = Duration::from_secs(15);
-/// How long a server may take to end after SIGTERM before SIGKILL.
+/// Time from SIGTERM to SIGKILL for a server that does not end.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// Client connections that each server is allowed: above every case's number.
+/// Limit of client connections of each server, above the number of every case.
 const CONNECTIONS: usize = 12_000;
 
-/// What Weir does with answers.
+/// Cache settings of Weir.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cache {
-    /// As delivered.
+    /// The default settings.
     Default,
     /// `--no-cache`.
     Off,
-    /// Bounded to this many bytes.
+    /// A limit in bytes.
     Bytes(u64),
 }
 
-/// A server that can take a turn.
+/// A server that can be measured.
 #[derive(Debug, Clone)]
 pub(crate) enum Contender {
-    /// Ours: the program, who is behind it, and its cache.
+    /// Weir in front of these nodes.
     Weir { label: &'static str, program: PathBuf, nodes: Vec<SocketAddr>, cache: Cache },
-    /// Ours, with or without a cache of 64 MiB, and more lines in its configuration.
+    /// Weir with or without a cache of 64 MiB, and with extra lines in its configuration.
     WeirConfigured {
         label: &'static str,
         program: PathBuf,
@@ -49,23 +49,23 @@ pub(crate) enum Contender {
         cache: bool,
         extra: &'static str,
     },
-    /// Ours without a cache, in front of one node at any address.
+    /// Weir without a cache, in front of one node at any URL.
     WeirUncached { label: &'static str, program: PathBuf, url: String },
-    /// nginx returning these bytes.
+    /// nginx with a constant response.
     NginxReturn { answer: String },
     /// nginx with `proxy_cache` on POST.
     NginxCache { node: SocketAddr },
-    /// nginx with `proxy_pass` over kept-alive connections.
+    /// nginx with `proxy_pass` over keep-alive connections.
     NginxProxy { node: SocketAddr },
-    /// HAProxy over kept-alive connections.
+    /// HAProxy over keep-alive connections.
     Haproxy { node: SocketAddr },
-    /// nginx before several nodes.
+    /// nginx in front of several nodes.
     NginxBalancer { nodes: Vec<SocketAddr> },
-    /// HAProxy before several nodes.
+    /// HAProxy in front of several nodes.
     HaproxyBalancer { nodes: Vec<SocketAddr> },
-    /// Ours over TLS, with its cache.
+    /// Weir over TLS, with its cache.
     WeirTls { program: PathBuf, nodes: Vec<SocketAddr>, tls: TlsSettings },
-    /// nginx returning these bytes over TLS.
+    /// nginx with a constant response over TLS.
     NginxTls { answer: String, tls: TlsSettings },
 }
 
@@ -86,7 +86,7 @@ impl Contender {
         }
     }
 
-    /// The header that proves that an answer came from this server's cache, and its value.
+    /// The header, and its value, that marks a response from this server's cache.
     pub(crate) fn proof_of_hit(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Weir { .. } | Self::WeirConfigured { .. } => Some(("x-weir-cache", "hit")),
@@ -95,7 +95,7 @@ impl Contender {
         }
     }
 
-    /// How it speaks TLS, if it does.
+    /// Its TLS settings; `None` without TLS.
     pub(crate) fn tls(&self) -> Option<&TlsSettings> {
         match self {
             Self::WeirTls { tls, .. } | Self::NginxTls { tls, .. } => Some(tls),
@@ -112,7 +112,7 @@ impl Contender {
                     .replace("@PORT@", &port.to_string())
                     .replace("@DIR@", &folder.display().to_string())
                     .replace("@CONNECTIONS@", &CONNECTIONS.to_string())
-                    // Each proxied client needs a second descriptor.
+                    // Each proxied client needs a second file descriptor.
                     .replace("@FILES@", &(CONNECTIONS * 3 / 2).to_string());
                 for (mark, value) in values {
                     text = text.replace(mark, value);
@@ -132,7 +132,7 @@ impl Contender {
                 let listen = format!("127.0.0.1:{port}");
                 if let Cache::Bytes(bytes) = cache {
                     let values = [
-                        ("@NODES@", entries(nodes)),
+                        ("@NODES@", upstream_tables(nodes)),
                         ("@BYTES@", bytes.to_string()),
                         ("@CACHE@", "true".to_owned()),
                         ("@MORE@", String::new()),
@@ -151,7 +151,7 @@ impl Contender {
             Self::WeirConfigured { program, nodes, cache, extra, .. } => {
                 command.arg(program).arg("serve");
                 let values = [
-                    ("@NODES@", entries(nodes)),
+                    ("@NODES@", upstream_tables(nodes)),
                     ("@BYTES@", (64 << 20).to_string()),
                     ("@CACHE@", cache.to_string()),
                     ("@MORE@", (*extra).to_owned()),
@@ -202,7 +202,7 @@ impl Contender {
             }
             Self::WeirTls { program, nodes, tls } => {
                 let mut values = tls.values();
-                values.push(("@NODES@", entries(nodes)));
+                values.push(("@NODES@", upstream_tables(nodes)));
                 let template = include_str!("weir_tls.toml");
                 command.arg(program).arg("serve").arg(write_config(
                     template,
@@ -221,15 +221,15 @@ impl Contender {
     }
 }
 
-/// The nodes' lines in a configuration.
-fn entries(nodes: &[SocketAddr]) -> String {
+/// The `[[upstream]]` tables of these nodes.
+fn upstream_tables(nodes: &[SocketAddr]) -> String {
     let entry = |(index, node): (usize, &SocketAddr)| {
         format!("[[upstream]]\nname = \"n{index}\"\nurl = \"http://{node}\"\n")
     };
     nodes.iter().enumerate().map(entry).collect()
 }
 
-/// A command that runs on one core only; the program is its first argument.
+/// A command pinned to one core; the program is its first argument.
 pub(crate) fn pinned(core: &str) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", core]);
@@ -239,7 +239,7 @@ pub(crate) fn pinned(core: &str) -> Command {
 /// A running server; dropping it ends its process group and removes its files.
 pub(crate) struct Server {
     child: Child,
-    /// Where it listens.
+    /// Its listen address.
     pub(crate) address: SocketAddr,
     folder: PathBuf,
 }
@@ -248,7 +248,7 @@ impl Server {
     /// Starts `contender` and returns once it answers `probe` with 200.
     ///
     /// # Errors
-    /// If it cannot be started or does not answer in time; the message quotes its last words.
+    /// If it cannot be started or does not respond in time; the message quotes its output.
     pub(crate) fn start(contender: &Contender, probe: &str) -> Result<Self> {
         let folder = scratch(contender.name())?;
         let port = free_ports(1)?[0].port();
@@ -256,7 +256,7 @@ impl Server {
         Self::spawn(contender.name(), command, port, folder, probe)
     }
 
-    /// Starts the constant node on as many ports as asked for and returns it with its addresses.
+    /// Starts the constant node on this many ports and returns it with its addresses.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -264,7 +264,7 @@ impl Server {
         Self::start_backend_on(LOAD_CORE, ports, probe)
     }
 
-    /// The same on a given core: where load generators are measured, it has the other one.
+    /// As [`Server::start_backend`], on a given core: generators under test run on the other one.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -296,8 +296,8 @@ impl Server {
         Self::spawn("the simulated node", command, address.port(), folder, probe)
     }
 
-    /// Starts whatever the command says, in the folder that is its own, and returns once it answers
-    /// `probe` with 200 on this port.
+    /// Starts a command with its own folder and returns once it answers `probe` with 200 on this
+    /// port.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -340,7 +340,7 @@ impl Server {
     /// Sends a signal (`-STOP`, `-CONT`, …) to the whole group.
     pub(crate) fn signal(&self, name: &str) {
         let group = format!("-{}", self.child.id());
-        // A group that is gone already is what was wanted.
+        // The group may have ended already.
         let _sent = Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status();
     }
 }
@@ -361,7 +361,7 @@ impl Drop for Server {
     }
 }
 
-/// A scratch folder that no server owns; dropping it removes it.
+/// A temporary folder outside any server; dropping it removes it.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Drop for Folder {
@@ -370,7 +370,7 @@ impl Drop for Folder {
     }
 }
 
-/// A new empty folder, in memory where the machine offers that, so that no disk is measured.
+/// Creates an empty folder, in memory if possible, so that no disk is measured.
 pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -388,8 +388,8 @@ pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     anyhow::bail!("1000 scratch folders in {} are taken", base.display())
 }
 
-/// Addresses that nobody listens on now. The kernel does not hand a port out twice in a row, so
-/// the gap until the server binds it is safe on a machine that runs only the bench.
+/// Finds free ports. The kernel does not assign a port twice in a row, so the gap until the server
+/// binds it is safe on a machine that runs only the bench.
 pub(crate) fn free_ports(count: usize) -> Result<Vec<SocketAddr>> {
     ensure!(count > 0, "0 ports asked for, at least 1 is needed");
     let listeners: Vec<TcpListener> =

@@ -1,9 +1,9 @@
-//! What clients see when one or two of three nodes fail, beside nginx and HAProxy before the same
-//! nodes: calls that fail, the 99.9th percentile and the slowest call.
+//! Effect of failing nodes on clients: failed calls, the 99.9th percentile and the slowest call when
+//! one or two of three nodes fail. The peers are nginx and HAProxy with the same nodes.
 //!
-//! The gateway under test runs on core 0; three constant nodes that take 3 ms, each a process of its
-//! own, and `weir load` on core 1. Each turn starts all of them anew. The load is open loop; the
-//! fault begins after its first second and is over a second before its end.
+//! The gateway under test runs on core 0. Three constant nodes with 3 ms of latency, each in its own
+//! process, and `weir load` run on core 1. Each round starts all of them. The load is open loop. The
+//! fault begins after its first second and ends a second before its end.
 
 use std::fs;
 use std::path::Path;
@@ -27,17 +27,17 @@ const NODE_LATENCY_MS: u64 = 3;
 const RATES: [u64; 2] = [500, 2_000];
 const P999_MAX_MS: f64 = 300.0;
 const SLOWEST_MAX_MS: f64 = 1_000.0;
-/// Beyond the fault's time: one second before it and one after it.
+/// Seconds of load without the fault: one before it and one after it.
 const CALM_SECONDS: u64 = 2;
 
-/// What happens to a node.
+/// Ways in which a node fails.
 #[derive(Clone, Copy)]
 enum FailureMode {
     /// SIGKILL: connections are reset and refused.
     Kill,
-    /// SIGSTOP: the kernel takes connections and bytes, nobody answers.
+    /// SIGSTOP: the kernel accepts connections and bytes, but no response comes.
     Stop,
-    /// The node's process goes on and misbehaves.
+    /// The node's process continues and misbehaves.
     Fault(Fault),
 }
 
@@ -51,7 +51,7 @@ const FAILURE_MODES: [(&str, FailureMode); 7] = [
     ("limited", FailureMode::Fault(Fault::Limited)),
 ];
 
-/// What a load came to.
+/// The result of a load.
 struct LoadResult {
     calls: f64,
     failed: f64,
@@ -59,10 +59,10 @@ struct LoadResult {
     slowest_ms: f64,
 }
 
-/// All troubles, or the one named, on one and on two of three nodes.
+/// Measures all failure modes, or the selected one, on one and on two of three nodes.
 ///
 /// # Errors
-/// If there is no such trouble, or a process does not run or gives no result.
+/// If the failure mode does not exist, or a process does not run or gives no result.
 pub(crate) fn stalls(bench: &Bench) -> Result<Vec<Row>> {
     let only = bench.stall_case.as_deref();
     let chosen: Vec<_> =
@@ -82,7 +82,7 @@ pub(crate) fn stalls(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// One trouble at one rate, before all three gateways in turn.
+/// Measures one failure mode at one rate with all three gateways.
 fn compare(
     bench: &Bench,
     name: &str,
@@ -125,7 +125,7 @@ fn compare(
     ])
 }
 
-/// One gateway (0: ours, 1: nginx, 2: HAProxy) under load, while nodes fail and recover.
+/// Loads one gateway (0: ours, 1: nginx, 2: HAProxy) while nodes fail and recover.
 fn measure_round(
     bench: &Bench,
     at: usize,
@@ -133,7 +133,7 @@ fn measure_round(
     count: usize,
     rate: u64,
 ) -> Result<(&'static str, LoadResult)> {
-    let nodes: Vec<Server> = (0..NODES).map(|_| node()).collect::<Result<_>>()?;
+    let nodes: Vec<Server> = (0..NODES).map(|_| start_node()).collect::<Result<_>>()?;
     let addresses = nodes.iter().map(|node| node.address).collect();
     let contender = match at {
         0 => bench.weir("weir", addresses, Cache::Off),
@@ -151,7 +151,7 @@ fn measure_round(
         match failure {
             FailureMode::Kill => node.signal("-KILL"),
             FailureMode::Stop => node.signal("-STOP"),
-            FailureMode::Fault(fault) => set(node, fault)?,
+            FailureMode::Fault(fault) => set_fault(node, fault)?,
         }
     }
     shell::pause(Duration::from_secs(bench.seconds));
@@ -159,13 +159,13 @@ fn measure_round(
         match failure {
             FailureMode::Kill => {}
             FailureMode::Stop => node.signal("-CONT"),
-            FailureMode::Fault(_) => set(node, Fault::None)?,
+            FailureMode::Fault(_) => set_fault(node, Fault::None)?,
         }
     }
     Ok((contender.name(), read_result(load)?))
 }
 
-fn node() -> Result<Server> {
+fn start_node() -> Result<Server> {
     let address = free_ports(1)?[0];
     let mut command = pinned(LOAD_CORE);
     command.arg(shell::root().join("target/release/xtask")).arg("backend");
@@ -174,7 +174,7 @@ fn node() -> Result<Server> {
     Server::spawn("the constant node", command, address.port(), scratch("backend")?, PROBE)
 }
 
-/// Calls that a node has answered.
+/// Returns how many calls a node has answered.
 fn served(node: &Server) -> Result<u64> {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{SERVED_METHOD}","params":[]}}"#);
     let reply = http::post(node.address, &body)?;
@@ -182,7 +182,7 @@ fn served(node: &Server) -> Result<u64> {
     reply["result"].as_u64().with_context(|| format!("no count of calls: {reply}"))
 }
 
-fn set(node: &Server, fault: Fault) -> Result<()> {
+fn set_fault(node: &Server, fault: Fault) -> Result<()> {
     let reply = http::post(node.address, &fault.call())?;
     ensure!(reply.status == 200, "the constant node answers {}", reply.status);
     Ok(())

@@ -1,4 +1,4 @@
-//! How long a new head takes to all of 10,000 subscribers, and what each of them costs in memory.
+//! Fan-out time of a new head to 10,000 subscribers, and memory per subscriber.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,20 +15,20 @@ use super::row::{Row, Subject};
 use super::server::{Contender, Server};
 use super::{Bench, machine};
 
-/// Clients that have subscribed to new heads.
+/// Number of clients that subscribe to new heads.
 const SUBSCRIBERS: usize = 10_000;
-/// Heads that are judged.
+/// Number of heads to measure.
 const HEADS: u64 = 8;
-/// What the node's chain is made of: time for all to be told between two blocks.
+/// Options of the node: the block time leaves time to notify all subscribers.
 const NODE: [&str; 2] = ["--block-time", "2s"];
-/// How long a head may take to the last of them.
+/// Longest allowed time from the node to the last subscriber.
 const FAN_OUT_MAX_MS: f64 = 250.0;
-/// Memory of one of them.
+/// Most allowed resident memory per subscriber.
 const MEMORY_MAX_KIB: f64 = 20.0;
-/// Clients that connect at a time.
+/// Clients that connect concurrently.
 const CONNECT_AT_ONCE: usize = 64;
-/// Until when it has to be over.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout of the whole measurement.
+const TIMEOUT: Duration = Duration::from_secs(120);
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 const SUBSCRIBE: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#;
@@ -36,7 +36,7 @@ const UPGRADE: &[u8] =
     b"GET / HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
 
-/// By height: when the first and the last heard of it, and how many did.
+/// By height: when the first and the last client received the head, and how many did.
 #[derive(Debug, Default)]
 struct Arrivals(BTreeMap<u64, (Instant, Instant, usize)>);
 
@@ -47,17 +47,17 @@ impl Arrivals {
         (own.1, own.2) = (now, own.2 + 1);
     }
 
-    /// Heights that all have heard of.
+    /// Heights of the heads that all clients have received.
     fn complete(&self, clients: usize) -> Vec<u64> {
         let complete = self.0.iter().filter(|(_, own)| own.2 == clients);
         complete.map(|(number, _)| *number).collect()
     }
 }
 
-/// Fan-out and memory of many subscribers.
+/// Measures fan-out and memory of many subscribers.
 ///
 /// # Errors
-/// If the gateway or the node does not run, or a client is not served.
+/// If the gateway or the node does not run, or a client cannot subscribe.
 pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     let node = Server::start_simulated(&bench.weir, &NODE, PROBE)?;
     let url = format!("ws://{}", node.address);
@@ -66,7 +66,7 @@ pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (received, reference, mebibytes) = LocalSet::new().block_on(&runtime, async {
         let run = measure(bench, &server, node.address);
-        tokio::time::timeout(PATIENCE, run).await.context("it took too long")?
+        tokio::time::timeout(TIMEOUT, run).await.context("it took too long")?
     })?;
     let heads = received.complete(SUBSCRIBERS);
     ensure!(heads.len() as u64 >= HEADS, "{} heads were heard of by all", heads.len());
@@ -94,7 +94,8 @@ pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// When heads were heard of by all clients and by one of the node itself, and what the clients take.
+/// Returns the arrivals of heads at all clients, those at a client of the node itself (the
+/// reference), and the clients' memory in MiB.
 async fn measure(
     bench: &Bench,
     server: &Server,
@@ -118,14 +119,14 @@ async fn measure(
     }
     let (stream, rest) = subscribe(node).await?;
     tokio::task::spawn_local(listen(stream, rest, Rc::clone(&reference)));
-    // The first ones were on their way while clients came.
+    // The first heads arrive while clients still connect, so not all clients receive them.
     while (received.borrow().complete(SUBSCRIBERS).len() as u64) < HEADS {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok((received.take(), reference.take(), bytes as f64 / f64::from(1 << 20)))
 }
 
-/// A client that has subscribed, and what came behind the answer.
+/// Opens a subscription; returns the stream and the bytes after the response.
 async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
@@ -135,7 +136,7 @@ async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
         ensure!(stream.read_buf(&mut read).await? > 0, "closed in place of a WebSocket");
     }
     ensure!(read.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&read));
-    // A mask of zeros leaves the text as it is.
+    // A mask of zeros does not change the payload.
     let length = u8::try_from(SUBSCRIBE.len())?;
     stream.write_all(&[&[0x81, 0x80 | length, 0, 0, 0, 0], SUBSCRIBE.as_bytes()].concat()).await?;
     read.clear();
@@ -151,7 +152,7 @@ async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
     }
 }
 
-/// Where the first frame's payload begins and ends, if it is whole.
+/// Start and end of the first frame's payload; `None` if the frame is incomplete.
 fn frame(read: &[u8]) -> Option<(usize, usize)> {
     let (from, length) = match read.get(1)? & 0x7f {
         126 => (4, usize::from(u16::from_be_bytes([*read.get(2)?, *read.get(3)?]))),
@@ -161,7 +162,7 @@ fn frame(read: &[u8]) -> Option<(usize, usize)> {
     (read.len() >= from + length).then_some((from, from + length))
 }
 
-/// Notes each head until the connection ends.
+/// Records each head until the connection ends.
 async fn listen(mut stream: TcpStream, mut read: Vec<u8>, received: Rc<RefCell<Arrivals>>) {
     loop {
         while let Some((from, to)) = frame(&read) {
@@ -176,7 +177,7 @@ async fn listen(mut stream: TcpStream, mut read: Vec<u8>, received: Rc<RefCell<A
     }
 }
 
-/// The height in a header.
+/// Parses the height of a header.
 fn number_of(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let (_, rest) = text.split_once("\"number\":\"0x")?;
