@@ -1,9 +1,9 @@
 //! `cargo xtask check`: everything that CI checks, in order, each stage timed.
 //!
-//! This file names the stages and their order and nothing else does. Outside programs are fetched
-//! in the background while cargo builds (`check/programs.rs`); tests are counted in
-//! `check/counts.rs`; commands in pages are checked in `check/commands.rs`. The last line is always
-//! `N passed, N failed, N skipped`: tests and stages together.
+//! Only this file lists the stages and their order. `check/programs.rs` fetches outside programs in
+//! the background while cargo builds, `check/counts.rs` counts tests, and `check/commands.rs` checks
+//! commands in pages. The last line is always `N passed, N failed, N skipped`, for tests and stages
+//! together.
 
 mod commands;
 mod counts;
@@ -32,18 +32,18 @@ pub(crate) struct Scope {
     keep_going: bool,
 }
 
-/// What a stage can end in, apart from failing.
+/// The outcome of a stage that did not fail.
 enum Outcome {
     Passed,
-    /// Nothing to judge here, and why.
+    /// The stage did not run, for this reason.
     Skipped(String),
-    /// Tests ran: their numbers.
+    /// Tests ran, with these counts.
     Counted(Counts),
 }
 
-/// What the stages share.
+/// State shared by the stages.
 struct Context {
-    /// Whether a test may not skip because a program is missing.
+    /// True if a missing program fails a test instead of skipping it.
     programs_required: bool,
     fetching: Option<thread::JoinHandle<Result<String>>>,
     slowest: Slowest,
@@ -55,7 +55,7 @@ struct Stage {
     run: fn(&mut Context) -> Result<Outcome>,
 }
 
-/// In the order in which they run: what fails soonest and most often comes first.
+/// The stages in running order: those that fail fastest and most often are first.
 const STAGES: &[Stage] = &[
     Stage { name: "fmt", fast: true, run: fmt },
     Stage { name: "tidy", fast: true, run: |_| tidy::run().map(|()| Outcome::Passed) },
@@ -73,14 +73,14 @@ const STAGES: &[Stage] = &[
     Stage { name: "fuzz", fast: false, run: fuzz_smoke },
 ];
 
-/// Seconds of fuzzing per decoder: a smoke test; hours are for the night.
+/// Seconds of fuzzing per decoder, as a smoke test.
 const FUZZ_SECONDS: u64 = 2;
-/// Longer than any test takes, also on a host that others keep busy.
+/// Longest time without output, above the duration of any test on a busy host.
 const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// All tests but those in docs, with the time of each. The harness tells times only where the
-/// toolchain is allowed what is not stable: its programs are, and no compiler. Should the option go,
-/// the stage fails and says so.
+/// Arguments that run all tests except doc tests, with the time of each. The test harness reports
+/// times only with unstable options, so the runner enables them for test programs but not for the
+/// compiler. If a toolchain removes the option, the stage fails with its message.
 const TIMED: &[&str] = &[
     "--lib",
     "--bins",
@@ -92,17 +92,17 @@ const TIMED: &[&str] = &[
     "--report-time",
 ];
 
-/// How one stage went, for the table.
+/// The result of a stage, for the table.
 struct StageReport {
     name: &'static str,
     outcome: String,
     took: Duration,
 }
 
-/// Runs the stages, prints the table and the count.
+/// Runs the stages and prints the table and the counts.
 ///
 /// # Errors
-/// None of its own: a stage that fails is counted and told by the exit code.
+/// None: failed stages are counted and set the exit code.
 pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
     let fetching = (!scope.fast).then(|| thread::spawn(programs::fetch));
     let mut context = Context {
@@ -131,7 +131,7 @@ pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
     }
     println!("\n{}\n{}", context.slowest.table(), table(&reports));
     println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
-    // The count is the last line: the exit code says the rest.
+    // The counts are the last line; the exit code reports failure.
     Ok(if total.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -143,7 +143,7 @@ fn failed(result: &Result<Outcome>) -> bool {
     }
 }
 
-/// Adds a stage to the total and words its line.
+/// Adds a stage to the total and returns its outcome for the table.
 fn record_result(result: Result<Outcome>, total: &mut Counts) -> String {
     match result {
         Ok(Outcome::Passed) => {
@@ -192,7 +192,7 @@ fn programs(context: &mut Context) -> Result<Outcome> {
     match fetching.join() {
         Ok(Ok(summary)) => {
             println!("{summary}");
-            // All are here, so a test that still cannot find one is wrong.
+            // All programs are installed, so a test that cannot find one must fail.
             context.programs_required = true;
             Ok(Outcome::Passed)
         }
@@ -235,7 +235,7 @@ fn test(context: &mut Context) -> Result<Outcome> {
 fn docs(context: &mut Context) -> Result<Outcome> {
     let mut command = shell::cargo_command();
     command.args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"]);
-    // Private items are documented too, so links to them are no dead ends.
+    // Private items are documented too, so links to them are valid.
     let flags = "--deny warnings --allow rustdoc::private-intra-doc-links";
     shell::run(command.env("RUSTDOCFLAGS", flags))?;
     commands::check()?;
@@ -250,7 +250,7 @@ fn deny(_: &mut Context) -> Result<Outcome> {
     if shell::find("cargo-deny").is_none() {
         return Ok(Outcome::Skipped("cargo-deny is missing".to_owned()));
     }
-    // Advisories need a database that is fetched from the network: not part of this check.
+    // Advisories need a database from the network, so this check omits them.
     let mut command = shell::cargo_command();
     command.args(["deny", "--all-features", "check", "licenses", "bans", "sources"]);
     shell::run(&mut command).map(|()| Outcome::Passed)

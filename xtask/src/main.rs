@@ -1,7 +1,7 @@
-//! The repository's own tool: `cargo xtask check`, `tidy`, `generate`, `docs`, `fuzz`, `sim`,
-//! `bench`.
+//! This repository's developer tool: `cargo xtask check`, `tidy`, `generate`, `docs`, `fuzz`,
+//! `sim`, `bench`.
 //!
-//! One file per command. It knows the project only from outside, by its files and commands, and
+//! Each command has its own file. The tool uses the project only through its files and commands. It
 //! imports none of its crates, so that it builds fast and cannot share their bugs.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// What was typed after `cargo`.
+/// The command line after `cargo`.
 #[derive(Parser)]
 #[command(name = "xtask", bin_name = "cargo xtask", about = "This repository's own tool")]
 struct Arguments {

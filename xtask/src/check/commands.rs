@@ -1,7 +1,7 @@
-//! Every command in a page's ```sh block exists: ours are asked, others must be on a short list.
+//! Checks that every command in a page's ```sh block exists.
 //!
-//! It does not run them: it parses `cargo xtask` lines with our own parser and compares `weir` lines
-//! with what `weir COMMAND --help` lists.
+//! It does not run them. It parses `cargo xtask` lines with our own parser and compares `weir` lines
+//! with the output of `weir COMMAND --help`. Other programs must be on a short list.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,15 +11,15 @@ use clap::Parser;
 
 use crate::shell;
 
-/// Programs that a page may tell its reader to run.
+/// Other programs that a page may use.
 const OTHERS: &[&str] = &[
     "apt-get", "cat", "curl", "docker", "git", "go", "grep", "head", "jq", "kill", "kubectl",
     "less", "sed",
 ];
-/// Subcommands of cargo that a page may use beside ours.
+/// Subcommands of cargo that a page may use, besides `xtask` and `run`.
 const CARGO: &[&str] = &["test", "build", "clippy", "fmt", "install", "doc", "bench"];
 
-/// A command line and where it stands.
+/// A command line and its location.
 #[derive(Debug, PartialEq, Eq)]
 struct PageCommand {
     page: String,
@@ -30,7 +30,7 @@ struct PageCommand {
 /// Checks README.md, CONTRIBUTING.md, ARCHITECTURE.md and the pages in docs/.
 ///
 /// # Errors
-/// If a command does not exist, or no page has any.
+/// If a command does not exist, or no page has a command.
 pub(crate) fn check() -> Result<()> {
     let mut commands = Vec::new();
     for page in pages()? {
@@ -67,7 +67,8 @@ fn pages() -> Result<Vec<String>> {
     Ok(pages)
 }
 
-/// The command lines in the ```sh blocks of a page, continued lines joined, here-documents left out.
+/// Reads the command lines in the ```sh blocks of a page. Joins continued lines and skips
+/// here-documents.
 fn in_page(page: &str, text: &str) -> Vec<PageCommand> {
     let mut found = Vec::new();
     let (mut inside, mut joined, mut start) = (false, String::new(), 0);
@@ -102,7 +103,7 @@ fn in_page(page: &str, text: &str) -> Vec<PageCommand> {
     found
 }
 
-/// The words of each command of a line, with quotes taken off, comments and variables left out.
+/// Splits a line into commands and their words, without quotes, comments and variable assignments.
 /// `&&`, `;`, `|` and `&` end a command.
 fn split(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
@@ -141,7 +142,8 @@ fn split(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// Whether a command exists. `help` returns the help text of a command of weir, such as `index sync`.
+/// Checks that a command exists. `help` returns the help text of a weir command, such as
+/// `index sync`.
 fn check_command(words: &[String], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
     let line = words.join(" ");
     let texts: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -170,7 +172,7 @@ fn check_command(words: &[String], help: &mut dyn FnMut(&str) -> Result<String>)
     }
 }
 
-/// The command is listed by weir's help, and each flag by the command's.
+/// Checks that weir's help lists the command, and that the command's help lists each flag.
 fn check_weir_command(words: &[&str], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
     let Some((name, rest)) = words.split_first() else { return Ok(()) };
     if name.starts_with('-') {
@@ -194,7 +196,7 @@ fn check_weir_command(words: &[&str], help: &mut dyn FnMut(&str) -> Result<Strin
     Ok(())
 }
 
-/// `weir NAME --help`, each asked once; `name` may be of several words.
+/// Returns the output of `weir NAME --help`, cached; `name` may have several words.
 fn help(name: &str, known: &mut BTreeMap<String, String>) -> Result<String> {
     if let Some(text) = known.get(name) {
         return Ok(text.clone());

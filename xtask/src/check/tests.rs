@@ -1,4 +1,4 @@
-//! The wording of the result, without running anything.
+//! The table and the counts, without running a stage.
 
 use std::time::Duration;
 
