@@ -1,9 +1,9 @@
-//! Tries the formats of the access log, and the lines that `weir logs` reads, on made-up bytes, guided
-//! by coverage or blindly.
+//! Tries the formats of the access log, and the lines that `weir logs` reads, on made-up bytes,
+//! guided by coverage or blindly.
 //!
 //! What must hold is in `crates/gateway/src/config/access_log/fuzz.rs` and
-//! `crates/weir/src/logs/fuzz.rs`; this only runs it. Their parts are compiled from their own files: the
-//! rest of the program would take minutes to build with other flags.
+//! `crates/weir/src/logs/fuzz.rs`; this only runs it. Their parts are compiled from their own
+//! files: the rest of the program would take minutes to build with other flags.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // A part of it is for the program only.
 

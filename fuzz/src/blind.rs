@@ -1,7 +1,7 @@
 //! Fuzzing without coverage: random edits of the seeds for a while, or given files once.
 //!
-//! Understands libFuzzer's `-max_total_time=SECONDS` and `-seed=NUMBER`, so that both kinds of run are
-//! started alike. `-write_seeds=FOLDER` writes the seeds out for a guided run instead.
+//! Understands libFuzzer's `-max_total_time=SECONDS` and `-seed=NUMBER`, so that both kinds of run
+//! are started alike. `-write_seeds=FOLDER` writes the seeds out for a guided run instead.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
-//! Tries the reader of HTTP/1.1 requests, heads and bodies, on made-up bytes; `Cargo.toml` tells how.
+//! Tries the reader of HTTP/1.1 requests, heads and bodies, on made-up bytes; `Cargo.toml` tells
+//! how.
 //!
-//! What must hold is in `crates/gateway/src/downstream/fuzz.rs`. The gateway's own files are compiled here
-//! by themselves, with stand-ins for what they only hand on.
+//! What must hold is in `crates/gateway/src/downstream/fuzz.rs`. The gateway's own files are
+//! compiled here by themselves, with stand-ins for what they only hand on.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // A part of it is for the gateway only.
 

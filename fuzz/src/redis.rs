@@ -1,7 +1,8 @@
 //! Tries what the gateway reads from Redis on made-up bytes; `Cargo.toml` tells how.
 //!
-//! What must hold is in `crates/gateway/src/cache/redis/fuzz.rs`. The gateway's own files are compiled here
-//! by themselves: they are pure, and the rest of the gateway would take minutes to build.
+//! What must hold is in `crates/gateway/src/cache/redis/fuzz.rs`. The gateway's own files are
+//! compiled here by themselves: they are pure, and the rest of the gateway would take minutes to
+//! build.
 #![cfg_attr(fuzzing, no_main)]
 
 #[path = "../../crates/gateway/src/policy/shareable/bond.rs"]

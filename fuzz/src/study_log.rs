@@ -1,7 +1,7 @@
 //! Tries the readers of studies (logs, tables, samples) on made-up files; `Cargo.toml` tells how.
 //!
-//! What must hold is in `crates/lab/src/study/read/fuzz.rs`. The lab's own files are compiled here by
-//! themselves: the rest of the lab would take minutes to build.
+//! What must hold is in `crates/lab/src/study/read/fuzz.rs`. The lab's own files are compiled here
+//! by themselves: the rest of the lab would take minutes to build.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code, unused_imports)] // A part of it is for the lab only.
 

@@ -1,7 +1,7 @@
 //! Tries the reader of WebSocket frames on made-up bytes; `Cargo.toml` tells how.
 //!
-//! What must hold is in `crates/gateway/src/io/websocket/fuzz.rs`. The gateway's own files are compiled
-//! here by themselves.
+//! What must hold is in `crates/gateway/src/io/websocket/fuzz.rs`. The gateway's own files are
+//! compiled here by themselves.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // A part of it is for the gateway only.
 

@@ -53,14 +53,15 @@ const CONNECTIONS: usize = 60;
 pub(crate) enum Benchmark {
     /// The gateway against its peers; writes target/bench/gateway.json.
     Gateway {
-        /// One case only: hit, miss, multiplexed, geth, latency, limit, flat-connections, flat-nodes,
-        /// flat-entries, subscribers, memory-idle or memory-flow.
+        /// One case only: hit, miss, multiplexed, geth, latency, limit, flat-connections,
+        /// flat-nodes, flat-entries, subscribers, memory-idle or memory-flow.
         #[arg(long)]
         case: Option<String>,
         #[command(flatten)]
         options: RunOptions,
     },
-    /// The lab against its peers, the clock, a known stall and known capacities; writes target/bench/load.json.
+    /// The lab against its peers, the clock, a known stall and known capacities; writes
+    /// target/bench/load.json.
     Load {
         /// One case only: cost, punctual, truth, same, capacity or memory.
         #[arg(long)]
@@ -103,7 +104,8 @@ pub(crate) enum Benchmark {
         #[command(flatten)]
         options: RunOptions,
     },
-    /// Which of the gateway's files a cached call and a miss pass, by Valgrind's count of instructions.
+    /// Which of the gateway's files a cached call and a miss pass, by Valgrind's count of
+    /// instructions.
     Files {
         /// A build with debug information; without it the debug build is made first.
         #[arg(long)]

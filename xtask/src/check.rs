@@ -1,9 +1,9 @@
 //! `cargo xtask check`: everything that CI checks, in order, each stage timed.
 //!
 //! Only this file lists the stages and their order. `check/programs.rs` fetches outside programs in
-//! the background while cargo builds, `check/counts.rs` counts tests, and `check/commands.rs` checks
-//! commands in pages. The last line is always `N passed, N failed, N skipped`, for tests and stages
-//! together.
+//! the background while cargo builds, `check/counts.rs` counts tests, and `check/commands.rs`
+//! checks commands in pages. The last line is always `N passed, N failed, N skipped`, for tests and
+//! stages together.
 
 mod commands;
 mod counts;
@@ -23,8 +23,8 @@ use counts::{Counts, Slowest};
 /// How much to check.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Scope {
-    /// Only what needs nothing from outside and no second build: fmt, tidy, clippy, build, generate,
-    /// test.
+    /// Only what needs nothing from outside and no second build: fmt, tidy, clippy, build,
+    /// generate, test.
     #[arg(long)]
     fast: bool,
     /// Goes on after a stage that failed.

@@ -1,6 +1,7 @@
 //! `cargo xtask fuzz`: fuzzes one decoder on the stable toolchain.
 //!
-//! The targets are in the folder `fuzz/`, a separate workspace because it is built with other flags.
+//! The targets are in the folder `fuzz/`, a separate workspace because it is built with other
+//! flags.
 
 use anyhow::{Context, Result, ensure};
 use toml::{Table, Value};
@@ -17,8 +18,8 @@ pub(crate) fn targets() -> Result<Vec<String>> {
     Ok(parse_targets(&read_manifest()?)?.into_iter().map(|target| target.name).collect())
 }
 
-/// Lists the targets that are built from a few files. The others need the whole gateway, which takes
-/// minutes to build with other flags; `cargo xtask fuzz` runs them by name.
+/// Lists the targets that are built from a few files. The others need the whole gateway, which
+/// takes minutes to build with other flags; `cargo xtask fuzz` runs them by name.
 ///
 /// # Errors
 /// As [`targets`].

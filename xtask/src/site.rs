@@ -1,7 +1,7 @@
 //! `cargo xtask docs`: builds the site from docs/ with mdBook.
 //!
-//! `docs/SUMMARY.md` lists the pages in order. `tidy/book.rs` and `tidy/paths.rs` check that list and
-//! all links without mdBook.
+//! `docs/SUMMARY.md` lists the pages in order. `tidy/book.rs` and `tidy/paths.rs` check that list
+//! and all links without mdBook.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +12,8 @@ use crate::shell;
 
 /// Folder of the built site, relative to the root.
 const SITE: &str = "target/site";
-/// Folder in which `cargo xtask check` installs mdBook if the machine has none, relative to the root.
+/// Folder in which `cargo xtask check` installs mdBook if the machine has none, relative to the
+/// root.
 pub(crate) const FETCHED: &str = "target/mdbook";
 
 /// Builds the site and prints its address.

@@ -1,9 +1,9 @@
 //! `cargo xtask tidy`: checks conventions of this repository that no other tool checks.
 //!
-//! Each check is a pure function from the tree of files to findings, and has a test with a violation
-//! that it must find. This file lists the checks in order and prints their findings; the checks are
-//! in `tidy/`. Other stages of `cargo xtask check` cover formatting, lints, licences and dead links
-//! in code docs.
+//! Each check is a pure function from the tree of files to findings, and has a test with a
+//! violation that it must find. This file lists the checks in order and prints their findings; the
+//! checks are in `tidy/`. Other stages of `cargo xtask check` cover formatting, lints, licences and
+//! dead links in code docs.
 
 mod arrows;
 mod book;

@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 
 use crate::raw::Client;
 
-/// Starts one before the node at this address, for as long as the test runs, and says where. `say` is
-/// given each request's body and the node's answer, and gives the answer.
+/// Starts one before the node at this address, for as long as the test runs, and says where. `say`
+/// is given each request's body and the node's answer, and gives the answer.
 pub fn front(node: &str, say: impl Fn(&str, String) -> String + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("it listens"));

@@ -2,7 +2,8 @@
 //! HTTP client of exact bytes.
 //!
 //! It judges nothing; each test does. It knows none of our other crates, so that the tests of each
-//! of them may use it. What only one test program needs is there (`crates/weir/tests/gateway/support.rs`).
+//! of them may use it. What only one test program needs is there
+//! (`crates/weir/tests/gateway/support.rs`).
 
 #![allow(clippy::unwrap_used)] // A failure here fails the test that runs.
 

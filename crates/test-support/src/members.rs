@@ -1,7 +1,7 @@
 //! The raw members of JSON-RPC answers, and where two answers differ.
 //!
-//! Nothing is parsed but the envelope: a
-//! `result`, `error` or `id` is compared as the bytes between its neighbours.
+//! Nothing is parsed but the envelope: a `result`, `error` or `id` is compared as the bytes between
+//! its neighbours.
 
 use std::collections::BTreeMap;
 

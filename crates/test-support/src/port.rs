@@ -6,8 +6,8 @@ use socket2::{Domain, Socket, Type};
 
 /// A port of 127.0.0.1 for one server that sets `SO_REUSEADDR` on its listener, as most do.
 ///
-/// The port is bound but does not listen. Linux lets a listener with `SO_REUSEADDR` bind it too, but
-/// does not choose it for port 0 or for an outgoing connection.
+/// The port is bound but does not listen. Linux lets a listener with `SO_REUSEADDR` bind it too,
+/// but does not choose it for port 0 or for an outgoing connection.
 pub struct ReservedPort {
     _socket: Socket,
     /// The address with the port.

@@ -1,8 +1,7 @@
 //! A PostgreSQL server of a test: made anew on a free port in a folder of its own, ended with it.
 //!
-//! The server refuses to run as root: then it
-//! runs as the user `postgres`. A shell starts it and ends it as soon as its own input closes, so
-//! that nothing is left running however the test ends.
+//! The server refuses to run as root: then it runs as the user `postgres`. A shell starts it and
+//! ends it as soon as its own input closes, so that nothing is left running however the test ends.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -1,10 +1,10 @@
 //! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, redis-server,
 //! postgres, chromium, prometheus).
 //!
-//! It installs nothing: `cargo xtask check`
-//! does that. A missing program skips the test, and the skip is written to the file named by
-//! `WEIR_SKIP_LOG` so that the check can count it; with `WEIR_REQUIRE_PROGRAMS=1` (set by CI) a
-//! missing program fails the test instead, so that nothing is skipped unseen where it matters.
+//! It installs nothing: `cargo xtask check` does that. A missing program skips the test, and the
+//! skip is written to the file named by `WEIR_SKIP_LOG` so that the check can count it; with
+//! `WEIR_REQUIRE_PROGRAMS=1` (set by CI) a missing program fails the test instead, so that nothing
+//! is skipped unseen where it matters.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -46,7 +46,8 @@ pub fn require(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// As [`require`] for anything else that a test needs: `what` is missing. The test returns after it.
+/// As [`require`] for anything else that a test needs: `what` is missing. The test returns after
+/// it.
 ///
 /// # Panics
 /// If it is required.

@@ -1,7 +1,7 @@
 //! An HTTP/1.1 client of exact bytes: it sends what it is given and reads answers strictly.
 //!
-//! It blocks, follows nothing and repairs
-//! nothing: an answer without a length, or with a byte too many, is seen as such.
+//! It blocks, follows nothing and repairs nothing: an answer without a length, or with a byte too
+//! many, is seen as such.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

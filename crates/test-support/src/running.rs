@@ -1,7 +1,7 @@
 //! A `weir` process that ends with the test: started, watched for panics and memory, killed.
 //!
-//! The process is a child, so that a panic, an
-//! abort or a leak of it is seen from outside, and so that its memory is its own.
+//! The process is a child, so that a panic, an abort or a leak of it is seen from outside, and so
+//! that its memory is its own.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

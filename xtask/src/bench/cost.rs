@@ -12,7 +12,8 @@ use super::row::{Row, Subject};
 use super::server::{Cache, Contender, Server};
 use super::{Bench, CONNECTIONS};
 
-/// Requests a full block without transactions, far below the finalized one. Its response has 1.6 kB.
+/// Requests a full block without transactions, far below the finalized one. Its response has 1.6
+/// kB.
 pub(crate) const BLOCK_CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x10d4f",false]}"#;
 /// Load before every round, which fills pools and caches and grows the kernel's buffers.

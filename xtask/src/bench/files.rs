@@ -100,8 +100,8 @@ fn instructions(weir: &Path, kind: &str) -> Result<BTreeMap<String, f64>> {
     Ok(files.into_iter().map(|(file, sum)| (file, sum as f64 / CALLS as f64)).collect())
 }
 
-/// Sums own instructions by file of the crate `gateway`, from a dump in Callgrind's format (Valgrind manual,
-/// "Callgrind Format Specification").
+/// Sums own instructions by file of the crate `gateway`, from a dump in Callgrind's format
+/// (Valgrind manual, "Callgrind Format Specification").
 fn by_file(dump: &str) -> BTreeMap<String, u64> {
     let mut files = BTreeMap::new();
     let mut file = None;

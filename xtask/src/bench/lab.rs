@@ -1,8 +1,8 @@
 //! Measures `weir load`: CPU cost, scheduling delay, correctness of its figures, and memory growth.
 //!
-//! The generator runs alone on core 1, its server alone on core 0. The cost is the kernel's CPU time
-//! divided by the requests that the constant node counts. Both are read at two instants within the
-//! run, so startup does not count and no generator measures itself.
+//! The generator runs alone on core 1, its server alone on core 0. The cost is the kernel's CPU
+//! time divided by the requests that the constant node counts. Both are read at two instants within
+//! the run, so startup does not count and no generator measures itself.
 
 use std::time::{Duration, Instant};
 

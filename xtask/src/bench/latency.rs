@@ -22,14 +22,15 @@ const RESOLUTION_MS: f64 = 0.001;
 /// A round lasts this many times `--seconds`, for a stable 99th percentile.
 const FACTOR: u64 = 2;
 
-/// Median and 99th percentile of one round, in milliseconds from sending to the end of the response.
+/// Median and 99th percentile of one round, in milliseconds from sending to the end of the
+/// response.
 struct Times {
     p50: f64,
     p99: f64,
 }
 
-/// Measures added latency over HTTP and over WebSocket against nginx. The rate is half of the lowest
-/// capacity among them, so that none is overloaded.
+/// Measures added latency over HTTP and over WebSocket against nginx. The rate is half of the
+/// lowest capacity among them, so that none is overloaded.
 ///
 /// # Errors
 /// If a server or the generator does not run.

@@ -153,8 +153,8 @@ impl Round {
     }
 }
 
-/// Loads `server` for `seconds` over `connections` keep-alive connections, and measures its CPU time
-/// from just before wrk starts to just after it ends.
+/// Loads `server` for `seconds` over `connections` keep-alive connections, and measures its CPU
+/// time from just before wrk starts to just after it ends.
 ///
 /// # Errors
 /// If wrk fails or the server's processes have ended.

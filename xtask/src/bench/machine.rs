@@ -52,9 +52,9 @@ pub(crate) fn cpu_time(leader: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Busy time of a core in seconds since the machine started (`/proc/stat`, in ticks of 10 ms; kernel
-/// Documentation/filesystems/proc.rst, section 1.7). Steal time of a virtual machine counts too,
-/// because it disturbs as much.
+/// Busy time of a core in seconds since the machine started (`/proc/stat`, in ticks of 10 ms;
+/// kernel Documentation/filesystems/proc.rst, section 1.7). Steal time of a virtual machine counts
+/// too, because it disturbs as much.
 ///
 /// # Errors
 /// If there is no such core.

@@ -45,7 +45,8 @@ pub(crate) struct Subject<'a> {
 }
 
 impl Row {
-    /// Builds the row of figures measured in pairs: `ours[i]` and `theirs[i]` in the same repetition.
+    /// Builds the row of figures measured in pairs: `ours[i]` and `theirs[i]` in the same
+    /// repetition.
     pub(crate) fn of(
         subject: &Subject<'_>,
         ours: &[f64],

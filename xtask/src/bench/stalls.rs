@@ -1,9 +1,9 @@
-//! Effect of failing nodes on clients: failed calls, the 99.9th percentile and the slowest call when
-//! one or two of three nodes fail. The peers are nginx and HAProxy with the same nodes.
+//! Effect of failing nodes on clients: failed calls, the 99.9th percentile and the slowest call
+//! when one or two of three nodes fail. The peers are nginx and HAProxy with the same nodes.
 //!
-//! The gateway under test runs on core 0. Three constant nodes with 3 ms of latency, each in its own
-//! process, and `weir load` run on core 1. Each round starts all of them. The load is open loop. The
-//! fault begins after its first second and ends a second before its end.
+//! The gateway under test runs on core 0. Three constant nodes with 3 ms of latency, each in its
+//! own process, and `weir load` run on core 1. Each round starts all of them. The load is open
+//! loop. The fault begins after its first second and ends a second before its end.
 
 use std::fs;
 use std::path::Path;

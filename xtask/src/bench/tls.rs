@@ -1,10 +1,10 @@
-//! CPU cost of TLS: full and resumed handshakes, and requests on keep-alive connections. The peer is
-//! nginx with the same certificate, key, version and cipher.
+//! CPU cost of TLS: full and resumed handshakes, and requests on keep-alive connections. The peer
+//! is nginx with the same certificate, key, version and cipher.
 //!
 //! Both answer the call of the case `hit` with the same bytes: Weir from its cache, nginx by
 //! `return`. `weir load` runs on the other core, with one request per connection where handshakes
-//! are measured. Its result proves that the handshakes were full or resumed as intended. The cost is
-//! the CPU time of the server's processes during the load, divided by handshakes or requests.
+//! are measured. Its result proves that the handshakes were full or resumed as intended. The cost
+//! is the CPU time of the server's processes during the load, divided by handshakes or requests.
 
 use std::fs;
 use std::net::SocketAddr;

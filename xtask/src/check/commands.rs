@@ -1,7 +1,7 @@
 //! Checks that every command in a page's ```sh block exists.
 //!
-//! It does not run them. It parses `cargo xtask` lines with our own parser and compares `weir` lines
-//! with the output of `weir COMMAND --help`. Other programs must be on a short list.
+//! It does not run them. It parses `cargo xtask` lines with our own parser and compares `weir`
+//! lines with the output of `weir COMMAND --help`. Other programs must be on a short list.
 
 use std::collections::BTreeMap;
 use std::fs;

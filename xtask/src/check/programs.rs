@@ -98,8 +98,8 @@ pub(crate) fn fetch() -> Result<String> {
     })
 }
 
-/// Installs the client libraries of the gateway's tests into `target/clients` and builds the program
-/// that uses alloy. Returns true if anything was missing.
+/// Installs the client libraries of the gateway's tests into `target/clients` and builds the
+/// program that uses alloy. Returns true if anything was missing.
 fn fetch_clients() -> Result<bool> {
     let source = shell::root().join("crates/weir/tests/gateway/clients");
     let folder = shell::root().join("target/clients");
@@ -166,8 +166,8 @@ fn fetch_packages(missing: &[&str]) -> Result<()> {
     run_quietly(apt().args(["install", "--yes", "--no-install-recommends"]).args(missing))
 }
 
-/// Builds cargo-deny without optimisation and without the features for advisories, in a third of the
-/// time.
+/// Builds cargo-deny without optimisation and without the features for advisories, in a third of
+/// the time.
 fn fetch_cargo_deny() -> Result<()> {
     let mut command = shell::cargo_command();
     command

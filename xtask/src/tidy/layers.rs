@@ -175,7 +175,8 @@ struct Import {
     line: usize,
 }
 
-/// Finds every path in `text` that begins with `crate`, `self` or `super`, for the file of `module`.
+/// Finds every path in `text` that begins with `crate`, `self` or `super`, for the file of
+/// `module`.
 ///
 /// # Errors
 /// If the text is not Rust.

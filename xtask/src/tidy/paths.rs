@@ -3,15 +3,16 @@
 use super::Finding;
 use super::tree::Tree;
 
-/// Folders at the root: a path in backticks that begins with one of them belongs to this repository.
+/// Folders at the root: a path in backticks that begins with one of them belongs to this
+/// repository.
 const ROOTS: &[&str] = &[
     "crates", "docs", "examples", "studies", "deploy", "xtask", "testdata", "fuzz", ".ci", ".cargo",
 ];
 /// Extensions of files that a page refers to.
 const ENDINGS: &[&str] = &[".rs", ".toml", ".md"];
 
-/// Finds paths in backticks that do not exist, in ARCHITECTURE.md, CONTRIBUTING.md, docs/ and module
-/// docs. Finds relative links of any page whose target or heading does not exist.
+/// Finds paths in backticks that do not exist, in ARCHITECTURE.md, CONTRIBUTING.md, docs/ and
+/// module docs. Finds relative links of any page whose target or heading does not exist.
 pub(crate) fn exist(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, text) in tree.texts(".md").filter(|(path, _)| !path.starts_with("testdata/")) {

@@ -1,5 +1,5 @@
-//! Checks on Rust source, line by line. None of them parses Rust: lines that cause a false result are
-//! too rare to justify a parser.
+//! Checks on Rust source, line by line. None of them parses Rust: lines that cause a false result
+//! are too rare to justify a parser.
 
 use super::Finding;
 use super::tree::Tree;
