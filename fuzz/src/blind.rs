@@ -11,8 +11,8 @@ pub struct Target {
     pub try_one: fn(&[u8]),
     /// Returns the inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Runs random edits of the seeds while the callback returns true; returns the number of inputs.
-    /// The first argument seeds the random numbers.
+    /// Runs random edits of the seeds while the callback returns true; returns the number of
+    /// inputs. The first argument seeds the random numbers.
     pub mutate: fn(u64, &mut dyn FnMut(u64) -> bool) -> u64,
 }
 

@@ -1,7 +1,7 @@
 //! Fuzzes the parser of HTTP/1.1 requests, heads and bodies; `Cargo.toml` documents how to run it.
 //!
-//! The invariants are in `crates/gateway/src/downstream/fuzz.rs`. This target compiles the gateway's
-//! files separately, with stubs for types that they only pass on.
+//! The invariants are in `crates/gateway/src/downstream/fuzz.rs`. This target compiles the
+//! gateway's files separately, with stubs for types that they only pass on.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // Only the gateway uses some items.
 

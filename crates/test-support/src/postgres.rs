@@ -1,7 +1,7 @@
 //! A PostgreSQL server for a test, with a new database in a temporary folder on a free port.
 //!
-//! The server refuses to run as root, so root starts it as the user `postgres`. A shell starts it and
-//! stops it when the shell's input closes, so that it stops however the test ends.
+//! The server refuses to run as root, so root starts it as the user `postgres`. A shell starts it
+//! and stops it when the shell's input closes, so that it stops however the test ends.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,7 @@
 //! A byte-exact HTTP/1.1 client: it sends bytes unchanged and parses responses strictly.
 //!
-//! It blocks, follows no redirects and repairs nothing: a response without a length, or with an extra
-//! byte, fails the test.
+//! It blocks, follows no redirects and repairs nothing: a response without a length, or with an
+//! extra byte, fails the test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
