@@ -1,11 +1,11 @@
-//! Tries the formats of the access log, and the lines that `weir logs` reads, on made-up bytes, guided
-//! by coverage or blindly.
+//! Fuzzes the formats of the access log and the log parser of `weir logs`; `Cargo.toml` documents
+//! how to run it.
 //!
-//! What must hold is in `crates/gateway/src/config/access_log/fuzz.rs` and
-//! `crates/weir/src/logs/fuzz.rs`; this only runs it. Their parts are compiled from their own files: the
-//! rest of the program would take minutes to build with other flags.
+//! The invariants are in `crates/gateway/src/config/access_log/fuzz.rs` and
+//! `crates/weir/src/logs/fuzz.rs`. This target compiles the files separately: the rest of the
+//! program takes minutes to build with other flags.
 #![cfg_attr(fuzzing, no_main)]
-#![allow(dead_code)] // A part of it is for the program only.
+#![allow(dead_code)] // Only the program uses some items.
 
 #[path = "../../crates/weir/src/logs"]
 mod logs {

@@ -1,11 +1,11 @@
-//! Tries the gateway's readers of clients' addresses on made-up bytes: the PROXY header and the two
-//! lists of proxies; `Cargo.toml` tells how.
+//! Fuzzes the gateway's parsers of client addresses: the PROXY header, `X-Forwarded-For` and
+//! `Forwarded`. `Cargo.toml` documents how to run it.
 //!
-//! The rules are compiled from their own files: they need nothing of the rest of the gateway, which
-//! would take minutes to build with other flags. What must hold of them is in [`address`].
+//! The invariants are in [`address`]. This target compiles the parsers' files separately: the rest
+//! of the gateway takes minutes to build with other flags.
 #![cfg_attr(fuzzing, no_main)]
 
-#[allow(dead_code)] // A part of it is for the gateway only.
+#[allow(dead_code)] // Only the gateway uses some items.
 #[path = "../../crates/gateway/src/policy/client.rs"]
 mod client;
 #[path = "../../crates/gateway/src/policy/proxy.rs"]
@@ -13,10 +13,10 @@ mod proxy;
 
 use client::{AddressSource, Trusted};
 
-/// Tries bytes as a PROXY header and as values of both headers, one for each line.
+/// Parses bytes as a PROXY header, and each line as a value of both headers.
 ///
 /// # Panics
-/// When a promise of the rules is broken.
+/// If an invariant is violated.
 fn address(bytes: &[u8]) {
     if let Ok(Some(proxied)) = proxy::read(bytes) {
         assert!(proxied.bytes <= bytes.len().min(proxy::HEADER_BYTES_MAX), "longer than it is");
@@ -32,7 +32,7 @@ fn address(bytes: &[u8]) {
         let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
         let found = client::client(source, lines.iter().copied(), &trusted);
         assert!(found.is_none_or(|found| found == found.to_canonical()), "two forms of one address");
-        // Whatever a client wrote, what the proxy wrote behind it counts.
+        // The address that the proxy appends counts, whatever the client sent before it.
         let appended = [bytes, b", ", own.as_bytes()].concat();
         let found = client::client(source, std::iter::once(&appended[..]), &trusted);
         assert_eq!(found, "192.0.2.1".parse().ok(), "a client has chosen its address");
@@ -66,10 +66,10 @@ fn seeds() -> Vec<Vec<u8>> {
     texts.map(<[u8]>::to_vec).into()
 }
 
-/// Edits seeds at a few places: bytes changed, cut out, doubled, or taken from another seed.
+/// Edits seeds at random places: changes, truncates, inserts, or splices bytes of another seed.
 #[cfg(not(fuzzing))]
 fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
-    // xorshift64* (Vigna 2016): odd, so that it never starts at its fixed point.
+    // xorshift64* (Vigna 2016). An odd state is never 0, its fixed point.
     let mut state = seed | 1;
     let mut random = move |below: usize| {
         state ^= state >> 12;
@@ -77,7 +77,7 @@ fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
         state ^= state >> 27;
         (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % below.max(1)
     };
-    const TELLING: &[u8] = b"\"\\,;=[]:. \r\n\0\x20\x21\xff0129afPROXY";
+    const SPECIAL: &[u8] = b"\"\\,;=[]:. \r\n\0\x20\x21\xff0129afPROXY";
     let seeds = seeds();
     let mut tried = 0;
     while go_on(tried) {
@@ -85,10 +85,10 @@ fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
         for _ in 0..=random(8) {
             let at = random(bytes.len());
             match random(5) {
-                0 if !bytes.is_empty() => bytes[at] = TELLING[random(TELLING.len())],
+                0 if !bytes.is_empty() => bytes[at] = SPECIAL[random(SPECIAL.len())],
                 1 if !bytes.is_empty() => bytes[at] ^= 1 << random(8),
                 2 => bytes.truncate(at),
-                3 => bytes.insert(at, TELLING[random(TELLING.len())]),
+                3 => bytes.insert(at, SPECIAL[random(SPECIAL.len())]),
                 _ => {
                     let other = &seeds[random(seeds.len())];
                     let from = random(other.len());

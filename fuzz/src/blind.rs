@@ -1,21 +1,22 @@
-//! Fuzzing without coverage: random edits of the seeds for a while, or given files once.
+//! Fuzzing without coverage: runs random edits of the seeds for some time, or each given file once.
 //!
-//! Understands libFuzzer's `-max_total_time=SECONDS` and `-seed=NUMBER`, so that both kinds of run are
-//! started alike. `-write_seeds=FOLDER` writes the seeds out for a guided run instead.
+//! It accepts libFuzzer's `-max_total_time=SECONDS` and `-seed=NUMBER`, so that both kinds of runs
+//! start alike. `-write_seeds=FOLDER` writes the seeds for a guided run instead.
 
 use std::time::{Duration, Instant};
 
-/// What a decoder offers to fuzzers.
+/// The entry points of a fuzz target.
 pub struct Target {
-    /// Tries one input; panics if a promise is broken.
+    /// Runs one input; panics if an invariant is violated.
     pub try_one: fn(&[u8]),
-    /// Inputs to start from.
+    /// Returns the inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Tries edits of the seeds, from a seed number, for as long as it is told to.
+    /// Runs random edits of the seeds while the callback returns true; returns the number of
+    /// inputs. The first argument seeds the random numbers.
     pub mutate: fn(u64, &mut dyn FnMut(u64) -> bool) -> u64,
 }
 
-/// Does what the arguments say: try files, write seeds, or mutate seeds for a while.
+/// Parses the arguments, then runs files, writes seeds, or mutates seeds.
 pub fn run(target: &Target) {
     let mut seconds = 1;
     let mut seed = std::process::id().into();

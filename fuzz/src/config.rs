@@ -1,20 +1,20 @@
-//! Tries the reader of configurations on made-up texts; `Cargo.toml` tells how.
+//! Fuzzes the parser of configurations; `Cargo.toml` documents how to run it.
 //!
-//! It needs the gateway as a whole, which takes minutes to build with other flags: the feature
-//! `config` asks for it.
+//! It needs the whole gateway, which takes minutes to build with other flags. The feature `config`
+//! enables it.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::path::Path;
 
 use gateway::config::Config;
 
-/// Tries bytes as a configuration file: it is read, or every fault names its line.
+/// Parses bytes as a configuration file: it is valid, or every error has a line.
 ///
 /// # Panics
-/// When that does not hold.
+/// If an invariant is violated.
 fn config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // Relative names of files lead nowhere: what is in files is not what is tried here.
+    // Relative paths do not exist here: the contents of files are not fuzzed.
     let environment = |name: &str| (name == "TOKEN").then(|| "secret-0123456789".to_owned());
     match Config::from_text("fuzz.toml", text, Path::new("/nowhere"), &environment) {
         Ok(config) => {
@@ -27,8 +27,8 @@ fn config(bytes: &[u8]) {
             for fault in &faults.list {
                 match &fault.place {
                     Some(place) => assert!((1..=lines).contains(&place.line), "{fault:?}"),
-                    // What is missing as a whole stands on no line.
-                    None => assert_eq!(fault.message, "the chain has no node"),
+                    // A missing table has no line.
+                    None => assert_eq!(fault.message, "the chain has no upstream"),
                 }
             }
             assert!(!faults.to_string().contains("secret-0123456789"), "a secret is spilled");
@@ -47,7 +47,7 @@ fn main() {
     blind::run(&blind::Target { try_one: config, seeds, mutate });
 }
 
-/// The configurations of the gateway's own tests, right and wrong, without those that name files.
+/// The valid and invalid configurations of the gateway's tests, without those that refer to files.
 #[cfg(not(fuzzing))]
 fn seeds() -> Vec<Vec<u8>> {
     let texts = [

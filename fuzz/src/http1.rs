@@ -1,9 +1,9 @@
-//! Tries the reader of HTTP/1.1 requests, heads and bodies, on made-up bytes; `Cargo.toml` tells how.
+//! Fuzzes the parser of HTTP/1.1 requests, heads and bodies; `Cargo.toml` documents how to run it.
 //!
-//! What must hold is in `crates/gateway/src/downstream/fuzz.rs`. The gateway's own files are compiled here
-//! by themselves, with stand-ins for what they only hand on.
+//! The invariants are in `crates/gateway/src/downstream/fuzz.rs`. This target compiles the
+//! gateway's files separately, with stubs for types that they only pass on.
 #![cfg_attr(fuzzing, no_main)]
-#![allow(dead_code)] // A part of it is for the gateway only.
+#![allow(dead_code)] // Only the gateway uses some items.
 
 #[path = "../../crates/gateway/src/io/chunked.rs"]
 mod chunked;
@@ -12,31 +12,31 @@ mod fuzz;
 #[path = "../../crates/gateway/src/downstream/head.rs"]
 mod head;
 
-/// Where the files above look for what they hand on: nothing more of a head is wanted here.
+/// Stubs of the types that the files above import; they collect no optional fields.
 mod access {
     pub(crate) mod caller {
         use smallvec::SmallVec;
 
-        pub(crate) type KeptHeaders = SmallVec<[Option<SmallVec<[u8; 24]>>; 1]>;
+        pub(crate) type HeaderValues = SmallVec<[Option<SmallVec<[u8; 24]>>; 1]>;
 
         #[derive(Default)]
-        pub(crate) struct Wanted {
+        pub(crate) struct HeadFields {
             pub(crate) hash_header: Option<String>,
             pub(crate) limits: Vec<http::HeaderName>,
             pub(crate) extra: Option<()>,
         }
 
         #[derive(Debug, PartialEq, Eq)]
-        pub(crate) struct Extra;
+        pub(crate) struct ExtraValues;
 
-        impl Extra {
-            pub(crate) fn new((): &()) -> Extra {
-                Extra
+        impl ExtraValues {
+            pub(crate) fn new((): &()) -> ExtraValues {
+                ExtraValues
             }
 
-            pub(crate) fn note(&mut self, _: &str, _: &[u8], (): &()) {}
+            pub(crate) fn add_header(&mut self, _: &str, _: &[u8], (): &()) {}
 
-            pub(crate) fn note_target(&mut self, _: &str, _: &str, (): &()) {}
+            pub(crate) fn set_target(&mut self, _: &str, _: &str, (): &()) {}
         }
     }
 }
@@ -45,9 +45,9 @@ mod peer {
     use std::net::IpAddr;
 
     #[derive(Clone, Copy)]
-    pub(crate) struct Said<'a>(&'a str);
+    pub(crate) struct ForwardedHeader<'a>(&'a str);
 
-    impl Said<'_> {
+    impl ForwardedHeader<'_> {
         pub(crate) fn header(&self) -> &str {
             self.0
         }
@@ -61,7 +61,7 @@ mod peer {
     }
 }
 
-/// The readers under the names that they have in the gateway.
+/// The parsers under their paths in the gateway.
 mod io {
     pub(crate) use crate::chunked;
 }

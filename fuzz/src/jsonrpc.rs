@@ -1,6 +1,6 @@
-//! Tries `wire`'s decoder on made-up bodies, guided by coverage or blindly; `Cargo.toml` tells how.
+//! Fuzzes the JSON-RPC decoder of `wire`; `Cargo.toml` documents how to run it.
 //!
-//! What must hold is in `crates/wire/src/fuzz.rs`; this only runs it.
+//! The invariants are in `crates/wire/src/fuzz.rs`.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

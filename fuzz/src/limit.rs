@@ -1,16 +1,16 @@
-//! Tries the arithmetic of request limits on made-up terms and arrivals; `Cargo.toml` tells how.
+//! Fuzzes the arithmetic of request limits; `Cargo.toml` documents how to run it.
 //!
-//! What must hold is in `crates/gateway/src/limits/fuzz.rs`. The gateway's own files are compiled
-//! here by themselves: they are pure, and the rest of the gateway would take minutes to build.
+//! The invariants are in `crates/gateway/src/limits/fuzz.rs`. This target compiles the gateway's
+//! files separately: they are pure, and the rest of the gateway takes minutes to build.
 #![cfg_attr(fuzzing, no_main)]
-#![allow(dead_code)] // A part of it is for the gateway only.
+#![allow(dead_code)] // Only the gateway uses some items.
 
 #[path = "../../crates/gateway/src/limits/fuzz.rs"]
 mod fuzz;
 #[path = "../../crates/gateway/src/policy/limit.rs"]
 mod limit;
 
-/// Where the file above looks for it.
+/// The limit under its path in the gateway.
 mod policy {
     pub(crate) use crate::limit;
 }

@@ -1,7 +1,7 @@
-//! Tries what the gateway reads from Redis on made-up bytes; `Cargo.toml` tells how.
+//! Fuzzes the decoders of values and messages in Redis; `Cargo.toml` documents how to run it.
 //!
-//! What must hold is in `crates/gateway/src/cache/redis/fuzz.rs`. The gateway's own files are compiled here
-//! by themselves: they are pure, and the rest of the gateway would take minutes to build.
+//! The invariants are in `crates/gateway/src/cache/redis/fuzz.rs`. This target compiles the
+//! gateway's files separately: they are pure, and the rest of the gateway takes minutes to build.
 #![cfg_attr(fuzzing, no_main)]
 
 #[path = "../../crates/gateway/src/policy/shareable/bond.rs"]
@@ -13,9 +13,9 @@ mod message;
 #[path = "../../crates/gateway/src/cache/redis/value.rs"]
 mod value;
 
-/// Where the files above look for it.
+/// The tag under its path in the gateway.
 mod policy {
-    pub(crate) mod portable {
+    pub(crate) mod shareable {
         pub(crate) use crate::bond::ShareableTag;
     }
 }

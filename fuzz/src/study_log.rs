@@ -1,9 +1,9 @@
-//! Tries the readers of studies (logs, tables, samples) on made-up files; `Cargo.toml` tells how.
+//! Fuzzes the parsers of study files (logs, tables, samples); `Cargo.toml` documents how to run it.
 //!
-//! What must hold is in `crates/lab/src/study/read/fuzz.rs`. The lab's own files are compiled here by
-//! themselves: the rest of the lab would take minutes to build.
+//! The invariants are in `crates/lab/src/study/read/fuzz.rs`. This target compiles the lab's files
+//! separately: the rest of the lab takes minutes to build.
 #![cfg_attr(fuzzing, no_main)]
-#![allow(dead_code, unused_imports)] // A part of it is for the lab only.
+#![allow(dead_code, unused_imports)] // Only the lab uses some items.
 
 #[path = "../../crates/lab/src/study"]
 mod study {
@@ -15,7 +15,7 @@ mod study {
     pub(crate) use fault::StudyFault;
 }
 
-/// Where the files above look for what they use.
+/// The types that the files above import, under their paths in the lab.
 #[path = "../../crates/lab/src/analysis"]
 mod analysis {
     pub(crate) mod calendar;
@@ -24,7 +24,7 @@ mod analysis {
     pub(crate) mod sync {
         mod sample;
 
-        pub(crate) use sample::{Announced, Course, Sample, Timeout};
+        pub(crate) use sample::{Announced, Sample, SyncRun, Timeout};
     }
 }
 

@@ -1,9 +1,9 @@
-//! Tries the reader of WebSocket frames on made-up bytes; `Cargo.toml` tells how.
+//! Fuzzes the parser of WebSocket frames; `Cargo.toml` documents how to run it.
 //!
-//! What must hold is in `crates/gateway/src/io/websocket/fuzz.rs`. The gateway's own files are compiled
-//! here by themselves.
+//! The invariants are in `crates/gateway/src/io/websocket/fuzz.rs`. This target compiles the
+//! gateway's files separately.
 #![cfg_attr(fuzzing, no_main)]
-#![allow(dead_code)] // A part of it is for the gateway only.
+#![allow(dead_code)] // Only the gateway uses some items.
 
 #[path = "../../crates/gateway/src/io/websocket/deflate.rs"]
 mod deflate;

@@ -1,9 +1,9 @@
-//! A node with constant answers, as cheap as a node can be: the backend of the bench.
+//! The constant node of the bench: a node with constant responses at the lowest CPU cost.
 //!
-//! Over HTTP/1.1 and, on the same port, over WebSocket (`backend/websocket.rs`) it answers single calls
-//! and batches of the few methods that the bench and a gateway's head
-//! tracking ask for. It is no model of a chain (the `simnode` crate is): hashes are made up, only
-//! numbers, parents and times agree. One thread, so that it can be pinned beside the load.
+//! It serves HTTP/1.1 and, on the same port, WebSocket (`backend/websocket.rs`). It answers single
+//! calls and batches of the few methods that the bench and a gateway's head tracking use. It does
+//! not model a chain, as the `simnode` crate does: hashes are arbitrary, and only numbers, parents
+//! and times are consistent. It has one thread, so that it can be pinned to the load's core.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -19,31 +19,31 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The head at start: above every number that the bench asks for, so that those are final.
+/// Head at start, above every block number of the bench, so that those blocks are final.
 const HEAD_START: u64 = 20_000_000;
 /// Ethereum's slot time.
 const BLOCK_SECONDS: u64 = 12;
-/// Two epochs of 32 slots: where Ethereum's finalized block stands in the best case.
+/// Distance of the finalized block: two epochs of 32 slots, Ethereum's best case.
 const FINALITY_BLOCKS: u64 = 64;
-/// The method that answers how many calls were answered before it, as a number.
+/// A method that returns the number of calls answered before it.
 pub(crate) const SERVED_METHOD: &str = "backend_served";
-/// A method that no gateway asks for of itself.
+/// A method that no gateway calls by itself.
 pub(crate) const CALLED_METHOD: &str = "eth_getBlockTransactionCountByNumber";
-/// The method that makes the node misbehave, or do so no longer: its parameter is a [`Fault`].
+/// The method that sets the node's fault; its parameter is a [`Fault`].
 const FAULT_METHOD: &str = "backend_fault";
 /// Time between two bytes of [`Fault::Drip`].
 const DRIP_INTERVAL: Duration = Duration::from_millis(100);
-/// A request beyond this is no request of the bench's.
+/// Largest request; the bench sends none above it.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// Serves on every address until the process is ended.
+/// Serves on every address until the process ends.
 ///
 /// # Errors
 /// If an address cannot be bound.
 pub(crate) fn serve(addresses: &[SocketAddr], latency: Duration) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let trouble = Arc::default();
-    let chain = Chain { started: now_seconds(), served: Arc::default(), latency, trouble };
+    let fault_state = Arc::default();
+    let chain = Chain { started: now_seconds(), served: Arc::default(), latency, fault_state };
     runtime.block_on(async {
         for address in addresses {
             let listener = TcpListener::bind(address)
@@ -55,32 +55,32 @@ pub(crate) fn serve(addresses: &[SocketAddr], latency: Duration) -> Result<()> {
     })
 }
 
-/// How the node treats calls over HTTP/1.1, until it is told otherwise.
+/// A fault of the node's HTTP/1.1 interface, until another is set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fault {
-    /// As it should.
+    /// No fault.
     #[default]
     None,
-    /// Answers what gateways poll for, and no other call.
+    /// Answers only calls that gateways poll with.
     Hang,
-    /// Answers nothing on connections that are older than the fault.
+    /// Sends no response on connections that are older than the fault.
     HalfOpen,
-    /// Sends its answers byte by byte.
+    /// Sends responses byte by byte.
     Drip,
-    /// Sends answers that do not end.
+    /// Sends responses that do not end.
     Endless,
-    /// Answers 429.
+    /// Responds with status 429.
     Limited,
 }
 
 impl Fault {
-    /// The call that sets it.
+    /// The call that sets this fault.
     pub(crate) fn call(self) -> String {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": FAULT_METHOD, "params": [self]});
         call.to_string()
     }
 
-    /// Sends an answer; `old` if the connection is older than the fault.
+    /// Sends a response with this fault; `old` is true if the connection is older than the fault.
     async fn send(self, stream: &mut TcpStream, body: &[u8], reply: &str, old: bool) -> Result<()> {
         const JSON: &str = "Content-Type: application/json\r\n";
         let length = reply.len();
@@ -115,7 +115,7 @@ impl Fault {
     }
 }
 
-/// Whether gateways ask this of themselves.
+/// True if this is a call that gateways poll with.
 fn is_poll(body: &[u8]) -> bool {
     let call: Result<Call<'_>, _> = serde_json::from_slice(body);
     call.is_ok_and(|call| call.method != CALLED_METHOD)
@@ -125,31 +125,31 @@ async fn accept(listener: TcpListener, chain: Chain) {
     while let Ok((stream, _)) = listener.accept().await {
         let chain = chain.clone();
         tokio::spawn(async move {
-            // A connection that ends in an error ends; the client sees it, and the bench counts it.
-            let _ended = converse(stream, chain).await;
+            // An error closes the connection; the client notices, and the bench counts it.
+            let _ended = serve_connection(stream, chain).await;
         });
     }
 }
 
-async fn converse(mut stream: TcpStream, chain: Chain) -> Result<()> {
+async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = Vec::with_capacity(16 << 10);
-    let turn = chain.trouble.lock().turn;
+    let fault_count = chain.fault_state.lock().fault_count;
     loop {
         while let Some((head, whole)) = request_bounds(&buffer)? {
-            if let Some(key) = websocket::key_of(std::str::from_utf8(&buffer[..head])?) {
-                stream.write_all(websocket::accepted(key).as_bytes()).await?;
-                return websocket::converse(stream, buffer.split_off(whole), chain).await;
+            if let Some(key) = websocket::websocket_key(std::str::from_utf8(&buffer[..head])?) {
+                stream.write_all(websocket::handshake_response(key).as_bytes()).await?;
+                return websocket::serve_connection(stream, buffer.split_off(whole), chain).await;
             }
             if !chain.latency.is_zero() {
                 tokio::time::sleep(chain.latency).await;
             }
-            // The call that ends a fault must get through.
-            let Trouble { fault, turn: now } = *chain.trouble.lock();
+            // The call that sets or ends a fault must get a correct response.
+            let FaultState { fault, fault_count: now } = *chain.fault_state.lock();
             let reply = chain.reply(&buffer[head..whole])?;
-            let told = chain.trouble.lock().turn != now;
-            let fault = if told { Fault::None } else { fault };
-            fault.send(&mut stream, &buffer[head..whole], &reply, turn != now).await?;
+            let is_fault_call = chain.fault_state.lock().fault_count != now;
+            let fault = if is_fault_call { Fault::None } else { fault };
+            fault.send(&mut stream, &buffer[head..whole], &reply, fault_count != now).await?;
             buffer.drain(..whole);
         }
         anyhow::ensure!(
@@ -162,7 +162,7 @@ async fn converse(mut stream: TcpStream, chain: Chain) -> Result<()> {
     }
 }
 
-/// Where the head and the body of the first request end, once it is there in full.
+/// Ends of the head and of the body of the first request; `None` if it is incomplete.
 fn request_bounds(bytes: &[u8]) -> Result<Option<(usize, usize)>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let head = std::str::from_utf8(&bytes[..end])?;
@@ -185,22 +185,22 @@ struct Call<'a> {
     params: Option<&'a RawValue>,
 }
 
-/// A chain that has always been there and grows by one block every [`BLOCK_SECONDS`].
+/// A chain that grows by one block every [`BLOCK_SECONDS`].
 #[derive(Clone)]
 struct Chain {
     started: u64,
-    /// Calls answered so far: proves to the bench that a miss did come here.
+    /// Calls answered so far; the bench uses it to verify misses.
     served: Arc<AtomicU64>,
-    /// Time that each call takes over HTTP/1.1.
+    /// Latency of each request over HTTP/1.1.
     latency: Duration,
-    trouble: Arc<Mutex<Trouble>>,
+    fault_state: Arc<Mutex<FaultState>>,
 }
 
-/// The fault that holds, and how many were set before it.
+/// The current fault, and the number of faults set so far.
 #[derive(Default)]
-struct Trouble {
+struct FaultState {
     fault: Fault,
-    turn: u64,
+    fault_count: u64,
 }
 
 impl Chain {
@@ -240,8 +240,8 @@ impl Chain {
         let Ok([fault]) = serde_json::from_str::<[Fault; 1]>(params) else {
             return "false".to_owned();
         };
-        let mut trouble = self.trouble.lock();
-        *trouble = Trouble { fault, turn: trouble.turn + 1 };
+        let mut fault_state = self.fault_state.lock();
+        *fault_state = FaultState { fault, fault_count: fault_state.fault_count + 1 };
         "true".to_owned()
     }
 
@@ -249,7 +249,7 @@ impl Chain {
         HEAD_START + now_seconds().saturating_sub(self.started) / BLOCK_SECONDS
     }
 
-    /// The number that the first parameter of `params` (an array as text) stands for.
+    /// Resolves the block number or tag in the first parameter of `params` (a JSON array as text).
     fn number(&self, params: &str) -> u64 {
         let first = params.split('"').nth(1).unwrap_or("latest");
         match first {
@@ -277,7 +277,7 @@ impl Chain {
     }
 }
 
-/// 64 hexadecimal digits which differ for every number (splitmix64's finisher is a bijection).
+/// 64 hexadecimal digits, distinct for every number (splitmix64's finisher is a bijection).
 fn hash(number: u64) -> String {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

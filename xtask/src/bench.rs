@@ -1,16 +1,17 @@
-//! `cargo xtask bench`: what the gateway and the lab's load generator cost, beside what their peers
-//! cost, and whether the generator is punctual and truthful.
+//! `cargo xtask bench`: compares the CPU cost of the gateway and of the lab's load generator with
+//! that of their peers, and checks the generator's timing and its results.
 //!
-//! The gateway under measure runs alone on core 0, wrk and the constant node on core 1; what counts
-//! is CPU time of the server's processes per answered request. A generator under measure runs alone
-//! on core 1, its server on core 0. This file names the cases in order; `bench/cost.rs`,
-//! `bench/limit.rs` and `bench/memory.rs` measure servers, `bench/lab.rs` generators,
-//! `bench/search.rs` what the lab concludes, `bench/overload.rs` what is left of nodes that are asked
-//! for too much, `bench/stalls.rs` what clients see of nodes that fail, `bench/tls.rs` what TLS costs,
-//! `bench/files.rs` which files a call passes, `bench/server.rs` and
-//! `bench/generator.rs` start and end them, `bench/load.rs` runs wrk for servers,
-//! `bench/machine.rs` reads the kernel, `bench/row.rs` prints. Latency under a stated rate is the
-//! lab's job, not this tool's.
+//! A gateway under test runs alone on core 0; wrk and the constant node run on core 1. Its cost is
+//! the CPU time of its processes per response. A generator under test runs alone on core 1, its
+//! server on core 0. The lab, not this tool, measures latency at a given rate.
+//!
+//! This file lists the cases in order. The other files by purpose:
+//! - servers: `bench/cost.rs`, `bench/limit.rs`, `bench/memory.rs`, `bench/tls.rs`
+//! - generators: `bench/lab.rs`; the lab's conclusions: `bench/search.rs`
+//! - overloaded nodes: `bench/overload.rs`; failing nodes: `bench/stalls.rs`
+//! - source files on a call's path: `bench/files.rs`
+//! - processes: `bench/server.rs`, `bench/generator.rs`, `bench/load.rs` (wrk)
+//! - kernel figures: `bench/machine.rs`; the printed table: `bench/row.rs`
 
 mod change;
 mod cost;
@@ -44,22 +45,23 @@ use crate::shell;
 use row::Row;
 use server::{Cache, Contender};
 
-/// Client connections of a case that does not vary them.
+/// Client connections in every case that does not vary their number.
 const CONNECTIONS: usize = 60;
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
-pub(crate) enum What {
+pub(crate) enum Benchmark {
     /// The gateway against its peers; writes target/bench/gateway.json.
     Gateway {
-        /// One case only: hit, miss, multiplexed, geth, latency, limit, flat-connections, flat-nodes,
-        /// flat-entries, subscribers, memory-idle or memory-flow.
+        /// One case only: hit, miss, multiplexed, geth, latency, limit, flat-connections,
+        /// flat-nodes, flat-entries, subscribers, memory-idle or memory-flow.
         #[arg(long)]
         case: Option<String>,
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
-    /// The lab against its peers, the clock, a known stall and known capacities; writes target/bench/load.json.
+    /// The lab against its peers, the clock, a known stall and known capacities; writes
+    /// target/bench/load.json.
     Load {
         /// One case only: cost, punctual, truth, same, capacity or memory.
         #[arg(long)]
@@ -68,18 +70,18 @@ pub(crate) enum What {
         #[arg(long, default_value_t = 10)]
         minutes: u64,
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
     /// The gateway's TLS against nginx with the same files; writes target/bench/tls.json.
     Tls {
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
     /// The gateway before nodes that are asked for three times what they carry; writes
     /// target/bench/overload.json.
     Overload {
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
     /// The gateway, nginx and HAProxy before nodes that fail; writes target/bench/stalls.json.
     Stalls {
@@ -87,7 +89,7 @@ pub(crate) enum What {
         #[arg(long)]
         case: Option<String>,
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
     /// The index: how fast it syncs, how large its file is, how quickly logs are found; writes
     /// target/bench/index.json.
@@ -100,9 +102,10 @@ pub(crate) enum What {
         #[arg(long, value_name = "URL")]
         postgres: Option<String>,
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
-    /// Which of the gateway's files a cached call and a miss pass, by Valgrind's count of instructions.
+    /// Which of the gateway's files a cached call and a miss pass, by Valgrind's count of
+    /// instructions.
     Files {
         /// A build with debug information; without it the debug build is made first.
         #[arg(long)]
@@ -111,18 +114,18 @@ pub(crate) enum What {
     /// Keeps the present build for `after`.
     Before {
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
     /// Compares the present build with the one kept by `before`.
     After {
         #[command(flatten)]
-        effort: Effort,
+        options: RunOptions,
     },
 }
 
 /// How long and how often.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Effort {
+pub(crate) struct RunOptions {
     /// Interleaved repetitions of every turn (7 lets `after` tell small changes).
     #[arg(long, default_value_t = 5)]
     repetitions: usize,
@@ -134,26 +137,26 @@ pub(crate) struct Effort {
     weir: Option<PathBuf>,
 }
 
-/// What all cases need to know.
+/// Settings shared by all cases.
 #[derive(Debug, Clone)]
 pub(crate) struct Bench {
     weir: PathBuf,
-    /// Where results and kept builds lie.
+    /// Folder of results and saved builds.
     folder: PathBuf,
     repetitions: usize,
     seconds: u64,
-    /// Of the case that watches a generator's memory.
+    /// Duration of the case that samples a generator's memory.
     minutes: u64,
-    /// Where the index is synced into beside a file.
+    /// URL of a database to sync the index into, besides a file.
     postgres: Option<String>,
-    /// The only trouble of nodes that is tried, if one was named.
-    trouble: Option<String>,
+    /// The only failure of nodes to test; `None` tests all of them.
+    stall_case: Option<String>,
 }
 
 impl Bench {
-    fn prepare(effort: &Effort) -> Result<Self> {
-        ensure!(effort.repetitions > 0, "repetitions is 0, at least 1 is needed");
-        ensure!(effort.seconds > 0, "seconds is 0, at least 1 is needed");
+    fn prepare(options: &RunOptions) -> Result<Self> {
+        ensure!(options.repetitions > 0, "repetitions is 0, at least 1 is needed");
+        ensure!(options.seconds > 0, "seconds is 0, at least 1 is needed");
         let cores = std::thread::available_parallelism()?.get();
         ensure!(cores >= 2, "{cores} core, 2 are needed: one for the server, one for the load");
         for program in ["taskset", "prlimit", "wrk", "nginx", "haproxy"] {
@@ -163,27 +166,35 @@ impl Bench {
         let folder = shell::root().join("target/bench");
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
-        let weir = match &effort.weir {
+        let weir = match &options.weir {
             Some(path) => path.canonicalize().with_context(|| format!("no {}", path.display()))?,
             None => {
                 shell::cargo(&["build", "--profile", "dist", "--package", "weir"])?;
                 shell::root().join("target/dist/weir")
             }
         };
-        // The constant node is a part of this program. Built as tests are, without optimisation, it
-        // would fill the load's core, and a server that waits for it pays for waking up.
+        // This program contains the constant node. An unoptimised build would saturate the load's
+        // core, and the server under test would pay for extra wakeups while it waits.
         shell::cargo(&["build", "--release", "--package", "xtask"])?;
-        let (repetitions, seconds) = (effort.repetitions, effort.seconds);
-        Ok(Self { weir, folder, repetitions, seconds, minutes: 0, postgres: None, trouble: None })
+        let (repetitions, seconds) = (options.repetitions, options.seconds);
+        Ok(Self {
+            weir,
+            folder,
+            repetitions,
+            seconds,
+            minutes: 0,
+            postgres: None,
+            stall_case: None,
+        })
     }
 
-    /// Our contender.
+    /// The gateway under test.
     fn weir(&self, label: &'static str, nodes: Vec<SocketAddr>, cache: Cache) -> Contender {
         Contender::Weir { label, program: self.weir.clone(), nodes, cache }
     }
 
-    /// Progress, apart from the result on standard output.
-    fn say(&self, line: &str) {
+    /// Prints progress to standard error; standard output carries the result.
+    fn print_progress(&self, line: &str) {
         eprintln!("{line}");
     }
 }
@@ -194,7 +205,7 @@ struct Case {
     measure: fn(&Bench) -> Result<Vec<Row>>,
 }
 
-/// In the order in which they run.
+/// The cases of `bench gateway`, in running order.
 const CASES: &[Case] = &[
     Case { name: "hit", measure: cost::hit },
     Case { name: "miss", measure: cost::miss },
@@ -210,7 +221,7 @@ const CASES: &[Case] = &[
     Case { name: "memory-flow", measure: memory::flow },
 ];
 
-/// In the order in which they run: the longest last.
+/// The cases of `bench load`, in running order; the longest is last.
 const LOAD_CASES: &[Case] = &[
     Case { name: "cost", measure: lab::cost },
     Case { name: "punctual", measure: lab::punctual },
@@ -220,7 +231,7 @@ const LOAD_CASES: &[Case] = &[
     Case { name: "memory", measure: lab::memory },
 ];
 
-/// All modes, which share certificates.
+/// One case for all TLS modes, because they share certificates.
 const TLS_CASES: &[Case] = &[Case { name: "tls", measure: tls::all }];
 
 const OVERLOAD_CASES: &[Case] = &[Case { name: "overload", measure: overload::overload }];
@@ -230,69 +241,70 @@ const STALLS_CASES: &[Case] = &[Case { name: "stalls", measure: stalls::stalls }
 const INDEX_CASES: &[Case] =
     &[Case { name: "sync", measure: index::sync }, Case { name: "query", measure: index::query }];
 
-/// Runs what was asked for.
+/// Runs a benchmark.
 ///
 /// # Errors
-/// If something cannot be run, a turn is invalid or a bar does not hold.
-pub(crate) fn run(what: &What) -> Result<()> {
+/// If a program cannot run, a round is invalid or a target is not met.
+pub(crate) fn run(what: &Benchmark) -> Result<()> {
     match what {
-        What::Gateway { case, effort } => {
-            table(&Bench::prepare(effort)?, "gateway", CASES, case.as_deref())
+        Benchmark::Gateway { case, options } => {
+            run_cases(&Bench::prepare(options)?, "gateway", CASES, case.as_deref())
         }
-        What::Load { case, minutes, effort } => {
+        Benchmark::Load { case, minutes, options } => {
             ensure!(*minutes >= 2, "minutes is {minutes}, at least 2 are needed");
             let fetched = programs::fetch_generators()?;
-            let bench = Bench { minutes: *minutes, ..Bench::prepare(effort)? };
-            bench.say(&fetched);
-            table(&bench, "load", LOAD_CASES, case.as_deref())
+            let bench = Bench { minutes: *minutes, ..Bench::prepare(options)? };
+            bench.print_progress(&fetched);
+            run_cases(&bench, "load", LOAD_CASES, case.as_deref())
         }
-        What::Tls { effort } => table(&Bench::prepare(effort)?, "tls", TLS_CASES, None),
-        What::Overload { effort } => {
-            table(&Bench::prepare(effort)?, "overload", OVERLOAD_CASES, None)
+        Benchmark::Tls { options } => run_cases(&Bench::prepare(options)?, "tls", TLS_CASES, None),
+        Benchmark::Overload { options } => {
+            run_cases(&Bench::prepare(options)?, "overload", OVERLOAD_CASES, None)
         }
-        What::Stalls { case, effort } => {
-            let bench = Bench { trouble: case.clone(), ..Bench::prepare(effort)? };
-            table(&bench, "stalls", STALLS_CASES, None)
+        Benchmark::Stalls { case, options } => {
+            let bench = Bench { stall_case: case.clone(), ..Bench::prepare(options)? };
+            run_cases(&bench, "stalls", STALLS_CASES, None)
         }
-        What::Index { case, postgres, effort } => {
-            let bench = Bench { postgres: postgres.clone(), ..Bench::prepare(effort)? };
-            table(&bench, "index", INDEX_CASES, case.as_deref())
+        Benchmark::Index { case, postgres, options } => {
+            let bench = Bench { postgres: postgres.clone(), ..Bench::prepare(options)? };
+            run_cases(&bench, "index", INDEX_CASES, case.as_deref())
         }
-        What::Files { weir } => files::run(weir.as_deref()),
-        What::Before { effort } => change::before(&Bench::prepare(effort)?),
-        What::After { effort } => change::after(&Bench::prepare(effort)?),
+        Benchmark::Files { weir } => files::run(weir.as_deref()),
+        Benchmark::Before { options } => change::before(&Bench::prepare(options)?),
+        Benchmark::After { options } => change::after(&Bench::prepare(options)?),
     }
 }
 
-fn table(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> Result<()> {
+/// Runs the cases of one benchmark, prints their table and writes it as JSON.
+fn run_cases(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> Result<()> {
     let chosen: Vec<&Case> =
         cases.iter().filter(|case| only.is_none_or(|only| only == case.name)).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
         bail!("case is {:?}, one of {} is allowed", only.unwrap_or(""), names.join(", "));
     }
-    let line = machine::line();
-    bench.say(&line);
+    let machine = machine::describe();
+    bench.print_progress(&machine);
     let json = bench.folder.join(format!("{name}.json"));
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for case in chosen {
-        // One case that cannot run must not lose the others.
+        // A case that cannot run must not discard the results of the others.
         match (case.measure)(bench) {
             Ok(measured) => rows.extend(measured),
             Err(error) => {
-                bench.say(&format!("{}: {error:#}", case.name));
+                bench.print_progress(&format!("{}: {error:#}", case.name));
                 failed.push(case.name);
             }
         }
         row::write_json(&rows, &json)?;
     }
-    println!("{line}");
+    println!("{machine}");
     println!("{} repetitions of {} s", bench.repetitions, bench.seconds);
     print!("{}", row::table(&rows));
     println!("written to {}", json.display());
-    let broken = rows.iter().filter(|row| !row.holds).count();
+    let missed = rows.iter().filter(|row| !row.met).count();
     ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
-    ensure!(broken == 0, "{broken} of {} rows do not hold", rows.len());
+    ensure!(missed == 0, "{missed} of {} rows do not hold", rows.len());
     Ok(())
 }

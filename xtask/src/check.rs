@@ -1,9 +1,9 @@
 //! `cargo xtask check`: everything that CI checks, in order, each stage timed.
 //!
-//! This file names the stages and their order and nothing else does. Outside programs are fetched
-//! in the background while cargo builds (`check/programs.rs`); tests are counted in
-//! `check/counts.rs`; commands in pages are checked in `check/commands.rs`. The last line is always
-//! `N passed, N failed, N skipped`: tests and stages together.
+//! Only this file lists the stages and their order. `check/programs.rs` fetches outside programs in
+//! the background while cargo builds, `check/counts.rs` counts tests, and `check/commands.rs`
+//! checks commands in pages. The last line is always `N passed, N failed, N skipped`, for tests and
+//! stages together.
 
 mod commands;
 mod counts;
@@ -23,8 +23,8 @@ use counts::{Counts, Slowest};
 /// How much to check.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Scope {
-    /// Only what needs nothing from outside and no second build: fmt, tidy, clippy, build, generate,
-    /// test.
+    /// Only what needs nothing from outside and no second build: fmt, tidy, clippy, build,
+    /// generate, test.
     #[arg(long)]
     fast: bool,
     /// Goes on after a stage that failed.
@@ -32,18 +32,18 @@ pub(crate) struct Scope {
     keep_going: bool,
 }
 
-/// What a stage can end in, apart from failing.
-enum Ended {
+/// The outcome of a stage that did not fail.
+enum Outcome {
     Passed,
-    /// Nothing to judge here, and why.
+    /// The stage did not run, for this reason.
     Skipped(String),
-    /// Tests ran: their numbers.
+    /// Tests ran, with these counts.
     Counted(Counts),
 }
 
-/// What the stages share.
-struct Shared {
-    /// Whether a test may not skip because a program is missing.
+/// State shared by the stages.
+struct Context {
+    /// True if a missing program fails a test instead of skipping it.
     programs_required: bool,
     fetching: Option<thread::JoinHandle<Result<String>>>,
     slowest: Slowest,
@@ -52,20 +52,20 @@ struct Shared {
 struct Stage {
     name: &'static str,
     fast: bool,
-    run: fn(&mut Shared) -> Result<Ended>,
+    run: fn(&mut Context) -> Result<Outcome>,
 }
 
-/// In the order in which they run: what fails soonest and most often comes first.
+/// The stages in running order: those that fail fastest and most often are first.
 const STAGES: &[Stage] = &[
     Stage { name: "fmt", fast: true, run: fmt },
-    Stage { name: "tidy", fast: true, run: |_| tidy::run().map(|()| Ended::Passed) },
+    Stage { name: "tidy", fast: true, run: |_| tidy::run().map(|()| Outcome::Passed) },
     Stage { name: "clippy", fast: true, run: clippy },
     Stage { name: "programs", fast: false, run: programs },
     Stage { name: "build", fast: true, run: build },
     Stage {
         name: "generate",
         fast: true,
-        run: |_| generate::check_built().map(|()| Ended::Passed),
+        run: |_| generate::check_built().map(|()| Outcome::Passed),
     },
     Stage { name: "test", fast: true, run: test },
     Stage { name: "docs", fast: false, run: docs },
@@ -73,14 +73,14 @@ const STAGES: &[Stage] = &[
     Stage { name: "fuzz", fast: false, run: fuzz_smoke },
 ];
 
-/// Seconds of fuzzing per decoder: a smoke test; hours are for the night.
+/// Seconds of fuzzing per decoder, as a smoke test.
 const FUZZ_SECONDS: u64 = 2;
-/// Longer than any test takes, also on a host that others keep busy.
+/// Longest time without output, above the duration of any test on a busy host.
 const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// All tests but those in docs, with the time of each. The harness tells times only where the
-/// toolchain is allowed what is not stable: its programs are, and no compiler. Should the option go,
-/// the stage fails and says so.
+/// Arguments that run all tests except doc tests, with the time of each. The test harness reports
+/// times only with unstable options, so the runner enables them for test programs but not for the
+/// compiler. If a toolchain removes the option, the stage fails with its message.
 const TIMED: &[&str] = &[
     "--lib",
     "--bins",
@@ -92,25 +92,25 @@ const TIMED: &[&str] = &[
     "--report-time",
 ];
 
-/// How one stage went, for the table.
-struct Line {
+/// The result of a stage, for the table.
+struct StageReport {
     name: &'static str,
     outcome: String,
     took: Duration,
 }
 
-/// Runs the stages, prints the table and the count.
+/// Runs the stages and prints the table and the counts.
 ///
 /// # Errors
-/// None of its own: a stage that fails is counted and told by the exit code.
+/// None: failed stages are counted and set the exit code.
 pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
     let fetching = (!scope.fast).then(|| thread::spawn(programs::fetch));
-    let mut context = Shared {
+    let mut context = Context {
         programs_required: std::env::var("CI").is_ok_and(|ci| ci != "false"),
         fetching,
         slowest: Slowest::default(),
     };
-    let mut lines = Vec::new();
+    let mut reports = Vec::new();
     let mut total = Counts::default();
     let mut stopped = false;
     for stage in STAGES {
@@ -123,38 +123,38 @@ pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
             "skipped: --fast".to_owned()
         } else {
             println!("== {}", stage.name);
-            let ended = (stage.run)(&mut context);
-            stopped = failed(&ended) && !scope.keep_going;
-            note(ended, &mut total)
+            let result = (stage.run)(&mut context);
+            stopped = failed(&result) && !scope.keep_going;
+            record_result(result, &mut total)
         };
-        lines.push(Line { name: stage.name, outcome, took: since.elapsed() });
+        reports.push(StageReport { name: stage.name, outcome, took: since.elapsed() });
     }
-    println!("\n{}\n{}", context.slowest.table(), table(&lines));
+    println!("\n{}\n{}", context.slowest.table(), table(&reports));
     println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
-    // The count is the last line: the exit code says the rest.
+    // The counts are the last line; the exit code reports failure.
     Ok(if total.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn failed(ended: &Result<Ended>) -> bool {
-    match ended {
+fn failed(result: &Result<Outcome>) -> bool {
+    match result {
         Err(_) => true,
-        Ok(Ended::Counted(counts)) => counts.failed > 0,
-        Ok(Ended::Passed | Ended::Skipped(_)) => false,
+        Ok(Outcome::Counted(counts)) => counts.failed > 0,
+        Ok(Outcome::Passed | Outcome::Skipped(_)) => false,
     }
 }
 
-/// Adds a stage to the total and words its line.
-fn note(ended: Result<Ended>, total: &mut Counts) -> String {
-    match ended {
-        Ok(Ended::Passed) => {
+/// Adds a stage to the total and returns its outcome for the table.
+fn record_result(result: Result<Outcome>, total: &mut Counts) -> String {
+    match result {
+        Ok(Outcome::Passed) => {
             total.passed += 1;
             "passed".to_owned()
         }
-        Ok(Ended::Skipped(why)) => {
+        Ok(Outcome::Skipped(why)) => {
             total.skipped += 1;
             format!("skipped: {why}")
         }
-        Ok(Ended::Counted(counts)) => {
+        Ok(Outcome::Counted(counts)) => {
             *total += counts;
             let Counts { passed, failed, skipped } = counts;
             format!("{passed} tests passed, {failed} failed, {skipped} skipped")
@@ -168,45 +168,45 @@ fn note(ended: Result<Ended>, total: &mut Counts) -> String {
     }
 }
 
-fn table(lines: &[Line]) -> String {
+fn table(reports: &[StageReport]) -> String {
     let mut text = format!("{:<10}{:>9}  outcome\n", "stage", "seconds");
-    for line in lines {
-        let seconds = line.took.as_secs_f64();
-        text.push_str(&format!("{:<10}{seconds:>9.1}  {}\n", line.name, line.outcome));
+    for report in reports {
+        let seconds = report.took.as_secs_f64();
+        text.push_str(&format!("{:<10}{seconds:>9.1}  {}\n", report.name, report.outcome));
     }
     text
 }
 
-fn fmt(_: &mut Shared) -> Result<Ended> {
-    shell::cargo(&["fmt", "--all", "--check"]).map(|()| Ended::Passed)
+fn fmt(_: &mut Context) -> Result<Outcome> {
+    shell::cargo(&["fmt", "--all", "--check"]).map(|()| Outcome::Passed)
 }
 
-fn clippy(_: &mut Shared) -> Result<Ended> {
+fn clippy(_: &mut Context) -> Result<Outcome> {
     let arguments =
         ["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"];
-    shell::cargo(&arguments).map(|()| Ended::Passed)
+    shell::cargo(&arguments).map(|()| Outcome::Passed)
 }
 
-fn programs(context: &mut Shared) -> Result<Ended> {
-    let Some(fetching) = context.fetching.take() else { return Ok(Ended::Passed) };
+fn programs(context: &mut Context) -> Result<Outcome> {
+    let Some(fetching) = context.fetching.take() else { return Ok(Outcome::Passed) };
     match fetching.join() {
-        Ok(Ok(said)) => {
-            println!("{said}");
-            // All are here, so a test that still cannot find one is wrong.
+        Ok(Ok(summary)) => {
+            println!("{summary}");
+            // All programs are installed, so a test that cannot find one must fail.
             context.programs_required = true;
-            Ok(Ended::Passed)
+            Ok(Outcome::Passed)
         }
         Ok(Err(error)) if context.programs_required => Err(error),
-        Ok(Err(error)) => Ok(Ended::Skipped(format!("{error:#}"))),
+        Ok(Err(error)) => Ok(Outcome::Skipped(format!("{error:#}"))),
         Err(_) => bail!("the thread that fetches programs panicked"),
     }
 }
 
-fn build(_: &mut Shared) -> Result<Ended> {
-    shell::cargo(&["test", "--quiet", "--workspace", "--no-run"]).map(|()| Ended::Passed)
+fn build(_: &mut Context) -> Result<Outcome> {
+    shell::cargo(&["test", "--quiet", "--workspace", "--no-run"]).map(|()| Outcome::Passed)
 }
 
-fn test(context: &mut Shared) -> Result<Ended> {
+fn test(context: &mut Context) -> Result<Outcome> {
     let log = shell::root().join("target/skipped-tests.log");
     let _absent = fs::remove_file(&log);
     let (mut success, mut counts) = (true, Counts::default());
@@ -229,40 +229,40 @@ fn test(context: &mut Shared) -> Result<Ended> {
     counts.move_to_skipped(skips.lines().count());
     ensure!(counts.passed > 0 || counts.failed > 0, "cargo test ran no test");
     ensure!(success || counts.failed > 0, "cargo test failed beside its tests");
-    Ok(Ended::Counted(counts))
+    Ok(Outcome::Counted(counts))
 }
 
-fn docs(context: &mut Shared) -> Result<Ended> {
+fn docs(context: &mut Context) -> Result<Outcome> {
     let mut command = shell::cargo_command();
     command.args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"]);
-    // Private items are documented too, so links to them are no dead ends.
+    // Private items are documented too, so links to them are valid.
     let flags = "--deny warnings --allow rustdoc::private-intra-doc-links";
     shell::run(command.env("RUSTDOCFLAGS", flags))?;
     commands::check()?;
     if site::find().is_none() && !context.programs_required {
-        return Ok(Ended::Skipped("mdbook is missing: the site was not built".to_owned()));
+        return Ok(Outcome::Skipped("mdbook is missing: the site was not built".to_owned()));
     }
     site::build()?;
-    Ok(Ended::Passed)
+    Ok(Outcome::Passed)
 }
 
-fn deny(_: &mut Shared) -> Result<Ended> {
+fn deny(_: &mut Context) -> Result<Outcome> {
     if shell::find("cargo-deny").is_none() {
-        return Ok(Ended::Skipped("cargo-deny is missing".to_owned()));
+        return Ok(Outcome::Skipped("cargo-deny is missing".to_owned()));
     }
-    // Advisories need a database that is fetched from the network: not part of this check.
+    // Advisories need a database from the network, so this check omits them.
     let mut command = shell::cargo_command();
     command.args(["deny", "--all-features", "check", "licenses", "bans", "sources"]);
-    shell::run(&mut command).map(|()| Ended::Passed)
+    shell::run(&mut command).map(|()| Outcome::Passed)
 }
 
-fn fuzz_smoke(_: &mut Shared) -> Result<Ended> {
+fn fuzz_smoke(_: &mut Context) -> Result<Outcome> {
     let names = fuzz::quick_targets()?;
     ensure!(!names.is_empty(), "fuzz/Cargo.toml names no target");
     for name in names {
         fuzz::blind(&name, FUZZ_SECONDS)?;
     }
-    Ok(Ended::Passed)
+    Ok(Outcome::Passed)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! `cargo xtask fuzz`: one decoder against made-up input, on the stable toolchain.
+//! `cargo xtask fuzz`: fuzzes one decoder on the stable toolchain.
 //!
-//! The targets live in the fuzz folder, a workspace of its own because it is built with other flags.
+//! The targets are in the folder `fuzz/`, a separate workspace because it is built with other
+//! flags.
 
 use anyhow::{Context, Result, ensure};
 use toml::{Table, Value};
@@ -9,32 +10,33 @@ use crate::shell;
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 
-/// The names of all targets.
+/// Lists the names of all targets.
 ///
 /// # Errors
 /// If the manifest is missing or not TOML.
 pub(crate) fn targets() -> Result<Vec<String>> {
-    Ok(read(&manifest()?)?.into_iter().map(|target| target.name).collect())
+    Ok(parse_targets(&read_manifest()?)?.into_iter().map(|target| target.name).collect())
 }
 
-/// Those that are built from a few files: the others need the whole gateway, which takes minutes to
-/// build with other flags; `cargo xtask fuzz` runs them by name.
+/// Lists the targets that are built from a few files. The others need the whole gateway, which
+/// takes minutes to build with other flags; `cargo xtask fuzz` runs them by name.
 ///
 /// # Errors
 /// As [`targets`].
 pub(crate) fn quick_targets() -> Result<Vec<String>> {
-    let targets = read(&manifest()?)?.into_iter().filter(|target| target.features.is_empty());
+    let targets =
+        parse_targets(&read_manifest()?)?.into_iter().filter(|target| target.features.is_empty());
     Ok(targets.map(|target| target.name).collect())
 }
 
-/// The features that a target needs, as one argument; most need none.
+/// The features that a target requires, separated by commas; most require none.
 fn features(name: &str) -> Result<String> {
-    let targets = read(&manifest()?)?;
+    let targets = parse_targets(&read_manifest()?)?;
     let target = targets.into_iter().find(|target| target.name == name);
     Ok(target.map_or_else(String::new, |target| target.features.join(",")))
 }
 
-fn manifest() -> Result<String> {
+fn read_manifest() -> Result<String> {
     let path = shell::root().join(MANIFEST);
     std::fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))
 }
@@ -45,7 +47,7 @@ struct Target {
     features: Vec<String>,
 }
 
-fn read(manifest: &str) -> Result<Vec<Target>> {
+fn parse_targets(manifest: &str) -> Result<Vec<Target>> {
     let manifest: Table = manifest.parse().with_context(|| format!("{MANIFEST} is not TOML"))?;
     let targets = manifest.get("bin").and_then(Value::as_array).into_iter().flatten();
     let target = |target: &Value| {
@@ -57,34 +59,35 @@ fn read(manifest: &str) -> Result<Vec<Target>> {
     Ok(targets.filter_map(target).collect())
 }
 
-/// Fuzzes one target, guided by coverage where there is a C++ compiler to build libFuzzer with, and
-/// keeps the inputs that reach new code in the fuzz folder's corpus.
+/// Fuzzes one target with libFuzzer, guided by coverage, and stores inputs that reach new code in
+/// `fuzz/corpus`. Without a C++ compiler to build libFuzzer it falls back to [`blind`].
 ///
 /// # Errors
-/// If there is no such target, it does not build, or it found an input that fails.
+/// If the target does not exist, does not build, or fails on an input.
 pub(crate) fn guided(name: &str, seconds: u64) -> Result<()> {
     if shell::find("c++").is_none() {
         println!("no C++ compiler: inputs are edited blindly");
         return blind(name, seconds);
     }
-    known(name)?;
+    ensure_target(name)?;
     let folder = shell::root().join("fuzz");
     let corpus = folder.join("corpus").join(name);
     std::fs::create_dir_all(&corpus)
         .with_context(|| format!("cannot make {}", corpus.display()))?;
-    // Run inside the folder: its own cargo configuration sets the flags.
+    // The working directory matters: `fuzz/.cargo/config.toml` sets the flags.
     let mut command = shell::cargo_command();
     command.current_dir(folder).args(["run", "--quiet", "--release", "--bin", name]);
     command.args(["--features", &features(name)?, "--"]);
     shell::run(command.arg(format!("-max_total_time={seconds}")).arg(corpus))
 }
 
-/// Fuzzes one target by random edits of recorded input: no special build, so fit for every check.
+/// Fuzzes one target by random edits of recorded inputs. It needs no special build, so that every
+/// check can run it.
 ///
 /// # Errors
 /// As [`guided`].
 pub(crate) fn blind(name: &str, seconds: u64) -> Result<()> {
-    known(name)?;
+    ensure_target(name)?;
     let mut command = shell::cargo_command();
     command
         .args(["run", "--quiet", "--release", "--manifest-path", MANIFEST, "--bin", name])
@@ -93,10 +96,10 @@ pub(crate) fn blind(name: &str, seconds: u64) -> Result<()> {
     shell::run(&mut command)
 }
 
-fn known(name: &str) -> Result<()> {
-    let known = targets()?;
-    let allowed = known.join(", ");
-    let found = known.iter().any(|target| target == name);
+fn ensure_target(name: &str) -> Result<()> {
+    let ensure_target = targets()?;
+    let allowed = ensure_target.join(", ");
+    let found = ensure_target.iter().any(|target| target == name);
     ensure!(found, "fuzz target is {name:?}, one of {allowed} is allowed");
     Ok(())
 }

@@ -1,7 +1,6 @@
-//! `cargo xtask generate`: the pages in docs/ that are printed from tables in the code.
+//! `cargo xtask generate`: writes the pages in docs/ that are generated from tables in the code.
 //!
-//! The program itself prints them (`weir generate-docs`), so that a page cannot say what the
-//! program does not know.
+//! The program itself prints them (`weir generate-docs`), so that pages and program agree.
 
 use std::process::Command;
 
@@ -9,7 +8,7 @@ use anyhow::Result;
 
 use crate::shell;
 
-/// Writes the pages anew.
+/// Regenerates the pages.
 ///
 /// # Errors
 /// If weir does not build or cannot write.
@@ -17,7 +16,7 @@ pub(crate) fn write() -> Result<()> {
     run(&[])
 }
 
-/// Fails if a page is not what would be written now.
+/// Fails if a page is stale.
 ///
 /// # Errors
 /// If weir does not build or a page is stale.
@@ -25,10 +24,10 @@ pub(crate) fn check() -> Result<()> {
     run(&["--check"])
 }
 
-/// The same by the weir that lies beside this program: the tests' build, so that none is made for it.
+/// As [`check`], with the `weir` beside this program: the tests have built it already.
 ///
 /// # Errors
-/// If weir is not built there or a page is stale.
+/// If that `weir` does not exist or a page is stale.
 pub(crate) fn check_built() -> Result<()> {
     let weir = std::env::current_exe()?.with_file_name("weir");
     let mut command = Command::new(weir);

@@ -1,7 +1,7 @@
-//! The repository's own tool: `cargo xtask check`, `tidy`, `generate`, `docs`, `fuzz`, `sim`,
-//! `bench`.
+//! This repository's developer tool: `cargo xtask check`, `tidy`, `generate`, `docs`, `fuzz`,
+//! `sim`, `bench`.
 //!
-//! One file per command. It knows the project only from outside, by its files and commands, and
+//! Each command has its own file. The tool uses the project only through its files and commands. It
 //! imports none of its crates, so that it builds fast and cannot share their bugs.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// What was typed after `cargo`.
+/// The command line after `cargo`.
 #[derive(Parser)]
 #[command(name = "xtask", bin_name = "cargo xtask", about = "This repository's own tool")]
 struct Arguments {
@@ -55,7 +55,7 @@ enum Command {
     #[command(args_conflicts_with_subcommands = true)]
     Sim {
         #[command(subcommand)]
-        of: Option<sim::Of>,
+        simulation: Option<sim::Simulation>,
         /// Repeats the run with this seed.
         seed: Option<u64>,
         /// How many calls to make.
@@ -64,7 +64,7 @@ enum Command {
     },
     /// Measures the gateway beside its peers, or one build beside another.
     #[command(subcommand)]
-    Bench(bench::What),
+    Bench(bench::Benchmark),
     /// The bench's constant node.
     #[command(hide = true)]
     Backend {
@@ -93,8 +93,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Generate { check: true } => generate::check()?,
         Command::Docs => site::build()?,
         Command::Fuzz { name, seconds } => fuzz::guided(&name, seconds)?,
-        Command::Sim { of: Some(sim::Of::Lab { seed }), .. } => sim::run_lab(seed)?,
-        Command::Sim { of: None, seed, calls } => sim::run(seed, calls)?,
+        Command::Sim { simulation: Some(sim::Simulation::Lab { seed }), .. } => sim::run_lab(seed)?,
+        Command::Sim { simulation: None, seed, calls } => sim::run(seed, calls)?,
         Command::Bench(what) => bench::run(&what)?,
         Command::Backend { listen, latency_ms } => {
             backend::serve(&listen, Duration::from_millis(latency_ms))?;

@@ -1,4 +1,4 @@
-//! Running other programs, and where this repository is. No decisions.
+//! Runs other programs and locates this repository.
 
 use std::env;
 use std::path::PathBuf;
@@ -9,26 +9,26 @@ use anyhow::{Context, Result, ensure};
 
 pub(crate) use test_support::programs::find;
 
-/// The folder of the workspace.
+/// The root folder of the workspace.
 pub(crate) fn root() -> PathBuf {
-    // Cargo says it at run time too, which is right also for a build that another checkout shares.
+    // The run-time value is correct even if several checkouts share one build.
     let here =
         env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(here).parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
 }
 
-/// A cargo command in the workspace, with the cargo that runs us.
+/// A cargo command in the workspace, with the cargo that runs this program.
 pub(crate) fn cargo_command() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     if env::var_os("CI").is_some() {
-        // What is built once gains nothing from being built in parts.
+        // Incremental compilation does not help a single build.
         command.env("CARGO_INCREMENTAL", "0");
     }
     command
 }
 
-/// Runs cargo with these arguments, its output passing through.
+/// Runs cargo with these arguments and passes its output through.
 ///
 /// # Errors
 /// If cargo cannot be run or fails.
@@ -36,7 +36,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
     run(cargo_command().args(arguments))
 }
 
-/// Runs a command to its end, its output passing through.
+/// Runs a command to its end and passes its output through.
 ///
 /// # Errors
 /// If it cannot be started or fails.
@@ -47,13 +47,13 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Waits: how one waits for another program's socket or end, which send no signal.
+/// Sleeps between two polls of another program's socket or end, which send no notification.
 #[expect(clippy::disallowed_methods, reason = "this tool has no runtime that it could stop")]
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// A command as one would type it.
+/// Formats a command as typed in a shell.
 pub(crate) fn line(command: &Command) -> String {
     let program = PathBuf::from(command.get_program());
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();

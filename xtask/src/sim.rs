@@ -1,13 +1,13 @@
-//! `cargo xtask sim`: the seeded simulation of gateway and nodes, for longer than tests run it, and
-//! `cargo xtask sim lab`: load runs against a made-up server.
+//! `cargo xtask sim` runs the seeded simulation of gateway and nodes for longer than the tests do.
+//! `cargo xtask sim lab` simulates load runs against a virtual server.
 
 use anyhow::Result;
 
 use crate::shell;
 
-/// What else can be simulated.
+/// Simulations other than that of the gateway.
 #[derive(clap::Subcommand)]
-pub(crate) enum Of {
+pub(crate) enum Simulation {
     /// Load runs in virtual time: what is counted must be what happened.
     Lab {
         /// Repeats the run with this seed and prints its result; none runs a thousand seeds.
@@ -15,10 +15,10 @@ pub(crate) enum Of {
     },
 }
 
-/// Replays load runs.
+/// Simulates load runs.
 ///
 /// # Errors
-/// If a run counts what did not happen, or the simulation does not build.
+/// If a run's counts are wrong, or the simulation does not build.
 pub(crate) fn run_lab(seed: Option<u64>) -> Result<()> {
     let mut command = shell::cargo_command();
     command.args(["test", "--package", "lab", "--test", "sim", "--", "--nocapture"]);
@@ -28,10 +28,10 @@ pub(crate) fn run_lab(seed: Option<u64>) -> Result<()> {
     shell::run(&mut command)
 }
 
-/// Runs the simulation; a seed repeats a run, none lets the test choose.
+/// Runs the simulation. A seed repeats a run; without one the test chooses it.
 ///
 /// # Errors
-/// If the simulation finds a wrong answer or does not build.
+/// If the simulation finds a wrong response or does not build.
 pub(crate) fn run(seed: Option<u64>, calls: Option<u64>) -> Result<()> {
     let mut command = shell::cargo_command();
     command.args(["test", "--release", "--package", "weir", "--test", "gateway"]);

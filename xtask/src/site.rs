@@ -1,7 +1,7 @@
 //! `cargo xtask docs`: builds the site from docs/ with mdBook.
 //!
-//! `docs/SUMMARY.md` has the order of the pages; that it lists every page, and that links lead
-//! somewhere, is checked without mdBook (`tidy/book.rs`, `tidy/paths.rs`).
+//! `docs/SUMMARY.md` lists the pages in order. `tidy/book.rs` and `tidy/paths.rs` check that list
+//! and all links without mdBook.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,15 +10,16 @@ use anyhow::{Context, Result, ensure};
 
 use crate::shell;
 
-/// Where the built site lies, below the root.
+/// Folder of the built site, relative to the root.
 const SITE: &str = "target/site";
-/// Where `cargo xtask check` puts mdBook if the machine has none, below the root.
+/// Folder in which `cargo xtask check` installs mdBook if the machine has none, relative to the
+/// root.
 pub(crate) const FETCHED: &str = "target/mdbook";
 
 /// Builds the site and prints its address.
 ///
 /// # Errors
-/// If mdBook is missing, or finds a fault in a page.
+/// If mdBook is missing, or reports a problem in a page.
 pub(crate) fn build() -> Result<()> {
     let mdbook = find().context(
         "mdbook is missing. Install it and try again: cargo install mdbook --version 0.5.4 \
@@ -33,14 +34,14 @@ pub(crate) fn build() -> Result<()> {
         .output()
         .context("cannot run mdbook")?;
     let log = String::from_utf8_lossy(&out.stderr);
-    // mdBook only warns of HTML that it cannot read, and drops it.
-    let sound = out.status.success() && !log.contains("WARN") && !log.contains("ERROR");
-    ensure!(sound, "mdbook found faults in docs/:\n{log}");
+    // mdBook drops HTML that it cannot parse, with only a warning.
+    let clean = out.status.success() && !log.contains("WARN") && !log.contains("ERROR");
+    ensure!(clean, "mdbook found faults in docs/:\n{log}");
     println!("docs: the site is at file://{}/index.html", site.display());
     Ok(())
 }
 
-/// The machine's mdBook, or the one that the check has fetched.
+/// Finds the machine's mdBook, or the one that the check has installed.
 pub(crate) fn find() -> Option<PathBuf> {
     let fetched = shell::root().join(FETCHED).join("bin/mdbook");
     shell::find("mdbook").or_else(|| fetched.is_file().then_some(fetched))

@@ -1,9 +1,9 @@
-//! `cargo xtask tidy`: the habits of this repository that no other tool checks.
+//! `cargo xtask tidy`: checks conventions of this repository that no other tool checks.
 //!
-//! Each check is a pure function from the tree of files to findings, and has a test with a sample
-//! that it must catch (a check that catches nothing is worse than none). This file lists the checks
-//! in order and prints what they found; the checks stand in `tidy/`. Formatting, lints, licences
-//! and dead links in code docs belong to other stages of `cargo xtask check`.
+//! Each check is a pure function from the tree of files to findings, and has a test with a
+//! violation that it must find. This file lists the checks in order and prints their findings; the
+//! checks are in `tidy/`. Other stages of `cargo xtask check` cover formatting, lints, licences and
+//! dead links in code docs.
 
 mod arrows;
 mod book;
@@ -24,7 +24,7 @@ use anyhow::{Result, ensure};
 use crate::shell;
 use tree::Tree;
 
-/// A place that breaks a rule.
+/// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     path: String,
@@ -71,7 +71,7 @@ const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
 /// Runs every check over the repository.
 ///
 /// # Errors
-/// If the tree cannot be read or a check found something.
+/// If the tree cannot be read or a check has findings.
 pub(crate) fn run() -> Result<()> {
     let tree = Tree::read(&shell::root())?;
     let found: Vec<Finding> = CHECKS.iter().flat_map(|check| check(&tree)).collect();

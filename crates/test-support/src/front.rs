@@ -1,31 +1,35 @@
-//! A front before a node: it hands on what it is asked, and what it says to it may be another.
+//! A proxy in front of a node that can rewrite its responses.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use crate::raw::Client;
 
-/// Starts one before the node at this address, for as long as the test runs, and says where. `say` is
-/// given each request's body and the node's answer, and gives the answer.
-pub fn front(node: &str, say: impl Fn(&str, String) -> String + Clone + Send + 'static) -> String {
+/// Starts a proxy in front of the node at this address and returns its URL; it runs until the test
+/// process ends. `rewrite` receives each request's body and the node's response, and returns the
+/// response to send.
+pub fn front(
+    node: &str,
+    rewrite: impl Fn(&str, String) -> String + Clone + Send + 'static,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("it listens"));
     let node = node.to_owned();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let (node, say) = (node.clone(), say.clone());
-            std::thread::spawn(move || hand_on(stream, &node, &say));
+            let (node, rewrite) = (node.clone(), rewrite.clone());
+            std::thread::spawn(move || forward(stream, &node, &rewrite));
         }
     });
     url
 }
 
-fn hand_on(mut stream: TcpStream, node: &str, say: &impl Fn(&str, String) -> String) {
+fn forward(mut stream: TcpStream, node: &str, rewrite: &impl Fn(&str, String) -> String) {
     let mut node = Client::connect(node);
-    let (mut read, mut piece) = (Vec::new(), [0; 65536]);
+    let (mut read, mut chunk) = (Vec::new(), [0; 65536]);
     loop {
-        let Ok(count @ 1..) = stream.read(&mut piece) else { return };
-        read.extend_from_slice(&piece[..count]);
+        let Ok(count @ 1..) = stream.read(&mut chunk) else { return };
+        read.extend_from_slice(&chunk[..count]);
         let text = String::from_utf8_lossy(&read).into_owned();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
         let head = head.to_ascii_lowercase();
@@ -35,10 +39,10 @@ fn hand_on(mut stream: TcpStream, node: &str, say: &impl Fn(&str, String) -> Str
         if body.len() < length {
             continue;
         }
-        let answer = node.call("/", body.as_bytes());
-        let said = say(body, answer.text().to_owned());
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", said.len());
-        if stream.write_all(format!("{head}{said}").as_bytes()).is_err() {
+        let response = node.call("/", body.as_bytes());
+        let response = rewrite(body, response.text().to_owned());
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", response.len());
+        if stream.write_all(format!("{head}{response}").as_bytes()).is_err() {
             return;
         }
         read.clear();

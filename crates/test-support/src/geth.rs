@@ -1,4 +1,4 @@
-//! A geth on the chain of the execution-apis tests that ends with the test.
+//! A geth process with the chain of the execution-apis tests, which ends with the test.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use crate::programs;
 
-/// How long geth may take from its start until it answers, on a busy machine.
-const GETH_PATIENCE: Duration = Duration::from_secs(60);
-/// What geth logs before the address at which it answers by HTTP.
+/// Timeout for geth's first response after its start, on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// The text that geth logs before its HTTP address.
 pub const LISTENS: &str = "HTTP server started                      endpoint=";
-/// The last block of `chain.rlp`.
+/// Number of the last block of `chain.rlp`.
 const HEAD: &str = "\"0x36\"";
 
-/// The chain and the calls of the tests.
+/// The folder of the tests' chain and calls.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/execution-apis")
 }
 
-/// A geth on the tests' chain that ends with the test.
+/// A geth process with the tests' chain; dropping it kills it.
 pub struct Geth {
     child: Child,
     _folder: tempfile::TempDir,
-    /// Where it answers by HTTP, as `127.0.0.1:PORT`.
+    /// Its HTTP address, as `127.0.0.1:PORT`.
     pub address: String,
 }
 
@@ -33,8 +33,8 @@ impl Geth {
         let home = tempfile::tempdir().unwrap();
         let run = |arguments: &[&str]| {
             let output = geth_command(geth, home.path()).args(arguments).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.success(), "geth {arguments:?}: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "geth {arguments:?}: {stderr}");
         };
         run(&["init", folder().join("genesis.json").to_str().unwrap()]);
         run(&["--gcmode", "archive", "import", folder().join("chain.rlp").to_str().unwrap()]);
@@ -56,17 +56,17 @@ impl Geth {
     }
 
     fn wait_for_head(&mut self) {
-        let asked = br#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
-        let deadline = Instant::now() + GETH_PATIENCE;
+        let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             assert!(self.child.try_wait().unwrap().is_none(), "geth ended");
             if std::net::TcpStream::connect(&self.address).is_ok() {
-                let answer = crate::raw::Client::connect(&self.address).call("/", asked);
+                let answer = crate::raw::Client::connect(&self.address).call("/", call);
                 assert_eq!(crate::members::members(answer.text())["result"].get(), HEAD);
                 return;
             }
             assert!(Instant::now() < deadline, "geth does not listen");
-            // Sleeps: between two looks at another program's start.
+            // Sleeps: between two polls of another program's start.
             std::thread::park_timeout(Duration::from_millis(50));
         }
     }

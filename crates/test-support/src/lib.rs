@@ -1,8 +1,9 @@
-//! What tests of several programs start and talk to: outside programs, `weir` processes, and an
-//! HTTP client of exact bytes.
+//! Support for the tests of several crates: outside programs, `weir` processes, and a byte-exact
+//! HTTP client.
 //!
-//! It judges nothing; each test does. It knows none of our other crates, so that the tests of each
-//! of them may use it. What only one test program needs is there (`crates/weir/tests/gateway/support.rs`).
+//! It makes no assertions about behaviour; the tests do. It depends on none of our other crates, so
+//! that the tests of each of them can use it. Support for one test program is beside it
+//! (`crates/weir/tests/gateway/support.rs`).
 
 #![allow(clippy::unwrap_used)] // A failure here fails the test that runs.
 

@@ -1,26 +1,26 @@
-//! The raw members of JSON-RPC answers, and where two answers differ.
+//! The raw members of JSON-RPC responses, and the first difference between two responses.
 //!
-//! Nothing is parsed but the envelope: a
-//! `result`, `error` or `id` is compared as the bytes between its neighbours.
+//! Only the envelope is parsed. A `result`, `error` or `id` is compared byte by byte.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-/// The members of one answer or call, each as raw text.
+/// The members of one response or call, each as raw text.
 pub type Members<'a> = BTreeMap<&'a str, &'a RawValue>;
 
-/// The members of an object.
+/// Parses the members of an object.
 pub fn members(text: &str) -> Members<'_> {
-    serde_json::from_str(text).unwrap_or_else(|fault| panic!("{fault}: {}", start(text)))
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {}", start(text)))
 }
 
-/// The raw items of an array.
+/// Parses the raw items of an array.
 pub fn items(text: &str) -> Vec<&RawValue> {
-    serde_json::from_str(text).unwrap_or_else(|fault| panic!("{fault}: {}", start(text)))
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {}", start(text)))
 }
 
-/// Where `ours` differs from `theirs`, in words; `None` where no byte of result, error and id does.
+/// Describes the first difference between two responses; `None` if all members are equal byte by
+/// byte.
 pub fn difference(theirs: &str, ours: &str) -> Option<String> {
     let (theirs, ours) = (members(theirs), members(ours));
     let named = |all: &Members<'_>| all.keys().copied().collect::<Vec<_>>().join(" ");

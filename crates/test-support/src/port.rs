@@ -1,4 +1,4 @@
-//! A port for a server that cannot choose one itself, such as nginx.
+//! A reserved port for a server that cannot choose one itself, such as nginx.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -6,8 +6,8 @@ use socket2::{Domain, Socket, Type};
 
 /// A port of 127.0.0.1 for one server that sets `SO_REUSEADDR` on its listener, as most do.
 ///
-/// The port is bound but does not listen. Linux lets a listener with `SO_REUSEADDR` bind it too, but
-/// does not choose it for port 0 or for an outgoing connection.
+/// The port is bound but does not listen. Linux lets a listener with `SO_REUSEADDR` bind it too,
+/// but does not choose it for port 0 or for an outgoing connection.
 pub struct ReservedPort {
     _socket: Socket,
     /// The address with the port.
@@ -21,13 +21,13 @@ impl ReservedPort {
         ReservedPort::at(0).expect("a free port")
     }
 
-    /// Reserves this port; port 0 is any.
+    /// Reserves this port; 0 reserves any free port.
     ///
     /// # Errors
     /// If the port is in use.
     pub fn at(port: u16) -> std::io::Result<ReservedPort> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        // Without `SO_REUSEADDR` a first bind finds a port that no other socket has.
+        // Without `SO_REUSEADDR` this bind fails if any other socket has the port.
         socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
         socket.set_reuse_address(true)?;
         let address = socket.local_addr()?.as_socket().expect("an address of IPv4");

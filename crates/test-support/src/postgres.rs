@@ -1,8 +1,7 @@
-//! A PostgreSQL server of a test: made anew on a free port in a folder of its own, ended with it.
+//! A PostgreSQL server for a test, with a new database in a temporary folder on a free port.
 //!
-//! The server refuses to run as root: then it
-//! runs as the user `postgres`. A shell starts it and ends it as soon as its own input closes, so
-//! that nothing is left running however the test ends.
+//! The server refuses to run as root, so root starts it as the user `postgres`. A shell starts it
+//! and stops it when the shell's input closes, so that it stops however the test ends.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -17,9 +16,9 @@ use crate::port::ReservedPort;
 use crate::programs;
 use crate::wait::wait_until;
 
-/// How long the server may take from its start until it answers, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Starts the server, waits for the end of its own input, and ends it.
+/// Timeout for the server's first response after its start, on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Shell script that starts the server, waits for the end of its input, and stops the server.
 const SHELL: &str = r#"
     "$0" "$@" >> "$DATA/log" 2>&1 &
     cat > /dev/null
@@ -28,8 +27,8 @@ const SHELL: &str = r#"
     wait
     if [ -n "$REMOVE" ]; then rm -rf "$DATA"; fi
 "#;
-/// Everybody is let in, but `guest` has to know a password, and `sealed` to speak TLS.
-const ACCESS: &str = "hostnossl all sealed 127.0.0.1/32 reject\nhost all guest 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
+/// `pg_hba.conf`: no authentication, except that `guest` needs a password and `sealed` needs TLS.
+const PG_HBA: &str = "hostnossl all sealed 127.0.0.1/32 reject\nhost all guest 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
                       local all all trust\n";
 
 /// A `postgres` process with its children.
@@ -37,54 +36,54 @@ pub struct Postgres {
     shell: Child,
     programs: PathBuf,
     folder: TempDir,
-    /// The port of 127.0.0.1 at which it listens.
+    /// Its port on 127.0.0.1.
     pub port: u16,
     _reserved: ReservedPort,
-    /// Removed by the shell: a server that lives as long as the process is never dropped.
+    /// True if the shell removes the folder: a server in a static is never dropped.
     remove: bool,
 }
 
 impl Postgres {
-    /// A new server; none where the program is missing, which is noted.
+    /// Starts a server; `None` if the program is missing, which records a skip.
     pub fn start() -> Option<Postgres> {
-        Postgres::made(false)
+        Postgres::start_with(false)
     }
 
-    /// One that is never dropped, but ends with the process.
+    /// Starts a server for a static, which ends with the process.
     pub fn for_all() -> Option<Postgres> {
-        Postgres::made(true)
+        Postgres::start_with(true)
     }
 
-    fn made(remove: bool) -> Option<Postgres> {
+    fn start_with(remove: bool) -> Option<Postgres> {
         let program = programs::require("postgres")?.canonicalize().unwrap();
-        // The others stand beside it; in PATH may be a link to this one alone.
+        // The other programs are beside the real file; PATH may have a link to this one only.
         let programs = program.parent().unwrap().to_owned();
         let folder = TempDir::new().unwrap();
         if let Some((user, group)) = user() {
             std::os::unix::fs::chown(folder.path(), Some(user), Some(group)).unwrap();
         }
-        let made = as_user(&programs.join("initdb"))
+        let initdb = as_user(&programs.join("initdb"))
             .args(["--username", "weir", "--auth", "trust", "--no-sync", "--encoding", "UTF8"])
             .args(["--locale", "C", "--pgdata"])
             .arg(folder.path())
             .output()
             .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        std::fs::write(folder.path().join("pg_hba.conf"), ACCESS).unwrap();
+        assert!(initdb.status.success(), "{}", String::from_utf8_lossy(&initdb.stderr));
+        std::fs::write(folder.path().join("pg_hba.conf"), PG_HBA).unwrap();
         let reserved = ReservedPort::new();
         let port = reserved.address.port();
         let shell = spawn(&programs, folder.path(), port, remove);
         let postgres = Postgres { shell, programs, folder, port, _reserved: reserved, remove };
-        postgres.wait();
+        postgres.wait_until_ready();
         Some(postgres)
     }
 
-    /// Where an index in this schema is.
+    /// The URL of an index in this schema.
     pub fn url(&self, schema: &str) -> String {
         self.url_at(self.port, schema)
     }
 
-    /// The same by way of another port, as that of a proxy.
+    /// As [`Postgres::url`], through another port, such as a proxy's.
     pub fn url_at(&self, port: u16, schema: &str) -> String {
         format!("postgres://weir@127.0.0.1:{port}/postgres?schema={schema}")
     }
@@ -94,7 +93,7 @@ impl Postgres {
         self.folder.path()
     }
 
-    /// Has it speak TLS with this certificate and key, in PEM, where it is asked to.
+    /// Enables TLS with this certificate and key in PEM, for clients that request it.
     pub fn seal(&self, certificate: &str, key: &str) {
         for (name, text) in [("server.crt", certificate), ("server.key", key)] {
             let path = self.folder.path().join(name);
@@ -108,11 +107,11 @@ impl Postgres {
         self.sql("SELECT pg_reload_conf()");
     }
 
-    /// What `psql` prints for some SQL.
+    /// Runs SQL with `psql` and returns its output.
     pub fn sql(&self, sql: &str) -> String {
-        let said = self.psql(sql);
-        assert!(said.status.success(), "{sql}: {}", String::from_utf8_lossy(&said.stderr));
-        String::from_utf8(said.stdout).unwrap().trim_end().to_owned()
+        let output = self.psql(sql);
+        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
     fn psql(&self, sql: &str) -> std::process::Output {
@@ -123,24 +122,24 @@ impl Postgres {
             .unwrap()
     }
 
-    /// Sends the first of its processes a signal, as `-STOP`.
+    /// Sends a signal such as `-STOP` to the postmaster.
     pub fn signal(&self, signal: &str) {
         let file = std::fs::read_to_string(self.folder.path().join("postmaster.pid")).unwrap();
         let id = file.lines().next().unwrap();
         assert!(Command::new("kill").args([signal, id]).status().unwrap().success());
     }
 
-    /// The same for those that serve connections of the index.
+    /// Sends a signal to the backends that serve connections of the index.
     pub fn signal_sessions(&self, signal: &str) {
         let ids = self
             .sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'weir' ORDER BY pid");
         for id in ids.lines() {
-            // It may have ended meanwhile.
+            // The backend may have ended already.
             let _sent = Command::new("kill").args([signal, id]).stderr(Stdio::null()).status();
         }
     }
 
-    /// The first of its processes and its children, which serve connections.
+    /// The ids of the postmaster and its children.
     fn processes(&self) -> Vec<String> {
         let file = std::fs::read_to_string(self.folder.path().join("postmaster.pid")).unwrap();
         let first = file.lines().next().unwrap();
@@ -149,43 +148,43 @@ impl Postgres {
         children.split_whitespace().chain([first]).map(str::to_owned).collect()
     }
 
-    /// As when its machine loses power, but for what the system has of its files.
+    /// Kills all processes at once, as a power failure does; the page cache survives.
     pub fn kill(&mut self) {
         let all = self.processes();
         let sent = Command::new("kill").arg("-KILL").args(&all).stderr(Stdio::null()).status();
-        // A child may have ended by itself, the first process has not.
+        // A child may have ended by itself, so `kill` may report an error.
         sent.expect("kill runs");
         drop(self.shell.stdin.take());
         self.shell.wait().unwrap();
-        wait_until("no process of the server is left", || all.iter().all(|id| is_over(id)));
+        wait_until("no process of the server is left", || all.iter().all(|id| has_exited(id)));
     }
 
-    /// Starts it again with what it had.
+    /// Restarts the server with its data.
     pub fn start_again(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             self.shell = spawn(&self.programs, self.folder.path(), self.port, self.remove);
             if self.comes_up(Duration::from_secs(10)) {
                 return;
             }
-            // Processes of the one before are there still.
+            // Processes of the killed server still exist.
             assert!(Instant::now() < deadline, "{}", self.log());
             drop(self.shell.stdin.take());
             self.shell.wait().unwrap();
         }
     }
 
-    fn wait(&self) {
-        assert!(self.comes_up(PATIENCE), "{}", self.log());
+    fn wait_until_ready(&self) {
+        assert!(self.comes_up(START_TIMEOUT), "{}", self.log());
     }
 
-    fn comes_up(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
+    fn comes_up(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
         while !self.psql("SELECT 1").status.success() {
             if Instant::now() > deadline {
                 return false;
             }
-            // Sleeps: between two looks at another program's start.
+            // Sleeps: between two polls of another program's start.
             std::thread::park_timeout(Duration::from_millis(20));
         }
         true
@@ -199,13 +198,13 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
-        // It may have ended by itself, which a test that cares has noticed.
+        // The server may have ended by itself; a test that depends on it has failed already.
         let _ = self.shell.wait();
     }
 }
 
-/// Whether a process has ended; nobody may have asked yet how.
-fn is_over(id: &str) -> bool {
+/// True if a process has ended or is a zombie.
+fn has_exited(id: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
     stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
 }
@@ -218,7 +217,7 @@ fn spawn(programs: &Path, data: &Path, port: u16, remove: bool) -> Child {
         .arg("-D")
         .arg(data)
         .args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1", "-c", &sockets])
-        // Nothing here outlives its machine.
+        // The data need not survive a crash of the machine.
         .args(["-c", "fsync=off", "-c", "shared_buffers=32MB"])
         .env("DATA", data)
         .env("REMOVE", if remove { "1" } else { "" })
@@ -229,7 +228,7 @@ fn spawn(programs: &Path, data: &Path, port: u16, remove: bool) -> Child {
         .unwrap()
 }
 
-/// A command as a user that the server lets run it.
+/// A command that runs as `postgres` if this process is root.
 fn as_user(program: &Path) -> Command {
     let mut command = Command::new(program);
     if let Some((user, group)) = user() {
@@ -239,7 +238,7 @@ fn as_user(program: &Path) -> Command {
     command
 }
 
-/// Number and group of the user `postgres`; none if we are no root.
+/// User and group id of `postgres`; `None` if this process is not root.
 fn user() -> Option<(u32, u32)> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let own = status.lines().find(|line| line.starts_with("Uid:")).unwrap();

@@ -1,10 +1,9 @@
 //! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, redis-server,
 //! postgres, chromium, prometheus).
 //!
-//! It installs nothing: `cargo xtask check`
-//! does that. A missing program skips the test, and the skip is written to the file named by
-//! `WEIR_SKIP_LOG` so that the check can count it; with `WEIR_REQUIRE_PROGRAMS=1` (set by CI) a
-//! missing program fails the test instead, so that nothing is skipped unseen where it matters.
+//! It installs nothing; `cargo xtask check` does. A missing program skips the test, and the skip is
+//! appended to the file named by `WEIR_SKIP_LOG`, so that the check can count it. With
+//! `WEIR_REQUIRE_PROGRAMS=1` (set by CI) a missing program fails the test instead.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -15,7 +14,7 @@ use std::process::Child;
 
 use crate::wait::wait_until;
 
-/// The path of `program`, looked up in `PATH`, then where `go install` and `cargo install` put it.
+/// Finds `program` in `PATH`, then where `go install` and `cargo install` put it.
 pub fn find(program: &str) -> Option<PathBuf> {
     let home = env::var_os("HOME").map(PathBuf::from);
     let from_path = env::var_os("PATH");
@@ -23,14 +22,14 @@ pub fn find(program: &str) -> Option<PathBuf> {
     folders.extend(env::var_os("GOBIN").map(PathBuf::from));
     folders.extend(env::var_os("GOPATH").map(|path| PathBuf::from(path).join("bin")));
     folders.extend(home.iter().flat_map(|home| [home.join("go/bin"), home.join(".cargo/bin")]));
-    // Debian keeps servers here, and a plain user's PATH lacks it.
+    // Debian installs servers here, and the PATH of a normal user lacks it.
     folders.push(PathBuf::from("/usr/sbin"));
-    // And each version of PostgreSQL in a folder of its own.
+    // Debian installs each version of PostgreSQL in its own folder.
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
     versions.sort_unstable();
     folders.extend(versions.into_iter().rev());
-    folders.into_iter().map(|folder| folder.join(program)).find(|path| runs(path))
+    folders.into_iter().map(|folder| folder.join(program)).find(|path| is_executable(path))
 }
 
 /// As [`find`], but a missing program is a failure under `WEIR_REQUIRE_PROGRAMS=1` and a counted
@@ -46,7 +45,7 @@ pub fn require(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// As [`require`] for anything else that a test needs: `what` is missing. The test returns after it.
+/// As [`require`], for a missing dependency other than a program. The test must return after it.
 ///
 /// # Panics
 /// If it is required.
@@ -56,7 +55,7 @@ pub fn missing(what: &str) {
     skip(&format!("needs {what}"));
 }
 
-/// Whether a folder that `cargo xtask check` fills is there; without it as [`require`].
+/// True if a folder that `cargo xtask check` fills exists; otherwise as [`require`].
 ///
 /// # Panics
 /// If the folder is missing and required.
@@ -68,10 +67,11 @@ pub fn require_folder(folder: &Path) -> bool {
     found
 }
 
-/// The address that a program writes to its log behind these words: it was started with port 0.
+/// Waits until a program that was started with port 0 logs its address after these words, and
+/// returns the address.
 ///
 /// # Panics
-/// If it ends before.
+/// If the program ends before it.
 pub fn listens_at(program: &mut Child, log: &Path, words: &str) -> String {
     let mut address = String::new();
     wait_until(&format!("a log with {words}"), || {
@@ -87,7 +87,7 @@ pub fn listens_at(program: &mut Child, log: &Path, words: &str) -> String {
     address
 }
 
-/// Notes that the running test did not judge anything, and why.
+/// Records that the running test is skipped, with the reason.
 pub fn skip(reason: &str) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     println!("SKIPPED: {name}: {reason}");
@@ -97,6 +97,6 @@ pub fn skip(reason: &str) {
     writeln!(file, "{name}: {reason}").expect("the skip log takes a line");
 }
 
-fn runs(path: &Path) -> bool {
+fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }

@@ -1,16 +1,16 @@
-//! An HTTP/1.1 client of exact bytes: it sends what it is given and reads answers strictly.
+//! A byte-exact HTTP/1.1 client: it sends bytes unchanged and parses responses strictly.
 //!
-//! It blocks, follows nothing and repairs
-//! nothing: an answer without a length, or with a byte too many, is seen as such.
+//! It blocks, follows no redirects and repairs nothing: a response without a length, or with an
+//! extra byte, fails the test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-/// Longer than anything that is asked here takes on a busy machine; what hangs fails by it.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// More than the largest answer of any test.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Read and write timeout, above the duration of any call on a busy machine.
+const IO_TIMEOUT: Duration = Duration::from_secs(60);
+/// Largest response, above that of any test.
+const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
 /// One connection.
 pub struct Client {
@@ -18,14 +18,14 @@ pub struct Client {
     read: Vec<u8>,
 }
 
-/// One answer.
+/// One response.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status code of its first line.
+    /// The status code.
     pub status: u16,
-    /// Names in lower case.
+    /// Headers in order, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The bytes after the head, without those that frame chunks.
+    /// The body, without chunk framing.
     pub body: Vec<u8>,
 }
 
@@ -44,12 +44,12 @@ impl Answer {
     }
 }
 
-/// A POST of a JSON body with a length.
+/// Builds a POST of a JSON body with a length.
 pub fn post(path: &str, body: &[u8]) -> Vec<u8> {
     post_with(path, "", body)
 }
 
-/// A POST of a JSON body with further header lines, each ending in CR LF.
+/// Builds a POST of a JSON body with further header lines, each ending in CR LF.
 pub fn post_with(path: &str, lines: &str, body: &[u8]) -> Vec<u8> {
     let mut request = format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{lines}\
@@ -66,12 +66,12 @@ impl Client {
     pub fn connect(address: &str) -> Client {
         let stream = TcpStream::connect(address).expect("something listens there");
         stream.set_nodelay(true).expect("a socket takes options");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes options");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes options");
+        stream.set_read_timeout(Some(IO_TIMEOUT)).expect("a socket takes options");
+        stream.set_write_timeout(Some(IO_TIMEOUT)).expect("a socket takes options");
         Client { stream, read: Vec::new() }
     }
 
-    /// A connection whose own buffer takes little, so that what is not read stays with the sender.
+    /// Opens a connection with a small receive buffer, so that unread bytes stay with the sender.
     pub fn with_little_room(address: &str) -> Client {
         let address: std::net::SocketAddr = address.parse().expect("an address");
         let socket = socket2::Socket::new(
@@ -83,12 +83,12 @@ impl Client {
         socket.set_recv_buffer_size(16 * 1024).expect("a socket takes options");
         socket.connect(&address.into()).expect("something listens there");
         let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes options");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes options");
+        stream.set_read_timeout(Some(IO_TIMEOUT)).expect("a socket takes options");
+        stream.set_write_timeout(Some(IO_TIMEOUT)).expect("a socket takes options");
         Client { stream, read: Vec::new() }
     }
 
-    /// How many bytes have come, and whether they are one whole answer.
+    /// Number of buffered bytes, and true if they are exactly one whole response.
     pub fn taken(&self) -> (usize, bool) {
         let head = self.read.windows(4).position(|four| four == b"\r\n\r\n");
         let head =
@@ -102,8 +102,8 @@ impl Client {
         (self.read.len(), whole == Some(self.read.len()))
     }
 
-    /// Sends bytes. A connection that was closed meanwhile is no failure here: what was answered
-    /// before is still to be read.
+    /// Sends bytes. A connection that the server has closed is no failure here, because earlier
+    /// responses can still be read.
     pub fn send(&mut self, bytes: &[u8]) {
         match self.stream.write_all(bytes) {
             Ok(()) => {}
@@ -113,23 +113,23 @@ impl Client {
         }
     }
 
-    /// Says that no more will be sent.
+    /// Closes the sending side of the connection.
     pub fn half_close(&self) {
         self.stream.shutdown(Shutdown::Write).expect("it is open");
     }
 
-    /// Sends a call and gives its answer.
+    /// Sends a call and returns its response.
     pub fn call(&mut self, path: &str, body: &[u8]) -> Answer {
         self.send(&post(path, body));
         self.answer().expect("the connection is open")
     }
 
-    /// The next answer; `None` when the connection ends instead.
+    /// Reads the next response; `None` if the connection ends instead.
     pub fn answer(&mut self) -> Option<Answer> {
         self.read_answer(true)
     }
 
-    /// The next answer, to a HEAD.
+    /// Reads the next response, to a HEAD request.
     pub fn answer_to_head(&mut self) -> Option<Answer> {
         self.read_answer(false)
     }
@@ -166,7 +166,7 @@ impl Client {
         Some(answer)
     }
 
-    /// A chunked body, which nodes send and Weir does not.
+    /// Reads a chunked body, which nodes send and Weir does not.
     fn read_chunks(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         loop {
@@ -186,34 +186,34 @@ impl Client {
         }
     }
 
-    /// Exactly so many bytes.
+    /// Reads exactly this many bytes.
     fn take(&mut self, length: usize) -> Vec<u8> {
-        assert!(length <= ANSWER_BYTES_MAX, "{length} bytes at once");
+        assert!(length <= RESPONSE_BYTES_MAX, "{length} bytes at once");
         while self.read.len() < length {
             assert!(self.fill(), "the connection ended within a body");
         }
         self.read.drain(..length).collect()
     }
 
-    /// Whether the other side has closed and said nothing more. Waits for it.
+    /// Waits; returns true if the server closes the connection without sending more bytes.
     pub fn is_closed(&mut self) -> bool {
         self.read.is_empty() && !self.fill()
     }
 
-    /// Reads and drops everything until the other side closes.
+    /// Reads until the server closes the connection.
     pub fn drain(&mut self) {
         while self.fill() {
-            assert!(self.read.len() <= ANSWER_BYTES_MAX, "it never ends");
+            assert!(self.read.len() <= RESPONSE_BYTES_MAX, "it never ends");
         }
     }
 
-    /// Everything up to the end.
+    /// Reads until the server closes the connection and returns all bytes.
     pub fn rest(&mut self) -> &[u8] {
         self.drain();
         &self.read
     }
 
-    /// Whether there is nothing to read for now.
+    /// True if no bytes arrive within 50 ms.
     pub fn is_silent(&mut self) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(50))).expect("it takes options");
         let mut byte = [0];
@@ -221,11 +221,11 @@ impl Client {
             && self.stream.peek(&mut byte).is_err_and(|error| {
                 matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
             });
-        self.stream.set_read_timeout(Some(PATIENCE)).expect("it takes options");
+        self.stream.set_read_timeout(Some(IO_TIMEOUT)).expect("it takes options");
         silent
     }
 
-    /// Reads once; whether bytes came.
+    /// Reads once; returns true if bytes arrived.
     fn fill(&mut self) -> bool {
         let mut part = [0; 64 * 1024];
         match self.stream.read(&mut part) {
@@ -234,7 +234,7 @@ impl Client {
                 bytes > 0
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
-            Err(error) => panic!("nothing came for {PATIENCE:?}: {error}"),
+            Err(error) => panic!("nothing came for {IO_TIMEOUT:?}: {error}"),
         }
     }
 }

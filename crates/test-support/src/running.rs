@@ -1,7 +1,7 @@
-//! A `weir` process that ends with the test: started, watched for panics and memory, killed.
+//! A `weir` process for a test: starts it, checks it for panics and memory, and kills it.
 //!
-//! The process is a child, so that a panic, an
-//! abort or a leak of it is seen from outside, and so that its memory is its own.
+//! It is a separate process, so that the test can detect its panics, aborts and leaks, and measure
+//! its memory.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,23 +12,23 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use tempfile::NamedTempFile;
 
-/// A command whose process the kernel kills when the process of the tests ends, in whichever way:
-/// a killed test drops nothing. To be started with [`spawn`].
+/// A command whose process the kernel kills when the test process ends, even if that is killed
+/// itself. Start it with [`spawn`].
 pub fn bound_command(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
 }
 
-/// Starts a process from a thread that lives as long as this process. The kernel kills a bound
-/// process when the thread that started it ends, and a test's own thread may end too early.
+/// Starts a process from a thread that lives as long as this process. The kernel kills a process of
+/// [`bound_command`] when the thread that started it ends, and a test's thread may end too early.
 pub fn spawn(command: Command) -> io::Result<Child> {
     type Start = (Command, SyncSender<io::Result<Child>>);
     static STARTER: LazyLock<SyncSender<Start>> = LazyLock::new(|| {
         let (starter, starts) = sync_channel::<Start>(1);
         std::thread::spawn(move || {
             for (mut command, reply) in starts {
-                // The receiver waits below.
+                // The receiver waits for this reply below.
                 let _ = reply.send(command.spawn());
             }
         });
@@ -39,33 +39,33 @@ pub fn spawn(command: Command) -> io::Result<Child> {
     started.recv().expect("its thread runs")
 }
 
-/// The `weir` that cargo built for the test that runs.
+/// The path of the `weir` that cargo built for the running test.
 ///
 /// # Panics
-/// Outside the tests of the crate `weir`, to which alone cargo tells it.
+/// Outside the tests of the crate `weir`, because cargo sets the path only for them.
 pub fn weir() -> PathBuf {
     std::env::var_os("CARGO_BIN_EXE_weir").expect("a test of the crate weir runs").into()
 }
 
-/// A `weir serve` or `weir node` to be started. It listens at a free port of 127.0.0.1 and has no
-/// admin address unless a test says otherwise.
+/// The options of a `weir serve` or `weir node` to start. By default it listens on a free port of
+/// 127.0.0.1 and has no admin listener.
 pub struct Weir {
     program: PathBuf,
     command: &'static str,
     listen: Option<String>,
     admin: bool,
     options: Vec<String>,
-    /// Removed when the process listens: `weir` has read it then.
+    /// Removed when the process listens, because `weir` has read it by then.
     config: Option<NamedTempFile>,
 }
 
 impl Weir {
-    /// The gateway.
+    /// A gateway.
     pub fn serve() -> Weir {
         Weir::of("serve")
     }
 
-    /// The simulated node.
+    /// A simulated node.
     pub fn node() -> Weir {
         Weir::of("node")
     }
@@ -81,25 +81,25 @@ impl Weir {
         }
     }
 
-    /// Starts a copy of the program.
+    /// Uses another program file, such as a copy.
     pub fn program(mut self, program: &Path) -> Weir {
         program.clone_into(&mut self.program);
         self
     }
 
-    /// Listens at this address.
+    /// Listens on this address.
     pub fn listen(mut self, address: &str) -> Weir {
         self.listen = Some(address.to_owned());
         self
     }
 
-    /// Listens where its configuration says, as one must that serves over TLS only.
+    /// Listens as configured, which a gateway with TLS only requires.
     pub fn listen_as_configured(mut self) -> Weir {
         self.listen = None;
         self
     }
 
-    /// Has an admin address.
+    /// Enables the admin listener.
     pub fn admin(mut self) -> Weir {
         self.admin = true;
         self
@@ -111,12 +111,12 @@ impl Weir {
         self
     }
 
-    /// Serves nodes at these URLs.
+    /// Uses the upstreams at these URLs.
     pub fn upstreams(self, urls: &[String]) -> Weir {
         urls.iter().fold(self, |weir, url| weir.args(&["--upstream", url]))
     }
 
-    /// Serves a file with this text.
+    /// Uses a configuration file with this text.
     pub fn config(self, toml: &str) -> Weir {
         let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
         file.write_all(toml.as_bytes()).expect("it takes text");
@@ -125,15 +125,15 @@ impl Weir {
         weir
     }
 
-    /// Serves a file that the test keeps.
+    /// Uses a configuration file of the test.
     pub fn file(self, file: &Path) -> Weir {
         self.args(&[file.to_str().expect("its name is text")])
     }
 
-    /// Starts it and waits until it says where it listens.
+    /// Starts the process and waits until it prints its listen addresses.
     ///
     /// # Panics
-    /// If it ends before.
+    /// If it ends before it listens.
     pub fn start(self) -> Running {
         let log = NamedTempFile::new().expect("a file for its log");
         let mut command = bound_command(&self.program);
@@ -158,9 +158,9 @@ impl Weir {
             |rest: &str| rest[..rest.find([' ', ',', '/']).unwrap_or(rest.len())].to_owned();
         for line in BufReader::new(out).lines() {
             let line = line.expect("it prints text");
-            let clear = line.split_once("listens on http://");
-            let told = clear.or_else(|| line.split_once("listens on https://"));
-            if let Some((_, rest)) = told {
+            let plaintext = line.split_once("listens on http://");
+            let listens = plaintext.or_else(|| line.split_once("listens on https://"));
+            if let Some((_, rest)) = listens {
                 running.address = place(rest);
             } else if let Some((_, rest)) = line.split_once(" on http://") {
                 running.admin = Some(place(rest));
@@ -178,35 +178,35 @@ impl Weir {
     }
 }
 
-/// A `weir serve` or `weir node` that runs.
+/// A running `weir serve` or `weir node`; dropping it kills it.
 pub struct Running {
     child: Child,
     log: NamedTempFile,
-    /// Where it answers calls, as `127.0.0.1:PORT`.
+    /// Its address for calls, as `127.0.0.1:PORT`.
     pub address: String,
-    /// Its admin address, where one was asked for.
+    /// Its admin address; `None` without an admin listener.
     pub admin: Option<String>,
 }
 
 impl Running {
-    /// Sends it a signal, as `-TERM`.
+    /// Sends it a signal such as `-TERM`.
     pub fn signal(&self, signal: &str) {
         let id = self.id().to_string();
         let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
         assert!(sent.success(), "kill {signal} {id}");
     }
 
-    /// Waits until it has ended by itself, and says how.
+    /// Waits until it ends by itself and returns its exit status.
     pub fn ended(&mut self) -> std::process::ExitStatus {
         self.child.wait().expect("it is our child")
     }
 
-    /// Its process.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Changes the settings of a simulated node that has an admin address.
+    /// Changes the settings of a simulated node with an admin listener.
     pub fn set(&self, settings: &str) {
         let address = self.admin.as_ref().expect("it has an admin address");
         let mut stream = TcpStream::connect(address).expect("it answers there");
@@ -221,25 +221,25 @@ impl Running {
         assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
     }
 
-    /// The URL to call it at.
+    /// Its URL for calls.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Everything it has logged.
+    /// Its log so far.
     pub fn said(&self) -> String {
         std::fs::read_to_string(self.log.path()).expect("its log is text")
     }
 
-    /// Fails if it ended or panicked.
+    /// Fails the test if the process has ended or a thread has panicked.
     pub fn assert_sound(&mut self) {
         let ended = self.child.try_wait().expect("its state can be read");
-        let said = self.said();
-        assert!(ended.is_none(), "weir ended with {ended:?}: {said}");
-        assert!(!said.contains("panicked"), "a thread of weir panicked: {said}");
+        let log = self.said();
+        assert!(ended.is_none(), "weir ended with {ended:?}: {log}");
+        assert!(!log.contains("panicked"), "a thread of weir panicked: {log}");
     }
 
-    /// Resident memory in bytes: now, and the most so far.
+    /// Resident memory in bytes: current and peak.
     pub fn memory(&self) -> (u64, u64) {
         let status = Path::new("/proc").join(self.child.id().to_string()).join("status");
         let text = std::fs::read_to_string(status).expect("the process runs");
@@ -254,7 +254,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself, which a test that cares has noticed.
+        // The process may have ended by itself; a test that depends on it has failed already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,26 +1,26 @@
-//! Letting real time pass: other processes and their sockets know no other.
+//! Waits in real time, for other processes and their sockets.
 
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes that is waited for, on a busy machine; what never comes fails by it.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at what is waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Timeout of a wait, above the duration of any awaited event on a busy machine.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval between two polls of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits until something holds.
+/// Waits until a condition is true.
 ///
 /// # Panics
-/// If it does not within a minute.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < give_up, "waited in vain: {what}");
-        pause(LOOK_EVERY); // Sleeps: between two looks.
+/// If it is still false after a minute.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + WAIT_TIMEOUT;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        pause(POLL_INTERVAL); // Sleeps: between two polls.
     }
 }
 
-/// Lets time pass on the test's own thread, which serves nobody.
+/// Sleeps on the test's own thread, which runs no event loop.
 #[expect(clippy::disallowed_methods, reason = "no event loop runs on this thread")]
 pub fn pause(time: Duration) {
-    std::thread::sleep(time); // Sleeps: its callers say why.
+    std::thread::sleep(time); // Sleeps: the callers have reasons.
 }

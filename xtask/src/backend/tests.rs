@@ -1,4 +1,5 @@
-//! The constant node must answer as a node does where a gateway looks: ids, numbers, parents.
+//! The constant node responds as a node does in the fields that a gateway reads: ids, numbers,
+//! parents.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ fn chain() -> Chain {
         started: now_seconds(),
         served: Default::default(),
         latency: Duration::ZERO,
-        trouble: Default::default(),
+        fault_state: Default::default(),
     }
 }
 
@@ -20,7 +21,7 @@ fn ask(body: &str) -> Value {
 }
 
 #[test]
-fn the_id_comes_back_as_it_was_written() {
+fn the_id_is_returned_unchanged() {
     let reply = chain().reply(br#"{"id": 1.0e3,"method":"eth_chainId"}"#).unwrap();
     assert_eq!(reply, r#"{"jsonrpc":"2.0","id":1.0e3,"result":"0x1"}"#);
 }
@@ -52,14 +53,14 @@ fn tags_resolve_below_the_head() {
 }
 
 #[test]
-fn a_batch_is_answered_in_order_and_an_unknown_method_is_refused() {
+fn a_batch_is_answered_in_order_and_an_unknown_method_is_rejected() {
     let answers = ask(r#"[{"id":1,"method":"eth_chainId"},{"id":2,"method":"eth_nothing"}]"#);
     assert_eq!(answers[0]["id"], 1);
     assert_eq!(answers[1]["error"]["code"], -32601);
 }
 
 #[test]
-fn a_request_is_taken_once_it_is_whole() {
+fn a_request_is_parsed_once_it_is_complete() {
     let bytes = b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}rest";
     assert_eq!(request_bounds(bytes).unwrap(), Some((38, 40)));
     assert_eq!(request_bounds(&bytes[..39]).unwrap(), None);
@@ -78,5 +79,5 @@ fn a_fault_is_set_by_a_call() {
     let chain = chain();
     let reply = chain.reply(Fault::Drip.call().as_bytes()).unwrap();
     assert!(reply.contains("true"), "{reply}");
-    assert_eq!(chain.trouble.lock().fault, Fault::Drip);
+    assert_eq!(chain.fault_state.lock().fault, Fault::Drip);
 }

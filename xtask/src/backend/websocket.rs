@@ -1,5 +1,5 @@
-//! The constant node over WebSocket, as geth has it: answers to all calls of one read go out in one
-//! write.
+//! The constant node over WebSocket. As in geth, the responses to all calls of one read are sent in
+//! one write.
 
 use anyhow::{Result, anyhow, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,8 +10,8 @@ use super::{Chain, REQUEST_BYTES_MAX};
 #[path = "../../../crates/simnode/src/serve/frame.rs"]
 mod frame;
 
-/// The key of a head that asks for a WebSocket.
-pub(super) fn key_of(head: &str) -> Option<&str> {
+/// The `Sec-WebSocket-Key` of an upgrade request; `None` for other requests.
+pub(super) fn websocket_key(head: &str) -> Option<&str> {
     let header = |wanted: &str| {
         let mut lines = head.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim())
@@ -20,8 +20,8 @@ pub(super) fn key_of(head: &str) -> Option<&str> {
     header("sec-websocket-key")
 }
 
-/// The answer that opens it.
-pub(super) fn accepted(key: &str) -> String {
+/// The response that completes the handshake (RFC 6455, section 4.2.2).
+pub(super) fn handshake_response(key: &str) -> String {
     let accept = frame::accept(key);
     format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -29,8 +29,8 @@ pub(super) fn accepted(key: &str) -> String {
     )
 }
 
-/// Answers until the client leaves.
-pub(super) async fn converse(
+/// Serves calls until the client closes the connection.
+pub(super) async fn serve_connection(
     mut stream: TcpStream,
     mut buffer: Vec<u8>,
     chain: Chain,

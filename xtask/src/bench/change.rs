@@ -1,5 +1,5 @@
-//! Was a change faster? `bench before` keeps the present build, `bench after` measures it in turns
-//! with the new one and says faster, slower, or that the runs cannot tell.
+//! Compares two builds. `bench before` saves the present build; `bench after` measures it against
+//! the new one in alternating rounds. The verdict is cheaper, dearer, or "cannot tell".
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,46 +9,46 @@ use anyhow::{Context, Result, ensure};
 use super::row::median;
 use super::{Bench, cost};
 
-/// Keeps the present release build for a later [`after`].
+/// Saves the present release build for a later [`after`].
 ///
 /// # Errors
 /// If the build cannot be copied.
 pub(crate) fn before(bench: &Bench) -> Result<()> {
-    let kept = kept(&bench.folder);
-    fs::copy(&bench.weir, &kept).with_context(|| format!("cannot write {}", kept.display()))?;
-    println!("kept {}; now change something and run: cargo xtask bench after", kept.display());
+    let saved = saved_build(&bench.folder);
+    fs::copy(&bench.weir, &saved).with_context(|| format!("cannot write {}", saved.display()))?;
+    println!("kept {}; now change something and run: cargo xtask bench after", saved.display());
     Ok(())
 }
 
-/// Measures the kept build and the present one in turns and prints a verdict per case.
+/// Measures the saved build and the present one in alternation and prints a verdict per case.
 ///
 /// # Errors
-/// If nothing was kept or a turn is invalid.
+/// If no build was saved or a round is invalid.
 pub(crate) fn after(bench: &Bench) -> Result<()> {
-    let kept = kept(&bench.folder);
-    ensure!(kept.is_file(), "{} is missing: run cargo xtask bench before", kept.display());
-    let old = Bench { weir: kept, ..bench.clone() };
-    for builds in cost::two_builds(bench, &old)? {
+    let saved = saved_build(&bench.folder);
+    ensure!(saved.is_file(), "{} is missing: run cargo xtask bench before", saved.display());
+    let old = Bench { weir: saved, ..bench.clone() };
+    for builds in cost::measure_builds(bench, &old)? {
         println!("{}: {}", builds.case, Comparison::of(&builds.before, &builds.after));
     }
     Ok(())
 }
 
-fn kept(folder: &Path) -> PathBuf {
+fn saved_build(folder: &Path) -> PathBuf {
     folder.join("weir.before")
 }
 
-/// Two builds' costs, compared within repetitions.
+/// The costs of two builds, compared within each repetition.
 struct Comparison {
     before: f64,
     after: f64,
-    /// Smallest and largest `after / before` of one repetition.
+    /// Smallest and largest `after / before` of any repetition.
     spread: (f64, f64),
     pairs: usize,
 }
 
-/// Fewer pairs on one side of 1 happen by luck more often than one time in twenty (a sign test:
-/// 2 × 0.5^5 = 0.06, 2 × 0.5^6 = 0.03).
+/// Smallest number of pairs for which "all ratios on one side of 1" is significant at 5 % (sign
+/// test: 2 × 0.5^5 = 0.06, 2 × 0.5^6 = 0.03).
 const PAIRS_MIN: usize = 6;
 
 impl Comparison {

@@ -1,7 +1,8 @@
-//! CPU time per request: a hit, a miss, and whether the cost stays flat as things get many.
+//! CPU time per request of a cache hit and of a miss, and its growth with connections, nodes and
+//! cache entries.
 //!
-//! Every case is repetitions of turns, one contender after the other (A B C A B C …), so that a
-//! machine which slows down slows everybody down; ratios are taken within a repetition.
+//! A case interleaves its contenders (A B C A B C …), so that a machine that slows down affects all
+//! of them. Ratios are computed within a repetition.
 
 use anyhow::{Result, ensure};
 
@@ -11,32 +12,33 @@ use super::row::{Row, Subject};
 use super::server::{Cache, Contender, Server};
 use super::{Bench, CONNECTIONS};
 
-/// A full block without transactions, far below the finalized one: 1.6 kB as on a quiet chain.
+/// Requests a full block without transactions, far below the finalized one. Its response has 1.6
+/// kB.
 pub(crate) const BLOCK_CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x10d4f",false]}"#;
-/// Before every turn: pools fill, caches warm, the kernel's buffers grow.
+/// Load before every round, which fills pools and caches and grows the kernel's buffers.
 const WARM_SECONDS: u64 = 1;
-/// Answers in one warming batch.
+/// Calls in one batch that fills the cache.
 const WARM_BATCH: u64 = 500;
-/// Room for 10^6 small answers with their keys.
+/// Cache size that holds 10^6 small responses with their keys.
 const BIG_CACHE_BYTES: u64 = 2 << 30;
-/// Share of requests that must have reached the node for a miss to be one; the rest allows for
+/// Smallest share of requests that must reach the node in a miss round. The rest allows for
 /// requests in flight when wrk stops.
 const MISS_SHARE_MIN: f64 = 0.99;
-/// wrk opens its connections within the turn. A longer turn leaves the cost of accepting 5,000 of
-/// them (measured: about 70 us each) below a twentieth of what is divided by requests.
+/// Factor on the round's duration where wrk opens 5,000 connections within it. Accepting one takes
+/// about 70 us (measured); the longer round keeps that below 5 % of the CPU time.
 const CONNECT_FACTOR: u64 = 3;
 const UNIT: &str = "CPU us/request";
 
-/// One contender's figures over all repetitions.
+/// The figures of one contender over all repetitions.
 #[derive(Clone)]
 pub(crate) struct Figures {
     name: &'static str,
     costs: Vec<f64>,
-    doubts: Vec<String>,
+    problems: Vec<String>,
 }
 
-/// A hit: ours against nginx returning a constant, and against nginx's own cache.
+/// Measures a cache hit against nginx with a constant response and against nginx's cache.
 ///
 /// # Errors
 /// If a server or wrk does not run.
@@ -51,16 +53,16 @@ pub(crate) fn hit(bench: &Bench) -> Result<Vec<Row>> {
     ];
     let figures = interleave(bench, "hit", &contenders, |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
-        let mut doubts = differs(&server, &answer)?;
+        let mut problems = check_response(&server, &answer)?;
         load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
-        doubts.extend(no_hit(contender, &server, BLOCK_CALL)?);
-        let turn = load::turn(&server, &load, CONNECTIONS, bench.seconds)?;
-        Ok((turn, doubts))
+        problems.extend(check_hit(contender, &server, BLOCK_CALL)?);
+        let round = load::measure_round(&server, &load, CONNECTIONS, bench.seconds)?;
+        Ok((round, problems))
     })?;
     Ok(rows("hit", &figures, &[Some(1.15), Some(0.75)]))
 }
 
-/// A miss: ours with the cache off against two proxies.
+/// Measures a miss, with our cache off, against two proxies.
 ///
 /// # Errors
 /// If a server or wrk does not run.
@@ -73,20 +75,20 @@ pub(crate) fn miss(bench: &Bench) -> Result<Vec<Row>> {
     ];
     let figures = interleave(bench, "miss", &contenders, |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
-        miss_turn(bench, &server, &backend)
+        measure_miss_round(bench, &server, &backend)
     })?;
     Ok(rows("miss", &figures, &[Some(1.0), Some(1.0)]))
 }
 
-/// A miss over one WebSocket that carries all calls, against two proxies over pooled HTTP/1.1. Ours over
-/// HTTP runs beside them, to show what the WebSocket brings.
+/// Measures a miss over one WebSocket that carries all calls, against two proxies over pooled
+/// HTTP/1.1. The gateway over HTTP is measured too, to show the benefit of the WebSocket.
 ///
 /// # Errors
 /// If a server or wrk does not run.
 pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let contenders = [
-        Contender::WeirBefore {
+        Contender::WeirUncached {
             label: "weir by websocket",
             program: bench.weir.clone(),
             url: format!("ws://{}", nodes[0]),
@@ -94,18 +96,18 @@ pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
         Contender::NginxProxy { node: nodes[0] },
         Contender::Haproxy { node: nodes[0] },
         bench.weir("weir by http", nodes.clone(), Cache::Off),
-        Contender::Configured {
+        Contender::WeirConfigured {
             label: "weir by http in batches",
             program: bench.weir.clone(),
             nodes: nodes.clone(),
             cache: false,
-            // Of the node, whose table is the last one before.
-            more: "batch_calls_max = 64\nbatch_wait = \"0ms\"",
+            // Keys of `[[upstream]]`, the last table of the configuration.
+            extra: "batch_calls_max = 64\nbatch_wait = \"0ms\"",
         },
     ];
     let figures = interleave(bench, "multiplexed", &contenders, |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
-        miss_turn(bench, &server, &backend)
+        measure_miss_round(bench, &server, &backend)
     })?;
     let [websocket, nginx, haproxy, http, batches] = figures.as_slice() else {
         return Ok(Vec::new());
@@ -117,21 +119,21 @@ pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
     Ok(found)
 }
 
-fn miss_turn(bench: &Bench, server: &Server, backend: &Server) -> Result<Taken> {
+fn measure_miss_round(bench: &Bench, server: &Server, backend: &Server) -> Result<Measured> {
     let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
-    let mut doubts = differs(server, &answer)?;
+    let mut problems = check_response(server, &answer)?;
     load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
     let before = served(backend)?;
-    let turn = load::turn(server, &load, CONNECTIONS, bench.seconds)?;
-    let share = (served(backend)? - before) as f64 / turn.summary.requests as f64;
+    let round = load::measure_round(server, &load, CONNECTIONS, bench.seconds)?;
+    let share = (served(backend)? - before) as f64 / round.summary.requests as f64;
     if share < MISS_SHARE_MIN {
-        doubts.push(format!("only {:.1} % of the requests reached the node", share * 100.0));
+        problems.push(format!("only {:.1} % of the requests reached the node", share * 100.0));
     }
-    Ok((turn, doubts))
+    Ok((round, problems))
 }
 
-/// The same hit over few and over many connections.
+/// Measures the same hit over few and over many connections.
 ///
 /// # Errors
 /// If a server or wrk does not run.
@@ -140,46 +142,46 @@ pub(crate) fn flat_connections(bench: &Bench) -> Result<Vec<Row>> {
     let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     let contender = bench.weir("weir", nodes, Cache::Bytes(64 << 20));
-    let arms = [(5_000, "5,000 connections"), (10, "ourselves, 10 connections")];
-    let figures = interleave(bench, "flat connections", &arms, |(connections, _)| {
+    let variants = [(5_000, "5,000 connections"), (10, "ourselves, 10 connections")];
+    let figures = interleave(bench, "flat connections", &variants, |(connections, _)| {
         let server = Server::start(&contender, BLOCK_CALL)?;
-        let mut doubts = differs(&server, &answer)?;
+        let mut problems = check_response(&server, &answer)?;
         load::run(server.address, &load, *connections, WARM_SECONDS)?;
-        doubts.extend(no_hit(&contender, &server, BLOCK_CALL)?);
+        problems.extend(check_hit(&contender, &server, BLOCK_CALL)?);
         let seconds = bench.seconds * CONNECT_FACTOR;
-        Ok((load::turn(&server, &load, *connections, seconds)?, doubts))
+        Ok((load::measure_round(&server, &load, *connections, seconds)?, problems))
     })?;
     Ok(rows("hit, 5,000 connections", &figures, &[Some(1.5)]))
 }
 
-/// The same miss with few and with many nodes behind the gateway.
+/// Measures the same miss with few and with many upstream nodes.
 ///
 /// # Errors
 /// If a server or wrk does not run.
 pub(crate) fn flat_nodes(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(64, BLOCK_CALL)?;
-    let arms = [(64, "64 nodes"), (2, "ourselves, 2 nodes")];
-    let figures = interleave(bench, "flat nodes", &arms, |(count, _)| {
+    let variants = [(64, "64 nodes"), (2, "ourselves, 2 nodes")];
+    let figures = interleave(bench, "flat nodes", &variants, |(count, _)| {
         let contender = bench.weir("weir --no-cache", nodes[..*count].to_vec(), Cache::Off);
         let server = Server::start(&contender, BLOCK_CALL)?;
-        miss_turn(bench, &server, &backend)
+        measure_miss_round(bench, &server, &backend)
     })?;
     Ok(rows("miss, 64 nodes", &figures, &[Some(1.5)]))
 }
 
-/// Hits that walk through few and through many cached answers. Both gateways stay up, because
-/// filling the big one takes longer than all turns; only one is under load at a time.
+/// Measures hits over few and over many cached responses. Both gateways keep running, because
+/// filling the large cache takes longer than all rounds; only one is under load at a time.
 ///
 /// # Errors
 /// If a server or wrk does not run.
 pub(crate) fn flat_entries(bench: &Bench) -> Result<Vec<Row>> {
-    let arms = [(1_000_000, "10^6 entries"), (1_000, "ourselves, 10^3 entries")];
+    let variants = [(1_000_000, "10^6 entries"), (1_000, "ourselves, 10^3 entries")];
     let (_backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let contender = bench.weir("weir", nodes, Cache::Bytes(BIG_CACHE_BYTES));
     let mut servers = Vec::new();
-    for (count, name) in arms {
+    for (count, name) in variants {
         let server = Server::start(&contender, BLOCK_CALL)?;
-        bench.say(&format!("flat entries: filling {name}"));
+        bench.print_progress(&format!("flat entries: filling {name}"));
         fill(&server, count)?;
         servers.push((server, count, name));
     }
@@ -187,16 +189,16 @@ pub(crate) fn flat_entries(bench: &Bench) -> Result<Vec<Row>> {
     let figures = interleave(bench, "flat entries", &servers, |(server, count, _)| {
         let load = Load::Counter { first: COUNTER_FIRST, count: *count };
         load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
-        let mut doubts = Vec::new();
+        let mut problems = Vec::new();
         for sample in [0, count / 3, count / 2, count - 1] {
-            doubts.extend(no_hit(contender, server, &count_call(COUNTER_FIRST + sample))?);
+            problems.extend(check_hit(contender, server, &count_call(COUNTER_FIRST + sample))?);
         }
-        Ok((load::turn(server, &load, CONNECTIONS, bench.seconds)?, doubts))
+        Ok((load::measure_round(server, &load, CONNECTIONS, bench.seconds)?, problems))
     })?;
     Ok(rows("hit, 10^6 entries", &figures, &[Some(1.5)]))
 }
 
-/// Asks for `count` distinct answers once each, so that they are cached.
+/// Fills the cache with `count` distinct responses.
 fn fill(server: &Server, count: u64) -> Result<()> {
     let mut connection = Connection::open(server.address)?;
     let mut next = COUNTER_FIRST;
@@ -212,7 +214,7 @@ fn fill(server: &Server, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// What can stand in a table: a contender, or an arm of a comparison with ourselves.
+/// A subject with a label for tables: a contender, or a variant of the gateway.
 pub(crate) trait Named {
     fn label(&self) -> &'static str;
 }
@@ -235,91 +237,92 @@ impl Named for (Server, u64, &'static str) {
     }
 }
 
-/// Runs every subject's turn in each repetition and gathers costs and doubts per subject.
+/// Runs one round of every subject per repetition and collects costs and problems per subject.
 pub(crate) fn interleave<T: Named>(
     bench: &Bench,
     case: &str,
     subjects: &[T],
-    take: impl Fn(&T) -> Result<Taken>,
+    measure: impl Fn(&T) -> Result<Measured>,
 ) -> Result<Vec<Figures>> {
     let mut figures: Vec<Figures> = subjects
         .iter()
-        .map(|subject| Figures { name: subject.label(), costs: Vec::new(), doubts: Vec::new() })
+        .map(|subject| Figures { name: subject.label(), costs: Vec::new(), problems: Vec::new() })
         .collect();
     for repetition in 1..=bench.repetitions {
         for (subject, figure) in subjects.iter().zip(&mut figures) {
-            let (turn, doubts) = undisturbed(|| take(subject))?;
-            bench.say(&format!(
+            let (round, problems) = retry_disturbed(|| measure(subject))?;
+            bench.print_progress(&format!(
                 "{case} {repetition}/{}: {:<24} {:>7.2} us, {:>7.0}/s, {:>3.0} % of its core",
                 bench.repetitions,
                 figure.name,
-                turn.cost(),
-                turn.rate(),
-                turn.busy() * 100.0
+                round.cost(),
+                round.rate(),
+                round.busy() * 100.0
             ));
-            figure.costs.push(turn.cost());
-            figure.doubts.extend(doubts.into_iter().chain(turn.doubt()));
+            figure.costs.push(round.cost());
+            figure.problems.extend(problems.into_iter().chain(round.problem()));
         }
     }
     Ok(figures)
 }
 
-/// A turn's figures and what makes its answers doubtful.
-pub(crate) type Taken = (load::Turn, Vec<String>);
+/// The figures of a round, and the problems that make it invalid.
+pub(crate) type Measured = (load::Round, Vec<String>);
 
-/// How often a turn is taken until others leave the core alone; the last one counts, with a doubt.
+/// Attempts at a round while other processes disturb the core. The last one counts and is reported
+/// as disturbed.
 const TRIES: usize = 4;
 
-fn undisturbed(take: impl Fn() -> Result<Taken>) -> Result<Taken> {
-    let mut taken = take()?;
+fn retry_disturbed(measure: impl Fn() -> Result<Measured>) -> Result<Measured> {
+    let mut measured = measure()?;
     for _ in 1..TRIES {
-        if !taken.0.is_disturbed() {
+        if !measured.0.is_disturbed() {
             break;
         }
-        taken = take()?;
+        measured = measure()?;
     }
-    Ok(taken)
+    Ok(measured)
 }
 
-/// The first figure against each of the others; `bars` in their order.
-pub(crate) fn rows(case: &str, figures: &[Figures], bars: &[Option<f64>]) -> Vec<Row> {
-    rows_in(case, UNIT, figures, bars)
+/// Compares the first figure with each of the others; `targets` is in their order.
+pub(crate) fn rows(case: &str, figures: &[Figures], targets: &[Option<f64>]) -> Vec<Row> {
+    rows_in(case, UNIT, figures, targets)
 }
 
-/// The same for costs of something else than a request.
+/// As [`rows`], for costs in another unit.
 pub(crate) fn rows_in(
     case: &str,
     unit: &str,
     figures: &[Figures],
-    bars: &[Option<f64>],
+    targets: &[Option<f64>],
 ) -> Vec<Row> {
     let Some((ours, peers)) = figures.split_first() else { return Vec::new() };
-    let with_bars = peers.iter().zip(bars);
-    with_bars
-        .map(|(theirs, bar)| {
-            let doubts = [ours, theirs]
+    let with_targets = peers.iter().zip(targets);
+    with_targets
+        .map(|(theirs, target)| {
+            let problems = [ours, theirs]
                 .iter()
-                .flat_map(|figure| figure.doubts.iter().map(|doubt| (figure.name, doubt)))
-                .map(|(name, doubt)| format!("{name}: {doubt}"))
+                .flat_map(|figure| figure.problems.iter().map(|problem| (figure.name, problem)))
+                .map(|(name, problem)| format!("{name}: {problem}"))
                 .collect();
-            let subject = Subject { case, unit, peer: theirs.name, bar: *bar };
-            Row::of(&subject, &ours.costs, &theirs.costs, doubts)
+            let subject = Subject { case, unit, peer: theirs.name, target: *target };
+            Row::of(&subject, &ours.costs, &theirs.costs, problems)
         })
         .collect()
 }
 
-/// The costs of one case with two builds of ours, by repetition.
+/// The costs of one case with two builds, by repetition.
 pub(crate) struct Builds {
     pub(crate) case: &'static str,
     pub(crate) before: Vec<f64>,
     pub(crate) after: Vec<f64>,
 }
 
-/// What a hit and a miss cost with two builds of ours.
+/// Measures a hit and a miss with two builds.
 ///
 /// # Errors
 /// If a server or wrk does not run.
-pub(crate) fn two_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> {
+pub(crate) fn measure_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     let builds = |cache| {
@@ -328,17 +331,17 @@ pub(crate) fn two_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> {
     let hits = interleave(bench, "hit", &builds(Cache::Default), |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
         load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
-        let doubts = no_hit(contender, &server, BLOCK_CALL)?.into_iter().collect();
-        Ok((load::turn(&server, &load, CONNECTIONS, bench.seconds)?, doubts))
+        let problems = check_hit(contender, &server, BLOCK_CALL)?.into_iter().collect();
+        Ok((load::measure_round(&server, &load, CONNECTIONS, bench.seconds)?, problems))
     })?;
     let misses = interleave(bench, "miss", &builds(Cache::Off), |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
-        miss_turn(bench, &server, &backend)
+        measure_miss_round(bench, &server, &backend)
     })?;
     let mut pairs = Vec::new();
     for (case, figures) in [("hit", hits), ("miss", misses)] {
-        let doubts: Vec<&String> = figures.iter().flat_map(|figure| &figure.doubts).collect();
-        ensure!(doubts.is_empty(), "{case} is invalid: {doubts:?}");
+        let problems: Vec<&String> = figures.iter().flat_map(|figure| &figure.problems).collect();
+        ensure!(problems.is_empty(), "{case} is invalid: {problems:?}");
         let mut costs = figures.into_iter().map(|figure| figure.costs);
         let (before, after) = (costs.next(), costs.next());
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
@@ -347,7 +350,7 @@ pub(crate) fn two_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> {
     Ok(pairs)
 }
 
-/// Calls that the constant node has answered so far.
+/// Returns how many calls the constant node has answered so far.
 pub(crate) fn served(backend: &Server) -> Result<u64> {
     let call =
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}"}}"#, crate::backend::SERVED_METHOD);
@@ -356,8 +359,8 @@ pub(crate) fn served(backend: &Server) -> Result<u64> {
     reply["result"].as_u64().ok_or_else(|| anyhow::anyhow!("the constant node says {reply}"))
 }
 
-/// A doubt if `server` does not answer the block call with exactly `answer`.
-fn differs(server: &Server, answer: &str) -> Result<Vec<String>> {
+/// Returns a problem if the response of `server` to the block call differs from `answer`.
+fn check_response(server: &Server, answer: &str) -> Result<Vec<String>> {
     let reply = http::post(server.address, BLOCK_CALL)?;
     if reply.body == answer.as_bytes() {
         return Ok(Vec::new());
@@ -366,10 +369,10 @@ fn differs(server: &Server, answer: &str) -> Result<Vec<String>> {
     Ok(vec![format!("the answer differs from the node's: {got}")])
 }
 
-/// A doubt if `contender` has a way to prove a hit and does not for `call`.
-fn no_hit(contender: &Contender, server: &Server, call: &str) -> Result<Option<String>> {
+/// Returns a problem if `call` is no cache hit, for contenders that report hits in a header.
+fn check_hit(contender: &Contender, server: &Server, call: &str) -> Result<Option<String>> {
     let Some((name, value)) = contender.proof_of_hit() else { return Ok(None) };
     let reply = http::post(server.address, call)?;
-    let said = reply.header(name).unwrap_or("nothing");
-    Ok((said != value).then(|| format!("{name} says {said}, {value} was expected")))
+    let actual = reply.header(name).unwrap_or("nothing");
+    Ok((actual != value).then(|| format!("{name} says {actual}, {value} was expected")))
 }

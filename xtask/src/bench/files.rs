@@ -1,5 +1,5 @@
-//! Which of the gateway's files a call passes, by the instructions that Valgrind counts in each: on a
-//! cached call and on a miss. Code that the compiler inlined counts where it was written.
+//! Lists the gateway's source files that execute during a cached call and during a miss, by the
+//! instructions that Valgrind counts in each. Inlined code counts for the file that contains it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,17 +13,17 @@ use super::server::{Server, free_ports, scratch};
 use crate::shell;
 
 const CALLS: u64 = 500;
-/// Height of the simulated chain; misses ask for a block each.
+/// Height of the simulated chain; each miss requests another block.
 const HEAD: u64 = 4_000;
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"web3_clientVersion","params":[]}"#;
-/// Share of the gateway's instructions from which on a file counts as a step of the path; below it
-/// are one-line reads of a clock, a counter, a label.
+/// Smallest share of the gateway's instructions for a file to count as a step of the path. Files
+/// below it contribute one-line reads of a clock, a counter or a label.
 const STEP_SHARE: f64 = 0.01;
 
-/// Prints the files of both kinds of calls.
+/// Prints the files of both kinds of calls, hits and misses.
 ///
 /// # Errors
-/// If Valgrind is missing, or a call was not answered as its kind says.
+/// If Valgrind is missing, or a call is no hit or no miss as expected.
 pub(crate) fn run(weir: Option<&Path>) -> Result<()> {
     let built = shell::root().join("target/debug/weir");
     if weir.is_none() {
@@ -48,7 +48,7 @@ pub(crate) fn run(weir: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Instructions per call by file of crate `gateway`.
+/// Measures instructions per call, by file of the crate `gateway`.
 fn instructions(weir: &Path, kind: &str) -> Result<BTreeMap<String, f64>> {
     let node = free_ports(1)?[0];
     let mut command = Command::new(weir);
@@ -100,8 +100,8 @@ fn instructions(weir: &Path, kind: &str) -> Result<BTreeMap<String, f64>> {
     Ok(files.into_iter().map(|(file, sum)| (file, sum as f64 / CALLS as f64)).collect())
 }
 
-/// Own instructions by file of crate `gateway`, from a dump in Callgrind's format (Valgrind manual,
-/// "Callgrind Format Specification").
+/// Sums own instructions by file of the crate `gateway`, from a dump in Callgrind's format
+/// (Valgrind manual, "Callgrind Format Specification").
 fn by_file(dump: &str) -> BTreeMap<String, u64> {
     let mut files = BTreeMap::new();
     let mut file = None;
@@ -111,7 +111,7 @@ fn by_file(dump: &str) -> BTreeMap<String, u64> {
         if let Some(path) = names_file {
             file = path.split_once("crates/gateway/src/").map(|(_, file)| file.to_owned());
         } else if line.starts_with("calls=") {
-            // The line that follows is the cost of what was called.
+            // The next line is the inclusive cost of the callee.
             of_callee = true;
         } else if line.starts_with(|first: char| first.is_ascii_digit()) {
             let own = line.split(' ').nth(1).and_then(|own| own.parse::<u64>().ok());

@@ -1,7 +1,7 @@
-//! Load generators: ours and its peers, each told to do the same, and what each says of it.
+//! Load generators: `weir load` and its peers with the same load, and the report of each.
 //!
-//! They run pinned to the load's core. What they cost is read from the kernel by `lab.rs`, what they
-//! sent is counted by the constant node: neither is taken from their own words.
+//! They run pinned to the load's core. `lab.rs` reads their CPU cost from the kernel, and the
+//! constant node counts their requests; neither comes from their own reports.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use super::cost::Named;
 use super::server::{LOAD_CORE, pinned, scratch};
 use crate::shell;
 
-/// A program that makes load.
+/// A load generator.
 #[derive(Debug, Clone)]
 pub(crate) enum Generator {
     /// `weir load`, by the path of the program.
@@ -32,12 +32,12 @@ pub(crate) enum Generator {
     K6,
 }
 
-/// What is to be sent: one body, again and again.
+/// The load to send: one body, repeated.
 #[derive(Debug, Clone)]
-pub(crate) struct Order<'a> {
+pub(crate) struct LoadSpec<'a> {
     pub(crate) target: SocketAddr,
     pub(crate) body: &'a str,
-    /// Requests per second by the clock; none for as many as the connections can.
+    /// Requests per second, open loop; `None` sends as many as the connections can (closed loop).
     pub(crate) rate: Option<u32>,
     pub(crate) connections: usize,
     pub(crate) seconds: u64,
@@ -59,24 +59,24 @@ impl Generator {
     ///
     /// # Errors
     /// If it cannot be started.
-    pub(crate) fn start(&self, order: &Order<'_>) -> Result<Generating> {
+    pub(crate) fn start(&self, spec: &LoadSpec<'_>) -> Result<RunningGenerator> {
         let name = self.label();
         let folder = scratch(name)?;
-        let (url, seconds) = (format!("http://{}/", order.target), order.seconds.to_string());
-        let connections = order.connections.to_string();
-        let rate = order.rate.map(|rate| rate.to_string());
+        let (url, seconds) = (format!("http://{}/", spec.target), spec.seconds.to_string());
+        let connections = spec.connections.to_string();
+        let rate = spec.rate.map(|rate| rate.to_string());
         let mut command = pinned(LOAD_CORE);
         match self {
             Generator::Weir(program) => {
                 command.arg(program).args(["load", &url, "-c", &connections]);
-                command.args(["-d", &format!("{seconds}s"), "--body", order.body]);
+                command.args(["-d", &format!("{seconds}s"), "--body", spec.body]);
                 command.args(["--threads", "1", "--quiet", "--out"]).arg(folder.join("result"));
                 command.args(rate.iter().flat_map(|rate| ["--rate", rate]));
             }
             Generator::Wrk => {
                 ensure!(rate.is_none(), "wrk knows no rate");
                 let script = folder.join("script.lua");
-                fs::write(&script, include_str!("stall.lua").replace("@BODY@", order.body))?;
+                fs::write(&script, include_str!("stall.lua").replace("@BODY@", spec.body))?;
                 command.args(["wrk", "-t1", &format!("-c{connections}")]);
                 command.arg(format!("-d{seconds}s")).args(["--timeout", "10s", "-s"]);
                 command.arg(script).arg(url);
@@ -84,7 +84,7 @@ impl Generator {
             Generator::Oha => {
                 command.arg(shell::find("oha").context("oha is missing")?);
                 command.args(["--no-tui", "--output-format", "json", "-m", "POST"]);
-                command.args(["-T", "application/json", "-d", order.body, "-c", &connections]);
+                command.args(["-T", "application/json", "-d", spec.body, "-c", &connections]);
                 command.args(["-z", &format!("{seconds}s")]);
                 command.args(rate.iter().flat_map(|rate| ["-q", rate])).arg(url);
             }
@@ -95,7 +95,7 @@ impl Generator {
                     .replace("@SECONDS@", &seconds)
                     .replace("@WORKERS@", &connections)
                     .replace("@URL@", &url)
-                    .replace("@BODY@", order.body);
+                    .replace("@BODY@", spec.body);
                 fs::write(&script, text)?;
                 command.arg(shell::find("k6").context("k6 is missing")?);
                 command.args(["run", "--quiet", "--no-usage-report", "--summary-export"]);
@@ -105,46 +105,46 @@ impl Generator {
         let (out, err) = (File::create(folder.join("out"))?, File::create(folder.join("err"))?);
         command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        Ok(Generating { generator: self.clone(), child, folder })
+        Ok(RunningGenerator { generator: self.clone(), child, folder })
     }
 }
 
-/// A generator at work; dropping it ends it and removes its files.
-pub(crate) struct Generating {
+/// A running generator; dropping it kills it and removes its files.
+pub(crate) struct RunningGenerator {
     generator: Generator,
     child: Child,
     folder: PathBuf,
 }
 
-/// What a generator says at its end.
+/// The report of a generator at the end of its run.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Said {
-    /// Why its run is not to be believed.
-    pub(crate) doubts: Vec<String>,
+pub(crate) struct Report {
+    /// Why its run is invalid; empty for a valid run.
+    pub(crate) problems: Vec<String>,
     /// 99th percentile of latencies.
     pub(crate) p99_ms: f64,
     pub(crate) max_ms: f64,
-    /// Requests that took more than 100 ms, where it can tell.
+    /// Requests that took more than 100 ms; `None` if the generator does not count them.
     pub(crate) slow: Option<u64>,
-    /// Only ours tells: the 99th percentile of how late sends were.
-    pub(crate) lateness_p99_us: Option<f64>,
+    /// 99th percentile of the scheduling delay; only `weir load` reports it.
+    pub(crate) scheduling_delay_p99_us: Option<f64>,
 }
 
-impl Generating {
+impl RunningGenerator {
     /// The leader of its process group.
     pub(crate) fn group(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for its end, at most `limit`, and reads what it says.
+    /// Waits at most `limit` for its end and reads its report.
     ///
     /// # Errors
-    /// If it does not end, or says nothing that can be read.
-    pub(crate) fn finish(mut self, limit: Duration) -> Result<Said> {
+    /// If it does not end, or its report cannot be read.
+    pub(crate) fn finish(mut self, limit: Duration) -> Result<Report> {
         let name = self.generator.label();
         let since = Instant::now();
         while self.child.try_wait()?.is_none() {
-            ensure!(since.elapsed() < limit, "{name} did not end: {}", self.said());
+            ensure!(since.elapsed() < limit, "{name} did not end: {}", self.log_tail());
             shell::pause(Duration::from_millis(50));
         }
         let read = match self.generator {
@@ -153,57 +153,57 @@ impl Generating {
             Generator::Oha => oha(&self.read("out")),
             Generator::K6 => k6(&self.read("summary.json")),
         };
-        read.with_context(|| format!("{name} said {}", self.said()))
+        read.with_context(|| format!("{name} said {}", self.log_tail()))
     }
 
     fn read(&self, file: &str) -> String {
         fs::read_to_string(self.folder.join(file)).unwrap_or_default()
     }
 
-    /// Its last words, for messages.
-    fn said(&self) -> String {
+    /// The end of its output, for error messages.
+    fn log_tail(&self) -> String {
         let text = self.read("err") + &self.read("out");
         let start = text.trim_end().char_indices().rev().nth(1_000).map_or(0, |(at, _)| at);
         text.trim_end()[start..].to_owned()
     }
 }
 
-impl Drop for Generating {
+impl Drop for RunningGenerator {
     fn drop(&mut self) {
-        // One that has ended already needs neither.
+        // Both fail if it has ended already.
         let _killed = self.child.kill();
         let _reaped = self.child.wait();
         let _removed = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// A number inside JSON, by the names that lead to it.
+/// Reads the number at a path of object keys.
 fn number(json: &Value, path: &[&str]) -> Result<f64> {
     let found = path.iter().try_fold(json, |at, name| at.get(*name));
     found.and_then(Value::as_f64).with_context(|| format!("no number at {}", path.join(".")))
 }
 
-fn weir(folder: &Path) -> Result<Said> {
+fn weir(folder: &Path) -> Result<Report> {
     let json: Value = serde_json::from_str(&fs::read_to_string(folder.join("result.json"))?)?;
-    let mut doubts = Vec::new();
+    let mut problems = Vec::new();
     let failed = number(&json, &["overall", "failed_share"])?;
     if failed > 0.0 {
-        doubts.push(format!("{:.3} % of the calls failed", failed * 100.0));
+        problems.push(format!("{:.3} % of the calls failed", failed * 100.0));
     }
     let delivered = number(&json, &["generator", "delivered_share"])?;
     if delivered < 0.99 {
-        doubts.push(format!("only {:.1} % of what was due was begun", delivered * 100.0));
+        problems.push(format!("only {:.1} % of what was due was begun", delivered * 100.0));
     }
-    Ok(Said {
-        doubts,
+    Ok(Report {
+        problems,
         p99_ms: number(&json, &["overall", "latency", "p99_ms"])?,
         max_ms: number(&json, &["overall", "latency", "max_ms"])?,
         slow: Some(slow(&fs::read(folder.join("latency.hlog"))?)?),
-        lateness_p99_us: Some(number(&json, &["generator", "lateness", "p99_ms"])? * 1e3),
+        scheduling_delay_p99_us: Some(number(&json, &["generator", "lateness", "p99_ms"])? * 1e3),
     })
 }
 
-/// Values above 100 ms in a histogram log of nanoseconds.
+/// Counts the values above 100 ms in a histogram log of nanoseconds.
 fn slow(log: &[u8]) -> Result<u64> {
     const LIMIT: u64 = 100_000_000;
     let mut slow = 0;
@@ -219,45 +219,45 @@ fn slow(log: &[u8]) -> Result<u64> {
     Ok(slow)
 }
 
-fn wrk(out: &str) -> Result<Said> {
+fn wrk(out: &str) -> Result<Report> {
     let line = out.lines().find_map(|line| line.strip_prefix("STALL ")).context("no summary")?;
     let numbers: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
     let [p99, max, slow] = numbers[..] else { anyhow::bail!("{line:?}, 3 numbers are needed") };
     let complaints = ["Socket errors", "Non-2xx"];
     let complained = out.lines().filter(|line| complaints.iter().any(|word| line.contains(word)));
-    Ok(Said {
-        doubts: complained.map(|line| line.trim().to_owned()).collect(),
+    Ok(Report {
+        problems: complained.map(|line| line.trim().to_owned()).collect(),
         p99_ms: p99 / 1e3,
         max_ms: max / 1e3,
         slow: Some(slow as u64),
-        lateness_p99_us: None,
+        scheduling_delay_p99_us: None,
     })
 }
 
-fn oha(out: &str) -> Result<Said> {
+fn oha(out: &str) -> Result<Report> {
     let json: Value = serde_json::from_str(out)?;
     let rate = number(&json, &["summary", "successRate"])?;
-    let doubt = (rate < 1.0).then(|| format!("its success rate is {rate}"));
-    Ok(Said {
-        doubts: doubt.into_iter().collect(),
+    let problem = (rate < 1.0).then(|| format!("its success rate is {rate}"));
+    Ok(Report {
+        problems: problem.into_iter().collect(),
         p99_ms: number(&json, &["latencyPercentiles", "p99"])? * 1e3,
         max_ms: number(&json, &["summary", "slowest"])? * 1e3,
         slow: None,
-        lateness_p99_us: None,
+        scheduling_delay_p99_us: None,
     })
 }
 
-fn k6(summary: &str) -> Result<Said> {
+fn k6(summary: &str) -> Result<Report> {
     let json: Value = serde_json::from_str(summary)?;
     let metrics = &json["metrics"];
     let failed = number(metrics, &["http_req_failed", "value"])?;
-    let doubt = (failed > 0.0).then(|| format!("{:.3} % of its requests failed", failed * 100.0));
-    Ok(Said {
-        doubts: doubt.into_iter().collect(),
+    let problem = (failed > 0.0).then(|| format!("{:.3} % of its requests failed", failed * 100.0));
+    Ok(Report {
+        problems: problem.into_iter().collect(),
         p99_ms: number(metrics, &["http_req_duration", "p(99)"])?,
         max_ms: number(metrics, &["http_req_duration", "max"])?,
         slow: Some(number(metrics, &["slow", "count"]).unwrap_or(0.0) as u64),
-        lateness_p99_us: None,
+        scheduling_delay_p99_us: None,
     })
 }
 

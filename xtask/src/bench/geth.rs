@@ -1,4 +1,4 @@
-//! What a call costs a real node and the gateway before it, by the way that calls take between them.
+//! CPU cost of a call in geth and in the gateway, by the transport between them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,23 +11,23 @@ use super::server::{Contender, LOAD_CORE, Server, free_ports, pinned, scratch};
 use super::{Bench, CONNECTIONS, machine};
 use crate::shell;
 
-/// A block of the chain that the conformance cases were recorded on.
+/// Requests a block of the chain in `testdata/execution-apis`.
 const CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x10",false]}"#;
 const WARM_SECONDS: u64 = 1;
-/// The ways, the dearest first; all without a cache, so that every call reaches geth.
-const WAYS: [&str; 3] = ["by http", "by websocket", "by ipc"];
+/// Transports, the most expensive first. The cache is off, so that every call reaches geth.
+const TRANSPORTS: [&str; 3] = ["by http", "by websocket", "by ipc"];
 
-/// CPU of one turn per request: of the gateway, and of geth.
+/// CPU microseconds per request in one round.
 struct Costs {
     gateway: f64,
     geth: f64,
 }
 
-/// The gateway before geth by HTTP, WebSocket and local socket.
+/// Measures the gateway in front of geth over HTTP, WebSocket and IPC.
 ///
 /// # Errors
-/// If geth is missing, or something does not run.
+/// If geth is missing, or a program does not run.
 pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
     let (geth, folder) = start()?;
     let ipc = folder.join("geth.ipc");
@@ -37,47 +37,47 @@ pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
         format!("ipc:{}", ipc.display()),
     ];
     let mut costs: [Vec<Costs>; 3] = Default::default();
-    let mut doubts: [Vec<String>; 3] = Default::default();
+    let mut problems: [Vec<String>; 3] = Default::default();
     for repetition in 1..=bench.repetitions {
-        for (place, url) in urls.iter().enumerate() {
-            let label = WAYS[place];
+        for (index, url) in urls.iter().enumerate() {
+            let label = TRANSPORTS[index];
             let program = bench.weir.clone();
-            let ours = Contender::WeirBefore { label, program, url: url.clone() };
+            let ours = Contender::WeirUncached { label, program, url: url.clone() };
             let server = Server::start(&ours, CALL)?;
             let load = Load::Constant(CALL.to_owned());
             load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
             let before = machine::cpu_time(geth.group())?;
-            let turn = load::turn(&server, &load, CONNECTIONS, bench.seconds)?;
+            let round = load::measure_round(&server, &load, CONNECTIONS, bench.seconds)?;
             let theirs = machine::cpu_time(geth.group())?.saturating_sub(before);
-            let theirs = theirs.as_secs_f64() * 1e6 / turn.summary.requests as f64;
-            bench.say(&format!(
+            let theirs = theirs.as_secs_f64() * 1e6 / round.summary.requests as f64;
+            bench.print_progress(&format!(
                 "geth {repetition}/{}: {label:<14} gateway {:>6.2} us, geth {theirs:>6.2} us, {:>6.0}/s",
                 bench.repetitions,
-                turn.cost(),
-                turn.rate()
+                round.cost(),
+                round.rate()
             ));
-            doubts[place].extend(turn.doubt());
-            costs[place].push(Costs { gateway: turn.cost(), geth: theirs });
+            problems[index].extend(round.problem());
+            costs[index].push(Costs { gateway: round.cost(), geth: theirs });
         }
     }
     let mut rows = Vec::new();
-    for place in [1, 2] {
+    for index in [1, 2] {
         type Pick = fn(&Costs) -> f64;
         let figures: [(&str, Pick); 2] =
             [("gateway", |costs| costs.gateway), ("geth", |costs| costs.geth)];
         for (whose, pick) in figures {
-            let case = format!("{whose}, a call to geth {}", WAYS[place]);
-            let peer = WAYS[0];
-            let subject = Subject { case: &case, unit: "CPU us/request", peer, bar: Some(1.0) };
-            let of = |place: usize| costs[place].iter().map(pick).collect::<Vec<f64>>();
-            let doubts = [&doubts[0][..], &doubts[place]].concat();
-            rows.push(Row::of(&subject, &of(place), &of(0), doubts));
+            let case = format!("{whose}, a call to geth {}", TRANSPORTS[index]);
+            let peer = TRANSPORTS[0];
+            let subject = Subject { case: &case, unit: "CPU us/request", peer, target: Some(1.0) };
+            let of = |index: usize| costs[index].iter().map(pick).collect::<Vec<f64>>();
+            let problems = [&problems[0][..], &problems[index]].concat();
+            rows.push(Row::of(&subject, &of(index), &of(0), problems));
         }
     }
     Ok(rows)
 }
 
-/// A geth on the load's core, on one processor as far as it knows, and the folder of its socket.
+/// Starts geth on the load's core with `GOMAXPROCS=1`; returns it with the folder of its socket.
 fn start() -> Result<(Server, PathBuf)> {
     let program = shell::find("geth").context("geth is missing: run cargo xtask check")?;
     let folder = scratch("geth")?;
@@ -92,7 +92,7 @@ fn start() -> Result<(Server, PathBuf)> {
         ],
     ] {
         let mut command = Command::new(&program);
-        at_home(&mut command, &folder).args(arguments).stdin(Stdio::null());
+        with_datadir(&mut command, &folder).args(arguments).stdin(Stdio::null());
         let output = command.output().context("cannot run geth")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
@@ -100,7 +100,7 @@ fn start() -> Result<(Server, PathBuf)> {
     let (port, auth) = (ports[0].port().to_string(), ports[1].port().to_string());
     let mut command = pinned(LOAD_CORE);
     command.arg("env").arg("GOMAXPROCS=1").arg(&program);
-    at_home(&mut command, &folder)
+    with_datadir(&mut command, &folder)
         .args(["--gcmode", "archive", "--syncmode", "full", "--nodiscover", "--maxpeers", "0"])
         .args(["--port", "0", "--authrpc.port", &auth, "--verbosity", "1"])
         .args(["--http", "--http.port", &port, "--ws", "--ws.port", &port])
@@ -110,6 +110,6 @@ fn start() -> Result<(Server, PathBuf)> {
     Ok((server, folder))
 }
 
-fn at_home<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
+fn with_datadir<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
     command.arg("--datadir").arg(folder).args(["--state.scheme", "hash"])
 }

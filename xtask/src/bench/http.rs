@@ -1,5 +1,4 @@
-//! The bench's own client: one blocking HTTP/1.1 connection, for checks and warming, never for
-//! measuring (wrk does that).
+//! A blocking HTTP/1.1 client for checks and for filling caches. Measurements use wrk instead.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// Longer than any answer of the bench takes, short enough not to hang a run.
+/// Read timeout: longer than any response of the bench takes.
 const READ_LIMIT: Duration = Duration::from_secs(20);
 
 /// A kept-alive connection.
@@ -15,16 +14,16 @@ pub(crate) struct Connection {
     reader: BufReader<TcpStream>,
 }
 
-/// What came back.
+/// An HTTP response.
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// Status line and headers as they were sent.
+    /// Status line and headers as received.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
 impl Reply {
-    /// The value of the header `name` (in any case), if it was sent.
+    /// The value of the header `name` (case-insensitive), if present.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
@@ -32,10 +31,10 @@ impl Reply {
 }
 
 impl Connection {
-    /// A connection to `address`.
+    /// Connects to `address`.
     ///
     /// # Errors
-    /// If nobody listens there.
+    /// If no server listens there.
     pub(crate) fn open(address: SocketAddr) -> Result<Self> {
         let stream =
             TcpStream::connect(address).with_context(|| format!("cannot reach {address}"))?;
@@ -45,10 +44,10 @@ impl Connection {
         Ok(Self { reader: BufReader::with_capacity(2 << 10, stream) })
     }
 
-    /// Sends one POST and reads its answer in full.
+    /// Sends one POST and reads the whole response.
     ///
     /// # Errors
-    /// If the connection fails or the answer does not tell its length.
+    /// If the connection fails or the response has no length.
     pub(crate) fn post(&mut self, body: &str) -> Result<Reply> {
         let request = format!(
             "POST / HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -78,7 +77,7 @@ impl Connection {
         Ok(reply)
     }
 
-    /// A body in chunks (RFC 9112, section 7.1).
+    /// Reads a chunked body (RFC 9112, section 7.1).
     fn chunks(&mut self) -> Result<Vec<u8>> {
         let mut body = Vec::new();
         loop {
@@ -97,7 +96,7 @@ impl Connection {
     }
 }
 
-/// One POST on a connection of its own.
+/// Sends one POST on a new connection.
 ///
 /// # Errors
 /// As [`Connection::open`] and [`Connection::post`].

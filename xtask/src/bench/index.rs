@@ -1,4 +1,4 @@
-//! How fast the index syncs, how large its file is, how quickly it finds logs.
+//! Measures the index: sync speed, file size and the latency of `eth_getLogs`.
 
 mod query;
 
@@ -24,28 +24,28 @@ use super::server::{Folder, Server, scratch};
 
 pub(crate) use self::query::query;
 
-/// Blocks of the sync, each as large as mainnet's.
+/// Number of blocks to sync, each as large as a mainnet block.
 const BLOCKS: u64 = 1536;
-/// Transactions of each.
+/// Transactions per block, as `--txs` of `weir node`.
 const TRANSACTIONS: &str = "150..150";
-/// Addresses in their logs: as many distinct ones in a block as mainnet has.
+/// Number of addresses in logs; a block then has as many distinct ones as a mainnet block.
 const PARTIES: &str = "131072";
-/// Blocks that the program writes in one transaction at most, which the floor does too.
+/// Most blocks per database transaction, in `weir index sync` and in the baseline.
 const COMMIT_BLOCKS: i64 = 256;
-/// A step of the floor may take so many times less than one of the program: 60 % of its speed.
-const SPEED_BAR: f64 = 1.0 / 0.6;
-/// Bytes of the file for each byte that the node said.
-const SIZE_BAR: f64 = 0.25;
+/// Largest ratio of our time to the baseline's: 60 % of its speed.
+const SPEED_RATIO_MAX: f64 = 1.0 / 0.6;
+/// Largest ratio of the file's size to that of the node's JSON.
+const SIZE_RATIO_MAX: f64 = 0.25;
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
 
-/// Synced from a node that has every answer in memory, against a bare loop that inserts the same
-/// rows, which it has in memory, with the same settings and as many at a time.
+/// Measures a sync from a node that serves every response from memory. The baseline is a loop that
+/// inserts the same rows from memory, with the same settings and transaction size.
 ///
 /// # Errors
-/// If something does not run.
+/// If a program does not run.
 pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
     let head = BLOCKS.to_string();
-    let more = [
+    let extra = [
         "--head",
         &head,
         "--block-time",
@@ -57,65 +57,71 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
         "--finality-depth",
         "0",
     ];
-    let node = Server::start_simulated(&bench.weir, &more, PROBE)?;
-    let prebuilt = Prebuilt::of(node.address, bench)?;
-    let said: usize = prebuilt.answers.values().map(String::len).sum();
-    let address = prebuilt.serve()?;
+    let node = Server::start_simulated(&bench.weir, &extra, PROBE)?;
+    let cached_node = CachedNode::record(node.address, bench)?;
+    let json_bytes: usize = cached_node.answers.values().map(String::len).sum();
+    let address = cached_node.serve()?;
     let folder = Folder(scratch("index")?);
-    let (mut ours, mut floor, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ours, mut baseline, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     let mut into_database = Vec::new();
     for repetition in 1..=bench.repetitions {
         let file = folder.0.join(format!("sync-{repetition}.db"));
-        let took = synced(&bench.weir, address, file.as_os_str())?;
+        let took = time_sync(&bench.weir, address, file.as_os_str())?;
         if let Some(url) = &bench.postgres {
             let joint = if url.contains('?') { '&' } else { '?' };
             let schema = format!("{url}{joint}schema=weir_bench_{repetition}");
-            let took = synced(&bench.weir, address, schema.as_ref())?;
+            let took = time_sync(&bench.weir, address, schema.as_ref())?;
             into_database.push(took.as_secs_f64() * 1e3 / BLOCKS as f64);
         }
-        let (bare, rows) = bare(&file, &folder.0.join(format!("bare-{repetition}.db")))?;
+        let (bare_time, rows) =
+            time_bare_inserts(&file, &folder.0.join(format!("bare-{repetition}.db")))?;
         let size = file.metadata()?.len();
-        bench.say(&format!(
+        bench.print_progress(&format!(
             "index {repetition}/{}: {BLOCKS} blocks, {} logs lists and {} transactions: {:.0} blocks/s; bare \
-             inserts {:.0} blocks/s; {} bytes of {said}",
+             inserts {:.0} blocks/s; {} bytes of {json_bytes}",
             bench.repetitions,
             rows.lists,
             rows.transactions,
             BLOCKS as f64 / took.as_secs_f64(),
-            BLOCKS as f64 / bare.as_secs_f64(),
+            BLOCKS as f64 / bare_time.as_secs_f64(),
             size,
         ));
         ours.push(took.as_secs_f64() * 1e3 / BLOCKS as f64);
-        floor.push(bare.as_secs_f64() * 1e3 / BLOCKS as f64);
+        baseline.push(bare_time.as_secs_f64() * 1e3 / BLOCKS as f64);
         sizes.push(size as f64 / BLOCKS as f64);
     }
     let speed = Subject {
         case: "sync, fully verified",
         unit: "ms/block",
         peer: "bare inserts of the same rows",
-        bar: Some(SPEED_BAR),
+        target: Some(SPEED_RATIO_MAX),
     };
-    let size =
-        Subject { case: "file", unit: "bytes/block", peer: "the node's JSON", bar: Some(SIZE_BAR) };
-    let json = vec![said as f64 / BLOCKS as f64; sizes.len()];
-    let mut rows =
-        vec![Row::of(&speed, &ours, &floor, Vec::new()), Row::of(&size, &sizes, &json, Vec::new())];
+    let size = Subject {
+        case: "file",
+        unit: "bytes/block",
+        peer: "the node's JSON",
+        target: Some(SIZE_RATIO_MAX),
+    };
+    let json = vec![json_bytes as f64 / BLOCKS as f64; sizes.len()];
+    let mut rows = vec![
+        Row::of(&speed, &ours, &baseline, Vec::new()),
+        Row::of(&size, &sizes, &json, Vec::new()),
+    ];
     if !into_database.is_empty() {
         let database = Subject {
             case: "sync into PostgreSQL",
             unit: "ms/block",
             peer: "ourselves into a file",
-            bar: None,
+            target: None,
         };
         rows.push(Row::of(&database, &into_database, &ours, Vec::new()));
     }
     Ok(rows)
 }
 
-/// The time from the first block to the last, without the start and the training of dictionaries: by
-/// the program's own samples it would be rounded to a second, so it is the whole less that of an empty
-/// range.
-fn synced(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
+/// Measures a sync without the training of dictionaries: a first run trains them and syncs an empty
+/// range; the time is that of the second run, over all blocks.
+fn time_sync(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
     let run = |end: &str| -> Result<Duration> {
         let began = Instant::now();
         let status = Command::new(weir)
@@ -135,7 +141,7 @@ fn synced(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
         ensure!(status.success(), "weir index sync ended with {status}");
         Ok(began.elapsed())
     };
-    // The dictionaries are trained on blocks of the whole chain with the first run.
+    // This run trains the dictionaries on blocks of the whole chain.
     run("0")?;
     run(&BLOCKS.to_string())
 }
@@ -145,8 +151,8 @@ struct Rows {
     transactions: usize,
 }
 
-/// The tables in the order in which the program fills them in a transaction, and the column by which
-/// rows of one transaction are told.
+/// Tables in the order in which the program fills them: name, columns, and the expression of the
+/// block number that groups rows into transactions.
 const TABLES: [(&str, &str, &str); 5] = [
     ("blocks", "number, hash, time, count, body", "number"),
     ("block_hashes", "short, number", "number"),
@@ -155,11 +161,11 @@ const TABLES: [(&str, &str, &str); 5] = [
     ("log_postings", "key, first, rest", "first >> 20"),
 ];
 
-/// The rows of a table, by transaction.
+/// The rows of a table, grouped by database transaction.
 type Batches = Vec<Vec<Vec<Cell>>>;
 
-/// The time to insert all rows of a file into another, from memory.
-fn bare(from: &Path, to: &Path) -> Result<(Duration, Rows)> {
+/// Copies all rows of a file into another through memory and measures the inserts.
+fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, Rows)> {
     let source = Sqlite::open(from)?;
     let tables: Vec<Batches> = TABLES
         .iter()
@@ -200,15 +206,15 @@ fn bare(from: &Path, to: &Path) -> Result<(Duration, Rows)> {
         }
         transaction.commit()?;
     }
-    // What is in the log of changes goes into the file, as when the program ends.
+    // Closing checkpoints the WAL into the file, as the program does at its end.
     target.close().map_err(|(_, error)| error)?;
     Ok((began.elapsed(), rows))
 }
 
 fn batches(source: &Sqlite, table: &str, columns: &str, number: &str) -> Result<Batches> {
-    let order = columns.split(',').next().unwrap_or(columns);
+    let spec = columns.split(',').next().unwrap_or(columns);
     let sql =
-        format!("SELECT ({number}) / {COMMIT_BLOCKS}, {columns} FROM {table} ORDER BY 1, {order}");
+        format!("SELECT ({number}) / {COMMIT_BLOCKS}, {columns} FROM {table} ORDER BY 1, {spec}");
     let width = columns.split(',').count();
     let mut statement = source.prepare(&sql)?;
     let mut rows = statement.query([])?;
@@ -224,11 +230,11 @@ fn batches(source: &Sqlite, table: &str, columns: &str, number: &str) -> Result<
     Ok(batches)
 }
 
-/// A node whose answers are all in memory; what it was not asked before, it asks another.
-struct Prebuilt {
-    /// By method and parameters.
+/// A node that serves recorded responses from memory and forwards other calls to `origin`.
+struct CachedNode {
+    /// Results by method and parameters.
     answers: HashMap<String, String>,
-    behind: SocketAddr,
+    origin: SocketAddr,
 }
 
 #[derive(Deserialize)]
@@ -246,32 +252,32 @@ struct Answer<'a> {
     result: &'a RawValue,
 }
 
-fn asked(behind: SocketAddr, method: &str, params: &str) -> Result<String> {
+fn fetch(origin: SocketAddr, method: &str, params: &str) -> Result<String> {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-    let reply = http::post(behind, &body)?;
+    let reply = http::post(origin, &body)?;
     let answer: Answer<'_> = serde_json::from_slice(&reply.body)
         .with_context(|| format!("{method} {params} has no result"))?;
     Ok(answer.result.get().to_owned())
 }
 
-impl Prebuilt {
-    fn of(behind: SocketAddr, bench: &Bench) -> Result<Arc<Prebuilt>> {
-        bench.say("index: the node computes its blocks");
+impl CachedNode {
+    fn record(origin: SocketAddr, bench: &Bench) -> Result<Arc<CachedNode>> {
+        bench.print_progress("index: the node computes its blocks");
         let mut answers = HashMap::new();
         for number in 0..=BLOCKS {
             for (method, params) in [
                 ("eth_getBlockByNumber", format!(r#"["{number:#x}",true]"#)),
                 ("eth_getBlockReceipts", format!(r#"["{number:#x}"]"#)),
             ] {
-                let answer = asked(behind, method, &params)?;
+                let answer = fetch(origin, method, &params)?;
                 answers.insert(format!("{method}{params}"), answer);
             }
         }
-        Ok(Arc::new(Prebuilt { answers, behind }))
+        Ok(Arc::new(CachedNode { answers, origin }))
     }
 
-    /// Answers on a port of its own, for as long as this program runs.
-    fn serve(self: Arc<Prebuilt>) -> Result<SocketAddr> {
+    /// Serves on a free port until this program ends; returns its address.
+    fn serve(self: Arc<CachedNode>) -> Result<SocketAddr> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         std::thread::spawn(move || {
@@ -283,7 +289,7 @@ impl Prebuilt {
         Ok(address)
     }
 
-    /// Ends with the connection.
+    /// Serves one connection until the client closes it.
     fn connection(&self, stream: TcpStream) -> Result<()> {
         stream.set_nodelay(true)?;
         let mut reader = BufReader::new(stream);
@@ -327,7 +333,7 @@ impl Prebuilt {
             out.push_str(r#","result":"#);
             match self.answers.get(&format!("{}{}", call.method, call.params.get())) {
                 Some(answer) => out.push_str(answer),
-                None => out.push_str(&asked(self.behind, call.method, call.params.get())?),
+                None => out.push_str(&fetch(self.origin, call.method, call.params.get())?),
             }
             out.push('}');
         }

@@ -1,5 +1,5 @@
--- One constant body under keys that walk through COUNT values by a step that shares no factor with
--- it, so that neighbours in time are no neighbours in a table. Each run begins elsewhere.
+-- One constant body under COUNT keys, in steps that share no factor with COUNT, so that consecutive
+-- keys are not adjacent in a table. Each run starts at another key.
 local count, step = @COUNT@, @STEP@
 local n = (os.time() * 104729) % count
 local before = 'POST / HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nX-Key: '

@@ -1,35 +1,34 @@
-//! What `weir load` costs, whether it is punctual, whether it tells the truth, and whether its memory
-//! stays flat.
+//! Measures `weir load`: CPU cost, scheduling delay, correctness of its figures, and memory growth.
 //!
-//! The generator runs alone on core 1, its server alone on core 0. Cost is CPU time by the kernel's
-//! account, divided by the requests that the constant node counted meanwhile, both between two
-//! instants within the run: neither starting up nor what a generator says of itself is in it.
+//! The generator runs alone on core 1, its server alone on core 0. The cost is the kernel's CPU
+//! time divided by the requests that the constant node counts. Both are read at two instants within
+//! the run, so startup does not count and no generator measures itself.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::cost::{BLOCK_CALL, Taken, interleave, rows, served};
-use super::generator::{Generating, Generator, Order, Said};
-use super::load::{Summary, Turn};
+use super::cost::{BLOCK_CALL, Measured, interleave, rows, served};
+use super::generator::{Generator, LoadSpec, Report, RunningGenerator};
+use super::load::{Round, Summary};
 use super::machine;
 use super::row::{Row, Subject, median};
 use super::server::{LOAD_CORE, SERVER_CORE, Server};
 use super::{Bench, CONNECTIONS};
 use crate::shell;
 
-/// After the first request, before anything counts: connections open, buffers grow.
+/// Warm-up after the first request, in which connections open and buffers grow.
 const WARM: Duration = Duration::from_secs(1);
-/// What is added to a run beyond what is measured of it: k6 starts slowly.
+/// Seconds of a run beyond the warm-up and the measurement; k6 starts slowly.
 const MARGIN_SECONDS: u64 = 4;
-/// How long a generator may take until its first request: k6 compiles its script.
+/// Timeout for the first request; k6 compiles its script before it.
 const FIRST_LIMIT: Duration = Duration::from_secs(20);
-/// How long a generator may take to end after its time is up.
+/// Timeout for a generator to end after its scheduled end.
 const END_LIMIT: Duration = Duration::from_secs(60);
 /// The cheapest call that the constant node and the simulated one both answer.
 const NUMBER_CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
 
-/// CPU time per request: ours against three peers.
+/// Measures CPU time per request against three peers.
 ///
 /// # Errors
 /// If a generator or the server does not run.
@@ -37,13 +36,14 @@ pub(crate) fn cost(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, BLOCK_CALL)?;
     let generators =
         [Generator::Weir(bench.weir.clone()), Generator::Wrk, Generator::Oha, Generator::K6];
-    let figures =
-        interleave(bench, "cost", &generators, |generator| cost_turn(bench, generator, &backend))?;
+    let figures = interleave(bench, "cost", &generators, |generator| {
+        measure_cost_round(bench, generator, &backend)
+    })?;
     Ok(rows("load, 60 connections", &figures, &[Some(1.1), Some(0.7), Some(0.1)]))
 }
 
-fn cost_turn(bench: &Bench, generator: &Generator, backend: &Server) -> Result<Taken> {
-    let order = Order {
+fn measure_cost_round(bench: &Bench, generator: &Generator, backend: &Server) -> Result<Measured> {
+    let spec = LoadSpec {
         target: backend.address,
         body: BLOCK_CALL,
         rate: None,
@@ -51,8 +51,8 @@ fn cost_turn(bench: &Bench, generator: &Generator, backend: &Server) -> Result<T
         seconds: WARM.as_secs() + bench.seconds + MARGIN_SECONDS,
     };
     let before = served(backend)?;
-    let running = generator.start(&order)?;
-    begun(backend, before)?;
+    let running = generator.start(&spec)?;
+    wait_for_load(backend, before)?;
     let core = machine::core_seconds(LOAD_CORE)?;
     let cpu = machine::cpu_time(running.group())?;
     let (from, since) = (served(backend)?, Instant::now());
@@ -61,18 +61,18 @@ fn cost_turn(bench: &Bench, generator: &Generator, backend: &Server) -> Result<T
     let requests = served(backend)?.saturating_sub(from);
     let duration = since.elapsed();
     let others = machine::core_seconds(LOAD_CORE)? - core - cpu.as_secs_f64();
-    let said = running.finish(END_LIMIT)?;
+    let report = running.finish(END_LIMIT)?;
     let summary = Summary { requests, bytes: 0, duration, errors: [0; 5] };
     let disturbance = others / duration.as_secs_f64();
-    Ok((Turn { cpu, disturbance, summary }, said.doubts))
+    Ok((Round { cpu, disturbance, summary }, report.problems))
 }
 
-/// Waits until load has come for a while.
-fn begun(backend: &Server, before: u64) -> Result<()> {
-    /// More than our own questions and a generator's probing of its target.
-    const SOME: u64 = 1_000;
+/// Waits until load arrives, and then for the warm-up.
+fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
+    /// More requests than our own probes and a generator's probe of its target.
+    const REQUESTS_MIN: u64 = 1_000;
     let since = Instant::now();
-    while served(backend)? < before + SOME {
+    while served(backend)? < before + REQUESTS_MIN {
         ensure!(since.elapsed() < FIRST_LIMIT, "no load came within {FIRST_LIMIT:?}");
         shell::pause(Duration::from_millis(20));
     }
@@ -80,69 +80,70 @@ fn begun(backend: &Server, before: u64) -> Result<()> {
     Ok(())
 }
 
-/// How late sends are, at three rates. The bar holds for the middle one.
+/// Measures the scheduling delay at three rates; the middle rate has a target.
 ///
 /// # Errors
 /// If the generator or the server does not run.
 pub(crate) fn punctual(bench: &Bench) -> Result<Vec<Row>> {
-    /// What the lab promises at 20,000 requests per second on an idle core.
+    /// Documented scheduling delay at 20,000 requests per second on an idle core.
     const LIMIT_US: f64 = 100.0;
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, NUMBER_CALL)?;
     let mut all = Vec::new();
-    for (rate, bar) in [(5_000, None), (20_000, Some(1.0)), (50_000, None)] {
-        let (mut lateness, mut doubts) = (Vec::new(), Vec::new());
+    for (rate, target) in [(5_000, None), (20_000, Some(1.0)), (50_000, None)] {
+        let (mut delays, mut problems) = (Vec::new(), Vec::new());
         for repetition in 1..=bench.repetitions {
-            let order = Order {
+            let spec = LoadSpec {
                 target: backend.address,
                 body: NUMBER_CALL,
                 rate: Some(rate),
                 connections: CONNECTIONS,
                 seconds: bench.seconds,
             };
-            let said = run(bench, &order)?;
-            let late = said.lateness_p99_us.context("it does not tell how late it was")?;
-            bench.say(&format!(
-                "punctual {repetition}/{}: {rate}/s, lateness p99 {late:.1} us",
+            let report = run(bench, &spec)?;
+            let delay =
+                report.scheduling_delay_p99_us.context("it does not tell how late it was")?;
+            bench.print_progress(&format!(
+                "punctual {repetition}/{}: {rate}/s, lateness p99 {delay:.1} us",
                 bench.repetitions
             ));
-            lateness.push(late);
-            // That the server cannot follow at the highest rate says nothing of lateness.
-            doubts.extend(if bar.is_some() { said.doubts } else { Vec::new() });
+            delays.push(delay);
+            // The server cannot follow the highest rate, which does not affect the delay.
+            problems.extend(if target.is_some() { report.problems } else { Vec::new() });
         }
         let subject = Subject {
             case: &format!("lateness p99, {rate}/s"),
             unit: "us",
             peer: "the limit",
-            bar,
+            target,
         };
-        all.push(Row::of(&subject, &lateness, &vec![LIMIT_US; lateness.len()], doubts));
+        all.push(Row::of(&subject, &delays, &vec![LIMIT_US; delays.len()], problems));
     }
     Ok(all)
 }
 
-fn run(bench: &Bench, order: &Order<'_>) -> Result<Said> {
-    let running = Generator::Weir(bench.weir.clone()).start(order)?;
-    running.finish(Duration::from_secs(order.seconds) + END_LIMIT)
+fn run(bench: &Bench, spec: &LoadSpec<'_>) -> Result<Report> {
+    let running = Generator::Weir(bench.weir.clone()).start(spec)?;
+    running.finish(Duration::from_secs(spec.seconds) + END_LIMIT)
 }
 
-/// A constant rate for these many seconds, of which the server stands still for one.
+/// Duration of a run with a constant rate, in which the server stalls for [`STALL`].
 const STALL_SECONDS: u64 = 20;
-/// Few enough that the server is through with those who waited in a moment: that time is no part of the
-/// truth below.
+/// Requests per second. The server drains the queue of a stall in a negligible time, because
+/// [`truth_of`] does not include it.
 const STALL_RATE: u32 = 100;
-/// When the server stops, after load has begun.
+/// Time from the start of the load to the stall.
 const STALL_AFTER: Duration = Duration::from_secs(6);
 const STALL: Duration = Duration::from_secs(1);
-/// Requests above this are counted.
+/// Requests slower than this are counted as slow.
 const SLOW: Duration = Duration::from_millis(100);
-/// Workers enough for every request that waits during the stall.
+/// Workers: more than the requests that wait during the stall.
 const STALL_WORKERS: usize = 300;
-/// How far a figure may be from the truth.
+/// Largest relative deviation of a figure from the true value.
 const TRUTH_SHARE: f64 = 0.02;
 
-/// What each figure is when a server that answers at once stands still for `stall`, by arithmetic:
-/// requests due at a time `t` of it wait for the rest of it. So waits are spread evenly from nothing
-/// to `stall`, and of all requests the hundredth part waits longer than the p99.
+/// Computes p99, maximum and number of slow requests for a server without latency that stalls for
+/// `stall`. A request scheduled at time `t` of the stall waits for the rest of it, so waits are
+/// uniform between 0 and `stall`. One in a hundred of all requests waits longer than the p99.
 fn truth_of(stall: Duration) -> [f64; 3] {
     let (stall, rate) = (stall.as_secs_f64(), f64::from(STALL_RATE));
     let all = rate * STALL_SECONDS as f64;
@@ -150,65 +151,66 @@ fn truth_of(stall: Duration) -> [f64; 3] {
     [p99_ms, stall * 1e3, rate * (stall - SLOW.as_secs_f64())]
 }
 
-/// A server that stands still for a second at a known time: what is told of it.
+/// Compares reported figures with true ones for a server that stalls for a second.
 ///
 /// # Errors
 /// If a generator or the server does not run.
 pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
-    /// (p99, max, count above 100 ms) told and true, by repetition.
-    type Told = Vec<([f64; 3], [f64; 3])>;
+    /// Reported and true (p99, max, count above 100 ms), by repetition.
+    type Pairs = Vec<([f64; 3], [f64; 3])>;
     let generators = [Generator::Weir(bench.weir.clone()), Generator::Wrk, Generator::K6];
-    let mut all: [(Told, Vec<String>); 3] = Default::default();
+    let mut all: [(Pairs, Vec<String>); 3] = Default::default();
     for repetition in 1..=bench.repetitions {
-        for (generator, (told, doubts)) in generators.iter().zip(&mut all) {
-            let (said, stall) = stalled(bench, generator)?;
-            let figures = [said.p99_ms, said.max_ms, said.slow.unwrap_or(0) as f64];
+        for (generator, (pairs, problems)) in generators.iter().zip(&mut all) {
+            let (report, stall) = run_with_stall(bench, generator)?;
+            let figures = [report.p99_ms, report.max_ms, report.slow.unwrap_or(0) as f64];
             let truth = truth_of(stall);
-            bench.say(&format!(
+            bench.print_progress(&format!(
                 "truth {repetition}/{}: {generator:?} says {figures:.0?}, the truth is {truth:.0?}",
                 bench.repetitions
             ));
-            told.push((figures, truth));
-            doubts.extend(said.doubts);
+            pairs.push((figures, truth));
+            problems.extend(report.problems);
         }
     }
     let names = [("p99", "ms"), ("max", "ms"), ("above 100 ms", "requests")];
     let mut rows = Vec::new();
     for (at, (name, unit)) in names.into_iter().enumerate() {
         let case = format!("stall of 1 s, {name}");
-        let [(ours, doubts), (wrk, _), (k6, _)] = &all;
-        let pick = |told: &Told| told.iter().map(|(said, _)| said[at]).collect::<Vec<f64>>();
+        let [(ours, problems), (wrk, _), (k6, _)] = &all;
+        let pick =
+            |pairs: &Pairs| pairs.iter().map(|(reported, _)| reported[at]).collect::<Vec<f64>>();
         let truth: Vec<f64> = ours.iter().map(|(_, truth)| truth[at]).collect();
-        let mut doubts = doubts.clone();
-        let off = median(&pick(ours)) / median(&truth) - 1.0;
-        if off.abs() > TRUTH_SHARE {
-            doubts.push(format!("{:.1} % from the truth", off * 100.0));
+        let mut problems = problems.clone();
+        let deviation = median(&pick(ours)) / median(&truth) - 1.0;
+        if deviation.abs() > TRUTH_SHARE {
+            problems.push(format!("{:.1} % from the truth", deviation * 100.0));
         }
-        for (peer, theirs, doubts) in [
-            ("the truth", truth.clone(), doubts),
+        for (peer, theirs, problems) in [
+            ("the truth", truth.clone(), problems),
             ("wrk", pick(wrk), Vec::new()),
             ("k6", pick(k6), Vec::new()),
         ] {
-            let subject = Subject { case: &case, unit, peer, bar: None };
-            rows.push(Row::of(&subject, &pick(ours), &theirs, doubts));
+            let subject = Subject { case: &case, unit, peer, target: None };
+            rows.push(Row::of(&subject, &pick(ours), &theirs, problems));
         }
     }
     Ok(rows)
 }
 
-/// One run over a stall, and how long the stall really was.
-fn stalled(bench: &Bench, generator: &Generator) -> Result<(Said, Duration)> {
+/// Runs a generator over a stall; returns its report and the real duration of the stall.
+fn run_with_stall(bench: &Bench, generator: &Generator) -> Result<(Report, Duration)> {
     let server = Server::start_simulated(&bench.weir, &[], NUMBER_CALL)?;
-    // wrk has no clock: a worker's next request waits for its last, as wrk is always used.
-    let paced = !matches!(generator, Generator::Wrk);
-    let order = Order {
+    // wrk is closed loop: a connection sends its next request after the last response.
+    let open_loop = !matches!(generator, Generator::Wrk);
+    let spec = LoadSpec {
         target: server.address,
         body: NUMBER_CALL,
-        rate: paced.then_some(STALL_RATE),
-        connections: if paced { STALL_WORKERS } else { CONNECTIONS },
+        rate: open_loop.then_some(STALL_RATE),
+        connections: if open_loop { STALL_WORKERS } else { CONNECTIONS },
         seconds: STALL_SECONDS,
     };
-    let running = generator.start(&order)?;
+    let running = generator.start(&spec)?;
     shell::pause(STALL_AFTER);
     server.signal("-STOP");
     let since = Instant::now();
@@ -220,48 +222,50 @@ fn stalled(bench: &Bench, generator: &Generator) -> Result<(Said, Duration)> {
 
 /// Requests per second of the memory case.
 const MEMORY_RATE: u32 = 20_000;
-/// Seconds after which memory must not grow any more.
+/// Seconds after which memory must not grow.
 const SETTLE_SECONDS: usize = 60;
-/// The largest after them over the one at their end.
+/// Largest allowed ratio of the highest memory after [`SETTLE_SECONDS`] to the settled one.
 const GROWTH_MAX: f64 = 1.05;
 const MIB: f64 = (1 << 20) as f64;
 
-/// Memory of the generator over minutes at a high rate.
+/// Measures the generator's memory over minutes at a high rate.
 ///
 /// # Errors
 /// If the generator or the server does not run.
 pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, NUMBER_CALL)?;
     let seconds = bench.minutes * 60;
-    let order = Order {
+    let spec = LoadSpec {
         target: backend.address,
         body: NUMBER_CALL,
         rate: Some(MEMORY_RATE),
         connections: CONNECTIONS,
         seconds,
     };
-    bench.say(&format!("memory: {} minutes at {MEMORY_RATE}/s", bench.minutes));
+    bench.print_progress(&format!("memory: {} minutes at {MEMORY_RATE}/s", bench.minutes));
     let before = served(&backend)?;
-    let running = Generator::Weir(bench.weir.clone()).start(&order)?;
-    begun(&backend, before)?;
-    let samples = watch(&running, seconds)?;
-    let mut doubts = running.finish(END_LIMIT)?.doubts;
+    let running = Generator::Weir(bench.weir.clone()).start(&spec)?;
+    wait_for_load(&backend, before)?;
+    let samples = sample_memory(&running, seconds)?;
+    let mut problems = running.finish(END_LIMIT)?.problems;
     let (at_first, largest) = growth(&samples);
     if !largest.is_finite() {
-        doubts.push(format!("{} samples, more than {SETTLE_SECONDS} are needed", samples.len()));
+        problems.push(format!("{} samples, more than {SETTLE_SECONDS} are needed", samples.len()));
     }
-    bench.say(&format!("memory: {at_first:.1} MiB after a minute, {largest:.1} MiB at most"));
+    bench.print_progress(&format!(
+        "memory: {at_first:.1} MiB after a minute, {largest:.1} MiB at most"
+    ));
     let subject = Subject {
         case: &format!("{} minutes at {MEMORY_RATE}/s", bench.minutes),
         unit: "MiB resident",
         peer: "ourselves, after a minute",
-        bar: Some(GROWTH_MAX),
+        target: Some(GROWTH_MAX),
     };
-    Ok(vec![Row::of(&subject, &[largest], &[at_first], doubts)])
+    Ok(vec![Row::of(&subject, &[largest], &[at_first], problems)])
 }
 
-/// Resident memory, once a second, until shortly before the end: writing results is not running.
-fn watch(running: &Generating, seconds: u64) -> Result<Vec<f64>> {
+/// Samples resident memory every second until shortly before the end, where results are written.
+fn sample_memory(running: &RunningGenerator, seconds: u64) -> Result<Vec<f64>> {
     let mut samples = Vec::new();
     let since = Instant::now();
     let last = Duration::from_secs(seconds.saturating_sub(MARGIN_SECONDS));
@@ -276,8 +280,8 @@ fn watch(running: &Generating, seconds: u64) -> Result<Vec<f64>> {
     Ok(samples)
 }
 
-/// Memory when it has settled, as the median of ten seconds, and the largest after that; not
-/// numbers if there are too few samples.
+/// Settled memory, as the median of ten samples, and the largest after it; NaN if there are too few
+/// samples.
 fn growth(samples: &[f64]) -> (f64, f64) {
     let after = samples.get(SETTLE_SECONDS..).unwrap_or_default();
     let window = &after[..after.len().min(10)];

@@ -1,6 +1,6 @@
-//! What a gateway adds to a call's latency while its core is half busy: ours beside nginx, and the
-//! node alone. The node shares the gateway's core, and the generator has the other one for itself:
-//! it would wait for the node otherwise, and vouch for nothing.
+//! Latency that a gateway adds to a call while its core is half busy: ours, nginx, and the node
+//! alone. The node shares the gateway's core. The generator has the other core to itself, because a
+//! generator that competes for CPU fails its own validity checks.
 
 use std::process::Stdio;
 
@@ -13,23 +13,24 @@ use super::row::{Row, Subject};
 use super::server::{Cache, Contender, LOAD_CORE, SERVER_CORE, Server, pinned};
 use super::{Bench, CONNECTIONS};
 
-/// Of what the core holds, what is asked for.
+/// Rate of the load, as a share of the core's capacity.
 const SHARE: f64 = 0.5;
-/// A turn for which the generator does not vouch is taken again, at most so often in all.
+/// Most attempts at a round whose verdict is not "pass".
 const TRIES: usize = 6;
-/// Less than this is nothing.
+/// Smallest added latency that is reported.
 const RESOLUTION_MS: f64 = 0.001;
-/// A turn lasts so many times `--seconds`, for the sake of the 99th percentile.
+/// A round lasts this many times `--seconds`, for a stable 99th percentile.
 const FACTOR: u64 = 2;
 
-/// Median and 99th percentile of one turn, milliseconds from sending to the end of the answer.
+/// Median and 99th percentile of one round, in milliseconds from sending to the end of the
+/// response.
 struct Times {
     p50: f64,
     p99: f64,
 }
 
-/// Latency added at half of what the least able of them holds, by HTTP and by WebSocket, against
-/// nginx: at a rate that overloads one of them nothing would be told of the others.
+/// Measures added latency over HTTP and over WebSocket against nginx. The rate is half of the
+/// lowest capacity among them, so that none is overloaded.
 ///
 /// # Errors
 /// If a server or the generator does not run.
@@ -37,7 +38,7 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     let (_backend, nodes) = Server::start_backend_on(SERVER_CORE, 1, BLOCK_CALL)?;
     let contenders = [
         bench.weir("weir by http", nodes.clone(), Cache::Off),
-        Contender::WeirBefore {
+        Contender::WeirUncached {
             label: "weir by websocket",
             program: bench.weir.clone(),
             url: format!("ws://{}", nodes[0]),
@@ -46,16 +47,19 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     ];
     let mut rate = f64::INFINITY;
     for contender in &contenders {
-        let capacity = capacity(contender)?;
-        bench.say(&format!("latency: {} and node hold {capacity:.0}/s", contender.name()));
+        let capacity = measure_capacity(contender)?;
+        bench.print_progress(&format!(
+            "latency: {} and node hold {capacity:.0}/s",
+            contender.name()
+        ));
         rate = rate.min(SHARE * capacity);
     }
-    bench.say(&format!("latency: at {rate:.0}/s"));
+    bench.print_progress(&format!("latency: at {rate:.0}/s"));
     let mut times: [Vec<Times>; 3] = Default::default();
     for repetition in 1..=bench.repetitions {
         let round = format!("latency {repetition}/{}", bench.repetitions);
         let Some(alone) = generate(bench, &format!("http://{}", nodes[0]), rate)? else {
-            bench.say(&format!("{round}: does not count"));
+            bench.print_progress(&format!("{round}: does not count"));
             continue;
         };
         let mut added = Vec::new();
@@ -67,11 +71,11 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
             added.push(Times { p50: through.p50 - alone.p50, p99 });
         }
         if added.len() < contenders.len() {
-            bench.say(&format!("{round}: does not count"));
+            bench.print_progress(&format!("{round}: does not count"));
             continue;
         }
         for ((own, added), contender) in times.iter_mut().zip(added).zip(&contenders) {
-            bench.say(&format!(
+            bench.print_progress(&format!(
                 "{round}: {:<18} adds {:.3} ms at the median, {:.3} ms at p99",
                 contender.name(),
                 added.p50,
@@ -89,7 +93,7 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
         for (which, pick) in figures {
             let case = format!("{which} added at half of the capacity, node {name}");
             let peer = "nginx proxy_pass";
-            let subject = Subject { case: &case, unit: "ms", peer, bar: Some(1.0) };
+            let subject = Subject { case: &case, unit: "ms", peer, target: Some(1.0) };
             let of = |times: &[Times]| times.iter().map(pick).collect::<Vec<f64>>();
             rows.push(Row::of(&subject, &of(ours), &of(&nginx), Vec::new()));
         }
@@ -97,37 +101,37 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The calls per second that fill the core of gateway and node.
-fn capacity(contender: &Contender) -> Result<f64> {
+/// Measures the calls per second that saturate the core of gateway and node.
+fn measure_capacity(contender: &Contender) -> Result<f64> {
     let server = Server::start(contender, BLOCK_CALL)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     load::run(server.address, &load, CONNECTIONS, 1)?;
-    let turn = load::turn(&server, &load, CONNECTIONS, 3)?;
-    Ok(turn.rate())
+    let round = load::measure_round(&server, &load, CONNECTIONS, 3)?;
+    Ok(round.rate())
 }
 
-/// Sends calls at a rate, whatever the server does, and says how long they took; again as long as the
-/// generator does not vouch for it, whatever it measured, and nothing if it never does.
+/// Sends calls at a constant rate (open loop) and returns their times. Repeats the run until its
+/// verdict is "pass"; `None` if that takes more than [`TRIES`] attempts.
 fn generate(bench: &Bench, url: &str, rate: f64) -> Result<Option<Times>> {
     for _ in 0..TRIES {
-        match once(bench, url, rate)? {
+        match generate_once(bench, url, rate)? {
             Ok(times) => return Ok(Some(times)),
-            Err(doubt) => bench.say(&format!("latency: taken again: {doubt}")),
+            Err(problem) => bench.print_progress(&format!("latency: taken again: {problem}")),
         }
     }
     Ok(None)
 }
 
-/// The times, or why the generator does not vouch for them.
-fn once(bench: &Bench, url: &str, rate: f64) -> Result<Result<Times, String>> {
+/// Runs the generator once: the times, or the reason why its verdict is not "pass".
+fn generate_once(bench: &Bench, url: &str, rate: f64) -> Result<Result<Times, String>> {
     let mut command = pinned(LOAD_CORE);
     command.arg(&bench.weir).args(["load", url, "--json", "-", "--quiet", "--body", BLOCK_CALL]);
     command.args(["--rate", &format!("{rate:.0}"), "--warmup", "1s"]);
     command.args(["--duration", &format!("{}s", bench.seconds * FACTOR + 1)]);
     let output = command.stdin(Stdio::null()).output().context("cannot run weir load")?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     let result: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("weir load has no result: {said}"))?;
+        .with_context(|| format!("weir load has no result: {stderr}"))?;
     let overall = &result["overall"];
     let outcome = &result["verdict"]["outcome"];
     if outcome != "pass" {

@@ -1,20 +1,20 @@
-//! What request limits cost: hits under a zone that holds 10^6 keys, each call of another key, beside
-//! the same hits without any limit.
+//! CPU cost of request limits: hits under a zone with 10^6 keys, where each call has another key,
+//! against the same hits without a limit.
 //!
-//! Both gateways stay up, because filling the zone takes longer than all turns; only one is under
-//! load at a time. The limit refuses nobody, so that both answer the same.
+//! Both gateways keep running, because filling the zone takes longer than all rounds; only one is
+//! under load at a time. The limit rejects no call, so both send the same responses.
 
 use anyhow::{Result, ensure};
 
-use super::cost::{self, BLOCK_CALL, Named, Taken};
+use super::cost::{self, BLOCK_CALL, Measured, Named};
 use super::load::{self, Load};
 use super::row::Row;
 use super::server::{Contender, Server};
 use super::{Bench, CONNECTIONS};
 
-/// Keys in the zone.
+/// Number of keys in the zone.
 const KEYS: u64 = 1_000_000;
-/// A zone with room for all of them, by a header, and a rate that no key reaches.
+/// A zone for all keys, which are values of a header, with a rate that no key reaches.
 const LIMIT: &str = "\
 [zone.keys]
 key = [\"header:x-key\"]
@@ -26,51 +26,52 @@ zone = \"keys\"
 burst = 1000
 nodelay = true
 ";
-/// Before every turn.
+/// Seconds of load before every round.
 const WARM_SECONDS: u64 = 1;
-/// Seconds of load that fill the zone at first, then again as long as it takes.
+/// Seconds of one run that fills the zone.
 const FILL_SECONDS: u64 = 5;
+/// Most runs that fill the zone.
 const FILLS_MAX: u64 = 60;
 
 /// A gateway with or without the limit.
-struct Arm {
+struct Variant {
     server: Server,
     label: &'static str,
 }
 
-impl Named for Arm {
+impl Named for Variant {
     fn label(&self) -> &'static str {
         self.label
     }
 }
 
-/// A hit under a limit against the same hit without.
+/// Measures a hit under a limit against the same hit without one.
 ///
 /// # Errors
 /// If a server or wrk does not run.
 pub(crate) fn limit(bench: &Bench) -> Result<Vec<Row>> {
     let (_backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let load = Load::Keyed { body: BLOCK_CALL.to_owned(), count: KEYS };
-    let mut arms = Vec::new();
-    for (label, more) in [("limited, 10^6 keys", LIMIT), ("ourselves, no limit", "")] {
+    let mut variants = Vec::new();
+    for (label, extra) in [("limited, 10^6 keys", LIMIT), ("ourselves, no limit", "")] {
         let program = bench.weir.clone();
         let contender =
-            Contender::Configured { label, program, nodes: nodes.clone(), cache: true, more };
-        arms.push(Arm { server: Server::start(&contender, BLOCK_CALL)?, label });
+            Contender::WeirConfigured { label, program, nodes: nodes.clone(), cache: true, extra };
+        variants.push(Variant { server: Server::start(&contender, BLOCK_CALL)?, label });
     }
-    bench.say("limit: filling the zone");
+    bench.print_progress("limit: filling the zone");
     let mut sent = 0;
     for _ in 0..FILLS_MAX {
-        // Each run walks from another key on; together they have seen nearly all of them.
-        sent += load::run(arms[0].server.address, &load, CONNECTIONS, FILL_SECONDS)?.requests;
+        // Each run starts at another key; together they send nearly all keys.
+        sent += load::run(variants[0].server.address, &load, CONNECTIONS, FILL_SECONDS)?.requests;
         if sent >= 2 * KEYS {
             break;
         }
     }
     ensure!(sent >= 2 * KEYS, "only {sent} requests in {} s", FILLS_MAX * FILL_SECONDS);
-    let figures = cost::interleave(bench, "limit", &arms, |arm| -> Result<Taken> {
-        load::run(arm.server.address, &load, CONNECTIONS, WARM_SECONDS)?;
-        Ok((load::turn(&arm.server, &load, CONNECTIONS, bench.seconds)?, Vec::new()))
+    let figures = cost::interleave(bench, "limit", &variants, |variant| -> Result<Measured> {
+        load::run(variant.server.address, &load, CONNECTIONS, WARM_SECONDS)?;
+        Ok((load::measure_round(&variant.server, &load, CONNECTIONS, bench.seconds)?, Vec::new()))
     })?;
     Ok(cost::rows("hit under a limit", &figures, &[Some(1.03)]))
 }

@@ -1,4 +1,4 @@
-//! wrk as the source of load: its scripts, its run on the other core, its summary.
+//! Runs wrk on the load's core: its scripts and its summary.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -9,26 +9,26 @@ use anyhow::{Context, Result, ensure};
 use super::machine;
 use super::server::{LOAD_CORE, SERVER_CORE, Server, pinned};
 
-/// What wrk sends.
+/// The requests that wrk sends.
 #[derive(Debug, Clone)]
 pub(crate) enum Load {
-    /// The same body each time.
+    /// One body, repeated.
     Constant(String),
-    /// The transaction count of `count` block numbers from `first` on.
+    /// Calls for the transaction count of `count` blocks, starting at `first`.
     Counter { first: u64, count: u64 },
-    /// The same body, under `count` values of the header `X-Key` in turn.
+    /// One body under `count` values of the header `X-Key`, in rotation.
     Keyed { body: String, count: u64 },
 }
 
-/// The smallest number with the six digits which [`Load::Counter`]'s script writes.
+/// The smallest number with six hexadecimal digits, as the script of [`Load::Counter`] writes them.
 pub(crate) const COUNTER_FIRST: u64 = 0x10_0000;
-/// The numbers from [`COUNTER_FIRST`] on that have six digits.
+/// How many numbers have six hexadecimal digits.
 pub(crate) const COUNTER_MAX: u64 = 0x100_0000 - COUNTER_FIRST;
-/// A prime that divides none of the counts in use, so that a walk by it visits every number.
+/// A prime that divides no count in use, so that steps of this size visit every number.
 const COUNTER_STEP: u64 = 7919;
 
 impl Load {
-    /// One call of this load, to probe a server with.
+    /// One call of this load, which probes a server.
     pub(crate) fn probe(&self) -> String {
         match self {
             Self::Constant(body) | Self::Keyed { body, .. } => body.clone(),
@@ -68,18 +68,18 @@ pub(crate) fn count_call(number: u64) -> String {
     )
 }
 
-/// wrk's own account of a run.
+/// The summary of a run that wrk prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
-    /// Connect, read, write, timeout, status above 399: all must be 0.
+    /// Errors: connect, read, write, timeout, status above 399. A valid run has none.
     pub(crate) errors: [u64; 5],
 }
 
 impl Summary {
-    /// The line that the scripts print at the end.
+    /// Parses the line that the scripts print at the end.
     fn parse(output: &str) -> Result<Self> {
         let line = output.lines().find_map(|line| line.strip_prefix("SUMMARY "));
         let line = line.with_context(|| format!("wrk printed no summary: {output}"))?;
@@ -99,20 +99,20 @@ impl Summary {
     }
 }
 
-/// What a server paid for a run of wrk.
+/// CPU time of a server during one run of wrk.
 #[derive(Debug, Clone)]
-pub(crate) struct Turn {
+pub(crate) struct Round {
     /// CPU time of the whole process group.
     pub(crate) cpu: Duration,
-    /// Time that others spent on the server's core meanwhile, as a share of the turn.
+    /// Time of other processes on the server's core, as a share of the round.
     pub(crate) disturbance: f64,
     pub(crate) summary: Summary,
 }
 
-/// Others on the server's core take cache and turns from it: above this share a turn says little.
+/// Largest valid [`Round::disturbance`]: other processes evict the server's CPU cache.
 const DISTURBANCE_MAX: f64 = 0.1;
 
-impl Turn {
+impl Round {
     /// CPU microseconds per request.
     pub(crate) fn cost(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.summary.requests as f64
@@ -128,13 +128,13 @@ impl Turn {
         self.cpu.as_secs_f64() / self.summary.duration.as_secs_f64()
     }
 
-    /// Whether others used the server's core so much that the turn should be taken again.
+    /// True if other processes used the server's core so much that the round should be repeated.
     pub(crate) fn is_disturbed(&self) -> bool {
         self.disturbance > DISTURBANCE_MAX
     }
 
-    /// Why this turn is not to be believed, if so.
-    pub(crate) fn doubt(&self) -> Option<String> {
+    /// Why this round is invalid; `None` if it is valid.
+    pub(crate) fn problem(&self) -> Option<String> {
         let names = ["connect errors", "read errors", "write errors", "timeouts", "error statuses"];
         let mut found: Vec<String> = names
             .iter()
@@ -153,18 +153,23 @@ impl Turn {
     }
 }
 
-/// Loads `server` for `seconds` over `connections` kept-alive connections, and counts its CPU time
-/// from just before wrk starts to just after it ends.
+/// Loads `server` for `seconds` over `connections` keep-alive connections, and measures its CPU
+/// time from just before wrk starts to just after it ends.
 ///
 /// # Errors
-/// If wrk does not run to its end or the server's processes are gone.
-pub(crate) fn turn(server: &Server, load: &Load, connections: usize, seconds: u64) -> Result<Turn> {
+/// If wrk fails or the server's processes have ended.
+pub(crate) fn measure_round(
+    server: &Server,
+    load: &Load,
+    connections: usize,
+    seconds: u64,
+) -> Result<Round> {
     let (core, before) = (machine::core_seconds(SERVER_CORE)?, machine::cpu_time(server.group())?);
     let summary = run(server.address, load, connections, seconds)?;
     let cpu = machine::cpu_time(server.group())?.saturating_sub(before);
     let others = machine::core_seconds(SERVER_CORE)? - core - cpu.as_secs_f64();
     let disturbance = others / summary.duration.as_secs_f64();
-    Ok(Turn { cpu, disturbance, summary })
+    Ok(Round { cpu, disturbance, summary })
 }
 
 /// Runs wrk and returns its summary.

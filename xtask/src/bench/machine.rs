@@ -1,4 +1,4 @@
-//! What the kernel says about processes and the machine: exact CPU time, memory, versions.
+//! Figures of processes and the machine: exact CPU time, memory, program versions.
 //!
 //! CPU time comes from each thread's `schedstat` (nanoseconds on a CPU, first field; kernel
 //! Documentation/scheduler/sched-stats.rst), because `utime`/`stime` count 10 ms ticks.
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// Process ids of the group that `leader` leads; never empty.
+/// Lists the process ids of the group that `leader` leads; never empty.
 ///
 /// # Errors
 /// If `/proc` cannot be read or the group has no process left.
@@ -17,7 +17,7 @@ pub(crate) fn group(leader: u32) -> Result<Vec<u32>> {
     let mut members = Vec::new();
     for entry in fs::read_dir("/proc").context("cannot list /proc")? {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else { continue };
-        // A process may end between the listing and the look at it.
+        // A process may end between the listing and this read.
         let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
         if group_of(&stat) == Some(leader) {
             members.push(pid);
@@ -27,8 +27,8 @@ pub(crate) fn group(leader: u32) -> Result<Vec<u32>> {
     Ok(members)
 }
 
-/// The process group in a line of `/proc/PID/stat`: the third field after the name, which stands
-/// in parentheses and may itself hold spaces and parentheses.
+/// The process group in a line of `/proc/PID/stat`: the third field after the name. The name is in
+/// parentheses and may itself contain spaces and parentheses.
 fn group_of(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()
 }
@@ -52,9 +52,9 @@ pub(crate) fn cpu_time(leader: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Time that a core has spent on anything, in seconds since the machine started (`/proc/stat`, in
-/// ticks of 10 ms; kernel Documentation/filesystems/proc.rst, section 1.7). What the host took from
-/// a virtual machine counts too: it disturbs as much.
+/// Busy time of a core in seconds since the machine started (`/proc/stat`, in ticks of 10 ms;
+/// kernel Documentation/filesystems/proc.rst, section 1.7). Steal time of a virtual machine counts
+/// too, because it disturbs as much.
 ///
 /// # Errors
 /// If there is no such core.
@@ -65,11 +65,11 @@ pub(crate) fn core_seconds(core: &str) -> Result<f64> {
         .with_context(|| format!("no core {core}"))
 }
 
-/// USER_HZ: fixed in the kernel's interface to programs.
+/// Ticks per second (`USER_HZ`), fixed in the kernel's interface to programs.
 const TICKS: f64 = 100.0;
 
-/// All columns but idle and iowait (the fourth and fifth), and guest time (from the ninth on),
-/// which user time holds already.
+/// Sums all columns except idle and iowait (the fourth and fifth) and guest time (from the ninth
+/// on), which user time includes already.
 fn busy_ticks(stat: &str, core: &str) -> Option<u64> {
     let name = format!("cpu{core} ");
     let line = stat.lines().find_map(|line| line.strip_prefix(&name))?;
@@ -96,8 +96,8 @@ fn resident_kibibytes(status: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Raises this process's limit of open files to what it may have, for itself and its children,
-/// and returns it.
+/// Raises the limit of open files to the hard limit, for this process and its children, and returns
+/// it.
 ///
 /// # Errors
 /// If `prlimit` (util-linux) is missing or refuses.
@@ -115,7 +115,7 @@ pub(crate) fn raise_open_files() -> Result<u64> {
 }
 
 /// One line about the machine and the programs, printed above every table.
-pub(crate) fn line() -> String {
+pub(crate) fn describe() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -130,7 +130,7 @@ pub(crate) fn line() -> String {
     )
 }
 
-/// `program` and the word that follows `mark` in what it says to `flag`.
+/// `program` and its version: the word after `mark` in the output for `flag`.
 fn version(program: &str, flag: &str, mark: &str) -> String {
     let Ok(out) = Command::new(program).arg(flag).output() else {
         return format!("{program} missing");

@@ -1,4 +1,4 @@
-//! Resident memory: with 10,000 idle connections, and while distinct answers pour through a full
+//! Resident memory with 10,000 idle connections, and while distinct responses pass through a full
 //! cache.
 
 use std::thread;
@@ -14,22 +14,22 @@ use super::server::{Cache, Contender, Server};
 use super::{Bench, CONNECTIONS};
 use crate::shell;
 
-/// Connections that have asked once and stay open.
+/// Connections that have sent one call and stay open.
 const IDLE_CONNECTIONS: usize = 10_000;
 /// The cache that distinct calls overflow.
 const CACHE_BYTES: u64 = 64 << 20;
-/// Memory at the end of the second half over memory at its start: allowed noise, not growth.
+/// Largest allowed ratio of memory at the end of the second half to its start; the rest is noise.
 const GROWTH_MAX: f64 = 1.05;
 /// The flow of distinct calls lasts this many times `--seconds`: 5 minutes at the usual 4.
 const FLOW_FACTOR: u64 = 75;
-/// Share of the second half averaged at its start and at its end.
+/// Divisor of the second half that yields the window at its start and at its end.
 const WINDOW_SHARE: usize = 10;
 const MIB: f64 = (1 << 20) as f64;
 
-/// Memory with idle connections, beside nginx's. Reported, with no bar.
+/// Measures memory with idle connections against nginx. The row has no target.
 ///
 /// # Errors
-/// If a server does not run or does not hold the connections.
+/// If a server does not run or closes a connection.
 pub(crate) fn idle(bench: &Bench) -> Result<Vec<Row>> {
     let call = count_call(COUNTER_FIRST);
     let (_backend, nodes) = Server::start_backend(1, &call)?;
@@ -40,7 +40,7 @@ pub(crate) fn idle(bench: &Bench) -> Result<Vec<Row>> {
     for repetition in 1..=bench.repetitions {
         for (contender, figures) in [(&ours, &mut our_figures), (&peer, &mut peer_figures)] {
             let mebibytes = idle_mebibytes(contender, &call)?;
-            bench.say(&format!(
+            bench.print_progress(&format!(
                 "memory idle {repetition}/{}: {:<14} {mebibytes:.1} MiB",
                 bench.repetitions,
                 contender.name()
@@ -52,7 +52,7 @@ pub(crate) fn idle(bench: &Bench) -> Result<Vec<Row>> {
         case: "10,000 idle connections",
         unit: "MiB resident",
         peer: peer.name(),
-        bar: None,
+        target: None,
     };
     Ok(vec![Row::of(&subject, &our_figures, &peer_figures, Vec::new())])
 }
@@ -67,30 +67,31 @@ fn idle_mebibytes(contender: &Contender, call: &str) -> Result<f64> {
         connections.push(connection);
     }
     let bytes = machine::resident_bytes(server.group())?;
-    // The first and the last must still be served: open to us is not yet open to the server.
+    // A connection that is open here may be closed at the server: check the first and the last.
     for index in [0, IDLE_CONNECTIONS - 1] {
         connections[index].post(call).with_context(|| format!("idle connection {index}"))?;
     }
     Ok(bytes as f64 / MIB)
 }
 
-/// Memory while distinct calls pass through a small cache: the second half must not grow.
+/// Measures memory while distinct calls pass through a small cache; it must not grow in the second
+/// half.
 ///
 /// # Errors
 /// If a server or wrk does not run.
 pub(crate) fn flow(bench: &Bench) -> Result<Vec<Row>> {
-    // A very long flow begins again from the first number: by then the cache has turned over many
-    // times, so the call is as good as new to it.
+    // A very long flow restarts at the first number. The cache has evicted that entry by then, so
+    // the call is a miss again.
     let load = Load::Counter { first: COUNTER_FIRST, count: COUNTER_MAX };
     let (_backend, nodes) = Server::start_backend(1, &load.probe())?;
     let server =
         Server::start(&bench.weir("weir", nodes, Cache::Bytes(CACHE_BYTES)), &load.probe())?;
     let seconds = bench.seconds * FLOW_FACTOR;
-    bench.say(&format!("memory flow: {seconds} s of distinct calls"));
-    let (summary, samples) = watch(&server, &load, seconds)?;
-    let doubts = doubts(&summary, samples.len());
+    bench.print_progress(&format!("memory flow: {seconds} s of distinct calls"));
+    let (summary, samples) = sample_memory(&server, &load, seconds)?;
+    let problems = find_problems(&summary, samples.len());
     let growth = growth(&samples);
-    bench.say(&format!(
+    bench.print_progress(&format!(
         "memory flow: {} calls, {:.1} MiB at the end",
         summary.requests,
         samples.last().copied().unwrap_or(f64::NAN)
@@ -99,13 +100,13 @@ pub(crate) fn flow(bench: &Bench) -> Result<Vec<Row>> {
         case: "64 MiB cache, distinct calls",
         unit: "MiB resident",
         peer: "ourselves, at half time",
-        bar: Some(GROWTH_MAX),
+        target: Some(GROWTH_MAX),
     };
-    Ok(vec![Row::of(&subject, &[growth.1], &[growth.0], doubts)])
+    Ok(vec![Row::of(&subject, &[growth.1], &[growth.0], problems)])
 }
 
-/// Runs the load in one thread and looks at memory once a second in another.
-fn watch(server: &Server, load: &Load, seconds: u64) -> Result<(Summary, Vec<f64>)> {
+/// Runs the load in one thread and samples memory every second in another.
+fn sample_memory(server: &Server, load: &Load, seconds: u64) -> Result<(Summary, Vec<f64>)> {
     let mut samples = Vec::new();
     let summary = thread::scope(|scope| {
         let run = scope.spawn(|| load::run(server.address, load, CONNECTIONS, seconds));
@@ -122,19 +123,19 @@ fn watch(server: &Server, load: &Load, seconds: u64) -> Result<(Summary, Vec<f64
     Ok((summary, samples))
 }
 
-fn doubts(summary: &Summary, samples: usize) -> Vec<String> {
-    let mut doubts = Vec::new();
+fn find_problems(summary: &Summary, samples: usize) -> Vec<String> {
+    let mut problems = Vec::new();
     if summary.requests == 0 || summary.errors != [0; 5] {
         let errors = summary.errors;
-        doubts.push(format!("{} answers, errors {errors:?}", summary.requests));
+        problems.push(format!("{} answers, errors {errors:?}", summary.requests));
     }
     if samples < 4 * WINDOW_SHARE {
-        doubts.push(format!("{samples} samples, at least {} are needed", 4 * WINDOW_SHARE));
+        problems.push(format!("{samples} samples, at least {} are needed", 4 * WINDOW_SHARE));
     }
-    doubts
+    problems
 }
 
-/// Memory at the start and at the end of the second half, each over a window of it.
+/// Median memory in a window at the start and at the end of the second half.
 fn growth(samples: &[f64]) -> (f64, f64) {
     let half = &samples[samples.len() / 2..];
     let window = (half.len() / WINDOW_SHARE).max(1).min(half.len());

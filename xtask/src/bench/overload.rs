@@ -1,11 +1,12 @@
-//! What is left of nodes that are asked for three times what they carry: goodput, the better of two
-//! classes, and the gateway's memory.
+//! Behaviour at three times the nodes' capacity: goodput, p99 of the high-priority class, and the
+//! gateway's memory.
 //!
-//! Two simulated nodes of known capacity and the gateway run on core 0, two `weir load` on core 1, one
-//! for each class, because a key is said once for a target. All of it is open loop. Each repetition
-//! has a gateway of its own: calm, then as much as the nodes carry for the peak, then three times as
-//! much; and three times as much before a gateway without the limit. The first part of a load is warm-up, in which a gateway that meets its first overload finds
-//! its limit.
+//! Two simulated nodes of known capacity and the gateway run on core 0. Two `weir load` run on core
+//! 1, one per class, because a target has one API key. The load is open loop.
+//!
+//! Each repetition starts a new gateway and loads it three times: below the capacity, at the
+//! capacity (peak) and at three times the capacity. A gateway without the limit gets the last load
+//! too. A load begins with a warm-up, in which the gateway finds its limit.
 
 use std::fs;
 use std::path::Path;
@@ -23,9 +24,9 @@ use crate::shell;
 
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 const NODE: [&str; 4] = ["--capacity", "8:10ms", "--block-time", "1h"];
-/// Answers per second of two such nodes.
+/// Responses per second of two such nodes.
 const CAPACITY: u64 = 1_600;
-/// What the better class asks for whatever the other does.
+/// Calls per second of the high-priority class, in every load.
 const HIGH: u64 = 300;
 const KEY: &str = "0123456789abcdef0123";
 const LIMITED: &str = "\
@@ -52,42 +53,44 @@ name = \"paid\"
 secret = \"0123456789abcdef0123\"
 tier = \"gold\"
 ";
-/// A load lasts this many times `--seconds`: 20 s at the usual 4, of which the first fifth is warm-up.
+/// A load lasts this many times `--seconds` (20 s by default); the first fifth is warm-up.
 const LOAD_FACTOR: u64 = 5;
-/// Goodput at three times the capacity has to be 90 % of the peak.
+/// Largest ratio of peak goodput to goodput at three times the capacity: at least 90 % remain.
 const PEAK_MAX: f64 = 1.0 / 0.9;
+/// Largest ratio of the high class's p99 at three times the capacity to that of the calm load.
 const P99_MAX: f64 = 2.0;
+/// Largest ratio of memory at the end of the overload to that after the warm-up.
 const GROWTH_MAX: f64 = 1.05;
-/// Goodput may not be lower than without the limit, but for noise.
+/// Largest ratio of goodput without the limit to goodput with it; the rest is noise.
 const UNLIMITED_MAX: f64 = 1.05;
 const MIB: f64 = (1 << 20) as f64;
 
-/// What a load of both classes came to.
-struct Loaded {
+/// The result of a load of both classes.
+struct LoadResult {
     goodput: f64,
     high_p99_ms: f64,
     high_failed: f64,
-    /// Resident bytes after the warm-up and before the end.
+    /// Resident bytes shortly after the warm-up and before the end.
     memory: (u64, u64),
 }
 
-/// Goodput, the better class's p99, and memory at three times the capacity.
+/// Measures goodput, the high class's p99 and memory at three times the capacity.
 ///
 /// # Errors
-/// If a process does not run or says nothing.
+/// If a process does not run or gives no result.
 pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
     let folder = scratch(bench, "overload")?;
     let mut figures: [(Vec<f64>, Vec<f64>); 4] = Default::default();
-    let mut doubts = Vec::new();
+    let mut problems = Vec::new();
     for repetition in 1..=bench.repetitions {
         let (one, other) = (simulated(bench)?, simulated(bench)?);
-        let gateway = |more| {
-            let contender = Contender::Configured {
+        let gateway = |extra| {
+            let contender = Contender::WeirConfigured {
                 label: "weir",
                 program: bench.weir.clone(),
                 nodes: vec![one.address, other.address],
                 cache: false,
-                more,
+                extra,
             };
             Server::start(&contender, PROBE)
         };
@@ -97,7 +100,7 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
         let calm = load(CAPACITY / 4)?;
         let peak = load(CAPACITY - HIGH)?;
         let over = load(3 * CAPACITY - HIGH)?;
-        bench.say(&format!(
+        bench.print_progress(&format!(
             "overload {repetition}/{}: goodput {:.0} at the capacity, {:.0} at three times, {:.0} \
              without the limit; high p99 {:.1} ms calm, {:.1} ms, {:.1} ms without the limit; {:.1} to \
              {:.1} MiB",
@@ -112,10 +115,10 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
             over.memory.1 as f64 / MIB,
         ));
         if over.high_failed > 0.001 {
-            doubts.push(format!("{:.2} % of the better class failed", over.high_failed * 100.0));
+            problems.push(format!("{:.2} % of the better class failed", over.high_failed * 100.0));
         }
         let pairs = [
-            // The other way round, so that more is worse as everywhere else.
+            // Inverted, so that a larger ratio is worse, as in every other row.
             (peak.goodput.max(over.goodput), over.goodput),
             (without.goodput, over.goodput),
             (over.high_p99_ms, calm.high_p99_ms),
@@ -132,9 +135,9 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
         ("overload, p99 of the high class", "ms", "ourselves calm", P99_MAX),
         ("overload, memory", "MiB resident", "ourselves before", GROWTH_MAX),
     ];
-    let rows = subjects.iter().zip(&figures).map(|((case, unit, peer, bar), (ours, theirs))| {
-        let subject = Subject { case, unit, peer, bar: Some(*bar) };
-        Row::of(&subject, ours, theirs, doubts.clone())
+    let rows = subjects.iter().zip(&figures).map(|((case, unit, peer, target), (ours, theirs))| {
+        let subject = Subject { case, unit, peer, target: Some(*target) };
+        Row::of(&subject, ours, theirs, problems.clone())
     });
     Ok(rows.collect())
 }
@@ -143,19 +146,25 @@ fn simulated(bench: &Bench) -> Result<Server> {
     Server::start_simulated(&bench.weir, &NODE, PROBE)
 }
 
-/// Both classes at once, the better one at its fixed rate.
-fn load(bench: &Bench, folder: &Path, gateway: &Server, low: u64) -> Result<Loaded> {
-    let high_load = begin(bench, folder, gateway, "high", HIGH)?;
-    let low_load = begin(bench, folder, gateway, "low", low)?;
+/// Runs both classes at once, the high one at its fixed rate.
+fn load(bench: &Bench, folder: &Path, gateway: &Server, low: u64) -> Result<LoadResult> {
+    let high_load = start_load(bench, folder, gateway, "high", HIGH)?;
+    let low_load = start_load(bench, folder, gateway, "low", low)?;
     shell::pause(Duration::from_secs(2 * bench.seconds));
     let before = machine::resident_bytes(gateway.group())?;
     shell::pause(Duration::from_secs((LOAD_FACTOR - 2) * bench.seconds - 1));
     let memory = (before, machine::resident_bytes(gateway.group())?);
-    let (high, low) = (told(high_load)?, told(low_load)?);
-    Ok(Loaded { goodput: high.0 + low.0, high_p99_ms: high.2, high_failed: high.1, memory })
+    let (high, low) = (read_result(high_load)?, read_result(low_load)?);
+    Ok(LoadResult { goodput: high.0 + low.0, high_p99_ms: high.2, high_failed: high.1, memory })
 }
 
-fn begin(bench: &Bench, folder: &Path, gateway: &Server, name: &str, rate: u64) -> Result<Child> {
+fn start_load(
+    bench: &Bench,
+    folder: &Path,
+    gateway: &Server,
+    name: &str,
+    rate: u64,
+) -> Result<Child> {
     let key = match name {
         "high" => format!("headers = {{ authorization = \"Bearer {KEY}\" }}\n"),
         _ => String::new(),
@@ -177,12 +186,12 @@ fn begin(bench: &Bench, folder: &Path, gateway: &Server, name: &str, rate: u64) 
     command.spawn().context("cannot start weir load")
 }
 
-/// Goodput, failed share and p99 of what was answered, after the warm-up.
-fn told(child: Child) -> Result<(f64, f64, f64)> {
+/// Reads goodput, failed share and p99 of successful calls, without the warm-up.
+fn read_result(child: Child) -> Result<(f64, f64, f64)> {
     let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     let result: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("weir load said no result: {said}"))?;
+        .with_context(|| format!("weir load said no result: {stderr}"))?;
     let overall = &result["overall"];
     let classes = overall["classes"].as_array().into_iter().flatten();
     let ok = classes.into_iter().find(|class| class["class"] == "ok");

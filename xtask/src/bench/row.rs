@@ -1,54 +1,57 @@
-//! One line of a bench's result, the table for people and the JSON for programs.
+//! The rows of a benchmark's result, printed as a table and written as JSON.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// One comparison: ours beside one peer's.
+/// One comparison of our figure with a peer's.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
-    /// What was measured.
+    /// Name of the measured case.
     pub(crate) case: String,
     /// The unit of `ours` and `theirs`.
     pub(crate) unit: String,
-    /// Median over the repetitions.
+    /// Our median over the repetitions.
     pub(crate) ours: f64,
-    /// Whom we are compared with; "ourselves …" where a figure is compared with our own.
+    /// Name of the peer; "ourselves …" if the figure is compared with our own.
     pub(crate) peer: String,
-    /// Median over the repetitions.
+    /// The peer's median over the repetitions.
     pub(crate) theirs: f64,
     /// `ours / theirs`.
     pub(crate) ratio: f64,
-    /// Interleaved repetitions behind each median.
+    /// Number of interleaved repetitions behind each median.
     pub(crate) repetitions: usize,
-    /// Smallest and largest ratio of one repetition.
+    /// Smallest and largest ratio of any repetition.
     pub(crate) spread: [f64; 2],
-    /// The ratio that must not be passed; none where a figure is only reported.
-    pub(crate) bar: Option<f64>,
-    /// Whether every turn was valid and the ratio is within the bar.
-    pub(crate) holds: bool,
-    /// Why a turn is not to be believed; printed, and it makes `holds` false.
+    /// Largest ratio that meets the target; `None` if the figure is only reported.
+    #[serde(rename = "bar")]
+    pub(crate) target: Option<f64>,
+    /// True if every round was valid and the ratio meets the target.
+    #[serde(rename = "holds")]
+    pub(crate) met: bool,
+    /// Why a round is invalid; each problem is printed and sets `met` to false.
     #[serde(skip)]
-    pub(crate) doubts: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
-/// What a row is about, before there are figures.
+/// The description of a row, without its figures.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject<'a> {
     pub(crate) case: &'a str,
     pub(crate) unit: &'a str,
     pub(crate) peer: &'a str,
-    pub(crate) bar: Option<f64>,
+    pub(crate) target: Option<f64>,
 }
 
 impl Row {
-    /// The row for figures measured in pairs: `ours[i]` and `theirs[i]` in the same repetition.
+    /// Builds the row of figures measured in pairs: `ours[i]` and `theirs[i]` in the same
+    /// repetition.
     pub(crate) fn of(
         subject: &Subject<'_>,
         ours: &[f64],
         theirs: &[f64],
-        doubts: Vec<String>,
+        problems: Vec<String>,
     ) -> Self {
         let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
         let (our_median, their_median) = (median(ours), median(theirs));
@@ -57,8 +60,8 @@ impl Row {
             ratios.iter().copied().fold(f64::NAN, f64::min),
             ratios.iter().copied().fold(f64::NAN, f64::max),
         ];
-        // A ratio that is not a number is within no bar.
-        let within = subject.bar.map_or(ratio.is_finite(), |bar| ratio <= bar);
+        // NaN meets no target.
+        let within = subject.target.map_or(ratio.is_finite(), |target| ratio <= target);
         Self {
             case: subject.case.to_owned(),
             unit: subject.unit.to_owned(),
@@ -68,14 +71,14 @@ impl Row {
             ratio: round(ratio),
             repetitions: ratios.len(),
             spread: spread.map(round),
-            bar: subject.bar,
-            holds: within && doubts.is_empty(),
-            doubts,
+            target: subject.target,
+            met: within && problems.is_empty(),
+            problems,
         }
     }
 }
 
-/// The middle value, or the mean of the two middle ones; not a number if there is none.
+/// The median; NaN for an empty slice.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -86,12 +89,12 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Three decimals: more would pretend a precision that the spread denies.
+/// Rounds to three decimals; the spread makes further digits meaningless.
 fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-/// The table, with the doubts of rows that have some below it.
+/// The table, followed by the problems of its rows.
 pub(crate) fn table(rows: &[Row]) -> String {
     let head = ["case", "unit", "ours", "peer", "theirs", "ratio", "spread", "n", "bar", "holds"];
     let mut cells = vec![head.map(str::to_owned)];
@@ -107,8 +110,8 @@ pub(crate) fn table(rows: &[Row]) -> String {
         text.push('\n');
     }
     for row in rows {
-        for doubt in &row.doubts {
-            text.push_str(&format!("invalid: {} against {}: {doubt}\n", row.case, row.peer));
+        for problem in &row.problems {
+            text.push_str(&format!("invalid: {} against {}: {problem}\n", row.case, row.peer));
         }
     }
     text
@@ -124,8 +127,8 @@ fn row_cells(row: &Row) -> [String; 10] {
         format!("{:.3}", row.ratio),
         format!("{:.3}-{:.3}", row.spread[0], row.spread[1]),
         row.repetitions.to_string(),
-        row.bar.map_or_else(|| "none".to_owned(), |bar| format!("{bar:.2}")),
-        if row.holds { "yes" } else { "NO" }.to_owned(),
+        row.target.map_or_else(|| "none".to_owned(), |target| format!("{target:.2}")),
+        if row.met { "yes" } else { "NO" }.to_owned(),
     ]
 }
 

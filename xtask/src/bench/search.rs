@@ -1,5 +1,5 @@
-//! Whether the lab finds what is known: the capacity of a node that has an exact one, and no
-//! difference between a thing and itself.
+//! Checks the lab against known results: the capacity of nodes with an exact one, and A/A
+//! comparisons, which must find no difference.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,32 +12,40 @@ use super::Bench;
 use super::row::{Row, Subject};
 use super::server::{LOAD_CORE, Server, pinned};
 
-/// A call that every simulated node answers at once.
+/// A call without latency in every simulated node.
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
-/// How far a found capacity may be from the known one.
+/// Largest relative deviation of a measured capacity from the known one.
 const CAPACITY_SHARE: f64 = 0.03;
 
 /// A node whose capacity is known.
-struct Known {
+struct KnownCapacity {
     /// Arguments of `weir node`.
     node: [&'static str; 2],
-    /// Iterations per second, each a call of one method and then one of the other: drawn by lot they
-    /// would come in bursts, which a queue at its limit does not bear.
+    /// Iterations per second. Each calls one method and then the other: random draws would come in
+    /// bursts, which overflow a queue at its limit.
     rate: f64,
-    /// The method that must be named as the one that binds; none where both break alike.
+    /// The method that must be reported as the bottleneck; `None` if both fail alike.
     binds: Option<&'static str>,
 }
 
-const KNOWN: [Known; 5] = [
-    Known { node: ["--capacity", "1:5ms"], rate: 100.0, binds: None },
-    Known { node: ["--capacity", "4:10ms"], rate: 200.0, binds: None },
-    Known { node: ["--capacity", "8:4ms"], rate: 1_000.0, binds: None },
-    Known { node: ["--rate", "eth_getLogs=150:queue"], rate: 150.0, binds: Some("eth_getLogs") },
-    // Two at once, or a call that comes a moment early hangs below the rate.
-    Known { node: ["--rate", "eth_getLogs=60:hang:2"], rate: 60.0, binds: Some("eth_getLogs") },
+const KNOWN: [KnownCapacity; 5] = [
+    KnownCapacity { node: ["--capacity", "1:5ms"], rate: 100.0, binds: None },
+    KnownCapacity { node: ["--capacity", "4:10ms"], rate: 200.0, binds: None },
+    KnownCapacity { node: ["--capacity", "8:4ms"], rate: 1_000.0, binds: None },
+    KnownCapacity {
+        node: ["--rate", "eth_getLogs=150:queue"],
+        rate: 150.0,
+        binds: Some("eth_getLogs"),
+    },
+    // A burst of 2: without it a call that arrives slightly early would hang below the rate.
+    KnownCapacity {
+        node: ["--rate", "eth_getLogs=60:hang:2"],
+        rate: 60.0,
+        binds: Some("eth_getLogs"),
+    },
 ];
 
-/// `weir capacity` against nodes of known capacity.
+/// Runs `weir capacity` against nodes of known capacity.
 ///
 /// # Errors
 /// If a node or the search does not run.
@@ -45,7 +53,7 @@ pub(crate) fn capacity(bench: &Bench) -> Result<Vec<Row>> {
     KNOWN.iter().map(|known| search(bench, known)).collect()
 }
 
-fn search(bench: &Bench, known: &Known) -> Result<Row> {
+fn search(bench: &Bench, known: &KnownCapacity) -> Result<Row> {
     let folder = scratch(bench, "capacity")?;
     let node = Server::start_simulated(&bench.weir, &known.node, PROBE)?;
     let plan = folder.join("plan.toml");
@@ -54,44 +62,45 @@ fn search(bench: &Bench, known: &Known) -> Result<Row> {
     let mut command = pinned(LOAD_CORE);
     command.arg(&bench.weir).args(["capacity", "--json", "--yes", "--quiet"]).arg(&plan);
     let output = command.stdin(Stdio::null()).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     let json: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("no capacity of {:?}: {said}", known.node))?;
+        .with_context(|| format!("no capacity of {:?}: {stderr}", known.node))?;
     fs::write(folder.join(format!("{}.json", known.rate)), &output.stdout)?;
     let figure = |name: &str| json["answer"][name].as_f64();
     let (pass, fail) = (figure("highest_pass"), figure("lowest_fail"));
     let named = json["binding"]["method"].as_str();
     let what = known.node.join(" ");
-    bench.say(&format!(
+    bench.print_progress(&format!(
         "capacity: {what} holds {pass:?}, fails at {fail:?}, bound by {named:?}, {} s: {}",
         json["duration"].as_f64().unwrap_or_default().round(),
         json["answer"]["sentence"].as_str().unwrap_or_default(),
     ));
-    let mut doubts = Vec::new();
+    let mut problems = Vec::new();
     let found = pass.unwrap_or(f64::NAN);
-    let off = (found / known.rate - 1.0).abs();
-    // Not a number is off as well.
-    if off.is_nan() || off > CAPACITY_SHARE {
-        doubts.push(format!("more than {:.0} % off", CAPACITY_SHARE * 100.0));
+    let deviation = (found / known.rate - 1.0).abs();
+    // NaN is a deviation as well.
+    if deviation.is_nan() || deviation > CAPACITY_SHARE {
+        problems.push(format!("more than {:.0} % off", CAPACITY_SHARE * 100.0));
     }
     if known.binds.is_some() && named != known.binds {
-        doubts.push(format!("{named:?} was named, {:?} binds", known.binds));
+        problems.push(format!("{named:?} was named, {:?} binds", known.binds));
     }
     let case = format!("capacity, {what}");
-    let subject = Subject { case: &case, unit: "iterations/s", peer: "what is known", bar: None };
-    Ok(Row::of(&subject, &[found], &[known.rate], doubts))
+    let subject =
+        Subject { case: &case, unit: "iterations/s", peer: "what is known", target: None };
+    Ok(Row::of(&subject, &[found], &[known.rate], problems))
 }
 
-/// Comparisons of a node with itself.
+/// Number of comparisons of a node with itself.
 const COMPARISONS: usize = 40;
-/// Runs on each side of a comparison, taken in turn.
+/// Runs per variant of a comparison.
 const RUNS: usize = 6;
-/// From one comparison to the next: they share runs, as a long series of them would take hours.
+/// Offset in runs between two comparisons. They share runs, because distinct ones would take hours.
 const STEP: usize = 2;
-/// The share of comparisons that may be called different.
+/// Largest share of comparisons that may report a difference.
 const DIFFERENT_SHARE: f64 = 0.05;
 
-/// `weir compare` of runs against one node: whatever it calls a difference is none.
+/// Runs `weir compare` on runs against one node, where every reported difference is false.
 ///
 /// # Errors
 /// If the node, a run or a comparison does not run.
@@ -100,57 +109,57 @@ pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
     let node = Server::start_simulated(&bench.weir, &["--latency", "1ms..5ms"], PROBE)?;
     let url = format!("http://{}", node.address);
     let count = 2 * RUNS + STEP * (COMPARISONS - 1);
-    bench.say(&format!("same: {count} runs of 1 s"));
+    bench.print_progress(&format!("same: {count} runs of 1 s"));
     let runs: Vec<PathBuf> = (0..count)
         .map(|run| {
             let out = folder.join(run.to_string());
             let mut command = pinned(LOAD_CORE);
             command.arg(&bench.weir).args(["load", &url, "--quiet", "-r", "400", "-d", "1s"]);
             let output = command.arg("--out").arg(&out).stdin(Stdio::null()).output()?;
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            ensure!(out.join("result.json").exists(), "no result: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            ensure!(out.join("result.json").exists(), "no result: {stderr}");
             Ok(out)
         })
         .collect::<Result<_>>()?;
-    let (mut different, mut told) = (0, 0);
+    let (mut different, mut metrics) = (0, 0);
     for first in (0..COMPARISONS).map(|comparison| comparison * STEP) {
         let pool = &runs[first..first + 2 * RUNS];
-        let called = compare(bench, pool)?;
-        told += called.0;
-        different += usize::from(called.1 > 0);
+        let (compared, differing) = compare(bench, pool)?;
+        metrics += compared;
+        different += usize::from(differing > 0);
     }
-    bench.say(&format!(
-        "same: {different} of {COMPARISONS} comparisons call something different, of {told} metrics"
+    bench.print_progress(&format!(
+        "same: {different} of {COMPARISONS} comparisons call something different, of {metrics} metrics"
     ));
     let subject = Subject {
         case: &format!("A/A, {COMPARISONS} comparisons"),
         unit: "called different",
         peer: "what chance allows",
-        bar: Some(1.0),
+        target: Some(1.0),
     };
     let allowed = COMPARISONS as f64 * DIFFERENT_SHARE;
     Ok(vec![Row::of(&subject, &[different as f64], &[allowed], Vec::new())])
 }
 
-/// Metrics compared between the runs at even and at odd places, A B B A, and those called different.
+/// Compares runs in the order A B B A; returns the number of metrics and of those that differ.
 fn compare(bench: &Bench, runs: &[PathBuf]) -> Result<(usize, usize)> {
-    let arm = |name: &str, wanted: bool| {
+    let variant = |name: &str, wanted: bool| {
         let chosen = runs.iter().enumerate().filter(|(at, _)| matches!(at % 4, 0 | 3) == wanted);
         let chosen: Vec<String> = chosen.map(|(_, run)| run.display().to_string()).collect();
         format!("{name}={}", chosen.join(","))
     };
     let mut command = Command::new(&bench.weir);
-    command.args(["compare", "--json", "--anyway", &arm("a", true), &arm("b", false)]);
+    command.args(["compare", "--json", "--anyway", &variant("a", true), &variant("b", false)]);
     let output = command.stdin(Stdio::null()).output()?;
     let json: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     let differences = json["differences"].as_array().context("no differences")?;
     ensure!(!differences.is_empty(), "nothing was compared");
-    let called = |one: &&Value| matches!(one["verdict"].as_str(), Some("better" | "worse"));
-    Ok((differences.len(), differences.iter().filter(called).count()))
+    let differs = |one: &&Value| matches!(one["verdict"].as_str(), Some("better" | "worse"));
+    Ok((differences.len(), differences.iter().filter(differs).count()))
 }
 
-/// An empty folder of this name.
+/// Creates an empty folder of this name.
 pub(super) fn scratch(bench: &Bench, name: &str) -> Result<PathBuf> {
     let folder = bench.folder.join(name);
     if folder.exists() {

@@ -1,5 +1,5 @@
-//! The servers under measure: Weir, its peers and the constant node, each started for its turn,
-//! pinned, and ended with its whole process group.
+//! The servers under test: Weir, its peers and the constant node. Each is started for its round,
+//! pinned to a core, and ended with its whole process group.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -11,62 +11,62 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::http;
-use super::tls::Sealed;
+use super::tls::TlsSettings;
 use crate::shell;
 
-/// The core of the server under measure.
+/// The core of the server under test.
 pub(crate) const SERVER_CORE: &str = "0";
 /// The core of the load and of the constant node.
 pub(crate) const LOAD_CORE: &str = "1";
-/// How long a server may take until it answers: Weir asks its nodes first.
+/// Timeout for a server's first response; Weir probes its nodes first.
 const READY_LIMIT: Duration = Duration::from_secs(15);
-/// How long a server may take to end after SIGTERM before SIGKILL.
+/// Time from SIGTERM to SIGKILL for a server that does not end.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// Client connections that each server is allowed: above every case's number.
+/// Limit of client connections of each server, above the number of every case.
 const CONNECTIONS: usize = 12_000;
 
-/// What Weir does with answers.
+/// Cache settings of Weir.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cache {
-    /// As delivered.
+    /// The default settings.
     Default,
     /// `--no-cache`.
     Off,
-    /// Bounded to this many bytes.
+    /// A limit in bytes.
     Bytes(u64),
 }
 
-/// A server that can take a turn.
+/// A server that can be measured.
 #[derive(Debug, Clone)]
 pub(crate) enum Contender {
-    /// Ours: the program, who is behind it, and its cache.
+    /// Weir in front of these nodes.
     Weir { label: &'static str, program: PathBuf, nodes: Vec<SocketAddr>, cache: Cache },
-    /// Ours, with or without a cache of 64 MiB, and more lines in its configuration.
-    Configured {
+    /// Weir with or without a cache of 64 MiB, and with extra lines in its configuration.
+    WeirConfigured {
         label: &'static str,
         program: PathBuf,
         nodes: Vec<SocketAddr>,
         cache: bool,
-        more: &'static str,
+        extra: &'static str,
     },
-    /// Ours without a cache, in front of one node at any address.
-    WeirBefore { label: &'static str, program: PathBuf, url: String },
-    /// nginx returning these bytes.
+    /// Weir without a cache, in front of one node at any URL.
+    WeirUncached { label: &'static str, program: PathBuf, url: String },
+    /// nginx with a constant response.
     NginxReturn { answer: String },
     /// nginx with `proxy_cache` on POST.
     NginxCache { node: SocketAddr },
-    /// nginx with `proxy_pass` over kept-alive connections.
+    /// nginx with `proxy_pass` over keep-alive connections.
     NginxProxy { node: SocketAddr },
-    /// HAProxy over kept-alive connections.
+    /// HAProxy over keep-alive connections.
     Haproxy { node: SocketAddr },
-    /// nginx before several nodes.
+    /// nginx in front of several nodes.
     NginxBalancer { nodes: Vec<SocketAddr> },
-    /// HAProxy before several nodes.
+    /// HAProxy in front of several nodes.
     HaproxyBalancer { nodes: Vec<SocketAddr> },
-    /// Ours over TLS, with its cache.
-    WeirTls { program: PathBuf, nodes: Vec<SocketAddr>, sealed: Sealed },
-    /// nginx returning these bytes over TLS.
-    NginxTls { answer: String, sealed: Sealed },
+    /// Weir over TLS, with its cache.
+    WeirTls { program: PathBuf, nodes: Vec<SocketAddr>, tls: TlsSettings },
+    /// nginx with a constant response over TLS.
+    NginxTls { answer: String, tls: TlsSettings },
 }
 
 impl Contender {
@@ -74,8 +74,8 @@ impl Contender {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Weir { label, .. }
-            | Self::Configured { label, .. }
-            | Self::WeirBefore { label, .. } => label,
+            | Self::WeirConfigured { label, .. }
+            | Self::WeirUncached { label, .. } => label,
             Self::NginxReturn { .. } => "nginx return",
             Self::NginxCache { .. } => "nginx proxy_cache",
             Self::NginxProxy { .. } => "nginx proxy_pass",
@@ -86,39 +86,41 @@ impl Contender {
         }
     }
 
-    /// The header that proves that an answer came from this server's cache, and its value.
+    /// The header, and its value, that marks a response from this server's cache.
     pub(crate) fn proof_of_hit(&self) -> Option<(&'static str, &'static str)> {
         match self {
-            Self::Weir { .. } | Self::Configured { .. } => Some(("x-weir-cache", "hit")),
+            Self::Weir { .. } | Self::WeirConfigured { .. } => Some(("x-weir-cache", "hit")),
             Self::NginxCache { .. } => Some(("x-cache", "HIT")),
             _ => None,
         }
     }
 
-    /// How it speaks TLS, if it does.
-    pub(crate) fn sealed(&self) -> Option<&Sealed> {
+    /// Its TLS settings; `None` without TLS.
+    pub(crate) fn tls(&self) -> Option<&TlsSettings> {
         match self {
-            Self::WeirTls { sealed, .. } | Self::NginxTls { sealed, .. } => Some(sealed),
+            Self::WeirTls { tls, .. } | Self::NginxTls { tls, .. } => Some(tls),
             _ => None,
         }
     }
 
     /// The command that serves on `port`, with its files in `folder`.
     fn command(&self, port: u16, folder: &Path) -> Result<Command> {
-        let place = |template: &str, name: &str, values: &[(&str, String)]| -> Result<PathBuf> {
-            let path = folder.join(name);
-            let mut text = template
-                .replace("@PORT@", &port.to_string())
-                .replace("@DIR@", &folder.display().to_string())
-                .replace("@CONNECTIONS@", &CONNECTIONS.to_string())
-                // Each proxied client needs a second descriptor.
-                .replace("@FILES@", &(CONNECTIONS * 3 / 2).to_string());
-            for (mark, value) in values {
-                text = text.replace(mark, value);
-            }
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-            Ok(path)
-        };
+        let write_config =
+            |template: &str, name: &str, values: &[(&str, String)]| -> Result<PathBuf> {
+                let path = folder.join(name);
+                let mut text = template
+                    .replace("@PORT@", &port.to_string())
+                    .replace("@DIR@", &folder.display().to_string())
+                    .replace("@CONNECTIONS@", &CONNECTIONS.to_string())
+                    // Each proxied client needs a second file descriptor.
+                    .replace("@FILES@", &(CONNECTIONS * 3 / 2).to_string());
+                for (mark, value) in values {
+                    text = text.replace(mark, value);
+                }
+                fs::write(&path, text)
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+                Ok(path)
+            };
         let mut command = pinned(SERVER_CORE);
         let nginx = |command: &mut Command, configuration: &Path| {
             command.args(["nginx", "-e"]).arg(folder.join("error.log"));
@@ -130,12 +132,12 @@ impl Contender {
                 let listen = format!("127.0.0.1:{port}");
                 if let Cache::Bytes(bytes) = cache {
                     let values = [
-                        ("@NODES@", entries(nodes)),
+                        ("@NODES@", upstream_tables(nodes)),
                         ("@BYTES@", bytes.to_string()),
                         ("@CACHE@", "true".to_owned()),
                         ("@MORE@", String::new()),
                     ];
-                    command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);
+                    command.arg(write_config(include_str!("weir.toml"), "weir.toml", &values)?);
                 } else {
                     for node in nodes {
                         command.arg("--upstream").arg(format!("http://{node}"));
@@ -146,17 +148,17 @@ impl Contender {
                     command.arg("--no-cache");
                 }
             }
-            Self::Configured { program, nodes, cache, more, .. } => {
+            Self::WeirConfigured { program, nodes, cache, extra, .. } => {
                 command.arg(program).arg("serve");
                 let values = [
-                    ("@NODES@", entries(nodes)),
+                    ("@NODES@", upstream_tables(nodes)),
                     ("@BYTES@", (64 << 20).to_string()),
                     ("@CACHE@", cache.to_string()),
-                    ("@MORE@", (*more).to_owned()),
+                    ("@MORE@", (*extra).to_owned()),
                 ];
-                command.arg(place(include_str!("weir.toml"), "weir.toml", &values)?);
+                command.arg(write_config(include_str!("weir.toml"), "weir.toml", &values)?);
             }
-            Self::WeirBefore { program, url, .. } => {
+            Self::WeirUncached { program, url, .. } => {
                 let listen = format!("127.0.0.1:{port}");
                 command.arg(program).args(["serve", "--upstream", url]);
                 command.args(["--listen", &listen, "--admin", "off", "--threads", "1"]);
@@ -165,22 +167,22 @@ impl Contender {
             Self::NginxReturn { answer } => {
                 let values = [("@ANSWER@", answer.clone())];
                 let template = include_str!("nginx_return.conf");
-                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
             }
             Self::NginxCache { node } => {
                 let values = [("@BACKEND@", node.to_string())];
                 let template = include_str!("nginx_cache.conf");
-                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
             }
             Self::NginxProxy { node } => {
                 let values = [("@BACKEND@", node.to_string())];
                 let template = include_str!("nginx_proxy.conf");
-                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
             }
             Self::Haproxy { node } => {
                 let values = [("@BACKEND@", node.to_string())];
                 let template = include_str!("haproxy.cfg");
-                let configuration = place(template, "haproxy.cfg", &values)?;
+                let configuration = write_config(template, "haproxy.cfg", &values)?;
                 command.args(["haproxy", "-q", "-db", "-f"]).arg(configuration);
             }
             Self::NginxBalancer { nodes } => {
@@ -188,42 +190,46 @@ impl Contender {
                     |node: &SocketAddr| format!("    server {node} max_fails=1 fail_timeout=1s;\n");
                 let values = [("@NODES@", nodes.iter().map(server).collect())];
                 let template = include_str!("nginx_balancer.conf");
-                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
             }
             Self::HaproxyBalancer { nodes } => {
                 let server =
                     |(index, node): (usize, &SocketAddr)| format!("  server n{index} {node}\n");
                 let values = [("@NODES@", nodes.iter().enumerate().map(server).collect())];
                 let template = include_str!("haproxy_balancer.cfg");
-                let configuration = place(template, "haproxy.cfg", &values)?;
+                let configuration = write_config(template, "haproxy.cfg", &values)?;
                 command.args(["haproxy", "-q", "-db", "-f"]).arg(configuration);
             }
-            Self::WeirTls { program, nodes, sealed } => {
-                let mut values = sealed.values();
-                values.push(("@NODES@", entries(nodes)));
+            Self::WeirTls { program, nodes, tls } => {
+                let mut values = tls.values();
+                values.push(("@NODES@", upstream_tables(nodes)));
                 let template = include_str!("weir_tls.toml");
-                command.arg(program).arg("serve").arg(place(template, "weir.toml", &values)?);
+                command.arg(program).arg("serve").arg(write_config(
+                    template,
+                    "weir.toml",
+                    &values,
+                )?);
             }
-            Self::NginxTls { answer, sealed } => {
-                let mut values = sealed.values();
+            Self::NginxTls { answer, tls } => {
+                let mut values = tls.values();
                 values.push(("@ANSWER@", answer.clone()));
                 let template = include_str!("nginx_tls.conf");
-                nginx(&mut command, &place(template, "nginx.conf", &values)?);
+                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
             }
         }
         Ok(command)
     }
 }
 
-/// The nodes' lines in a configuration.
-fn entries(nodes: &[SocketAddr]) -> String {
+/// The `[[upstream]]` tables of these nodes.
+fn upstream_tables(nodes: &[SocketAddr]) -> String {
     let entry = |(index, node): (usize, &SocketAddr)| {
         format!("[[upstream]]\nname = \"n{index}\"\nurl = \"http://{node}\"\n")
     };
     nodes.iter().enumerate().map(entry).collect()
 }
 
-/// A command that runs on one core only; the program is its first argument.
+/// A command pinned to one core; the program is its first argument.
 pub(crate) fn pinned(core: &str) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", core]);
@@ -233,7 +239,7 @@ pub(crate) fn pinned(core: &str) -> Command {
 /// A running server; dropping it ends its process group and removes its files.
 pub(crate) struct Server {
     child: Child,
-    /// Where it listens.
+    /// Its listen address.
     pub(crate) address: SocketAddr,
     folder: PathBuf,
 }
@@ -242,7 +248,7 @@ impl Server {
     /// Starts `contender` and returns once it answers `probe` with 200.
     ///
     /// # Errors
-    /// If it cannot be started or does not answer in time; the message quotes its last words.
+    /// If it cannot be started or does not respond in time; the message quotes its output.
     pub(crate) fn start(contender: &Contender, probe: &str) -> Result<Self> {
         let folder = scratch(contender.name())?;
         let port = free_ports(1)?[0].port();
@@ -250,7 +256,7 @@ impl Server {
         Self::spawn(contender.name(), command, port, folder, probe)
     }
 
-    /// Starts the constant node on as many ports as asked for and returns it with its addresses.
+    /// Starts the constant node on this many ports and returns it with its addresses.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -258,7 +264,7 @@ impl Server {
         Self::start_backend_on(LOAD_CORE, ports, probe)
     }
 
-    /// The same on a given core: where load generators are measured, it has the other one.
+    /// As [`Server::start_backend`], on a given core: generators under test run on the other one.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -282,16 +288,16 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::start`].
-    pub(crate) fn start_simulated(weir: &Path, more: &[&str], probe: &str) -> Result<Self> {
+    pub(crate) fn start_simulated(weir: &Path, extra: &[&str], probe: &str) -> Result<Self> {
         let address = free_ports(1)?[0];
         let mut command = pinned(SERVER_CORE);
-        command.arg(weir).args(["node", "--listen", &address.to_string()]).args(more);
+        command.arg(weir).args(["node", "--listen", &address.to_string()]).args(extra);
         let folder = scratch("simnode")?;
         Self::spawn("the simulated node", command, address.port(), folder, probe)
     }
 
-    /// Starts whatever the command says, in the folder that is its own, and returns once it answers
-    /// `probe` with 200 on this port.
+    /// Starts a command with its own folder and returns once it answers `probe` with 200 on this
+    /// port.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -313,14 +319,14 @@ impl Server {
             if reply.as_ref().is_ok_and(|reply| reply.status == 200) {
                 return Ok(server);
             }
-            let ended = server.child.try_wait()?;
-            if ended.is_some() || since.elapsed() > READY_LIMIT {
-                let said = fs::read_to_string(server.folder.join("out.log")).unwrap_or_default();
+            let exited = server.child.try_wait()?;
+            if exited.is_some() || since.elapsed() > READY_LIMIT {
+                let log = fs::read_to_string(server.folder.join("out.log")).unwrap_or_default();
                 let answer = reply.map_or_else(
                     |error| format!("{error:#}"),
                     |reply| format!("{} {}", reply.status, String::from_utf8_lossy(&reply.body)),
                 );
-                anyhow::bail!("{name} does not serve ({answer}); it said: {}", said.trim_end());
+                anyhow::bail!("{name} does not serve ({answer}); it said: {}", log.trim_end());
             }
             shell::pause(Duration::from_millis(20));
         }
@@ -334,7 +340,7 @@ impl Server {
     /// Sends a signal (`-STOP`, `-CONT`, …) to the whole group.
     pub(crate) fn signal(&self, name: &str) {
         let group = format!("-{}", self.child.id());
-        // A group that is gone already is what was wanted.
+        // The group may have ended already.
         let _sent = Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status();
     }
 }
@@ -355,7 +361,7 @@ impl Drop for Server {
     }
 }
 
-/// A scratch folder that no server owns; dropping it removes it.
+/// A temporary folder outside any server; dropping it removes it.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Drop for Folder {
@@ -364,7 +370,7 @@ impl Drop for Folder {
     }
 }
 
-/// A new empty folder, in memory where the machine offers that, so that no disk is measured.
+/// Creates an empty folder, in memory if possible, so that no disk is measured.
 pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -382,8 +388,8 @@ pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     anyhow::bail!("1000 scratch folders in {} are taken", base.display())
 }
 
-/// Addresses that nobody listens on now. The kernel does not hand a port out twice in a row, so
-/// the gap until the server binds it is safe on a machine that runs only the bench.
+/// Finds free ports. The kernel does not assign a port twice in a row, so the gap until the server
+/// binds it is safe on a machine that runs only the bench.
 pub(crate) fn free_ports(count: usize) -> Result<Vec<SocketAddr>> {
     ensure!(count > 0, "0 ports asked for, at least 1 is needed");
     let listeners: Vec<TcpListener> =

@@ -1,4 +1,4 @@
--- One constant POST per request; tells what the latencies were, in microseconds.
+-- One constant POST per request; prints latencies in microseconds.
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
 wrk.body = '@BODY@'

@@ -1,9 +1,9 @@
-//! What clients see when one or two of three nodes fail, beside nginx and HAProxy before the same
-//! nodes: calls that fail, the 99.9th percentile and the slowest call.
+//! Effect of failing nodes on clients: failed calls, the 99.9th percentile and the slowest call
+//! when one or two of three nodes fail. The peers are nginx and HAProxy with the same nodes.
 //!
-//! The gateway under test runs on core 0; three constant nodes that take 3 ms, each a process of its
-//! own, and `weir load` on core 1. Each turn starts all of them anew. The load is open loop; the
-//! fault begins after its first second and is over a second before its end.
+//! The gateway under test runs on core 0. Three constant nodes with 3 ms of latency, each in its
+//! own process, and `weir load` run on core 1. Each round starts all of them. The load is open
+//! loop. The fault begins after its first second and ends a second before its end.
 
 use std::fs;
 use std::path::Path;
@@ -27,111 +27,113 @@ const NODE_LATENCY_MS: u64 = 3;
 const RATES: [u64; 2] = [500, 2_000];
 const P999_MAX_MS: f64 = 300.0;
 const SLOWEST_MAX_MS: f64 = 1_000.0;
-/// Beyond the fault's time: one second before it and one after it.
+/// Seconds of load without the fault: one before it and one after it.
 const CALM_SECONDS: u64 = 2;
 
-/// What happens to a node.
+/// Ways in which a node fails.
 #[derive(Clone, Copy)]
-enum Trouble {
+enum FailureMode {
     /// SIGKILL: connections are reset and refused.
     Kill,
-    /// SIGSTOP: the kernel takes connections and bytes, nobody answers.
+    /// SIGSTOP: the kernel accepts connections and bytes, but no response comes.
     Stop,
-    /// The node's process goes on and misbehaves.
+    /// The node's process continues and misbehaves.
     Fault(Fault),
 }
 
-const TROUBLES: [(&str, Trouble); 7] = [
-    ("kill", Trouble::Kill),
-    ("stop", Trouble::Stop),
-    ("hang", Trouble::Fault(Fault::Hang)),
-    ("half-open", Trouble::Fault(Fault::HalfOpen)),
-    ("drip", Trouble::Fault(Fault::Drip)),
-    ("endless", Trouble::Fault(Fault::Endless)),
-    ("limited", Trouble::Fault(Fault::Limited)),
+const FAILURE_MODES: [(&str, FailureMode); 7] = [
+    ("kill", FailureMode::Kill),
+    ("stop", FailureMode::Stop),
+    ("hang", FailureMode::Fault(Fault::Hang)),
+    ("half-open", FailureMode::Fault(Fault::HalfOpen)),
+    ("drip", FailureMode::Fault(Fault::Drip)),
+    ("endless", FailureMode::Fault(Fault::Endless)),
+    ("limited", FailureMode::Fault(Fault::Limited)),
 ];
 
-/// What a load came to.
-struct Seen {
+/// The result of a load.
+struct LoadResult {
     calls: f64,
     failed: f64,
     p999_ms: f64,
     slowest_ms: f64,
 }
 
-/// All troubles, or the one named, on one and on two of three nodes.
+/// Measures all failure modes, or the selected one, on one and on two of three nodes.
 ///
 /// # Errors
-/// If there is no such trouble, or a process does not run or gives no result.
+/// If the failure mode does not exist, or a process does not run or gives no result.
 pub(crate) fn stalls(bench: &Bench) -> Result<Vec<Row>> {
-    let only = bench.trouble.as_deref();
+    let only = bench.stall_case.as_deref();
     let chosen: Vec<_> =
-        TROUBLES.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)).collect();
+        FAILURE_MODES.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)).collect();
     if chosen.is_empty() {
-        let names = TROUBLES.map(|(name, _)| name).join(", ");
+        let names = FAILURE_MODES.map(|(name, _)| name).join(", ");
         bail!("case is {:?}, one of {names} is allowed", only.unwrap_or(""));
     }
     let mut rows = Vec::new();
-    for (name, trouble) in chosen {
+    for (name, failure) in chosen {
         for count in [1, 2] {
             for rate in RATES {
-                rows.extend(compare(bench, name, *trouble, count, rate)?);
+                rows.extend(compare(bench, name, *failure, count, rate)?);
             }
         }
     }
     Ok(rows)
 }
 
-/// One trouble at one rate, before all three gateways in turn.
+/// Measures one failure mode at one rate with all three gateways.
 fn compare(
     bench: &Bench,
     name: &str,
-    trouble: Trouble,
+    failure: FailureMode,
     count: usize,
     rate: u64,
 ) -> Result<Vec<Row>> {
     let case = format!("{name}, {count} of {NODES}, {rate}/s");
-    let (mut p999, mut slowest, mut doubts) = (<[Vec<f64>; 3]>::default(), Vec::new(), Vec::new());
+    let (mut p999, mut slowest, mut problems) =
+        (<[Vec<f64>; 3]>::default(), Vec::new(), Vec::new());
     for repetition in 1..=bench.repetitions {
         for (at, p999) in p999.iter_mut().enumerate() {
-            let (label, seen) = turn(bench, at, trouble, count, rate)?;
-            bench.say(&format!(
+            let (label, result) = measure_round(bench, at, failure, count, rate)?;
+            bench.print_progress(&format!(
                 "{case} {repetition}/{}: {label}: {:.0} of {:.0} calls failed, p99.9 {:.0} ms, \
                  slowest {:.0} ms",
-                bench.repetitions, seen.failed, seen.calls, seen.p999_ms, seen.slowest_ms,
+                bench.repetitions, result.failed, result.calls, result.p999_ms, result.slowest_ms,
             ));
             if at == 0 {
-                slowest.push(seen.slowest_ms);
-                if seen.failed > 0.0 {
-                    doubts.push(format!("{:.0} of {:.0} calls failed", seen.failed, seen.calls));
+                slowest.push(result.slowest_ms);
+                if result.failed > 0.0 {
+                    problems
+                        .push(format!("{:.0} of {:.0} calls failed", result.failed, result.calls));
                 }
             }
-            p999.push(seen.p999_ms);
+            p999.push(result.p999_ms);
         }
     }
     let [ours, nginx, haproxy] = p999;
-    let bar = |value: f64| vec![value; ours.len()];
-    let row = |figure: &str, peer, bar, ours: &[f64], theirs: &[f64]| {
+    let target = |value: f64| vec![value; ours.len()];
+    let row = |figure: &str, peer, target, ours: &[f64], theirs: &[f64]| {
         let case = format!("{case}: {figure}");
-        Row::of(&Subject { case: &case, unit: "ms", peer, bar }, ours, theirs, doubts.clone())
+        Row::of(&Subject { case: &case, unit: "ms", peer, target }, ours, theirs, problems.clone())
     };
     Ok(vec![
-        row("p99.9", "the bar", Some(1.0), &ours, &bar(P999_MAX_MS)),
-        row("slowest", "the bar", Some(1.0), &slowest, &bar(SLOWEST_MAX_MS)),
+        row("p99.9", "the bar", Some(1.0), &ours, &target(P999_MAX_MS)),
+        row("slowest", "the bar", Some(1.0), &slowest, &target(SLOWEST_MAX_MS)),
         row("p99.9", "haproxy", None, &ours, &haproxy),
         row("p99.9", "nginx", None, &ours, &nginx),
     ])
 }
 
-/// One gateway (0: ours, 1: nginx, 2: HAProxy) under load, while nodes fail and recover.
-fn turn(
+/// Loads one gateway (0: ours, 1: nginx, 2: HAProxy) while nodes fail and recover.
+fn measure_round(
     bench: &Bench,
     at: usize,
-    trouble: Trouble,
+    failure: FailureMode,
     count: usize,
     rate: u64,
-) -> Result<(&'static str, Seen)> {
-    let nodes: Vec<Server> = (0..NODES).map(|_| node()).collect::<Result<_>>()?;
+) -> Result<(&'static str, LoadResult)> {
+    let nodes: Vec<Server> = (0..NODES).map(|_| start_node()).collect::<Result<_>>()?;
     let addresses = nodes.iter().map(|node| node.address).collect();
     let contender = match at {
         0 => bench.weir("weir", addresses, Cache::Off),
@@ -141,29 +143,29 @@ fn turn(
     let gateway = Server::start(&contender, PROBE)?;
     let folder = result_folder(bench, "stalls")?;
     let before = served(&nodes[0])?;
-    let load = begin(bench, &folder, &gateway, rate)?;
+    let load = start_load(bench, &folder, &gateway, rate)?;
     while served(&nodes[0])? < before + rate / NODES as u64 {
         shell::pause(Duration::from_millis(50));
     }
     for node in &nodes[..count] {
-        match trouble {
-            Trouble::Kill => node.signal("-KILL"),
-            Trouble::Stop => node.signal("-STOP"),
-            Trouble::Fault(fault) => set(node, fault)?,
+        match failure {
+            FailureMode::Kill => node.signal("-KILL"),
+            FailureMode::Stop => node.signal("-STOP"),
+            FailureMode::Fault(fault) => set_fault(node, fault)?,
         }
     }
     shell::pause(Duration::from_secs(bench.seconds));
     for node in &nodes[..count] {
-        match trouble {
-            Trouble::Kill => {}
-            Trouble::Stop => node.signal("-CONT"),
-            Trouble::Fault(_) => set(node, Fault::None)?,
+        match failure {
+            FailureMode::Kill => {}
+            FailureMode::Stop => node.signal("-CONT"),
+            FailureMode::Fault(_) => set_fault(node, Fault::None)?,
         }
     }
-    Ok((contender.name(), seen(load)?))
+    Ok((contender.name(), read_result(load)?))
 }
 
-fn node() -> Result<Server> {
+fn start_node() -> Result<Server> {
     let address = free_ports(1)?[0];
     let mut command = pinned(LOAD_CORE);
     command.arg(shell::root().join("target/release/xtask")).arg("backend");
@@ -172,7 +174,7 @@ fn node() -> Result<Server> {
     Server::spawn("the constant node", command, address.port(), scratch("backend")?, PROBE)
 }
 
-/// Calls that a node has answered.
+/// Returns how many calls a node has answered.
 fn served(node: &Server) -> Result<u64> {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{SERVED_METHOD}","params":[]}}"#);
     let reply = http::post(node.address, &body)?;
@@ -180,13 +182,13 @@ fn served(node: &Server) -> Result<u64> {
     reply["result"].as_u64().with_context(|| format!("no count of calls: {reply}"))
 }
 
-fn set(node: &Server, fault: Fault) -> Result<()> {
+fn set_fault(node: &Server, fault: Fault) -> Result<()> {
     let reply = http::post(node.address, &fault.call())?;
     ensure!(reply.status == 200, "the constant node answers {}", reply.status);
     Ok(())
 }
 
-fn begin(bench: &Bench, folder: &Path, gateway: &Server, rate: u64) -> Result<Child> {
+fn start_load(bench: &Bench, folder: &Path, gateway: &Server, rate: u64) -> Result<Child> {
     let (address, seconds) = (gateway.address, bench.seconds + CALM_SECONDS);
     let text = format!(
         "[target]\nurl = \"http://{address}\"\ntimeout = \"10s\"\n\
@@ -204,11 +206,11 @@ fn begin(bench: &Bench, folder: &Path, gateway: &Server, rate: u64) -> Result<Ch
     command.spawn().context("cannot start weir load")
 }
 
-fn seen(load: Child) -> Result<Seen> {
+fn read_result(load: Child) -> Result<LoadResult> {
     let output = load.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     let result: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("weir load gave no result: {said}"))?;
+        .with_context(|| format!("weir load gave no result: {stderr}"))?;
     let overall = &result["overall"];
     let classes = overall["classes"].as_array().into_iter().flatten();
     let ok = classes.into_iter().find(|class| class["class"] == "ok");
@@ -221,5 +223,5 @@ fn seen(load: Child) -> Result<Seen> {
     let (Some(calls), Some(failed), Some(p999_ms), Some(slowest_ms)) = figures else {
         bail!("weir load gave no figures: {overall}");
     };
-    Ok(Seen { calls, failed: failed * calls, p999_ms, slowest_ms })
+    Ok(LoadResult { calls, failed: failed * calls, p999_ms, slowest_ms })
 }

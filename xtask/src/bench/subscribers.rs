@@ -1,4 +1,4 @@
-//! How long a new head takes to all of 10,000 subscribers, and what each of them costs in memory.
+//! Fan-out time of a new head to 10,000 subscribers, and memory per subscriber.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,20 +15,20 @@ use super::row::{Row, Subject};
 use super::server::{Contender, Server};
 use super::{Bench, machine};
 
-/// Clients that have subscribed to new heads.
+/// Number of clients that subscribe to new heads.
 const SUBSCRIBERS: usize = 10_000;
-/// Heads that are judged.
+/// Number of heads to measure.
 const HEADS: u64 = 8;
-/// What the node's chain is made of: time for all to be told between two blocks.
+/// Options of the node: the block time leaves time to notify all subscribers.
 const NODE: [&str; 2] = ["--block-time", "2s"];
-/// How long a head may take to the last of them.
+/// Longest allowed time from the node to the last subscriber.
 const FAN_OUT_MAX_MS: f64 = 250.0;
-/// Memory of one of them.
+/// Most allowed resident memory per subscriber.
 const MEMORY_MAX_KIB: f64 = 20.0;
-/// Clients that connect at a time.
+/// Clients that connect concurrently.
 const CONNECT_AT_ONCE: usize = 64;
-/// Until when it has to be over.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout of the whole measurement.
+const TIMEOUT: Duration = Duration::from_secs(120);
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 const SUBSCRIBE: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#;
@@ -36,54 +36,57 @@ const UPGRADE: &[u8] =
     b"GET / HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
 
-/// By height: when the first and the last heard of it, and how many did.
+/// By height: when the first and the last client received the head, and how many did.
 #[derive(Debug, Default)]
-struct Heard(BTreeMap<u64, (Instant, Instant, usize)>);
+struct Arrivals(BTreeMap<u64, (Instant, Instant, usize)>);
 
-impl Heard {
-    fn note(&mut self, number: u64) {
+impl Arrivals {
+    fn record(&mut self, number: u64) {
         let now = Instant::now();
         let own = self.0.entry(number).or_insert((now, now, 0));
         (own.1, own.2) = (now, own.2 + 1);
     }
 
-    /// Heights that all have heard of.
-    fn whole(&self, clients: usize) -> Vec<u64> {
-        let whole = self.0.iter().filter(|(_, own)| own.2 == clients);
-        whole.map(|(number, _)| *number).collect()
+    /// Heights of the heads that all clients have received.
+    fn complete(&self, clients: usize) -> Vec<u64> {
+        let complete = self.0.iter().filter(|(_, own)| own.2 == clients);
+        complete.map(|(number, _)| *number).collect()
     }
 }
 
-/// Fan-out and memory of many subscribers.
+/// Measures fan-out and memory of many subscribers.
 ///
 /// # Errors
-/// If the gateway or the node does not run, or a client is not served.
+/// If the gateway or the node does not run, or a client cannot subscribe.
 pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     let node = Server::start_simulated(&bench.weir, &NODE, PROBE)?;
     let url = format!("ws://{}", node.address);
-    let ours = Contender::WeirBefore { label: "weir", program: bench.weir.clone(), url };
+    let ours = Contender::WeirUncached { label: "weir", program: bench.weir.clone(), url };
     let server = Server::start(&ours, PROBE)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (heard, told, mebibytes) = LocalSet::new().block_on(&runtime, async {
+    let (received, reference, mebibytes) = LocalSet::new().block_on(&runtime, async {
         let run = measure(bench, &server, node.address);
-        tokio::time::timeout(PATIENCE, run).await.context("it took too long")?
+        tokio::time::timeout(TIMEOUT, run).await.context("it took too long")?
     })?;
-    let heads = heard.whole(SUBSCRIBERS);
+    let heads = received.complete(SUBSCRIBERS);
     ensure!(heads.len() as u64 >= HEADS, "{} heads were heard of by all", heads.len());
     let mut figures = Vec::new();
     for number in heads {
-        let (Some((_, last, _)), Some((first, ..))) = (heard.0.get(&number), told.0.get(&number))
+        let (Some((_, last, _)), Some((first, ..))) =
+            (received.0.get(&number), reference.0.get(&number))
         else {
             continue;
         };
         let ms = last.saturating_duration_since(*first).as_secs_f64() * 1e3;
-        bench.say(&format!("subscribers: head {number} with all of them after {ms:.1} ms"));
+        bench.print_progress(&format!(
+            "subscribers: head {number} with all of them after {ms:.1} ms"
+        ));
         figures.push(ms);
     }
     let kib = mebibytes * 1024.0 / SUBSCRIBERS as f64;
-    let row = |case, unit, ours: &[f64], bar: f64| {
-        let subject = Subject { case, unit, peer: "the bar", bar: Some(1.0) };
-        Row::of(&subject, ours, &vec![bar; ours.len()], Vec::new())
+    let row = |case, unit, ours: &[f64], target: f64| {
+        let subject = Subject { case, unit, peer: "the bar", target: Some(1.0) };
+        Row::of(&subject, ours, &vec![target; ours.len()], Vec::new())
     };
     Ok(vec![
         row("a head to 10,000 subscribers", "ms until the last", &figures, FAN_OUT_MAX_MS),
@@ -91,10 +94,16 @@ pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// When heads were heard of by all clients and by one of the node itself, and what the clients take.
-async fn measure(bench: &Bench, server: &Server, node: SocketAddr) -> Result<(Heard, Heard, f64)> {
+/// Returns the arrivals of heads at all clients, those at a client of the node itself (the
+/// reference), and the clients' memory in MiB.
+async fn measure(
+    bench: &Bench,
+    server: &Server,
+    node: SocketAddr,
+) -> Result<(Arrivals, Arrivals, f64)> {
     let before = machine::resident_bytes(server.group())?;
-    let (heard, told) = (Rc::<RefCell<Heard>>::default(), Rc::<RefCell<Heard>>::default());
+    let (received, reference) =
+        (Rc::<RefCell<Arrivals>>::default(), Rc::<RefCell<Arrivals>>::default());
     let mut clients = Vec::with_capacity(SUBSCRIBERS);
     while clients.len() < SUBSCRIBERS {
         let next = CONNECT_AT_ONCE.min(SUBSCRIBERS - clients.len());
@@ -103,21 +112,21 @@ async fn measure(bench: &Bench, server: &Server, node: SocketAddr) -> Result<(He
             clients.push(opened.await.with_context(|| format!("client {}", clients.len()))?);
         }
     }
-    bench.say(&format!("subscribers: {SUBSCRIBERS} clients have subscribed"));
+    bench.print_progress(&format!("subscribers: {SUBSCRIBERS} clients have subscribed"));
     let bytes = machine::resident_bytes(server.group())?.saturating_sub(before);
     for (stream, rest) in clients {
-        tokio::task::spawn_local(listen(stream, rest, Rc::clone(&heard)));
+        tokio::task::spawn_local(listen(stream, rest, Rc::clone(&received)));
     }
     let (stream, rest) = subscribe(node).await?;
-    tokio::task::spawn_local(listen(stream, rest, Rc::clone(&told)));
-    // The first ones were on their way while clients came.
-    while (heard.borrow().whole(SUBSCRIBERS).len() as u64) < HEADS {
+    tokio::task::spawn_local(listen(stream, rest, Rc::clone(&reference)));
+    // The first heads arrive while clients still connect, so not all clients receive them.
+    while (received.borrow().complete(SUBSCRIBERS).len() as u64) < HEADS {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    Ok((heard.take(), told.take(), bytes as f64 / f64::from(1 << 20)))
+    Ok((received.take(), reference.take(), bytes as f64 / f64::from(1 << 20)))
 }
 
-/// A client that has subscribed, and what came behind the answer.
+/// Opens a subscription; returns the stream and the bytes after the response.
 async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
@@ -127,7 +136,7 @@ async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
         ensure!(stream.read_buf(&mut read).await? > 0, "closed in place of a WebSocket");
     }
     ensure!(read.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&read));
-    // A mask of zeros leaves the text as it is.
+    // A mask of zeros does not change the payload.
     let length = u8::try_from(SUBSCRIBE.len())?;
     stream.write_all(&[&[0x81, 0x80 | length, 0, 0, 0, 0], SUBSCRIBE.as_bytes()].concat()).await?;
     read.clear();
@@ -143,7 +152,7 @@ async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
     }
 }
 
-/// Where the first frame's payload begins and ends, if it is whole.
+/// Start and end of the first frame's payload; `None` if the frame is incomplete.
 fn frame(read: &[u8]) -> Option<(usize, usize)> {
     let (from, length) = match read.get(1)? & 0x7f {
         126 => (4, usize::from(u16::from_be_bytes([*read.get(2)?, *read.get(3)?]))),
@@ -153,12 +162,12 @@ fn frame(read: &[u8]) -> Option<(usize, usize)> {
     (read.len() >= from + length).then_some((from, from + length))
 }
 
-/// Notes each head until the connection ends.
-async fn listen(mut stream: TcpStream, mut read: Vec<u8>, heard: Rc<RefCell<Heard>>) {
+/// Records each head until the connection ends.
+async fn listen(mut stream: TcpStream, mut read: Vec<u8>, received: Rc<RefCell<Arrivals>>) {
     loop {
         while let Some((from, to)) = frame(&read) {
             if let Some(number) = number_of(&read[from..to]) {
-                heard.borrow_mut().note(number);
+                received.borrow_mut().record(number);
             }
             read.drain(..to);
         }
@@ -168,7 +177,7 @@ async fn listen(mut stream: TcpStream, mut read: Vec<u8>, heard: Rc<RefCell<Hear
     }
 }
 
-/// The height in a header.
+/// Parses the height of a header.
 fn number_of(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let (_, rest) = text.split_once("\"number\":\"0x")?;

@@ -1,4 +1,4 @@
--- At the end of every script: what wrk counted, for `Summary`.
+-- Appended to every script: prints the figures of wrk for `Summary`.
 function done(summary, latency, requests)
   local e = summary.errors
   io.write(string.format("SUMMARY %d %d %d %d %d %d %d %d\n", summary.requests, summary.bytes,

@@ -1,11 +1,10 @@
-//! TLS towards clients: handshakes in full and resumed, and requests on kept connections, ours against
-//! nginx with the same certificate, key, version and cipher.
+//! CPU cost of TLS: full and resumed handshakes, and requests on keep-alive connections. The peer
+//! is nginx with the same certificate, key, version and cipher.
 //!
-//! Both answer the call of the case `hit` with the same bytes: ours from its cache, nginx by
-//! `return`. `weir load` makes the load on the other core, one request for each connection where
-//! handshakes are measured; that each was of the kind that is measured is read from its result. What
-//! counts is CPU time of the server's processes from just before the load to just after it, divided
-//! by handshakes or requests.
+//! Both answer the call of the case `hit` with the same bytes: Weir from its cache, nginx by
+//! `return`. `weir load` runs on the other core, with one request per connection where handshakes
+//! are measured. Its result proves that the handshakes were full or resumed as intended. The cost
+//! is the CPU time of the server's processes during the load, divided by handshakes or requests.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,8 +15,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::cost::{BLOCK_CALL, Figures, Taken, interleave, rows_in};
-use super::load::{Summary, Turn};
+use super::cost::{BLOCK_CALL, Figures, Measured, interleave, rows_in};
+use super::load::{Round, Summary};
 use super::row::Row;
 use super::server::{
     Contender, Folder, LOAD_CORE, SERVER_CORE, Server, free_ports, pinned, scratch,
@@ -25,24 +24,24 @@ use super::server::{
 use super::{Bench, CONNECTIONS, http, machine};
 use crate::shell;
 
-/// Connections that are made at a time where each carries one request: a client of rustls keeps 8
-/// tickets of a server, so that with more of them some would find none to resume by.
-const SHORT: usize = 8;
-/// Share of handshakes that must be of the kind that is measured: the first ones are full.
+/// Concurrent connections where each carries one request. A rustls client stores 8 tickets per
+/// server; with more connections some would find no ticket to resume with.
+const SHORT_CONNECTIONS: usize = 8;
+/// Smallest share of handshakes of the measured kind; the first ones are always full.
 const KIND_SHARE_MIN: f64 = 0.98;
 
-/// A way of speaking TLS.
+/// TLS settings of one measurement.
 #[derive(Debug, Clone, Copy)]
 struct Mode {
     name: &'static str,
     version: &'static str,
     cipher: &'static str,
     key: Key,
-    /// Whether each connection carries one request, and resumes a session; none keeps connections.
+    /// True if each connection resumes a session, false for full handshakes; each carries one
+    /// request. `None` keeps connections alive.
     resume: Option<bool>,
-    /// Most of nginx's CPU time that ours may take: 1.2 times as many handshakes where handshakes
-    /// are the work.
-    bar: f64,
+    /// Largest ratio of our CPU time to nginx's; [`FEWER`] where handshakes are measured.
+    target: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +52,7 @@ enum Key {
 
 const V12: &str = "ECDHE-RSA-AES256-GCM-SHA384";
 const V13: &str = "TLS_AES_256_GCM_SHA384";
+/// The target of 1.2 times as many handshakes per CPU second, as a ratio of CPU times.
 const FEWER: f64 = 1.0 / 1.2;
 
 const MODES: [Mode; 5] = [
@@ -62,7 +62,7 @@ const MODES: [Mode; 5] = [
         cipher: V12,
         key: Key::Rsa,
         resume: Some(false),
-        bar: FEWER,
+        target: FEWER,
     },
     Mode {
         name: "1.2 RSA-2048, resumed",
@@ -70,7 +70,7 @@ const MODES: [Mode; 5] = [
         cipher: V12,
         key: Key::Rsa,
         resume: Some(true),
-        bar: FEWER,
+        target: FEWER,
     },
     Mode {
         name: "1.3 P-256, full",
@@ -78,7 +78,7 @@ const MODES: [Mode; 5] = [
         cipher: V13,
         key: Key::P256,
         resume: Some(false),
-        bar: FEWER,
+        target: FEWER,
     },
     Mode {
         name: "1.3 P-256, resumed",
@@ -86,7 +86,7 @@ const MODES: [Mode; 5] = [
         cipher: V13,
         key: Key::P256,
         resume: Some(true),
-        bar: FEWER,
+        target: FEWER,
     },
     Mode {
         name: "1.3 P-256, kept",
@@ -94,13 +94,13 @@ const MODES: [Mode; 5] = [
         cipher: V13,
         key: Key::P256,
         resume: None,
-        bar: 1.0,
+        target: 1.0,
     },
 ];
 
-/// The part of a contender that is about TLS.
+/// TLS settings of a contender.
 #[derive(Debug, Clone)]
-pub(crate) struct Sealed {
+pub(crate) struct TlsSettings {
     pub(crate) port: u16,
     pub(crate) version: &'static str,
     pub(crate) cipher: &'static str,
@@ -108,8 +108,8 @@ pub(crate) struct Sealed {
     pub(crate) key: PathBuf,
 }
 
-impl Sealed {
-    /// The marks of configuration files and what stands for them.
+impl TlsSettings {
+    /// The placeholders of configuration files and their values.
     pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
         vec![
             ("@TLS_PORT@", self.port.to_string()),
@@ -121,7 +121,7 @@ impl Sealed {
     }
 }
 
-/// All five modes.
+/// Measures all five modes.
 ///
 /// # Errors
 /// If a server, the load or openssl does not run.
@@ -138,8 +138,8 @@ pub(crate) fn all(bench: &Bench) -> Result<Vec<Row>> {
             Key::Rsa => "rsa",
             Key::P256 => "p256",
         };
-        let sealed = || -> Result<Sealed> {
-            Ok(Sealed {
+        let tls = || -> Result<TlsSettings> {
+            Ok(TlsSettings {
                 port: free_ports(1)?[0].port(),
                 version: mode.version,
                 cipher: mode.cipher,
@@ -148,19 +148,15 @@ pub(crate) fn all(bench: &Bench) -> Result<Vec<Row>> {
             })
         };
         let contenders = [
-            Contender::WeirTls {
-                program: bench.weir.clone(),
-                nodes: nodes.clone(),
-                sealed: sealed()?,
-            },
-            Contender::NginxTls { answer: answer.clone(), sealed: sealed()? },
+            Contender::WeirTls { program: bench.weir.clone(), nodes: nodes.clone(), tls: tls()? },
+            Contender::NginxTls { answer: answer.clone(), tls: tls()? },
         ];
         let figures: Vec<Figures> = interleave(bench, mode.name, &contenders, |contender| {
             let server = Server::start(contender, BLOCK_CALL)?;
-            turn(bench, mode, contender, &server, &answer)
+            measure_round(bench, mode, contender, &server, &answer)
         })?;
         let unit = if mode.resume.is_some() { "CPU us/handshake" } else { "CPU us/request" };
-        all.extend(rows_in(mode.name, unit, &figures, &[Some(mode.bar)]));
+        all.extend(rows_in(mode.name, unit, &figures, &[Some(mode.target)]));
     }
     Ok(all)
 }
@@ -180,21 +176,21 @@ fn certificate(folder: &Path, name: &str, kind: &str) -> Result<()> {
     Ok(())
 }
 
-fn turn(
+fn measure_round(
     bench: &Bench,
     mode: &Mode,
     contender: &Contender,
     server: &Server,
     answer: &str,
-) -> Result<Taken> {
-    let sealed = contender.sealed().context("a contender without TLS")?;
-    let target = SocketAddr::from(([127, 0, 0, 1], sealed.port));
-    let mut doubts = Vec::new();
+) -> Result<Measured> {
+    let tls = contender.tls().context("a contender without TLS")?;
+    let target = SocketAddr::from(([127, 0, 0, 1], tls.port));
+    let mut problems = Vec::new();
     let reply = http::post(server.address, BLOCK_CALL)?;
     if reply.body != answer.as_bytes() {
-        doubts.push("the answer differs from the node's".to_owned());
+        problems.push("the answer differs from the node's".to_owned());
     }
-    // Caches and pools fill.
+    // Fills caches and pools.
     load(bench, mode, target, 1)?;
     let (core, cpu) = (machine::core_seconds(SERVER_CORE)?, machine::cpu_time(server.group())?);
     let done = load(bench, mode, target, bench.seconds)?;
@@ -208,21 +204,21 @@ fn turn(
             let share = wanted as f64 / all as f64;
             if share < KIND_SHARE_MIN {
                 let percent = share * 100.0;
-                doubts.push(format!("only {percent:.1} % of the handshakes were of the kind"));
+                problems.push(format!("only {percent:.1} % of the handshakes were of the kind"));
             }
             all
         }
     };
     if done.failed_share > 0.0 {
-        doubts.push(format!("{:.3} % of the requests failed", done.failed_share * 100.0));
+        problems.push(format!("{:.3} % of the requests failed", done.failed_share * 100.0));
     }
     let summary = Summary { requests: count, bytes: 0, duration: done.duration, errors: [0; 5] };
     let disturbance = others / done.duration.as_secs_f64();
-    Ok((Turn { cpu, disturbance, summary }, doubts))
+    Ok((Round { cpu, disturbance, summary }, problems))
 }
 
-/// What a run of `weir load` says that it did.
-struct Done {
+/// The result of a run of `weir load`.
+struct LoadResult {
     requests: u64,
     full: u64,
     resumed: u64,
@@ -230,13 +226,13 @@ struct Done {
     duration: Duration,
 }
 
-fn load(bench: &Bench, mode: &Mode, target: SocketAddr, seconds: u64) -> Result<Done> {
+fn load(bench: &Bench, mode: &Mode, target: SocketAddr, seconds: u64) -> Result<LoadResult> {
     let folder = Folder(scratch("tls-load")?);
     let mut command = pinned(LOAD_CORE);
     command.arg(&bench.weir).args(["load", &format!("https://{target}/"), "--insecure"]);
     command.args(["-d", &format!("{seconds}s"), "--body", BLOCK_CALL, "--threads", "1"]);
     command.args(["--tls-version", mode.version, "--ciphers", mode.cipher, "--quiet"]);
-    let connections = if mode.resume.is_some() { SHORT } else { CONNECTIONS };
+    let connections = if mode.resume.is_some() { SHORT_CONNECTIONS } else { CONNECTIONS };
     command.args(["-c", &connections.to_string()]);
     if let Some(resume) = mode.resume {
         let resume = if resume { "on" } else { "off" };
@@ -245,8 +241,8 @@ fn load(bench: &Bench, mode: &Mode, target: SocketAddr, seconds: u64) -> Result<
     let result = folder.0.join("result");
     let out = command.arg("--out").arg(&result).output().context("cannot run weir load")?;
     let json = fs::read_to_string(result.join("result.json"));
-    // Its verdict on itself is no matter here: a client that is the limit measures the server's CPU
-    // time as well.
+    // The verdict is ignored: the server's CPU time per request is valid even if the client is the
+    // bottleneck.
     let json = json.with_context(|| {
         format!("weir load said {}", String::from_utf8_lossy(&out.stderr).trim_end())
     })?;
@@ -255,7 +251,7 @@ fn load(bench: &Bench, mode: &Mode, target: SocketAddr, seconds: u64) -> Result<
         let found = json.pointer(pointer).and_then(Value::as_f64);
         found.with_context(|| format!("no number at {pointer} of result.json"))
     };
-    Ok(Done {
+    Ok(LoadResult {
         requests: number("/wire/traffic/requests")? as u64,
         full: number("/wire/traffic/handshakes_full")? as u64,
         resumed: number("/wire/traffic/handshakes_resumed")? as u64,

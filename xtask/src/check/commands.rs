@@ -1,7 +1,7 @@
-//! Every command in a page's ```sh block exists: ours are asked, others must be on a short list.
+//! Checks that every command in a page's ```sh block exists.
 //!
-//! It does not run them: it parses `cargo xtask` lines with our own parser and compares `weir` lines
-//! with what `weir COMMAND --help` lists.
+//! It does not run them. It parses `cargo xtask` lines with our own parser and compares `weir`
+//! lines with the output of `weir COMMAND --help`. Other programs must be on a short list.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,17 +11,17 @@ use clap::Parser;
 
 use crate::shell;
 
-/// Programs that a page may tell its reader to run.
+/// Other programs that a page may use.
 const OTHERS: &[&str] = &[
     "apt-get", "cat", "curl", "docker", "git", "go", "grep", "head", "jq", "kill", "kubectl",
     "less", "sed",
 ];
-/// Subcommands of cargo that a page may use beside ours.
+/// Subcommands of cargo that a page may use, besides `xtask` and `run`.
 const CARGO: &[&str] = &["test", "build", "clippy", "fmt", "install", "doc", "bench"];
 
-/// A command line and where it stands.
+/// A command line and its location.
 #[derive(Debug, PartialEq, Eq)]
-struct Written {
+struct PageCommand {
     page: String,
     line: usize,
     words: Vec<String>,
@@ -30,24 +30,24 @@ struct Written {
 /// Checks README.md, CONTRIBUTING.md, ARCHITECTURE.md and the pages in docs/.
 ///
 /// # Errors
-/// If a command does not exist, or no page has any.
+/// If a command does not exist, or no page has a command.
 pub(crate) fn check() -> Result<()> {
-    let mut written = Vec::new();
+    let mut commands = Vec::new();
     for page in pages()? {
         let text = fs::read_to_string(shell::root().join(&page))?;
-        written.extend(in_page(&page, &text));
+        commands.extend(in_page(&page, &text));
     }
-    ensure!(!written.is_empty(), "no page has a ```sh block");
+    ensure!(!commands.is_empty(), "no page has a ```sh block");
     let mut helps = BTreeMap::new();
     let mut wrong = 0;
-    for command in &written {
-        if let Err(error) = judge(&command.words, &mut |name| help(name, &mut helps)) {
+    for command in &commands {
+        if let Err(error) = check_command(&command.words, &mut |name| help(name, &mut helps)) {
             println!("{}:{}: {error:#}", command.page, command.line);
             wrong += 1;
         }
     }
-    ensure!(wrong == 0, "{wrong} of {} commands in pages do not exist", written.len());
-    println!("docs: {} commands in pages exist", written.len());
+    ensure!(wrong == 0, "{wrong} of {} commands in pages do not exist", commands.len());
+    println!("docs: {} commands in pages exist", commands.len());
     Ok(())
 }
 
@@ -67,8 +67,9 @@ fn pages() -> Result<Vec<String>> {
     Ok(pages)
 }
 
-/// The command lines in the ```sh blocks of a page, continued lines joined, here-documents left out.
-fn in_page(page: &str, text: &str) -> Vec<Written> {
+/// Reads the command lines in the ```sh blocks of a page. Joins continued lines and skips
+/// here-documents.
+fn in_page(page: &str, text: &str) -> Vec<PageCommand> {
     let mut found = Vec::new();
     let (mut inside, mut joined, mut start) = (false, String::new(), 0);
     let mut here = false;
@@ -94,7 +95,7 @@ fn in_page(page: &str, text: &str) -> Vec<Written> {
             None => {
                 joined.push_str(trimmed);
                 for part in split(&std::mem::take(&mut joined)) {
-                    found.push(Written { page: page.to_owned(), line: start, words: part });
+                    found.push(PageCommand { page: page.to_owned(), line: start, words: part });
                 }
             }
         }
@@ -102,7 +103,7 @@ fn in_page(page: &str, text: &str) -> Vec<Written> {
     found
 }
 
-/// The words of each command of a line, with quotes taken off, comments and variables left out.
+/// Splits a line into commands and their words, without quotes, comments and variable assignments.
 /// `&&`, `;`, `|` and `&` end a command.
 fn split(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
@@ -141,25 +142,29 @@ fn split(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// Whether a command exists. `help` returns the help text of a command of weir, such as `index sync`.
-fn judge(words: &[String], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
+/// Checks that a command exists. `help` returns the help text of a weir command, such as
+/// `index sync`.
+fn check_command(words: &[String], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
     let line = words.join(" ");
     let texts: Vec<&str> = words.iter().map(String::as_str).collect();
     match texts.as_slice() {
         ["cargo", "xtask", ..] => {
             let parsed = crate::Arguments::try_parse_from(&texts[1..]);
             parsed.map(drop).map_err(|error| {
-                let told = error.to_string();
-                anyhow::anyhow!("{line}: {}", told.lines().next().unwrap_or_default())
+                let message = error.to_string();
+                anyhow::anyhow!("{line}: {}", message.lines().next().unwrap_or_default())
             })
         }
         ["cargo", "run", rest @ ..] => {
             let ours = rest.iter().position(|word| *word == "--").map(|at| &rest[at + 1..]);
-            judge_weir(ours.with_context(|| format!("{line}: no -- before weir's words"))?, help)
+            check_weir_command(
+                ours.with_context(|| format!("{line}: no -- before weir's words"))?,
+                help,
+            )
         }
         ["cargo", second, ..] if CARGO.contains(second) => Ok(()),
         [program, rest @ ..] if *program == "weir" || program.ends_with("/weir") => {
-            judge_weir(rest, help)
+            check_weir_command(rest, help)
         }
         [".ci/run"] => Ok(()),
         [program, ..] if OTHERS.contains(program) => Ok(()),
@@ -167,8 +172,8 @@ fn judge(words: &[String], help: &mut dyn FnMut(&str) -> Result<String>) -> Resu
     }
 }
 
-/// The command is listed by weir's help, and each flag by the command's.
-fn judge_weir(words: &[&str], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
+/// Checks that weir's help lists the command, and that the command's help lists each flag.
+fn check_weir_command(words: &[&str], help: &mut dyn FnMut(&str) -> Result<String>) -> Result<()> {
     let Some((name, rest)) = words.split_first() else { return Ok(()) };
     if name.starts_with('-') {
         ensure!(["--help", "--version", "-h", "-V"].contains(name), "weir has no {name}");
@@ -191,7 +196,7 @@ fn judge_weir(words: &[&str], help: &mut dyn FnMut(&str) -> Result<String>) -> R
     Ok(())
 }
 
-/// `weir NAME --help`, each asked once; `name` may be of several words.
+/// Returns the output of `weir NAME --help`, cached; `name` may have several words.
 fn help(name: &str, known: &mut BTreeMap<String, String>) -> Result<String> {
     if let Some(text) = known.get(name) {
         return Ok(text.clone());

@@ -1,4 +1,4 @@
-//! Counts and times tests by what `cargo test` prints, while passing it on.
+//! Counts and times tests from the output of `cargo test`, and prints that output.
 
 use std::io::{BufRead, BufReader};
 use std::ops::AddAssign;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// Lines that may wait to be printed.
+/// Most lines in the queue between reading and printing.
 const LINES_WAITING_MAX: usize = 1_024;
 
-/// Tests whose times are printed at the end.
+/// Number of slowest tests to print at the end.
 const SLOWEST: usize = 5;
 
 /// Numbers of tests or stages.
@@ -32,14 +32,14 @@ impl AddAssign for Counts {
 }
 
 impl Counts {
-    /// Tests that returned early because something was missing count as passed to cargo.
+    /// Moves tests from passed to skipped: cargo counts a test that returns early as passed.
     pub(crate) fn move_to_skipped(&mut self, tests: usize) {
         let moved = tests.min(self.passed);
         self.passed -= moved;
         self.skipped += moved;
     }
 
-    /// The counts in a line such as
+    /// Parses the counts in a line such as
     /// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out`.
     fn parse(line: &str) -> Option<Self> {
         let numbers = line.strip_prefix("test result: ")?.split_once(". ")?.1;
@@ -58,12 +58,12 @@ impl Counts {
     }
 }
 
-/// The slowest tests so far, the slowest first, with their times.
+/// The slowest tests so far with their times, the slowest first.
 #[derive(Debug, Default)]
 pub(crate) struct Slowest(Vec<(Duration, String)>);
 
 impl Slowest {
-    /// Notes the test of a line such as `test limits::waits::it_waits ... ok <1.234s>`.
+    /// Records the test of a line such as `test limits::waits::it_waits ... ok <1.234s>`.
     fn read(&mut self, line: &str) {
         let Some((name, rest)) =
             line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
@@ -78,7 +78,7 @@ impl Slowest {
         self.0.truncate(SLOWEST);
     }
 
-    /// A line per test; empty if none was timed.
+    /// Formats a line per test; empty if no test was timed.
     pub(crate) fn table(&self) -> String {
         let line =
             |(time, name): &(Duration, String)| format!("{:>19.1}  {name}\n", time.as_secs_f64());
@@ -87,12 +87,13 @@ impl Slowest {
     }
 }
 
-/// Runs a command whose output is piped, prints that output, sums the results in it and notes the
-/// slowest tests. The flag says whether the command succeeded. A command that prints nothing for `silence_max` is ended with
-/// all that it started: whatever hangs is told while the rest of the output is still at hand.
+/// Runs a command with piped output, prints the output, sums the test counts in it and records the
+/// slowest tests. Returns true if the command succeeded.
+///
+/// A command that prints nothing for `silence_max` is killed with all of its descendants.
 ///
 /// # Errors
-/// If it cannot be run, or had to be ended.
+/// If the command cannot run, or was killed.
 pub(crate) fn run(
     command: &mut Command,
     silence_max: Duration,
@@ -101,12 +102,12 @@ pub(crate) fn run(
     let name = crate::shell::line(command);
     let mut child = command.spawn().with_context(|| format!("cannot run {name}"))?;
     let output = child.stdout.take().context("the output is not piped")?;
-    let (said, lines) = sync_channel(LINES_WAITING_MAX);
+    let (sender, lines) = sync_channel(LINES_WAITING_MAX);
     thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n') {
-            let fault = line.is_err();
-            // Who does not listen has given up, and the process is being ended.
-            if said.send(line).is_err() || fault {
+            let failed = line.is_err();
+            // A closed channel means that the process is being killed.
+            if sender.send(line).is_err() || failed {
                 return;
             }
         }
@@ -125,7 +126,7 @@ pub(crate) fn run(
             }
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                end(child.id());
+                kill_tree(child.id());
                 bail!("{name} printed nothing for {silence_max:?} and was ended; so far {total:?}");
             }
         }
@@ -133,15 +134,15 @@ pub(crate) fn run(
     Ok((child.wait()?.success(), total))
 }
 
-/// Ends a process and all that it started. Who its children are is asked first: when it has ended,
-/// they are nobody's.
-fn end(process: u32) {
+/// Kills a process and all of its descendants. It lists the children first, because the kernel
+/// assigns them to another parent when the process ends.
+fn kill_tree(process: u32) {
     let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     let of = |text: String| text.split_whitespace().filter_map(|id| id.parse().ok()).collect();
     let children: Vec<u32> = children.map(of).unwrap_or_default();
-    // It may have ended by itself meanwhile.
+    // The process may have ended by itself.
     let _gone = Command::new("kill").args(["-KILL", &process.to_string()]).status();
-    children.into_iter().for_each(end);
+    children.into_iter().for_each(kill_tree);
 }
 
 #[cfg(test)]

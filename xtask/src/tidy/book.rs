@@ -1,11 +1,11 @@
-//! The site: docs/SUMMARY.md lists every page of docs/, once. Its links are checked by `paths.rs`.
+//! Checks that docs/SUMMARY.md lists every page of docs/ once. `paths.rs` checks its links.
 
 use super::Finding;
 use super::tree::Tree;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Pages that the site would lack, or would have twice.
+/// Finds pages that the summary lacks or lists twice.
 pub(crate) fn pages_are_listed(tree: &Tree) -> Vec<Finding> {
     let summary = tree.text(SUMMARY).unwrap_or_default();
     let pages = tree.texts(".md").filter_map(|(path, _)| path.strip_prefix("docs/"));
@@ -25,7 +25,7 @@ mod tests {
     use super::pages_are_listed;
 
     #[test]
-    fn pages_that_the_summary_lacks_or_repeats_are_caught() {
+    fn pages_that_the_summary_lacks_or_repeats_are_found() {
         let tree = Tree::of(&[
             ("docs/SUMMARY.md", "- [A](a.md)\n- [B](b.md)\n- [B](b.md)\n"),
             ("docs/a.md", "# A"),

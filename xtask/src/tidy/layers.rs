@@ -1,8 +1,8 @@
-//! Which folders of a crate may import which: the layers of ARCHITECTURE.md.
+//! Allowed imports between folders of a crate: the layers of ARCHITECTURE.md.
 //!
-//! A folder imports only from layers below its own, so no circle can cross a folder. The check reads
-//! paths that begin with `crate`, `self` or `super` as tokens, in macros too; tests are left out.
-//! Imports between crates are checked in `arrows.rs`.
+//! A folder imports only from lower layers, so that no dependency cycle crosses folders. The check
+//! reads paths that begin with `crate`, `self` or `super` as tokens, in macros too; it skips tests.
+//! `arrows.rs` checks dependencies between crates.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -10,13 +10,13 @@ use super::Finding;
 use super::source::is_test;
 use super::tree::Tree;
 
-/// A folder of source, and its modules by layer: the first layer imports none of the others.
+/// A source folder and its modules by layer, lowest first.
 struct Layers {
     folder: &'static str,
     layers: &'static [&'static [&'static str]],
 }
 
-/// Every folder whose layers are fixed. A module of it that stands in no layer is a finding.
+/// Every folder with fixed layers. A module of such a folder without a layer is a finding.
 const LAYERS: &[Layers] = &[
     Layers {
         folder: "crates/wire/src",
@@ -117,7 +117,7 @@ const LAYERS: &[Layers] = &[
 
 const RULE: &str = "layers";
 
-/// Every module imports only from layers below its own.
+/// Finds modules that import from their own or a higher layer.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     LAYERS.iter().flat_map(|layers| check_folder(tree, layers)).collect()
 }
@@ -148,7 +148,7 @@ fn check_folder(tree: &Tree, layers: &Layers) -> Vec<Finding> {
         };
         for import in imports {
             let Some([name, ..]) = import.path.strip_prefix(&base[..]) else { continue };
-            // What is in no layer here is an item of the folder's own module or a finding elsewhere.
+            // A name without a layer is an item of the folder's own module, or a finding elsewhere.
             let Some(other) = layer_of(name) else { continue };
             if name != own && other >= layer {
                 let message = format!("{own} must not import from {name}");
@@ -160,7 +160,7 @@ fn check_folder(tree: &Tree, layers: &Layers) -> Vec<Finding> {
     found
 }
 
-/// Segments below the crate's root: `crates/gateway/src/cache/memory.rs` is `cache`, `memory`.
+/// Segments of a module's path: `crates/gateway/src/cache/memory.rs` is `cache`, `memory`.
 fn module_path(path: &str) -> Vec<String> {
     let inside = path.split_once("/src").map_or("", |(_, inside)| inside);
     let segments = inside.split('/').filter(|segment| !segment.is_empty());
@@ -168,17 +168,18 @@ fn module_path(path: &str) -> Vec<String> {
     names.filter(|name| !matches!(*name, "lib" | "main")).map(str::to_owned).collect()
 }
 
-/// A path that a file names, from the crate's root.
+/// A path in a file's source, absolute from the crate's root.
 #[derive(Debug, PartialEq, Eq)]
 struct Import {
     path: Vec<String>,
     line: usize,
 }
 
-/// Every path in `text` that begins with `crate`, `self` or `super`, for a file at `module`.
+/// Finds every path in `text` that begins with `crate`, `self` or `super`, for the file of
+/// `module`.
 ///
 /// # Errors
-/// If the text is no Rust.
+/// If the text is not Rust.
 fn imports(module: &[String], text: &str) -> Result<Vec<Import>, String> {
     let tokens: TokenStream = text.parse().map_err(|error| format!("not Rust: {error}"))?;
     let mut found = Vec::new();
@@ -186,7 +187,7 @@ fn imports(module: &[String], text: &str) -> Result<Vec<Import>, String> {
     Ok(found)
 }
 
-/// Reads the tokens of a module, or of a group in it.
+/// Collects imports from the tokens of a module or of a group in it.
 fn read(tokens: &[TokenTree], module: &[String], found: &mut Vec<Import>) {
     let mut at = 0;
     while at < tokens.len() {
@@ -225,7 +226,7 @@ fn read(tokens: &[TokenTree], module: &[String], found: &mut Vec<Import>) {
     }
 }
 
-/// Reads what follows `::` after `path` and returns the number of tokens read.
+/// Reads the tokens after `path::` and returns how many it read.
 fn read_path(tokens: &[TokenTree], mut path: Vec<String>, found: &mut Vec<Import>) -> usize {
     let mut at = 0;
     loop {
@@ -264,14 +265,14 @@ fn is_comma(token: &TokenTree) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',')
 }
 
-/// Whether the tokens begin with `#[cfg(test)]` or the like.
+/// True if the tokens begin with `#[cfg(test)]` or a similar attribute.
 fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     let [TokenTree::Punct(hash), TokenTree::Group(group), ..] = tokens else { return false };
     let text = group.stream().to_string().replace(' ', "");
     hash.as_char() == '#' && text.starts_with("cfg(") && text.contains("test")
 }
 
-/// Where the item that begins at `at` ends: after its `;` or its body.
+/// End of the item that begins at `at`: after its `;` or its body.
 fn end_of_item(tokens: &[TokenTree], at: usize) -> usize {
     let ends = |token: &TokenTree| match token {
         TokenTree::Punct(punct) => punct.as_char() == ';',

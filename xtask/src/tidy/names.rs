@@ -1,15 +1,15 @@
-//! File names that say nothing.
+//! Finds meaningless file names.
 
 use super::Finding;
 use super::tree::Tree;
 
-/// Words under which anything can hide, so that everything ends up there.
+/// Words that fit any content, so that unrelated code collects under them.
 const BANNED: &[&str] = &[
     "util", "utils", "helper", "helpers", "common", "core", "manager", "managers", "handler",
     "handlers", "data", "info", "inner", "misc",
 ];
 
-/// A banned word in the name of a source file or of a folder that holds source, or a `mod.rs`.
+/// Finds banned words in names of source files and their folders, and files named `mod.rs`.
 pub(crate) fn banned(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, _) in tree.texts(".rs") {

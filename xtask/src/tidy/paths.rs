@@ -1,17 +1,18 @@
-//! Paths that are written down: those of this repository exist, those of one machine do not occur.
+//! Checks paths in text: those of this repository must exist, those of one machine must not occur.
 
 use super::Finding;
 use super::tree::Tree;
 
-/// Folders at the root: a backticked path that begins with one of them is meant as ours.
+/// Folders at the root: a path in backticks that begins with one of them belongs to this
+/// repository.
 const ROOTS: &[&str] = &[
     "crates", "docs", "examples", "studies", "deploy", "xtask", "testdata", "fuzz", ".ci", ".cargo",
 ];
-/// Endings of files that a page names for its reader to open.
+/// Extensions of files that a page refers to.
 const ENDINGS: &[&str] = &[".rs", ".toml", ".md"];
 
-/// Backticked paths in ARCHITECTURE.md, CONTRIBUTING.md, docs/ and module docs lead somewhere, and
-/// so do relative links of every page, with the heading that they name.
+/// Finds paths in backticks that do not exist, in ARCHITECTURE.md, CONTRIBUTING.md, docs/ and
+/// module docs. Finds relative links of any page whose target or heading does not exist.
 pub(crate) fn exist(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, text) in tree.texts(".md").filter(|(path, _)| !path.starts_with("testdata/")) {
@@ -21,10 +22,10 @@ pub(crate) fn exist(tree: &Tree) -> Vec<Finding> {
             if line.trim_start().starts_with("```") {
                 fenced = !fenced;
             } else if !fenced {
-                let faults = links(line).filter_map(|link| fault_of_link(tree, path, link));
-                found.extend(faults.map(|fault| Finding::new(path, index + 1, "paths", fault)));
+                let errors = links(line).filter_map(|link| link_error(tree, path, link));
+                found.extend(errors.map(|error| Finding::new(path, index + 1, "paths", error)));
                 if named {
-                    let spans = spans(line).filter(|span| !is_there(tree, span));
+                    let spans = spans(line).filter(|span| !path_exists(tree, span));
                     found.extend(spans.map(|span| missing(path, index, span)));
                 }
             }
@@ -33,7 +34,7 @@ pub(crate) fn exist(tree: &Tree) -> Vec<Finding> {
     for (path, text) in tree.texts(".rs") {
         for (index, line) in text.lines().enumerate() {
             let Some(doc) = line.strip_prefix("//!") else { continue };
-            let spans = spans(doc).filter(|span| !is_there(tree, span));
+            let spans = spans(doc).filter(|span| !path_exists(tree, span));
             found.extend(spans.map(|span| missing(path, index, span)));
         }
     }
@@ -44,7 +45,7 @@ fn missing(path: &str, index: usize, target: &str) -> Finding {
     Finding::new(path, index + 1, "paths", format!("{target} does not exist"))
 }
 
-/// What stands between backticks and is meant as a path of this repository.
+/// The texts between backticks that are paths of this repository.
 fn spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2).filter(|span| is_ours(span))
 }
@@ -55,7 +56,7 @@ fn is_ours(span: &str) -> bool {
         return false;
     }
     match span.split_once('/') {
-        // `gateway.toml` alone is the reader's own file; `limit.rs` alone is ours.
+        // `gateway.toml` alone is the user's file; `limit.rs` alone is ours.
         None => span.len() > 3 && span.ends_with(".rs"),
         Some(("target", _)) => false,
         Some((first, _)) => {
@@ -64,8 +65,8 @@ fn is_ours(span: &str) -> bool {
     }
 }
 
-/// Whether some file or folder has this path, or ends in it: module docs name their neighbours.
-fn is_there(tree: &Tree, span: &str) -> bool {
+/// True if a file or folder has this path or ends in it; module docs use paths relative to parents.
+fn path_exists(tree: &Tree, span: &str) -> bool {
     let span = span.trim_start_matches("./").trim_end_matches('/');
     let (inner, folder, inner_folder) =
         (format!("/{span}"), format!("{span}/"), format!("/{span}/"));
@@ -77,14 +78,14 @@ fn is_there(tree: &Tree, span: &str) -> bool {
     })
 }
 
-/// Targets of Markdown links that are not of the web.
+/// Targets of Markdown links, without web addresses.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
     targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
 }
 
-/// Why a link of a page leads nowhere.
-fn fault_of_link(tree: &Tree, page: &str, link: &str) -> Option<String> {
+/// Why a link of a page is broken; `None` if it is valid.
+fn link_error(tree: &Tree, page: &str, link: &str) -> Option<String> {
     let (target, heading) = link.split_once('#').unwrap_or((link, ""));
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut segments: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
@@ -108,7 +109,7 @@ fn fault_of_link(tree: &Tree, page: &str, link: &str) -> Option<String> {
     (!has).then(|| format!("{link}: {path} has no such heading"))
 }
 
-/// Headings of a page as links name them, on GitHub as in mdBook.
+/// Anchors of a page's headings, as GitHub and mdBook derive them.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let titles = text.lines().filter(|line| line.starts_with('#'));
     titles.map(|line| {
@@ -117,7 +118,7 @@ fn headings(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Beginnings of paths that exist on one machine only. Joined here so that this file has none.
+/// Prefixes of paths that exist on one machine only; split so that this file contains none.
 const MACHINE: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ho", "me/"),
@@ -126,7 +127,7 @@ const MACHINE: &[&str] = &[
     concat!("../sh", "ared"),
 ];
 
-/// No file names a path of somebody's machine. Recorded data is left as it was recorded.
+/// Finds paths of one machine in any file except recorded data.
 pub(crate) fn machine(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, text) in tree.texts("").filter(|(path, _)| !path.starts_with("testdata/")) {
@@ -140,7 +141,7 @@ pub(crate) fn machine(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Whether `start` stands in `line` where a path can begin: `/x/home/` is a path of something else.
+/// True if `start` occurs in `line` where a path can begin; `/x/home/` is a different path.
 fn begins_path(line: &str, start: &str) -> bool {
     line.match_indices(start).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -1,11 +1,11 @@
-//! Every source file is compiled by something: it is a crate root, or a `mod` line leads to it.
+//! Checks that every source file is compiled: it is a crate root, or reachable by `mod` lines.
 
 use std::collections::BTreeSet;
 
 use super::Finding;
 use super::tree::Tree;
 
-/// A `.rs` file that no crate root leads to.
+/// Finds `.rs` files that are not reachable from a crate root.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut open: Vec<(String, bool)> = tree
         .texts(".rs")
@@ -26,7 +26,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Files that cargo builds by their place, or because a manifest names them.
+/// True for files that cargo builds by their location, or because a manifest names them.
 fn is_root(tree: &Tree, path: &str) -> bool {
     let Some((folder, file)) = path.rsplit_once('/') else { return false };
     let place = folder.rsplit('/').next().unwrap_or(folder);
@@ -53,7 +53,7 @@ fn named_by_manifest(tree: &Tree, path: &str) -> bool {
     })
 }
 
-/// The files that the `mod` lines of `path` lead to.
+/// The files that the `mod` lines of `path` refer to.
 fn modules(tree: &Tree, path: &str, root: bool, text: &str) -> Vec<String> {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let stem = file.strip_suffix(".rs").unwrap_or(file);
@@ -71,7 +71,7 @@ fn modules(tree: &Tree, path: &str, root: bool, text: &str) -> Vec<String> {
     found
 }
 
-/// The name in `mod name;`, whatever stands before `mod`.
+/// The name in `mod name;`, with any visibility.
 fn module_name(line: &str) -> Option<&str> {
     let rest = line.strip_suffix(';')?;
     let name = rest.strip_prefix("mod ").or_else(|| {

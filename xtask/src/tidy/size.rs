@@ -1,20 +1,19 @@
-//! How much there is: no blob, no empty fixture folder, no recorded data without its source, and
-//! notes (never findings) about long files and functions.
+//! Finds blobs, empty fixture folders and recorded data without a source. Long files and functions
+//! yield notes, never findings.
 
 use super::Finding;
 use super::source::is_test;
 use super::tree::Tree;
 
-/// Above this a file makes every clone slower for good.
+/// Largest file: larger ones slow down every clone permanently.
 const BLOB_BYTES_MAX: u64 = 200_000;
-/// Recorded public data is what tests stand on, and cannot be made smaller without ceasing to be
-/// what was recorded.
+/// Folder of recorded public data, which tests need unchanged and which may be larger.
 const BLOBS_ALLOWED: &str = "testdata/";
-/// docs/style.md, rules 4 and 6: a reason to look again.
+/// Lengths above which a file or function yields a note (docs/style.md, rules 4 and 6).
 const FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 70;
 
-/// Files that are too large to keep.
+/// Finds files above [`BLOB_BYTES_MAX`].
 pub(crate) fn blobs(tree: &Tree) -> Vec<Finding> {
     let large = tree.files().iter().filter(|(path, content)| {
         content.bytes > BLOB_BYTES_MAX && !path.starts_with(BLOBS_ALLOWED)
@@ -27,14 +26,14 @@ pub(crate) fn blobs(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Fixture folders in which nothing is: the test that walks them judges nothing.
+/// Finds empty fixture folders: a test that walks one checks nothing.
 pub(crate) fn empty_folders(tree: &Tree) -> Vec<Finding> {
     let message = "a fixture folder with no file in it; fill or delete it";
     let empty = tree.empty_folders().iter();
     empty.map(|folder| Finding::new(folder, 1, "fixtures", message)).collect()
 }
 
-/// Every folder of recorded data says where it is from and under which licence, and holds data.
+/// Finds folders of recorded data without data, source, version or licence.
 pub(crate) fn unnamed_sources(tree: &Tree) -> Vec<Finding> {
     let inside =
         |path: &String| Some(path.strip_prefix("testdata/")?.split_once('/')?.0.to_owned());
@@ -62,7 +61,7 @@ pub(crate) fn unnamed_sources(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Files and functions that are worth another look, tests left out.
+/// Lists long files and functions, without tests.
 pub(crate) fn notes(tree: &Tree) -> Vec<String> {
     let mut notes = Vec::new();
     for (path, text) in tree.texts(".rs").filter(|(path, _)| !is_test(path)) {
@@ -78,7 +77,7 @@ pub(crate) fn notes(tree: &Tree) -> Vec<String> {
     notes
 }
 
-/// Where a function longer than [`FUNCTION_LINES`] begins, and its length. rustfmt puts the closing
+/// First line and length of each function longer than [`FUNCTION_LINES`]. rustfmt puts the closing
 /// brace at the indent of the `fn`.
 fn long_functions(text: &str) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();

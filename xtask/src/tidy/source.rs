@@ -1,21 +1,21 @@
-//! Checks on Rust source, line by line. None of them parses Rust: a line that fools one of these is
-//! rarer than a parser is large.
+//! Checks on Rust source, line by line. None of them parses Rust: lines that cause a false result
+//! are too rare to justify a parser.
 
 use super::Finding;
 use super::tree::Tree;
 
-/// Every source file opens by saying what it is.
+/// Finds source files without a module doc in the first line.
 pub(crate) fn module_doc(tree: &Tree) -> Vec<Finding> {
-    let says = |text: &str| {
+    let has_module_doc = |text: &str| {
         let first = text.lines().next().unwrap_or_default();
         first.strip_prefix("//! ").is_some_and(|rest| !rest.trim().is_empty())
     };
-    let undocumented = tree.texts(".rs").filter(|(_, text)| !says(text));
+    let undocumented = tree.texts(".rs").filter(|(_, text)| !has_module_doc(text));
     let message = "the first line must be a //! doc that says what this file is";
     undocumented.map(|(path, _)| Finding::new(path, 1, "module doc", message)).collect()
 }
 
-/// What a folder of decisions must not name, and what to do instead.
+/// Names that a folder of pure decisions must not use, and what to do instead.
 const IMPURE: &[(&str, &str)] = &[
     ("std::net", "a rule knows no socket"),
     ("tokio", "a rule never waits"),
@@ -26,8 +26,8 @@ const IMPURE: &[(&str, &str)] = &[
     ("rand::", "take randomness as an argument"),
 ];
 
-/// Decisions are pure: no socket, task, clock, file or randomness. Their tests may use what they
-/// like.
+/// Finds impure names in folders of pure decisions: sockets, tasks, clocks, files and randomness.
+/// Their tests are exempt.
 pub(crate) fn pure_rules(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, text) in tree.texts(".rs").filter(|(path, _)| is_rule(path) && !is_test(path)) {
@@ -52,13 +52,14 @@ fn is_rule(path: &str) -> bool {
     path.starts_with("crates/") && PURE.iter().any(within)
 }
 
-/// The lab's analysis gives enums and numbers: a string of several words belongs to `wording/`.
+/// Finds sentences in the lab's analysis, which returns enums and numbers; sentences belong to
+/// `wording/`.
 pub(crate) fn no_sentences(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     let within = |path: &str| path.starts_with("crates/lab/src/analysis/") && !is_test(path);
     for (path, text) in tree.texts(".rs").filter(|(path, _)| within(path)) {
         for (number, code) in code_lines(text) {
-            // A message of a panic and the reason of an attribute are for developers.
+            // Panic messages and reasons of attributes are for developers.
             let for_developers = code.contains("expect(") || code.contains("reason = ");
             if !for_developers && strings(code).iter().any(|text| is_sentence(text)) {
                 let message = "a sentence in analysis; return a value and write it in wording/";
@@ -69,7 +70,7 @@ pub(crate) fn no_sentences(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// The string literals of a line; the last one may go on in the next.
+/// The string literals of a line; the last one may continue on the next line.
 fn strings(code: &str) -> Vec<String> {
     let plain = code.replace("'\"'", "").replace("\\\"", "");
     plain.split('"').skip(1).step_by(2).map(str::to_owned).collect()
@@ -80,7 +81,7 @@ fn is_sentence(text: &str) -> bool {
     words.count() > 1
 }
 
-/// In the gateway only `downstream/answer.rs` builds error responses.
+/// Finds error responses that the gateway builds outside `downstream/answer.rs`.
 pub(crate) fn one_error_table(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, text) in tree.texts(".rs") {
@@ -98,15 +99,15 @@ pub(crate) fn one_error_table(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Stands before the reason why a test sleeps, on the line of the call or on the line before.
+/// Prefix of the comment that justifies a sleep, on the line of the call or on the line before.
 const SLEEPS: &str = "// Sleeps: ";
 
-/// A test that sleeps is slow or flaky; one that must says why behind [`SLEEPS`].
+/// Finds sleeps in tests without a justification (see [`SLEEPS`]): they make tests slow or flaky.
 pub(crate) fn sleep_in_tests(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     let support = |path: &str| path.starts_with("crates/test-support/");
     for (path, text) in tree.texts(".rs").filter(|(path, _)| is_test(path) || support(path)) {
-        // Unit tests may have a function of this name under test.
+        // Unit tests may test a function of this name.
         let pauses = support(path) || path.split('/').nth(2) == Some("tests");
         let lines: Vec<&str> = text.lines().collect();
         for (index, line) in lines.iter().enumerate() {
@@ -115,11 +116,11 @@ pub(crate) fn sleep_in_tests(tree: &Tree) -> Vec<Finding> {
                 || calls(code, "park_timeout")
                 || (pauses && calls(code, "pause"));
             let before = index.checked_sub(1).map_or("", |before| lines[before].trim_start());
-            let says_why = [*line, before].iter().any(|line| {
+            let has_reason = [*line, before].iter().any(|line| {
                 let reason = line.split_once(SLEEPS).map(|(_, reason)| reason);
                 reason.is_some_and(|reason| !reason.trim().is_empty())
             });
-            if sleeps && !says_why {
+            if sleeps && !has_reason {
                 let message = format!(
                     "a test must not sleep; wait for what it needs, use virtual time, or say why behind `{SLEEPS}`"
                 );
@@ -130,7 +131,7 @@ pub(crate) fn sleep_in_tests(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Whether code calls a function of this name, rather than declares it.
+/// True if the code calls a function of this name; declarations do not count.
 fn calls(code: &str, function: &str) -> bool {
     code.match_indices(&format!("{function}(")).any(|(at, _)| {
         let before = &code[..at];
@@ -138,10 +139,10 @@ fn calls(code: &str, function: &str) -> bool {
     })
 }
 
-/// Words for work left open. Joined here so that this file does not hold them.
+/// Markers of open work; split so that this file contains none.
 const OPEN_WORK: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
-/// Work left open carries the number of its issue, as in `(#12)`.
+/// Finds open work without the number of its issue, such as `(#12)`.
 pub(crate) fn open_work(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for ending in [".rs", ".toml", ".lua", ".conf", ".sh", ".yml"] {
@@ -162,25 +163,25 @@ pub(crate) fn open_work(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Whether this is a file of tests.
+/// True if this is a file of tests.
 pub(crate) fn is_test(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
-/// Lines counted from 1, without comments.
+/// Lines without comments, numbered from 1.
 fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines()
         .enumerate()
         .map(|(index, line)| (index + 1, line.split("//").next().unwrap_or_default()))
 }
 
-/// Whether `name` stands in `line` as a word of its own.
+/// True if `name` occurs in `line` as a whole word.
 fn names(line: &str, name: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(name).any(|(at, _)| {
         let before = line[..at].chars().next_back();
         let after = line[at + name.len()..].chars().next();
-        // `rand::` ends in no word character, so anything may follow it.
+        // A name such as `rand::` may be followed by any character.
         let open_end = name.ends_with(':');
         !before.is_some_and(part) && (open_end || !after.is_some_and(part))
     })

@@ -1,9 +1,9 @@
-//! The dependency table of the workspace: each line says why the crate is here.
+//! Checks that each line of the workspace's dependency table has a reason.
 
 use super::Finding;
 use super::tree::Tree;
 
-/// A line without a comment of its own must stand in a paragraph that begins with one.
+/// Finds lines without a comment, outside paragraphs that begin with one.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text("Cargo.toml") else { return Vec::new() };
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The files that belong to the repository, read once: what git tracks and what it would add.
+//! The files of the repository, read once: those that git tracks or would add.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Files above this are not read as text; none of ours is near it.
+/// Largest file that is read as text; none of ours is close to it.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// A file's size and, unless it is binary or large, its text.
@@ -17,11 +17,11 @@ pub(crate) struct Content {
     pub(crate) text: Option<String>,
 }
 
-/// Paths are relative to the root, with `/` between segments.
+/// The files of the repository. Paths are relative to the root, with `/` between segments.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     files: BTreeMap<String, Content>,
-    /// Folders of test data that exist on disk with no file of the repository in them.
+    /// Folders of test data on disk without a file of the repository.
     empty_folders: Vec<String>,
 }
 
@@ -50,12 +50,12 @@ impl Tree {
         }
         ensure!(!tree.files.is_empty(), "git lists no file in {}", root.display());
         for folder in fixture_roots(root)? {
-            tree.note_empty(root, &folder)?;
+            tree.find_empty_folders(root, &folder)?;
         }
         Ok(tree)
     }
 
-    /// A tree for a test: paths and texts.
+    /// Builds a tree from paths and texts, for tests.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let content =
@@ -64,7 +64,7 @@ impl Tree {
         Self { files: files.collect(), empty_folders: Vec::new() }
     }
 
-    /// The same tree with a folder in which nothing is.
+    /// Adds an empty folder.
     #[cfg(test)]
     pub(crate) fn with_empty_folder(mut self, folder: &str) -> Self {
         self.empty_folders.push(folder.to_owned());
@@ -76,7 +76,7 @@ impl Tree {
         &self.files
     }
 
-    /// Every text file whose path ends so.
+    /// Every text file whose path has this ending.
     pub(crate) fn texts<'a>(
         &'a self,
         ending: &'a str,
@@ -92,12 +92,12 @@ impl Tree {
         self.files.get(path)?.text.as_deref()
     }
 
-    /// Folders of test data with nothing in them.
+    /// Empty folders of test data.
     pub(crate) fn empty_folders(&self) -> &[String] {
         &self.empty_folders
     }
 
-    fn note_empty(&mut self, root: &Path, folder: &str) -> Result<()> {
+    fn find_empty_folders(&mut self, root: &Path, folder: &str) -> Result<()> {
         for entry in fs::read_dir(root.join(folder)).with_context(|| format!("no {folder}"))? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
@@ -106,14 +106,14 @@ impl Tree {
                 if !self.files.keys().any(|file| file.starts_with(&inside)) {
                     self.empty_folders.push(path.clone());
                 }
-                self.note_empty(root, &path)?;
+                self.find_empty_folders(root, &path)?;
             }
         }
         Ok(())
     }
 }
 
-/// The folders below which fixtures lie.
+/// The root folders of fixtures.
 fn fixture_roots(root: &Path) -> Result<Vec<String>> {
     let mut roots = Vec::new();
     if root.join("testdata").is_dir() {

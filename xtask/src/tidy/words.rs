@@ -1,9 +1,9 @@
-//! Words that must not come back: former public names, and phrases that readers stumble over.
+//! Finds words that must not be used again: former public names, and unclear phrases.
 
 use super::Finding;
 use super::tree::Tree;
 
-/// Former public names and the field's word for each.
+/// Former public names and their replacements.
 const NAMES: &[(&str, &str)] = &[
     ("[[node]]", "[[upstream]]"),
     ("x-weir-node", "x-weir-upstream"),
@@ -17,7 +17,7 @@ const NAMES: &[(&str, &str)] = &[
     ("yardstick", "baseline latency"),
 ];
 
-/// Phrases and what to write instead.
+/// Unclear phrases and their replacements.
 const PHRASES: &[(&str, &str)] = &[
     ("for want of", "without, because there is no"),
     ("is gone by", "is used, is applied"),
@@ -26,7 +26,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("who asks", "the client"),
 ];
 
-/// Files that quote former names: decisions of the past, the list of changes, and this check.
+/// True for files that may quote former names: past decisions, the changelog and this check.
 fn quotes(path: &str) -> bool {
     path.starts_with("docs/decisions/")
         || path.starts_with("testdata/")
@@ -34,7 +34,7 @@ fn quotes(path: &str) -> bool {
         || path == "CHANGELOG.md"
 }
 
-/// A former public name or a phrase of [`PHRASES`] in a source file, page or configuration.
+/// Finds former public names and unclear phrases in source files, pages and configurations.
 pub(crate) fn former(tree: &Tree) -> Vec<Finding> {
     let read = |ends: &'static str| tree.texts(ends);
     let texts = [".rs", ".md", ".toml", ".txt", ".json", ".lua", ".css", ".js"].into_iter();

@@ -1,6 +1,6 @@
-//! Goal: who may not call gets nothing, who may gets all that they may, and what is told to a client
-//! is what the field's clients understand. Method: simulated nodes and the gateway in this process,
-//! over real sockets; what must not reach a node is counted there.
+//! Goal: access control rejects unauthorized calls, allows authorized ones, and returns errors that
+//! common clients understand. Method: simulated nodes and the gateway in this process, over real
+//! sockets; the nodes count calls that must not reach them.
 
 mod spellings;
 
@@ -111,7 +111,7 @@ fn a_key_opens_from_every_place_and_nothing_else_does() {
     ] {
         assert!(is_result(&ask(&served, &path, &lines, &call("eth_chainId"))), "{path} {lines}");
     }
-    // Whether the gateway is there, and what a web page may send, is told without a key.
+    // Health checks and CORS preflights need no key.
     let mut client = served.client();
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.answer().unwrap().status, 200);
@@ -333,7 +333,7 @@ fn weir(arguments: &[&str], input: &str) -> (String, Option<i32>) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // It need not read what it does not want.
+    // The gateway need not read a body that it rejects.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let done = child.wait_with_output().unwrap();
     (String::from_utf8(done.stdout).unwrap(), done.status.code())

@@ -24,7 +24,7 @@ const RIGHT: &str = r#"200 1 result "0x67932""#;
 enum After {
     /// The next request on it is answered.
     Open,
-    /// The gateway closed it, said so, and said nothing more.
+    /// The gateway announced the close, closed the connection and sent nothing more.
     Closed,
 }
 
@@ -122,9 +122,9 @@ fn check(gateway: &mut Running, cases: &[Case]) {
     println!("{} cases", cases.len());
 }
 
-/// Memory that a gateway may take beyond what it had before bad input came. For each of its two
-/// processors: a body as sent and unpacked (5 MiB each), zstd's window (8 MiB), and what the allocator
-/// keeps of them for later. Twenty bombs take no more than two do.
+/// Allowed growth of the gateway's memory under bad input. For each of its two threads: a body as
+/// sent and decompressed (5 MiB each), zstd's window (8 MiB), and memory that the allocator
+/// retains. Twenty bombs need no more than two.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
 /// Fails if memory grew by more than is allowed since `before`, even for a moment.

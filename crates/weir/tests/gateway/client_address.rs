@@ -1,7 +1,7 @@
-//! Goal: a client's address is the connection's unless a trusted proxy says otherwise, over HTTP/1.1,
-//! HTTP/2, TLS and the PROXY protocol. Method: nodes behind a gateway that chooses by the client's
-//! address (`hash_key = "client"`), so that the node that answers tells which address counted. What
-//! the rules make of odd headers is tested beside them, in `crates/gateway/src/policy/client/tests.rs`.
+//! Goal: a client's address is that of the connection, unless a trusted proxy sends another one,
+//! over HTTP/1.1, HTTP/2, TLS and the PROXY protocol. Method: a gateway that balances by the
+//! client's address (`hash_key = "client"`), so that the responding node identifies the address.
+//! Unusual headers are tested in `crates/gateway/src/policy/client/tests.rs`.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use test_support::wait::wait_until;
 
 const NAMES: [&str; 8] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"];
 
-/// A gateway that shows by the node that answers whose call it takes it for.
+/// A gateway that selects the node by the client's address.
 struct Telling {
     gateway: Option<gateway::runtime::Gateway>,
     address: String,
@@ -91,7 +91,7 @@ fn node_of(answer: &raw::Answer) -> Option<String> {
     answer.header("x-weir-upstream").map(str::to_owned)
 }
 
-/// Addresses that lead to nodes of their own, and to another one than this machine's.
+/// Addresses that map to distinct nodes, other than the node of this machine's address.
 struct Known {
     addresses: Vec<(IpAddr, String)>,
     local: String,

@@ -1,9 +1,9 @@
-//! Goal: the client libraries that people use work through the gateway unchanged: calls, batches,
-//! events by filters and by subscriptions, over HTTP and WebSocket, and coming back after connections
-//! are lost. Method: their own programs in `clients/`, run beside a simulated node whose chain moves,
-//! each library at a fixed version.
+//! Goal: common client libraries work through the gateway unchanged: calls, batches, events by
+//! filters and by subscriptions, over HTTP and WebSocket, and reconnects. Method: one program per
+//! library in `clients/`, against a simulated node with new blocks, each library at a fixed
+//! version.
 //!
-//! `cargo xtask check` fetches the libraries into `target/clients`.
+//! `cargo xtask check` installs the libraries into `target/clients`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,8 +26,8 @@ fn run(interpreter: &Path, program: &str) {
     works(Command::new(interpreter).arg(&copy));
 }
 
-/// Runs a program before a gateway before a node whose chain moves. It is told where to call, and where
-/// to connect to have all connections cut.
+/// Runs a program against a gateway and a node with new blocks. Its arguments are the URLs to call
+/// and the address whose connections cut all others.
 fn works(program: &mut Command) {
     let node = Weir::node().args(&["--block-time", "400ms"]).start();
     // Calls, subscriptions and what wakes the polls over one WebSocket address.

@@ -1,6 +1,6 @@
 //! Goal: a client that polls a filter receives every block and every log of the served chain once,
-//! however rarely it polls and whatever happens to the nodes; filters are bounded in number and age.
-//! Method: as for subscriptions, over HTTP.
+//! however rarely it polls and whatever happens to the nodes; filters are bounded in number and
+//! age. Method: as for subscriptions, over HTTP.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::scene::{Scene, Served, SimNode, ask, entry, error, polled_on
 use test_support::raw::Client;
 use test_support::wait::{pause, wait_until};
 
-/// A filter and all that it has told.
+/// A filter and all of its results.
 struct Asked {
     id: String,
     told: Vec<Value>,
@@ -46,7 +46,7 @@ fn nothing_is_missed_however_rarely_one_asks() {
     let some = truth(&nodes[0], &json!({}), head.saturating_sub(20), head);
     let filters = [json!({}), json!({"address": some[0]["address"]})];
     let mut client = served.client();
-    // Of each kind one that is asked all the time and one that is asked once, at the end.
+    // Two filters of each kind: one polled continuously and one polled once, at the end.
     let mut blocks = [(); 2].map(|()| Asked::new(&mut client, "eth_newBlockFilter", &json!([])));
     let mut logs: Vec<[Asked; 2]> = filters
         .iter()

@@ -1,9 +1,10 @@
-//! Goal: no response lacks logs or receipts once a node has had them for a second, and none that
-//! lacks some is kept. Method: the gateway and three simulated nodes that index late, clamp ranges
-//! or prune, in phases drawn from a seed, in virtual time; each response is compared with the chain.
-//! When all nodes are sound again, every call is repeated, so that whatever was kept is seen.
+//! Goal: no response lacks logs or receipts once a node has had them for a second, and no
+//! incomplete response is cached. Method: the gateway and three simulated nodes that index late,
+//! clamp ranges or prune, in phases drawn from a seed, in virtual time. Each response is compared
+//! with the chain. When all nodes are healthy again, every call is repeated, to find cached
+//! responses.
 //!
-//! `WEIR_LATE_CALLS` runs more calls, `WEIR_LATE_SEED` another seed.
+//! `WEIR_LATE_CALLS` sets the number of calls, `WEIR_LATE_SEED` the seed.
 
 mod judge;
 mod nodes;
@@ -171,7 +172,7 @@ impl Crowd {
         }
     }
 
-    /// Follows the chain by a filter, and gives all logs that it was told of.
+    /// Follows the chain with a filter and returns all logs from it.
     async fn follow<S, F>(self: Rc<Self>, connect: impl Fn() -> F) -> (u64, Vec<Value>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -195,7 +196,7 @@ impl Crowd {
         }
     }
 
-    /// Follows the chain by a subscription, and gives all logs that it was told of.
+    /// Follows the chain with a subscription and returns all logs from it.
     async fn subscribe<S, F>(self: Rc<Self>, connect: impl Fn() -> F) -> (u64, Vec<Value>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -236,7 +237,7 @@ impl Crowd {
     }
 }
 
-/// One call: its response, and what the gateway says of its cache.
+/// Sends one call; returns its response and its cache status.
 async fn call<S>(client: &mut Connection<S>, method: &str, params: &str) -> (Value, String)
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -1,7 +1,7 @@
-//! Goal: request limits decide as nginx's `limit_req` does, and are told to clients as JSON-RPC
-//! needs it. Method: nginx's own logged decisions replayed through the pure rule (`replay`); the same
-//! arrivals sent to nginx and to the gateway side by side (`beside`); the twelve settings of a public
-//! rate-limit report (`report`); and what clients see, over sockets (`answers`, `waits`).
+//! Goal: request limits decide as nginx's `limit_req` does, and rejections are valid JSON-RPC
+//! errors. Method: decisions from nginx's log replayed through the pure rule (`replay`); the same
+//! arrivals sent to nginx and to the gateway (`beside`); the twelve settings of a public rate-limit
+//! report (`report`); and responses over sockets (`answers`, `waits`).
 
 mod answers;
 mod arrivals;

@@ -1,8 +1,9 @@
-//! Goal: nodes that are asked for three times what they carry go on giving nearly all they can, calls
-//! of the better class hardly notice, memory stays flat, and who is turned away is told so at once.
-//! Method: the whole of it once with real processes and open-loop load (`load`), coarse because tests
-//! share their machine (`cargo xtask bench overload` is the fine one); and what single clients see
-//! (`answers`), and nodes that become slow while they have room (`slower`). The judge of the first is shown a gateway without the limit, which it must condemn.
+//! Goal: at three times the nodes' capacity goodput stays near the capacity, latency of
+//! high-priority calls and memory stay flat, and rejections are immediate. Method: real processes
+//! under open-loop load (`load`), with coarse thresholds because tests share their machine; the
+//! bench is precise (`cargo xtask bench overload`). Also single clients (`answers`); and nodes that
+//! become slow below their capacity (`slower`). The check of `load` must fail for a gateway without
+//! the limit.
 
 mod answers;
 mod load;

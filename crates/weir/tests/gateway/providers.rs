@@ -1,7 +1,7 @@
-//! Goal: nodes that are reached over HTTP alone take calls as JSON-RPC batches and over HTTP/2, where
-//! that is asked for, and clients see no difference: the same bytes, no error when a batch is refused
-//! or a connection ends, nothing repeated that may not be. Method: simulated nodes behind a front that
-//! notes and changes what is said, and behind a real nginx that speaks HTTP/2.
+//! Goal: calls to HTTP nodes use JSON-RPC batches and HTTP/2 if configured, without a difference
+//! for clients: the same bytes, no error when a batch is rejected or a connection ends, and no
+//! retry of calls that are not idempotent. Method: simulated nodes behind a proxy that records and
+//! changes messages, and behind a real nginx with HTTP/2.
 
 mod batches;
 mod http2;

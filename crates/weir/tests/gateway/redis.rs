@@ -1,7 +1,7 @@
-//! Goal: gateways share answers through Redis, in each of its setups; none of them serves an answer
-//! about a block that its own view does not have; and whatever happens to Redis, no client sees an
-//! error or waits longer than is configured. Method: real `redis-server` processes on free ports,
-//! simulated nodes whose chain forks where a test says so, and the oracle over all answers.
+//! Goal: gateways share responses through Redis, in each of its setups. None serves a response
+//! about a block that is not in its own view. No failure of Redis causes an error or a wait above
+//! the configured one. Method: real `redis-server` processes on free ports, simulated nodes with
+//! planned forks, and an oracle that checks all responses.
 
 mod chaos;
 mod setups;
@@ -57,7 +57,8 @@ fn stored(served: &Served) -> f64 {
     metric(served, r#"weir_redis_stores_total{outcome="ok"}"#)
 }
 
-/// Asks one gateway, waits until its answer is stored, and asks the other, whose node is not asked.
+/// Calls one gateway, waits until its response is stored, and calls the other, which must not call
+/// its node.
 fn share(first: &Served, second: &Served, node: &SimNode, method: &str, params: &str) {
     let before = stored(first);
     let theirs = node.result(method, params);
@@ -76,7 +77,8 @@ fn answers_are_shared_and_outlive_the_gateways() {
     let [node] = scene.nodes(["node"]);
     let tier = tier(&redis.url(), "compress_bytes_min = \"1KiB\"");
     let (first, second) = (sharing(&node, &tier), sharing(&node, &tier));
-    // Final; bound to the head's block and to the head, once the node was polled again; a large one.
+    // Final; bound to the head's block and to the head, once the node was polled again; a large
+    // one.
     for (method, params) in [
         (READ, account(1, &format!("{FINAL:#x}"))),
         (READ, account(2, "latest")),
@@ -265,7 +267,7 @@ fn what_others_plant_is_refused_and_counted() {
     wait_until("a new generation is made", || u64::from_str_radix(&made(), 16).is_ok());
 }
 
-/// Whether the second gateway hits what the first has just stored.
+/// True if the second gateway hits the entry that the first has just stored.
 fn share_quietly(first: &Served, second: &mut raw::Client, number: u64) -> bool {
     let before = stored(first);
     ask(&mut first.client(), READ, &account(number, "0x64"));

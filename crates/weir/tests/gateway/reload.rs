@@ -1,7 +1,7 @@
-//! Goal: a running gateway takes new configurations, stops, and hands over to a new process without
-//! one failed call; and what cannot be taken leaves it as it was. Method: simulated nodes and
-//! gateways, each a process of its own; calls at a planned rate over kept connections; the commands
-//! and signals that operators use.
+//! Goal: a running gateway reloads its configuration, stops, and is upgraded to a new process
+//! without one failed call; an invalid configuration changes nothing. Method: simulated nodes and
+//! gateways, each in its own process; open-loop calls over keep-alive connections; the commands and
+//! signals of operators.
 
 mod following;
 

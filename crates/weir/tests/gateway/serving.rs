@@ -1,9 +1,9 @@
-//! Goal: what the gateway promises about balancing, sharing, keeping, repeating and stopping, one
-//! promise to a test. Method: simulated nodes and the gateway in this process, over real sockets;
-//! what reached a node is counted at the node, and answers are compared with the node's own.
+//! Goal: load balancing, coalescing, caching, retries and shutdown work as documented; each test
+//! checks one statement. Method: simulated nodes and the gateway in this process, over real
+//! sockets. Nodes count their calls, and responses are compared with the node's.
 //!
-//! Chains stand still unless a test moves them, and most gateways poll once and never again, so
-//! that a node's count grows by what clients caused and nothing else.
+//! Chains have no new blocks unless a test adds them, and most gateways poll only once, so that
+//! only client calls increase a node's count.
 
 mod balancing;
 mod caching;

@@ -1,15 +1,17 @@
-//! Goal: whatever happens to nodes and chain, no client gets an answer that is stale, mixed or
-//! wrong, no head goes back, and no call fails while one sound node is there.
+//! Goal: under any failure of nodes and any fork, no client gets a stale, mixed or wrong response,
+//! no head goes back, and no call fails while one node is healthy.
 //!
 //! Method: the gateway, three simulated nodes and twenty clients in one thread and in virtual time,
-//! all chance from one seed; the oracle, which knows the chain, judges every answer. The same over
-//! sockets in real time, for a few seconds. Planted crimes must be found.
+//! with all randomness from one seed. An oracle that knows the chain checks every response. The
+//! same runs over sockets in real time, for a few seconds. Planted violations must be found.
 //!
-//! What is excused, and counted: errors while no node is sound; old heads until the gateway has
-//! caught up after all nodes were silent; lies about blocks above the served head, of which it has
-//! no word but the liar's; logs and receipts that the sound nodes have had for less than a second (`sim/court.rs`).
+//! Some violations are tolerated and counted (`sim/court.rs`):
+//! - errors while no node is healthy
+//! - old heads until the gateway has caught up after all nodes were silent
+//! - false responses about blocks above the served head, if no other node can refute them
+//! - missing logs and receipts that healthy nodes have had for less than a second
 //!
-//! `WEIR_SIM_SEED` and `WEIR_SIM_CALLS` run one other seed, or more calls: `cargo xtask sim`.
+//! `WEIR_SIM_SEED` and `WEIR_SIM_CALLS` set the seed and the number of calls: `cargo xtask sim`.
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
@@ -54,7 +56,7 @@ const CALLS: u64 = 5_000;
 const CALLS_FEW: u64 = 3_000;
 /// How long the run in real time takes.
 const REAL_TIME: Duration = Duration::from_secs(6);
-/// Blocks that one of the nodes stands behind the chain when it is the best one left.
+/// Blocks by which the best remaining node is behind the chain.
 const BEHIND_BLOCKS: u64 = 1;
 
 /// The chain's and the gateway's time.

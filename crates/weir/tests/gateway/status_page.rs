@@ -13,7 +13,7 @@ use test_support::programs;
 struct Running(Child);
 
 impl Running {
-    /// Starts `weir` and gives the address that follows `before` in what it prints.
+    /// Starts `weir` and returns the address after `before` in its output.
     fn weir(arguments: &[&str], before: &str) -> (Running, String) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .args(arguments)
@@ -41,7 +41,7 @@ impl Drop for Running {
     }
 }
 
-/// What the browser makes of a page: its standard output and what it complains about.
+/// Renders a page in the browser; returns its standard output and its error messages.
 fn browse(chromium: &Path, folder: &Path, arguments: &[&str], url: &str) -> (String, String) {
     let mut child = Command::new(chromium)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])

@@ -1,8 +1,8 @@
-//! Goal: who has subscribed hears of every block and every log of the served chain once and in order,
-//! of those that a reorg drops as well, whatever becomes of the nodes; and nobody hears of what is
-//! another's. Method: simulated nodes that die, freeze and reorganise behind the gateway, tungstenite
-//! clients before it, and the simulated chain itself as the judge; a geth
-//! that makes blocks, for the form of what is told.
+//! Goal: a subscriber receives every block and every log of the served chain once and in order,
+//! including those that a reorg removes, under any failure of nodes. No subscriber receives
+//! another's notifications. Method: simulated nodes that die, freeze and reorganise, tungstenite
+//! clients, and the simulated chain as the reference; a geth that creates blocks, for the format of
+//! notifications.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn ws_entry(node: &SimNode) -> String {
     entry(node.name, &format!("ws://{}", node.address), "")
 }
 
-/// The answer to a call; what is told before it goes into `told`.
+/// Reads the response to a call; earlier notifications go into `told`.
 fn answer(socket: &mut Socket, method: &str, params: &str, told: &mut Vec<String>) -> Value {
     socket.send(&body(method, params));
     loop {
@@ -42,7 +42,7 @@ fn subscribe(socket: &mut Socket, params: &str) -> String {
     subscribe_after(socket, params, &mut Vec::new())
 }
 
-/// The same, with what it is told before the answer.
+/// As above, and returns the notifications before the response.
 fn subscribe_after(socket: &mut Socket, params: &str, told: &mut Vec<String>) -> String {
     let answer = answer(socket, "eth_subscribe", params, told);
     let id = answer["result"].as_str();
@@ -65,14 +65,14 @@ fn notice(socket: &mut Socket) -> (String, Value) {
     (params["subscription"].as_str().unwrap().to_owned(), params["result"].clone())
 }
 
-/// A client that notes what it is told until it is stopped.
+/// A client that records notifications until it is stopped.
 struct Listener {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<(usize, String)>>,
 }
 
 impl Listener {
-    /// Subscribes to these, and notes by place which of them told what.
+    /// Creates these subscriptions, and records the notifications of each by index.
     fn start(address: &str, subscriptions: &[&str]) -> Listener {
         let mut socket = Socket::open(address);
         let (mut ids, mut early) = (HashMap::new(), Vec::new());
@@ -122,7 +122,7 @@ fn parts(text: &str) -> (&str, &str) {
     (id, rest.trim_end().strip_suffix("}}").unwrap())
 }
 
-/// Follows headers as a client does that keeps the chain; what it has in the end, by height.
+/// Follows headers as a client that maintains the chain does; returns its headers by height.
 fn chain_of(headers: &[Value]) -> BTreeMap<u64, String> {
     let mut chain: BTreeMap<u64, String> = BTreeMap::new();
     for header in headers {
@@ -144,7 +144,7 @@ fn everybody_hears_of_each_block_and_log_once_whatever_becomes_of_the_nodes() {
     let world = moving_world(true);
     let scene = Scene::set();
     let nodes = ["one", "two", "three"].map(|name| scene.node(name, &world));
-    // One is polled over HTTP and tells nothing by itself, so that both ways are used.
+    // One node is polled over HTTP, without notifications, so that both transports are used.
     let entries = [ws_entry(&nodes[0]), ws_entry(&nodes[1]), nodes[2].entry("")];
     let served = served(&entries, "");
     let some: Vec<Value> = {
@@ -178,7 +178,7 @@ fn everybody_hears_of_each_block_and_log_once_whatever_becomes_of_the_nodes() {
         pause(BLOCK_TIME * 8); // Sleeps: the chain moves on meanwhile.
         node.set(|settings| settings.mute_subscriptions = false);
     }
-    // The world stands still, so that all are told of the same last block.
+    // The chain has no new blocks, so that all clients receive the same last block.
     nodes.iter().for_each(|node| node.node.freeze());
     let last = nodes.iter().map(|node| node.node.settings().frozen_at.unwrap()).max().unwrap();
     nodes.iter().for_each(|node| node.set(|settings| settings.frozen_at = Some(last)));
@@ -262,7 +262,7 @@ fn a_subscription_is_its_clients_own() {
     assert_eq!(told[0].1, told[1].1, "both are told of the same block");
     assert!(ids.contains(&told[0].0) && ids.contains(&told[1].0) && told[0].0 != told[1].0);
 
-    // Another's id is of no use, and neither is one that has ended.
+    // The id of another client's subscription is rejected, and so is that of an ended one.
     let unsubscribe = |id: &str| json!([id]).to_string();
     let nothing = (-32000, "subscription not found".to_owned());
     assert_eq!(refused(&mut two, "eth_unsubscribe", &unsubscribe(&ids[0])), nothing);
@@ -274,7 +274,7 @@ fn a_subscription_is_its_clients_own() {
     assert_eq!(notice(&mut one).0, ids[1], "the other goes on");
     assert_eq!(end(&mut one, &ids[1])["result"], true);
 
-    // Each in a batch has its id before anything is told of it.
+    // In a batch each subscription's id is sent before its notifications.
     let batch = json!([
         {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]},
         {"jsonrpc": "2.0", "id": 2, "method": "eth_getBalance", "params": [format!("0x{:040x}", 1), "latest"]},
@@ -405,7 +405,7 @@ fn a_node_that_is_taken_away_is_not_listened_to_any_more() {
             client.0.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
             matches!(client.0.read(), Ok(Message::Text(text)) if text.contains(&hash))
         });
-        // What the other one has comes to nobody, and what this one has does.
+        // Blocks of the other node reach no client; blocks of this one do.
         let unheard = send_transaction(gone, sent + 100);
         let heard = send_transaction(kept, sent + 200);
         client.0.get_ref().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -425,9 +425,9 @@ const TRANSACTION: &str = include_str!(
     "../../../../testdata/execution-apis/eth_sendRawTransaction/send-legacy-transaction.io"
 );
 
-/// Sends a transaction to a node, another one for each number; its hash. Nobody recovers its sender,
-/// so that its signature may be any.
-/// Nobody tells any more of a chain that a new configuration holds for another one.
+/// Sends a transaction to a node, another one for each number; its hash. Nobody recovers its
+/// sender, so that its signature may be any. A reload that changes a node's chain stops
+/// notifications of the old chain.
 #[test]
 fn a_chain_that_is_another_one_by_now_ends_its_subscriptions() {
     let scene = Scene::set();
@@ -468,7 +468,7 @@ fn what_no_node_can_be_asked_for_is_refused_in_time() {
     let (code, why) = refused(&mut client, "eth_subscribe", "[\"newPendingTransactions\"]");
     assert_eq!(code, -32601, "{why}");
     assert_eq!(notice(&mut client).0, heads);
-    // Nor is it kept, whatever its length.
+    // The response is not cached, whatever its length.
     let long = json!(["newPendingTransactions", "x".repeat(70_000)]).to_string();
     let (code, why) = refused(&mut client, "eth_subscribe", &long);
     assert_eq!(code, -32602, "{why}");

@@ -1,7 +1,7 @@
-//! Goal: what the gateway promises about TLS with clients: versions, ciphers, names, resumption,
-//! clients' certificates, HTTP/2, and that whoever shakes hands badly harms nobody. Method: real
-//! sockets, certificates made anew, rustls as the client; what was agreed is asked of the client's
-//! side, what was counted of `/metrics`.
+//! Goal: TLS with clients works as documented: versions, ciphers, names, resumption, client
+//! certificates, HTTP/2; failed handshakes affect no other client. Method: real sockets, generated
+//! certificates, rustls as the client. The client reports the negotiated parameters, `/metrics` the
+//! counts.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -52,7 +52,7 @@ struct Asked {
     body: String,
 }
 
-/// Every call of the tests that neither changes nor shows the node's own state.
+/// Every call of the tests that neither changes nor depends on the node's own state.
 fn calls() -> Vec<Asked> {
     let mut calls = Vec::new();
     let mut left_out = 0;
@@ -84,7 +84,7 @@ fn sorted(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// An answer as text, and what the gateway says of the cache.
+/// A response as text, and its cache status.
 fn ask(client: &mut Client, body: &str) -> (String, String) {
     let answer = client.call("/", body.as_bytes());
     assert_eq!(answer.status, 200, "{}: {}", start(body), start(answer.text()));
@@ -142,7 +142,7 @@ impl Findings {
     }
 }
 
-/// All answers of the node to a call: one, but for those that are known to vary.
+/// All possible responses of the node to a call: one, unless the call is known to vary.
 fn direct(asked: &Asked, node: &mut Client, itself: &mut Findings) -> Vec<String> {
     let (first, _) = ask(node, &asked.body);
     if VARYING.contains(&&*asked.file) {
@@ -157,7 +157,7 @@ fn direct(asked: &Asked, node: &mut Client, itself: &mut Findings) -> Vec<String
     answers
 }
 
-/// Every call twice to both; gives the node's answers and how the methods fared.
+/// Sends every call twice to both; returns the node's responses and the results by method.
 fn one_by_one(
     calls: &[Asked],
     node: &mut Client,
@@ -250,7 +250,7 @@ fn answers_through_the_gateway_are_the_nodes_own() {
     let count = |mark: &str| -> usize {
         scores.values().map(|score| score.marks.get(mark).copied().unwrap_or(0)).sum()
     };
-    // Comparing what the cache gives says something only if it gives much.
+    // Comparing cached responses is meaningful only with many hits.
     assert!(count("hit") >= calls.len() / 2, "only {} from the cache", count("hit"));
     assert!(count("miss") >= calls.len() / 2, "only {} to be kept", count("miss"));
 

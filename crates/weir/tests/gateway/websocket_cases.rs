@@ -1,10 +1,9 @@
-//! Goal: on the wire a WebSocket behaves as RFC 6455 says, byte for byte. Method: the behaviour cases of
-//! the Autobahn test suite in our own words, by its numbers; its echo is a call whose answer carries its
-//! id. Each case runs on a connection of its own, and again with every byte in a write of its own
-//! where that is said to matter.
+//! Goal: WebSocket frames conform to RFC 6455 byte by byte. Method: the cases of the Autobahn test
+//! suite, reimplemented with its numbers; its echo is a call whose response has its id. Each case
+//! runs on a new connection, and again with one write per byte where the suite requires it.
 //!
-//! Left out: what the suite itself calls not strict (6.4, 7.13), and its measurements (9 beyond one
-//! long message). Packed messages (12, 13) are in `websocket.rs`.
+//! Not included: cases that the suite calls not strict (6.4, 7.13), and its measurements (9, except
+//! one long message). Compressed messages (12, 13) are in `websocket.rs`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,13 +16,13 @@ const OPENING: &[u8] =
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the gateway says.
+/// The gateway's reaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Says {
     /// The answer to the call with this id.
     Answer(String),
     Pong(Vec<u8>),
-    /// It closes with this code, if with any, and says nothing more.
+    /// It closes with this code, if any, and sends nothing more.
     Close(Option<u16>),
 }
 
@@ -68,7 +67,8 @@ fn answer(id: &str) -> Says {
 
 const FAILED: Says = Says::Close(Some(1002));
 
-/// Sends these bytes, so many at a time, and reads what is said, up to a close or as many as expected.
+/// Sends these bytes, so many at a time, and reads what is said, up to a close or as many as
+/// expected.
 fn converse(served: &Served, bytes: &[u8], step: usize, expected: usize) -> Vec<Says> {
     let mut stream = TcpStream::connect(&served.address).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -93,8 +93,8 @@ fn converse(served: &Served, bytes: &[u8], step: usize, expected: usize) -> Vec<
         let ends = matches!(next, Says::Close(_));
         said.push(next);
         if ends {
-            // It waits for our side of it, or has it already; whom it cannot understand any more may
-            // just leave.
+            // It waits for our side of it, or has it already; whom it cannot understand any more
+            // may just leave.
             let _ = stream.write_all(&close(1000, b""));
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let mut rest = Vec::new();
@@ -126,7 +126,7 @@ fn next(stream: &mut TcpStream) -> Says {
     }
 }
 
-/// Number, what the client sends, what the gateway says.
+/// Case number, the client's bytes, the gateway's reaction.
 type Case<'a> = (&'a str, Vec<Vec<u8>>, Vec<Says>);
 
 /// Runs a table of cases, at once and byte by byte.

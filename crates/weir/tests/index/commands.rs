@@ -1,6 +1,6 @@
-//! Goal: the commands that work on a file of the index say what is in it, and say so when something
-//! is not. Method: one file is synced from a simulated node; each command is run on it, or on a
-//! copy that was damaged, and its output is compared with what the library reads.
+//! Goal: the commands for an index file report its contents and its damage. Method: a file is
+//! synced from a simulated node. Each command runs on it, or on a damaged copy, and its output is
+//! compared with the library's results.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,14 +31,14 @@ fn weir(arguments: &[&str], file: &Path) -> Said {
     Said { code, out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// The same where it must go well; what it prints.
+/// As above, for a run that must succeed; returns its output.
 fn fine(arguments: &[&str], file: &Path) -> String {
     let said = weir(arguments, file);
     assert_eq!(said.code, 0, "{arguments:?}: {}{}", said.out, said.err);
     said.out
 }
 
-/// The same where it must fail with 1; what it says.
+/// As above, for a run that must fail with status 1; returns its message.
 fn refused(arguments: &[&str], file: &Path) -> String {
     let said = weir(arguments, file);
     assert_eq!(said.code, 1, "{arguments:?}: {}{}", said.out, said.err);

@@ -1,6 +1,6 @@
-//! Goal: whatever is wrong with nodes, files and arguments, a sync says precisely what, and the file
-//! stays as good as it was. Method: simulated nodes, some with faults, one behind a proxy that changes
-//! a byte; the messages and the files are looked at.
+//! Goal: a sync reports any fault of nodes, files and arguments precisely and leaves the file
+//! intact. Method: simulated nodes, some with faults, one behind a proxy that changes a byte; the
+//! messages and the files are checked.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -133,7 +133,7 @@ fn nodes_that_fail_are_named_with_what_they_said() {
     assert_eq!(last(&file(&folder)), Some(55));
 }
 
-/// A node that keeps its last blocks only: of those before it says what go-ethereum says, or nothing.
+/// A pruning node: for older blocks it responds as go-ethereum does, or with nothing.
 #[test]
 fn a_node_that_has_dropped_its_past_is_named_with_the_block() {
     let folder = tempfile::tempdir().unwrap();
@@ -151,12 +151,12 @@ fn a_node_that_has_dropped_its_past_is_named_with_the_block() {
         };
         refused(&sync(&[&pruned], &file, &["--end", "50"]), words);
         assert_eq!(last(&file), None);
-        // From where it has them all goes well, and what is before is for nodes.
+        // A sync from the first available block succeeds; nodes serve older blocks.
         let file = folder.path().join(format!("{at}-late.db"));
         let said = sync(&[&pruned], &file, &["--start", "20", "--end", "50"]);
         assert_eq!(said.code, Some(0), "{}", said.text);
         assert_eq!(last(&file), Some(50));
-        // Who has the past is asked for it.
+        // Historical blocks are requested from the node that has them.
         let file = folder.path().join(format!("{at}-both.db"));
         let said = sync(&[&pruned, &node.url()], &file, &["--end", "50"]);
         assert_eq!(said.code, Some(0), "{}", said.text);
@@ -186,8 +186,8 @@ fn pruned(asked: &str, answer: &str, says: &str) -> String {
     format!("[{}]", told.collect::<Vec<_>>().join(","))
 }
 
-/// Nothing is written by who may not, and what lacks is said. A root may write anything, so the command
-/// runs as nobody there.
+/// Nothing is written by who may not, and what lacks is said. A root may write anything, so the
+/// command runs as nobody there.
 #[test]
 fn a_file_that_may_not_be_written_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -197,7 +197,7 @@ fn a_file_that_may_not_be_written_is_named() {
     let allow = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
-    // Where nobody may look.
+    // A folder without read permission.
     let open = tempfile::tempdir().unwrap();
     let program = open.path().join("weir");
     std::fs::hard_link(env!("CARGO_BIN_EXE_weir"), &program)

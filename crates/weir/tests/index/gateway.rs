@@ -1,6 +1,6 @@
-//! Goal: with an index the gateway gives the same answers, without asking nodes for what the file
-//! has. Method: a simulated node, a file that holds the first part of its chain, and a gateway with
-//! both; every call is compared with the node's own answer.
+//! Goal: with an index the gateway sends the same responses, without calls to nodes for data in the
+//! file. Method: a simulated node, a file with the first part of its chain, and a gateway with
+//! both; every response is compared with the node's.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ fn configured(node: &Running, file: &str, more: &str) -> Running {
     Weir::serve().admin().config(&toml).start()
 }
 
-/// Runs a test with a file, and with a database if one can be had.
+/// Runs a test with a file, and with a database if PostgreSQL is available.
 fn each(test: impl Fn(&str)) {
     let folder = tempfile::tempdir().unwrap();
     test(folder.path().join("chain.db").to_str().unwrap());
@@ -111,8 +111,8 @@ fn held_and_rest(file: &str) {
         assert_eq!(difference(&direct, &answer), None, "{method} {params}: {}", start(&answer));
     }
     assert_eq!(lookups(&gateway, "hit"), calls.len() as u64);
-    // A range of which a part is held, one of which nothing is, one of unheld and held blocks to the
-    // head by its tag.
+    // A range of which a part is held, one of which nothing is, one of unheld and held blocks to
+    // the head by its tag.
     for (from, to) in [(150, 0x120), (250, 280), (HELD, HELD + 1)] {
         let params = format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}"}}]"#);
         let (answer, mark) = ask(&mut ours, "eth_getLogs", &params);
@@ -221,7 +221,7 @@ fn catches_up(gateway: &Running) {
     assert!(lookups(gateway, "hit") > 0);
 }
 
-/// Whatever is in an index of another chain is not said by this one's gateway.
+/// A gateway serves nothing from the index of another chain.
 #[test]
 fn an_index_of_another_chain_is_not_asked() {
     each(|file| {

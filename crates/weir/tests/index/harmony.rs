@@ -1,6 +1,6 @@
-//! Goal: Harmony's own blocks come out of the index as the node writes them, in every form, and what
-//! it does not hold comes from the node. Method: a simulated node answers `eth_` and `hmyv2_` methods
-//! of one chain; its blocks are synced, and each call is asked of it and of a gateway with the file.
+//! Goal: the index returns Harmony's blocks as the node writes them, in every form; other data
+//! comes from the node. Method: a simulated node serves `eth_` and `hmyv2_` methods of one chain.
+//! Its blocks are synced, and each call is sent to it and to a gateway with the file.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -24,7 +24,7 @@ use test_support::running::{self, Running, Weir};
 /// The node's head, and the last block that is synced.
 const HEAD: u64 = 300;
 const HELD: u64 = 200;
-/// How long a busy machine may take until what is waited for has come.
+/// Timeout of a wait on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// All that a file can have of a Harmony chain.
 const WHAT: &str = "blocks,receipts,logs,hmyv2";
@@ -124,7 +124,7 @@ const FORMS: [&str; 5] = [
     "{}",
 ];
 
-/// Calls whose answers are held.
+/// Calls that the index can answer.
 fn calls(node: &mut Client) -> Vec<(&'static str, String)> {
     let mut calls = Vec::new();
     for options in FORMS {

@@ -32,8 +32,8 @@ const REORG_DEPTH: u64 = 36;
 /// killed begins with the same rewind again.
 const REWINDS_ONE_OF: usize = 3;
 const REWINDS_IN_A_ROW: usize = 3;
-/// Longest time from the sign of a rewind to the kill, in microseconds, so that kills are spread over
-/// its course.
+/// Longest time from the sign of a rewind to the kill, in microseconds, so that kills are spread
+/// over its course.
 const AFTER_SIGN: std::ops::Range<u64> = 0..1_500;
 
 fn sync(url: &str, at: &str, end: &str, more: &[&str]) -> Child {
@@ -53,7 +53,7 @@ struct Rewind {
     to: u64,
 }
 
-/// Waits until a sync tells that it rewinds.
+/// Waits until a sync reports a rewind.
 fn begun_to_rewind(child: &mut Child) -> Rewind {
     let mut said = Vec::new();
     for line in BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap) {
@@ -78,7 +78,7 @@ fn kill_in_rewind(url: &str, at: &str, after: Duration) -> Rewind {
     rewind
 }
 
-/// Kills a sync that does what it does after so long.
+/// Kills a sync after this time.
 fn kill_after(url: &str, at: &str, life: Duration) {
     let mut child = sync(url, at, "follow", &["--quiet"]);
     pause(life); // Sleeps: the instant of the kill.
@@ -95,7 +95,7 @@ fn reader(at: &str) -> Reader {
     Reader::open(location(at), Settings::default()).unwrap().unwrap()
 }
 
-/// All that an index answers about a block.
+/// All responses of an index about a block.
 fn told(reader: &mut Reader, number: u64) -> Vec<u8> {
     let mut out = Vec::new();
     assert!(reader.write_block(&mut out, number, TransactionPart::Body).unwrap(), "block {number}");

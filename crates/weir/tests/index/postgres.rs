@@ -1,11 +1,12 @@
-//! Goal: an index in PostgreSQL is as good as one in a file, whatever happens to the server, to its
-//! sessions and to who writes; and no password is ever printed. Method: a real server and a simulated
-//! node; every command is run on both kinds and compared; then the server is killed, frozen, started
-//! anew and given wrong passwords, while the program syncs and the gateway serves.
+//! Goal: an index in PostgreSQL works as one in a file does, under failures of the server, its
+//! sessions and the writer; no password is ever printed. Method: a real server and a simulated
+//! node. Every command runs on both kinds, and the outputs are compared. Then the server is killed,
+//! frozen and restarted, and clients use wrong passwords, while the program syncs and the gateway
+//! serves.
 //!
-//! What the gateway answers from it is compared in `crates/weir/tests/index/gateway.rs`, with geth in
-//! `crates/weir/tests/index/transparency.rs`.
-//! Needs postgres; see `test_support::programs` for what happens without.
+//! `crates/weir/tests/index/gateway.rs` compares the gateway's responses from it, and
+//! `crates/weir/tests/index/transparency.rs` compares them with geth's. Needs postgres; see
+//! `test_support::programs` for what happens without.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -46,7 +47,7 @@ fn weir(arguments: &[&str]) -> Said {
     said(command(arguments, None))
 }
 
-/// The same where it must go well; what it prints.
+/// As above, for a run that must succeed; returns its output.
 fn fine(arguments: &[&str]) -> String {
     let said = weir(arguments);
     assert_eq!(said.code, Some(0), "{arguments:?}: {}{}", said.out, said.err);
@@ -79,7 +80,7 @@ fn following(node: &Running, at: &str) -> Child {
     running::spawn(command).unwrap()
 }
 
-/// The last block that is held; none if nobody can tell.
+/// The last stored block; `None` if the database is not available.
 fn last(at: &str) -> Option<u64> {
     let location: Location = at.parse().unwrap();
     let store = store::open_to_read(location, Settings::default()).ok()?;

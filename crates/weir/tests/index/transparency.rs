@@ -1,7 +1,7 @@
-//! Goal: what the index answers are the node's own bytes. Method: a real geth on the chain of the
-//! execution-apis tests is synced by the program; every block, transaction, receipt and log of it is
-//! then asked of geth and of the index, in every form of every method that it serves, and the raw
-//! text of the results is compared; of a file, and of a database of PostgreSQL.
+//! Goal: the index's responses have the node's bytes. Method: the program syncs a real geth with
+//! the chain of the execution-apis tests. Every block, transaction, receipt and log is requested
+//! from geth and from the index, in every form of every method, and the raw results are compared;
+//! for a file and for a PostgreSQL database.
 //!
 //! Needs geth and postgres; see `test_support::programs` for what happens without.
 

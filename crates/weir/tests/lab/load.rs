@@ -1,8 +1,8 @@
-//! Goal: `weir load` says what is so, in words, files and exit codes. Method: the real binary against
-//! simulated nodes whose behaviour is planted, and against servers that are no nodes.
+//! Goal: the output, files and exit codes of `weir load` are correct. Method: the real binary
+//! against simulated nodes with known behaviour, and against servers that are not nodes.
 //!
-//! Plans here allow any lateness: tests share their machine, and what is tested is not how punctual
-//! the engine is.
+//! Plans here allow any scheduling delay: tests share their machine and do not test the engine's
+//! timing.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -47,7 +47,7 @@ fn load(arguments: &[&str]) -> (i32, String, String) {
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
-/// A run whose result is wanted as JSON.
+/// Runs a load and returns its result as JSON.
 fn result(arguments: &[&str]) -> (i32, Value) {
     let (code, out, err) = load(&[arguments, &["--json", "-", "--quiet"]].concat());
     let result = serde_json::from_str(&out).unwrap_or_else(|_| panic!("exit {code}: {out}{err}"));
@@ -366,7 +366,7 @@ impl Drop for Ended {
     }
 }
 
-/// A server that says the same to every connection; its URL.
+/// Starts a server with a constant response; returns its URL.
 fn serving(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,6 +1,6 @@
-//! Goal: `weir check` tells a plan from a gateway's configuration, says what the plan would do, and
-//! warns of what it could not show. Method: the real binary on the shipped studies and on faulty
-//! files; output compared to the letter.
+//! Goal: `weir check` distinguishes a plan from a gateway's configuration, describes the plan's
+//! load, and warns about its limits. Method: the real binary on the shipped studies and on invalid
+//! files; the output is compared exactly.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

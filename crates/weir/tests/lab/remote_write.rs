@@ -1,6 +1,6 @@
-//! Goal: a real Prometheus takes what a run pushes and offers, under both sets of names, and sees
-//! its series end. Method: Prometheus as Debian has it, given a run with known counts, and asked by
-//! its own query language, with the queries of k6's dashboards among them.
+//! Goal: a real Prometheus accepts a run's pushed and scraped metrics, under both sets of names,
+//! and marks its series as stale at the end. Method: Debian's Prometheus, a run with known counts,
+//! and queries in PromQL, including those of k6's dashboards.
 //!
 //! Needs prometheus; see `test_support::programs` for what happens without.
 

@@ -1,6 +1,6 @@
-//! Goal: what the lab says of the cases for which it was made is so: the studies in `studies/` against
-//! targets in which what their reports met is planted, and what nginx itself counts of TLS sessions
-//! and of a rate limit. Method: the real binary, simulated nodes, a real nginx.
+//! Goal: the lab's results are correct for its use cases: the studies in `studies/` against targets
+//! with planted causes, and TLS sessions and a rate limit as nginx counts them. Method: the real
+//! binary, simulated nodes, a real nginx.
 
 mod front;
 
@@ -27,8 +27,8 @@ fn load(target: &str, arguments: &[&str]) -> (i32, Value) {
     (output.status.code().unwrap(), result)
 }
 
-/// A shipped study that allows any lateness: tests share their machine, and what is tested is not how
-/// punctual the engine is.
+/// A shipped study that allows any lateness: tests share their machine, and what is tested is not
+/// how punctual the engine is.
 fn study(folder: &TempDir, name: &str) -> String {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies").join(name);
     let text = std::fs::read_to_string(shipped).unwrap();
@@ -81,8 +81,8 @@ fn the_somnia_study_fails_for_the_method_that_hangs_above_a_rate() {
     assert!(told.contains("mostly timeout") && told.contains("iterations/s"), "{told}");
 }
 
-/// How each shipped study is scaled down to seconds, and the node that it is made for. The variables
-/// are the study's own; a study of syncs has none, and `examples.rs` runs it.
+/// How each shipped study is scaled down to seconds, and the node that it is made for. The
+/// variables are the study's own; a study of syncs has none, and `examples.rs` runs it.
 const SCALED: &[(&str, &[&str], &[&str])] = &[
     ("connection-modes.toml", &[], &["seconds=3", "connections=4"]),
     ("harmony-methods.toml", HARMONY, &["seconds=1", "concurrency=4"]),
@@ -111,7 +111,8 @@ fn every_shipped_study_passes_against_a_sound_node() {
         let arguments: Vec<&str> = std::iter::once(plan.as_str()).chain(set).collect();
         let (code, result) = load(&node.url(), &arguments);
         let verdict = &result["verdict"];
-        // Where others use the cores, the run says so and gives no verdict; its objectives must hold all the same.
+        // Where others use the cores, the run says so and gives no verdict; its objectives must
+        // hold all the same.
         if code == 5 && verdict.to_string().contains("other processes used this machine") {
             let thresholds = result["thresholds"].as_array().unwrap();
             assert!(thresholds.iter().all(|one| one["kept"] == true), "{name}: {result}");
@@ -191,8 +192,8 @@ fn a_rate_limit_admits_what_it_is_set_to() {
     let node = Weir::node().start();
     for rate in [50_u32, 200] {
         let zone = format!("limit_req_zone $server_addr zone=all:1m rate={rate}r/s;");
-        // The burst evens out how requests fall into nginx's milliseconds, and what a machine that stalls
-        // for up to 400 ms sends late; it is used up in the warm-up.
+        // The burst evens out how requests fall into nginx's milliseconds, and what a machine that
+        // stalls for up to 400 ms sends late; it is used up in the warm-up.
         let location = format!(
             "limit_req zone=all burst={} nodelay; limit_req_status 429; add_header Retry-After 1 always;",
             rate * 2 / 5

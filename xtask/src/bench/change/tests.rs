@@ -1,4 +1,4 @@
-//! The verdict must not claim what the pairs do not carry.
+//! A verdict needs enough pairs that agree.
 
 use super::Comparison;
 

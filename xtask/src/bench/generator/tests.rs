@@ -1,26 +1,26 @@
-//! Goal: what generators say is read right, and a failure among it is seen. Method: what they
-//! printed, cut down.
+//! Goal: the reports of generators are parsed correctly, with their failures. Method: shortened
+//! recordings of their output.
 
 use super::*;
 
 #[test]
-fn wrk_tells_in_microseconds_and_complains_apart() {
+fn wrk_reports_microseconds_and_lists_errors_separately() {
     let out = "  1 requests in 1s\nSTALL 812000 1002500 60\n";
-    let said = wrk(out).unwrap();
-    assert_eq!((said.p99_ms, said.max_ms, said.slow), (812.0, 1002.5, Some(60)));
-    assert!(said.doubts.is_empty());
+    let report = wrk(out).unwrap();
+    assert_eq!((report.p99_ms, report.max_ms, report.slow), (812.0, 1002.5, Some(60)));
+    assert!(report.problems.is_empty());
     let bad = out.to_owned() + "  Socket errors: connect 0, read 3, write 0, timeout 0\n";
-    assert_eq!(wrk(&bad).unwrap().doubts.len(), 1);
+    assert_eq!(wrk(&bad).unwrap().problems.len(), 1);
     assert!(wrk("nothing").is_err());
 }
 
 #[test]
-fn oha_tells_in_seconds() {
+fn oha_reports_seconds() {
     let text = r#"{"summary":{"successRate":1.0,"slowest":0.5},"latencyPercentiles":{"p99":0.25}}"#;
-    let said = oha(text).unwrap();
-    assert_eq!((said.p99_ms, said.max_ms, said.slow), (250.0, 500.0, None));
-    assert!(said.doubts.is_empty());
-    assert_eq!(oha(&text.replace("1.0", "0.99")).unwrap().doubts.len(), 1);
+    let report = oha(text).unwrap();
+    assert_eq!((report.p99_ms, report.max_ms, report.slow), (250.0, 500.0, None));
+    assert!(report.problems.is_empty());
+    assert_eq!(oha(&text.replace("1.0", "0.99")).unwrap().problems.len(), 1);
     assert!(oha("{}").is_err());
 }
 
@@ -28,12 +28,12 @@ fn oha_tells_in_seconds() {
 fn k6_counts_slow_requests_only_if_there_are_some() {
     let text = r#"{"metrics":{"http_req_duration":{"avg":1,"p(99)":2.5,"max":9},
         "http_req_failed":{"value":0,"passes":0,"fails":7},"slow":{"count":900,"rate":45}}}"#;
-    let said = k6(text).unwrap();
-    assert_eq!((said.p99_ms, said.max_ms, said.slow), (2.5, 9.0, Some(900)));
-    assert!(said.doubts.is_empty());
+    let report = k6(text).unwrap();
+    assert_eq!((report.p99_ms, report.max_ms, report.slow), (2.5, 9.0, Some(900)));
+    assert!(report.problems.is_empty());
     let none = text.replace("slow", "other").replace("\"value\":0", "\"value\":0.1");
-    let said = k6(&none).unwrap();
-    assert_eq!((said.slow, said.doubts.len()), (Some(0), 1));
+    let report = k6(&none).unwrap();
+    assert_eq!((report.slow, report.problems.len()), (Some(0), 1));
 }
 
 #[test]

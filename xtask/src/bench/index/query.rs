@@ -1,6 +1,6 @@
-//! How quickly logs are found: through the gateway with an index, against geth with the same chain,
-//! against a scan of the table, in ranges of other lengths, and against the gateway without the
-//! index; there blocks too.
+//! Latency of `eth_getLogs` through the gateway with an index. The peers are geth with the same
+//! chain, a scan of the table, a shorter range, and the gateway without the index. Blocks are
+//! compared with the last one too.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,68 +20,68 @@ use crate::shell;
 
 /// Blocks of the chain.
 const BLOCKS: u64 = 100_000;
-/// Ours may take so much of geth's time.
-const GETH_BAR: f64 = 1.0 / 20.0;
-/// Blocks through the index may take so much of the time that they take through nodes.
-const BLOCKS_BAR: f64 = 1.0 / 10.0;
+/// Largest ratio of our time to geth's.
+const GETH_RATIO_MAX: f64 = 1.0 / 20.0;
+/// Largest ratio of the time of blocks through the index to that through nodes.
+const BLOCKS_RATIO_MAX: f64 = 1.0 / 10.0;
 const WITHOUT: &str = "the gateway without the index";
-/// A hundred times the range may cost so much more where the answer is the same.
-const RANGE_BAR: f64 = 1.5;
-/// Questions of a kind in one repetition. In rows against others each is asked once, so that nobody
-/// has kept its answer.
-const QUESTIONS: usize = 100;
-/// How long geth may take to index the logs of the chain.
+/// Largest ratio of times when the range grows a hundredfold and the response stays the same.
+const RANGE_RATIO_MAX: f64 = 1.5;
+/// Requests per kind and repetition. Each is sent once to a peer, so that no response is cached.
+const REQUESTS: usize = 100;
+/// Timeout for geth to index the logs of the chain.
 const INDEXED_LIMIT: Duration = Duration::from_secs(900);
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
 /// `Transfer(address,address,uint256)`.
 const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
 
-/// Against geth, against a scan, and against ourselves in a shorter range.
+/// Measures `eth_getLogs` against all peers.
 ///
 /// # Errors
-/// If something does not run, or an answer is not geth's.
+/// If a program does not run, or a response differs from geth's.
 pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
     let chain = chain(bench)?;
     let geth = geth(bench, &chain)?;
-    let file = synced(bench, &geth, &chain)?;
-    let with = gateway(bench, &geth, &tier(&file, "0B"))?;
-    let mapped = gateway(bench, &geth, &tier(&file, "1GiB"))?;
+    let file = sync_index(bench, &geth, &chain)?;
+    let with = gateway(bench, &geth, &index_table(&file, "0B"))?;
+    let mapped = gateway(bench, &geth, &index_table(&file, "1GiB"))?;
     let without = gateway(bench, &geth, "")?;
-    let mut asked = Asked {
+    let mut queries = Queries {
         ours: with.address,
         mapped: mapped.address,
         geth: geth.address,
         without: without.address,
         parties: serde_json::from_slice(&fs::read(chain.join("parties.json"))?)?,
-        turn: 0,
+        next_request: 0,
     };
     let mut rows = Vec::new();
     for kind in [Kind::Address, Kind::AddressAndTopic, Kind::Wide] {
-        rows.extend(asked.against(bench, kind, Peer::Geth)?);
-        rows.extend(asked.against(bench, kind, Peer::GethMapped)?);
+        rows.extend(queries.against(bench, kind, Peer::Geth)?);
+        rows.extend(queries.against(bench, kind, Peer::GethMapped)?);
     }
-    rows.push(asked.against_scan(bench, &file)?);
-    rows.push(asked.against_range(bench)?);
+    rows.push(queries.against_scan(bench, &file)?);
+    rows.push(queries.against_range(bench)?);
     for kind in [Kind::Mix, Kind::Blocks] {
-        rows.extend(asked.against(bench, kind, Peer::Without)?);
+        rows.extend(queries.against(bench, kind, Peer::Without)?);
     }
     Ok(rows)
 }
 
-/// The folder of a chain, made once.
+/// Returns the folder of the chain, which is generated once.
 fn chain(bench: &Bench) -> Result<PathBuf> {
     let folder = bench.folder.join(format!("chain-{BLOCKS}"));
     if folder.join("imported").is_file() {
         return Ok(folder);
     }
-    bench.say(&format!("query: a chain of {BLOCKS} blocks is made, which takes minutes"));
+    bench
+        .print_progress(&format!("query: a chain of {BLOCKS} blocks is made, which takes minutes"));
     fs::create_dir_all(&folder)?;
     let geth = shell::find("geth").context("geth is missing: run cargo xtask check")?;
     let mut make = Command::new("go");
     make.args(["run", ".", "-blocks", &BLOCKS.to_string(), "-out"]).arg(&folder);
-    let mut init = at_home(&geth, &folder);
+    let mut init = with_datadir(&geth, &folder);
     init.arg("init").arg(folder.join("genesis.json"));
-    let mut import = at_home(&geth, &folder);
+    let mut import = with_datadir(&geth, &folder);
     import.args(["--gcmode", "archive", "import"]).arg(folder.join("chain.rlp"));
     for command in [make.current_dir(shell::root().join("xtask/chain")), &mut init, &mut import] {
         let output = command.stdin(Stdio::null()).output().context("cannot run")?;
@@ -91,18 +91,18 @@ fn chain(bench: &Bench) -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn at_home(geth: &Path, folder: &Path) -> Command {
+fn with_datadir(geth: &Path, folder: &Path) -> Command {
     let mut command = Command::new(geth);
     command.arg("--datadir").arg(folder.join("geth")).args(["--state.scheme", "hash"]);
     command
 }
 
-/// A geth with all cores, once it has indexed the logs of the chain.
+/// Starts geth on all cores and waits until it has indexed the logs of the chain.
 fn geth(bench: &Bench, folder: &Path) -> Result<Server> {
     let program = shell::find("geth").context("geth is missing: run cargo xtask check")?;
     let ports = free_ports(2)?;
     let (port, auth) = (ports[0].port().to_string(), ports[1].port().to_string());
-    let mut command = at_home(&program, folder);
+    let mut command = with_datadir(&program, folder);
     command
         .args(["--gcmode", "archive", "--syncmode", "full", "--nodiscover", "--maxpeers", "0"])
         .args(["--port", "0", "--authrpc.port", &auth, "--ipcdisable", "--verbosity", "3"])
@@ -114,32 +114,32 @@ fn geth(bench: &Bench, folder: &Path) -> Result<Server> {
     if done.is_file() {
         return Ok(server);
     }
-    bench.say("query: geth indexes its logs, which takes minutes");
+    bench.print_progress("query: geth indexes its logs, which takes minutes");
     let since = Instant::now();
     loop {
-        let said = fs::read_to_string(&log).unwrap_or_default();
-        if said.contains(INDEXED) {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        if text.contains(INDEXED) {
             fs::write(done, "")?;
             return Ok(server);
         }
-        ensure!(since.elapsed() < INDEXED_LIMIT, "geth has not indexed its logs: {said}");
+        ensure!(since.elapsed() < INDEXED_LIMIT, "geth has not indexed its logs: {text}");
         shell::pause(Duration::from_millis(500));
     }
 }
 
-/// What geth says once its index of logs is whole; it says nothing when it was so before.
+/// The line that geth logs when its log index is complete; it logs nothing if it was before.
 const INDEXED: &str = "Log index head rendering finished";
 
-fn synced(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
+fn sync_index(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
     let file = folder.join("index.db");
-    // Made by this build, not by one before.
+    // The file of an earlier build must not be reused.
     for end in ["", "-wal", "-shm"] {
         let old = folder.join(format!("index.db{end}"));
         if old.exists() {
             fs::remove_file(old)?;
         }
     }
-    bench.say("query: weir index sync, which takes minutes");
+    bench.print_progress("query: weir index sync, which takes minutes");
     let status = Command::new(&bench.weir)
         .args(["index", "sync", "--quiet", "--verify", "full", "--end", &BLOCKS.to_string()])
         .args(["--from", &format!("http://{}", geth.address), "--db"])
@@ -150,12 +150,12 @@ fn synced(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The part of the configuration that is about the index.
-fn tier(file: &Path, mmap: &str) -> String {
+/// The `[index]` table of the configuration.
+fn index_table(file: &Path, mmap: &str) -> String {
     format!("[index]\ndb = \"{}\"\nmmap = \"{mmap}\"\n", file.display())
 }
 
-/// The gateway in front of this geth, with this tier, and all of the chain final.
+/// Starts the gateway in front of geth, with this `[index]` table and the whole chain final.
 fn gateway(bench: &Bench, geth: &Server, tier: &str) -> Result<Server> {
     let folder = scratch("weir")?;
     let port = free_ports(1)?[0].port();
@@ -172,16 +172,16 @@ fn gateway(bench: &Bench, geth: &Server, tier: &str) -> Result<Server> {
     Server::spawn("weir", command, port, folder, CALL)
 }
 
-/// What is asked.
+/// Kinds of requests.
 #[derive(Clone, Copy)]
 enum Kind {
     /// All logs of one address.
     Address,
-    /// Those of them with two topics.
+    /// The logs of one address with two topics.
     AddressAndTopic,
-    /// All transfers of some blocks.
+    /// All transfers in 100 blocks.
     Wide,
-    /// The three in turn.
+    /// `Address`, `AddressAndTopic` and `Wide` in rotation.
     Mix,
     /// A batch of calls for blocks with their transactions.
     Blocks,
@@ -199,40 +199,40 @@ impl Kind {
     }
 }
 
-/// With whom we are compared.
+/// The peer of a comparison.
 #[derive(Clone, Copy)]
 enum Peer {
     Geth,
-    /// The same, with the file mapped on our side.
+    /// geth, with our index file mapped into memory.
     GethMapped,
     /// The gateway without the index.
     Without,
 }
 
-struct Asked {
+struct Queries {
     ours: SocketAddr,
-    /// Ours that maps the file.
+    /// Our gateway with the file mapped into memory.
     mapped: SocketAddr,
     geth: SocketAddr,
     without: SocketAddr,
     parties: Parties,
-    /// Questions so far.
-    turn: usize,
+    /// Number of the next request.
+    next_request: usize,
 }
 
-/// Who is told of in the chain, the most frequent first.
+/// Addresses in the logs of the chain, the most frequent first.
 #[derive(Deserialize)]
 struct Parties {
     contracts: Vec<String>,
-    /// As topics.
+    /// Addresses of holders, encoded as topics.
     holders: Vec<String>,
 }
 
 /// Times in microseconds, ours and theirs.
 type Times = [Vec<f64>; 2];
 
-impl Asked {
-    /// Medians and 99th percentiles of ours and theirs, every answer compared.
+impl Queries {
+    /// Compares every response with the peer's, and measures medians and 99th percentiles.
     fn against(&mut self, bench: &Bench, kind: Kind, peer: Peer) -> Result<Vec<Row>> {
         let mut figures = [Times::default(), Times::default()];
         for repetition in 1..=bench.repetitions {
@@ -241,10 +241,10 @@ impl Asked {
                 Peer::GethMapped => (self.mapped, self.geth),
                 Peer::Without => (self.ours, self.without),
             };
-            let bodies: Vec<String> = (0..QUESTIONS).map(|_| self.question(kind)).collect();
-            // One after the other, not in turn: what geth does after an answer is not to disturb us.
-            let (theirs, theirs_took) = all(other, &bodies)?;
-            let (ours, ours_took) = all(own, &bodies)?;
+            let bodies: Vec<String> = (0..REQUESTS).map(|_| self.next_request(kind)).collect();
+            // Not interleaved: geth's work after a response would disturb our figures.
+            let (theirs, theirs_took) = send_all(other, &bodies)?;
+            let (ours, ours_took) = send_all(own, &bodies)?;
             let mut times = [ours_took, theirs_took];
             let mut found = 0;
             for ((ours, theirs), body) in ours.iter().zip(&theirs).zip(&bodies) {
@@ -259,40 +259,40 @@ impl Asked {
             }
             let last = |of: &Times| (of[0][repetition - 1], of[1][repetition - 1]);
             let ((p50, their_p50), (p99, their_p99)) = (last(&figures[0]), last(&figures[1]));
-            bench.say(&format!(
+            bench.print_progress(&format!(
                 "query {repetition}/{}: {:<42} p50 {p50:>8.0} us, p99 {p99:>8.0} us; theirs {their_p50:>8.0} us, \
                  {their_p99:>8.0} us; {} logs or transactions in the mean",
                 bench.repetitions,
                 kind.name(),
-                found / QUESTIONS
+                found / REQUESTS
             ));
         }
         let rows = ["p50", "p99"].into_iter().zip(&figures).map(|(what, [ours, theirs])| {
             let mapped = if matches!(peer, Peer::GethMapped) { ", mapped" } else { "" };
             let case = format!("{}{mapped}, {what}", kind.name());
-            let (peer, bar) = match (peer, kind) {
-                (Peer::Geth | Peer::GethMapped, _) => ("geth", Some(GETH_BAR)),
-                (Peer::Without, Kind::Blocks) => (WITHOUT, Some(BLOCKS_BAR)),
+            let (peer, target) = match (peer, kind) {
+                (Peer::Geth | Peer::GethMapped, _) => ("geth", Some(GETH_RATIO_MAX)),
+                (Peer::Without, Kind::Blocks) => (WITHOUT, Some(BLOCKS_RATIO_MAX)),
                 (Peer::Without, _) => (WITHOUT, None),
             };
-            let subject = Subject { case: &case, unit: "us", peer, bar };
+            let subject = Subject { case: &case, unit: "us", peer, target };
             Row::of(&subject, ours, theirs, Vec::new())
         });
         Ok(rows.collect())
     }
 
-    /// One that was not asked before.
-    fn question(&mut self, kind: Kind) -> String {
-        let turn = self.turn;
-        self.turn += 1;
+    /// Builds the next request, which no earlier call repeats.
+    fn next_request(&mut self, kind: Kind) -> String {
+        let number = self.next_request;
+        self.next_request += 1;
         let Parties { contracts, holders } = &self.parties;
         match kind {
             Kind::Mix => {
                 let kinds = [Kind::Address, Kind::AddressAndTopic, Kind::Wide];
-                self.question(kinds[turn % kinds.len()])
+                self.next_request(kinds[number % kinds.len()])
             }
             Kind::Blocks => {
-                let first = turn as u64 % (BLOCKS / 100) * 100;
+                let first = number as u64 % (BLOCKS / 100) * 100;
                 let calls: Vec<String> = (first..first + 100)
                     .map(|number| {
                         format!(
@@ -302,16 +302,17 @@ impl Asked {
                     .collect();
                 format!("[{}]", calls.join(","))
             }
-            // Some hundred logs each.
-            Kind::Address => filter(0, BLOCKS, &contracts[511 + turn % 512], ""),
-            // Of some five hundred, each twentieth.
+            // Each address has some hundred logs.
+            Kind::Address => filter(0, BLOCKS, &contracts[511 + number % 512], ""),
+            // Each contract has some five hundred logs; one in twenty matches.
             Kind::AddressAndTopic => {
-                let (contract, holder) = (&contracts[127 + turn % 128], turn / 128 % holders.len());
+                let (contract, holder) =
+                    (&contracts[127 + number % 128], number / 128 % holders.len());
                 let topics = format!(r#","topics":["{TRANSFER}","{}"]"#, holders[holder]);
                 filter(0, BLOCKS, contract, &topics)
             }
             Kind::Wide => {
-                let from = turn as u64 % (BLOCKS / 100) * 100;
+                let from = number as u64 % (BLOCKS / 100) * 100;
                 call(&format!(
                     r#"{{"fromBlock":"{from:#x}","toBlock":"{:#x}","topics":["{TRANSFER}"]}}"#,
                     from + 99
@@ -320,16 +321,16 @@ impl Asked {
         }
     }
 
-    /// One address against reading all rows that have logs, which any scan must.
+    /// Compares the logs of one address with reading all rows that have logs, as any scan must.
     fn against_scan(&mut self, bench: &Bench, file: &Path) -> Result<Row> {
         let source = Sqlite::open(file)?;
         let [mut ours, mut theirs] = Times::default();
         for _ in 0..bench.repetitions {
             let mut times = Vec::new();
             let mut connection = Connection::open(self.ours)?;
-            for _ in 0..QUESTIONS {
-                let body = self.question(Kind::Address);
-                times.push(timed(&mut connection, &body)?.1);
+            for _ in 0..REQUESTS {
+                let body = self.next_request(Kind::Address);
+                times.push(send_timed(&mut connection, &body)?.1);
             }
             times.sort_by(f64::total_cmp);
             ours.push(times[times.len() / 2]);
@@ -342,24 +343,24 @@ impl Asked {
             case: "getLogs, one address, 10^5 blocks, p50",
             unit: "us",
             peer: "reading all packed receipts",
-            bar: None,
+            target: None,
         };
         Ok(Row::of(&subject, &ours, &theirs, Vec::new()))
     }
 
-    /// The same answer from a hundred times as many blocks.
+    /// Compares ranges of 10^5 and 10^3 blocks that have the same response.
     fn against_range(&mut self, bench: &Bench) -> Result<Row> {
         let [mut ours, mut theirs] = Times::default();
         for _ in 0..bench.repetitions {
             let mut times = Times::default();
             let mut connection = Connection::open(self.ours)?;
-            for _ in 0..QUESTIONS {
-                self.turn += 1;
-                // Nobody's: the answer is empty.
-                let address = format!("0x{:040x}", self.turn + 1_000);
+            for _ in 0..REQUESTS {
+                self.next_request += 1;
+                // No log has this address: the response is empty.
+                let address = format!("0x{:040x}", self.next_request + 1_000);
                 for (place, from) in [(0, 0), (1, BLOCKS - BLOCKS / 100)] {
                     times[place]
-                        .push(timed(&mut connection, &filter(from, BLOCKS, &address, ""))?.1);
+                        .push(send_timed(&mut connection, &filter(from, BLOCKS, &address, ""))?.1);
                 }
             }
             for (times, medians) in times.iter_mut().zip([&mut ours, &mut theirs]) {
@@ -371,29 +372,32 @@ impl Asked {
             case: "getLogs, an address without logs, 10^5 blocks, p50",
             unit: "us",
             peer: "ourselves in 10^3 blocks",
-            bar: Some(RANGE_BAR),
+            target: Some(RANGE_RATIO_MAX),
         };
         Ok(Row::of(&subject, &ours, &theirs, Vec::new()))
     }
 }
 
-fn filter(from: u64, to: u64, address: &str, more: &str) -> String {
-    call(&format!(r#"{{"fromBlock":"{from:#x}","toBlock":"{to:#x}","address":"{address}"{more}}}"#))
+fn filter(from: u64, to: u64, address: &str, extra: &str) -> String {
+    call(&format!(
+        r#"{{"fromBlock":"{from:#x}","toBlock":"{to:#x}","address":"{address}"{extra}}}"#
+    ))
 }
 
 fn call(filter: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{filter}]}}"#)
 }
 
-/// The answers to all of these, and the microseconds of each.
-fn all(address: SocketAddr, bodies: &[String]) -> Result<(Vec<Vec<u8>>, Vec<f64>)> {
+/// Sends all requests; returns their responses and the microseconds of each.
+fn send_all(address: SocketAddr, bodies: &[String]) -> Result<(Vec<Vec<u8>>, Vec<f64>)> {
     let mut connection = Connection::open(address)?;
-    let answers: Result<Vec<_>> = bodies.iter().map(|body| timed(&mut connection, body)).collect();
+    let answers: Result<Vec<_>> =
+        bodies.iter().map(|body| send_timed(&mut connection, body)).collect();
     Ok(answers?.into_iter().unzip())
 }
 
-/// The body of the answer, and microseconds.
-fn timed(connection: &mut Connection, body: &str) -> Result<(Vec<u8>, f64)> {
+/// Sends one request; returns the body of its response and the microseconds.
+fn send_timed(connection: &mut Connection, body: &str) -> Result<(Vec<u8>, f64)> {
     let since = Instant::now();
     let reply = connection.post(body)?;
     let took = since.elapsed().as_secs_f64() * 1e6;

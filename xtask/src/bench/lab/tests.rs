@@ -1,12 +1,12 @@
-//! Goal: the arithmetic of the truth, and of memory that grows. Method: cases that can be counted by
-//! hand.
+//! Goal: the arithmetic of true stall figures and of memory growth. Method: cases that can be
+//! counted by hand.
 
 use super::*;
 
 #[test]
-fn the_truth_of_a_stall_is_what_counting_gives() {
+fn true_stall_figures_match_a_count() {
     let truth = truth_of(Duration::from_secs(1));
-    // One request each 10 ms for 20 s; those due within the stall wait for its end.
+    // One request every 10 ms for 20 s; those scheduled within the stall wait for its end.
     let mut waits: Vec<f64> =
         (0..2_000).map(|due| (1_000.0 - 10.0 * f64::from(due)).max(0.0)).collect();
     waits.sort_by(f64::total_cmp);
@@ -21,7 +21,7 @@ fn the_truth_of_a_stall_is_what_counting_gives() {
 }
 
 #[test]
-fn growth_after_the_first_minute_is_seen() {
+fn growth_after_the_first_minute_is_detected() {
     let flat = [vec![10.0; 30], vec![50.0; 200]].concat();
     assert_eq!(growth(&flat), (50.0, 50.0));
     let leak: Vec<f64> = (0..300).map(|second| 50.0 + f64::from(second)).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{COUNTER_FIRST, COUNTER_MAX, COUNTER_STEP, Load, Summary, Turn, count_call};
+use super::{COUNTER_FIRST, COUNTER_MAX, COUNTER_STEP, Load, Round, Summary, count_call};
 
 #[test]
 fn the_summary_is_found_among_other_lines() {
@@ -14,26 +14,26 @@ fn the_summary_is_found_among_other_lines() {
 }
 
 #[test]
-fn cost_is_cpu_over_requests_and_errors_are_a_doubt() {
-    let turn = |text: &str| Turn {
+fn cost_is_cpu_over_requests_and_errors_are_a_problem() {
+    let round = |text: &str| Round {
         cpu: Duration::from_millis(1),
         disturbance: 0.0,
         summary: Summary::parse(text).unwrap(),
     };
-    let good = turn("SUMMARY 100 9000 2000 0 0 0 0 0");
+    let good = round("SUMMARY 100 9000 2000 0 0 0 0 0");
     assert_eq!((good.cost(), good.rate(), good.busy()), (10.0, 50_000.0, 0.5));
-    assert_eq!(good.doubt(), None);
-    let disturbed = Turn { disturbance: 0.2, ..good };
-    assert!(disturbed.is_disturbed() && disturbed.doubt().is_some());
+    assert_eq!(good.problem(), None);
+    let disturbed = Round { disturbance: 0.2, ..good };
+    assert!(disturbed.is_disturbed() && disturbed.problem().is_some());
     assert_eq!(
-        turn("SUMMARY 9 9 9 0 1 0 2 0").doubt().as_deref(),
+        round("SUMMARY 9 9 9 0 1 0 2 0").problem().as_deref(),
         Some("1 read errors, 2 timeouts")
     );
-    assert!(turn("SUMMARY 0 0 9 0 0 0 0 0").doubt().is_some());
+    assert!(round("SUMMARY 0 0 9 0 0 0 0 0").problem().is_some());
 }
 
 #[test]
-fn scripts_have_no_mark_left_and_tell_the_right_length() {
+fn scripts_have_no_placeholder_left_and_the_right_length() {
     let counter = Load::Counter { first: COUNTER_FIRST, count: 1000 }.script();
     let constant = Load::Constant("{}".to_owned()).script();
     assert!(!counter.contains('@') && !constant.contains('@'), "{counter}");

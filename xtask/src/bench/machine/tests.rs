@@ -1,4 +1,4 @@
-//! The readers of `/proc` against lines as the kernel writes them, and against ourselves.
+//! The parsers of `/proc`, with lines of the kernel's format and with this process.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::load::Summary;
-use super::{doubts, growth};
+use super::{find_problems, growth};
 
 #[test]
 fn a_leak_shows_and_a_filling_cache_does_not() {
@@ -16,15 +16,15 @@ fn a_leak_shows_and_a_filling_cache_does_not() {
 }
 
 #[test]
-fn errors_too_few_samples_and_no_answers_are_doubts() {
+fn errors_too_few_samples_and_no_responses_are_problems() {
     let summary = |requests, error| Summary {
         requests,
         bytes: 1,
         duration: Duration::from_secs(1),
         errors: [0, 0, 0, 0, error],
     };
-    assert!(doubts(&summary(1, 0), 100).is_empty());
-    assert_eq!(doubts(&summary(1, 1), 100).len(), 1);
-    assert_eq!(doubts(&summary(1, 0), 3).len(), 1);
-    assert_eq!(doubts(&summary(0, 0), 100).len(), 1);
+    assert!(find_problems(&summary(1, 0), 100).is_empty());
+    assert_eq!(find_problems(&summary(1, 1), 100).len(), 1);
+    assert_eq!(find_problems(&summary(1, 0), 3).len(), 1);
+    assert_eq!(find_problems(&summary(0, 0), 100).len(), 1);
 }

@@ -1,10 +1,10 @@
-//! The arithmetic of a row, and the two shapes it is printed in.
+//! The arithmetic of a row, its table and its JSON.
 
 use super::{Row, Subject, median, table};
 
-fn row(ours: &[f64], theirs: &[f64], bar: f64, doubts: &[&str]) -> Row {
-    let subject = Subject { case: "hit", unit: "us", peer: "nginx", bar: Some(bar) };
-    Row::of(&subject, ours, theirs, doubts.iter().map(|doubt| (*doubt).to_owned()).collect())
+fn row(ours: &[f64], theirs: &[f64], target: f64, problems: &[&str]) -> Row {
+    let subject = Subject { case: "hit", unit: "us", peer: "nginx", target: Some(target) };
+    Row::of(&subject, ours, theirs, problems.iter().map(|problem| (*problem).to_owned()).collect())
 }
 
 #[test]
@@ -18,14 +18,14 @@ fn the_median_is_the_middle() {
 fn the_ratio_is_of_medians_and_the_spread_of_pairs() {
     let row = row(&[2.0, 4.0, 3.0], &[2.0, 2.0, 3.0], 1.5, &[]);
     assert_eq!((row.ours, row.theirs, row.ratio), (3.0, 2.0, 1.5));
-    assert_eq!((row.spread, row.repetitions, row.holds), ([1.0, 2.0], 3, true));
+    assert_eq!((row.spread, row.repetitions, row.met), ([1.0, 2.0], 3, true));
 }
 
 #[test]
-fn a_bar_a_doubt_and_an_empty_measure_each_break_the_hold() {
-    assert!(!row(&[1.6], &[1.0], 1.5, &[]).holds);
-    assert!(!row(&[1.0], &[1.0], 1.5, &["3 timeouts"]).holds);
-    assert!(!row(&[], &[], 1.5, &[]).holds);
+fn a_missed_target_a_problem_and_no_figures_each_fail_the_row() {
+    assert!(!row(&[1.6], &[1.0], 1.5, &[]).met);
+    assert!(!row(&[1.0], &[1.0], 1.5, &["3 timeouts"]).met);
+    assert!(!row(&[], &[], 1.5, &[]).met);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn the_json_has_exactly_the_promised_keys() {
 }
 
 #[test]
-fn the_table_lines_up_and_names_the_doubt() {
+fn the_table_is_aligned_and_lists_problems() {
     let text = table(&[row(&[1.0], &[2.0], 0.4, &["3 timeouts"])]);
     assert_eq!(
         text,

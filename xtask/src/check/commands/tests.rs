@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::{in_page, judge, split};
+use super::{check_command, in_page, split};
 
 fn verdict(line: &str) -> Result<()> {
     let mut help = |name: &str| match name {
@@ -13,7 +13,7 @@ fn verdict(line: &str) -> Result<()> {
     };
     let words = split(line);
     assert!(!words.is_empty(), "{line}");
-    words.iter().try_for_each(|words| judge(words, &mut help))
+    words.iter().try_for_each(|words| check_command(words, &mut help))
 }
 
 #[test]

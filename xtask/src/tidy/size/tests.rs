@@ -1,4 +1,4 @@
-//! Blobs, empty folders and sources without a name are caught.
+//! Blobs, empty folders and data without a source are found.
 
 use super::super::tree::Tree;
 use super::{blobs, empty_folders, long_functions, notes, unnamed_sources};

@@ -18,8 +18,8 @@ use crate::support::socket::Socket;
 const SPELLINGS: usize = 2000;
 /// Calls of one batch.
 const BATCH: usize = 500;
-/// One method for each way of protecting one: a list of names, a prefix, the node's own methods, keys
-/// that the node holds, signed transactions, and a list of one group.
+/// One method for each way of protecting one: a list of names, a prefix, the node's own methods,
+/// keys that the node holds, signed transactions, and a list of one group.
 const PROTECTED: [&str; 8] = [
     "eth_getCode",
     "net_version",
@@ -177,7 +177,7 @@ fn filters_are_no_way_round_a_list() {
     assert_eq!(node.calls(), before);
 }
 
-/// Rules see the parameters of a filter where its logs are asked for, as if by `eth_getLogs`.
+/// Rules apply to a filter's parameters when its logs are requested, as for `eth_getLogs`.
 #[test]
 fn filters_are_no_way_round_a_rule() {
     let scene = Scene::set();

@@ -1,4 +1,4 @@
-//! What lines hold, which of them are written, and that nobody waits for them.
+//! The contents of log lines, the conditions for writing them, and that no call waits for the log.
 
 use std::path::Path;
 

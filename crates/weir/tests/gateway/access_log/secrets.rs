@@ -1,5 +1,5 @@
-//! Secrets are planted in every place that has any, and everything that the gateway says is searched:
-//! logs at the finest level, metrics, status, page, errors, answers, the access log in each format.
+//! Plants secrets in every place that can have one and searches all output of the gateway: logs at
+//! the finest level, metrics, status, page, errors, responses, the access log in each format.
 
 use std::io::Write as _;
 
@@ -95,7 +95,7 @@ fn no_output_holds_a_secret() {
     }
 }
 
-/// Sends requests with secrets of every kind, good and bad, and gives the answers.
+/// Sends requests with secrets of every kind, valid and invalid, and returns the responses.
 fn asked(gateway: &Running, secret: &str) -> Vec<(&'static str, String)> {
     let sign = |secret: &str, expires: u64| {
         let key = EncodingKey::from_secret(secret.as_bytes());

@@ -125,7 +125,7 @@ fn what_cannot_be_read_is_told() {
     assert_eq!(weir(&["-", "--format", "$status"], b"").status.code(), Some(2));
     assert_eq!(weir(&["-", "--format", "$what"], b"").status.code(), Some(2));
     assert_eq!(weir(&["-"], b"").status.code(), Some(0));
-    // A line without an end in sight is not kept.
+    // A line without an end is not buffered.
     let long = [b'x'; 200_000];
     let out = weir(&["-"], &long);
     assert!(text(&out.stderr).contains("longer than 65536 bytes"), "{}", text(&out.stderr));

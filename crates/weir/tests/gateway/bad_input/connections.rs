@@ -168,7 +168,7 @@ fn http10_clients_are_told_that_a_connection_stays() {
     assert_eq!(answer.header("connection"), None);
 }
 
-/// Sends byte by byte until the gateway has had enough; what it says then, and after how long.
+/// Sends byte by byte until the gateway responds or closes; returns its response and the time.
 fn drip(gateway: &Running, first: &[u8], endless: u8) -> (String, Duration) {
     let mut client = Client::connect(&gateway.address);
     let began = Instant::now();
@@ -202,7 +202,7 @@ fn slow_clients_are_told_and_let_go() {
         assert_eq!(said, due, "{first}");
         assert!(took >= SHORT, "{first}: after {took:?}");
     }
-    // Who says nothing at all, at first or between two requests, is let go without a word.
+    // Idle connections, before or between requests, are closed without a response.
     let began = Instant::now();
     let mut silent = Client::connect(&gateway.address);
     assert!(silent.is_closed());
@@ -313,7 +313,7 @@ fn a_client_that_does_not_read_is_waited_for_only_by_itself() {
     gateway.assert_sound();
 }
 
-/// A request whose answer is larger than what sockets hold, for a client that takes in little.
+/// A request whose response is larger than the socket buffers, for a client that reads slowly.
 fn large() -> Vec<u8> {
     let calls: Vec<String> = (0..900)
         .map(|id| call(id, "eth_getBlockByNumber", &format!("[\"0x{:x}\",true]", 1 + id)))
@@ -350,7 +350,7 @@ fn broken_http2_ends_its_connection_only() {
         &[&settings[..], &[0, 0, 1, 0, 1, 0, 0, 0, 1, b'x']].concat(),
         // HEADERS that are no HPACK.
         &[&settings[..], &[0, 0, 4, 1, 5, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]].concat(),
-        // A frame said to be 16 MB long.
+        // A frame with a declared length of 16 MB.
         &[&settings[..], &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat(),
     ];
     for frame in frames {

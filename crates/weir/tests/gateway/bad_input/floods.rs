@@ -1,5 +1,6 @@
-//! Floods: a client that sends what costs it little and the gateway much, without end. Its connection
-//! is cut, or it is made to wait for itself; memory stays where it was, and others are served.
+//! Floods: a client that sends what costs it little and the gateway much, without end. Its
+//! connection is cut, or it is made to wait for itself; memory stays where it was, and others are
+//! served.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,7 +10,7 @@ use super::{CALL, Client, RIGHT, assert_lean, gateway, told};
 
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// More than any limit that should end it: 64 MiB of what is repeated.
+/// Bytes to repeat, above every limit that should end the flood: 64 MiB.
 const FLOOD_BYTES: usize = 64 << 20;
 
 /// A write or read that makes no progress for so long never will.
@@ -20,7 +21,7 @@ const STUCK: Duration = Duration::from_secs(4);
 enum Ended {
     /// The gateway closed the connection.
     Cut,
-    /// It reads no more until its own answers are read.
+    /// The gateway stops reading until the client reads its responses.
     Held,
     /// It took all of it.
     Taken,
@@ -49,7 +50,7 @@ pub(super) const END_STREAM: u8 = 1;
 /// `:method POST`, `:scheme http`, `:path /` and an authority, in HPACK.
 const POST_ROOT: &[u8] = &[0x83, 0x86, 0x84, 0x41, 1, b'a'];
 
-/// Sends the first bytes, and then parts until the gateway has had enough or all are sent.
+/// Sends the first bytes, then chunks until the gateway closes the connection or all are sent.
 fn flood(address: &str, first: &[u8], mut part: impl FnMut(u32) -> Vec<u8>) -> Ended {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_write_timeout(Some(STUCK)).unwrap();

@@ -36,7 +36,7 @@ fn head(method: Method, address: &str, path: &str) -> Head {
     head.header("content-type", "application/json")
 }
 
-/// A connection whose streams let through so many bytes until they are read.
+/// A connection whose streams have a window of this many bytes.
 async fn connect(
     address: &str,
     window: u32,

@@ -1,5 +1,5 @@
-//! Clients and an upstream that make the gateway hold bytes: memory stays within the budget of
-//! `server.memory_max`, and everybody else is served meanwhile.
+//! Clients and an upstream that make the gateway buffer bytes: memory stays within
+//! `server.memory_max`, and other clients are still served.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -13,8 +13,8 @@ use super::{CALL, Client, RIGHT, Running, post, told};
 use test_support::running::Weir;
 
 const BUDGET: u64 = 128 << 20;
-/// Beyond the budget: what each connection takes by itself, and what is copied at the moment, and what
-/// the allocator gives back late. 140 MB were seen at most.
+/// Beyond the budget: what each connection takes by itself, and what is copied at the moment, and
+/// what the allocator gives back late. 140 MB were seen at most.
 const PER_CONNECTION: u64 = 16 << 10;
 const BESIDE: u64 = 192 << 20;
 /// Bytes of one response that is not read, and of one body that does not end.
@@ -104,7 +104,7 @@ fn unfinished(address: &str) -> Vec<TcpStream> {
     let start = |_| {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
-        // It may be refused meanwhile.
+        // The gateway may reject the call.
         let _refused = stream.write_all(&whole[..whole.len() - 1]);
         stream
     };
@@ -121,7 +121,7 @@ fn endless(address: &str) -> Vec<Client> {
     (0..100).map(client).collect()
 }
 
-/// What another client is told meanwhile.
+/// The response to another client under this load.
 #[derive(Debug, Default)]
 struct Others {
     small: usize,
@@ -162,7 +162,7 @@ impl Others {
     }
 }
 
-/// Runs a shape of load, and looks at memory and at other clients meanwhile.
+/// Runs a shape of load while it samples memory and checks other clients.
 fn hold<T>(name: &str, gateway: &mut Running, idle: usize, shape: impl FnOnce(&str) -> T) {
     let address = gateway.address.clone();
     let _idle: Vec<TcpStream> = (0..idle).map(|_| TcpStream::connect(&address).unwrap()).collect();

@@ -14,10 +14,10 @@ const TOO_LARGE: &str = "502 7 -32003 upstream's response exceeds the size limit
 
 /// Longer than any deed may keep a client waiting: the attempt's deadline is 0.4 s.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Calls for each deed; the nodes take turns.
+/// Calls for each misbehaviour; the nodes are used in rotation.
 const CALLS: usize = 4;
 
-/// What a wicked node does, and what a client with no other node is told.
+/// The misbehaviour of a node, and the response to a client without another node.
 fn deeds() -> Vec<(&'static str, Deed, &'static str)> {
     use Then::{Close, Drip, Repeat, SayUnasked, Serve, Wait};
     let deed = |say: fn(&str) -> Vec<u8>, then| Deed { say, then };
@@ -148,7 +148,7 @@ fn right(id: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"0x1"}}"#)
 }
 
-/// What must never reach a client: an answer to a call that was not asked yet.
+/// A response to a call that was not sent yet, which must never reach a client.
 fn poison(id: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"0xdead"}}"#)
 }

@@ -1,4 +1,4 @@
-//! A node that does as another one, but for one method, to which it answers as it is told.
+//! A proxy in front of a node that answers one method with configured bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -132,7 +132,7 @@ fn serve(shared: &Shared, mut stream: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// The body of the next request. The gateway always tells its length.
+/// Reads the body of the next request. The gateway always sends its length.
 fn read_request(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut read = Vec::new();
     let mut part = [0; 16 * 1024];

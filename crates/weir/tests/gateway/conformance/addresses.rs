@@ -1,6 +1,7 @@
-//! The scenarios of nginx's own tests of `realip`: whose address counts. It is read from the access
-//! log, where it stands as `$remote_addr` does in nginx's. PROXY headers, TLS and HTTP/2 are in
-//! `crates/weir/tests/gateway/client_address.rs`, odd headers in `crates/gateway/src/policy/client/tests.rs`.
+//! The scenarios of nginx's tests of `realip`: which client address applies. The tests read it from
+//! the access log, like `$remote_addr` of nginx. PROXY headers, TLS and HTTP/2 are in
+//! `crates/weir/tests/gateway/client_address.rs`, unusual headers in
+//! `crates/gateway/src/policy/client/tests.rs`.
 
 use super::{Group, Judged};
 use crate::support::scene::{Scene, Served, SimNode, body, polled_once};
@@ -129,7 +130,7 @@ fn it_counts_before_anything_is_decided() {
         client.send(&post_with("/", &line, &body("eth_chainId", "[]")));
         client.answer().unwrap().status
     };
-    // A limit is of who calls, not of the proxy: not even of one that was refused before.
+    // A limit applies to the client, not to the proxy, even after the proxy's address was rejected.
     assert_eq!(
         ["192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.2"].map(&mut of),
         [200, 429, 200, 429]

@@ -1,10 +1,10 @@
-//! The scenarios of nginx's own tests of `proxy_cache`, as far as there is such a thing here.
+//! The scenarios of nginx's tests of `proxy_cache` that apply to Weir.
 //!
-//! nginx keeps what a GET brought, for as long as headers or the configuration say. A JSON-RPC call
-//! is a POST, whose answers no HTTP cache may reuse (RFC 9110, section 9.3.3); what is kept here is
-//! bound to a block and lasts as long as the block does. So headers of nodes, ranges, variants,
-//! conditional requests and stale answers have no meaning, and keys, misses, hits, locks and errors
-//! have one.
+//! nginx caches the response to a GET for as long as headers or the configuration allow. A JSON-RPC
+//! call is a POST, whose response no HTTP cache may reuse (RFC 9110, section 9.3.3). Weir's cache
+//! entries depend on a block and are valid as long as the block is canonical. So the scenarios of
+//! keys, misses, hits, locks and errors apply; those of origin headers, ranges, variants,
+//! conditional requests and stale responses do not.
 
 use super::{Group, Judged};
 use crate::support::line::{Instead, Line};
@@ -242,7 +242,7 @@ fn what_bypasses_leaves_entries_alone() {
     let served = Served::before(&[&node], &polled_once(""));
     let mut client = served.client();
     let before = node.calls();
-    // What is pending is of no block yet: asked each time, and kept nowhere.
+    // Pending state belongs to no block yet: each call is sent, and no response is cached.
     for (block, due) in [
         ("0x10", "miss"),
         ("0x10", "hit"),
@@ -272,7 +272,7 @@ fn an_answer_in_chunks_is_kept() {
     assert_eq!(line.met(), 1);
 }
 
-/// What a node may say of keeping its answer, in nginx's scenarios.
+/// Cache headers of a node's response, in nginx's scenarios.
 const SAYINGS: [&str; 22] = [
     "Expires: Thu, 31 Dec 2037 23:55:55 GMT\r\n",
     "Cache-Control: max-age=60\r\n",

@@ -1,7 +1,7 @@
-//! Floods and slow clients over HTTP/2: each is cut, in memory that stays bounded, while others are
-//! served. Those over HTTP/1.1 are in `crates/weir/tests/gateway/bad_input/connections.rs` (slow heads and
-//! bodies, silence, answers that are not taken) and `requests.rs` (10,000 headers, 10 MB in one); a
-//! stream that is not read is in `http2.rs` beside them.
+//! Floods and slow clients over HTTP/2: each connection is closed, memory stays bounded, and other
+//! clients are served. `crates/weir/tests/gateway/bad_input/connections.rs` has those over HTTP/1.1
+//! (slow heads and bodies, idle connections, unread responses), `requests.rs` has large headers
+//! (10,000 headers, 10 MB in one), and `http2.rs` has unread streams.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -33,11 +33,11 @@ const CALL: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":
 struct Flood {
     name: &'static str,
     start: Vec<u8>,
-    /// What is repeated; none for silence. The number counts its turns.
+    /// The repeated frames, by repetition number; `None` sends nothing.
     again: Option<fn(u32) -> Vec<u8>>,
-    /// Between two turns; none is as fast as it goes.
+    /// Pause between two repetitions; `None` sends as fast as possible.
     every: Duration,
-    /// Whether what the gateway says is taken.
+    /// True if the client reads the gateway's frames.
     reads: bool,
     /// Whether its pings and settings are answered, as an honest client would.
     answers: bool,
@@ -99,7 +99,7 @@ fn is_late(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// What the gateway says, frame by frame.
+/// The frames that the gateway sends.
 #[derive(Default)]
 struct Said {
     rest: Vec<u8>,
@@ -201,7 +201,8 @@ fn floods() -> Vec<Flood> {
             },
             true,
         ),
-        // Streams that the gateway resets for the client (CVE-2025-8671): each is updated by nothing.
+        // Streams that the gateway resets for the client (CVE-2025-8671): each is updated by
+        // nothing.
         fast(
             "resets that the gateway is made to send",
             beginning(),

@@ -1,7 +1,7 @@
-//! The scenarios of the two suites named h1spec: bytes on a fresh connection, the answers that come
-//! back, and what is left of the connection. What both suites ask is asked in the words of each.
+//! The scenarios of the two suites named h1spec: bytes on a new connection, the responses, and the
+//! state of the connection afterwards. Scenarios of both suites run with the bytes of each.
 //!
-//! GET is the gateway's health check, so that a plain GET is answered with 200 and no body.
+//! GET is the gateway's health check, so that a plain GET has the response 200 without a body.
 
 use super::{Group, Judged};
 use test_support::raw::{Answer, Client, post};
@@ -39,13 +39,14 @@ const FRAGMENTS_IN: Judged = Judged::here("h1spec", "what_is_not_whole_is_waited
 enum Left {
     /// Another request on it is answered.
     Open,
-    /// It was closed, and said so if anything was said.
+    /// The gateway closed it, and announced the close in its response, if any.
     Closed,
 }
 
 use Left::{Closed, Open};
 
-/// A scenario: its name, the bytes, the statuses of all answers, and what is left.
+/// A scenario: its name, the bytes, the statuses of all responses, and the connection's final
+/// state.
 struct Case {
     name: &'static str,
     bytes: Vec<u8>,
@@ -67,7 +68,7 @@ fn gateway(more: &str) -> (Running, Running) {
     (node, gateway)
 }
 
-/// A GET with these lines behind its request line.
+/// A GET with these lines after its request line.
 fn get(lines: &str) -> String {
     format!("GET / HTTP/1.1\r\n{lines}\r\n")
 }
@@ -100,7 +101,7 @@ fn run(gateway: &mut Running, cases: &[Case]) {
     println!("{} cases", cases.len());
 }
 
-/// The statuses of up to so many answers, and what is left then.
+/// Reads up to this many responses; returns their statuses and the connection's state.
 fn outcome(client: &mut Client, answers: usize) -> (Vec<u16>, Left) {
     let mut statuses = Vec::new();
     for _ in 0..answers {
@@ -217,7 +218,8 @@ fn whole_requests_of_unetworking() {
     run(&mut gateway, &cases);
 
     let (_node, mut lenient) = self::gateway("[downstream]\ncontent_type = \"lenient\"");
-    // Whatever its type, it is no call: the answer is 200 with a JSON-RPC error, as the suite wants.
+    // Whatever its type, it is no call: the answer is 200 with a JSON-RPC error, as the suite
+    // wants.
     let bytes = "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\nhello";
     run(&mut lenient, &[case("a body of five bytes", bytes, &[200], Open)]);
 }

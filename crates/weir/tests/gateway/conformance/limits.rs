@@ -1,8 +1,7 @@
 //! The scenarios of nginx's own tests of `limit_req` and `limit_conn`, over sockets.
 //!
-//! nginx tells limits apart by location, Weir by method: a location of the source is a method here. The
-//! statuses that the source names (501, 503) are configured; what is told without one is 429 (RFC
-//! 6585, section 4).
+//! nginx selects limits by location, Weir by method, so a location of the source is a method here.
+//! The statuses of the source (501, 503) are configured; the default is 429 (RFC 6585, section 4).
 
 use std::time::{Duration, Instant};
 
@@ -93,7 +92,7 @@ pub(super) const GROUPS: [Group; 13] = [
     ),
 ];
 
-/// Calls that the gateway answers by itself: what comes of them is the limits' alone.
+/// Calls that the gateway answers by itself, so that only the limits affect them.
 const ONE: &str = "eth_chainId";
 const OTHER: &str = "eth_blockNumber";
 const THIRD: &str = "net_version";
@@ -287,7 +286,7 @@ fn slow(scene: &Scene) -> SimNode {
     node
 }
 
-/// A slow call that is under way.
+/// A slow call in flight.
 fn under_way(served: &Served, lines: &str, number: u64) -> Client {
     let before = counted(served, 0, "passed");
     let mut client = served.client();

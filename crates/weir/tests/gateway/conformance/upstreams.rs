@@ -1,5 +1,6 @@
 //! The scenarios of nginx's own tests of `proxy_next_upstream`: which failures go to the next node,
-//! how often, and for how long. A node's bare HTTP status is never passed on: it is no JSON-RPC answer.
+//! how often, and for how long. A node's bare HTTP status is never passed on: it is no JSON-RPC
+//! answer.
 
 use std::time::{Duration, Instant};
 
@@ -68,11 +69,11 @@ pub(super) const GROUPS: [Group; 10] = [
     ),
 ];
 
-/// Nodes take turns, nothing is asked twice at a time, and repeats are not rationed.
+/// Round robin without coalescing, and without a retry budget.
 const IN_TURN: &str = "[call]\nbalance = \"weighted\"\nhedge = false\nretry_rate_min = 1000\n";
 /// None is taken out however often it fails.
 const PATIENT: &str = "[health]\nfailures_max = 1000\nwindow_calls_min = 100000\n";
-/// A method that no table knows: what it does is not known either, so it is asked once.
+/// An unknown method: it may have side effects, so it is not retried.
 const UNKNOWN: &str = "weir_doSomething";
 
 /// A gateway before these lines, once all may be chosen.

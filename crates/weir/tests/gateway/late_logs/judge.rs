@@ -1,4 +1,4 @@
-//! Compares responses with the chain, and tells which of them lack what a node has had for a second.
+//! Compares responses with the chain and finds those that lack data a node has had for a second.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use super::filter;
 use super::nodes::Nodes;
 
-/// For how long a node must have had what a response lacks.
+/// How long a node must have had the missing data for a finding.
 const HAD_FOR: Duration = Duration::from_secs(1);
-/// Findings that are told in full.
+/// Most findings that are printed in full.
 const FINDINGS_MAX: usize = 5;
 
 /// A call about blocks.

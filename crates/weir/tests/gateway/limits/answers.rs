@@ -1,4 +1,4 @@
-//! What clients are told when a limit refuses: status, `Retry-After`, code, id; alone and in batches.
+//! Responses to rejected calls: status, `Retry-After`, code, id; for single calls and batches.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Requests that arrive when a plan says, whatever became of those before, over kept connections.
+//! Open-loop requests at planned times over keep-alive connections.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! What clients see of a group whose nodes have no room: who waits, who is served first, who is shed.
-//! The limit is fixed at one call, which a slow method holds.
+//! Calls to a group whose nodes are at their concurrency limit: queueing, priority and shedding.
+//! The limit is one call, which a slow method occupies.
 
 use std::time::{Duration, Instant};
 

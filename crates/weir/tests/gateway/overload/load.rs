@@ -28,7 +28,7 @@ struct Seen {
     memory: (u64, u64),
 }
 
-/// Calls of one class: an own process, because a key is said once for a target.
+/// The load of one class, in its own process, because a target has one API key.
 fn class(folder: &TempDir, name: &str, url: &str, rate: u32, seconds: u32) -> Child {
     let key = match name {
         "high" => format!("headers = {{ authorization = \"Bearer {KEY}\" }}\n"),

@@ -12,7 +12,7 @@ use crate::support::scene::{
 };
 use test_support::front::front;
 
-/// What a node was asked, request by request.
+/// The requests that a node received.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<Vec<Value>>>);
 

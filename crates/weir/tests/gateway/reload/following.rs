@@ -1,7 +1,7 @@
-//! Goal: a gateway that follows the chain into its index hands over to a new process: the index has one
-//! writer at any time, goes on growing, and is whole; what it answers is right; no client sees any of
-//! it. Method: a simulated node whose chain grows and is reorganised all the time; two upgrades under
-//! load; answers about the past compared with the node's own; who holds the lock, as the system says.
+//! Goal: an upgrade of a gateway that follows the chain into its index keeps the index complete and
+//! growing, with one writer at any time. Responses are correct, and no call fails. Method: a
+//! simulated node whose chain grows and reorganises continuously; two upgrades under load;
+//! historical responses compared with the node's; the lock's owner as the kernel reports it.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,7 +42,7 @@ fn writers(db: &Path) -> Vec<u64> {
     locks.lines().filter_map(of_line).collect()
 }
 
-/// Whether a process is no more, or only waits for its parent to hear of it.
+/// True if a process has ended or is a zombie.
 fn is_over(id: u64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))

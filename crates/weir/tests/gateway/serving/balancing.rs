@@ -1,4 +1,4 @@
-//! Which node gets a call: turns by weight, hashes, load, tiers and groups.
+//! Load balancing: weighted round robin, hashes, load, tiers and groups.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is kept, for how long, and what is not.
+//! Which responses are cached, and for how long.
 
 use simnode::node::settings::{ErrorKind, Fault, FaultRule};
 

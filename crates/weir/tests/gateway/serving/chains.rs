@@ -149,7 +149,7 @@ fn a_path_of_no_chain_is_refused() {
     assert_eq!((two.eth.calls(), two.harmony.calls()), before);
 }
 
-/// Asks for different balances and says who answered.
+/// Requests different balances and returns which nodes responded.
 fn answerers(client: &mut Client, calls: u64) -> Vec<String> {
     let one = |number| {
         let answer = ask(client, READ, &account(number, "0x10"));

@@ -11,11 +11,11 @@ use crate::support::scene::{
 };
 use test_support::wait::wait_until;
 
-/// Long enough for fifty clients to ask meanwhile.
+/// Latency that lets fifty clients send their calls before the first response.
 const SLOW_MS: f64 = 700.0;
 const CLIENTS: usize = 50;
 
-/// Asks one thing at the same time from many connections; gives what each was told.
+/// Sends one call from many connections at the same time; returns the responses.
 fn all_at_once(served: &Served, params: &str) -> Vec<(String, u16, String)> {
     let together = Barrier::new(CLIENTS);
     std::thread::scope(|scope| {

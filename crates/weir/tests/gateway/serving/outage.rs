@@ -53,7 +53,7 @@ fn what_is_final_is_served_while_all_nodes_are_down() {
         let answer = ask(&mut client, method, params);
         assert_eq!((answer.text(), mark(&answer)), (before.as_str(), "hit"), "{method}");
     }
-    // What was kept of the head is not given for the present, and what was never asked is not there.
+    // Cached responses about an old head are not current, and other calls were never cached.
     let absent = [("eth_getBlockByNumber", "[\"0x65\",true]".to_owned())];
     for (method, params) in moving.iter().chain(&absent) {
         let answer = ask(&mut client, method, params);

@@ -1,4 +1,4 @@
-//! What a new configuration changes, what it leaves alone, and how a stop treats connections.
+//! Effects of a reload, and the handling of connections at shutdown.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What is asked a second time, and what must not be.
+//! Which calls are retried, and which must not be.
 
 use std::time::{Duration, Instant};
 
@@ -185,8 +185,8 @@ fn a_node_that_always_stalls_costs_few_calls_any_time() {
     assert!(slowest < Duration::from_secs(3), "{slowest:?}");
     let (hedges, retries) = (served.count("/totals/hedges"), served.count("/totals/retries"));
     assert!((5..=10).contains(&hedges), "{hedges} hedges of 200 calls, allowed are 5 %");
-    // Calls that the budget does not hedge suspect the node. A poll clears it of the first suspicion;
-    // the second ejects it, and no call goes there any more.
+    // Calls that the budget does not hedge suspect the node. A poll clears it of the first
+    // suspicion; the second ejects it, and no call goes there any more.
     assert!((2..=3).contains(&retries), "{retries} calls began again elsewhere");
     assert_eq!(a.node.tally().faults, hedges + retries);
 }

@@ -1,4 +1,4 @@
-//! TLS to nodes: what is trusted, what is refused, and that handshakes are few.
+//! TLS to nodes: trusted and rejected certificates, and few handshakes.
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Three gateways, one zone of 1,000 calls per second, calls that come 70 : 20 : 10; Redis is killed
-//! in the middle and comes back empty.
+//! Three gateways, one zone of 1,000 calls per second, calls that come 70 : 20 : 10; Redis is
+//! killed in the middle and comes back empty.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use test_support::wait::{pause, wait_until};
 /// Calls per second that come to each gateway.
 const COME: [u32; 3] = [2_100, 600, 300];
 const RATE: f64 = 1_000.0;
-/// Outlasts what a busy machine may stall a client for.
+/// Longer than a busy machine may stall a client.
 const BURST: f64 = 300.0;
 
 /// The zone.
@@ -43,7 +43,7 @@ struct Seen {
     refused: Vec<Instant>,
 }
 
-/// Sends calls at a rate until told to stop.
+/// Sends calls at a rate until it is stopped.
 fn load(address: &str, rate: u32, stop: &AtomicBool) -> Seen {
     let mut client = Client::connect(address);
     let call = body("eth_blockNumber", "[]");
@@ -66,8 +66,9 @@ fn load(address: &str, rate: u32, stop: &AtomicBool) -> Seen {
     seen
 }
 
-/// Calls per second that one limit lets through at the least, of those that came between two instants:
-/// as many as when its burst is used up at the first. So many bring a slow machine's clients, too.
+/// Calls per second that one limit lets through at the least, of those that came between two
+/// instants: as many as when its burst is used up at the first. So many bring a slow machine's
+/// clients, too.
 fn least(seen: &Seen, from: Instant, to: Instant) -> f64 {
     let mut came: Vec<Instant> = seen.passed.iter().chain(&seen.refused).copied().collect();
     came.retain(|at| (from..to).contains(at));
@@ -90,8 +91,8 @@ fn rate(passed: &[Instant], from: Instant, to: Instant) -> f64 {
     count as f64 / (to - from).as_secs_f64()
 }
 
-/// A machine that holds up clients for longer makes answers come in bunches, which look like a rate
-/// that was not kept: 5 % of the rate come in this time.
+/// Longest tolerated stall of a client. After a longer one, responses arrive in bursts that look
+/// like an exceeded rate: 5 % of the rate arrive in this time.
 const STALL: Duration = Duration::from_millis(20);
 /// How often it is tried where such a stall was seen.
 const TRIES: usize = 3;
@@ -112,7 +113,7 @@ fn three_gateways_keep_one_rate_and_never_more_while_redis_is_dead() {
     panic!("the machine stalls too often to judge: {TRIES} times");
 }
 
-/// Kills a Redis and starts it again under load; says what was not as it has to be.
+/// Kills and restarts a Redis under load; returns the violations.
 fn outage(mut redis: Redis) -> Vec<String> {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
@@ -122,7 +123,7 @@ fn outage(mut redis: Redis) -> Vec<String> {
         wait_until("redis is used", || away(served, "all") == 0.0);
     }
     let stop = AtomicBool::new(false);
-    // Sleeps: load goes on meanwhile.
+    // Sleeps: the load continues.
     let seconds = |seconds: f64| pause(Duration::from_secs_f64(seconds));
     // Calls that gateways judged alone: a Redis that answers too late is as good as a dead one.
     let alone = || -> f64 {

@@ -1,4 +1,5 @@
-//! Monthly quotas of keys over sockets: what is told, over a restart, and by two gateways as one.
+//! Monthly quotas of keys over sockets: responses, persistence over a restart, and two gateways
+//! that share a quota.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use test_support::wait::wait_until;
 
 const KEY: &str = "weir_paid_0123456789abcdef";
 
-/// A gateway whose one key may make so many calls in a month.
+/// A gateway with one key and this monthly quota of calls.
 fn served(node: &SimNode, folder: &Path, quota: u64, more: &str) -> Served {
     let file = folder.join("quotas.json");
     let text = format!(

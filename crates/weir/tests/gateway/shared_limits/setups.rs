@@ -9,7 +9,7 @@ use test_support::wait::wait_until;
 
 const CALL: &str = "eth_blockNumber";
 
-/// A zone by a header of which a call passes per minute, and 5 more.
+/// A zone keyed by a header, with one call per minute and a burst of 5.
 fn limits(redis: &str) -> String {
     format!(
         "[redis]\n{redis}responses = false\ngateways = 2\nbackoff = \"100ms\"\n\
@@ -26,7 +26,7 @@ fn used(served: &Served) {
     wait_until("redis is used", || away(served, "tenants") == 0.0);
 }
 
-/// Statuses of so many calls, in turns to both.
+/// Sends this many calls alternately to both gateways; returns their statuses.
 fn calls(gateways: [&Served; 2], tenant: &str, count: usize) -> Vec<u16> {
     let mut clients = gateways.map(Served::client);
     let line = format!("x-tenant: {tenant}");

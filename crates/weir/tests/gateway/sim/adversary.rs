@@ -30,7 +30,7 @@ pub(crate) enum Crime {
 pub(crate) struct Adversary {
     crime: Option<Crime>,
     heads: VecDeque<(Instant, Vec<u8>)>,
-    /// The highest head that each client was told, and when.
+    /// The highest head that each client received, and when.
     seen: HashMap<u64, u64>,
     /// A receipt by the number of its block.
     receipts: HashMap<String, serde_json::Value>,

@@ -38,7 +38,7 @@ pub(crate) fn draw(world: &World, rng: &mut SmallRng) -> Call {
     Call { method, params }
 }
 
-/// What a client that follows the chain asks when a new block may be there.
+/// The calls of a client that follows the chain, sent when a new block may exist.
 pub(crate) fn draw_of_head(world: &World, rng: &mut SmallRng) -> Call {
     let head = world.height_at(Instant::now());
     let (method, params) = Draw { world, rng, head }.of_head();

@@ -19,7 +19,7 @@ use super::trouble::Cluster;
 
 /// Calls of a batch.
 const BATCH_MAX: usize = 10;
-/// How soon after a block those who follow the chain ask: the gateway sees it within that time.
+/// Delay of chain followers after a block; the gateway detects the block within it.
 const FOLLOW_MS: u64 = 150;
 
 /// What clients have in common.
@@ -38,7 +38,7 @@ pub(crate) struct Manner {
     /// Its number.
     pub(crate) client: u64,
     pub(crate) seed: u64,
-    /// Whether it asks at each new block.
+    /// True if it calls at each new block.
     pub(crate) follows: bool,
 }
 
@@ -60,7 +60,7 @@ where
         }
         let Some(open) = &mut connection else { continue };
         let came = match open.send(&body).await {
-            // Now and then it hangs up; those who joined its call must get their answers all the same.
+            // Sometimes it disconnects; coalesced callers must still get their responses.
             Ok(()) if rng.random_bool(0.01) => {
                 // Sleeps: virtual time.
                 tokio::time::sleep(Duration::from_millis(rng.random_range(0..10))).await;

@@ -21,19 +21,20 @@ use super::calls::Call;
 use super::connection::Answer;
 use super::trouble::{CATCH_UP, Cluster};
 
-/// The code of the gateway's own errors: no node could be asked, or none answered.
+/// The code of the gateway's own errors: no node was available, or none responded.
 const OWN_ERROR: i64 = -32603;
 /// The deadline of calls in the gateway's configuration.
 pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(8);
-/// A sound node may see a block one block and 100 ms late; after a second more, what is in it is due.
+/// A sound node may see a block one block and 100 ms late; after a second more, what is in it is
+/// due.
 const INDEXED_AFTER: Duration = Duration::from_millis(1_700);
-/// Findings told in full; one bug can make thousands.
+/// Most findings that are printed in full; one bug can cause thousands.
 const FINDINGS_MAX: usize = 5;
 /// Bytes of an answer that a finding shows.
 const SHOWN_BYTES_MAX: usize = 600;
 /// How long before a call the account of what went wrong begins.
 const LOOK_BACK: Duration = Duration::from_secs(4);
-/// Nesting of answers.
+/// Deepest nesting of responses.
 const DEPTH_MAX: usize = 128;
 
 /// A request: one call, or a batch of them.
@@ -45,7 +46,7 @@ pub(crate) struct Sent {
     pub(crate) at: Instant,
 }
 
-/// Where answers are judged.
+/// Checks responses against the chain.
 pub(crate) struct Court {
     pub(crate) world: Arc<World>,
     oracle: Oracle,
@@ -70,7 +71,7 @@ pub(crate) struct Account {
     pub(crate) lies_passed: u64,
     /// Responses that lack logs or receipts of blocks so young that no node need have had them.
     pub(crate) lacking_young: u64,
-    /// Requests whose client left before the answer.
+    /// Requests whose client disconnected before the response.
     pub(crate) left: u64,
     /// The longest that an answer took.
     pub(crate) longest: Duration,
@@ -209,8 +210,8 @@ impl Court {
     }
 
     /// Whether a lie could not be told from the truth: a node lies about blocks above the served
-    /// head, of which the gateway has no word but the node's, and it has only begun to lie or nothing
-    /// else is known.
+    /// head, of which the gateway has no word but the node's, and it has only begun to lie or
+    /// nothing else is known.
     fn cannot_be_known(
         &self,
         cluster: &Cluster,

@@ -1,9 +1,9 @@
-//! What goes wrong at the nodes and when: a sequence of phases drawn from the seed.
+//! The schedule of node failures: a sequence of phases drawn from the seed.
 //!
-//! At nearly all times one node at least is sound: up, without faults, at most the allowed blocks
-//! behind. Where a phase spares none, errors are excused; untrue answers never are. No more than one
-//! node at a time deceives about its head, and no second one is in trouble while it lies: nobody
-//! could tell who is right.
+//! Usually at least one node is healthy: up, without faults, at most the allowed number of blocks
+//! behind. In a phase without a healthy node, errors are tolerated; wrong responses never are. At
+//! most one node at a time reports a false head, and no other node fails meanwhile, because the
+//! gateway could not decide which one is correct.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -46,7 +46,7 @@ pub(crate) enum Trouble {
     Slow,
     /// Sees no new blocks.
     Frozen,
-    /// Falls so many more blocks behind, one by one, and stays there.
+    /// Falls this many more blocks behind, one by one, and stays behind.
     Lagging(u64),
     /// Claims so many blocks more than there are.
     Lying(u64),
@@ -55,7 +55,7 @@ pub(crate) enum Trouble {
     /// This share of calls for logs and receipts reaches a node behind the same address that is one
     /// block behind and ends ranges at its head.
     SecondBackend(f64),
-    /// Refuses connections; those that it had are closed.
+    /// Refuses connections and closes existing ones.
     Down,
     /// Fails this share of requests in this way.
     Faulty(Fault, f64),
@@ -66,7 +66,7 @@ impl Trouble {
         matches!(self, Trouble::None | Trouble::Slow)
     }
 
-    /// Whether its answers come late or never, rather than failing at once.
+    /// True if its responses are late or missing, instead of immediate errors.
     fn hangs(&self) -> bool {
         matches!(self, Trouble::Faulty(Fault::SlowBody { .. } | Fault::Hang, _))
     }

@@ -1,4 +1,4 @@
-//! A TLS client that offers exactly what a test wants, and tells what was agreed on.
+//! A TLS client with exact offers, which reports the negotiated parameters.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -29,8 +29,8 @@ pub(crate) struct Guest {
     ciphers: Vec<String>,
     alpn: Vec<Vec<u8>>,
     shown: Option<Arc<(Vec<CertificateDer<'static>>, rustls::pki_types::PrivateKeyDer<'static>)>>,
-    /// What follows from the rest, made at the first connection: rustls resumes a session only under
-    /// the very configuration that it began under.
+    /// What follows from the rest, made at the first connection: rustls resumes a session only
+    /// under the very configuration that it began under.
     made: Arc<OnceLock<Arc<ClientConfig>>>,
 }
 
@@ -136,7 +136,7 @@ impl Guest {
         Arc::new(config)
     }
 
-    /// Connects and shakes hands, as far as the client sees.
+    /// Connects and completes the client's handshake.
     pub(crate) fn connect(&self, address: &str, name: &str) -> io::Result<Talk> {
         self.connect_behind(address, name, b"")
     }
@@ -171,7 +171,8 @@ impl Guest {
         hello
     }
 
-    /// Posts a body several times at once over one HTTP/2 connection; the answers' bodies.
+    /// Posts a body several times concurrently over one HTTP/2 connection; returns the responses'
+    /// bodies.
     pub(crate) async fn post_http2(
         &self,
         address: &str,

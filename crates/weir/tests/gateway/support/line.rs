@@ -1,5 +1,5 @@
-//! A line to a node that carries everything but calls of one method: those it answers itself, as a
-//! test says. Nodes of the simulator speak HTTP well; this is for what they never say.
+//! A proxy to a node that answers calls of one method itself, with bytes from the test. It sends
+//! responses that simulated nodes cannot send.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -89,7 +89,7 @@ impl Drop for Line {
     }
 }
 
-/// Requests and answers here are small enough to come in one read each.
+/// Requests and responses here are small enough for one read each.
 fn carry(
     mut client: TcpStream,
     mut node: TcpStream,

@@ -1,8 +1,8 @@
-//! Calls at a planned rate from connections that are kept, while a gateway is changed under them.
+//! Open-loop calls over keep-alive connections while the gateway changes.
 //!
-//! Each client does what HTTP asks of it: it
-//! opens a new connection after an answer that says `Connection: close`, and where it finds the old
-//! one closed before it sends. It never sends a call twice: a call without its answer is a fault.
+//! Each client follows HTTP: it opens a new connection after a response with `Connection: close`,
+//! and if the old one is closed before it sends. It never retries: a call without a response is a
+//! failure.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -31,7 +31,7 @@ pub(crate) struct Seen {
     pub(crate) reconnects: u64,
 }
 
-/// Sends calls while `story` runs. New connections go where `target` says at the time.
+/// Sends calls while `story` runs. New connections use the current address of `target`.
 pub(crate) fn under_load(load: Load, target: &Mutex<String>, story: impl FnOnce()) -> Seen {
     let stop = AtomicBool::new(false);
     let seen = Mutex::new(Seen::default());

@@ -36,7 +36,7 @@ impl Redis {
         Redis::start_with("--tls-port", &[&["--port", "0"], more].concat(), access)
     }
 
-    /// One that lets in only who knows a password; `access` is for `redis-cli`.
+    /// Starts a server with a password; `access` has the options for `redis-cli`.
     pub(crate) fn start_closed(more: &[&str], access: &[&str]) -> Option<Redis> {
         Redis::start_with("--port", more, access)
     }
@@ -118,7 +118,7 @@ impl Redis {
         String::from_utf8_lossy(&said.stdout).trim_end().to_owned()
     }
 
-    /// Names of the answers that it holds.
+    /// Keys of the stored responses.
     pub(crate) fn answers(&self) -> Vec<String> {
         let keys = self.cli(&["KEYS", "weir:sim:*:*"]);
         keys.lines().filter(|key| !key.is_empty()).map(str::to_owned).collect()

@@ -1,5 +1,5 @@
-//! A way to a server that can be cut: all connections over it end at once, and new ones are carried as
-//! before.
+//! A way to a server that can be cut: all connections over it end at once, and new ones are carried
+//! as before.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 pub(crate) struct Relay {
     /// Where it carries from.
     pub(crate) address: String,
-    /// Whoever connects here cuts it, and is told so by the end of his own connection.
+    /// A connection to this address cuts the relay's connections; its end confirms the cut.
     pub(crate) cutter: String,
 }
 

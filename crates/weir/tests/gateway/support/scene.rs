@@ -31,7 +31,7 @@ pub(crate) const FINAL: u64 = HEAD - 64;
 /// A method that is cheap, of one block, and slow or faulty where a test says so.
 pub(crate) const READ: &str = "eth_getBalance";
 
-/// A thread for nodes and whatever stands before them.
+/// A thread for nodes and the proxies in front of them.
 pub(crate) struct Scene {
     pub(crate) handle: Handle,
     _stop: oneshot::Sender<()>,
@@ -76,7 +76,7 @@ impl Scene {
     }
 }
 
-/// A world whose head does not move within any test.
+/// A chain without new blocks during any test.
 pub(crate) fn still_world(options: WorldOptions) -> Arc<World> {
     let still =
         WorldOptions { height_start: HEAD, block_time: Duration::from_secs(3600), ..options };
@@ -109,7 +109,7 @@ impl SimNode {
         self.set(|settings| settings.faults = vec![rule]);
     }
 
-    /// Calls that it has been asked so far, polls included.
+    /// Calls received so far, including polls.
     pub(crate) fn calls(&self) -> u64 {
         self.node.tally().calls
     }
@@ -179,7 +179,7 @@ impl Served {
         config.unwrap_or_else(|faults| panic!("{faults}"))
     }
 
-    /// Brings another configuration into use; the keys that it changed.
+    /// Applies another configuration; returns the changed keys.
     pub(crate) fn reload(&self, text: &str) -> Vec<String> {
         let changes = self.gateway.as_ref().unwrap().reload(Served::config(USUAL, text));
         changes.into_iter().map(|change| change.key).collect()
@@ -201,7 +201,7 @@ impl Served {
         Client::connect(&self.address)
     }
 
-    /// What the admin address says at a path.
+    /// The admin listener's response for a path.
     pub(crate) fn look(&self, path: &str) -> Answer {
         let mut client = Client::connect(&self.admin);
         client.send(format!("GET {path} HTTP/1.1\r\nHost: admin\r\n\r\n").as_bytes());
@@ -246,7 +246,7 @@ impl Served {
         });
     }
 
-    /// Stops it, and says how long that took.
+    /// Stops it and returns how long that took.
     pub(crate) fn stop(mut self) -> Duration {
         let began = Instant::now();
         self.gateway.take().unwrap().stop();
@@ -316,7 +316,7 @@ pub(crate) fn error(answer: &Answer) -> (u16, i64, String) {
     (answer.status, code, error["message"].as_str().unwrap().to_owned())
 }
 
-/// What the answer says of the cache.
+/// The cache status of a response.
 pub(crate) fn mark(answer: &Answer) -> &str {
     let mark = answer.header("x-weir-cache").unwrap();
     mark.split(';').next().unwrap()
