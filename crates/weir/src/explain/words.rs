@@ -91,7 +91,7 @@ pub(super) fn limit(
         _ => String::new(),
     };
     let dry = if limit.dry_run { ", in dry run" } else { "" };
-    let mut kind = limit.kind.clone();
+    let mut kind = limit.kind;
     let mut own = "";
     if let (LimitKind::Rate(terms), Some(grant)) = (&mut kind, grant)
         && zone.key.contains(&KeyPart::Key)
