@@ -134,7 +134,7 @@ async fn accept(listener: TcpListener, chain: Chain) {
 async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = Vec::with_capacity(16 << 10);
-    let fault_count = chain.fault_state.lock().fault_count;
+    let fault_count_at_start = chain.fault_state.lock().fault_count;
     loop {
         while let Some((head, whole)) = request_bounds(&buffer)? {
             if let Some(key) = websocket::websocket_key(std::str::from_utf8(&buffer[..head])?) {
@@ -145,11 +145,12 @@ async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
                 tokio::time::sleep(chain.latency).await;
             }
             // The call that sets or ends a fault must get a correct response.
-            let FaultState { fault, fault_count: now } = *chain.fault_state.lock();
+            let FaultState { fault, fault_count } = *chain.fault_state.lock();
             let reply = chain.reply(&buffer[head..whole])?;
-            let is_fault_call = chain.fault_state.lock().fault_count != now;
+            let is_fault_call = chain.fault_state.lock().fault_count != fault_count;
             let fault = if is_fault_call { Fault::None } else { fault };
-            fault.send(&mut stream, &buffer[head..whole], &reply, fault_count != now).await?;
+            let old = fault_count != fault_count_at_start;
+            fault.send(&mut stream, &buffer[head..whole], &reply, old).await?;
             buffer.drain(..whole);
         }
         anyhow::ensure!(

@@ -36,20 +36,30 @@ const UPGRADE: &[u8] =
     b"GET / HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
 
-/// By height: when the first and the last client received the head, and how many did.
+/// The arrivals of heads, by height.
 #[derive(Debug, Default)]
-struct Arrivals(BTreeMap<u64, (Instant, Instant, usize)>);
+struct Arrivals(BTreeMap<u64, Arrival>);
+
+/// When the first and the last client received a head, and how many did.
+#[derive(Debug)]
+struct Arrival {
+    first: Instant,
+    last: Instant,
+    clients: usize,
+}
 
 impl Arrivals {
     fn record(&mut self, number: u64) {
         let now = Instant::now();
-        let own = self.0.entry(number).or_insert((now, now, 0));
-        (own.1, own.2) = (now, own.2 + 1);
+        let new = Arrival { first: now, last: now, clients: 0 };
+        let arrival = self.0.entry(number).or_insert(new);
+        arrival.last = now;
+        arrival.clients += 1;
     }
 
     /// Heights of the heads that all clients have received.
     fn complete(&self, clients: usize) -> Vec<u64> {
-        let complete = self.0.iter().filter(|(_, own)| own.2 == clients);
+        let complete = self.0.iter().filter(|(_, arrival)| arrival.clients == clients);
         complete.map(|(number, _)| *number).collect()
     }
 }
@@ -72,12 +82,11 @@ pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     ensure!(heads.len() as u64 >= HEADS, "{} heads were heard of by all", heads.len());
     let mut figures = Vec::new();
     for number in heads {
-        let (Some((_, last, _)), Some((first, ..))) =
-            (received.0.get(&number), reference.0.get(&number))
+        let (Some(received), Some(reference)) = (received.0.get(&number), reference.0.get(&number))
         else {
             continue;
         };
-        let ms = last.saturating_duration_since(*first).as_secs_f64() * 1e3;
+        let ms = received.last.saturating_duration_since(reference.first).as_secs_f64() * 1e3;
         bench.print_progress(&format!(
             "subscribers: head {number} with all of them after {ms:.1} ms"
         ));
