@@ -55,36 +55,36 @@ impl Study {
 
 /// Find which variant syncs faster, since when, and why
 ///
-/// An arm is a node or an index under one setting. Its course (heights over time, with the counters
-/// of its page cache where they are known) is read from files, polled from running nodes, or made
-/// by running the arms of a study file. All further arms are compared with the first: times to
-/// heights, leads over time and at equal height, rates and hit ratios by height, where heights and
-/// rates cross, stalls, the tip.
+/// A variant (arm) is a node or an index with one setting. Weir reads its progress, the height over
+/// time and the counters of its page cache, from files, polls it from running nodes, or runs the
+/// arms of a study file. It compares every arm with the first: the time to reach a height, the lead
+/// over time and at equal height, rates and hit ratios by height, crossovers, stalls, and when an
+/// arm reaches the newest block.
 ///
-/// What follows is told in sentences, and so is what does not: one run of each arm is no effect
-/// size, and a target above the tip measures how fast blocks are made. Give several runs of an arm,
-/// as NAME=FILE,FILE, for a verdict.
+/// The report states the conclusions and their limits in sentences. One run of each arm shows no
+/// effect size; for a verdict give several runs of an arm, as NAME=FILE,FILE.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
   weir study sync studies/page-cache.toml --out results/page-cache     # run the arms
-  weir study sync --log pocketcoin 5MB=a/debug.log 500MB=b/debug.log   # log category stat
+  weir study sync --log pocketcoin 5MB=a/debug.log 500MB=b/debug.log   # with debug=stat  
   weir study sync --csv 5MB=a1.csv,a2.csv 500MB=b1.csv,b2.csv          # two runs of each arm
-  weir study sync --samples small=a.jsonl large=b.jsonl                # what --samples wrote
+  weir study sync --samples small=a.jsonl large=b.jsonl                # written by --samples
   weir study sync --rpc geth=http://127.0.0.1:8545 reth=http://127.0.0.1:8645 --until-height 100000
   weir study sync --csv a.csv b.csv --at 100000,500000 --bin 50000 --subtract-stalls
 
 Exit codes:
-  0  done, whatever came of it
-  1  something could not be read, run or written
+  0  the study is complete, with any result
+  1  a file or program could not be read, run or written
   2  faulty study file, arguments or data
-  4  no answer to believe: an arm has no run that can be used, or what was to be compared was not
-     reached by all, or lay above the tip
-  6  interrupted: by Ctrl-C, when what was sampled until then is kept and told; a second Ctrl-C ends
-     at once and keeps nothing. Watching nodes ends by Ctrl-C unless a limit was given: that is code 0")]
+  4  no reliable result: an arm has no usable run, or an arm did not reach the height to compare, or
+     that height is above the newest block
+  6  interrupted by Ctrl-C: the samples until then are saved and reported; a second Ctrl-C ends at
+     once and saves nothing. Without --duration and --until-height, Ctrl-C is the usual end of
+     watching nodes, with code 0")]
 struct Sync {
-    /// A study file; or, with --log, --csv, --samples or --rpc, the arms, the first of which the
-    /// others are compared with
+    /// A study file; or, with --log, --csv, --samples or --rpc, the arms. The first arm is the
+    /// baseline
     #[arg(value_name = "STUDY.TOML | [NAME=]FILE[,FILE…] | NAME=URL", required = true)]
     given: Vec<String>,
 
@@ -97,16 +97,16 @@ struct Sync {
     #[command(flatten)]
     live: Live,
 
-    /// Write report.html, report.md, samples.csv and study.json to a folder; of a study file also
-    /// what each run wrote
+    /// Write report.html, report.md, samples.csv and study.json to a folder, and for a study file
+    /// also the output of each run
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Print the result as JSON of schema weir.study/1 in place of the text
+    /// Print the result as JSON of schema weir.study/1 instead of text
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
 
-    /// Print Markdown in place of the text
+    /// Print Markdown instead of text
     #[arg(long)]
     markdown: bool,
 
@@ -117,21 +117,22 @@ struct Sync {
 
 #[derive(Args)]
 #[group(multiple = false)]
-#[command(next_help_heading = "Where courses are from")]
+#[command(next_help_heading = "Input")]
 struct InputArgs {
-    /// The arms are logs of nodes: pocketcoin (debug.log)
+    /// The arms are log files of nodes: pocketcoin (debug.log with debug=stat)
     #[arg(long, value_name = "KIND", value_parser = ["pocketcoin"])]
     log: Option<String>,
 
-    /// The arms are tables: a header with time (or seconds), height, and what is known of the cache
+    /// The arms are CSV files with a header: time (or seconds), height, and columns of the page cache
+    /// (docs/studies.md)
     #[arg(long)]
     csv: bool,
 
-    /// The arms are JSON lines as --samples of weir's commands writes them
+    /// The arms are JSON lines, as `weir index sync --samples` writes them
     #[arg(long)]
     samples: bool,
 
-    /// The arms are running nodes, whose heights are asked for
+    /// The arms are running nodes; Weir polls their heights
     #[arg(long)]
     rpc: bool,
 }
@@ -139,29 +140,29 @@ struct InputArgs {
 #[derive(Args)]
 #[command(next_help_heading = "Analysis")]
 struct Analysis {
-    /// Heights to which times are compared [default: chosen, or the study file's]
+    /// Heights at which to compare times [default: automatic, or the study file's]
     #[arg(long, value_name = "HEIGHT[,HEIGHT…]", value_delimiter = ',')]
     at: Vec<u64>,
 
-    /// Blocks in a bin, for rates by height [default: chosen, or the study file's]
+    /// Blocks per bucket, for rates by height [default: automatic, or the study file's]
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u64).range(1..))]
     bin: Option<u64>,
 
-    /// Compare by the clock, or by the time since each arm began [default: by the clock if all
-    /// began within one sample]
+    /// Compare by the clock, or by the time since each arm started [default: by the clock if all
+    /// started within one sample]
     #[arg(long, value_name = "clock|start", value_parser = align)]
     align: Option<Align>,
 
-    /// Time in which the chain makes a block, by which the tip is known: no more than twice as fast
-    /// [default: 60s, by family for --rpc, or the study file's]
+    /// Block time of the chain. An arm that gains less than two blocks in this time counts as synced
+    /// to the newest block [default: 60s, by family for --rpc, or the study file's]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     block_time: Option<Duration>,
 
-    /// Count times without stalls: heights that stand for four samples or longer
+    /// Subtract stalls from times: periods of at least four samples at the same height
     #[arg(long)]
     subtract_stalls: bool,
 
-    /// The first run of one arm belongs to the first of another, and so on
+    /// Pair the runs of the arms by their order
     #[arg(long)]
     paired: bool,
 }
@@ -169,11 +170,11 @@ struct Analysis {
 #[derive(Args)]
 #[command(next_help_heading = "Running nodes")]
 struct Live {
-    /// Methods of the nodes: ethereum, harmony or bitcoin [default: found out]
+    /// Family of the nodes: ethereum, harmony or bitcoin [default: detected]
     #[arg(long, value_name = "FAMILY", requires = "rpc")]
     family: Option<Family>,
 
-    /// Time between questions
+    /// Interval of polls
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = every)]
     every: Duration,
 
@@ -188,7 +189,7 @@ struct Live {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let time = plan::line::duration(text)?;
-    if time.is_zero() { Err("a time of 0 is none".to_owned()) } else { Ok(time) }
+    if time.is_zero() { Err("must be above 0".to_owned()) } else { Ok(time) }
 }
 
 fn every(text: &str) -> Result<Duration, String> {

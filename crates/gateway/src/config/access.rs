@@ -180,7 +180,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Returns true if requests must be authenticated.
+    /// Returns true if access control has to look at requests: a key, token or address rule exists.
     pub fn is_on(&self) -> bool {
         self.required
             || !self.keys.is_empty()

@@ -17,9 +17,9 @@ use super::values::{DAY, GIB, HOUR, MIB, Name, RedisAddress, SECOND};
 settings::table! {
     /// State that several gateways share: a second tier of the cache, which survives restarts, and
     /// zones of request limits that are `shared`. The gateway validates every response from it by
-    /// its own view of the chain. A Redis (5 or later) that is slow or down costs a call `timeout`
-    /// at most, once for limits and once for the cache, and nothing after a few calls. Anyone who
-    /// can write to it can forge responses.
+    /// its own view of the chain; but anyone who can write to Redis can forge responses. Redis 5 or
+    /// later is required. While it is slow or down, a call waits at most `timeout`, once for limits
+    /// and once for the cache; after `failures_max` such calls no call waits.
     pub struct RedisTable => pub RedisKeys {
         /// Address of the server. `redis://` is a single server, `redis-sentinel://` one behind
         /// sentinels (with `?sentinelServiceName=NAME`), `redis-cluster://` a cluster; `rediss`
@@ -32,13 +32,13 @@ settings::table! {
         prefix: Name = "weir";
         /// Whether responses are stored in Redis, as a tier of the cache.
         responses: Bool = "true";
-        /// Number of gateways that share it. While Redis is down each gateway applies this fraction
-        /// of shared zones and quotas: a number that is too low lets more calls through then.
+        /// Number of gateways that share it. While Redis is down, each gateway divides shared rates
+        /// and quotas by this number; with too low a number they let more calls through.
         gateways: Count<1, 1000> = follows "none: it must be set if a zone is shared" => 1;
         /// Longest wait of a call for Redis: once for limits and once for the cache.
         timeout: Duration<1, SECOND> = "5ms";
-        /// Whether reads go to its replicas, as known when the gateway connects. Writes go to the
-        /// primary, and so do reads while no replica responds.
+        /// Whether reads go to replicas. The gateway reads the list of replicas when it connects.
+        /// Writes go to the primary, and so do reads while no replica responds.
         read_replicas: Bool = "false";
         /// Smaller responses are stored uncompressed, others compressed with zstd.
         compress_bytes_min: Bytes<0, GIB, usize> = "4KiB";
@@ -57,7 +57,7 @@ settings::table! {
     }
 }
 
-/// A Redis that gateways share. It dereferences to its keys.
+/// A Redis that gateways share. It dereferences to its configuration keys.
 #[derive(Clone, Debug)]
 pub struct Redis {
     /// Address of the server.
@@ -76,9 +76,8 @@ impl Deref for Redis {
 }
 
 impl Redis {
-    /// Returns true if a connection to one can be used for scripts of the other. Every key is
-    /// compared, so that a new one cannot be forgotten, except for those of the cache and of
-    /// messages.
+    /// Returns true if a connection of one configuration can run the scripts of the other. Only the
+    /// keys listed below may differ, so that a new key is compared unless it is added here.
     pub(crate) fn connects_like(&self, other: &Redis) -> bool {
         let own = RedisKeys {
             responses: other.responses,
@@ -90,7 +89,7 @@ impl Redis {
             tell_reorgs: other.tell_reorgs,
             ..self.keys.clone()
         };
-        // Another configuration has read its certificates again, so they may differ.
+        // Certificates are read with each configuration and may differ, so TLS is not reused.
         own == other.keys && self.tls.is_none() && other.tls.is_none()
     }
 }

@@ -21,15 +21,15 @@ use crate::config::Config;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Removed objects of each type whose counters are kept; the oldest are dropped first. Only a
-/// configuration that is generated with new names each time has more.
+/// Maximum number of removed objects of each type whose counters are kept; the oldest are dropped
+/// first. More are removed only if each reload brings new names.
 const REMOVED_MAX: usize = 256;
 
 /// The label of methods that a chain's table does not know.
 const OTHER_METHOD: &str = "other";
 
-/// The counters of one thread. After a reload, equal labels share their counters, so that no number
-/// falls.
+/// The counters of one thread. After a reload, objects with the labels of former ones continue their
+/// counters, so that no counter falls.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// By chain, then by place in its method table; the last element counts unknown methods.
@@ -141,7 +141,7 @@ impl Counters {
         self.zones[zone].calls[outcome].add(1);
     }
 
-    /// Adds a number to each counter, but only to two methods of each chain.
+    /// Gives each counter a number of its own, and those of the first two methods of each chain.
     #[cfg(test)]
     pub(crate) fn fill(&self, seed: u64) {
         self.thread.fill(seed);
@@ -155,7 +155,7 @@ impl Counters {
         self.zones.fill(seed);
     }
 
-    /// Returns the number of calls that were answered with this part of the cache.
+    /// Returns the number of calls with this cache status.
     pub(crate) fn answered(&self, cache: CacheStatus) -> u64 {
         self.all_methods().map(|methods| methods.answered[cache].get()).sum()
     }

@@ -1,7 +1,7 @@
 //! Whether a response may be cached, what it depends on, and whether a cached one is still valid.
 //!
-//! `path` calls three functions in this order: [`decide`] before the cache lookup, [`usable`] on a
-//! hit, [`admit`] when a response arrives. `wire` has the facts about methods and `heads` the state
+//! A call meets three functions in this order: [`decide`] before the cache lookup (`policy/plan.rs`),
+//! [`usable`] on a hit (`resolve.rs`), [`admit`] when a response arrives (`call/response.rs`). `wire` has the facts about methods and `heads` the state
 //! of the chain. The cache handles bytes, ages and memory.
 
 use wire::block::ResponseBlock;

@@ -97,7 +97,7 @@ impl States {
         Some(1.0 - share(self.idle + self.iowait, self.whole())?)
     }
 
-    /// Returns the shares of all states.
+    /// Writes the shares of all states into `values`.
     pub(super) fn put(&self, values: &mut Values) {
         let whole = self.whole();
         for (metric, ticks) in [
@@ -185,7 +185,7 @@ impl Counters {
     }
 }
 
-/// Adds the stalled shares between two readings of a PSI file, in microseconds.
+/// Adds the stalled shares between two readings of a PSI file, whose totals are in microseconds.
 pub(super) fn put_stalls(
     values: &mut Values,
     [some, full]: Stalls,

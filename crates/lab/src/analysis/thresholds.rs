@@ -1,11 +1,11 @@
 //! Evaluates the thresholds of a run, second by second.
 //!
 //! A threshold is evaluated in one of three ways:
-//! - without `window` and `sustained_for`: over the whole run after the warm-up, as in k6; the
+//! - without `window` and `sustained`: over the whole run after the warm-up, as in k6; the
 //!   value at the end counts;
 //! - with `window`: over a sliding window that moves each second. One broken window is enough, or,
-//!   with `sustained_for`, an unbroken series of broken windows of that length;
-//! - with `sustained_for` alone: the same with windows of one second.
+//!   with `sustained`, an unbroken series of broken windows of that length;
+//! - with `sustained` alone: the same with windows of one second.
 //!
 //! Windows cover only the time of the selected stages; later only stragglers end. The caller leaves
 //! out the warm-up.

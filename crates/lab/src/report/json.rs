@@ -27,7 +27,7 @@ pub(super) fn json(file: &'static str, of: &impl Serialize) -> Result<Vec<u8>, R
 #[derive(Default)]
 struct Lines {
     depth: usize,
-    /// True if the innermost open array or object, or the last closed one, is not empty.
+    /// True if the next value of the innermost open array or object needs a comma before it.
     filled: bool,
 }
 

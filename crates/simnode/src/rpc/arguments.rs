@@ -130,7 +130,7 @@ fn text(raw: &str, at: usize) -> Result<std::borrow::Cow<'_, str>, RpcError> {
 /// Reads a block number or tag.
 ///
 /// If `hashes` is true, a hash is valid too. If `decimal` is true, decimal text and JSON numbers are
-/// valid too, with -1 for latest. `pending` means latest, because the node builds no blocks.
+/// valid too; -1 and -2 mean latest. `pending` means latest, because the node builds no blocks.
 pub(super) fn read_block(raw: &str, hashes: bool, decimal: bool) -> Option<BlockArgument> {
     let Ok(text) = text(raw, 0) else {
         return match raw {

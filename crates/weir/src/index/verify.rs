@@ -22,10 +22,9 @@ use crate::stop;
 /// Verify that an index is complete and correct
 ///
 /// Reads the whole index without calling a node. Checks the structures of SQLite (PostgreSQL does
-/// not expose its own), that no block is missing, that blocks are linked, that lookups by hash find
-/// their objects, that log postings name exactly the logs, that every object can be read, and that
-/// all contents match the block hashes. With --from it also compares the first, last and last
-/// finalized block with nodes.
+/// not expose its own). Checks that no block is missing, that blocks are linked and that all contents
+/// match the block hashes. Checks that lookups by hash and searches for logs find exactly the stored
+/// objects. With --from it also compares the first, the last and the last finalized block with nodes.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,11 +32,10 @@ Examples:
   weir index verify --db chain.db --level senders
   weir index verify --db chain.db --from http://127.0.0.1:8545
 
-An index that could not be verified when it was synced, for its chain hashes in another way, is looked
-through without hashes unless --level says otherwise.
+If the hashes could not be verified during the sync, as those of Harmony, the default level is off.
 
-Exit codes: 0 it is sound; 1 it is not, or cannot be read: each finding is told, at most 20; 2 faulty
-arguments; 6 interrupted.")]
+Exit codes: 0 the index is complete and correct; 1 it is not, or cannot be read (at most 20 findings
+are printed); 2 faulty arguments; 6 interrupted.")]
 pub(crate) struct Verify {
     #[command(flatten)]
     database: IndexArgs,
@@ -79,8 +77,17 @@ impl Verify {
         if let Some(bar) = &bar {
             bar.finish_and_clear();
         }
-        let differing = self.compare_with_nodes(&reader, &report)?;
-        print(&report, &differing, level)
+        // A node that cannot be reached must not hide what was found in the index.
+        let compared = match report.stopped {
+            true => Ok(Vec::new()),
+            false => self.compare_with_nodes(&reader, &report),
+        };
+        let (differing, failure) = match compared {
+            Ok(differing) => (differing, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let code = print(&report, &differing, level)?;
+        failure.map_or(Ok(code), Err)
     }
 
     /// Compares the first, the last finalized and the last block with the nodes.
@@ -118,7 +125,7 @@ impl Verify {
                 let own = reader.store().block_hash_and_timestamp(*number)?.map(|(hash, _)| hash);
                 if own.is_some_and(|own| own != hash) {
                     let theirs = String::from_utf8_lossy(&hash_text(&hash)).into_owned();
-                    let what = format!("{node} has another with the hash {theirs}");
+                    let what = format!("{node} has a block with another hash, {theirs}");
                     differing.push(Finding { block: Some(*number), what });
                 }
             }
@@ -127,13 +134,13 @@ impl Verify {
     }
 }
 
-/// The highest level of verification that the chain allows.
+/// Returns the default level: full, or off if the chain's hashes cannot be verified.
 fn default_level(reader: &Reader) -> Level {
     let recorded = &reader.metadata().verification;
     if recorded.parse::<Level>().is_ok() {
         return Level::Full;
     }
-    eprintln!("hashes are not looked at: {recorded}");
+    eprintln!("hashes are not verified: {recorded}");
     Level::Off
 }
 
@@ -142,7 +149,7 @@ fn print(report: &Report, differing: &[Finding], level: Level) -> Result<ExitCod
         println!("{finding}");
     }
     if report.findings.len() >= FINDINGS_MAX {
-        println!("these are {FINDINGS_MAX} findings; the rest was not looked at");
+        println!("stopped after {FINDINGS_MAX} findings; the index may have more");
     }
     if report.stopped {
         return Ok(ExitCode::from(INTERRUPTED));

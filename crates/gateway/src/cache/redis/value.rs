@@ -8,7 +8,7 @@
 //! magic 2 | version 1 | flags 1 | tag 1 | number 8 | hash 32 | written 8 | key length 4 |
 //! body length 4 | key | body, optionally compressed with zstd | crc 4 of all bytes before
 //! ```
-//! Numbers are little endian. The body length is that of the uncompressed body. The CRC detects
+//! The figures are widths in bytes. Numbers are little endian. The body length is that of the uncompressed body. The CRC detects
 //! accidents only: anyone who can write to this Redis can forge responses, so it must be as trusted
 //! as the upstreams.
 

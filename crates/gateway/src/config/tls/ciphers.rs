@@ -35,7 +35,7 @@ fn iana(suite: &SupportedCipherSuite) -> String {
 }
 
 /// Translates IANA's name to OpenSSL's: `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` is
-/// `ECDHE-RSA-AES256-GCM-SHA384`. The one that ends in `CHACHA20_POLY1305_SHA256` loses its hash,
+/// `ECDHE-RSA-AES256-GCM-SHA384`. Those that end in `CHACHA20_POLY1305_SHA256` lose the hash,
 /// and names of TLS 1.3 do not change.
 fn openssl(suite: &SupportedCipherSuite) -> String {
     let name = iana(suite);
