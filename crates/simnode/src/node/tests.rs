@@ -293,3 +293,25 @@ fn settings_round_trip_as_json() {
     assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
     serde_json::from_str::<Settings>("{\"lagg\":1}").unwrap_err();
 }
+
+/// Every fault and setting of docs/simulated-node.md is accepted, and the page has every kind.
+#[test]
+fn the_page_of_faults_names_every_kind() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulated-node.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut kinds = std::collections::BTreeSet::new();
+    for text in page.split('`').skip(1).step_by(2).filter(|text| text.starts_with('{')) {
+        let value: Value = serde_json::from_str(text).unwrap();
+        if let Some(kind) = value["kind"].as_str() {
+            serde_json::from_value::<Fault>(value.clone()).unwrap_or_else(|_| panic!("{text}"));
+            kinds.insert(kind.to_owned());
+        } else if value.get("blocks").is_none() {
+            serde_json::from_value::<Settings>(value).unwrap_or_else(|_| panic!("{text}"));
+        }
+    }
+    // The error for an unknown kind lists all kinds in backticks, after the unknown one.
+    let unknown = serde_json::from_value::<Fault>(json!({ "kind": "no such" })).unwrap_err();
+    let unknown = unknown.to_string();
+    let all = unknown.split('`').skip(3).step_by(2).map(str::to_owned).collect();
+    assert_eq!(kinds, all);
+}
