@@ -43,7 +43,7 @@ named! {
         Malformed = "malformed",
         /// A response to another call.
         WrongId = "wrong_id",
-        /// A response that differs from the reference's.
+        /// A response that differs from that of the plan's reference node.
         WrongAnswer = "wrong_answer",
     }
 }
@@ -54,7 +54,7 @@ impl Class {
         !matches!(self, Class::Ok | Class::Limited)
     }
 
-    /// Returns true if the server itself reported the failure. Timeouts and broken connections
+    /// Returns true if a response of the server shows the failure. Timeouts and broken connections
     /// could be the client's fault.
     pub const fn failed_by_server(self) -> bool {
         use Class::{Http4xx, Http5xx, Malformed, RpcError, WrongAnswer, WrongId};
@@ -62,10 +62,10 @@ impl Class {
     }
 }
 
-/// The counter of a call.
+/// The key of a call's counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
-    /// Index over all stages of the plan: the stage in which its iteration was scheduled.
+    /// The stage in which its iteration was scheduled, as an index over all stages of the plan.
     pub stage: u16,
     /// Index into the plan's methods.
     pub method: u16,
@@ -119,7 +119,7 @@ impl Cell {
     }
 }
 
-/// Most distinct (method, code) pairs. Further codes are counted as 0.
+/// Maximum number of distinct (method, code) pairs. Further codes are counted under code 0.
 pub const CODES_MAX: usize = 256;
 
 /// Declares counters that add up, with `add` and `since`.
@@ -197,7 +197,7 @@ counters! {
     }
 }
 
-/// Declares the counters besides the times of calls.
+/// Declares all counters except the times of calls.
 macro_rules! tally {
     (
         times { $($(#[$time_doc:meta])* $time:ident,)+ }
@@ -205,7 +205,7 @@ macro_rules! tally {
         methods { $($(#[$method_doc:meta])* $method:ident,)+ }
         durations { $($(#[$duration_doc:meta])* $duration:ident,)+ }
     ) => {
-        /// Counters besides the times of calls, of one interval or of many.
+        /// All counters except the times of calls, of one interval or of many.
         #[derive(Clone, Debug)]
         pub struct Tally {
             /// By stage: iterations.
@@ -294,13 +294,12 @@ tally! {
         retry_after,
     }
     counts {
-        /// Calls that ended after their scenario's end. Their times count, but no rate includes
-        /// them.
+        /// Calls that ended after their scenario's end. Latencies include them; rates do not.
         late: Slot,
         /// Calls that ended after their stage's end but before their scenario's. No rate of the
         /// stage includes them.
         carried: Slot,
-        /// HTTP requests by status, of which 1,000 are possible.
+        /// HTTP requests by status, from 0 to 999.
         statuses: u16,
     }
     methods {
@@ -391,7 +390,7 @@ impl Interval {
         if place == usize::from(NOWHERE) {
             place = self.slots.len();
             self.places[index] =
-                u16::try_from(place).expect("the check of a plan bounds its slots");
+                u16::try_from(place).expect("a valid plan has fewer slots than u16::MAX");
             self.slots.push(slot);
             if self.cells.len() < self.slots.len() {
                 self.cells.push(Cell::new());
@@ -530,7 +529,7 @@ pub fn add(total: &mut Times, part: &Times) {
 
 fn subtract(total: &mut Times, before: &Times) {
     if !before.is_empty() {
-        total.subtract(before).expect("it holds all that it held before");
+        total.subtract(before).expect("a total only grows");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Collects the problems of one text while it is read and checked.
 //!
-//! A diagnostic prints its line with secrets masked. A string is printed only if its key exists and
-//! holds no secret, so that the misspelt key `ulr` does not reveal the value of `url`. Numbers and
+//! A diagnostic prints its line with secrets masked. A string is printed only if its key is
+//! known and holds no secret, so that the misspelt key `ulr` does not reveal the value of `url`. Numbers and
 //! booleans are masked only if their key holds a secret. Comments are never printed, because they
 //! often contain an old URL.
 
@@ -30,9 +30,10 @@ const PRINTED_MAX: usize = 50;
 pub struct At {
     /// The full name: `server.listen`, `chain.mainnet.family`.
     pub path: String,
-    /// The bytes of the value, or of an unknown key; `None` if the file does not have it.
+    /// The byte range of the value, or of an unknown key; `None` if the key is not in the file.
     pub span: Option<Span>,
-    /// The bytes of the heading of its table; `None` if the file does not have that either.
+    /// The byte range of the table's heading, such as `[server]`; `None` if the table is not in the
+    /// file.
     pub table: Option<Span>,
 }
 
@@ -65,7 +66,7 @@ impl At {
         self.path.rsplit('.').next().unwrap_or_default()
     }
 
-    /// The place of another part of the file under the same name.
+    /// Returns the same name with the position of one part of the value, such as an element of a list.
     pub fn part(&self, span: Option<Span>) -> At {
         At { span: span.or_else(|| self.span.clone()), ..self.clone() }
     }
@@ -92,7 +93,7 @@ pub struct Report<'a> {
     problems: Vec<(Problem, Severity)>,
     /// Problems of other files, which come last.
     others: Vec<Diagnostic>,
-    /// Problems of other files that are not listed.
+    /// Number of problems that are left out of the list because there are too many.
     more: usize,
 }
 
@@ -185,14 +186,14 @@ impl<'a> Report<'a> {
         own || self.others.iter().any(|other| other.severity == Severity::Error)
     }
 
-    /// Returns true if a key of the table is unknown or cannot be read. A key that seems to be missing
-    /// may be misspelt then.
+    /// Returns true if a key of the table is unknown or cannot be read. In that case
+    /// a missing key may only be misspelt.
     pub fn is_faulty(&self, table: &At) -> bool {
         self.faulty.iter().any(|(path, span)| *path == table.path && *span == table.table)
     }
 
-    /// Every value of the text that is neither list nor table, in order, with the replacement for a
-    /// secret.
+    /// Returns the position of every scalar value in the order of the text, and the text to print in
+    /// its place if it is a secret.
     pub fn values(&self) -> impl Iterator<Item = (&Span, Option<&str>)> {
         self.values.iter().flatten().map(|(span, shown)| match shown {
             Shown::AsWritten => (span, None),
@@ -222,7 +223,7 @@ impl<'a> Report<'a> {
         Diagnostics { file: self.file, list, more: self.more }
     }
 
-    /// Adds an error about a place without a value.
+    /// Adds an error about a position in the text that has no value.
     pub(crate) fn add(
         &mut self,
         span: Option<Span>,
@@ -282,7 +283,7 @@ impl<'a> Report<'a> {
     }
 
     /// Lets diagnostics print a value, and each value in it, masked by `mask`. A string that only
-    /// names a variable or a file is no secret.
+    /// refers to a variable or a file, such as `${NAME}`, is no secret.
     pub(crate) fn show_values(&mut self, item: &Item, mask: Mask) {
         match &item.tree {
             Tree::List(list) => list.iter().for_each(|item| self.show_values(item, mask)),
@@ -334,8 +335,8 @@ impl<'a> Report<'a> {
         self.headings.binary_search_by_key(&span.start, |heading| heading.start).is_ok()
     }
 
-    /// A part of the text with secrets masked and without comments, and the range of the marked bytes
-    /// in it, in characters.
+    /// Returns a part of the text with masked secrets and without comments, and the position of the
+    /// marked bytes in the result, in characters.
     fn masked(&self, part: Span, marked: Span) -> (String, Range<usize>) {
         let Some(values) = &self.values else {
             return keys_only(&self.text[part.clone()], marked.start - part.start);
@@ -451,8 +452,8 @@ fn keys_only(line: &str, marked: usize) -> (String, Range<usize>) {
     (shown, at..at)
 }
 
-/// Returns true if a text can only be the name of a key: at most 32 lower-case letters, `_` and `.`.
-/// Such a text is no secret.
+/// Returns true if a text looks like the name of a key: at most 32 lower-case letters, `_` and `.`.
+/// Such a text is treated as no secret.
 fn is_key(text: &str) -> bool {
     const KEY_BYTES_MAX: usize = 32;
     let key = text.trim();

@@ -17,7 +17,7 @@ use super::string;
 /// receipts and transactions have up to 30.
 pub(super) const NAMES_MAX: usize = 32;
 
-/// Bytes of a block, whose special bytes are the bits of one word.
+/// Bytes of input that are examined at once: one bit of a 64-bit word marks each special byte.
 const BLOCK_BYTES: usize = 64;
 
 /// A Bloom filter over the names of one open object.
@@ -69,8 +69,9 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// The end of the value that starts at `at`, within `depth` open arrays and objects. `None`, and
-    /// no change of state, if the value is not valid or not simple. No whitespace is skipped.
+    /// Returns the end of the value that starts at `at`, within `depth` open arrays and objects.
+    /// Returns `None`, and keeps the names found so far, if the value is not valid or not simple. No
+    /// whitespace is skipped.
     #[inline]
     pub(super) fn end_of_value(&mut self, at: usize, depth: usize) -> Option<usize> {
         if self.bytes.get(at) == Some(&b'"') {
@@ -85,11 +86,11 @@ impl<'a> FastScanner<'a> {
         end
     }
 
-    /// The offset of the first special byte at or after `at`. Without one, an offset at or behind the
-    /// end.
+    /// Returns the offset of the first special byte at or after `at`, or an offset at or beyond the
+    /// end of the input if there is none.
     #[inline(always)]
     pub(super) fn next_special(&mut self, at: usize) -> usize {
-        // Before the block, the subtraction wraps to a large number.
+        // If `at` is before the block, the subtraction wraps to a large number.
         let past = at.wrapping_sub(self.block);
         if past < BLOCK_BYTES {
             let hits = self.special >> past;
@@ -100,8 +101,8 @@ impl<'a> FastScanner<'a> {
         self.next_special_beyond(at)
     }
 
-    /// [`FastScanner::next_special`] if it is not in the known block. The function is separate so that
-    /// the path within a block needs few registers.
+    /// Continues [`FastScanner::next_special`] beyond the current block. The function is separate so
+    /// that the path within a block needs few registers.
     #[inline(never)]
     fn next_special_beyond(&mut self, mut at: usize) -> usize {
         if at.wrapping_sub(self.block) < BLOCK_BYTES {
@@ -161,8 +162,8 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// Skips members whose values are strings and which have no special bytes but the quotes, as long as
-    /// another member follows. Takes and returns the offset of the quote before a name.
+    /// Skips members that are plain strings without special bytes and that another member follows.
+    /// Takes and returns the offset of the quote before a name.
     #[inline(always)]
     pub(super) fn skip_string_members(&mut self, mut opening: usize) -> usize {
         let bytes = self.bytes;
@@ -180,7 +181,8 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// The end of an object, searched for repeated names, whose opening bracket is before `at`.
+    /// Returns the end of the object whose opening bracket is before `at`, and looks for repeated
+    /// names in it.
     fn end_of_searched_object(&mut self, at: usize, depth: usize) -> Option<usize> {
         if depth >= self.depth_max {
             return None;
@@ -323,7 +325,7 @@ mod portable {
         }
     }
 
-    /// One bit per special byte, and per byte that is missing from 64.
+    /// Returns a word with a bit for each special byte. Bits beyond the end of the input are set too.
     fn special_bits(block: &[u8]) -> u64 {
         let special = |byte: u8| u64::from(matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..));
         let missing = u64::MAX.checked_shl(block.len() as u32).unwrap_or(0);
@@ -332,7 +334,7 @@ mod portable {
     }
 }
 
-/// The end of a string from its first special byte on.
+/// Returns the end of a string; `at` is its first special byte.
 #[cold]
 fn end_of_special_string(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {

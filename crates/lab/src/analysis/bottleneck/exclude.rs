@@ -10,24 +10,24 @@ use super::Context;
 use super::diagnosis::{Bottleneck, Claim, ConnectionEvidence, Doubt, Evidence, GeneratorEvidence};
 use super::resource::{Saturated, waits_for_cores};
 
-/// Busy share of the engine threads from which they are the limit.
+/// The generator is the limit if its threads are busy for at least this share of the time.
 const BUSY_MIN: f64 = 0.9;
-/// Share of time that a generator thread waits for a core, from which it counts as starved.
+/// A generator thread is starved if it waits for a core for at least this share of the time.
 const STARVED_MIN: f64 = 0.5;
 /// A cause dominates if it makes up this share of time, calls or failures.
 const DOMINATES: f64 = 0.5;
 /// Late sends explain latency only if the longest call takes at most this multiple of the p99
-/// delay.
+/// scheduling delay.
 const LATENESS_TIMES: f64 = 20.0;
-/// Share of calls below which an outcome cannot break a threshold.
+/// An outcome of a smaller share of the calls cannot break a threshold.
 const NOTABLE: f64 = 0.01;
-/// Share of HTTP 429 responses from which a rate limit is assumed.
+/// A rate limit is assumed if at least this share of the responses have status 429.
 const LIMITED_MIN: f64 = 0.05;
 /// The code of "limit exceeded" in EIP-1474, which providers return with HTTP status 200.
 const LIMIT_EXCEEDED: i64 = -32_005;
 
-/// The generator: its threads were busy, had no core or no free port, or latency is made of its own
-/// late sends.
+/// The generator: its threads were busy, had no core or no free port, or its own late sends explain
+/// the latency.
 pub(super) fn generator(context: &Context<'_>) -> Option<Bottleneck> {
     let mut evidence = Vec::new();
     let busy = context.second_around(|second| second.generator_busy).unwrap_or(0.0);
@@ -42,7 +42,7 @@ pub(super) fn generator(context: &Context<'_>) -> Option<Bottleneck> {
     }
     let (worst, least) = context.latency();
     let late = context.second_around(|second| second.lateness_p99_ms).unwrap_or(0.0);
-    // Late sends cause no rate limit, no failure and no call that takes very much longer.
+    // Late sends explain neither failures and rate limits nor single calls that are far slower.
     let (odd, all) = calls(context, |class| class.failed() || class == Class::Limited);
     let timely = odd < NOTABLE * all && context.longest() <= LATENESS_TIMES * late;
     if lateness(context).is_some() && timely && late >= DOMINATES * (worst - least) {
@@ -133,7 +133,7 @@ fn connecting(context: &Context<'_>) -> Option<Bottleneck> {
     Some(Bottleneck::new(Cause::Connection, at, claim, evidence, context.doubts()))
 }
 
-/// Fill level of an accept queue from which it counts as full.
+/// An accept queue counts as full from this fill level on.
 const QUEUE_FULL: f64 = 0.9;
 
 /// Connections wait to be accepted: the accept queue is full or overflows, or it holds most
