@@ -362,8 +362,8 @@ impl Audit<'_> {
         Ok(faults)
     }
 
-    /// Reports rows that belong to no block. A hash table is read only if its size differs from that
-    /// of its rows.
+    /// Reports rows that belong to no block. A hash table is read only if its size differs from
+    /// that of its rows.
     fn check_orphans(&mut self, sums: Option<SegmentSums>) -> Result<Flow, ReadError> {
         let store = self.reader.store();
         let mut orphans = Vec::new();

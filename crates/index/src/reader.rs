@@ -199,8 +199,8 @@ impl Reader {
         Ok(written)
     }
 
-    /// Appends the logs that a filter selects in a range of blocks, separated by commas, and returns
-    /// their number.
+    /// Appends the logs that a filter selects in a range of blocks, separated by commas, and
+    /// returns their number.
     ///
     /// # Errors
     /// If they cannot be read, or exceed the limits.

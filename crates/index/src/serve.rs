@@ -1,9 +1,9 @@
 //! Responses to calls, from an index alone.
 //!
-//! An index responds to a call if it holds all data of the response. It leaves other calls to nodes:
-//! calls with malformed parameters, calls about blocks that it does not hold, and calls about blocks
-//! that a reorg may still drop. If it holds a part of a range of logs, it responds for that part; of
-//! a range of Harmony's blocks it can respond for the first part.
+//! An index responds to a call if it holds all data of the response. It leaves other calls to
+//! nodes: calls with malformed parameters, calls about blocks that it does not hold, and calls
+//! about blocks that a reorg may still drop. If it holds a part of a range of logs, it responds for
+//! that part; of a range of Harmony's blocks it can respond for the first part.
 
 use wire::block;
 use wire::block::{BlockFormat, BlockRef, BlockTag};

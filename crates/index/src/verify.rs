@@ -1,9 +1,9 @@
 //! Verifies a node's responses about a block against the block's hash.
 //!
-//! Nodes are not trusted. The index stores a node's JSON byte for byte, so every member that a reader
-//! may rely on must be verified, not only the hashed ones. This module calls no node and stores
-//! nothing. It does not decide whether the hash itself is on the chain: that follows from the links
-//! between blocks and from the head.
+//! Nodes are not trusted. The index stores a node's JSON byte for byte, so every member that a
+//! reader may rely on must be verified, not only the hashed ones. This module calls no node and
+//! stores nothing. It does not decide whether the hash itself is on the chain: that follows from
+//! the links between blocks and from the head.
 //!
 //! The members that each [`Level`] binds. Each level includes those before it:
 //!
@@ -19,7 +19,8 @@
 //!   `gas`, `to`, `value`, `input`, the offered fees, `accessList`, `blobVersionedHashes`,
 //!   `authorizationList`, `v` or `yParity`, `r`, `s`;
 //! - by `transactionsRoot`: the set and the order of the transactions;
-//! - from these: `blockHash`, `blockNumber`, `blockTimestamp`, `transactionIndex`, `gasPrice` (since
+//! - from these: `blockHash`, `blockNumber`, `blockTimestamp`, `transactionIndex`, `gasPrice`
+//!   (since
 //!   EIP-1559 the price that was paid), `chainId` and `yParity` of legacy transactions, `data`;
 //! - by `withdrawalsRoot`: `withdrawals`;
 //! - by `sha3Uncles`: whether `uncles` is empty;
@@ -35,7 +36,8 @@
 //!
 //! Nothing binds these members:
 //! - `totalDifficulty`, the sum over all blocks before;
-//! - `from` below `senders`; a receipt's `from` and `contractAddress` must agree with it, and nothing
+//! - `from` below `senders`; a receipt's `from` and `contractAddress` must agree with it, and
+//!   nothing
 //!   else binds them;
 //! - the hashes in `uncles`, and `size` of a block with uncles, since `sha3Uncles` hashes whole
 //!   headers;
@@ -48,17 +50,17 @@
 //!   every other log that sets no new bit;
 //! - members of no standard, such as `authority`, `publicKey`, `l1BlockNumber`. They are stored.
 //!
-//! The header's `gasUsed` is not compared with the last `cumulativeGasUsed`: other members bind both,
-//! and EIP-7778 lets them differ.
+//! The header's `gasUsed` is not compared with the last `cumulativeGasUsed`: other members bind
+//! both, and EIP-7778 lets them differ.
 //!
 //! A member that is missing, null, malformed or duplicate is an [`Error`] as well. If the header's
-//! hash is wrong, it cannot be known which member of the header is wrong: the error names `hash`, even
-//! if `transactionsRoot` contradicts the transactions too. Every other error names the transaction or
-//! the receipt, unless only a root shows it.
+//! hash is wrong, it cannot be known which member of the header is wrong: the error names `hash`,
+//! even if `transactionsRoot` contradicts the transactions too. Every other error names the
+//! transaction or the receipt, unless only a root shows it.
 //!
 //! Transactions of other types than Ethereum's 0 to 4, such as deposits of rollups, cannot be
-//! verified: [`Error::is_unverifiable`]. Blocks of chains that hash their headers in another way, such
-//! as Harmony's, cannot be distinguished from false ones.
+//! verified: [`Error::is_unverifiable`]. Blocks of chains that hash their headers in another way,
+//! such as Harmony's, cannot be distinguished from false ones.
 
 mod block;
 mod bloom;
@@ -84,8 +86,8 @@ use self::fields::Layout;
 pub use self::level::{Level, UnknownLevel};
 use self::log::{Log, LogPosition};
 
-/// Verifies a block and its other responses: the block with full transactions if `full` is true, its
-/// header otherwise; then its receipts, or its logs if there are no receipts.
+/// Verifies a block and its other responses: the block with full transactions if `full` is true,
+/// its header otherwise; then its receipts, or its logs if there are no receipts.
 ///
 /// # Errors
 ///
@@ -124,13 +126,14 @@ pub fn block(raw: &[u8], level: Level) -> Result<Block, Error> {
     Ok(block)
 }
 
-/// Verifies a header by its hash, unless the level is off: a block without transactions or with their
-/// hashes only, or a `newHeads` notification. The hashes of transactions are not verified; the
-/// positions of [`logs()`] are compared with them.
+/// Verifies a header by its hash, unless the level is off: a block without transactions or with
+/// their hashes only, or a `newHeads` notification. The hashes of transactions are not verified;
+/// the positions of [`logs()`] are compared with them.
 ///
 /// # Errors
 ///
-/// A malformed member of the header; then the header's hash; then a malformed hash of a transaction.
+/// A malformed member of the header; then the header's hash; then a malformed hash of a
+/// transaction.
 pub fn header(raw: &[u8], level: Level) -> Result<Block, Error> {
     let fields = header::read(raw)?;
     let mut block = read_header(&fields, level)?;

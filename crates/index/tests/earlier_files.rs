@@ -1,6 +1,6 @@
-//! Goal: an index that an earlier version wrote returns the same bytes today. Method: a file of that
-//! version is audited, and everything that it holds is looked up; the hashes of the responses are
-//! compared with those of the earlier version.
+//! Goal: an index that an earlier version wrote returns the same bytes today. Method: a file of
+//! that version is audited, and everything that it holds is looked up; the hashes of the responses
+//! are compared with those of the earlier version.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,7 @@
 //! A checked plan, ready to run: durations, byte templates, indexes into existing lists.
 //!
-//! `plan/tables.rs` has the plan as it is written, and `plan/validate.rs` turns that into this form.
-//! Nothing here opens a socket or reads a clock.
+//! `plan/tables.rs` has the plan as it is written, and `plan/validate.rs` turns that into this
+//! form. Nothing here opens a socket or reads a clock.
 //!
 //! [`read`] reads a file's text, and [`line::UrlOptions`] the options of a command line. Options
 //! are first written as a plan's text, so that every run can be repeated from the text in its

@@ -13,9 +13,9 @@
 /// - `follows "words" => expression` if it is computed.
 ///
 /// The struct has a field [`Key`](crate::Key) for each key, for checks that need its place.
-/// `struct Name => pub Values` also declares a struct of the values alone, for use after the checks:
-/// `name.values()`. `struct Name as FUNCTION` sets the function that returns the label of a table in
-/// a list.
+/// `struct Name => pub Values` also declares a struct of the values alone, for use after the
+/// checks: `name.values()`. `struct Name as FUNCTION` sets the function that returns the label of a
+/// table in a list.
 ///
 /// ```
 /// use settings::value::{Count, Duration, Listed, Once, Text};

@@ -10,7 +10,8 @@ use std::fmt;
 use crate::table::{DefaultDoc, Key, Origin, Table, default_text, default_value};
 use crate::value::ValueType;
 
-/// The keys that a file sets to other values than their defaults. It holds secrets, but prints none.
+/// The keys that a file sets to other values than their defaults. It holds secrets, but prints
+/// none.
 #[derive(Default)]
 pub struct Keys {
     list: Vec<SetKey>,

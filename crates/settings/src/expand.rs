@@ -39,8 +39,8 @@ impl<'a> World<'a> {
     }
 
     /// The same with formulas: a string instead of a number is a formula, and so is `${…}` in a
-    /// string. They use the file's [`Variables`](crate::value::Variables). `overrides` replace values
-    /// of the file's variables.
+    /// string. They use the file's [`Variables`](crate::value::Variables). `overrides` replace
+    /// values of the file's variables.
     #[must_use]
     pub fn with_formulas(self, overrides: &'a [Variable]) -> World<'a> {
         World { variables: Some(RefCell::default()), overrides, ..self }

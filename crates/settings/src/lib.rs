@@ -1,9 +1,9 @@
 //! Configuration files in TOML: declared keys, typed values, diagnostics with carets.
 //!
 //! A table of a file is declared once with [`table!`]: its keys with their value types, defaults
-//! and documentation. The declaration generates the program's struct, the check for unknown keys, the
-//! reference page ([`reference::markdown`]) and the JSON Schema ([`schema::document`]). [`read`] reads
-//! a text by the declaration and reports every problem at once.
+//! and documentation. The declaration generates the program's struct, the check for unknown keys,
+//! the reference page ([`reference::markdown`]) and the JSON Schema ([`schema::document`]).
+//! [`read`] reads a text by the declaration and reports every problem at once.
 //!
 //! - `syntax.rs` parses a text into a tree of values with their places;
 //! - `declare.rs` is the declaration, `table.rs` reads a tree along it;
@@ -42,8 +42,8 @@ pub const MASK: &str = "***";
 
 /// Reads a text by the declaration of `T`, the file's root table.
 ///
-/// Returns `None` if the text is not TOML, because the parser cannot know its keys and secrets then.
-/// Reports a value that cannot be read, and puts a placeholder in its place. Once
+/// Returns `None` if the text is not TOML, because the parser cannot know its keys and secrets
+/// then. Reports a value that cannot be read, and puts a placeholder in its place. Once
 /// [`Report::has_errors`] returns true, use the table only to look for more problems.
 pub fn read<'a, T: Table>(text: &'a str, file: &str, world: &World<'_>) -> (Option<T>, Report<'a>) {
     let mut report = Report::of_file(file, text);

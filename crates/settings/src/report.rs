@@ -1,9 +1,9 @@
 //! Collects the problems of one text while it is read and checked.
 //!
 //! A diagnostic prints its line with secrets masked. A string is printed only if its key is
-//! known and holds no secret, so that the misspelt key `ulr` does not reveal the value of `url`. Numbers and
-//! booleans are masked only if their key holds a secret. Comments are never printed, because they
-//! often contain an old URL.
+//! known and holds no secret, so that the misspelt key `ulr` does not reveal the value of `url`.
+//! Numbers and booleans are masked only if their key holds a secret. Comments are never printed,
+//! because they often contain an old URL.
 
 use std::ops::Range;
 
@@ -20,8 +20,8 @@ const VALUE_CHARS_MAX: usize = 60;
 /// Maximum characters of a line that a diagnostic prints.
 const LINE_CHARS_MAX: usize = 200;
 
-/// Maximum printed problems of one text. It bounds the memory for a file that is not a configuration
-/// at all.
+/// Maximum printed problems of one text. It bounds the memory for a file that is not a
+/// configuration at all.
 const PRINTED_MAX: usize = 50;
 
 /// The name and the place of a key or table, for diagnostics. All places compare as equal, so two
@@ -66,7 +66,8 @@ impl At {
         self.path.rsplit('.').next().unwrap_or_default()
     }
 
-    /// Returns the same name with the position of one part of the value, such as an element of a list.
+    /// Returns the same name with the position of one part of the value, such as an element of a
+    /// list.
     pub fn part(&self, span: Option<Span>) -> At {
         At { span: span.or_else(|| self.span.clone()), ..self.clone() }
     }
@@ -125,8 +126,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Adds an error with the allowed values. Its place is the value of the key or, if the key is not
-    /// set, its table.
+    /// Adds an error with the allowed values. Its place is the value of the key or, if the key is
+    /// not set, its table.
     pub fn error(
         &mut self,
         at: &impl Located,
@@ -192,8 +193,8 @@ impl<'a> Report<'a> {
         self.faulty.iter().any(|(path, span)| *path == table.path && *span == table.table)
     }
 
-    /// Returns the position of every scalar value in the order of the text, and the text to print in
-    /// its place if it is a secret.
+    /// Returns the position of every scalar value in the order of the text, and the text to print
+    /// in its place if it is a secret.
     pub fn values(&self) -> impl Iterator<Item = (&Span, Option<&str>)> {
         self.values.iter().flatten().map(|(span, shown)| match shown {
             Shown::AsWritten => (span, None),
@@ -303,7 +304,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The value at a place with secrets masked. The value of a table with a heading is not printed.
+    /// The value at a place with secrets masked. The value of a table with a heading is not
+    /// printed.
     pub(crate) fn value(&self, span: &Span) -> String {
         if self.is_heading(span) {
             return MASK.to_owned();

@@ -1,7 +1,7 @@
 //! The JSON Schema of a declared file, for editors that complete and check keys.
 //!
-//! A schema checks keys, types and bounds of numbers. [`crate::read`] checks more, such as whether a
-//! variable exists.
+//! A schema checks keys, types and bounds of numbers. [`crate::read`] checks more, such as whether
+//! a variable exists.
 
 use serde_json::{Map, Value as Json, json};
 

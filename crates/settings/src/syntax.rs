@@ -13,8 +13,8 @@ pub type Span = Range<usize>;
 /// A value of the file with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// The bytes of the value. For a table with a heading, the bytes of the heading. For a table that
-    /// only nested headings name, the bytes of its name.
+    /// The bytes of the value. For a table with a heading, the bytes of the heading. For a table
+    /// that only nested headings name, the bytes of its name.
     pub span: Span,
     /// The value.
     pub tree: Tree,
@@ -27,7 +27,8 @@ pub enum Tree {
     Text(String),
     /// A whole number in decimal digits; it may be larger than any integer type.
     Integer(String),
-    /// A number with a fraction or an exponent, as written but without `+` and `_`; or `inf` or `nan`.
+    /// A number with a fraction or an exponent, as written but without `+` and `_`; or `inf` or
+    /// `nan`.
     Float(String),
     /// `true` or `false`.
     Bool(bool),

@@ -115,8 +115,8 @@ impl<T> Key<T> {
         self.value
     }
 
-    /// Sets the key to a value from elsewhere, such as an argument. `shown` is the value with secrets
-    /// masked.
+    /// Sets the key to a value from elsewhere, such as an argument. `shown` is the value with
+    /// secrets masked.
     pub fn set(&mut self, value: T, shown: String) {
         (self.value, self.origin, self.shown) = (value, Origin::Set, shown);
     }

@@ -1,8 +1,8 @@
 //! The URL of a node. Its secrets cannot be printed by accident.
 //!
 //! Providers put their keys into the path, the query, the user part or even the host name. So
-//! `Display` and `Debug` mask every part that may be a key. The methods return the unmasked parts for
-//! a connection.
+//! `Display` and `Debug` mask every part that may be a key. The methods return the unmasked parts
+//! for a connection.
 
 use std::fmt;
 
@@ -135,8 +135,8 @@ pub struct NodeUrl {
 }
 
 impl NodeUrl {
-    /// Parses a URL. The default port is 80 or 443, the default path `/`. The path of a socket follows
-    /// `ipc:`.
+    /// Parses a URL. The default port is 80 or 443, the default path `/`. The path of a socket
+    /// follows `ipc:`.
     ///
     /// # Errors
     /// A message that repeats no part of the URL.
@@ -280,18 +280,20 @@ impl NodeUrl {
         &self.authority
     }
 
-    /// The path and query of the request line, or the path of a socket. **Secret**: it may hold a key.
+    /// The path and query of the request line, or the path of a socket. **Secret**: it may hold a
+    /// key.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The value of the `authorization` header, marked sensitive; `None` if the URL has no user part.
+    /// The value of the `authorization` header, marked sensitive; `None` if the URL has no user
+    /// part.
     pub fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
     }
 
-    /// The default name of the node: host and port with key-like labels masked, or the file name of a
-    /// local socket.
+    /// The default name of the node: host and port with key-like labels masked, or the file name of
+    /// a local socket.
     pub fn place(&self) -> String {
         if self.transport == Transport::Ipc {
             let name = self.target.rsplit('/').next().unwrap_or_default();

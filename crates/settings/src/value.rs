@@ -1,8 +1,8 @@
 //! Value types: each defines the values that a key accepts, how to read them, and their
 //! documentation.
 //!
-//! A [`Scalar`] is written as one string, number or boolean. A [`ValueType`] may also be a list or a
-//! table. Every `Scalar` is a `ValueType`.
+//! A [`Scalar`] is written as one string, number or boolean. A [`ValueType`] may also be a list or
+//! a table. Every `Scalar` is a `ValueType`.
 
 mod database;
 mod scalars;
@@ -44,8 +44,8 @@ pub trait ValueType {
     fn allowed() -> String;
     /// Its JSON Schema.
     fn schema() -> Json;
-    /// The value of a key that is missing or cannot be read. With it, the rest of the file can still
-    /// be checked.
+    /// The value of a key that is missing or cannot be read. With it, the rest of the file can
+    /// still be checked.
     fn placeholder() -> Self::Value;
     /// Reads a value and reports its errors. Returns `None` if no part of it can be read.
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value>;
@@ -116,8 +116,8 @@ pub trait Scalar {
         let may_be_secret = text.contains("://") || text.contains(":-");
         may_be_secret.then(|| format!("\"{MASK}\""))
     }
-    /// Adapts a value after a variable or a file replaced a part of the string `written`. The replaced
-    /// part may be a secret.
+    /// Adapts a value after a variable or a file replaced a part of the string `written`. The
+    /// replaced part may be a secret.
     fn replaced_in(value: Self::Value, _written: &str) -> Self::Value {
         value
     }
@@ -201,8 +201,8 @@ fn of_formula<S: Scalar>(number: f64, formula: &str) -> Result<S::Value, String>
     })
 }
 
-/// Converts the result of a formula. A whole number becomes an integer even if the arithmetic left a
-/// rounding error.
+/// Converts the result of a formula. A whole number becomes an integer even if the arithmetic left
+/// a rounding error.
 fn integer_if_whole(number: f64) -> Input<'static> {
     /// 2^53. An `f64` holds every whole number up to it exactly.
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;

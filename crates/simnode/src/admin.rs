@@ -1,5 +1,5 @@
-//! The admin port of a node: reports its state and changes its settings. It has no authentication, so
-//! it belongs on loopback.
+//! The admin port of a node: reports its state and changes its settings. It has no authentication,
+//! so it belongs on loopback.
 //!
 //! | request | body | effect |
 //! | --- | --- | --- |
@@ -11,8 +11,8 @@
 //! | `POST /down` | - | closes the port and resets all connections |
 //! | `POST /up` | - | opens the same port |
 //!
-//! Every response is JSON: the state after the change, or `{"error": text}` with status 400, 404, 405
-//! or 409. The settings' members are those of [`Settings`]; for example
+//! Every response is JSON: the state after the change, or `{"error": text}` with status 400, 404,
+//! 405 or 409. The settings' members are those of [`Settings`]; for example
 //! `{"faults":[{"fault":{"kind":"html"},"share":0.1}],"latency":{"shape":"exponential","mean_ms":5}}`.
 
 use std::io;
@@ -171,8 +171,8 @@ fn state(listening: &NodeServer) -> Value {
     })
 }
 
-/// Merges as RFC 7396 does: `null` removes a member, and a settings object without the member has its
-/// default.
+/// Merges as RFC 7396 does: `null` removes a member, and a settings object without the member has
+/// its default.
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;

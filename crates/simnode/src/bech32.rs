@@ -1,4 +1,5 @@
-//! Bech32 addresses of Harmony (`one1…`): the encoding of BIP-173 with the human-readable part `one`.
+//! Bech32 addresses of Harmony (`one1…`): the encoding of BIP-173 with the human-readable part
+//! `one`.
 
 use alloy_primitives::Address;
 

@@ -1,5 +1,5 @@
-//! One block: built from its position, its parent and the seed, with true hashes. `block/eth.rs` and
-//! `block/harmony.rs` render it as JSON; `schedule.rs` decides which blocks exist.
+//! One block: built from its position, its parent and the seed, with true hashes. `block/eth.rs`
+//! and `block/harmony.rs` render it as JSON; `schedule.rs` decides which blocks exist.
 //!
 //! True: transaction hashes, transactions root, receipts root, blooms, base fee (EIP-1559), parent
 //! links and the header hash. Synthetic: signatures (well-formed, but no key signed them, so `from`
@@ -27,8 +27,8 @@ pub(crate) use self::eth::{push_log, push_pooled};
 use crate::schedule::WorldOptions;
 use crate::seed::SeedStream;
 
-/// Number of accounts that send transactions. It is small, so that each balance changes in nearly every
-/// block and the balances of a block need little memory.
+/// Number of accounts that send transactions. It is small, so that each balance changes in nearly
+/// every block and the balances of a block need little memory.
 pub const ACCOUNTS: usize = 16;
 /// Number of contracts with logs, code and storage.
 pub const CONTRACTS: usize = 8;
@@ -189,8 +189,8 @@ impl Block {
         builder.seal(Vec::new(), ExecutionState::after(&before), BASE_FEE_TARGET)
     }
 
-    /// Fabricates a block above `head`, as a lying node announces it. Its hash is the true hash of its
-    /// contents; its parent does not exist.
+    /// Fabricates a block above `head`, as a lying node announces it. Its hash is the true hash of
+    /// its contents; its parent does not exist.
     pub(crate) fn fabricated(head: &Self, number: u64) -> Self {
         let mut header = head.header.clone();
         header.parent_hash = keccak256([&head.hash[..], &number.to_be_bytes()].concat());
@@ -268,8 +268,8 @@ impl BlockBuilder<'_> {
         (self.options.transactions_max * GAS_CALL_MAX).max(GAS_CALL_MAX)
     }
 
-    /// The transaction with this index in the chain, before its execution. The senders take turns, so a
-    /// nonce follows from the index alone.
+    /// The transaction with this index in the chain, before its execution. The senders take turns,
+    /// so a nonce follows from the index alone.
     fn transaction(&self, index: u64) -> Transaction {
         let vanishing = index % VANISHING_EVERY == VANISHING_EVERY / 2;
         let salt = if vanishing { self.branch as u64 + 1 } else { 0 };

@@ -1,5 +1,5 @@
-//! Hexadecimal text in the forms that an Ethereum node prints: quantities without leading zeros, and
-//! whole bytes.
+//! Hexadecimal text in the forms that an Ethereum node prints: quantities without leading zeros,
+//! and whole bytes.
 
 use alloy_primitives::{Address, B256, U256};
 

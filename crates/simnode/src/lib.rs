@@ -109,7 +109,8 @@ pub enum StartError {
     },
 }
 
-/// Starts a node on the current tokio runtime. Builds the chain before it listens, which takes about
+/// Starts a node on the current tokio runtime. Builds the chain before it listens, which takes
+/// about
 /// 0.1 ms per block; passes each built block and the head to `on_progress`.
 ///
 /// # Errors

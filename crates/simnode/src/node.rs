@@ -1,7 +1,7 @@
 //! A node: a view of the chain with limits, latency and faults.
 //!
-//! [`Node::serve`] is the path of every request: decode it, draw a fault, wait for the rate limit, a
-//! worker and the latency, compute the reply to each call, then apply the fault to the body.
+//! [`Node::serve`] is the path of every request: decode it, draw a fault, wait for the rate limit,
+//! a worker and the latency, compute the reply to each call, then apply the fault to the body.
 //! `serve.rs` owns the sockets. `rpc.rs` computes the replies.
 
 mod rng;
@@ -151,7 +151,8 @@ enum AdmissionError {
 }
 
 impl Node {
-    /// Creates a node of a world. Its random numbers depend on the world's seed and the node's name.
+    /// Creates a node of a world. Its random numbers depend on the world's seed and the node's
+    /// name.
     #[must_use]
     pub fn new(name: &str, world: Arc<World>) -> Arc<Self> {
         let seed = world.options().seed;
@@ -210,8 +211,8 @@ impl Node {
         }
     }
 
-    /// Changes the settings. Requests in flight keep the former ones. Token buckets, the queue and the
-    /// counts of fault rules are reset.
+    /// Changes the settings. Requests in flight keep the former ones. Token buckets, the queue and
+    /// the counts of fault rules are reset.
     ///
     /// # Errors
     /// The first invalid setting. Nothing changes then.

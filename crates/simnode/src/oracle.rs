@@ -1,25 +1,27 @@
 //! The oracle: decides which responses were right.
 //!
 //! A response is **right** if it equals, byte for byte, the reply of an honest view at some instant
-//! from the sending of the call, less the allowed staleness, to the arrival of the response. An honest
-//! view is the chain at a head at most `lag_blocks_max` below that of the best honest node, which is
-//! `behind_blocks` below the world's head. A node that is frozen, lies or lags further has no honest
-//! view of the head, though most of its replies about old blocks are right.
+//! from the sending of the call, less the allowed staleness, to the arrival of the response. An
+//! honest view is the chain at a head at most `lag_blocks_max` below that of the best honest node,
+//! which is `behind_blocks` below the world's head. A node that is frozen, lies or lags further has
+//! no honest view of the head, though most of its replies about old blocks are right.
 //!
-//! A gateway may resolve a tag before it reads the block: it may replace `latest` by the head's number.
-//! The response is right if that number was the head of an honest view within the window, and an honest
-//! view at or above it has the same reply for this number (`oracle/tags.rs`). After a reorg in between,
-//! the block was never a head itself, but is on the chain.
+//! A gateway may resolve a tag before it reads the block: it may replace `latest` by the head's
+//! number. The response is right if that number was the head of an honest view within the window,
+//! and an honest view at or above it has the same reply for this number (`oracle/tags.rs`). After a
+//! reorg in between, the block was never a head itself, but is on the chain.
 //!
-//! Every other response has one failure: **stale** (an older view has this reply), **mixed** (its parts
-//! come from branches that no view has together), **backward** (right, but lower than a head that the
-//! same client had received before it sent the call), **failed** (an error where a result was due) or
+//! Every other response has one failure: **stale** (an older view has this reply), **mixed** (its
+//! parts come from branches that no view has together), **backward** (right, but lower than a head
+//! that the same client had received before it sent the call), **failed** (an error where a result
+//! was due) or
 //! **wrong**.
 //!
-//! In this world a new branch is always longer, so a reorg never lowers the number of the head and no
-//! fall of it is excused.
+//! In this world a new branch is always longer, so a reorg never lowers the number of the head and
+//! no fall of it is excused.
 //!
-//! The oracle computes replies with `rpc.rs`, as nodes do. The tests of `block.rs` recompute every hash.
+//! The oracle computes replies with `rpc.rs`, as nodes do. The tests of `block.rs` recompute every
+//! hash.
 
 mod evidence;
 mod tags;
@@ -40,8 +42,8 @@ use crate::world::World;
 pub const STALE_SEARCH_BLOCKS_MAX: u64 = 512;
 /// The same for a tag that was resolved before the read, where each view costs more.
 pub const STALE_TAG_BLOCKS_MAX: u64 = 24;
-/// Maximum clients whose heads are stored. Above it the table is cleared, which may miss a fall of a
-/// client's head but never reports a false one.
+/// Maximum clients whose heads are stored. Above it the table is cleared, which may miss a fall of
+/// a client's head but never reports a false one.
 pub const CLIENTS_MAX: usize = 100_000;
 /// Maximum heads of one client with their time. Older ones are merged into one.
 const HEADS_MAX: usize = 64;
@@ -49,11 +51,11 @@ const HEADS_MAX: usize = 64;
 /// The limits of an honest view.
 #[derive(Clone, Copy, Debug)]
 pub struct OracleOptions {
-    /// Maximum age of a view when the call is sent: the gateway's polling interval plus the time that a
-    /// block takes to reach the nodes.
+    /// Maximum age of a view when the call is sent: the gateway's polling interval plus the time
+    /// that a block takes to reach the nodes.
     pub staleness: Duration,
-    /// Additional age of a finalized or safe block. Gateways poll it less often, because it moves once
-    /// in minutes on real chains.
+    /// Additional age of a finalized or safe block. Gateways poll it less often, because it moves
+    /// once in minutes on real chains.
     pub finality_staleness: Duration,
     /// Maximum blocks between an honest node and the best one.
     pub lag_blocks_max: u64,
@@ -61,8 +63,8 @@ pub struct OracleOptions {
     pub behind_blocks: u64,
 }
 
-/// One second of staleness, four more seconds for a finalized block, two blocks of lag, and a best node
-/// at the world's head.
+/// One second of staleness, four more seconds for a finalized block, two blocks of lag, and a best
+/// node at the world's head.
 impl Default for OracleOptions {
     fn default() -> Self {
         Self {
@@ -124,8 +126,8 @@ pub enum Verdict {
     Mixed(String),
     /// No view has the same reply.
     Wrong(String),
-    /// The reply is an error, but every honest view has a result. If a view has an error with another
-    /// code, the verdict is `Unjudged`, because nodes choose their own codes.
+    /// The reply is an error, but every honest view has a result. If a view has an error with
+    /// another code, the verdict is `Unjudged`, because nodes choose their own codes.
     Failed {
         /// The error code.
         code: i64,
@@ -158,8 +160,8 @@ impl Oracle {
         Self { world, options, clients: Mutex::default() }
     }
 
-    /// Judges one exchange. The order is free, but the heads of one client are compared only with those
-    /// judged before.
+    /// Judges one exchange. The order is free, but the heads of one client are compared only with
+    /// those judged before.
     #[must_use]
     pub fn judge(&self, exchange: &Exchange<'_>) -> Verdict {
         match exchange.method {
@@ -208,8 +210,8 @@ impl Oracle {
         rpc::respond(&self.world, &View::honest(head), exchange.method, exchange.params)
     }
 
-    /// Returns the highest head at which a tag was resolved, if the reply is right for the call with its
-    /// tags resolved at honest heads and read from an honest view at or above them.
+    /// Returns the highest head at which a tag was resolved, if the reply is right for the call
+    /// with its tags resolved at honest heads and read from an honest view at or above them.
     fn resolved(&self, exchange: &Exchange<'_>, oldest: u64, newest: u64) -> Option<u64> {
         let tagged = tags::TaggedCall::read(exchange.method, exchange.params)?;
         let staleness = self.options.staleness + self.options.finality_staleness;

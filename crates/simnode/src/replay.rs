@@ -121,7 +121,8 @@ impl Recording {
         self.pairs.is_empty()
     }
 
-    /// Number of replies that differ from an earlier one to the same call. The earlier one is replayed.
+    /// Number of replies that differ from an earlier one to the same call. The earlier one is
+    /// replayed.
     #[must_use]
     pub fn conflicts(&self) -> usize {
         self.conflicts
@@ -187,8 +188,8 @@ impl Recording {
         Ok(count)
     }
 
-    /// Adds a file with one block and its full transactions: the reply to `eth_getBlockByNumber` and
-    /// `eth_getBlockByHash`. Returns the block's number and hash.
+    /// Adds a file with one block and its full transactions: the reply to `eth_getBlockByNumber`
+    /// and `eth_getBlockByHash`. Returns the block's number and hash.
     ///
     /// # Errors
     /// The file is missing, too large, or has no block.
@@ -212,8 +213,8 @@ impl Recording {
         Ok((number, hash))
     }
 
-    /// Adds a file with all receipts of one block: the replies to `eth_getBlockReceipts` by number and
-    /// by hash, and to each `eth_getTransactionReceipt`. Returns the number of receipts.
+    /// Adds a file with all receipts of one block: the replies to `eth_getBlockReceipts` by number
+    /// and by hash, and to each `eth_getTransactionReceipt`. Returns the number of receipts.
     ///
     /// # Errors
     /// The file is missing, too large, or has no receipts.
@@ -333,7 +334,8 @@ impl FixedHead {
         Some(text.into())
     }
 
-    /// The number of the block that a poll requests, if it is at most [`HEADERS_MAX`] below the head.
+    /// The number of the block that a poll requests, if it is at most [`HEADERS_MAX`] below the
+    /// head.
     fn requested_block(&self, params: &[u8]) -> Option<u64> {
         let values: Vec<&RawValue> = serde_json::from_slice(params).ok()?;
         let number = match values.first()?.get() {
@@ -360,7 +362,8 @@ impl FixedHead {
     }
 }
 
-/// Joins method and parameters to one key, separated by a zero byte, which no recorded method holds.
+/// Joins method and parameters to one key, separated by a zero byte, which no recorded method
+/// holds.
 fn key(method: &str, params: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(method.len() + params.len() + 1);
     out.extend_from_slice(method.as_bytes());

@@ -1,11 +1,11 @@
 //! The reply of a node to a call: a pure function of the world, of the node's view and of the call.
 //!
-//! Latency and faults belong to `node.rs`, envelopes to `serve.rs`. The oracle calls the same function
-//! to learn the reply of an honest node.
+//! Latency and faults belong to `node.rs`, envelopes to `serve.rs`. The oracle calls the same
+//! function to learn the reply of an honest node.
 //!
-//! [`respond`] finds the method, reads its arguments (`arguments.rs`), reads the chain (`blocks.rs`,
-//! `state.rs`, `logs.rs`, `fees.rs`, `sending.rs`, `harmony.rs`), and words errors as the node's client
-//! does (`wording.rs`).
+//! [`respond`] finds the method, reads its arguments (`arguments.rs`), reads the chain
+//! (`blocks.rs`, `state.rs`, `logs.rs`, `fees.rs`, `sending.rs`, `harmony.rs`), and words errors as
+//! the node's client does (`wording.rs`).
 
 mod arguments;
 mod blocks;
@@ -68,8 +68,8 @@ pub struct Retention {
     pub logs_range_blocks_max: Option<u64>,
     /// Number of newest blocks without logs and receipts, because the node indexes late.
     pub unindexed_blocks: u64,
-    /// Blocks below the head with logs and receipts; `None` for all. Older ones are omitted without an
-    /// error.
+    /// Blocks below the head with logs and receipts; `None` for all. Older ones are omitted without
+    /// an error.
     pub logs_blocks: Option<u64>,
 }
 

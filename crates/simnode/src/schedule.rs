@@ -1,11 +1,11 @@
 //! Which block exists when: the options of a world and the arithmetic of its branches. `block.rs`
 //! builds the contents; `world.rs` has the clock.
 //!
-//! A world's history is a sequence of views. View `n` is the chain whose head has number `n`, on the
-//! branch that is canonical at that head. A reorg at height `h` of depth `d` means: up to head `h` the
-//! old branch is canonical; head `h + 1` is on a new branch that forks after block `h - d`. Its
-//! `d + 1` blocks appear at the same instant. So the head's number never falls, a new branch is always
-//! longer by one, and one number identifies a view.
+//! A world's history is a sequence of views. View `n` is the chain whose head has number `n`, on
+//! the branch that is canonical at that head. A reorg at height `h` of depth `d` means: up to head
+//! `h` the old branch is canonical; head `h + 1` is on a new branch that forks after block `h - d`.
+//! Its `d + 1` blocks appear at the same instant. So the head's number never falls, a new branch is
+//! always longer by one, and one number identifies a view.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ pub struct WorldOptions {
     pub transactions_min: u64,
     /// Maximum transactions of a block, at most [`TRANSACTIONS_MAX`].
     pub transactions_max: u64,
-    /// Number of addresses in logs, with the skewed frequencies of a real chain; 0 for the few accounts
-    /// and contracts of the world.
+    /// Number of addresses in logs, with the skewed frequencies of a real chain; 0 for the few
+    /// accounts and contracts of the world.
     pub log_parties: u64,
     /// Reorgs at fixed heights, in rising order.
     pub reorgs: Vec<Reorg>,
@@ -227,8 +227,8 @@ impl Schedule {
         Some(reorg.at_height - reorg.depth)
     }
 
-    /// The first and the last head whose chain has block `number` of `branch`. The last is `None` if no
-    /// reorg replaces the block.
+    /// The first and the last head whose chain has block `number` of `branch`. The last is `None`
+    /// if no reorg replaces the block.
     #[must_use]
     pub fn heads_with(&self, branch: usize, number: u64) -> (u64, Option<u64>) {
         let appeared = match branch.checked_sub(1) {

@@ -1,10 +1,10 @@
-//! Deterministic draws: every value of the chain is a pure function of the seed and of its position.
-//! `node/rng.rs` draws the latencies and faults of a node.
+//! Deterministic draws: every value of the chain is a pure function of the seed and of its
+//! position. `node/rng.rs` draws the latencies and faults of a node.
 
 use alloy_primitives::{B256, U256};
 
-/// One step of SplitMix64 (Steele, Lea, Flood 2014; constants of Vigna's `splitmix64.c`). No crate is
-/// used, so that the chain of a seed does not change with a dependency.
+/// One step of SplitMix64 (Steele, Lea, Flood 2014; constants of Vigna's `splitmix64.c`). No crate
+/// is used, so that the chain of a seed does not change with a dependency.
 #[must_use]
 pub fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -33,8 +33,8 @@ impl SeedStream {
         mix(self.state)
     }
 
-    /// A number from `low` to `high`, both included. The bias of the modulus is below 2^-32 for small
-    /// ranges.
+    /// A number from `low` to `high`, both included. The bias of the modulus is below 2^-32 for
+    /// small ranges.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         debug_assert!(low <= high, "range {low}..={high} is reversed");
         low + self.word() % (high - low + 1)

@@ -1,6 +1,6 @@
 //! The server of a node: HTTP/1.1 over TCP or any other stream, WebSocket on the same port
-//! (`serve/websocket.rs`) and a local socket (`serve/ipc.rs`). `Node::serve` processes the requests;
-//! this module accepts connections, and closes and opens the port.
+//! (`serve/websocket.rs`) and a local socket (`serve/ipc.rs`). `Node::serve` processes the
+//! requests; this module accepts connections, and closes and opens the port.
 
 mod body;
 mod dispatch;
@@ -115,8 +115,8 @@ impl NodeServer {
         self.up.load(Ordering::Acquire)
     }
 
-    /// Closes the port and resets every connection, as when the process is killed. Returns when both are
-    /// done.
+    /// Closes the port and resets every connection, as when the process is killed. Returns when
+    /// both are done.
     pub async fn down(&self) {
         let (done, answer) = oneshot::channel();
         if self.commands.send(Command::Down(done)).await.is_ok() {

@@ -1,9 +1,9 @@
-//! The world: a deterministic chain with all its branches, read at any instant. `schedule.rs` decides
-//! which block exists when, `block.rs` builds a block, `world/block_index.rs` and
+//! The world: a deterministic chain with all its branches, read at any instant. `schedule.rs`
+//! decides which block exists when, `block.rs` builds a block, `world/block_index.rs` and
 //! `world/block_cache.rs` store it.
 //!
-//! Everything is a function of (options, instant). Blocks are built in order when they are first read.
-//! Old blocks are evicted and rebuilt, so a long run needs bounded memory. Time is
+//! Everything is a function of (options, instant). Blocks are built in order when they are first
+//! read. Old blocks are evicted and rebuilt, so a long run needs bounded memory. Time is
 //! `tokio::time::Instant`, so a paused clock gives virtual time.
 
 mod block_cache;
@@ -27,8 +27,8 @@ use crate::transaction_pool::TransactionPool;
 /// The chain tree and its clock. Share it in an [`Arc`].
 ///
 /// Methods are of three kinds: **time** (`origin`, `height_at`, `instant_of`), **facts** that never
-/// change (`options`, `addresses`, `schedule`) and **reads** of one view, named by its head's number
-/// (`block_at`, `block_by_hash`, `find_transaction`, `balance`, `nonce`). A read builds the
+/// change (`options`, `addresses`, `schedule`) and **reads** of one view, named by its head's
+/// number (`block_at`, `block_by_hash`, `find_transaction`, `balance`, `nonce`). A read builds the
 /// missing blocks first.
 pub struct World {
     options: WorldOptions,
@@ -279,8 +279,8 @@ impl World {
         self.pool.lock().len()
     }
 
-    /// Builds the chain up to the current head. Yields to other tasks after each head and passes it to
-    /// `on_progress`, with the current head.
+    /// Builds the chain up to the current head. Yields to other tasks after each head and passes it
+    /// to `on_progress`, with the current head.
     pub(crate) async fn catch_up(&self, mut on_progress: impl FnMut(u64, u64)) {
         loop {
             let built = self.built.load(Ordering::Acquire);

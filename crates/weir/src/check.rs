@@ -29,8 +29,8 @@ Examples:
 
 Exit codes: 0 right, perhaps with warnings; 2 faulty or not readable.")]
 pub(crate) struct Check {
-    /// Configuration of a gateway, a plan or a study (docs/config.md, docs/plan.md and docs/studies.md
-    /// list all keys)
+    /// Configuration of a gateway, a plan or a study (docs/config.md, docs/plan.md and
+    /// docs/studies.md list all keys)
     #[arg(value_name = "FILE.TOML")]
     file: PathBuf,
 

@@ -128,9 +128,9 @@ pub(crate) struct Node {
     #[arg(long, value_name = "SLOTS:DURATION", value_parser = capacity)]
     capacity: Option<Capacity>,
 
-    /// Calls per second of a method, or of each with `*`; what comes above waits, hangs, or is refused
-    /// with a JSON-RPC error or status 429; BURST calls may come at once (1 if not given, so that calls
-    /// must not come a moment early); may stand several times
+    /// Calls per second of a method, or of each with `*`; what comes above waits, hangs, or is
+    /// refused with a JSON-RPC error or status 429; BURST calls may come at once (1 if not given,
+    /// so that calls must not come a moment early); may stand several times
     #[arg(long, value_name = "METHOD=PER_SECOND[:queue|error|429|hang[:BURST]]", value_parser = rate)]
     rate: Vec<(String, Rate)>,
 

@@ -1,8 +1,8 @@
 //! `weir serve`: runs the gateway until it is told to stop.
 //!
 //! The gateway itself is `gateway::runtime`; this prints what listens where, writes the log, and
-//! does what signals ask for (`serve/signals.rs`): stop, read the configuration anew, hand over to a
-//! new process (`serve/handover.rs`).
+//! does what signals ask for (`serve/signals.rs`): stop, read the configuration anew, hand over to
+//! a new process (`serve/handover.rs`).
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
@@ -291,8 +291,9 @@ fn announce(gateway: &Gateway, threads: usize, summary: &str) {
 
 /// Writes events to standard error from here on.
 fn write_log(log: &Log) {
-    // The gateway reports itself what these libraries log: changes of Redis once, with what follows from
-    // them, and TLS handshakes that fail as a metric. rustls writes a line for each malformed one.
+    // The gateway reports itself what these libraries log: changes of Redis once, with what follows
+    // from them, and TLS handshakes that fail as a metric. rustls writes a line for each malformed
+    // one.
     let filter = EnvFilter::new(format!("{},fred=off,rustls=off", Level::word(log.level)));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -123,8 +123,8 @@ struct InputArgs {
     #[arg(long, value_name = "KIND", value_parser = ["pocketcoin"])]
     log: Option<String>,
 
-    /// The arms are CSV files with a header: time (or seconds), height, and columns of the page cache
-    /// (docs/studies.md)
+    /// The arms are CSV files with a header: time (or seconds), height, and columns of the page
+    /// cache (docs/studies.md)
     #[arg(long)]
     csv: bool,
 
@@ -153,8 +153,8 @@ struct Analysis {
     #[arg(long, value_name = "clock|start", value_parser = align)]
     align: Option<Align>,
 
-    /// Block time of the chain. An arm that gains less than two blocks in this time counts as synced
-    /// to the newest block [default: 60s, by family for --rpc, or the study file's]
+    /// Block time of the chain. An arm that gains less than two blocks in this time counts as
+    /// synced to the newest block [default: 60s, by family for --rpc, or the study file's]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     block_time: Option<Duration>,
 

@@ -17,10 +17,11 @@ mod tests;
 pub enum BlockRef {
     /// The block of this height.
     Number(u64),
-    /// The block with this hash, canonical or not: EIP-1898 without `requireCanonical`, or a string of
-    /// 32 bytes.
+    /// The block with this hash, canonical or not: EIP-1898 without `requireCanonical`, or a string
+    /// of 32 bytes.
     Hash([u8; 32]),
-    /// The block with this hash, with `requireCanonical: true` (EIP-1898). A reorg changes the response.
+    /// The block with this hash, with `requireCanonical: true` (EIP-1898). A reorg changes the
+    /// response.
     CanonicalHash([u8; 32]),
     /// The block with this tag.
     Tag(BlockTag),
@@ -84,8 +85,8 @@ pub enum BlockFormat {
     Digits,
 }
 
-/// Why a call has no valid block. Such a call is forwarded, so that the node returns the error, and its
-/// response must not be stored.
+/// Why a call has no valid block. Such a call is forwarded, so that the node returns the error, and
+/// its response must not be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockRefError {
     /// The block parameter, or one before it, is missing, and there is no default.
@@ -185,7 +186,8 @@ fn parse_harmony(raw: &[u8]) -> Option<BlockRef> {
     }
 }
 
-/// The members of a block that its header does not have (go-ethereum `core/types/gen_header_json.go`).
+/// The members of a block that its header does not have (go-ethereum
+/// `core/types/gen_header_json.go`).
 const BODY_MEMBERS: [&[u8]; 5] =
     [b"transactions", b"uncles", b"withdrawals", b"size", b"totalDifficulty"];
 
@@ -246,8 +248,8 @@ pub struct BlockId {
     pub hash: [u8; 32],
 }
 
-/// The first and the last block that a raw result names. `None` if the result names none, is null or an
-/// empty array, or is pending.
+/// The first and the last block that a raw result names. `None` if the result names none, is null
+/// or an empty array, or is pending.
 pub fn response_blocks(kind: ResponseBlock, result: &[u8]) -> Option<(BlockId, BlockId)> {
     let twice = |block| (block, block);
     match kind {

@@ -27,8 +27,8 @@ impl BlockParam {
     /// The block of a call, and the span of that parameter within the raw parameters for
     /// [`write_params_at`].
     ///
-    /// If the call leaves the block out, the default block with an empty span, or `None` if the method
-    /// has no default.
+    /// If the call leaves the block out, the default block with an empty span, or `None` if the
+    /// method has no default.
     ///
     /// # Errors
     /// If the call has no valid block although the method needs one.
@@ -57,8 +57,8 @@ impl BlockParam {
     }
 }
 
-/// Appends the raw parameters with `number` at `span`, which [`BlockParam::read`] returned for the same
-/// parameters. All other bytes stay.
+/// Appends the raw parameters with `number` at `span`, which [`BlockParam::read`] returned for the
+/// same parameters. All other bytes stay.
 pub fn write_params_at(
     out: &mut Vec<u8>,
     params: &Params<'_>,

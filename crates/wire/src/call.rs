@@ -1,4 +1,5 @@
-//! Calls: decoding of a client's body, which is one call or a batch, and writing of a call for a node.
+//! Calls: decoding of a client's body, which is one call or a batch, and writing of a call for a
+//! node.
 //!
 //! A call that names a member twice, at any depth, is rejected. Otherwise two parsers could read
 //! different calls from the same bytes.
@@ -29,8 +30,8 @@ pub struct Limits {
 
 impl Limits {
     /// The limits of public nodes: 5 MiB per body and 1000 calls per batch, as in go-ethereum
-    /// (`rpc/http.go` `defaultBodyLimit`, `node/defaults.go` `BatchRequestLimit`). Names, ids and nesting
-    /// may be far larger than any in use.
+    /// (`rpc/http.go` `defaultBodyLimit`, `node/defaults.go` `BatchRequestLimit`). Names, ids and
+    /// nesting may be far larger than any in use.
     pub const DEFAULT: Limits = Limits {
         body_bytes_max: 5 * 1024 * 1024,
         depth_max: 128,
@@ -129,9 +130,9 @@ pub enum Body<'a> {
 /// Decodes a body: one call object, or an array of 1 to `limits.batch_calls_max` of them.
 ///
 /// # Errors
-/// If the whole body is rejected with one error: it is not JSON or nested too deep (-32700), or it is
-/// too large, neither an object nor an array, an empty batch, or a batch with too many calls (-32600).
-/// The rejection of one call is inside [`Body`] beside the valid calls.
+/// If the whole body is rejected with one error: it is not JSON or nested too deep (-32700), or it
+/// is too large, neither an object nor an array, an empty batch, or a batch with too many calls
+/// (-32600). The rejection of one call is inside [`Body`] beside the valid calls.
 pub fn decode<'a>(body: &'a [u8], limits: &Limits) -> Result<Body<'a>, Rejection<'a>> {
     if body.len() > limits.body_bytes_max {
         return Err(invalid(format!(
@@ -293,8 +294,9 @@ fn method_name<'a>(
     Ok(name)
 }
 
-/// Returns true for the bytes that a method's name may have. Nodes trim or ignore some other bytes, so
-/// that a name with such a byte would be one method for an access list and another one for a node.
+/// Returns true for the bytes that a method's name may have. Nodes trim or ignore some other bytes,
+/// so that a name with such a byte would be one method for an access list and another one for a
+/// node.
 pub fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.')
 }

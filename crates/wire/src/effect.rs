@@ -1,7 +1,7 @@
 //! The effect of a method: it reads, it submits a signed transaction, or it changes the node.
 //!
-//! `crates/wire/methods/effect.toml` lists names and prefixes of names. So a method without a row in a
-//! method table has an effect, too: a node may have more methods than the table.
+//! `crates/wire/methods/effect.toml` lists names and prefixes of names. So a method without a row
+//! in a method table has an effect, too: a node may have more methods than the table.
 
 use std::sync::OnceLock;
 
@@ -34,8 +34,8 @@ impl Effect {
     }
 }
 
-/// The effect of the method with this name, in a method table or not. Letter case makes no difference,
-/// because some nodes ignore it.
+/// The effect of the method with this name, in a method table or not. Letter case makes no
+/// difference, because some nodes ignore it.
 pub fn effect_of(family: Family, name: &str) -> Effect {
     let effects = effects();
     let own: &[&Patterns] = match family {

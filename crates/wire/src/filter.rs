@@ -28,7 +28,8 @@ impl<'a> LogFilter<'a> {
     /// Parses the parameters of a call: an array with one filter object.
     ///
     /// # Errors
-    /// If a part has no known format. The call is forwarded then, so that the node returns the error.
+    /// If a part has no known format. The call is forwarded then, so that the node returns the
+    /// error.
     pub fn from_params(params: &Params<'a>) -> Result<LogFilter<'a>, BlockRefError> {
         let Params::Array(params) = *params else { return Err(BlockRefError::ByName) };
         let mut elements = walk::elements(params);
@@ -55,8 +56,8 @@ impl<'a> LogFilter<'a> {
                 b"blockHash" if value != b"null" => {
                     filter.block_hash = Some(hash_from_value(value).ok_or(BlockRefError::Format)?);
                 }
-                // Some nodes accept a member in any letter case and others ignore it, so only the node
-                // knows the range of this filter.
+                // Some nodes accept a member in any letter case and others ignore it, so only the
+                // node knows the range of this filter.
                 other if is_misspelt(other) => return Err(BlockRefError::Format),
                 _ => {}
             }
@@ -64,7 +65,8 @@ impl<'a> LogFilter<'a> {
         Ok(filter)
     }
 
-    /// Appends raw parameters with this filter and other bounds. The other members keep their bytes.
+    /// Appends raw parameters with this filter and other bounds. The other members keep their
+    /// bytes.
     pub fn write_params(&self, out: &mut Vec<u8>, from: u64, to: u64) {
         out.extend_from_slice(br#"[{"fromBlock":"#);
         block::write_number(out, BlockFormat::Hex, from);

@@ -1,7 +1,7 @@
 //! Properties that hold for any bytes, as functions for fuzzers.
 //!
-//! `fuzz/src/jsonrpc.rs` calls them for any time, and tests call them briefly. They are not part of the
-//! crate's interface.
+//! `fuzz/src/jsonrpc.rs` calls them for any time, and tests call them briefly. They are not part of
+//! the crate's interface.
 
 use crate::block::{self, BlockFormat, BlockRef, ResponseBlock};
 use crate::block_param;
@@ -165,8 +165,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Tries mutated seed inputs as long as `go_on` returns true, and returns their number. Equal values of
-/// `seed` give equal inputs.
+/// Tries mutated seed inputs as long as `go_on` returns true, and returns their number. Equal
+/// values of `seed` give equal inputs.
 ///
 /// Prints an input for which a property does not hold, before the panic continues.
 pub fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {

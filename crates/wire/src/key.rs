@@ -1,7 +1,8 @@
 //! The key of a call: a canonical encoding of chain, method and parameters.
 //!
-//! Two calls with equal keys have the same meaning by the specification. Every value starts with a tag
-//! byte and has a length or an end tag, so no value is a prefix of another. These differences disappear:
+//! Two calls with equal keys have the same meaning by the specification. Every value starts with a
+//! tag byte and has a length or an end tag, so no value is a prefix of another. These differences
+//! disappear:
 //!
 //! - whitespace, escapes, and the order of an object's members;
 //! - the case of hexadecimal digits, if the method table says that a parameter is hexadecimal;
@@ -25,12 +26,12 @@ use crate::method::{Method, ParamType};
 #[cfg(test)]
 mod tests;
 
-/// The first byte of each key. It changes with the encoding, so that stored keys of older versions are
-/// never found.
+/// The first byte of each key. It changes with the encoding, so that stored keys of older versions
+/// are never found.
 const VERSION: u8 = 1;
 
-/// Bytes of parameters that have a key. Larger calls (contract creation, state overrides) rarely repeat,
-/// and their keys would displace responses.
+/// Bytes of parameters that have a key. Larger calls (contract creation, state overrides) rarely
+/// repeat, and their keys would displace responses.
 pub const PARAMS_BYTES_MAX: usize = 64 * 1024;
 
 // Tags. `END` is the end tag of arrays, sets and objects.
@@ -92,7 +93,8 @@ pub enum KeyError {
     NoBlockParam,
 }
 
-/// Appends the key of a call. The parameters must be valid, as those of [`crate::call::decode`] are.
+/// Appends the key of a call. The parameters must be valid, as those of [`crate::call::decode`]
+/// are.
 ///
 /// # Errors
 /// If the call has no key. `out` may have a part of it then.
@@ -118,8 +120,8 @@ pub fn write_key(out: &mut Vec<u8>, parts: &KeyParts<'_>) -> Result<(), KeyError
     write_elements(out, parts, raw)
 }
 
-/// Appends the encoding of parameters without a row in a method table. Whitespace, escapes and the order
-/// of members make no difference.
+/// Appends the encoding of parameters without a row in a method table. Whitespace, escapes and the
+/// order of members make no difference.
 ///
 /// # Errors
 /// If the parameters have no encoding. `out` may have a part of it then.
@@ -209,7 +211,8 @@ fn write_block_ref(out: &mut Vec<u8>, block: BlockRef) {
     }
 }
 
-/// Appends a block, equal for all formats of one block. A value that is not a block is a plain value.
+/// Appends a block, equal for all formats of one block. A value that is not a block is a plain
+/// value.
 fn write_block(out: &mut Vec<u8>, raw: &[u8], format: BlockFormat) -> Result<(), KeyError> {
     match block::parse(raw, format) {
         Ok(block) => {
@@ -274,8 +277,8 @@ fn write_text(out: &mut Vec<u8>, text: JsonString<'_>, hex: bool) {
     }
 }
 
-/// Returns true for `0x` and hexadecimal digits. The loop has no early exit and no branch, so that the
-/// compiler vectorizes it.
+/// Returns true for `0x` and hexadecimal digits. The loop has no early exit and no branch, so that
+/// the compiler vectorizes it.
 fn is_hex_text(text: &[u8]) -> bool {
     let Some(digits) = text.strip_prefix(b"0x") else { return false };
     let others = digits.iter().fold(0u8, |others, byte| {
@@ -315,7 +318,8 @@ fn write_object(
     Ok(())
 }
 
-/// Appends a log filter. The addresses are a set, and so are the alternatives at each topic's position.
+/// Appends a log filter. The addresses are a set, and so are the alternatives at each topic's
+/// position.
 fn write_filter(
     out: &mut Vec<u8>,
     raw: &[u8],

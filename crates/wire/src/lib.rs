@@ -1,8 +1,8 @@
 //! JSON-RPC as bytes: calls and responses as slices of the body that carried them, and tables of
 //! facts about methods.
 //!
-//! Ids, parameters, results and error objects are passed on as they were received; nothing is parsed
-//! and printed again. The crate opens no socket, keeps no state and makes no decision.
+//! Ids, parameters, results and error objects are passed on as they were received; nothing is
+//! parsed and printed again. The crate opens no socket, keeps no state and makes no decision.
 //!
 //! A module imports only from the lines above its own (`cargo xtask tidy` checks that):
 //!

@@ -114,8 +114,8 @@ impl LogMatcher {
                 .all(|(topics, topic)| topics.is_empty() || topics.binary_search(topic).is_ok())
     }
 
-    /// Returns true if the filter matches a raw log. Reads no more of the log than necessary, and returns
-    /// false for what is not a log.
+    /// Returns true if the filter matches a raw log. Reads no more of the log than necessary, and
+    /// returns false for what is not a log.
     pub fn matches_raw(&self, log: &[u8]) -> bool {
         let [Some(address), Some(topics)] = walk::fields_of(log, ["address", "topics"]) else {
             return false;

@@ -1,5 +1,5 @@
-//! The method tables: what a response depends on, the position of the block, and whether a call may be
-//! repeated.
+//! The method tables: what a response depends on, the position of the block, and whether a call may
+//! be repeated.
 //!
 //! The tables are data (`crates/wire/methods/*.toml`). They are read once, and tests check them. A
 //! method without a row is unknown; its calls must not be stored, coalesced or repeated.
@@ -26,8 +26,8 @@ mod tests;
 pub enum Validity {
     /// Nothing: it never changes on one chain.
     Constant,
-    /// The block of the block parameter: a number, a tag or a hash. A call without the parameter, of a
-    /// method without a default, is like [`Validity::Never`].
+    /// The block of the block parameter: a number, a tag or a hash. A call without the parameter,
+    /// of a method without a default, is like [`Validity::Never`].
     Number,
     /// The block whose hash is the block parameter.
     Hash,
@@ -51,8 +51,8 @@ pub enum Repeat {
     /// A repetition has no effect.
     #[default]
     Safe,
-    /// A signed transaction. The chain includes it once, so a repetition is safe, but the error "already
-    /// known" of the second node means success.
+    /// A signed transaction. The chain includes it once, so a repetition is safe, but the error
+    /// "already known" of the second node means success.
     Broadcast,
     /// A repetition may take effect twice.
     Never,
@@ -99,7 +99,8 @@ pub struct Method {
     pub params: &'static [ParamType],
     /// True if concurrent equal calls may share one response.
     pub coalesce: bool,
-    /// True if further calls must go to the node of this response, as with filters and subscriptions.
+    /// True if further calls must go to the node of this response, as with filters and
+    /// subscriptions.
     pub sticky: bool,
     /// True if the call changes something: the transaction pool, the node's settings or its keys.
     pub write: bool,

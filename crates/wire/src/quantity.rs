@@ -43,8 +43,8 @@ pub fn parse_decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Reads a number from a raw JSON value: a string with a quantity, which may have leading zeros, or a
-/// decimal number as in Harmony's `hmyv2_` methods and in Bitcoin.
+/// Reads a number from a raw JSON value: a string with a quantity, which may have leading zeros, or
+/// a decimal number as in Harmony's `hmyv2_` methods and in Bitcoin.
 pub fn from_value(raw: &[u8]) -> Option<u64> {
     match JsonString::from_value(raw) {
         Some(text) => parse_lenient(&text.decode()),

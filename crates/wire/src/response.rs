@@ -1,7 +1,7 @@
 //! Responses: parsing of a node's body into slices, and writing of a response for a client.
 //!
-//! The parser validates the whole body, so that a truncated or garbled response is never forwarded or
-//! stored. What an error means for a retry is decided elsewhere.
+//! The parser validates the whole body, so that a truncated or garbled response is never forwarded
+//! or stored. What an error means for a retry is decided elsewhere.
 
 use std::borrow::Cow;
 
@@ -81,12 +81,12 @@ pub enum ResponseError {
     TooMany(usize),
 }
 
-/// Parses the response to a single call and validates the whole body, with at most `depth_max` nested
-/// arrays and objects. Repeated names are rejected in the response and in its error, because decisions
-/// depend on them, but not in the result.
+/// Parses the response to a single call and validates the whole body, with at most `depth_max`
+/// nested arrays and objects. Repeated names are rejected in the response and in its error, because
+/// decisions depend on them, but not in the result.
 ///
-/// `"error": null` beside a result is a result, since JSON-RPC 1.0 writes both members. `"result": null`
-/// beside an error is an error.
+/// `"error": null` beside a result is a result, since JSON-RPC 1.0 writes both members. `"result":
+/// null` beside an error is an error.
 ///
 /// # Errors
 /// If the body is not a response.
@@ -101,8 +101,8 @@ pub fn parse_response(body: &[u8], depth_max: usize) -> Result<Response<'_>, Res
     response
 }
 
-/// Parses the response to a batch of `responses_max` calls: an array of at most that many responses in
-/// any order, or one object.
+/// Parses the response to a batch of `responses_max` calls: an array of at most that many responses
+/// in any order, or one object.
 ///
 /// # Errors
 /// If the whole body is invalid. The errors of single members are inside.

@@ -176,7 +176,8 @@ pub struct UpstreamStatus {
     pub address: String,
     /// State of the upstream.
     pub state: HealthState,
-    /// Time until the state ends by itself: the probe of an ejected upstream, or the end of a pause.
+    /// Time until the state ends by itself: the probe of an ejected upstream, or the end of a
+    /// pause.
     pub state_ends_seconds: Option<f64>,
     /// Head of the upstream; null before its first poll.
     pub head: Option<u64>,

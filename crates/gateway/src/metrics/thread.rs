@@ -28,8 +28,8 @@ const REMOVED_MAX: usize = 256;
 /// The label of methods that a chain's table does not know.
 const OTHER_METHOD: &str = "other";
 
-/// The counters of one thread. After a reload, objects with the labels of former ones continue their
-/// counters, so that no counter falls.
+/// The counters of one thread. After a reload, objects with the labels of former ones continue
+/// their counters, so that no counter falls.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// By chain, then by place in its method table; the last element counts unknown methods.

@@ -1,8 +1,9 @@
 //! Whether a response may be cached, what it depends on, and whether a cached one is still valid.
 //!
-//! A call meets three functions in this order: [`decide`] before the cache lookup (`policy/plan.rs`),
-//! [`usable`] on a hit (`resolve.rs`), [`admit`] when a response arrives (`call/response.rs`). `wire` has the facts about methods and `heads` the state
-//! of the chain. The cache handles bytes, ages and memory.
+//! A call meets three functions in this order: [`decide`] before the cache lookup
+//! (`policy/plan.rs`), [`usable`] on a hit (`resolve.rs`), [`admit`] when a response arrives
+//! (`call/response.rs`). `wire` has the facts about methods and `heads` the state of the chain. The
+//! cache handles bytes, ages and memory.
 
 use wire::block::ResponseBlock;
 use wire::block::{BlockId, BlockRef, BlockTag};

@@ -141,8 +141,8 @@ impl Task {
     }
 }
 
-/// Merges the file into the ledger and writes the ledger. Returns true on success. The merge is needed
-/// because a hand-over has two writers.
+/// Merges the file into the ledger and writes the ledger. Returns true on success. The merge is
+/// needed because a hand-over has two writers.
 pub(crate) fn write(ledger: &Ledger, file: &std::path::Path) -> bool {
     if let Ok(kept) = file::read(file) {
         ledger.take(&kept);

@@ -1,10 +1,10 @@
 //! Filters (`eth_newFilter` and similar methods) for clients that poll.
 //!
-//! A filter stores only its client's chain cursor (`policy/chain_cursor.rs`). The changes are computed
-//! when the client polls, from the gateway's own view of the chain. So an idle filter costs
-//! nothing, survives the loss of any upstream, and misses no block, however rarely it is polled.
-//! Filters for pending transactions belong to an upstream; their calls go to the client's sticky
-//! upstream.
+//! A filter stores only its client's chain cursor (`policy/chain_cursor.rs`). The changes are
+//! computed when the client polls, from the gateway's own view of the chain. So an idle filter
+//! costs nothing, survives the loss of any upstream, and misses no block, however rarely it is
+//! polled. Filters for pending transactions belong to an upstream; their calls go to the client's
+//! sticky upstream.
 
 use std::collections::HashMap;
 use std::rc::Rc;

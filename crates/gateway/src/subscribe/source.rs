@@ -1,9 +1,9 @@
 //! Produces a chain's block and log events: one task per chain and kind, on the thread of the first
 //! subscriber, for all threads.
 //!
-//! Whenever the served chain changes, the task computes the changes (`policy/chain_cursor.rs`) and fetches
-//! the blocks or their logs by hash (`blocks.rs`). It retries a failed fetch until it succeeds or
-//! the chain drops the block; later events wait.
+//! Whenever the served chain changes, the task computes the changes (`policy/chain_cursor.rs`) and
+//! fetches the blocks or their logs by hash (`blocks.rs`). It retries a failed fetch until it
+//! succeeds or the chain drops the block; later events wait.
 
 use std::rc::Rc;
 use std::sync::Arc;

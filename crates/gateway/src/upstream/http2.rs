@@ -341,8 +341,8 @@ fn has_negotiated_http2(stream: &Stream) -> bool {
 
 /// Returns the fault of a call whose stream or connection ended.
 fn fault_of(error: &h2::Error, sent: Sent) -> Fault {
-    // The upstream has not processed streams above the last one of its GOAWAY frame (RFC 9113, 6.8),
-    // nor streams that it refuses (8.7). h2 reports a remote GOAWAY only to such streams.
+    // The upstream has not processed streams above the last one of its GOAWAY frame (RFC 9113,
+    // 6.8), nor streams that it refuses (8.7). h2 reports a remote GOAWAY only to such streams.
     let is_unprocessed = error.is_go_away() && error.is_remote();
     let refused = error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote();
     let sent = if is_unprocessed || refused { Sent::No } else { sent };

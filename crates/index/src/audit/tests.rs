@@ -1,6 +1,6 @@
-//! Goal: a sound index has no findings, and every damage is found with its block. Method: indexes of
-//! valid blocks, with all contents and in each backend; then one index for each damage, planted by
-//! SQL.
+//! Goal: a sound index has no findings, and every damage is found with its block. Method: indexes
+//! of valid blocks, with all contents and in each backend; then one index for each damage, planted
+//! by SQL.
 
 use std::sync::atomic::AtomicBool;
 

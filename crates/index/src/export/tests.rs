@@ -1,5 +1,5 @@
-//! Goal: tables and requests match the index. Method: blocks are exported from each backend, read back,
-//! and compared with their JSON.
+//! Goal: tables and requests match the index. Method: blocks are exported from each backend, read
+//! back, and compared with their JSON.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Goal: whatever is encoded is decoded byte for byte. Method: JSON by hand, random JSON, and random
-//! bytes.
+//! Goal: whatever is encoded is decoded byte for byte. Method: JSON by hand, random JSON, and
+//! random bytes.
 
 use proptest::prelude::*;
 

@@ -1,6 +1,6 @@
-//! Goal: an index responds about Harmony's blocks as a node would, or not at all. Method: a block in
-//! the layout of harmony's own types is converted to each form and compared with the text that those
-//! types give; then an index of linked blocks is queried in every way, in each backend.
+//! Goal: an index responds about Harmony's blocks as a node would, or not at all. Method: a block
+//! in the layout of harmony's own types is converted to each form and compared with the text that
+//! those types give; then an index of linked blocks is queried in every way, in each backend.
 
 use super::*;
 use crate::fixture::{self, FIRST, LAST};

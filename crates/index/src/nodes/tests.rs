@@ -1,5 +1,5 @@
-//! Goal: responses are assigned to their calls, and printed URLs hold no secrets. Method: messages and
-//! URLs written by hand.
+//! Goal: responses are assigned to their calls, and printed URLs hold no secrets. Method: messages
+//! and URLs written by hand.
 
 use settings::url::NodeUrl;
 

@@ -4,8 +4,8 @@
 #[cfg(test)]
 mod tests;
 
-/// A search that goes back by doubling steps and then bisects. Most reorgs are short, and a long one
-/// takes few comparisons.
+/// A search that goes back by doubling steps and then bisects. Most reorgs are short, and a long
+/// one takes few comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AncestorSearch {
     /// The highest block that is known to be common.

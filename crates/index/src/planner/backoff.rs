@@ -2,8 +2,8 @@
 //!
 //! A node that fails half of its calls still serves the other half. So it is called again at once
 //! after one failure, and pauses start at a few milliseconds. Only a node that fails many times in
-//! a row is dead, and long pauses keep it from delaying the other nodes. If pauses started at 100 ms,
-//! a sync would spend more time waiting for a half-failing node than calling it.
+//! a row is dead, and long pauses keep it from delaying the other nodes. If pauses started at 100
+//! ms, a sync would spend more time waiting for a half-failing node than calling it.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! The location of an index: a file, or a schema in a PostgreSQL database.
 //!
-//! `settings` has the grammar of addresses. A server's URL may hold a password, and nothing prints it.
+//! `settings` has the grammar of addresses. A server's URL may hold a password, and nothing prints
+//! it.
 
 use std::error::Error;
 use std::fmt;

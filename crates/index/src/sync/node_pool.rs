@@ -325,8 +325,8 @@ impl<'a> NodePool<'a> {
         })
     }
 
-    /// The hash of the block with this number; `None` if the node has no such block, or the sync was
-    /// stopped.
+    /// The hash of the block with this number; `None` if the node has no such block, or the sync
+    /// was stopped.
     ///
     /// # Errors
     /// As [`NodePool::choose`].

@@ -14,7 +14,8 @@ pub struct Block {
     pub parent: B256,
     /// The block's time in seconds since 1970.
     pub timestamp: u64,
-    /// The transactions in order. After [`header()`](super::header()) they have hashes alone, which nothing binds.
+    /// The transactions in order. After [`header()`](super::header()) they have hashes alone, which
+    /// nothing binds.
     pub transactions: Vec<Tx>,
     /// The header, which hashes to `hash`; `None` at [`Level::Off`](super::Level::Off).
     pub header: Option<Header>,

@@ -9,8 +9,8 @@ use foldhash::fast::RandomState;
 type Bits = [u16; 3];
 
 /// The bits of the addresses and topics of one block. Most of them repeat, and their Keccak-256 is
-/// the most expensive part of a bloom. The cache has at most one entry for each address and topic in
-/// the response.
+/// the most expensive part of a bloom. The cache has at most one entry for each address and topic
+/// in the response.
 #[derive(Debug, Default)]
 pub(super) struct Bloomer {
     addresses: HashMap<Address, Bits, RandomState>,

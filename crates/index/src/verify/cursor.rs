@@ -64,8 +64,8 @@ impl<'a> Cursor<'a> {
     ///
     /// A known name that occurs twice, also if one of the two has escapes; and a name that differs
     /// from a known one only in case. Readers differ about which of two such members counts (Go's
-    /// `encoding/json` ignores case and takes the last), so a check of one of them would say nothing
-    /// about the other.
+    /// `encoding/json` ignores case and takes the last), so a check of one of them would say
+    /// nothing about the other.
     #[inline]
     pub(super) fn member<const N: usize>(
         &mut self,

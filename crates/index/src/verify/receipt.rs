@@ -1,6 +1,6 @@
 //! Verifies receipts in one pass over the JSON. They are encoded again for the header's root, and
-//! their blooms are computed from their logs. Members that follow from the block and its transactions
-//! are compared.
+//! their blooms are computed from their logs. Members that follow from the block and its
+//! transactions are compared.
 
 use alloy_consensus::Header;
 use alloy_eips::eip4844::DATA_GAS_PER_BLOB;
@@ -225,8 +225,8 @@ impl<'b> Verifier<'b> {
         self.check_blobs(fields, body)
     }
 
-    /// Verifies the blob gas. Its price follows from the header by a parameter that changes with forks,
-    /// so only its bounds are verified.
+    /// Verifies the blob gas. Its price follows from the header by a parameter that changes with
+    /// forks, so only its bounds are verified.
     fn check_blobs(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Error> {
         const NONE: &str = "none, because the transaction has no blobs";
         if body.kind != 3 {

@@ -1,6 +1,7 @@
-//! Goal: valid responses pass at every level, and every change of them is rejected. Method: recorded
-//! blocks of many forks (`testdata/mainnet`, `testdata/execution-apis`) and synthetic blocks with every
-//! transaction type; then a change of each of their members (`mutation`), and random bytes (`bytes`).
+//! Goal: valid responses pass at every level, and every change of them is rejected. Method:
+//! recorded blocks of many forks (`testdata/mainnet`, `testdata/execution-apis`) and synthetic
+//! blocks with every transaction type; then a change of each of their members (`mutation`), and
+//! random bytes (`bytes`).
 
 mod bytes;
 mod forms;

@@ -1,5 +1,6 @@
-//! Verifies transactions. Each is rebuilt from its members, encoded and hashed, so that its hash and
-//! the block's root bind every member. Members that follow from these or from the block are compared.
+//! Verifies transactions. Each is rebuilt from its members, encoded and hashed, so that its hash
+//! and the block's root bind every member. Members that follow from these or from the block are
+//! compared.
 
 use alloy_consensus::transaction::RlpEcdsaEncodableTx;
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
@@ -242,8 +243,8 @@ fn kind(fields: &TxFields<'_>) -> Result<u8, Error> {
     }
 }
 
-/// The signature's parity in a typed transaction: `yParity`, and `v` with the same value. Either may
-/// be missing.
+/// The signature's parity in a typed transaction: `yParity`, and `v` with the same value. Either
+/// may be missing.
 fn parity(fields: &TxFields<'_>) -> Result<bool, Error> {
     let field = if fields.raw(Y_PARITY).is_some() { Y_PARITY } else { V };
     let odd = match fields.need::<u64>(field)? {

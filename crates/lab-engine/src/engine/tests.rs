@@ -1,5 +1,5 @@
-//! Goal: what the engine counts is what happened. Method: small servers in this process with planted
-//! faults, and the sums that must come out.
+//! Goal: what the engine counts is what happened. Method: small servers in this process with
+//! planted faults, and the sums that must come out.
 
 mod classes;
 mod connections;

@@ -29,9 +29,9 @@ const WORKERS_BY_RATE: f64 = 0.1;
 /// Most workers that a rate sets by default.
 const WORKERS_BY_RATE_MAX: f64 = 5000.0;
 
-/// What may stand beside a URL. What is not given has a plan's default, except for those named here:
-/// 50 connections, 10 s, closed model, and the family's mix of reads. Which values are allowed is the
-/// plan's matter, so most are kept as they were written.
+/// What may stand beside a URL. What is not given has a plan's default, except for those named
+/// here: 50 connections, 10 s, closed model, and the family's mix of reads. Which values are
+/// allowed is the plan's matter, so most are kept as they were written.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options for a URL")]
 pub struct UrlOptions {
@@ -72,7 +72,8 @@ pub struct UrlOptions {
     #[arg(long, value_name = "JSON", group = "sent")]
     body: Option<String>,
 
-    /// Send a mix: somnia, ethspam, chainbench-eth, json-bench, ethereum, harmony, bitcoin, or a file
+    /// Send a mix: somnia, ethspam, chainbench-eth, json-bench, ethereum, harmony, bitcoin, or a
+    /// file
     #[arg(long, value_name = "NAME|FILE", group = "sent")]
     mix: Option<String>,
 

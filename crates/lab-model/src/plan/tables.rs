@@ -2,8 +2,8 @@
 //! `docs/plan.schema.json` are derived from them.
 //!
 //! `plan/values.rs` has the value types that only plans have, `plan/params.rs` the generators of
-//! parameters, and `plan/threshold_table.rs` thresholds. `plan/validate.rs` checks values against each
-//! other.
+//! parameters, and `plan/threshold_table.rs` thresholds. `plan/validate.rs` checks values against
+//! each other.
 
 use settings::value::{
     Bool, Bytes, Count, Duration as Period, File, List, Listed, Name, Named, Number, Once,
@@ -90,13 +90,15 @@ settings::table! {
     pub(super) struct ConnectionsTable {
         /// HTTP version.
         http: HttpVersion = "1.1";
-        /// How often a connection is used: until the server closes it, once, or for so many requests.
+        /// How often a connection is used: until the server closes it, once, or for so many
+        /// requests.
         reuse: Reused = "always";
         /// True if TLS sessions are resumed on new connections.
         tls_resume: Bool = "true";
         /// The only TLS version to offer.
         tls_version: TlsVersion = follows "both are offered";
-        /// The only cipher suites to offer, by IANA or OpenSSL name; empty for the library's choice.
+        /// The only cipher suites to offer, by IANA or OpenSSL name; empty for the library's
+        /// choice.
         ciphers: List<Cipher> = empty;
         /// True if certificates are not checked.
         tls_insecure: Bool = "false";
@@ -118,14 +120,16 @@ settings::table! {
 }
 
 settings::table! {
-    /// A stream of iterations. All scenarios of a plan run at the same time, each from its own start.
+    /// A stream of iterations. All scenarios of a plan run at the same time, each from its own
+    /// start.
     pub(super) struct ScenarioTable {
         /// Shown in reports; thresholds name it.
         name: Name = follows "`scenario-1` for the first, and so on";
         /// From the start of the run to its first stage.
         start: Period<0, WEEK> = "0s";
-        /// `open`: iterations come by the clock, whatever the target does; levels are iterations per
-        /// second. `closed`: a worker begins the next when it has ended one; levels are workers.
+        /// `open`: iterations come by the clock, whatever the target does; levels are iterations
+        /// per second. `closed`: a worker begins the next when it has ended one; levels are
+        /// workers.
         model: ModelName = "open";
         /// The course of its level over time, one after the other.
         stages: Listed<StageTable> = required;
@@ -151,9 +155,9 @@ settings::table! {
 }
 
 settings::table! {
-    /// A part of a scenario, in the list `stages`. Its level is given in one way: `rate` or `workers`
-    /// (constant), `to` (a ramp), `to` and `steps` (a staircase), `spike` (a constant after which the
-    /// level before it holds again), or none of them (the level before holds on).
+    /// A part of a scenario, in the list `stages`. Its level is given in one way: `rate` or
+    /// `workers` (constant), `to` (a ramp), `to` and `steps` (a staircase), `spike` (a constant
+    /// after which the level before it holds again), or none of them (the level before holds on).
     pub(super) struct StageTable {
         /// Unique in its scenario.
         name: Name = follows "`stage-1` for the first, and so on";
@@ -167,8 +171,8 @@ settings::table! {
         from: Level = follows "the level before; 0 for the first";
         /// Where a ramp ends.
         to: Level = follows "see above";
-        /// Flat steps of equal length and height, the last one at `to`. They are stages of their own,
-        /// NAME-1 and so on; a threshold's tag NAME means all of them.
+        /// Flat steps of equal length and height, the last one at `to`. They are stages of their
+        /// own, NAME-1 and so on; a threshold's tag NAME means all of them.
         steps: Count<2, 1000, usize> = follows "a ramp without steps";
         /// Constant, and then back to the level before.
         spike: Level = follows "see above";

@@ -29,8 +29,8 @@ settings::choice! {
 }
 
 settings::table! {
-    /// What the run must keep, in k6's grammar: a metric with an expression, a table with these keys, or a
-    /// list of both. The metrics are listed below.
+    /// What the run must keep, in k6's grammar: a metric with an expression, a table with these
+    /// keys, or a list of both. The metrics are listed below.
     pub(super) struct ThresholdTable => pub(super) WrittenThreshold {
         /// The expression, such as `"p(99)<700"`.
         threshold: Word = required;

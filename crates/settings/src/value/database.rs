@@ -68,8 +68,8 @@ impl Database {
     /// be printed. A name that begins with `./` is always that of a file.
     ///
     /// # Errors
-    /// A message with the invalid part and its allowed values. It repeats none of the text, which may
-    /// hold a password.
+    /// A message with the invalid part and its allowed values. It repeats none of the text, which
+    /// may hold a password.
     pub fn parse(text: &str) -> Result<Database, String> {
         match text.split_once("://") {
             Some((scheme, rest)) if SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => {
@@ -172,8 +172,8 @@ impl DatabaseUrl {
         Ok(url)
     }
 
-    /// The URL for a PostgreSQL client, without the parameters that have a function here. **Secret**:
-    /// it may hold the password.
+    /// The URL for a PostgreSQL client, without the parameters that have a function here.
+    /// **Secret**: it may hold the password.
     pub fn client_url(&self) -> &str {
         &self.client_url
     }

@@ -303,8 +303,8 @@ crate::text! {
     pub Text: String = not_empty, "a text", "a text that is not empty", "text";
     /// A text that may be empty, such as a program's argument.
     pub Word: String = |text: &str| Ok::<_, String>(text.to_owned()), "a text", "a text", "";
-    /// A name of at most 64 letters, digits, `-`, `_`, `.` and inner spaces. It is safe as the name of
-    /// a folder and as the label of a metric.
+    /// A name of at most 64 letters, digits, `-`, `_`, `.` and inner spaces. It is safe as the name
+    /// of a folder and as the label of a metric.
     pub Name: String = name, "a name",
         format!("1 to {NAME_BYTES_MAX} letters, digits, `-`, `_`, `.` and spaces, not `.` at first"),
         "name";

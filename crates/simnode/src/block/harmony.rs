@@ -1,6 +1,6 @@
 //! Blocks, headers, transactions and receipts as a Harmony node prints them: `hmyv2_` with decimal
-//! integers, `hmy_` with hexadecimal text. The chain is that of `block/eth.rs`. Member names follow the
-//! samples in Harmony's documentation.
+//! integers, `hmy_` with hexadecimal text. The chain is that of `block/eth.rs`. Member names follow
+//! the samples in Harmony's documentation.
 
 use alloy_primitives::{Address, U256};
 
@@ -121,8 +121,8 @@ impl Printer<'_> {
         out.push(b'}');
     }
 
-    /// Appends the addresses of the signers. Block 0 and the newest block have none, as on Harmony, where
-    /// the next block carries the commit signature.
+    /// Appends the addresses of the signers. Block 0 and the newest block have none, as on Harmony,
+    /// where the next block carries the commit signature.
     pub(crate) fn signers(&self, out: &mut Vec<u8>, block: &Block, newest: bool) {
         out.push(b'[');
         if block.header.number > 0 && !newest {

@@ -1,5 +1,5 @@
-//! Goal: blocks have true hashes, roots and blooms. Method: recompute each from its parts, with other
-//! code than the builder's where there is any.
+//! Goal: blocks have true hashes, roots and blooms. Method: recompute each from its parts, with
+//! other code than the builder's where there is any.
 
 use alloy_consensus::TxEnvelope;
 use alloy_eips::eip2718::Decodable2718;

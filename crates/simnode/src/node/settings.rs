@@ -13,8 +13,8 @@ pub const FAULTS_MAX: usize = 64;
 /// Maximum methods with a rate, a latency or a refusal.
 pub const METHODS_MAX: usize = 1_024;
 
-/// The settings of a node. The JSON form has the same names, with times in milliseconds. The default
-/// is an honest, fast node without faults.
+/// The settings of a node. The JSON form has the same names, with times in milliseconds. The
+/// default is an honest, fast node without faults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -87,7 +87,8 @@ pub enum Latency {
     },
 }
 
-/// A second backend behind the same address, as providers have. It cuts a range of logs at its own head.
+/// A second backend behind the same address, as providers have. It cuts a range of logs at its own
+/// head.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecondBackend {

@@ -1,5 +1,5 @@
-//! Goal: each setting has its documented effect. Method: requests to `Node::serve` in virtual time, so
-//! that waits are measured exactly and nothing sleeps.
+//! Goal: each setting has its documented effect. Method: requests to `Node::serve` in virtual time,
+//! so that waits are measured exactly and nothing sleeps.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The reason why a response is wrong: the blocks that it names, and whether one view has all of them.
-//! The oracle needs this only if a response was not right, so it may be slow.
+//! The reason why a response is wrong: the blocks that it names, and whether one view has all of
+//! them. The oracle needs this only if a response was not right, so it may be slow.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Calls with their tags resolved to numbers, as a gateway may forward them. The oracle needs this only
-//! if a response is not the reply to the call itself, so it may be slow.
+//! Calls with their tags resolved to numbers, as a gateway may forward them. The oracle needs this
+//! only if a response is not the reply to the call itself, so it may be slow.
 //!
 //! It reads parameters itself and shares no code with the gateway.
 
@@ -77,8 +77,8 @@ impl<'a> TaggedCall<'a> {
         }
     }
 
-    /// The parameters with the first tag resolved in the view of head `first`, and the second tag in the
-    /// view of head `second`.
+    /// The parameters with the first tag resolved in the view of head `first`, and the second tag
+    /// in the view of head `second`.
     pub(super) fn at(&self, world: &World, first: u64, second: u64) -> Vec<u8> {
         let number = |tag: Tag, head: u64| {
             let number = match tag {

@@ -129,8 +129,8 @@ fn text(raw: &str, at: usize) -> Result<std::borrow::Cow<'_, str>, RpcError> {
 
 /// Reads a block number or tag.
 ///
-/// If `hashes` is true, a hash is valid too. If `decimal` is true, decimal text and JSON numbers are
-/// valid too; -1 and -2 mean latest. `pending` means latest, because the node builds no blocks.
+/// If `hashes` is true, a hash is valid too. If `decimal` is true, decimal text and JSON numbers
+/// are valid too; -1 and -2 mean latest. `pending` means latest, because the node builds no blocks.
 pub(super) fn read_block(raw: &str, hashes: bool, decimal: bool) -> Option<BlockArgument> {
     let Ok(text) = text(raw, 0) else {
         return match raw {

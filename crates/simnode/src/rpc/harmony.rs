@@ -1,5 +1,5 @@
-//! The `hmyv2_` and `hmy_` methods that a caching gateway for Harmony serves, over the same chain as
-//! the `eth_` methods. The world has no staking transactions, so their lists are empty.
+//! The `hmyv2_` and `hmy_` methods that a caching gateway for Harmony serves, over the same chain
+//! as the `eth_` methods. The world has no staking transactions, so their lists are empty.
 
 use std::sync::Arc;
 

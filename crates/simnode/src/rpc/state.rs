@@ -72,8 +72,8 @@ impl Call<'_> {
         data(keccak256(bytes).as_slice())
     }
 
-    /// Executes the call object in argument 0. The outcome is a hash of the block, the object and the
-    /// overrides that follow.
+    /// Executes the call object in argument 0. The outcome is a hash of the block, the object and
+    /// the overrides that follow.
     fn execute(&self, argument: BlockArgument) -> Result<B256, RpcError> {
         let object = self.arguments.required(0)?;
         let position = self.state_at(argument)?;

@@ -1,6 +1,6 @@
-//! The part of RFC 6455 that a small WebSocket server needs: the handshake, reading of masked frames and
-//! writing of frames. The bench's backend uses it too. The gateway has its own implementation, because
-//! it is tested against this one.
+//! The part of RFC 6455 that a small WebSocket server needs: the handshake, reading of masked
+//! frames and writing of frames. The bench's backend uses it too. The gateway has its own
+//! implementation, because it is tested against this one.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

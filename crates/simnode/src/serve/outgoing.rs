@@ -26,8 +26,8 @@ pub(super) enum ConnectionEnd {
     Reset,
 }
 
-/// Writes responses until a fault or the client ends the connection. `frame` encodes a message for the
-/// transport.
+/// Writes responses until a fault or the client ends the connection. `frame` encodes a message for
+/// the transport.
 pub(super) async fn write<W>(
     mut stream: W,
     mut replies: mpsc::Receiver<Outgoing>,

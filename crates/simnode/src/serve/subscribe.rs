@@ -1,5 +1,5 @@
-//! Subscriptions: `newHeads` and `newPendingTransactions` as in geth (`eth/filters/api.go`), under the
-//! names of Ethereum and of Harmony.
+//! Subscriptions: `newHeads` and `newPendingTransactions` as in geth (`eth/filters/api.go`), under
+//! the names of Ethereum and of Harmony.
 
 use std::collections::HashMap;
 use std::sync::Arc;

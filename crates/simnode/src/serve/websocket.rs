@@ -1,8 +1,8 @@
 //! The WebSocket of a node, as geth has it: one message is one call or one batch.
 //!
-//! It reads masked frames of up to [`BODY_BYTES_MAX`] and fragmented messages, responds to pings, and
-//! closes the connection on a protocol violation. Two settings fragment its messages and disable its
-//! pongs.
+//! It reads masked frames of up to [`BODY_BYTES_MAX`] and fragmented messages, responds to pings,
+//! and closes the connection on a protocol violation. Two settings fragment its messages and
+//! disable its pongs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -33,7 +33,8 @@ impl BlockCache {
             None => self.order.push_back(position),
         }
         while self.order.len() > BLOCKS_MAX || self.transactions > TRANSACTIONS_MAX {
-            // The newest block stays even if it alone exceeds the maximum, because it is about to be read.
+            // The newest block stays even if it alone exceeds the maximum, because it is about to
+            // be read.
             if self.order.len() <= 1 {
                 return;
             }

@@ -73,7 +73,8 @@ pub(crate) struct Sync {
     #[arg(long, value_name = "END", default_value = "finalized")]
     end: End,
 
-    /// What of the blocks: blocks, receipts, logs and, of a Harmony chain, hmyv2, separated by commas
+    /// What of the blocks: blocks, receipts, logs and, of a Harmony chain, hmyv2, separated by
+    /// commas
     #[arg(long, value_name = "PARTS", default_value = "blocks,receipts,logs")]
     what: Contents,
 

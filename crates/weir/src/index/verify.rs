@@ -22,9 +22,10 @@ use crate::stop;
 /// Verify that an index is complete and correct
 ///
 /// Reads the whole index without calling a node. Checks the structures of SQLite (PostgreSQL does
-/// not expose its own). Checks that no block is missing, that blocks are linked and that all contents
-/// match the block hashes. Checks that lookups by hash and searches for logs find exactly the stored
-/// objects. With --from it also compares the first, the last and the last finalized block with nodes.
+/// not expose its own). Checks that no block is missing, that blocks are linked and that all
+/// contents match the block hashes. Checks that lookups by hash and searches for logs find exactly
+/// the stored objects. With --from it also compares the first, the last and the last finalized
+/// block with nodes.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

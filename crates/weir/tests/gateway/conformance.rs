@@ -1,11 +1,11 @@
 //! Goal: the scenarios of public suites hold, each in words of its own. Method: every group of
-//! scenarios says where it is judged, or why it does not apply; the numbers below are asserted, and so
-//! is that the named tests exist.
+//! scenarios says where it is judged, or why it does not apply; the numbers below are asserted, and
+//! so is that the named tests exist.
 //!
-//! Sources: `uNetworking/h1spec` at 30d2938a, `dropseed/h1spec` at 05ac50cc (and a7d21a2a, where files
-//! did not change since), `nginx/nginx-tests` as of 2026. Scenarios are assertions of the source; of
-//! nginx's files those of its `plan`. The last lines are of documentation rather than of a file. Code
-//! of none of them is here.
+//! Sources: `uNetworking/h1spec` at 30d2938a, `dropseed/h1spec` at 05ac50cc (and a7d21a2a, where
+//! files did not change since), `nginx/nginx-tests` as of 2026. Scenarios are assertions of the
+//! source; of nginx's files those of its `plan`. The last lines are of documentation rather than of
+//! a file. Code of none of them is here.
 //!
 //! | source | scenarios | here | elsewhere | do not apply |
 //! | --- | --: | --: | --: | --: |

@@ -1,7 +1,8 @@
-//! Goal: calls get to nodes over WebSockets and local sockets as they do over HTTP: the same bytes, no
-//! error for clients when connections break, nothing sent twice that may not be, and over HTTP at once
-//! where that works and the WebSocket does not. Method: simulated nodes and the gateway, each a process
-//! of its own; faults are switched on at the node's admin address while calls are under way.
+//! Goal: calls get to nodes over WebSockets and local sockets as they do over HTTP: the same bytes,
+//! no error for clients when connections break, nothing sent twice that may not be, and over HTTP
+//! at once where that works and the WebSocket does not. Method: simulated nodes and the gateway,
+//! each a process of its own; faults are switched on at the node's admin address while calls are
+//! under way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -69,7 +70,8 @@ fn under_load(gateway: &Running, while_told: impl FnOnce()) -> (usize, Vec<Strin
     seen.into_inner()
 }
 
-/// Stops clients when it goes, also with a test that fails: whoever waits for them would wait for ever.
+/// Stops clients when it goes, also with a test that fails: whoever waits for them would wait for
+/// ever.
 struct Stopped<'a>(&'a AtomicBool);
 
 impl Drop for Stopped<'_> {

@@ -31,7 +31,8 @@ fn it_runs_commands_that_exist() {
             commands += 1;
             let mut words = line.split(' ');
             assert_eq!(words.next(), Some("/usr/local/bin/weir"));
-            // A command line that is wrong ends with 2 and a usage; a missing file is another thing.
+            // A command line that is wrong ends with 2 and a usage; a missing file is another
+            // thing.
             let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(words).output().unwrap();
             let told = String::from_utf8_lossy(&output.stderr);
             assert!(told.starts_with("/etc/weir/gateway.toml: cannot read"), "{line}: {told}");

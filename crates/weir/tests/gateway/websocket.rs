@@ -1,6 +1,6 @@
 //! Goal: over a WebSocket clients get what they get over HTTP, under the same keys and limits, and
-//! none of them can hold up or outlast the gateway. Method: tungstenite as the client where a client
-//! behaves, and bytes over a socket where it does not; simulated nodes behind the gateway.
+//! none of them can hold up or outlast the gateway. Method: tungstenite as the client where a
+//! client behaves, and bytes over a socket where it does not; simulated nodes behind the gateway.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -373,8 +373,8 @@ fn a_stop_answers_what_has_begun_and_says_goodbye() {
     assert!(took < Duration::from_secs(4), "{took:?} of 5 s that it may wait");
 }
 
-/// What had begun to be written when the gateway was told to stop is written to its end, however slow
-/// the client is.
+/// What had begun to be written when the gateway was told to stop is written to its end, however
+/// slow the client is.
 #[test]
 fn a_stop_waits_for_an_answer_that_is_still_being_read() {
     let scene = Scene::set();

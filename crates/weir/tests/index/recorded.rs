@@ -1,6 +1,6 @@
-//! Goal: the index verifies and gives back mainnet's own blocks. Method: a replaying node has recorded
-//! blocks (`testdata/mainnet`) under the calls that a sync makes; the program syncs from it, and what
-//! the file answers is compared with the recorded text.
+//! Goal: the index verifies and gives back mainnet's own blocks. Method: a replaying node has
+//! recorded blocks (`testdata/mainnet`) under the calls that a sync makes; the program syncs from
+//! it, and what the file answers is compared with the recorded text.
 
 use std::collections::BTreeSet;
 use std::path::Path;

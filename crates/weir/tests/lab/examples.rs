@@ -1,6 +1,7 @@
-//! Goal: every command that a help text, a page, a shipped study or a shipped configuration names does
-//! what its reader expects. Method: the commands are read from where they stand, each is looked up in
-//! a table of outcomes, and a shell runs it against nodes and gateways that this test starts.
+//! Goal: every command that a help text, a page, a shipped study or a shipped configuration names
+//! does what its reader expects. Method: the commands are read from where they stand, each is
+//! looked up in a table of outcomes, and a shell runs it against nodes and gateways that this test
+//! starts.
 //!
 //! Only addresses, names of files outside the folder, and durations are replaced. A command that is
 //! not in the table fails the test, and so does a line of the table that no text has any more.

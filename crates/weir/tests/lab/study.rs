@@ -1,6 +1,6 @@
-//! Goal: `weir study sync` ends with the exit codes that its help states, and finds what is planted.
-//! Method: the real binary on the shipped table, on small files, on simulated nodes, and on a study
-//! whose arms are shell scripts.
+//! Goal: `weir study sync` ends with the exit codes that its help states, and finds what is
+//! planted. Method: the real binary on the shipped table, on small files, on simulated nodes, and
+//! on a study whose arms are shell scripts.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! Goal: no method that changes something has the effect `Read`. Method: the rows of the method tables,
-//! and names without a row.
+//! Goal: no method that changes something has the effect `Read`. Method: the rows of the method
+//! tables, and names without a row.
 
 use super::*;
 use crate::method::{Repeat, methods_of};

@@ -1,5 +1,5 @@
-//! Goal: the bounds of a log filter are parsed as nodes do, and replaced without other changes. Method:
-//! tables of parameters.
+//! Goal: the bounds of a log filter are parsed as nodes do, and replaced without other changes.
+//! Method: tables of parameters.
 use super::*;
 use crate::block::BlockTag;
 

@@ -1,5 +1,5 @@
-//! Goal: each check runs the fuzzer for a second, and the seed inputs are calls and responses. Method: a
-//! fixed seed and a time limit. A failing input becomes a case of `regressions`.
+//! Goal: each check runs the fuzzer for a second, and the seed inputs are calls and responses.
+//! Method: a fixed seed and a time limit. A failing input becomes a case of `regressions`.
 use std::time::{Duration, Instant};
 
 use super::*;

@@ -1,8 +1,8 @@
 //! A cursor over validated JSON that reads every byte once, whatever the nesting.
 //!
-//! `walk.rs` finds the end of a value before a caller reads the value, so each level of nesting is one
-//! more pass. A cursor enters values instead. On invalid JSON it fails or returns wrong slices, but it
-//! never panics and always ends.
+//! `walk.rs` finds the end of a value before a caller reads the value, so each level of nesting is
+//! one more pass. A cursor enters values instead. On invalid JSON it fails or returns wrong slices,
+//! but it never panics and always ends.
 
 use std::ops::Range;
 
@@ -122,7 +122,8 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         }
     }
 
-    /// Reads the name of the next member and stops before its value. `None` after the closing bracket.
+    /// Reads the name of the next member and stops before its value. `None` after the closing
+    /// bracket.
     ///
     /// # Errors
     /// If no member and no bracket follows.
@@ -194,8 +195,8 @@ impl<'a, V: Visitor> Cursor<'a, V> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a cursor reads what `walk` reads, visits all strings of a value, and ends on any bytes.
-    //! Method: written and mutated texts.
+    //! Goal: a cursor reads what `walk` reads, visits all strings of a value, and ends on any
+    //! bytes. Method: written and mutated texts.
 
     use super::*;
     use crate::json::walk;

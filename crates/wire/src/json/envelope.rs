@@ -1,9 +1,9 @@
 //! A validating scanner for a response that arrives in chunks. It keeps only the envelope.
 //!
 //! Nearly all bytes of a large body belong to `result`, which the caller does not read. The scanner
-//! validates each chunk as it arrives and writes `0` in place of the result. `response.rs` parses the
-//! envelope as it would parse the whole body: the same responses with other results, or an error in the
-//! same place. `scanner.rs` has the same grammar for a whole text; tests compare both.
+//! validates each chunk as it arrives and writes `0` in place of the result. `response.rs` parses
+//! the envelope as it would parse the whole body: the same responses with other results, or an
+//! error in the same place. `scanner.rs` has the same grammar for a whole text; tests compare both.
 
 use super::fast_scanner::FastScanner;
 use super::scanner::DEPTH_CEILING;
@@ -15,7 +15,8 @@ mod tests;
 /// The members of a response whose values are kept.
 const KEPT_MEMBERS: [&[u8]; 2] = [b"id", b"error"];
 
-/// A byte that makes the envelope of an invalid text invalid at the same place. No JSON text has it.
+/// A byte that makes the envelope of an invalid text invalid at the same place. No JSON text has
+/// it.
 const INVALID: u8 = 0;
 
 /// The state of one text between two chunks.

@@ -1,9 +1,9 @@
 //! A fast path of the scanner: finds the end of a valid and simple value.
 //!
 //! Most bytes belong to values that no caller reads. Here they cost a few instructions per member.
-//! The fast path gives up on invalid values, on names with escapes and on very many names. `scanner.rs`
-//! then scans the value again and names the error. The fast path never accepts a value that the
-//! scanner rejects, and finds the same repeated names; tests compare both.
+//! The fast path gives up on invalid values, on names with escapes and on very many names.
+//! `scanner.rs` then scans the value again and names the error. The fast path never accepts a value
+//! that the scanner rejects, and finds the same repeated names; tests compare both.
 //!
 //! A byte of a string is special if it is a quote, a backslash, a control character or not ASCII.
 
@@ -70,8 +70,8 @@ impl<'a> FastScanner<'a> {
     }
 
     /// Returns the end of the value that starts at `at`, within `depth` open arrays and objects.
-    /// Returns `None`, and keeps the names found so far, if the value is not valid or not simple. No
-    /// whitespace is skipped.
+    /// Returns `None`, and keeps the names found so far, if the value is not valid or not simple.
+    /// No whitespace is skipped.
     #[inline]
     pub(super) fn end_of_value(&mut self, at: usize, depth: usize) -> Option<usize> {
         if self.bytes.get(at) == Some(&b'"') {
@@ -101,8 +101,8 @@ impl<'a> FastScanner<'a> {
         self.next_special_beyond(at)
     }
 
-    /// Continues [`FastScanner::next_special`] beyond the current block. The function is separate so
-    /// that the path within a block needs few registers.
+    /// Continues [`FastScanner::next_special`] beyond the current block. The function is separate
+    /// so that the path within a block needs few registers.
     #[inline(never)]
     fn next_special_beyond(&mut self, mut at: usize) -> usize {
         if at.wrapping_sub(self.block) < BLOCK_BYTES {
@@ -228,8 +228,8 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// Reads a member from the opening quote of its name, in an object that is searched for repeated
-    /// names. `depth` counts the open arrays and objects, this object included.
+    /// Reads a member from the opening quote of its name, in an object that is searched for
+    /// repeated names. `depth` counts the open arrays and objects, this object included.
     #[inline(always)]
     fn searched_member(
         &mut self,
@@ -251,8 +251,8 @@ impl<'a> FastScanner<'a> {
         Some(Member { name, value })
     }
 
-    /// Reads a member as [`FastScanner::searched_member`] does. `None` changes no state, so that the
-    /// caller can read the member itself.
+    /// Reads a member as [`FastScanner::searched_member`] does. `None` changes no state, so that
+    /// the caller can read the member itself.
     pub(super) fn try_member(
         &mut self,
         at: usize,
@@ -268,8 +268,8 @@ impl<'a> FastScanner<'a> {
         member
     }
 
-    /// Adds a name to those of the open object and records a repetition. Returns false if there are too
-    /// many names.
+    /// Adds a name to those of the open object and records a repetition. Returns false if there are
+    /// too many names.
     #[inline]
     fn insert_name(&mut self, name: &'a [u8], at: usize, filter: &mut NameFilter) -> bool {
         let bit = 1 << string::name_hash(name);
@@ -325,7 +325,8 @@ mod portable {
         }
     }
 
-    /// Returns a word with a bit for each special byte. Bits beyond the end of the input are set too.
+    /// Returns a word with a bit for each special byte. Bits beyond the end of the input are set
+    /// too.
     fn special_bits(block: &[u8]) -> u64 {
         let special = |byte: u8| u64::from(matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..));
         let missing = u64::MAX.checked_shl(block.len() as u32).unwrap_or(0);
@@ -357,8 +358,8 @@ fn literal(bytes: &[u8], at: usize, text: &[u8]) -> Option<usize> {
     bytes[at..].starts_with(text).then_some(at + text.len())
 }
 
-/// The end of a number (RFC 8259, section 6): no leading zeros, and digits before the point, after the
-/// point and after the `e`.
+/// The end of a number (RFC 8259, section 6): no leading zeros, and digits before the point, after
+/// the point and after the `e`.
 fn end_of_number(bytes: &[u8], at: usize) -> Option<usize> {
     let digits = |from: usize| {
         let rest = bytes.get(from..).unwrap_or_default();

@@ -1,8 +1,9 @@
 //! A validating scanner for one JSON text by RFC 8259: UTF-8, no byte order mark, nothing after the
 //! value.
 //!
-//! The scanner rejects nesting beyond a limit. It reports member names that occur twice in one object,
-//! at any depth and after decoding escapes. It returns slices of the text and builds no tree.
+//! The scanner rejects nesting beyond a limit. It reports member names that occur twice in one
+//! object, at any depth and after decoding escapes. It returns slices of the text and builds no
+//! tree.
 //!
 //! `fast_scanner.rs` skips the values that are valid and simple, which are nearly all. This scanner
 //! knows every rule and names the error.
@@ -70,9 +71,9 @@ pub enum SyntaxErrorKind {
 /// A position in a text. All bytes before it are valid.
 ///
 /// [`Scanner::peek`] returns the first byte of the next value. [`Scanner::value`],
-/// [`Scanner::members`] and [`Scanner::elements`] read one value, and [`Scanner::finish`] checks that
-/// nothing follows. A repeated member name does not end the scan; [`Scanner::take_repeated`] returns
-/// it.
+/// [`Scanner::members`] and [`Scanner::elements`] read one value, and [`Scanner::finish`] checks
+/// that nothing follows. A repeated member name does not end the scan; [`Scanner::take_repeated`]
+/// returns it.
 pub struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -99,8 +100,8 @@ impl<'a> Scanner<'a> {
         Scanner::with_names_depth(bytes, depth_max, DEPTH_CEILING)
     }
 
-    /// A scanner that reports repeated names only in the outer `names_depth_max` levels. That search
-    /// is half of the cost of a scan, and the names of the inner levels decide nothing.
+    /// A scanner that reports repeated names only in the outer `names_depth_max` levels. That
+    /// search is half of the cost of a scan, and the names of the inner levels decide nothing.
     pub fn with_names_depth(
         bytes: &'a [u8],
         depth_max: usize,

@@ -1,9 +1,9 @@
-//! SIMD search for the special bytes of strings on x86-64: quotes, backslashes, control characters and
-//! bytes that are not ASCII.
+//! SIMD search for the special bytes of strings on x86-64: quotes, backslashes, control characters
+//! and bytes that are not ASCII.
 //!
 //! This is the only `unsafe` code of the crate. A function with SIMD instructions may run only on a
-//! processor that has them. SSE2 belongs to x86-64; for AVX2 the code asks the processor first. Memory
-//! is read through slices only.
+//! processor that has them. SSE2 belongs to x86-64; for AVX2 the code asks the processor first.
+//! Memory is read through slices only.
 #![cfg(target_arch = "x86_64")]
 #![expect(unsafe_code, reason = "calls of functions that need SSE2 or AVX2")]
 
@@ -16,8 +16,8 @@ use std::arch::x86_64::{
 /// Flipping this bit puts the quote next to the control characters: 0x22 becomes 0x20. Of the other
 /// bytes only 0x20, 0x21 and 0x23 change places.
 const QUOTE_BIT: i8 = 2;
-/// With the bit flipped, all special bytes but the backslash are below this. Bytes that are not ASCII
-/// are negative as signed bytes.
+/// With the bit flipped, all special bytes but the backslash are below this. Bytes that are not
+/// ASCII are negative as signed bytes.
 const FLIPPED_PLAIN_MIN: i8 = 0x21;
 const BACKSLASH: i8 = b'\\' as i8;
 

@@ -1,8 +1,9 @@
-//! Splits a stream of JSON values, as nodes write them on a local socket: one after the other, perhaps
-//! with whitespace between them.
+//! Splits a stream of JSON values, as nodes write them on a local socket: one after the other,
+//! perhaps with whitespace between them.
 //!
-//! The splitter finds the end of an object or array by its brackets and strings and validates nothing
-//! else. It continues where the last chunk ended, so that it reads each byte of a long value once.
+//! The splitter finds the end of an object or array by its brackets and strings and validates
+//! nothing else. It continues where the last chunk ended, so that it reads each byte of a long
+//! value once.
 
 use super::string;
 
@@ -33,8 +34,8 @@ pub enum Split {
 pub struct UnexpectedByte(pub usize);
 
 impl Splitter {
-    /// Reads the next chunk of the stream up to the end of a value. Call it again with the bytes behind
-    /// that end.
+    /// Reads the next chunk of the stream up to the end of a value. Call it again with the bytes
+    /// behind that end.
     ///
     /// # Errors
     /// If the stream has a value that is neither an object nor an array.

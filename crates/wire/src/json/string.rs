@@ -25,8 +25,9 @@ impl<'a> JsonString<'a> {
         }
     }
 
-    /// The string with its escapes decoded. A surrogate without its partner, which the grammar allows,
-    /// becomes its three-byte form, so that different strings never decode to the same bytes.
+    /// The string with its escapes decoded. A surrogate without its partner, which the grammar
+    /// allows, becomes its three-byte form, so that different strings never decode to the same
+    /// bytes.
     #[inline]
     pub fn decode(self) -> Cow<'a, [u8]> {
         if self.escaped { Cow::Owned(unescape(self.raw)) } else { Cow::Borrowed(self.raw) }
@@ -57,9 +58,9 @@ pub(crate) fn find_special(bytes: &[u8], at: usize) -> usize {
     find_special_in_words(bytes, at)
 }
 
-/// [`find_special`] for eight bytes at a time. A subtraction from a word borrows only past the first
-/// hit, so the lowest flagged byte is exact (Hacker's Delight, 2nd ed., section 6-1; serde_json does the
-/// same).
+/// [`find_special`] for eight bytes at a time. A subtraction from a word borrows only past the
+/// first hit, so the lowest flagged byte is exact (Hacker's Delight, 2nd ed., section 6-1;
+/// serde_json does the same).
 #[inline]
 fn find_special_in_words(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
@@ -154,8 +155,8 @@ fn unit_at(raw: &[u8], at: usize) -> u32 {
 fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
     match char::from_u32(scalar) {
         Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-        // Only a lone surrogate is not a scalar value. Its three-byte form never occurs in valid UTF-8,
-        // so no other string decodes to it.
+        // Only a lone surrogate is not a scalar value. Its three-byte form never occurs in valid
+        // UTF-8, so no other string decodes to it.
         None => out.extend_from_slice(&[
             0xe0 | (scalar >> 12) as u8,
             0x80 | (scalar >> 6 & 0x3f) as u8,
@@ -164,8 +165,8 @@ fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
     }
 }
 
-/// Appends `text` as a JSON string with quotes. Only the characters that RFC 8259 section 7 requires
-/// are escaped.
+/// Appends `text` as a JSON string with quotes. Only the characters that RFC 8259 section 7
+/// requires are escaped.
 pub fn write(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();

@@ -1,7 +1,7 @@
 //! Iterators over the members and elements of validated JSON.
 //!
-//! They are faster than the scanner because they validate nothing. On invalid JSON they end early or
-//! return wrong slices, but they never panic and always end.
+//! They are faster than the scanner because they validate nothing. On invalid JSON they end early
+//! or return wrong slices, but they never panic and always end.
 
 use std::ops::Range;
 
@@ -32,8 +32,8 @@ pub fn member<'a>(raw: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     members(raw).find(|(name, _)| *name.decode() == *wanted.as_bytes()).map(|(_, value)| value)
 }
 
-/// The rest of a raw object from the value of this member on. The value is not skipped, which saves a
-/// pass for callers that iterate over it.
+/// The rest of a raw object from the value of this member on. The value is not skipped, which saves
+/// a pass for callers that iterate over it.
 pub fn from_member<'a>(raw: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     let mut walk = member_spans(raw);
     loop {
@@ -45,8 +45,8 @@ pub fn from_member<'a>(raw: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     }
 }
 
-/// The raw values of these members of a raw object, in the order of `names`; `None` for each that is
-/// missing. Stops when all are found.
+/// The raw values of these members of a raw object, in the order of `names`; `None` for each that
+/// is missing. Stops when all are found.
 pub fn fields_of<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> [Option<&'a [u8]>; N] {
     let mut found = [None; N];
     let mut missing = N;

@@ -1,4 +1,5 @@
-//! Goal: filters match what go-ethereum's match, and logs of dropped blocks are marked. Method: tables.
+//! Goal: filters match what go-ethereum's match, and logs of dropped blocks are marked. Method:
+//! tables.
 use super::*;
 
 fn address(byte: u8) -> String {

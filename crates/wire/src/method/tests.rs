@@ -1,5 +1,5 @@
-//! Goal: the tables have a row for every method of the sources, and no row contradicts itself. Method:
-//! lists of names as data, and rules over all rows.
+//! Goal: the tables have a row for every method of the sources, and no row contradicts itself.
+//! Method: lists of names as data, and rules over all rows.
 use super::*;
 use crate::block::{BlockFormat, BlockTag};
 

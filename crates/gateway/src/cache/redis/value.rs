@@ -8,9 +8,9 @@
 //! magic 2 | version 1 | flags 1 | tag 1 | number 8 | hash 32 | written 8 | key length 4 |
 //! body length 4 | key | body, optionally compressed with zstd | crc 4 of all bytes before
 //! ```
-//! The figures are widths in bytes. Numbers are little endian. The body length is that of the uncompressed body. The CRC detects
-//! accidents only: anyone who can write to this Redis can forge responses, so it must be as trusted
-//! as the upstreams.
+//! The figures are widths in bytes. Numbers are little endian. The body length is that of the
+//! uncompressed body. The CRC detects accidents only: anyone who can write to this Redis can forge
+//! responses, so it must be as trusted as the upstreams.
 
 use std::borrow::Cow;
 

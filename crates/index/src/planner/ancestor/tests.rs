@@ -1,5 +1,5 @@
-//! Goal: a search finds the last common block with few comparisons. Method: cases by hand, and random
-//! chains.
+//! Goal: a search finds the last common block with few comparisons. Method: cases by hand, and
+//! random chains.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,5 @@
-//! Goal: pauses grow with failures in a row, and cost a half-failing node little. Method: virtual time.
+//! Goal: pauses grow with failures in a row, and cost a half-failing node little. Method: virtual
+//! time.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Goal: an address becomes a file or a server that is connected to as its URL says, and no password
-//! is printed. Method: texts and their locations; `settings` tests the grammar.
+//! Goal: an address becomes a file or a server that is connected to as its URL says, and no
+//! password is printed. Method: texts and their locations; `settings` tests the grammar.
 
 use super::*;
 

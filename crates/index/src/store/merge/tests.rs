@@ -1,5 +1,5 @@
-//! Goal: searches find the same in merged lists, and merged lists can be rewound. Method: indexes that
-//! are written block by block and merged, and compared with those that are written at once.
+//! Goal: searches find the same in merged lists, and merged lists can be rewound. Method: indexes
+//! that are written block by block and merged, and compared with those that are written at once.
 
 use wire::logs::LogMatcher;
 

@@ -24,8 +24,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time to release the lock when a session ends. A query's own timeout gets as much on top, so
 /// that the server can report it first.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time that a new writer waits for the lock. The server takes a moment to notice that a process
-/// was killed.
+/// The time that a new writer waits for the lock. The server takes a moment to notice that a
+/// process was killed.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// TCP keepalive of both sides, so that neither keeps a connection that the other has left: idle
 /// time before the first probe, time between probes, and number of probes.
@@ -186,8 +186,8 @@ impl Session {
         self.run("COMMIT")
     }
 
-    /// Makes changes in one transaction, which takes the writer's lock again. A writer that has lost
-    /// the lock, because a pooler gave it another session, writes nothing.
+    /// Makes changes in one transaction, which takes the writer's lock again. A writer that has
+    /// lost the lock, because a pooler gave it another session, writes nothing.
     pub(super) fn write<T>(
         &self,
         change: impl FnOnce(&Session) -> Result<T, StoreError>,
@@ -208,7 +208,8 @@ impl Session {
         match done {
             Ok(value) => self.run("COMMIT").map(|()| value),
             Err(error) => {
-                // A failed rollback does not matter: the server keeps nothing that is not committed.
+                // A failed rollback does not matter: the server keeps nothing that is not
+                // committed.
                 let _ = self.run("ROLLBACK");
                 Err(error)
             }

@@ -1,5 +1,5 @@
-//! Goal: partitions, lost locks, failures of the server, and few round trips. Method: a real server,
-//! whose failures are caused by SQL.
+//! Goal: partitions, lost locks, failures of the server, and few round trips. Method: a real
+//! server, whose failures are caused by SQL.
 
 use std::time::{Duration, Instant};
 

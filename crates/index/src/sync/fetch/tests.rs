@@ -1,5 +1,5 @@
-//! Goal: each block of a range is fetched once, and lists of another length are errors. Method: lists
-//! and plans by hand.
+//! Goal: each block of a range is fetched once, and lists of another length are errors. Method:
+//! lists and plans by hand.
 
 use super::*;
 

@@ -1,6 +1,6 @@
-//! Goal: errors name the member and the right value, and malformed responses are rejected that no change
-//! of a single value produces: duplicate or similar names, values under other names, unknown types.
-//! Method: a synthetic block, changed by hand.
+//! Goal: errors name the member and the right value, and malformed responses are rejected that no
+//! change of a single value produces: duplicate or similar names, values under other names, unknown
+//! types. Method: a synthetic block, changed by hand.
 
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
-//! Goal: a change of any member is rejected, and the error names the member or its binding. Method: each
-//! member of real and synthetic responses is changed in turn. Lists name the members that nothing binds, and
-//! each entry must occur.
+//! Goal: a change of any member is rejected, and the error names the member or its binding. Method:
+//! each member of real and synthetic responses is changed in turn. Lists name the members that
+//! nothing binds, and each entry must occur.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
-//! Converts blocks of `alloy_consensus` to the JSON of a node: those of a real chain, and synthetic blocks
-//! with a transaction of every type. `alloy_consensus` computes the roots and hashes, not the code under
-//! test.
+//! Converts blocks of `alloy_consensus` to the JSON of a node: those of a real chain, and synthetic
+//! blocks with a transaction of every type. `alloy_consensus` computes the roots and hashes, not
+//! the code under test.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -280,8 +280,8 @@ fn receipts_json(block: &Block, receipts: &[ReceiptEnvelope]) -> Value {
     receipts.iter().zip(&block.body.transactions).enumerate().map(&mut one).collect()
 }
 
-/// A receipt with as many logs as its index. Logs have up to four topics and data of any length; one
-/// and 55 bytes are edge cases of the encoding.
+/// A receipt with as many logs as its index. Logs have up to four topics and data of any length;
+/// one and 55 bytes are edge cases of the encoding.
 fn receipt(kind: u8, index: usize) -> ReceiptEnvelope {
     let data_bytes = [0, 1, 1, 32, 55, 56, 300];
     let log = |at: usize| {

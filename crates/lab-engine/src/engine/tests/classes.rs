@@ -139,8 +139,8 @@ fn timeouts_are_counted_at_their_deadline() {
     at_once(longest, 151_000_000);
 }
 
-/// A deadline is never early, and what the engine is late by shows in every run; a machine that wakes
-/// it late does so in some.
+/// A deadline is never early, and what the engine is late by shows in every run; a machine that
+/// wakes it late does so in some.
 fn at_once(longest: impl Fn() -> u64, most: u64) {
     let seen: Vec<u64> = (0..20).map(|_| longest()).take_while(|time| *time > most).collect();
     assert!(seen.len() < 20, "{seen:?} of at most {most}");

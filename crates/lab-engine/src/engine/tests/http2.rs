@@ -1,5 +1,5 @@
-//! Goal: HTTP/2 is counted like HTTP/1.1, and its connections are shared as the plan says. Method: a
-//! server of the h2 crate with planted faults.
+//! Goal: HTTP/2 is counted like HTTP/1.1, and its connections are shared as the plan says. Method:
+//! a server of the h2 crate with planted faults.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

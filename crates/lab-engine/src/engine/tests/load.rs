@@ -1,5 +1,5 @@
-//! Goal: the load is the planned one: as many, when, with which bytes, and measured from when it was
-//! due. Method: counts that are known beforehand, and a server that stalls at a known time.
+//! Goal: the load is the planned one: as many, when, with which bytes, and measured from when it
+//! was due. Method: counts that are known beforehand, and a server that stalls at a known time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -112,8 +112,8 @@ fn who_comes_free_later_takes_nothing_that_was_due_before() {
     let ran = run(open(plan(&server, 0), 100.0, SECOND * 2, 1, Late::Drop), &server);
     let iterations = ran.totals.iterations[0];
     assert_eq!(iterations.begun + iterations.dropped, 200, "{iterations:?}");
-    // A worker that is free after somewhat more than 100 ms waits for the call that is due at 110 ms.
-    // One that took the call of 100 ms would begin 20 times.
+    // A worker that is free after somewhat more than 100 ms waits for the call that is due at 110
+    // ms. One that took the call of 100 ms would begin 20 times.
     assert!((11..=19).contains(&iterations.begun), "{iterations:?}");
     let latency = ran.totals.latency(|_| true).min();
     // Measured from when it was due: a call that was taken 10 ms late would take 110 ms.

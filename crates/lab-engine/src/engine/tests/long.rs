@@ -1,5 +1,5 @@
-//! Goal: a long response is judged like a short one, and nobody else's call is late because it is read.
-//! Method: one worker that asks for nothing but megabytes, beside a schedule of small calls.
+//! Goal: a long response is judged like a short one, and nobody else's call is late because it is
+//! read. Method: one worker that asks for nothing but megabytes, beside a schedule of small calls.
 
 use std::sync::Arc;
 

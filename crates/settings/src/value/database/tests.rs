@@ -1,5 +1,6 @@
 //! Goal: files and URLs are distinguished, errors name what is allowed, and no secret is printed.
-//! Method: texts in, printed forms or errors out; each error is searched for the secret of its text.
+//! Method: texts in, printed forms or errors out; each error is searched for the secret of its
+//! text.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! A WebSocket client over any stream, in virtual time: enough to subscribe and to read notifications.
+//! A WebSocket client over any stream, in virtual time: enough to subscribe and to read
+//! notifications.
 
 use std::io::{Error, ErrorKind, Result};
 

@@ -1,7 +1,7 @@
-//! The same arrivals to nginx and to the gateway at once: whoever passes, waits or is refused at one
-//! does so at the other, but for calls that come so close to the instant at which the decision
-//! changes that the two servers' clocks may see different milliseconds. Such differences are counted
-//! and every one has to be explained by its distance from that instant.
+//! The same arrivals to nginx and to the gateway at once: whoever passes, waits or is refused at
+//! one does so at the other, but for calls that come so close to the instant at which the decision
+//! changes that the two servers' clocks may see different milliseconds. Such differences are
+//! counted and every one has to be explained by its distance from that instant.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -205,8 +205,9 @@ async fn arrive(
     all
 }
 
-/// The pairs in the order of their sending. Calls of one key at one instant come over connections of
-/// their own, in any order at either server: so the outcomes of such a crowd are matched in order.
+/// The pairs in the order of their sending. Calls of one key at one instant come over connections
+/// of their own, in any order at either server: so the outcomes of such a crowd are matched in
+/// order.
 fn matched(mut pairs: Vec<Pair>) -> Vec<Pair> {
     pairs.sort_by(|a, b| (a.planned, &a.key, a.sent).cmp(&(b.planned, &b.key, b.sent)));
     for crowd in pairs.chunk_by_mut(|a, b| a.key == b.key && a.planned == b.planned) {
@@ -252,7 +253,8 @@ fn explain(case: &Case, pairs: &[Pair], stalled: Duration) -> Vec<f64> {
             assert!(matches!(seen.status, 200 | 429), "{pair:?}");
             seen.status == 200
         });
-        // How long a server may have taken to look at it: all of the time that it was not told to wait.
+        // How long a server may have taken to look at it: all of the time that it was not told to
+        // wait.
         let mut unseen = [0.0; 2];
         for (unseen, (state, seen)) in
             unseen.iter_mut().zip(states.iter().zip([pair.nginx, pair.weir]))
@@ -268,7 +270,8 @@ fn explain(case: &Case, pairs: &[Pair], stalled: Duration) -> Vec<f64> {
         if passed[0] != passed[1] {
             let more = usize::from(passed[1]);
             let distance = match apart.remove(&*pair.key) {
-                // The other one passes what the first had passed before: the same difference, its end.
+                // The other one passes what the first had passed before: the same difference, its
+                // end.
                 Some((other, distance)) => {
                     assert_ne!(other, more, "{pair:?} widens a difference");
                     distance
@@ -276,9 +279,10 @@ fn explain(case: &Case, pairs: &[Pair], stalled: Duration) -> Vec<f64> {
                 None => {
                     let distance = states.map(|state| (excess(state) - burst).abs() / rate);
                     let distance = distance[0].min(distance[1]);
-                    // A clock of whole ms may be off by one at both ends of a span; and a request is
-                    // seen some time between when it was sent and when its answer came. A server that
-                    // was held up between reading its clock and the request knows an older time.
+                    // A clock of whole ms may be off by one at both ends of a span; and a request
+                    // is seen some time between when it was sent and when its answer came. A server
+                    // that was held up between reading its clock and the request knows an older
+                    // time.
                     let since = states.map(|state| state.map_or(0.0, |kept| kept.slack));
                     let held_up = stalled.as_secs_f64() * 1000.0;
                     let slack = 2.0 + held_up + unseen[0].max(unseen[1]) + since[0].max(since[1]);

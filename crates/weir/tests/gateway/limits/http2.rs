@@ -1,5 +1,5 @@
-//! Over HTTP/2 limits hold as over HTTP/1.1: streams of one connection count together, and one that is
-//! reset gives its place back.
+//! Over HTTP/2 limits hold as over HTTP/1.1: streams of one connection count together, and one that
+//! is reset gives its place back.
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};

@@ -41,7 +41,8 @@ impl Nginx {
             .iter()
             .map(|(name, lines)| format!("location = /{name} {{ {lines} empty_gif; }}\n"))
             .collect();
-        // The module for empty pictures answers in the phase after limits; `return` would be before.
+        // The module for empty pictures answers in the phase after limits; `return` would be
+        // before.
         let config = format!(
             "daemon off; worker_processes 1; pid {at}/pid; error_log {at}/error.log {level};\n\
              events {{ worker_connections 8192; }}\n\

@@ -1,9 +1,9 @@
 //! Every decision that a running nginx logs, made again by the pure rule: all must be equal, in the
 //! code, in the excess to the thousandth and in the delay to the millisecond.
 //!
-//! The debug log has no milliseconds of its own, but nginx arms a timer in the same turn of its event
-//! loop as it decides (for the delay, or for the kept connection), and logs the timer's length and
-//! its end on its own clock: the difference is the instant that the decision saw.
+//! The debug log has no milliseconds of its own, but nginx arms a timer in the same turn of its
+//! event loop as it decides (for the delay, or for the kept connection), and logs the timer's
+//! length and its end on its own clock: the difference is the instant that the decision saw.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -3,10 +3,10 @@
 //! within 3 %.
 //!
 //! Workers send, wait for the answer, pause 100 ms, and give up after 5 s. The report's node took
-//! 2 ms for a call; here nothing takes any time, so the pause is as much longer; it varies by a fifth
-//! around that, so that workers who were held up together do not stay a crowd. Six settings have
-//! 100 workers; the other six are slow rates doubling from 240 per minute, with two workers. The
-//! full length is for `WEIR_REPORT_SECONDS=60`.
+//! 2 ms for a call; here nothing takes any time, so the pause is as much longer; it varies by a
+//! fifth around that, so that workers who were held up together do not stay a crowd. Six settings
+//! have 100 workers; the other six are slow rates doubling from 240 per minute, with two workers.
+//! The full length is for `WEIR_REPORT_SECONDS=60`.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -137,8 +137,8 @@ where
 fn agree(row: usize, (theirs, ours): (Met, Met), length: Duration) -> bool {
     let (rate, burst, nodelay, workers) = ROWS[row];
     let per_second = |count: u64| count as f64 / length.as_secs_f64();
-    // One more or less at each end of the time is no difference of rates, nor is one crowd of workers
-    // that either server had to keep waiting for its turn on a core.
+    // One more or less at each end of the time is no difference of rates, nor is one crowd of
+    // workers that either server had to keep waiting for its turn on a core.
     let all = theirs.answered + theirs.refused;
     let slack = (all as f64 * 0.01).max(2.0);
     let near =

@@ -1,5 +1,5 @@
-//! The script that judges in Redis decides as the rule does, charge by charge: the rule is given the
-//! times that Redis saw.
+//! The script that judges in Redis decides as the rule does, charge by charge: the rule is given
+//! the times that Redis saw.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};

@@ -117,8 +117,8 @@ fn in_comments(text: &str) -> String {
     lines
 }
 
-/// One command a line: continued lines joined, comments taken off. A line that opens a here-document
-/// is one command with all lines up to `EOF`.
+/// One command a line: continued lines joined, comments taken off. A line that opens a
+/// here-document is one command with all lines up to `EOF`.
 fn commands(lines: &str) -> Vec<String> {
     let joined = lines.replace("\\\n", " ");
     let mut lines = joined.lines();

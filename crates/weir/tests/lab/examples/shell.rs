@@ -30,7 +30,8 @@ impl Shell {
         let out = NamedTempFile::new().unwrap();
         let append = || std::fs::File::options().append(true).open(out.path()).unwrap();
         let child = Command::new("sh")
-            // The shell outlives the signals that are meant for the command, and ends with its code.
+            // The shell outlives the signals that are meant for the command, and ends with its
+            // code.
             .args(["-c", &format!("trap : TERM INT; {command}")])
             .current_dir(folder)
             .env("PATH", world.path())

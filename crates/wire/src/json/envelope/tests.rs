@@ -1,6 +1,6 @@
-//! Goal: the envelope of a text is the same for all chunks, and has only the kept members. Method: a
-//! table of difficult texts cut at every offset, random texts in random chunks, and a long response with
-//! an error at its end. `fuzz.rs` compares the parsed envelope with the parsed text.
+//! Goal: the envelope of a text is the same for all chunks, and has only the kept members. Method:
+//! a table of difficult texts cut at every offset, random texts in random chunks, and a long
+//! response with an error at its end. `fuzz.rs` compares the parsed envelope with the parsed text.
 
 use proptest::prelude::*;
 

@@ -1,13 +1,13 @@
-//! Goal: the fast scanner and the scanner agree on every text. Method: a table of difficult values, a
-//! long text with errors at many offsets, and random texts (`scanner/tests.rs`), through both.
+//! Goal: the fast scanner and the scanner agree on every text. Method: a table of difficult values,
+//! a long text with errors at many offsets, and random texts (`scanner/tests.rs`), through both.
 
 use super::*;
 #[cfg(target_arch = "x86_64")]
 use crate::json::simd;
 use crate::json::{DEPTH_CEILING, Scanner};
 
-/// Compares both. On a text whose names are searched, the fast scanner may give up, but must not change
-/// its state.
+/// Compares both. On a text whose names are searched, the fast scanner may give up, but must not
+/// change its state.
 pub(in crate::json) fn both_agree(text: &[u8], depth: usize) {
     for names_depth_max in [0, 1, DEPTH_CEILING] {
         let mut scan = Scanner::with_names_depth(text, depth, names_depth_max);

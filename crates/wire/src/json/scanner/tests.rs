@@ -1,5 +1,5 @@
-//! Goal: exactly the texts of RFC 8259 are valid, repeated names are found at any depth, and slices are
-//! exact. Method: tables, and a comparison with serde_json on random mutations.
+//! Goal: exactly the texts of RFC 8259 are valid, repeated names are found at any depth, and slices
+//! are exact. Method: tables, and a comparison with serde_json on random mutations.
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 

@@ -1,5 +1,5 @@
-//! Goal: names, labels and values as the format has them. Method: lines as exporters write them, and
-//! torn ones.
+//! Goal: names, labels and values as the format has them. Method: lines as exporters write them,
+//! and torn ones.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Goal: the public JSON parsing suite is judged as its names say, at every door through which bytes
-//! come in: a JSON text, a client's body, a result in a node's answer. Method: all cases of
+//! Goal: the public JSON parsing suite is judged as its names say, at every door through which
+//! bytes come in: a JSON text, a client's body, a result in a node's answer. Method: all cases of
 //! `testdata/json-test-suite`, their number asserted; what the suite leaves to the parser is listed
 //! below with what is done and why.
 
@@ -20,9 +20,9 @@ const LEFT: usize = 35;
 ///
 /// Three rules decide all of them. A number of any size passes, because it is never made into a
 /// machine's number: bytes pass. An escape that is half a surrogate pair passes for the same reason
-/// (RFC 8259, section 8.2: its meaning is not predictable, its syntax is right); only where a text is
-/// needed, as in a method's name, is it refused. Bytes that are not UTF-8, a byte order mark among
-/// them, are refused: section 8.1 demands UTF-8 without a mark.
+/// (RFC 8259, section 8.2: its meaning is not predictable, its syntax is right); only where a text
+/// is needed, as in a method's name, is it refused. Bytes that are not UTF-8, a byte order mark
+/// among them, are refused: section 8.1 demands UTF-8 without a mark.
 const LEFT_TO_US: [(&str, Option<SyntaxErrorKind>); LEFT] = [
     ("number_double_huge_neg_exp", None),
     ("number_huge_exp", None),

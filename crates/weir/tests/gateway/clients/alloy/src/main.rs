@@ -1,5 +1,5 @@
-//! The ordinary use of alloy, over HTTP and over a WebSocket: reads, batches, and events, which it gets
-//! by filters or subscriptions. A WebSocket that is lost it opens anew, and subscribes again.
+//! The ordinary use of alloy, over HTTP and over a WebSocket: reads, batches, and events, which it
+//! gets by filters or subscriptions. A WebSocket that is lost it opens anew, and subscribes again.
 
 use std::net::TcpStream;
 use std::time::Duration;
