@@ -108,7 +108,10 @@ fn a_sound_file_is_told_to_be_and_a_damaged_one_is_not() {
     assert!(out.contains("transactions[0].from"), "{out}");
     let other = Weir::node().args(&["--head", "200", "--block-time", "1h", "--seed", "2"]).start();
     let out = refused(&["verify", "--from", &format!("http://{}", other.address)], &file);
-    assert!(out.starts_with("block 0: http") && out.contains("has a block with another hash"), "{out}");
+    assert!(
+        out.starts_with("block 0: http") && out.contains("has a block with another hash"),
+        "{out}"
+    );
     // A hole in the middle: the file is a database still, but no chain.
     let mut bytes = std::fs::read(&file).unwrap();
     let hash = reader(&file).store().block(33).unwrap().unwrap().hash;
