@@ -174,8 +174,11 @@ impl UrlOptions {
     fn plan_for(&self, url: &str, family: Family) -> Result<Plan, Diagnostics> {
         let read = |steps| {
             let written = self.written(url, family, steps)?;
-            read_in(&World::real(Path::new(""), &[]), &written.text, "line")
-                .map_err(|problems| self.guess_mix(written.name_options(problems)))
+            let mut plan = read_in(&World::real(Path::new(""), &[]), &written.text, "options")
+                .map_err(|problems| self.guess_mix(written.name_options(problems)))?;
+            // Reports name the run by its target: there is no file whose name they could use.
+            plan.name = plan.target.url.place();
+            Ok(plan)
         };
         let plan = read(1)?;
         // Options count requests, but plans count iterations. The mix defines the requests of an

@@ -77,6 +77,7 @@ fn head(result: &RunResult) -> Section {
     let outcome = result.verdict.outcome;
     let (class, sum) = match outcome {
         Outcome::Measured => ("pass", "the plan has no thresholds; the numbers are valid".into()),
+        Outcome::Pass if all == 1 => ("pass", "the threshold was kept".into()),
         Outcome::Pass => ("pass", format!("all {all} thresholds were kept")),
         Outcome::Fail if broken == 0 => ("fail", "for another reason than its thresholds".into()),
         Outcome::Fail => ("fail", format!("{broken} of {all} thresholds broken")),

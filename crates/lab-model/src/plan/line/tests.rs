@@ -25,7 +25,9 @@ fn planned(url: &str, family: Family, line: &[&str]) -> Result<Plan, Diagnostics
 /// The plan of a line, which must be the same again when it is read from its own text.
 fn plan(line: &[&str]) -> Plan {
     let plan = planned(URL, Family::Ethereum, line).unwrap_or_else(|faults| panic!("{faults}"));
-    let again = read(&plan.text, "line", &[]).unwrap_or_else(|faults| panic!("{faults}"));
+    let mut again = read(&plan.text, "again", &[]).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!((&*again.name, &*plan.name), ("again", "127.0.0.1:8545"));
+    again.name.clone_from(&plan.name);
     assert_eq!(format!("{again:#?}"), format!("{plan:#?}"));
     plan
 }
