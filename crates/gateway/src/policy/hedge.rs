@@ -87,7 +87,16 @@ impl Hedge {
     /// Returns how long a call of this weight waits at an upstream that responds to nothing.
     pub fn patience(&mut self, weight: u32) -> Duration {
         let quantile = self.settings.map_or(STALL_QUANTILE, |settings| settings.quantile);
-        stall::patience(self.classes[class(weight)].quantiles(quantile).map(|both| both.1))
+        let mut p99 = |class: usize| self.classes[class].quantiles(quantile).map(|both| both.1);
+        let own = class(weight);
+        if let Some(p99) = p99(own) {
+            return stall::patience(p99);
+        }
+        // The weight, and with it the expected latency, doubles from one class to the next.
+        let estimate = (1..=own).find_map(|octaves| {
+            p99(own - octaves).map(|lighter| lighter.saturating_mul(1 << octaves))
+        });
+        stall::patience_without_samples(estimate)
     }
 
     /// Returns true, and charges the budget, if the second attempt is allowed.

@@ -13,12 +13,18 @@ const TIMES: u32 = 10;
 /// Shortest patience: a garbage collection or the import of a block takes a tenth of a second.
 const PATIENCE_MIN: Duration = Duration::from_millis(200);
 
-/// Patience for calls with too few samples to know how long they take.
+/// Longest patience for calls with too few samples to know how long they take.
 const PATIENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
 /// Returns how long a call with this 99th percentile waits at an upstream that responds to nothing.
-pub fn patience(p99: Option<Duration>) -> Duration {
-    p99.map_or(PATIENCE_UNKNOWN, |p99| p99.saturating_mul(TIMES).max(PATIENCE_MIN))
+pub fn patience(p99: Duration) -> Duration {
+    p99.saturating_mul(TIMES).max(PATIENCE_MIN)
+}
+
+/// Returns the patience for a call of a kind with too few samples. `estimate` is its 99th percentile
+/// as lighter calls suggest it.
+pub fn patience_without_samples(estimate: Option<Duration>) -> Duration {
+    estimate.map_or(PATIENCE_UNKNOWN, |p99| patience(p99).min(PATIENCE_UNKNOWN))
 }
 
 /// Time since an upstream last responded, as one thread observes it.
@@ -64,10 +70,12 @@ mod tests {
 
     #[test]
     fn patience_follows_the_latency_of_calls() {
-        assert_eq!(patience(None), ms(500));
-        assert_eq!(patience(Some(ms(3))), ms(200));
-        assert_eq!(patience(Some(ms(50))), ms(500));
-        assert_eq!(patience(Some(Duration::MAX)), Duration::MAX);
+        assert_eq!(patience(ms(3)), ms(200));
+        assert_eq!(patience(ms(50)), ms(500));
+        assert_eq!(patience(Duration::MAX), Duration::MAX);
+        assert_eq!(patience_without_samples(None), ms(500));
+        assert_eq!(patience_without_samples(Some(ms(3))), ms(200));
+        assert_eq!(patience_without_samples(Some(ms(60))), ms(500));
     }
 
     #[test]

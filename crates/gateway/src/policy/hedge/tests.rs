@@ -63,6 +63,9 @@ fn patience_is_a_multiple_of_the_99th_percentile_hedged_or_not() {
     let patience = hedge.patience(1).as_millis();
     assert!((800..=900).contains(&patience), "{patience}");
     assert_eq!(hedge.patience(64), Duration::from_millis(500), "no latencies of heavy methods");
+    let mut fast = fed((0..1000).map(|_| 3));
+    let estimated = [2, 8, 64].map(|weight| fast.patience(weight).as_millis());
+    assert!(matches!(estimated, [200, 200..=299, 500]), "{estimated:?}");
     let mut off = Hedge::new(None);
     (0..100).for_each(|_| off.observe(Duration::ZERO, 1, Duration::from_millis(3)));
     assert_eq!(off.delay(Repeat::Safe, 1, true), None);
