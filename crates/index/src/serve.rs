@@ -2,8 +2,8 @@
 //!
 //! An index responds to a call if it holds all data of the response. It leaves other calls to
 //! nodes: calls with malformed parameters, calls about blocks that it does not hold, and calls
-//! about blocks that a reorg may still drop. If it holds a part of a range of logs, it responds for
-//! that part; of a range of Harmony's blocks it can respond for the first part.
+//! about blocks that a reorg may still drop. If it holds a part of a range of logs, it returns
+//! that part. For a range of Harmony's blocks it can return the first part.
 
 use wire::block;
 use wire::block::{BlockFormat, BlockRef, BlockTag};
@@ -26,7 +26,8 @@ use crate::store::TransactionPart;
 pub struct QueryContext<'a> {
     /// The last block that is final for the caller; `None` if it knows of none.
     pub finalized: Option<u64>,
-    /// Returns true if a block that is not final is on the caller's chain.
+    /// Returns true if the block with this number and hash, which is not final, is on the caller's
+    /// chain.
     pub is_canonical: &'a dyn Fn(u64, &[u8; 32]) -> bool,
     /// The limits of a response.
     pub limits: SearchLimits,
@@ -93,7 +94,7 @@ impl Snapshot<'_> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        // A lost connection makes the next snapshot fail, so its error may be dropped here.
+        // If the connection is lost, the next snapshot fails too and reports it.
         let _ = self.reader.store().end_snapshot();
     }
 }
@@ -127,10 +128,10 @@ impl Reader {
 /// The members of a log filter.
 const FILTER_MEMBERS: [&[u8]; 5] = [b"fromBlock", b"toBlock", b"blockHash", b"address", b"topics"];
 
-/// A raw block parameter, and the form in which the method writes it.
+/// A raw block parameter and its format in the method.
 type RawRef<'a> = (&'a [u8], BlockFormat);
 
-/// Returns true for a number or a tag in a string, the only forms of methods that take no hash.
+/// Returns true for a string with a number or a tag: all that methods accept that take no hash.
 fn is_number_or_tag(raw: &[u8]) -> bool {
     raw.first() == Some(&b'"')
         && matches!(block::parse(raw, BlockFormat::Hex), Ok(BlockRef::Number(_) | BlockRef::Tag(_)))
@@ -230,15 +231,15 @@ impl Query<'_> {
         Ok(found.is_some_and(|(hash, _)| (self.context.is_canonical)(number, &hash)))
     }
 
-    /// The last block, at most `to`, up to which all blocks are confirmed: the final ones, and the
-    /// higher ones if the highest of them is confirmed, because blocks are linked.
+    /// Returns the highest block, at most `to`, up to which all blocks are confirmed. Final blocks are
+    /// confirmed. Blocks are linked, so all are confirmed if the highest one is.
     fn confirmed_up_to(&self, to: u64) -> Result<u64, ReadError> {
         let range = self.range;
         let highest = to.min(range.last);
         if self.is_confirmed(highest)? {
             return Ok(highest);
         }
-        // A block below the first one stands for none, since the index does not hold it.
+        // The block below the first one means that no block is confirmed.
         let none = range.first.saturating_sub(1);
         let finalized = self.context.finalized.map(|finalized| finalized.min(range.finalized));
         Ok(finalized.map_or(none, |finalized| finalized.min(highest)))
@@ -386,7 +387,7 @@ impl Query<'_> {
         let contents = self.reader.metadata().contents;
         let filter = LogFilter::parse(raw).ok().zip(LogMatcher::parse(raw).ok());
         let served = contents.logs && !(contents.receipts && self.is_for_nodes("logs"));
-        // A node may know a member that is unknown here: go-ethereum ignores the case of names.
+        // go-ethereum ignores the case of names, so a node may use a member that is unknown here.
         let known = walk::members(raw).all(|(name, _)| FILTER_MEMBERS.contains(&&*name.decode()));
         let Some((filter, selection)) = filter.filter(|_| served && known) else {
             return Ok(Lookup::Miss);

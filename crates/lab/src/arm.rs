@@ -43,7 +43,7 @@ pub struct Run {
     pub seconds: BTreeMap<Key, Vec<f64>>,
     /// Calls by method, if known.
     pub calls: BTreeMap<String, u64>,
-    /// CPU milliseconds per request of the target's processes, or of the named ones.
+    /// CPU milliseconds per request of the watched processes without the generator.
     pub cpu_ms_per_request: Option<f64>,
     /// Cores that the target may use.
     pub cores: Option<f64>,
@@ -123,9 +123,9 @@ fn put_row(run: &mut Run, method: &str, row: &Row) {
     }
 }
 
-/// Calls per second from which a p95 differs from the maximum.
+/// Minimum calls per second for a p95: with fewer it is the maximum.
 pub(crate) const P95_CALLS: u64 = 20;
-/// Calls per second from which a p99 differs from the maximum.
+/// Minimum calls per second for a p99: with fewer it is the maximum.
 pub(crate) const P99_CALLS: u64 = 100;
 
 fn put_seconds(run: &mut Run, row: &Row, judged: &[&Second], each: f64) {

@@ -20,7 +20,7 @@ use crate::metrics::thread::Counters;
 use crate::state::snapshot::Snapshot;
 use crate::upstream::thread::UpstreamContext;
 
-/// Start of the clock of request limits, in milliseconds: some 35 years.
+/// First value of the clock of request limits, in milliseconds (about 35 years).
 const LIMITS_CLOCK_START: u64 = 1 << 40;
 
 /// The state of one serving thread under one configuration.
@@ -101,7 +101,7 @@ impl ThreadContext {
     }
 
     /// Returns [`ThreadContext::now`] in whole milliseconds, the clock of request limits. It does
-    /// not start at 0, because Redis reports charges that are older than this process.
+    /// not start at 0, because Redis can report times before the start of this process.
     pub(crate) fn now_ms(&self) -> u64 {
         LIMITS_CLOCK_START + self.now().as_millis() as u64
     }

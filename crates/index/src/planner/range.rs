@@ -12,7 +12,7 @@ mod tests;
 pub enum End {
     /// At this block.
     At(u64),
-    /// At the last block that no reorg may drop, as of the time when the sync gets there.
+    /// At the finalized block. It moves on while the sync runs.
     Finalized,
     /// Never: the sync follows the chain.
     Follow,
@@ -98,8 +98,8 @@ pub enum RangeError {
     },
 }
 
-/// The most blocks that a sync fetches before it asks for the tip again, which has moved by then
-/// and may have been wrong.
+/// Maximum number of blocks that a sync fetches before it asks for the chain tip again. The tip has
+/// moved by then, or the node reported a wrong one.
 const BLOCKS_MAX: u64 = 16_384;
 
 /// Decides the next step from the blocks that the index holds, the requested start and end, and

@@ -12,7 +12,7 @@ use std::time::Duration;
 use procfs::net::TcpState;
 use socket2::{Domain, Protocol, Socket as Raw, Type};
 
-/// Most sockets that are read.
+/// Maximum number of sockets that are read.
 const SOCKETS_MAX: usize = 200_000;
 
 /// One TCP socket.
@@ -40,19 +40,19 @@ pub(super) struct Quiet {
 }
 
 impl Socket {
-    /// Returns true if it last sent data: its owner waits for a response. Equal times count as
-    /// answered.
+    /// Returns true if its owner waits for a response: its last activity was to send data. If both
+    /// times are equal, the response counts as received.
     pub(super) fn awaits_response(&self) -> bool {
         self.quiet.is_some_and(|quiet| quiet.sent < quiet.received)
     }
 
-    /// Returns true if both times are in the same kernel tick, so their order is unknown: a quick
-    /// response, or the next call right after one.
+    /// Returns true if both times are in the same kernel tick, so that their order is unknown: either a
+    /// quick response, or a call right after a response.
     pub(super) fn unclear(&self) -> bool {
         self.unread == 0 && self.quiet.is_some_and(|quiet| quiet.received == quiet.sent)
     }
 
-    /// Returns true if it last received data: its owner owes a response.
+    /// Returns true if its owner owes a response: its last activity was to receive data.
     pub(super) fn owes_response(&self) -> bool {
         self.unread > 0 || self.quiet.is_some_and(|quiet| quiet.received < quiet.sent)
     }

@@ -1,8 +1,8 @@
 //! Reports of erigontech/rpc-tests (`perf/reports`): vegeta at rising rates, each rate repeated,
 //! one line per repetition.
 //!
-//! A report has facts of the machine in column 13 of its first lines, then a header that begins
-//! with `Daemon`. It may cover several servers; each becomes an arm, and each repetition a run at
+//! The first lines of a report have facts of the machine, the name in column 13 and the value in
+//! column 14. Then comes a header that begins with `Daemon`. It may cover several servers; each becomes an arm, and each repetition a run at
 //! its rate. Two kinds of repetitions would distort a comparison and are treated separately: the
 //! first one of a rate if it ran on cold caches, and those that failed because of the client.
 
@@ -19,9 +19,9 @@ use crate::arm::{Arm, P95_CALLS, P99_CALLS, Run};
 const HEADER: &str = "Daemon,TestNo,TG-Threads,Qps,Time,Min,Mean,50,90,95,99,Max,Ratio,Error";
 /// Columns of the header.
 const COLUMNS: usize = 14;
-/// A first repetition is cold if its mean exceeds the slowest of the others, of which there must be
-/// at least [`OTHERS_MIN`], by this factor. In the 27 published reports examined, slower first
-/// repetitions are slower by factors of 1.6 to 1,400, while ±20 % is usual.
+/// A first repetition ran on cold caches if its mean exceeds that of the slowest other repetition by
+/// this factor. At least [`OTHERS_MIN`] others are needed. In 27 published reports, cold repetitions
+/// are 1.6 to 1,400 times slower; others differ by ±20 %.
 const COLD: f64 = 1.5;
 const OTHERS_MIN: usize = 2;
 

@@ -1,4 +1,4 @@
-//! The document of a comparison: for each other arm its differences with their intervals.
+//! The document of a comparison: the differences of each arm from the first one, with intervals.
 
 use lab_model::results::Word;
 use lab_model::results::compare::{CompareResult, Difference, Mismatch, Weight};
@@ -50,7 +50,7 @@ pub(super) fn document(result: &CompareResult) -> Document {
     }
 }
 
-/// The sentences of all arms.
+/// The verdict: the sentences about all arms.
 fn verdict(result: &CompareResult) -> Section {
     let has = |word: Word| result.differences.iter().any(|one| one.verdict == word);
     let class = match () {
@@ -165,7 +165,7 @@ fn place(change: f64) -> f64 {
     BAR / 2.0 * (1.0 + factor.ln() / FACTOR_MAX.ln())
 }
 
-/// The interval as a bar; none for shares, whose changes are not factors.
+/// Draws an interval as a bar, or returns `None` for shares, whose changes are not factors.
 fn bar(one: &Difference) -> Option<String> {
     if difference::is_share(one) || !one.change.is_finite() {
         return None;

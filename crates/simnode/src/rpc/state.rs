@@ -1,7 +1,7 @@
 //! State reads. Balances and nonces follow from the chain's transactions, code from the contracts.
 //!
-//! Storage, calls and gas estimates are functions of the block's hash and the arguments, so a reply
-//! for another block, branch or call differs in every case.
+//! Storage, results of calls and gas estimates are computed from the block's hash and the arguments.
+//! So replies for different blocks, branches or calls always differ.
 
 use alloy_primitives::{B256, KECCAK256_EMPTY, keccak256};
 use bytes::Bytes;
@@ -100,7 +100,7 @@ impl Call<'_> {
         Ok(keccak256(material))
     }
 
-    /// The position of the block whose state an argument names, if the node has that state.
+    /// Returns the position of the block that an argument names, or an error if its state is pruned.
     pub(super) fn state_at(&self, argument: BlockArgument) -> Result<BlockPosition, RpcError> {
         let (world, head) = (self.world, self.view.head);
         let client = self.view.keeping.client;
@@ -136,7 +136,7 @@ impl Call<'_> {
         self.known(self.world.hash_of(position))
     }
 
-    /// A value of a block that the world may have evicted.
+    /// Returns a value of a block, or the client's error if the world no longer holds the block.
     fn known<T>(&self, value: Option<T>) -> Result<T, RpcError> {
         value.ok_or_else(|| self.view.keeping.client.header_not_found())
     }

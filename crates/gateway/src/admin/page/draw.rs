@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use crate::admin::history::{SAMPLES_MAX, Series};
 
-/// Width of a drawing in its own units: one per interval.
+/// Width of a drawing in its own units: one per interval between two samples.
 const WIDTH: usize = SAMPLES_MAX - 1;
 /// Height of a drawing in its own units.
 const HEIGHT: f64 = 30.0;
@@ -23,7 +23,7 @@ pub(super) struct Plot<'a> {
     pub(super) label: &'a str,
     /// The line itself.
     pub(super) line: &'a Series,
-    /// A part of the first line, drawn as an area below it.
+    /// A part of the values of `line`, such as cache hits, drawn as an area below it.
     pub(super) part: Option<&'a Series>,
 }
 
