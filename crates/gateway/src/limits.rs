@@ -1,11 +1,11 @@
 //! The zones of request limits: the key of a call, and the stored state of each key.
 //!
-//! All threads share a zone. A zone is split into parts, each with its own lock, which is held for
-//! some tens of nanoseconds and never across a wait. A call takes the locks of all its zones, in
-//! the order of the zones, so that it is charged atomically and without deadlock. `policy/limit.rs`
-//! has the arithmetic, `limits/zone.rs` and `limits/table.rs` the memory, `limits/clients.rs` the
-//! connections, and `limits/shared.rs` the zones that gateways share. `path.rs` decides when a call
-//! is judged.
+//! All threads share a zone. A zone is split into parts. Each part has its own lock, which is held
+//! for some tens of nanoseconds and never across a wait. A call takes the locks of all its zones,
+//! in the order of the zones, so that it is charged atomically and without deadlock.
+//! `policy/limit.rs` has the arithmetic, `limits/zone.rs` and `limits/table.rs` the memory,
+//! `limits/clients.rs` the connections, and `limits/shared.rs` the zones that gateways share.
+//! `path.rs` decides when a call is judged.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ struct ChosenLimit {
     limit: usize,
     /// The call's key in its zone.
     hashed_key: HashedKey,
-    /// Terms of the limit, or the caller's own if its key has some.
+    /// The terms of the caller's key if it has its own, or else those of the limit.
     terms: Terms,
 }
 
@@ -135,13 +135,13 @@ enum JudgeMode {
     Charge,
     /// Nothing is charged, and only a rejection is counted.
     Check,
-    /// As `Charge`, but counted as a dry run.
+    /// Like `Charge`, but the outcome is counted as a dry run.
     DryRun,
 }
 
 impl Limits {
-    /// Builds the limits of a configuration with the zones of the former one; `None` if it has
-    /// none.
+    /// Builds the limits of a configuration. Unchanged zones of the former configuration keep their
+    /// state. Returns `None` if the configuration has no limits.
     pub(crate) fn after(before: Option<(&Limits, &Config)>, config: &Config) -> Option<Limits> {
         if config.limits.is_empty() {
             return None;
@@ -149,7 +149,7 @@ impl Limits {
         let headers = key_headers(config);
         let state = |zone: &config::limits::Zone| {
             let (limits, before) = before?;
-            // Rate and cost of a zone may change, nothing else.
+            // A zone keeps its state only if nothing but its rate and cost has changed.
             let same = |own: &config::limits::Zone| {
                 let (rate, cost) = (zone.rate, zone.cost);
                 own.rate.is_some() == rate.is_some()
@@ -213,16 +213,17 @@ impl Limits {
         self.zones.iter().map(Zone::fill).collect()
     }
 
-    /// Prefetches the memory of a request's key while its body is read: in a zone with many keys
-    /// this cache miss dominates the cost. The call may be unknown yet, but its caller is not.
+    /// Prefetches the memory of a request's key while its body is read. In a zone with many keys
+    /// this cache miss dominates the cost. The caller is already known, even though the call may
+    /// not be.
     pub(crate) fn prefetch_key(&self, caller: &LimitedCall<'_>) -> Option<PrefetchedKey> {
         let zone = self.chains[caller.chain].rates.first()?.zone;
         let hashed_key = self.zones[zone].prefetch(caller)?;
         Some(PrefetchedKey { zone, hashed_key })
     }
 
-    /// Judges a call by its rate limits and charges it to their zones, unless it is rejected. `now`
-    /// is in milliseconds of any clock that all threads share.
+    /// Checks a call against its rate limits and charges it to their zones, unless it is rejected.
+    /// `now` is in milliseconds of any clock that all threads share.
     pub(crate) fn charge(&self, caller: &LimitedCall<'_>, now: u64, counters: &Counters) -> Charge {
         let chain = &self.chains[caller.chain];
         if !chain.shared.is_empty()
@@ -233,8 +234,8 @@ impl Limits {
         self.charge_here(chain, &chain.rates, caller, now, counters)
     }
 
-    /// Judges and charges a call by these limits of a chain, without Redis, and by those in dry
-    /// run.
+    /// Checks a call against these limits of a chain and charges it, without Redis. Then does the
+    /// same for the limits in dry run.
     fn charge_here(
         &self,
         chain: &ChainLimits,
@@ -262,7 +263,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// A failure of ours, with the time to come back.
+    /// A failure of origin gateway with the time after which to retry, if the client has too many.
     pub(crate) fn check_failures(
         &self,
         client: IpAddr,
@@ -286,7 +287,7 @@ impl Limits {
         }
     }
 
-    /// Judges by these limits; `at` of the result is an index among them.
+    /// Checks a call against these limits. `at` of the result is an index in `limits`.
     fn judge(
         &self,
         limits: &[RateLimit],
@@ -371,8 +372,9 @@ impl Limits {
         tables.into_iter().flatten().collect()
     }
 
-    /// Returns the limits that apply to a call, with its key in their zones: the first one per
-    /// zone, and none for which the call has no key.
+    /// Returns the limits that apply to a call, with the call's key in the zone of each limit. Only
+    /// the first matching limit of each zone applies. A limit is omitted if the call has no key in
+    /// its zone.
     fn chosen(&self, limits: &[RateLimit], caller: &LimitedCall<'_>) -> SmallVec<[ChosenLimit; 4]> {
         let mut chosen: SmallVec<[ChosenLimit; 4]> = SmallVec::new();
         let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
@@ -396,8 +398,8 @@ impl Limits {
         chosen
     }
 
-    /// Returns the terms of a limit for a caller: in a zone that counts by key, the key's own terms
-    /// take precedence.
+    /// Returns the terms of a limit for a caller. In a zone that counts by API key, the terms of
+    /// the caller's key take precedence.
     fn terms(&self, limit: &RateLimit, caller: &LimitedCall<'_>) -> Terms {
         match caller.grant {
             Some(grant) if self.zones[limit.zone].by_key => Terms {
@@ -409,7 +411,7 @@ impl Limits {
         }
     }
 
-    /// Returns the response for a call over a rate, as one of `gateways`.
+    /// Returns the failure for a call that exceeds a rate which `gateways` gateways share.
     fn over_rate(
         &self,
         limit: &RateLimit,
@@ -428,12 +430,12 @@ impl Limits {
         Failure { retry_after, ..Failure::ours(Kind::OverRate { status: limit.status }) }
     }
 
-    /// Counts a call as in flight in the zones of its concurrency limits; `None` if it has no such
-    /// limit.
+    /// Counts a call as in flight in the zones of its concurrency limits. Returns `None` if it has
+    /// no concurrency limit.
     ///
     /// # Errors
     ///
-    /// A failure of ours if a zone has as many calls in flight for the key as allowed.
+    /// A failure of origin gateway if the key has as many calls in flight in a zone as allowed.
     pub(crate) fn enter(
         &self,
         caller: &LimitedCall<'_>,

@@ -53,7 +53,8 @@ pub struct HeadPoll {
     pub hash: Hash,
     /// Hash of the head's parent.
     pub parent: Hash,
-    /// Height that the upstream calls finalized, if it was polled and names one.
+    /// Finalized height that the upstream reported. `None` if this poll did not query it or the
+    /// upstream reports none.
     pub finalized: Option<u64>,
 }
 
@@ -90,8 +91,8 @@ pub struct HeadSettings {
     pub jump_max: u64,
     /// Largest depth of a reorg that is accepted from one upstream at once.
     pub rollback_max: u64,
-    /// Polls, per upstream that counts, for which a deeper reorg must persist without a second
-    /// witness.
+    /// Consecutive polls that must repeat a deeper reorg without a second witness. The number is
+    /// multiplied by the number of upstreams whose heads count.
     pub rollback_polls: u32,
     /// Consecutive missed polls after which the head of an upstream no longer counts.
     pub missed_max: u32,
@@ -101,20 +102,20 @@ pub struct HeadSettings {
 
 /// Four times two Ethereum epochs (64 blocks), so that a late finality stays within the window.
 pub const WINDOW: usize = 256;
-/// One block for a poll just before a new block, and one for a slow import.
+/// In blocks: one for a poll just before a new block, and one for a slow import.
 pub const LAG_MAX: u64 = 2;
-/// More blocks than the fastest chains (250 ms) produce per poll interval. Less than a plausible
-/// lie.
+/// In blocks: more than the fastest chains (250 ms per block) produce in one poll interval.
 pub const JUMP_MAX: u64 = 64;
-/// The deepest known reorg of Ethereum is 7 blocks (May 2022).
+/// In blocks. The deepest known reorg of Ethereum is 7 blocks (May 2022).
 pub const ROLLBACK_MAX: u64 = 8;
 /// Polls for which a lone upstream must repeat a deeper reorg.
 pub const ROLLBACK_POLLS: u32 = 3;
-/// Tolerates one missed poll, for example while a connection restarts.
+/// Tolerates missed polls, for example while a connection restarts.
 pub const MISSED_MAX: u32 = 3;
 /// An upstream counts as advancing for this many block times after its last new block.
 const FRESH_BLOCKS: u32 = 20;
-/// Minimum of the same, for chains with very short block times that pause now and then.
+/// Minimum time for which an upstream counts as advancing. Some chains with very short block times
+/// pause now and then.
 const FRESH_MIN: Duration = Duration::from_secs(10);
 /// Bounds of the measured block time. A chain without a block for an hour has halted.
 const BLOCK_TIME_MIN: Duration = Duration::from_millis(1);
@@ -153,7 +154,8 @@ pub enum HeadEvent {
         /// New height.
         to: u64,
     },
-    /// An upstream claims a head that the block time does not allow and no other upstream confirms.
+    /// An upstream claims a head beyond what the block time allows, and no other upstream confirms
+    /// it.
     HeadImplausible {
         /// The upstream.
         upstream: usize,
@@ -181,8 +183,8 @@ pub struct HeadTracker {
     views: Vec<UpstreamView>,
     canonical: Branch,
     head: Option<Head>,
-    /// The last served head. It stays the floor for the next one while no upstream vouches for a
-    /// head.
+    /// The last served head. While no upstream vouches for a head, it stays the lower bound for the
+    /// next head.
     floor: Option<Head>,
     head_since: Duration,
     head_seq: u64,
@@ -191,7 +193,7 @@ pub struct HeadTracker {
     generation: u64,
     reorgs: ReorgLog,
     polls: u64,
-    /// Consecutive polls that wanted a reorg which still lacks evidence.
+    /// Consecutive polls that reported a reorg without enough evidence for it.
     rollback_polls: u32,
     finalized_low_polls: u32,
 }
@@ -227,14 +229,14 @@ impl HeadTracker {
         self.views.resize(count, UpstreamView::default());
     }
 
-    /// Resets an index, because another upstream or none has it from now on. Views carry `mark`, so
-    /// readers can tell the two upstreams apart.
+    /// Resets the state at an index, because another upstream or none uses the index now. The views
+    /// of the new upstream carry `mark`, so readers can tell the two upstreams apart.
     pub fn replace_upstream(&mut self, upstream: usize, mark: u64) {
         self.upstreams[upstream] = UpstreamChain::default();
         self.views[upstream] = UpstreamView { mark, ..UpstreamView::default() };
     }
 
-    /// Takes the result of a poll of `upstream`.
+    /// Processes the result of a poll of `upstream`.
     pub fn observe(&mut self, upstream: usize, now: Duration, poll: HeadPoll) -> Step {
         let mut step = Step::default();
         self.polls += 1;
@@ -269,7 +271,7 @@ impl HeadTracker {
         self.upstreams[upstream].forget_requests();
     }
 
-    /// Takes a header received from `upstream`.
+    /// Processes a header received from `upstream`.
     pub fn header(
         &mut self,
         upstream: usize,
@@ -325,7 +327,8 @@ impl HeadTracker {
     }
 
     fn walk(&mut self, upstream: usize, now: Duration, step: &mut Step) {
-        // The chain is taken out so that the blocks of other upstreams can be read meanwhile.
+        // The chain is moved out of the list, because the walk also reads the chains of other
+        // upstreams.
         let mut chain = std::mem::take(&mut self.upstreams[upstream]);
         let others = &self.upstreams;
         let known = |number: u64, hash: Hash| {

@@ -1,9 +1,9 @@
 //! Upstream health: one state machine per upstream, and the fallback of a group without a healthy
-//! one.
+//! upstream.
 //!
-//! Inputs are outcomes of calls, polls and probes; lag comes from `heads`. It starts no probes and
-//! has no clock: the caller polls [`UpstreamHealth::probe_due`]. `classify` maps responses to
-//! faults.
+//! Inputs are outcomes of calls, polls and probes; lag comes from `heads`. This file starts no
+//! probes and reads no clock. The caller polls [`UpstreamHealth::probe_due`]. `classify` maps
+//! responses to faults.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,10 +16,11 @@ use crate::policy::classify::{Blame, Fault};
 #[cfg(test)]
 mod tests;
 
-/// Buckets of the sliding window. More buckets follow the edge more closely, at more cost.
+/// Buckets of the sliding window. More buckets make the window more exact and cost more.
 const WINDOW_BUCKETS: usize = 10;
 
-/// Unknown methods stored per upstream. Beyond that a new one replaces the one that expires first.
+/// Maximum number of unsupported methods stored per upstream. Beyond it a new method replaces the
+/// one that expires first.
 pub const UNSUPPORTED_MAX: usize = 256;
 
 /// First pause of an upstream that reports its rate limit without a `Retry-After`. It doubles with
@@ -36,7 +37,7 @@ pub struct HealthSettings {
     pub window: Duration,
     /// Minimum number of calls in the window before the failure share is judged.
     pub window_calls_min: u32,
-    /// Share of failed calls in the window that ejects an upstream.
+    /// Minimum share of failed calls in the window that ejects an upstream.
     pub failure_share_max: f64,
     /// First ejection time.
     pub backoff_min: Duration,
@@ -132,12 +133,12 @@ pub struct UpstreamHealth {
     /// Last pause without a `Retry-After`; zero after a successful call.
     last_pause: Duration,
     lagging: bool,
-    /// True if it was suspected and has responded to no call since.
+    /// True if the upstream was suspected and has responded to no call since then.
     unresponsive: bool,
     calls_failed: u32,
     polls_failed: u32,
-    /// Last ejection time. It survives readmission, so that an upstream that keeps failing stays
-    /// out longer.
+    /// Length of the last ejection. It survives readmission, so an upstream that keeps failing
+    /// stays ejected longer.
     backoff: Duration,
     healthy_since: Duration,
     ejected: Duration,
@@ -210,8 +211,8 @@ impl UpstreamHealth {
         }
     }
 
-    /// Returns true once after the shortest ejection time, even if the ejection lasts longer. For
-    /// use while no other upstream is usable.
+    /// Returns true, once per ejection, after the shortest ejection time, even if the ejection
+    /// lasts longer. Used while no other upstream is usable.
     pub fn probe_early(&mut self, now: Duration) -> bool {
         let due = now >= self.paused_until && now >= self.ejected + self.settings.backoff_min;
         match self.phase {
@@ -225,7 +226,7 @@ impl UpstreamHealth {
 
     // Calls.
 
-    /// Records a successful call. An error that is the caller's counts as success.
+    /// Records a successful call. An error caused by the caller counts as success.
     pub fn call_ok(&mut self, now: Duration) {
         self.calls_failed = 0;
         self.unresponsive = false;
@@ -233,9 +234,9 @@ impl UpstreamHealth {
         self.window.record(now, self.settings.window, false);
     }
 
-    /// Records a failed call. A fault without blame counts as success. For a fault that is blamed
-    /// only if another upstream does better, the caller waits until one did ([`Fault::blame`]).
-    /// `random` adds jitter to the ejection time.
+    /// Records a failed call. A fault without blame counts as success. Some faults are blamed only
+    /// if another upstream does better ([`Fault::blame`]); the caller reports such a fault only
+    /// after another upstream did. `random` adds jitter to the ejection time.
     pub fn call_failed(&mut self, now: Duration, fault: Fault, random: u64) -> Option<HealthEvent> {
         if fault.blame() == Blame::None {
             self.call_ok(now);
@@ -309,8 +310,8 @@ impl UpstreamHealth {
         Some(HealthEvent::Cleared)
     }
 
-    /// Records a failed head poll. A poll rejected by a rate limit is
-    /// [`UpstreamHealth::rate_limited`].
+    /// Records a failed head poll. For a poll rejected by a rate limit, call
+    /// [`UpstreamHealth::rate_limited`] instead.
     pub fn poll_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         self.polls_failed = self.polls_failed.saturating_add(1);
         let out = self.phase == Phase::Suspected
@@ -346,9 +347,9 @@ impl UpstreamHealth {
         self.lagging = false;
     }
 
-    /// Doubles the ejection time. It starts again at the minimum if the upstream was healthy for at
-    /// least the longest ejection time. Jitter subtracts up to a quarter, so that upstreams ejected
-    /// together are not probed together.
+    /// Ejects the upstream for twice its last ejection time. The time restarts at the minimum if
+    /// the upstream was healthy for at least the longest ejection time. Jitter subtracts up to a
+    /// quarter, so that upstreams ejected together are not probed together.
     fn eject(&mut self, now: Duration, reason: EjectReason, random: u64) -> HealthEvent {
         let settings = self.settings;
         let recovered = matches!(self.phase, Phase::Healthy | Phase::Suspected)
@@ -365,7 +366,8 @@ impl UpstreamHealth {
     }
 }
 
-/// Returns the share `random / 2^32` (of the lower half) of a duration.
+/// Multiplies a duration by a random factor from 0 to 1: the lower 32 bits of `random`, divided by
+/// 2^32.
 fn fraction(whole: Duration, random: u64) -> Duration {
     whole.mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
 }
@@ -413,23 +415,23 @@ impl Window {
 /// Which upstreams of a group may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
-    /// The healthy ones.
+    /// The healthy upstreams.
     None,
-    /// None is healthy, so those that only lag.
+    /// No upstream is healthy, so the ones that only lag.
     Lagging,
-    /// The ones with a probe in flight.
+    /// No upstream is healthy or lagging, so the ones with a probe in flight.
     Probing,
-    /// All are ejected, so all of these, since one of them may have recovered.
+    /// Only ejected upstreams are left, so all of them, because any may have recovered.
     Ejected,
-    /// All that are left are paused. The call is rejected with this time.
+    /// All remaining upstreams are paused. Calls are rejected until `until`.
     Paused {
         /// The earliest end of a pause.
         until: Duration,
     },
 }
 
-/// Fills `out` with the upstreams to call: the healthy ones, or else the least bad, so that a group
-/// is never empty. Call it when a state changes, not for each call.
+/// Fills `out` with the upstreams to call: the healthy ones, or else the least unhealthy ones.
+/// Called when a state changes, not for each call.
 pub fn usable_set(states: &[HealthState], out: &mut Vec<u16>) -> Fallback {
     let rank = |state: &HealthState| match state {
         HealthState::Healthy => 0,
@@ -484,7 +486,7 @@ impl Unsupported {
         self.until.insert(method.into(), until);
     }
 
-    /// Records that the upstream supports `method` after all.
+    /// Removes `method`, because the upstream supports it after all.
     pub fn forget(&mut self, method: &str) {
         if !self.until.is_empty() {
             self.until.remove(method);

@@ -1,10 +1,11 @@
 //! One connection to an upstream that carries many calls at a time: a WebSocket or a local socket.
 //!
 //! The calls of one thread append their messages to one buffer. The connection's own task, the
-//! driver, is woken once. It runs after the tasks that were ready before it, and writes all
-//! messages together. It reads as many bytes as are available and passes each response to its call
-//! by a private id (`multiplexed_connection/table.rs`). `multiplexed_connection/framing.rs`
-//! delimits messages. `multiplexed_pool.rs` chooses a connection for a call and opens new ones.
+//! driver, is woken only once. The driver runs after the tasks that were ready before it, and
+//! writes all messages together. It reads as many bytes as are available and passes each response
+//! to its call by a private id (`multiplexed_connection/table.rs`).
+//! `multiplexed_connection/framing.rs` delimits messages. `multiplexed_pool.rs` chooses a
+//! connection for a call and opens new ones.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -36,7 +37,8 @@ mod tests;
 use framing::{Encoder, Framing, FramingError, Recipient, recipient_of, recipient_of_head};
 use table::{CallKey, Delivery, Table};
 
-/// Reads in one poll of the driver, so that an upstream that sends much does not delay clients.
+/// Maximum number of reads in one poll of the driver. It keeps an upstream that sends much from
+/// delaying clients.
 const READS_PER_POLL: usize = 4;
 /// Upper limit of bytes that one read appends to a long response.
 const LONG_READ_BYTES: usize = 256 * 1024;
@@ -90,9 +92,9 @@ pub(crate) struct MultiplexedConnection {
     /// True if the driver was woken and has not run yet.
     woken: Cell<bool>,
     state: Cell<ConnectionState>,
-    /// True if a close frame is the only unsent message.
+    /// True if the close frame is the only unsent output.
     only_close_frame_left: Cell<bool>,
-    /// True if a response has come over it.
+    /// True if the connection has received a response.
     pub(crate) has_carried_response: Cell<bool>,
     /// When its last call ended.
     idle_since: Cell<Instant>,
@@ -112,9 +114,9 @@ enum ConnectionState {
 #[derive(Debug, Default)]
 struct OutputBuffer {
     bytes: Vec<u8>,
-    /// Number of `bytes` that are sent.
+    /// Number of `bytes` that were already sent.
     sent: usize,
-    /// Sent bytes that were removed from the buffer.
+    /// Number of sent bytes that were removed from the buffer.
     discarded: u64,
 }
 
@@ -245,7 +247,8 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Returns a function that turns the offset of a call in the output into its failure.
+    /// Returns a function that returns the failure of a call, given the offset of the call in the
+    /// output.
     fn failure(&self, kind: Kind, stale: bool) -> impl Fn(u64) -> CallFailure + use<> {
         let sent_end = self.out.borrow().sent_end();
         move |offset| {
@@ -337,7 +340,7 @@ pub(crate) struct Driver {
     watchdog: Watchdog,
     /// When bytes were last read.
     last_read: Instant,
-    /// When the ping was sent that still waits for its pong.
+    /// When the outstanding ping was sent; `None` if no pong is awaited.
     pinged: Option<Instant>,
     /// True if the stream may still buffer written bytes.
     flushing: bool,
@@ -473,8 +476,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Handles deadlines that have passed. Returns true if a deadline has passed, so that a ping
-    /// may have to be written.
+    /// Handles deadlines that have passed. Returns true if there was one, because a ping may then
+    /// have to be written.
     fn check_deadlines(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
         let pings = self.connection.encoder.has_pings();
         let interval = self.settings.ping_interval;
@@ -562,7 +565,7 @@ fn process(
     }
 }
 
-/// Appends a close frame, unless unsent calls would be sent together with it.
+/// Appends a close frame if no output is unsent, so that no call is sent together with it.
 fn close(connection: &MultiplexedConnection, code: u16) {
     let mut out = connection.out.borrow_mut();
     if out.unsent() == 0 {
@@ -571,7 +574,7 @@ fn close(connection: &MultiplexedConnection, code: u16) {
     }
 }
 
-/// Reads into a message that lacks `left` bytes, without a copy. Returns the number of bytes read.
+/// Reads directly into a message that lacks `left` bytes. Returns the number of bytes read.
 fn poll_read_into(
     stream: &mut Stream,
     cx: &mut Context<'_>,

@@ -1,9 +1,9 @@
-//! The multiplexed connections of one thread to one upstream: which one a call takes, when one is
-//! opened, and how long the thread backs off after failures.
+//! The multiplexed connections of one thread to one upstream. This file chooses the connection for
+//! a call, opens connections, and backs off after failures.
 //!
 //! Calls with large responses have connections of their own, so that small responses do not wait
 //! behind them. If the upstream has an HTTP address too, a call never waits for a connection but
-//! goes over HTTP at once. One connection is `multiplexed_connection.rs`.
+//! goes over HTTP at once. `multiplexed_connection.rs` implements one connection.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -30,7 +30,7 @@ use crate::upstream::stream::Stream;
 #[cfg(test)]
 mod tests;
 
-/// First backoff after failures in a row.
+/// First backoff after consecutive failures.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// Longest backoff if the upstream has no other address. Health checks handle longer outages.
 const BACKOFF_ALONE_MAX: Duration = Duration::from_secs(1);
@@ -42,11 +42,11 @@ const ID_LONGEST: &[u8] = b"281474976710655";
 
 /// Methods of at least this weight are expected to have large responses.
 pub(crate) const LARGE_WEIGHT: u32 = 10;
-/// Bytes from which a response is large: it needs several reads, while one read returns many small
-/// ones.
+/// A response of at least this many bytes is large. It needs several reads, while one read returns
+/// many small responses.
 const LARGE_BYTES: usize = 64 * 1024;
-/// Small responses in a row after which a method with a large response is expected to have small
-/// ones again.
+/// After this many consecutive small responses, a method that had a large response is expected to
+/// have small ones again.
 const LARGE_DECAY: u8 = 32;
 
 /// Multiplexed connections to one upstream, by the size of responses.
@@ -57,13 +57,13 @@ pub(crate) struct MultiplexedPool {
     response_bytes_max: usize,
     connections_max: usize,
     size_classes: [SizeClass; 2],
-    /// Failures in a row, and the backoff after them.
+    /// Number of consecutive failures, and the backoff after them.
     failures: Cell<Failures>,
     /// Number of calls that wait for a connection.
     waiters: Cell<usize>,
     changed: Notify,
-    /// By index of the method, the last element for all unknown methods: number of small responses
-    /// until small ones are expected again.
+    /// Number of further small responses until a method is expected to have small ones again. The
+    /// index is the method's row; the last element is for all unknown methods.
     large: RefCell<Vec<u8>>,
     counts: Arc<UpstreamCounters>,
     closed: Cell<bool>,
@@ -111,7 +111,7 @@ impl MultiplexedPool {
         }))
     }
 
-    /// Returns true if `config` allows responses of the same size as the pool.
+    /// Returns true if the pool has the response size limit of `config`.
     pub(crate) fn has_settings_of(&self, config: &Config) -> bool {
         self.response_bytes_max == response_bytes_max(config)
     }
@@ -122,8 +122,8 @@ impl MultiplexedPool {
         call_bytes(ID_LONGEST, &request.name, request.params.as_deref()) <= bytes_max
     }
 
-    /// Returns a connection that can take the call now. If there is none, starts to open one if
-    /// that is allowed.
+    /// Returns a connection that can take the call now. If there is none, starts to open one,
+    /// unless the limits or a backoff forbid it.
     pub(crate) fn get(
         self: &Rc<MultiplexedPool>,
         request: &UpstreamRequest<'_>,
@@ -170,7 +170,7 @@ impl MultiplexedPool {
         CallGuard(self)
     }
 
-    /// Records the size of a response, and that the connection works.
+    /// Records the size of a response and clears the failures, because the connection works.
     pub(crate) fn record_response(&self, request: &UpstreamRequest<'_>, bytes: usize) {
         if self.failures.get().in_a_row > 0 {
             self.failures.set(Failures::default());
@@ -194,15 +194,15 @@ impl MultiplexedPool {
         connections.iter().find(|connection| connection.can_take(calls_max)).cloned()
     }
 
-    /// Starts to open one more connection if that is allowed now. Returns true if one is being
-    /// opened.
+    /// Starts to open one more connection, unless the limits or a backoff forbid it. Returns true
+    /// if a connection is being opened.
     fn dial(self: &Rc<MultiplexedPool>, class: usize, now: Instant) -> bool {
         let own = &self.size_classes[class];
         if own.dialing.get() {
             return true;
         }
         let open = self.size_classes.iter().map(SizeClass::open_count).sum::<usize>();
-        // A class without a connection may always open one, whatever the limit for both classes.
+        // A class without a connection may always open one, even beyond the limit for both classes.
         let full = open >= self.connections_max && own.open_count() > 0;
         let is_backing_off = self.failures.get().backoff_until.is_some_and(|until| now < until);
         if self.closed.get() || full || is_backing_off {
@@ -251,9 +251,9 @@ impl MultiplexedPool {
         }
     }
 
-    /// Records a failure and starts a backoff, which doubles with each failure in a row. If the
-    /// upstream has no other address, the first failure starts none: the upstream may just have
-    /// restarted.
+    /// Records a failure and starts a backoff, which doubles with each consecutive failure. If the
+    /// upstream has no other address, the first failure starts no backoff, because the upstream may
+    /// just have restarted.
     fn record_failure(&self) {
         let failures = self.failures.get().in_a_row.saturating_add(1);
         let alone = self.upstream.http().is_none();
@@ -345,7 +345,7 @@ fn response_bytes_max(config: &Config) -> usize {
     config.groups.iter().map(|group| group.response_bytes_max).max().unwrap_or(0)
 }
 
-/// A stream, true if it is a WebSocket, and the bytes that were read after the handshake.
+/// A stream, a flag that is true for a WebSocket, and the bytes that were read after the handshake.
 pub(crate) type Opened = (Stream, bool, Vec<u8>);
 
 /// Opens a stream for a multiplexed connection, within the upstream's connect timeout.

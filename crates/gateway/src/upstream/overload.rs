@@ -1,15 +1,15 @@
 //! Permits for calls to the upstreams of a group: acquires them, queues calls, and sheds calls.
 //!
-//! The decisions are `policy/overload.rs` and its folder. All threads share one
+//! `policy/overload.rs` and its folder make the decisions. All threads share one
 //! [`ConcurrencyLimit`] per group. Each thread has [`GroupPermits`]: the number of its permits and
 //! the queue of waiting calls. A thread may hold a share of the limit, in proportion to its held
-//! permits and waiting calls. It recomputes the share every few milliseconds from the counters of
-//! all threads, so a call below the limit writes no memory that another thread writes. Each thread
+//! permits and waiting calls. It recomputes this share every few milliseconds from the counters of
+//! all threads. So a call below the limit writes no memory that another thread writes. Each thread
 //! may always hold one permit, so that other threads cannot block its queue.
 //!
-//! A permit covers one call of a client with all its attempts except hedges, which have permits of
-//! their own. A call lends its permit while it does not wait for a response. Polls of heads and
-//! health need no permit.
+//! A permit covers one call of a client with all its attempts, except hedges. Each hedge has its
+//! own permit. A call lends its permit to others while it does not wait for a response. Polls of
+//! heads and health need no permit.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -36,7 +36,8 @@ use crate::upstream::thread::UpstreamContext;
 /// Age at which a thread recomputes its share of a limit.
 const SHARE_AGE_MAX: Duration = Duration::from_millis(5);
 
-/// `Retry-After` is 1 to this many seconds, at random, so that clients do not return at once.
+/// Maximum of the random `Retry-After` in seconds; the minimum is 1. Randomness keeps clients from
+/// retrying at the same time.
 const RETRY_AFTER_SECONDS_MAX: u64 = 3;
 
 /// The limit of one group.
@@ -127,7 +128,7 @@ pub(crate) struct GroupPermits {
     /// Fair shares of clients and classes of methods.
     flows: RefCell<Shares>,
     share: Cell<u32>,
-    /// When the share expires, and the epoch of the limit that it belongs to.
+    /// When the share expires, and the epoch of the limit for which it was computed.
     share_until: Cell<Duration>,
     share_epoch: Cell<u32>,
     queue: RefCell<Queue<Rc<Waiter>>>,
@@ -160,9 +161,9 @@ struct Waiter {
 #[derive(Debug, Clone, Copy)]
 enum State {
     Waiting,
-    /// A permit is held for it.
+    /// A permit is held for the call, which has not taken it yet.
     Admitted,
-    /// It was shed, or has taken its permit.
+    /// The call was shed, or has taken its permit.
     Done,
 }
 
@@ -394,7 +395,8 @@ pub(crate) async fn acquire<'a>(
     }
 }
 
-/// A call in the queue. Dropping it, for a client that has disconnected, removes it from the queue.
+/// A call in the queue. When it is dropped because the client has disconnected, it is removed from
+/// the queue.
 struct QueuedCall<'a> {
     cx: &'a UpstreamContext,
     permits: &'a GroupPermits,
@@ -452,7 +454,7 @@ pub(crate) fn lend<'a>(cx: &'a UpstreamContext, request: &UpstreamRequest<'_>) -
     LentPermit(permits, holder)
 }
 
-/// Returns a permit for a hedge, even if that exceeds the limit.
+/// Returns a permit for a hedge, even if the permit exceeds the limit.
 pub(crate) fn acquire_for_hedge<'a>(
     cx: &'a UpstreamContext,
     request: &UpstreamRequest<'_>,
@@ -480,7 +482,7 @@ pub(crate) fn is_any_crowded(cx: &UpstreamContext) -> bool {
     cx.permits.iter().flatten().any(|permits| permits.is_crowded())
 }
 
-/// Returns the epoch of the limit, which an attempt remembers from its start.
+/// Returns the epoch of the limit. An attempt stores the epoch at its start.
 pub(crate) fn epoch(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> u32 {
     let permits = cx.permits[request.group].as_deref();
     permits.map_or(0, |permits| permits.limit.epoch.load(Ordering::Relaxed))

@@ -33,14 +33,15 @@ use new_heads::NewHeads;
 use poller::{PollError, Poller, QueryError};
 
 /// After a failed poll an upstream is polled this many times as often, until it responds or is
-/// ejected. Few calls go to it meanwhile, so calls alone would detect an outage late.
+/// ejected. It gets few calls meanwhile, so calls alone would detect an outage late.
 const SUSPECT_POLL_FACTOR: u32 = 4;
 /// Shortest interval of polls that a failed call or a suspicion triggers.
 const SUSPECT_POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
-/// Shortest interval of polls that a notification of a new head triggers; the upstream decides how
-/// often it sends one.
+/// Shortest interval of polls that a notification of a new head triggers, because an upstream may
+/// send notifications at any rate.
 const NOTIFIED_POLL_INTERVAL_MIN: Duration = Duration::from_millis(5);
-/// Polls per request of the finalized height, which rises once in minutes.
+/// Every this many polls, a poll also queries the finalized height, which rises only every few
+/// minutes.
 const FINALIZED_POLL_PERIOD: u64 = 8;
 /// Upper limit of headers that one poll requests to link an upstream's branch, so that a long
 /// branch does not delay the next poll.
@@ -65,8 +66,8 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Polls the upstreams of this configuration from now on, and no others. Upstreams that the
-    /// former configuration has too keep their state.
+    /// Polls only the upstreams of this configuration from now on. Upstreams that were in the
+    /// former configuration too keep their state.
     pub(crate) fn follow(&mut self, topology: &Arc<Topology>, on_event: &OnEvent) {
         let mut before = std::mem::take(&mut self.chains);
         for (index, state) in topology.chains.iter().enumerate() {
@@ -97,18 +98,19 @@ struct WatchedChain {
     on_event: RefCell<OnEvent>,
     state: Arc<ChainState>,
     tracker: RefCell<HeadTracker>,
-    /// The chain id that all upstreams must have: the configured one, or else the first reported
-    /// one.
+    /// The chain id that all upstreams must have. It is the configured id, or else the first
+    /// reported id.
     id: Cell<Option<u64>>,
     random: Cell<u64>,
-    /// The tasks that poll upstreams, by place.
+    /// The tasks that poll upstreams, by the upstream's index in views.
     tasks: RefCell<Vec<Option<(u64, AbortHandle)>>>,
-    /// The last views of upstreams that the last reload removed, with their places. Calls in flight
-    /// at a removed upstream need its view until another upstream takes its place.
+    /// The upstreams that the last reload removed, as pairs of the index in views and the last
+    /// view. Calls in flight at a removed upstream need its view until another upstream takes the
+    /// index.
     removed: RefCell<Vec<(usize, UpstreamView)>>,
 }
 
-/// Polls the upstream at this place, without end.
+/// Polls the upstream with this index in views, without end.
 async fn poll_upstream(watched: Rc<WatchedChain>, place: usize) {
     let mut poller = Poller::new(&watched, place);
     let mut checked = false;
@@ -192,7 +194,8 @@ impl WatchedChain {
         let before = self.topology.replace(Arc::clone(topology));
         let before = &before.config.chains[self.chain.replace(index)];
         let chain = &topology.config.chains[index];
-        // Otherwise a task would use a shorter interval only after its current sleep.
+        // Tasks restart if the interval changes. Otherwise a task would use a shorter interval only
+        // after its current sleep.
         let same_interval = before.poll_interval == chain.poll_interval;
         let mut upstreams: Vec<Option<u64>> = Vec::new();
         for upstream in &chain.upstreams {
@@ -250,7 +253,7 @@ impl WatchedChain {
         Arc::clone(&self.topology.borrow())
     }
 
-    /// Returns the index of the upstream at this place in the current configuration.
+    /// Returns the index in the current configuration of the upstream with this index in views.
     fn upstream(&self, topology: &Topology, place: usize) -> usize {
         let mut upstreams = topology.config.chains[self.chain.get()].upstreams.iter();
         let found = upstreams.find(|upstream| topology.upstreams[**upstream].place == place);
@@ -329,7 +332,7 @@ impl WatchedChain {
             let probed = health.probe_due(now) || (needed && health.probe_early(now));
             if probed { health.probe_ok(now) } else { None }
         });
-        // Pauses end by themselves, so each poll updates the candidates.
+        // Each poll updates the candidates, because nothing reports the end of a pause.
         self.renew_candidates();
         if topology.upstreams[upstream].foreign.load(Ordering::Relaxed) {
             return;
@@ -340,8 +343,8 @@ impl WatchedChain {
         self.tracker.borrow_mut().headers_failed(place);
     }
 
-    /// Records that a poll has ended. Responses of the upstream from before `began` belong to the
-    /// branch of this poll, unless the view has recorded a change of branch.
+    /// Records that a poll which started at `began` has ended. Earlier responses of the upstream
+    /// belong to the branch of this poll, unless the view has recorded a change of branch.
     fn confirm(&self, place: usize, began: Duration) {
         let view = self.state.view.load();
         let topology = self.topology();
@@ -394,7 +397,7 @@ impl WatchedChain {
         until
     }
 
-    /// Records a poll without a head. The tracker keeps the last head for a few polls only.
+    /// Records a poll without a head. The tracker uses the last head only for a few more polls.
     fn record_no_head(&self, place: usize) {
         let step = self.tracker.borrow_mut().missed(place, self.topology().now());
         self.apply(step);

@@ -1,39 +1,39 @@
-//! Adaptive concurrency limit of a group: the number of calls in flight, found by experiment, not
-//! configured.
+//! Adaptive concurrency limit of a group: the largest number of calls in flight. The limiter finds
+//! it by experiment; it is not configured.
 //!
 //! The limit acts only while calls wait for a permit. The limiter then tries another limit, and
 //! compares the throughput (responses per second) at both. If upstreams have capacity left,
-//! throughput rises with the number of calls in flight, however long each call takes. If they have
-//! none, it stays the same and only the time of each call grows. So a higher latency alone never
-//! lowers the limit, and neither does a mix of fast and slow methods.
+//! throughput rises with the number of calls in flight, however long each call takes. If upstreams
+//! have none left, throughput stays the same and each call takes longer. So a higher latency alone
+//! never lowers the limit, and neither does a mix of fast and slow methods.
 //!
 //! Throughput says little if only a few slow calls wait beside many fast ones. Then the latency of
-//! each flow (`shares.rs`) decides: a higher limit stays if it makes no flow slower, and a lower
-//! one is dropped if it makes none faster.
+//! each flow (`shares.rs`) decides. A higher limit is kept if it makes no flow slower. A lower
+//! limit is rejected if it makes no flow faster.
 //!
 //! The limiter seeks the limit with the highest `rate / limit^0.15`: each further call in flight
-//! must earn its keep. That is the "power" of Kleinrock ("Power and Deterministic Rules of Thumb
-//! for Probabilistic Problems in Computer Communications", 1979) with more weight on throughput.
-//! The search is a pattern search (Hooke and Jeeves, 1961), as in the thread pool of .NET
-//! (Hellerstein and others, "Optimizing Concurrency Levels in the .NET ThreadPool", 2009). A
-//! measurement lasts until its own variance shows that it is exact enough (batch means).
+//! must raise throughput enough. This measure is the "power" of Kleinrock ("Power and Deterministic
+//! Rules of Thumb for Probabilistic Problems in Computer Communications", 1979) with more weight on
+//! throughput. The search is a pattern search (Hooke and Jeeves, 1961), as in the thread pool of
+//! .NET (Hellerstein and others, "Optimizing Concurrency Levels in the .NET ThreadPool", 2009). A
+//! measurement ends once its variance shows that it is exact enough (batch means).
 //!
-//! If calls wait and no response arrives at all, there is nothing to compare: upstreams have
-//! stalled or become slow. The limit then doubles until responses arrive or the queue is empty. "At
-//! all" is relative to the earlier latency of calls.
+//! If calls wait and no response arrives, there is nothing to compare, because upstreams have
+//! stalled or become slow. The limit then doubles until responses arrive or the queue is empty. The
+//! earlier latency of calls determines how long a lack of responses is normal.
 //!
 //! Two signs need no comparison. If far fewer responses arrive than before at the same limit, long
-//! calls hold the permits, or the upstreams have become slower: the limit doubles as well. And if
+//! calls hold the permits, or the upstreams have become slower. The limit then doubles as well. If
 //! the queue grows during a trial of a lower limit, the trial ends.
 //!
 //! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
-//! `Gradient2Limit`, TCP Vegas) were rejected: to them, upstreams that become slower with capacity
-//! left look overloaded until the baseline has risen. Latency alone, compared at two limits, was
-//! tried as well: a queue slows short calls more than their share, so mixed methods got 60 % of the
-//! throughput.
+//! `Gradient2Limit`, TCP Vegas) were rejected. Upstreams may become slower and still have capacity
+//! left; these algorithms treat them as overloaded until the baseline has risen. Comparing only the
+//! latency at two limits was tried as well. A queue slows short calls disproportionately, so mixed
+//! methods got 60 % of the throughput.
 //!
-//! One limiter serves a group on all threads: the throughput only shows a change that applies to
-//! all of it.
+//! One limiter serves a group on all threads, because the throughput shows only a change that
+//! applies to the whole group.
 
 use std::time::Duration;
 
@@ -45,41 +45,44 @@ mod tests;
 /// Initial limit, within the configured bounds.
 pub const LIMIT_START: u32 = 64;
 
-/// Share of a relative rise of the limit that throughput must rise by.
+/// Exponent of the limit in the score. A higher limit scores better if the relative rise of the
+/// throughput exceeds this fraction of the relative rise of the limit.
 const ELASTICITY: f64 = 0.15;
 
-/// Factors between compared limits: the first and largest, and the last and smallest.
+/// Factor between two compared limits. A search starts with the largest factor and ends with the
+/// smallest.
 const STEP_MAX: f64 = 2.0;
 const STEP_MIN: f64 = 1.4;
 
-/// Shortest and longest pause between pairs of trials with the smallest step. It doubles while no
-/// trial succeeds, because each costs some throughput.
+/// Shortest and longest pause between pairs of trials with the smallest step. The pause doubles
+/// while no trial succeeds, because each trial costs some throughput.
 const PAUSE_MIN: Duration = Duration::from_secs(3);
 const PAUSE_MAX: Duration = Duration::from_secs(12);
 
-/// Time without any response after which waiting calls raise the limit: the minimum, and the value
-/// used while the usual latency is unknown.
+/// Time without any response after which waiting calls raise the limit. `SILENCE_MIN` is the
+/// minimum, and `SILENCE_UNKNOWN` applies while the usual latency is unknown.
 const SILENCE_MIN: Duration = Duration::from_millis(50);
 const SILENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
-/// A throughput is measured over at least this many batches of responses, until its error is this
-/// share of it for the largest step. A batch has at least this many responses, and one per permit.
+/// A throughput is measured over at least `BATCHES_MIN` batches of responses. The measurement ends
+/// once the relative error is at most `ERROR_MAX`, for the largest step. A batch has at least
+/// `BATCH_MIN` responses, and at least one per permit.
 const BATCHES_MIN: u32 = 4;
 const BATCH_MIN: u32 = 8;
 const ERROR_MAX: f64 = 0.05;
 
-/// Responses after which a measurement ends whatever its error.
+/// Number of responses after which a measurement ends, whatever its error.
 const SAMPLES_MAX: u32 = 2048;
 
-/// A measurement also ends after this time, for upstreams that take seconds, but not with fewer
-/// responses than these.
+/// A measurement also ends after `WINDOW_MAX`, for upstreams that take seconds, but only with at
+/// least `SAMPLES_FEW` responses.
 const WINDOW_MAX: Duration = Duration::from_secs(1);
 const SAMPLES_FEW: u32 = 16;
 
 /// Measurements expire when no call has waited for this long.
 const EXPIRES_AFTER: Duration = Duration::from_secs(10);
 
-/// Share of the throughput below which a trial ends early.
+/// A trial ends early if its throughput is below this fraction of the accepted throughput.
 const ABORT_BELOW: f64 = 0.75;
 
 /// Upstreams have capacity left if throughput rises by this share of the step of the limit. Less
@@ -89,15 +92,15 @@ const CAPACITY_LEFT: f64 = 0.5;
 /// Calls of a flow have become slower if their latency has grown by this share of the step.
 const SLOWDOWN_MIN: f64 = 0.3;
 
-/// Growth of the queue, as the arrivals of this time, that ends a trial of a lower limit: the trial
-/// makes calls wait.
+/// A trial of a lower limit ends if the queue grows by as many calls as this time has responses,
+/// because the trial then makes calls wait.
 const GROWTH_MAX: Duration = Duration::from_millis(50);
 
-/// Share of the throughput below which either slow calls hold the permits or the upstreams have
-/// become slower. Both call for a higher limit.
+/// If throughput falls below this fraction of the accepted throughput, slow calls hold the permits
+/// or the upstreams have become slower. Both call for a higher limit.
 const COLLAPSED_BELOW: f64 = 0.2;
 
-/// Consecutive responses without a waiting call after which the queue counts as over.
+/// The queue has ended after this many consecutive responses without a waiting call.
 const IDLE_AFTER: u32 = 16;
 
 /// Buckets of flows in the latency samples.
@@ -186,7 +189,7 @@ struct Window {
     skip: u32,
     start: Option<Duration>,
     last: Duration,
-    /// Responses since the start, and those while calls waited.
+    /// Responses since the start, and responses while calls waited.
     samples: u32,
     waited: u32,
     batches: Batches,
@@ -195,8 +198,8 @@ struct Window {
     queue_before: Option<u32>,
 }
 
-/// Times that equal numbers of responses took: their mean, and the sum of squared deviations
-/// (Welford, 1962).
+/// Durations of batches with equal numbers of responses, as their mean and the sum of squared
+/// deviations (Welford, 1962).
 #[derive(Debug, Clone, Copy, Default)]
 struct Batches {
     size: u32,
@@ -232,8 +235,8 @@ impl Limiter {
         self.limit
     }
 
-    /// Returns the number of changes of the limit. A call belongs to the limit under which it was
-    /// sent.
+    /// Returns the number of changes of the limit so far. It identifies the limit under which a
+    /// call was sent.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -334,7 +337,7 @@ impl Limiter {
         queue > (before + before / 2).max(before + growth)
     }
 
-    /// Returns true if far fewer responses arrive than at this limit before.
+    /// Returns true if far fewer responses arrive than earlier at the same limit.
     fn has_collapsed(&self, now: Duration) -> bool {
         let Some(accepted) = self.accepted.filter(|_| !self.is_trying(Direction::Up)) else {
             return false;
@@ -345,7 +348,7 @@ impl Limiter {
     }
 
     /// Ends a measurement, because no call waits. A trial of a lower limit is aborted. A trial of a
-    /// higher one may be the reason and continues when calls wait again.
+    /// higher limit may be the reason why no call waits, so it continues when calls wait again.
     fn end_queue(&mut self, now: Duration) {
         if let Some(accepted) = self.accepted.filter(|_| self.is_trying(Direction::Down)) {
             self.trying = false;
@@ -530,8 +533,8 @@ impl Samples {
     }
 }
 
-/// Returns true if the calls of some flow take longer at the higher of two limits, given the step
-/// between them; also if there are too few samples.
+/// Returns true if the calls of any flow take longer at the higher of two limits, or if there are
+/// too few samples. `step` is the factor between the limits.
 fn is_slower(lower: &Measurement, higher: &Measurement, step: f64) -> bool {
     let mut pairs = lower.times.iter().zip(&higher.times);
     let known = |(one, other): &(&Samples, &Samples)| {

@@ -1,21 +1,21 @@
 //! The waiting calls of one group on one thread: a bounded queue by class and flow, with a bounded
 //! wait.
 //!
-//! Permits go to the best waiting class, but a worse class keeps a share of them, so that it is
-//! never starved. Within a class the flow with the fewest calls in flight goes first, unless the
-//! free permits are reserved for others (`shares.rs`). If the queue is full, the flow with the most
-//! waiting calls loses one.
+//! Permits go to the best waiting class. Each worse class that waits keeps a share of the permits,
+//! so it is never starved. Within a class the flow with the fewest calls in flight goes first,
+//! unless the free permits are reserved for others (`shares.rs`). A call for a full queue may
+//! displace a waiting call of a worse class, or of a flow with more waiting calls.
 //!
-//! Within a flow the oldest call goes first while the queue is short-lived. After
-//! [`STANDING_AFTER`] the queue is an overload: the newest call goes first, and no call waits
-//! longer than that. In a queue that never empties, first-in-first-out makes every call wait as
-//! long as the whole queue, and clients have given up by then. This is adaptive LIFO with
+//! Within a flow the oldest call goes first while the queue is short-lived. A queue that lasts
+//! longer than [`STANDING_AFTER`] shows an overload. The newest call then goes first, and no call
+//! waits longer than [`STANDING_AFTER`]. In a queue that never empties, first-in-first-out makes
+//! every call wait for the whole queue. Clients have given up by then. This is adaptive LIFO with
 //! controlled delay, as at Facebook (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel (Nichols
 //! and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
 //!
-//! Neither rule applies while the upstreams may have capacity beyond the limit: the queue then only
-//! waits for the limit to rise. Nothing expires while upstreams stall and nothing is served: a
-//! queue that does not move says nothing about capacity.
+//! Neither rule applies while the upstreams may have capacity beyond the limit, because the queue
+//! then only waits for the limit to rise. No call expires while upstreams stall, because a queue
+//! that is not served says nothing about capacity.
 
 use std::time::Duration;
 
@@ -25,24 +25,24 @@ use crate::policy::overload::shares::{FLOWS, Flow, Shares};
 #[cfg(test)]
 mod tests;
 
-/// Time without an empty queue after which it counts as standing, and then also the longest wait in
-/// it. Twice CoDel's interval, because upstreams and machines pause for a tenth of a second now and
-/// then without being overloaded.
+/// A queue that has not been empty for this time counts as standing. It is also the longest wait in
+/// a standing queue. It is twice CoDel's interval, because upstreams and machines sometimes pause
+/// for a tenth of a second without an overload.
 pub const STANDING_AFTER: Duration = Duration::from_millis(200);
 
 const CLASSES: usize = Class::ALL.len();
 
-/// Index of no entry.
+/// Index that stands for no entry.
 const NONE: u32 = u32::MAX;
 
 /// Bounds of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueueSettings {
-    /// Most calls that may wait.
+    /// Maximum number of waiting calls.
     pub calls_max: usize,
     /// Longest wait.
     pub wait_max: Duration,
-    /// Share of permits that a class other than the best keeps while it waits.
+    /// Share of permits that each class other than the best gets while it waits.
     pub share_kept: f64,
 }
 
@@ -50,8 +50,8 @@ pub struct QueueSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key(u32);
 
-/// Waiting calls. Order of calls: [`Queue::push`]; for each free permit [`Queue::expired`] until it
-/// returns `None`, then [`Queue::take`]; [`Queue::remove`] for a cancelled call.
+/// Waiting calls. Call [`Queue::push`] for a new call and [`Queue::remove`] for a cancelled one.
+/// For each free permit, call [`Queue::expired`] until it returns `None`, then [`Queue::take`].
 #[derive(Debug)]
 pub struct Queue<T> {
     settings: QueueSettings,
@@ -84,7 +84,7 @@ struct FlowQueue {
     oldest: u32,
     newest: u32,
     len: u32,
-    /// Since when it has not been empty, or has been served after a standstill.
+    /// Start of the time for which the flow's queue has not been empty. A standstill restarts it.
     busy_since: Duration,
 }
 
@@ -93,9 +93,9 @@ struct FlowQueue {
 pub enum PushResult<T> {
     /// The call waits.
     Queued(Key),
-    /// The call waits in place of this one, which had waited longest in the worst class.
+    /// The call waits, and displaced this one.
     Replaced(Key, (T, Class)),
-    /// All waiting calls have a better class.
+    /// The queue is full, and the call displaces none.
     Full(T),
 }
 
@@ -174,7 +174,7 @@ impl<T> Queue<T> {
     }
 
     /// Returns the call for one of the `free` permits, and how long it has waited. `None` if the
-    /// permits are reserved for others. `overloaded` is true if more permits would not help: only
+    /// permits are reserved for others. `overloaded` is true if more permits would not help. Only
     /// then is a standing queue served newest first.
     pub fn take(
         &mut self,
@@ -193,8 +193,8 @@ impl<T> Queue<T> {
         Some((item, class, now.saturating_sub(since)))
     }
 
-    /// Returns a call that has waited too long. Call it when a permit is free, before
-    /// [`Queue::take`], so that nothing expires while nothing is served.
+    /// Returns a call that has waited too long. Call it only when a permit is free, before
+    /// [`Queue::take`]. Then no call expires while none is served.
     pub fn expired(&mut self, now: Duration, overloaded: bool) -> Option<(T, Class)> {
         self.record_served(now);
         for class in Class::ALL {
@@ -212,8 +212,8 @@ impl<T> Queue<T> {
         None
     }
 
-    /// Records that permits are available again: after a standstill the age of every flow queue
-    /// starts again.
+    /// Records that a permit is available. After a standstill the age of every flow's queue
+    /// restarts.
     fn record_served(&mut self, now: Duration) {
         if now.saturating_sub(self.taken) > STANDING_AFTER {
             self.queues.iter_mut().flatten().for_each(|queue| queue.busy_since = now);
@@ -221,8 +221,8 @@ impl<T> Queue<T> {
         self.taken = now;
     }
 
-    /// Returns the best waiting class that may take a permit, unless a worse one is owed its share,
-    /// and the flow of it that goes first.
+    /// Returns the class that gets the next permit, and the flow of this class that goes first. It
+    /// is the best waiting class that may take a permit, unless a worse class is owed its share.
     fn next(&mut self, shares: &Shares, free: u32) -> Option<(Class, usize)> {
         let (mut best, mut next) = (None, None);
         for class in Class::ALL {

@@ -1,10 +1,10 @@
 //! Division of a group's permits among flows. A flow is the calls of one client and one class of
 //! methods.
 //!
-//! A flow may use every permit that no other flow needs. But the permits that a flow has used
-//! recently are reserved for it, up to an equal share, so that slow calls of another flow cannot
-//! take them while it has no call in flight. This is max-min fairness of calls in flight. Nothing
-//! is reserved against a better class, and a call in flight is never stopped.
+//! A flow may use every permit that no other flow needs. The permits that a flow has used recently
+//! are reserved for it, up to an equal share. So slow calls of another flow cannot take them while
+//! the flow has no call in flight. This is max-min fairness of calls in flight. A reservation does
+//! not apply against a better class, and a call in flight is never stopped.
 //!
 //! Flows are hashed to a fixed number of buckets, as in stochastic fairness queueing (McKenney,
 //! 1990). Cost and memory do not grow with the number of clients, but two clients may share a
@@ -20,7 +20,7 @@ mod tests;
 /// Buckets of flows.
 pub const FLOWS: usize = 128;
 
-/// Time for which the permits that a flow used are reserved for it: once at least, twice at most.
+/// Used permits stay reserved for their flow for at least this time, and at most twice as long.
 const RESERVED_FOR: Duration = Duration::from_secs(1);
 
 /// Weight of the newest call in the average latency of a flow.
@@ -50,14 +50,14 @@ impl Flow {
     }
 }
 
-/// The calls in flight of each flow. Order of calls: [`Shares::wait`] for a call without a permit;
-/// [`Shares::enter`], [`Shares::leave`] and [`Shares::took`] for each call; while calls wait,
-/// [`Shares::renew`] and then [`Shares::spare`] and [`Shares::admits`].
+/// The calls in flight of each flow. Call [`Shares::wait`] for a call without a permit. For each
+/// call with a permit, call [`Shares::enter`], [`Shares::leave`] and [`Shares::took`]. While calls
+/// wait, call [`Shares::renew`], then [`Shares::spare`] and [`Shares::admits`].
 #[derive(Debug)]
 pub struct Shares {
     flows: [FlowUse; FLOWS],
     period_began: Duration,
-    /// Most permits that are reserved for a flow.
+    /// Maximum number of permits reserved for each flow.
     equal: u32,
 }
 
@@ -66,7 +66,8 @@ pub struct Shares {
 struct FlowUse {
     class: Class,
     held: u32,
-    /// The most permits that it held or could have used in this period, and in the period before.
+    /// Maximum number of permits that the flow held or wanted at a time, in this period and in the
+    /// one before.
     peak: u32,
     peak_before: u32,
     /// Moving average of the time that its calls held a permit, in seconds; 0 while unknown.
@@ -78,7 +79,7 @@ impl FlowUse {
         self.peak.max(self.peak_before)
     }
 
-    /// Returns the permits that are reserved for it and unused.
+    /// Returns the number of unused permits that are reserved for the flow.
     fn unused(self, equal: u32) -> u32 {
         self.peak().min(equal).saturating_sub(self.held)
     }
@@ -147,15 +148,15 @@ impl Shares {
         self.equal = permits / active.max(1);
     }
 
-    /// Returns how many of the free permits are not reserved for flows of this class or a better
-    /// one.
+    /// Returns how many of the free permits are spare. A spare permit is not reserved for a flow of
+    /// this class or a better one.
     pub fn spare(&self, class: Class, free: u32) -> u32 {
         let reserved = self.flows.iter().filter(|own| own.class <= class);
         let reserved: u32 = reserved.map(|own| own.unused(self.equal)).sum();
         free.saturating_sub(reserved)
     }
 
-    /// Returns true if a flow may take a free permit, given the number of spare ones.
+    /// Returns true if a flow may take a free permit. `spare` is the result of [`Shares::spare`].
     pub fn admits(&self, flow: Flow, spare: u32) -> bool {
         spare > 0 || self.flows[flow.index()].unused(self.equal) > 0
     }

@@ -28,8 +28,8 @@ use crate::upstream::watch::WatchedChain;
 use crate::upstream::{multiplexed_connection, multiplexed_pool};
 
 /// Timeout of a poll in poll intervals, with a lower and an upper limit. On a fast chain a silent
-/// upstream must be detected before others have several new heads. An upstream that needs seconds
-/// for a header is useless to clients too.
+/// upstream must be detected before the others have several new heads. The upper limit is low,
+/// because an upstream that needs seconds for a header is useless to clients too.
 const POLL_DEADLINE_INTERVALS: u32 = 4;
 const POLL_DEADLINE_MIN: Duration = Duration::from_millis(500);
 const POLL_DEADLINE_MAX: Duration = Duration::from_secs(2);
@@ -69,7 +69,7 @@ pub(super) struct Poller {
     pub(super) topology: Arc<Topology>,
     /// Index of the upstream in that configuration.
     pub(super) upstream: usize,
-    /// Place of the upstream in the chain's views, which reloads do not change.
+    /// Index of the upstream in the chain's views. Reloads do not change it.
     pub(super) place: usize,
     connection: Option<Connection>,
     /// Used instead of `connection` if the upstream has no HTTP address.
@@ -113,8 +113,8 @@ impl Poller {
         (self.topology, self.upstream) = (topology, upstream);
     }
 
-    /// Queries the head and, if `with_finalized` is true and the family has one, the finalized
-    /// height.
+    /// Queries the head. Also queries the finalized height if `with_finalized` is true and the
+    /// family has one.
     pub(super) async fn head(
         &mut self,
         family: Family,
