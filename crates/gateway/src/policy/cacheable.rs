@@ -1,6 +1,7 @@
-//! Whether a response may be cached, what it depends on, and whether a cached one is still valid.
+//! Whether a response may be cached, what it depends on, and whether a cached response is still
+//! valid.
 //!
-//! A call meets three functions in this order: [`decide`] before the cache lookup
+//! A call uses three functions in this order: [`decide`] before the cache lookup
 //! (`policy/plan.rs`), [`usable`] on a hit (`resolve.rs`), [`admit`] when a response arrives
 //! (`call/response.rs`). `wire` has the facts about methods and `heads` the state of the chain. The
 //! cache handles bytes, ages and memory.
@@ -17,11 +18,11 @@ mod tests;
 /// What a response to a call depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheRule {
-    /// Neither stored nor looked up.
+    /// The response is neither stored nor looked up.
     Never,
-    /// The same for ever on this chain.
+    /// The response is the same for ever on this chain.
     Constant,
-    /// A pure function of a block hash that the call names.
+    /// The response is a pure function of a block hash that the call names.
     AtHash,
     /// The block at this height.
     AtNumber {
@@ -50,15 +51,15 @@ pub enum CacheRule {
 pub struct Caching {
     /// What the response depends on.
     pub rule: CacheRule,
-    /// The height that replaces the call's tag in the key and in the sent parameters, so that all
-    /// reads of "latest" are about exactly one block.
+    /// The height that replaces the call's tag in the cache key and in the sent parameters. So
+    /// every read of "latest" is about exactly one block.
     pub resolved: Option<u64>,
-    /// The head that an upstream must have reached to take the call.
+    /// The minimum head of an upstream that may get the call.
     pub min_head: u64,
-    /// For a response about a hash: distance of its block below `min_head` at which the response is
-    /// complete.
+    /// Used for calls by block hash: the response is complete only if its block is at least this
+    /// many blocks below `min_head`.
     pub behind_head: u64,
-    /// True if the response is the height of the served head, so that no upstream is needed.
+    /// True if the response is the height of the served head. No upstream is then needed.
     pub from_view: bool,
     /// State of the chain at the start of the call.
     pub stamp: Stamp,
@@ -87,7 +88,7 @@ pub enum ResponseKind {
     Value,
     /// `null`: not found.
     Null,
-    /// An error that is the same at that block for ever (`classify`).
+    /// An error that is the same for ever at the same block (`classify`).
     DeterministicError,
     /// Any other error.
     Error,
@@ -116,7 +117,7 @@ pub enum Binding {
         /// Its hash, if known.
         hash: Option<Hash>,
     },
-    /// The head when the response was stored.
+    /// The response depends on the head at the time when it was stored.
     Head {
         /// [`ChainView::head_seq`].
         seq: u64,
@@ -137,7 +138,7 @@ pub struct ValidityTag {
 /// Whether a response is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Store it with this.
+    /// Store the response with this tag.
     Store(ValidityTag),
     /// Do not store it.
     No(RejectReason),
@@ -152,13 +153,16 @@ pub enum RejectReason {
     Error,
     /// A null that may become a value at any moment.
     Null,
-    /// A null about a block of the served chain: the upstream is behind, or dropped the block.
+    /// The response is null although the served chain has the block. The upstream is behind, or
+    /// dropped the block.
     Absent,
-    /// It should name its block and does not: the transaction is pending.
+    /// The response should name its block and does not, for example because the transaction is
+    /// pending.
     Unnamed,
-    /// It names another height than the requested one: the upstream is wrong.
+    /// The response names another height than the requested one, so the upstream is wrong.
     OtherBlock,
-    /// It names a block that the served chain does not have: the upstream is on another branch.
+    /// The response names a block that the served chain does not have, so the upstream is on
+    /// another branch.
     NotCanonical,
     /// It is about a block above the served head.
     AboveHead,
@@ -176,8 +180,8 @@ impl RejectReason {
     }
 }
 
-/// Decides what the response to a call depends on, given the block that the call names (with the
-/// method's default applied, as `wire::method::Method::block_ref` does).
+/// Decides what the response to a call depends on. `block` is the block that the call names, or the
+/// method's default (`wire::method::Method::block_ref`).
 pub fn decide(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Caching {
     let never = Caching {
         rule: CacheRule::Never,
@@ -226,8 +230,8 @@ fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching)
             },
             None => headless(view, never),
         },
-        // Only if the upstreams name the finalized height: the client does not ask for our own
-        // depth.
+        // The tag is replaced only if the upstreams name the finalized height. A client does not
+        // mean the gateway's own depth.
         BlockRef::Tag(BlockTag::Finalized) => match view.finalized {
             Some(number) if view.finalized_by_upstreams => {
                 Caching { resolved: Some(number), ..at_number(method, number, view, never) }
@@ -240,7 +244,8 @@ fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching)
     }
 }
 
-/// If a response is only complete with the next block, the upstream must have all served blocks.
+/// If the response is complete only once later blocks exist, the upstream must have all served
+/// blocks.
 fn at_hash(method: &Method, view: &ChainView, never: Caching) -> Caching {
     let rule = CacheRule::AtHash;
     match (method.blocks_behind_head, view.head) {
@@ -262,8 +267,8 @@ fn at_number(method: &Method, number: u64, view: &ChainView, never: Caching) -> 
         return never;
     };
     let finalized = view.is_finalized(number);
-    // Some upstreams complete the response about the newest block only with the next block, each
-    // differently.
+    // Some upstreams complete the response about the newest block only once the next block exists,
+    // so such a response is not stored.
     if below < method.blocks_behind_head {
         return Caching { min_head: number, ..never };
     }
@@ -278,14 +283,14 @@ fn at_head(view: &ChainView, never: Caching) -> Caching {
     }
 }
 
-/// No upstream vouches for a head. Nothing is stored, and only an upstream that has reached the
-/// last served head may take a call about the head.
+/// Returns the decision while no upstream vouches for a head. The response is not stored. Only an
+/// upstream that has reached the last served head gets a call about the head.
 fn headless(view: &ChainView, never: Caching) -> Caching {
     Caching { min_head: view.floor.unwrap_or(0), ..never }
 }
 
-/// Decides whether a response to a call is stored, and what it depends on. `view` is the present
-/// one, read after the response arrived.
+/// Decides whether a response to a call is stored, and what it depends on. `view` is the current
+/// view, loaded after the response arrived.
 pub fn admit(caching: &Caching, response: &ResponseFacts, view: &ChainView) -> Admission {
     if response.kind == ResponseKind::Error {
         return Admission::No(RejectReason::Error);
@@ -323,8 +328,8 @@ fn complete(caching: &Caching, response: &ResponseFacts) -> Result<Binding, Reje
     }
 }
 
-/// For a constant or a function of a hash. A null only means that this upstream does not have it
-/// yet.
+/// Binds a constant or a function of a block hash to nothing. A null only means that this upstream
+/// does not have the value yet, so it is not stored.
 fn free(rule: CacheRule, kind: ResponseKind) -> Result<Binding, RejectReason> {
     match kind {
         ResponseKind::Value => Ok(Binding::Free),
@@ -365,8 +370,9 @@ fn admit_at_number(
     bind(number, hash, caching, view)
 }
 
-/// Logs name their blocks; the first and the last are checked. An empty response is valid too,
-/// because only upstreams that have reached the end of the range are asked.
+/// Binds logs to the last block of the range. Logs name their blocks, and the first and the last
+/// name are checked. An empty response is valid too, because only upstreams that have reached the
+/// end of the range get the call.
 fn admit_at_range(
     range: std::ops::RangeInclusive<u64>,
     caching: &Caching,
@@ -398,7 +404,7 @@ fn admit_at_transaction(
 ) -> Result<Binding, RejectReason> {
     match response.kind {
         ResponseKind::Value => {}
-        // It may enter the pool, or a block that is being imported, at any moment.
+        // The transaction may enter the pool, or a block that is being imported, at any moment.
         ResponseKind::Null => return Err(RejectReason::Null),
         ResponseKind::DeterministicError | ResponseKind::Error => return Err(RejectReason::Error),
     }
@@ -455,7 +461,8 @@ pub fn usable(tag: &ValidityTag, view: &ChainView) -> bool {
     }
 }
 
-/// Compares with the served chain's hash, if both are known, in addition to the reorg marks.
+/// Returns true unless both hashes are known and differ. This check is in addition to the reorg
+/// marks.
 fn agrees(view: &ChainView, number: u64, hash: Option<Hash>) -> bool {
     match (hash, view.canonical(number)) {
         (Some(expected), Some(served)) => expected == served,

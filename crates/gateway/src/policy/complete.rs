@@ -1,10 +1,12 @@
-//! Whether a response may lack logs, receipts or a transaction of its blocks, and what follows.
+//! Decides whether a response may lack logs, receipts or a transaction of its blocks, and what the
+//! gateway does about it.
 //!
 //! Some upstreams announce a block before it is indexed and return `[]`. A provider with several
-//! nodes behind one address may clamp a range to the head of one node. A pruned node omits what it
-//! has dropped. Such responses look like any other. [`check_logs`], [`check_receipts`] and
-//! [`check_transaction`] compare them with the headers (`contents`). [`Opinions`] decides whether
-//! another upstream is asked first, and [`keep`] whether the response is cached.
+//! nodes behind one address may clamp a range to the head of one node. A pruned node omits the logs
+//! that it has deleted. Such incomplete responses look like any other. [`check_logs`],
+//! [`check_receipts`] and [`check_transaction`] compare responses with the headers (`contents`).
+//! [`Opinions`] decides whether another upstream is called first. [`keep`] decides whether the
+//! response is cached.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,18 +23,19 @@ use crate::policy::heads::{ChainView, Hash};
 #[cfg(test)]
 mod tests;
 
-/// Time for which a block is young after its header arrived: upstreams may still be indexing it.
-/// Slow upstreams index some seconds late.
+/// A block is young for this time after its header arrived, because upstreams may still be indexing
+/// it. Slow upstreams index some seconds late.
 pub const YOUNG_FOR: Duration = Duration::from_secs(6);
 /// Distance from the head within which a block without a known header counts as young.
 pub const YOUNG_BLOCKS: u64 = 16;
-/// Time for which a response is cached that a header contradicts and no upstream does. It is short
-/// enough that logs are served within a second of being indexed, and long enough that polling costs
-/// few calls.
+/// A response that a header contradicts, but no upstream does, is cached for this time. The time is
+/// short enough to serve logs within a second after they are indexed. It is long enough that
+/// polling clients cause few calls.
 pub const BRIEF: Duration = Duration::from_millis(300);
-/// Time for which an upstream's depth is believed: its operator may enable more pruning.
+/// An upstream's measured depth is valid for this time, because its operator may enable more
+/// pruning.
 const DEPTH_AGE_MAX: Duration = Duration::from_secs(600);
-/// Blocks by which the view may be behind the upstream whose depth is measured.
+/// Number of blocks that the view may be behind the upstream whose depth is measured.
 const DEPTH_MARGIN: u64 = 16;
 
 /// Reason to doubt a response.
@@ -42,7 +45,7 @@ pub enum Doubt {
     None,
     /// The bloom filter of an old block matches, which often happens by chance.
     Bloom,
-    /// The upstream has not proved that it has history as old as this.
+    /// The upstream has not proved that it has history as old as the requested blocks.
     Unproven,
     /// A young block may have more: its bloom filter matches, or its header is unknown.
     Young,
@@ -57,7 +60,7 @@ pub struct Evidence<'a> {
     pub view: &'a ChainView,
     /// Headers of the served chain.
     pub headers: &'a Headers,
-    /// Distance below the head at which the upstream has returned logs.
+    /// Number of blocks below the head at which the upstream has returned logs before.
     pub depth: u64,
     /// Current time.
     pub now: Duration,
@@ -82,9 +85,9 @@ pub enum Span {
 pub struct LogsCheck {
     /// Reason to doubt the response.
     pub doubt: Doubt,
-    /// Distance below the head at which the upstream returned logs here.
+    /// Number of blocks below the head of the oldest log in this response; `None` if unknown.
     pub depth: Option<u64>,
-    /// True if it has logs of a block whose bloom filter excludes them.
+    /// True if the response has logs of a block whose bloom filter excludes them.
     pub blooms_unfilled: bool,
 }
 
@@ -126,7 +129,7 @@ pub fn check_logs(
     found
 }
 
-/// Checks the logs of a range, given the first and last block that they name.
+/// Checks the logs of a range. `shown` holds the first and the last block that the logs name.
 fn check_range(
     wanted: &Wanted,
     from: u64,
@@ -177,7 +180,8 @@ impl Evidence<'_> {
         self.depth > 0 && below + DEPTH_MARGIN <= self.depth
     }
 
-    /// Checks a block that the response does not mention, given whether it may have items.
+    /// Checks a block that the response does not mention. `may_have` is true if the block may have
+    /// matching items, and `None` if that is unknown.
     fn check_block(&self, may_have: Option<bool>, block: &Contents) -> Doubt {
         match may_have {
             Some(false) => Doubt::None,
@@ -218,7 +222,8 @@ pub fn check_receipts(
     }
 }
 
-/// Checks a `null` for a transaction, given its raw hash: the served chain may have it.
+/// Checks a `null` response for a transaction with this raw hash, because the served chain may have
+/// the transaction.
 pub fn check_transaction(hash: &[u8], evidence: Evidence<'_>) -> Doubt {
     let Evidence { view, headers, .. } = evidence;
     let mut blocks = headers.blocks_with(hash);
@@ -226,14 +231,14 @@ pub fn check_transaction(hash: &[u8], evidence: Evidence<'_>) -> Doubt {
     if mined { Doubt::Missing } else { Doubt::None }
 }
 
-/// A doubted response, reduced to what is compared with other upstreams.
+/// A summary of a doubted response, for comparison with responses of other upstreams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opinion {
     /// Reason to doubt it.
     pub doubt: Doubt,
     /// Number of logs or receipts.
     pub items: usize,
-    /// Equal for equal logs, whatever their members and the order of members.
+    /// Digest that is equal for equal logs, whatever other members they have and in whatever order.
     digest: u64,
 }
 
@@ -256,7 +261,7 @@ impl Opinion {
 /// Doubted responses of several upstreams to one call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Opinions {
-    /// The one with the most items, and the number of upstreams that share it.
+    /// The response with the most items, and the number of upstreams that returned it.
     best: Option<(Opinion, usize)>,
 }
 
@@ -268,9 +273,9 @@ pub enum Trust {
     Whole,
     /// A second upstream returned the same for an old block.
     Agreed,
-    /// All available upstreams were asked, and none has more.
+    /// All available upstreams were called, and none has more.
     Unopposed,
-    /// Other upstreams were not asked, or something is certainly missing.
+    /// Not all other upstreams were called, or something is certainly missing.
     Doubted,
 }
 
@@ -292,13 +297,13 @@ impl Opinions {
         most > 0 && walk::elements(response).count() < most
     }
 
-    /// Returns true if the response with the most items needs no further upstream.
+    /// Returns true if no further upstream needs to confirm the response with the most items.
     pub fn suffice(&self) -> bool {
         matches!(self.best, Some((Opinion { doubt: Doubt::Bloom, .. }, 2..)))
     }
 
-    /// Returns the trust in the response with the most items once no more upstreams are asked.
-    /// `all_asked` is true if there was no other to ask.
+    /// Returns the trust in the response with the most items, after the last call. `all_asked` is
+    /// true if no other upstream is left to call.
     pub fn trust(&self, all_asked: bool) -> Trust {
         match self.best {
             None => Trust::Whole,
@@ -325,7 +330,8 @@ pub enum Keep {
     No,
 }
 
-/// Decides whether a response is cached, given since when an equal one has been cached briefly.
+/// Decides whether a response is cached. `same_since` is the time since which equal responses have
+/// been cached briefly; `None` if there is none.
 pub fn keep(trust: Trust, same_since: Option<Duration>, now: Duration) -> Keep {
     match trust {
         Trust::Whole | Trust::Agreed => Keep::Fully,
@@ -352,7 +358,7 @@ impl Depth {
         }
     }
 
-    /// Returns the depth that is still believed.
+    /// Returns the measured depth, or 0 if the measurement is too old.
     pub fn get(&self, now: Duration) -> u64 {
         if now < self.until { self.blocks } else { 0 }
     }

@@ -1,9 +1,9 @@
 //! Calls upstreams until one responds: chooses an upstream, makes an attempt, and decides about
 //! retries.
 //!
-//! `choose.rs` chooses an upstream. One attempt is `send.rs`, several at a time are `race.rs`. The
-//! decisions are `policy/retry.rs`. Only this file reports outcomes of calls to the health of
-//! upstreams.
+//! `choose.rs` chooses an upstream. `send.rs` makes one attempt, and `race.rs` makes several at a
+//! time. `policy/retry.rs` has the decisions. Only this file reports outcomes of calls to the
+//! health of upstreams.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,9 +27,9 @@ use crate::upstream::send::{Attempt, attempt};
 use crate::upstream::thread::UpstreamContext;
 use crate::upstream::{broadcast, doubt, overload};
 
-/// Timeout of an attempt that checks a doubtful response against another upstream: at least this,
-/// or the duration of the first attempt times the factor below. A stalled upstream must not delay a
-/// response that is available.
+/// An attempt that checks a doubtful response at another upstream has a short timeout, because a
+/// stalled upstream must not delay an available response. The timeout is the duration of the first
+/// attempt times the factor, but at least this minimum.
 const SECOND_OPINION_TIMEOUT_MIN: Duration = Duration::from_millis(500);
 const SECOND_OPINION_TIMEOUT_FACTOR: u32 = 4;
 
@@ -105,8 +105,8 @@ pub(crate) async fn fetch(
     }
 }
 
-/// Judges whether a response may be cached; the judgement travels with the response. `None` if the
-/// attempt failed or the method is never cached.
+/// Decides whether a response may be cached. `UpstreamResponse` carries the decision. Returns
+/// `None` if the attempt failed or the method is never cached.
 fn judge(request: &UpstreamRequest<'_>, attempt: &Attempt, view: &ChainView) -> Option<Judgement> {
     let deterministic = match attempt.verdict {
         Verdict::Response => false,
@@ -119,9 +119,10 @@ fn judge(request: &UpstreamRequest<'_>, attempt: &Attempt, view: &ChainView) -> 
     Some(Judgement::of(request, attempt.payload.as_ref()?, deterministic, view))
 }
 
-/// Returns true if the response is about a block that the served chain does not have, or is empty
-/// and the upstream is not at the served head. Such an upstream is on another branch or behind, so
-/// another one is called: a client that has seen a block must find its transactions.
+/// Returns true if the response is about a block that the served chain does not have. Also returns
+/// true if the response is null and the upstream is not at the served head. Such an upstream is on
+/// another branch or behind, so another one is called. A client that has received a block must find
+/// its transactions.
 fn is_out_of_sync(cx: &UpstreamContext, attempt: &Attempt, view: &ChainView) -> bool {
     match &attempt.judgement {
         _ if attempt.verdict != Verdict::Response => false,
@@ -146,15 +147,16 @@ pub(super) struct Attempts {
     pub(super) best_failed: Option<Attempt>,
     /// Upstreams of a race whose attempts were cancelled.
     pub(super) cancelled: SmallVec<[usize; 2]>,
-    /// The responses that may be incomplete.
+    /// Summaries of the responses that may be incomplete.
     opinions: Opinions,
-    /// Timeout of the next attempt, which checks a doubtful response; `None` while no response is
+    /// Timeout of each attempt that checks a doubtful response; `None` while no response is
     /// doubtful.
     second_opinion_timeout: Option<Duration>,
 }
 
 impl Attempts {
-    /// Checks whether a response may lack logs or receipts. If so, other upstreams are called too.
+    /// Checks whether a response may be incomplete. If so, the verdict changes so that other
+    /// upstreams are called too.
     fn check_completeness(
         &mut self,
         cx: &UpstreamContext,
@@ -194,7 +196,7 @@ impl Attempts {
         choose_or_wait(cx, request, &self.tried, patience).await
     }
 
-    /// Returns true if no more upstreams can be called that may have more.
+    /// Returns true if no further upstream may be called for a more complete response.
     fn no_upstream_left(&self, cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
         let attempts_max = cx.topology.config.groups[request.group].retries_max + 1;
         self.count >= attempts_max.max(2) || choose_candidate(cx, request, &self.tried).is_none()
@@ -229,8 +231,8 @@ impl Attempts {
         request: &UpstreamRequest<'_>,
         attempt: Attempt,
     ) -> UpstreamResponse {
-        // Only after a retry may the gateway itself have sent the transaction before. A client that
-        // sends a transaction twice gets the upstream's error.
+        // The gateway itself can have sent the transaction before only if this is a retry. A client
+        // that sends a transaction twice gets the upstream's error.
         let repeated = self.tried.len() > 1 || self.fresh_tried;
         let repeated = repeated && repeat(request) == Repeat::Broadcast;
         let known = match attempt.verdict {
@@ -268,8 +270,8 @@ impl Attempts {
             // The gateway itself chose the short timeout.
             Verdict::UpstreamFault(Fault::Timeout) if self.second_opinion_timeout.is_some() => {}
             Verdict::UpstreamFault(fault) => match fault.blame() {
-                // A connection that was closed while idle is no failure; the new connection
-                // decides.
+                // A connection that was closed while idle is no failure. The attempt on a new
+                // connection decides.
                 Blame::Always if attempt.stale_connection => {
                     cx.upstreams[attempt.upstream].pool.clear();
                 }
@@ -365,7 +367,8 @@ fn patience(best: &Option<Attempt>) -> Patience {
     }
 }
 
-/// Returns the attempt whose payload is more useful to the client; the first of equal ones.
+/// Returns the attempt whose payload is more useful to the client. If both are equally useful,
+/// returns the first.
 pub(super) fn better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
     match best {
         Some(best) if rank(&best) >= rank(&attempt) => best,
@@ -376,7 +379,7 @@ pub(super) fn better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
 /// Ranks an attempt by how useful its payload is to the client. The order from least to most
 /// useful: no payload, a rate limit, an internal or unsupported-method error, another error of an
 /// upstream out of sync, a result of an upstream out of sync, and a final response. Among doubtful
-/// results the one with more items ranks higher.
+/// results, a result with more items ranks higher.
 fn rank(attempt: &Attempt) -> (u8, usize) {
     let items = attempt.opinion.map_or(0, |opinion| opinion.items);
     let rank = match attempt.verdict {

@@ -27,7 +27,8 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// `max1xxResponses`).
 const INTERIM_MAX: u32 = 5;
 
-/// Timeout of a write that makes no progress. A request is seldom more than a few kB.
+/// Timeout of a write that makes no progress. It is short, because a request is seldom more than a
+/// few kB.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A complete HTTP response of an upstream.
@@ -40,7 +41,7 @@ pub(crate) struct HttpResponse {
     pub(crate) reusable: bool,
 }
 
-/// Why an exchange failed, and how far it had come.
+/// Why an exchange failed, and whether the response had begun.
 #[derive(Debug)]
 pub(crate) struct ExchangeFault {
     pub(crate) kind: ExchangeFaultKind,
@@ -60,8 +61,8 @@ pub(crate) enum ExchangeFaultKind {
     Io(#[expect(dead_code, reason = "read by Debug in logs")] io::Error),
 }
 
-/// Parsed heads that one thread caches for one upstream. Within one second, the heads of an
-/// upstream differ only in the length of the body.
+/// Maximum number of parsed heads that one thread caches for one upstream. Few are enough, because
+/// within one second the heads of an upstream differ only in the length of the body.
 const PARSED_HEADS_MAX: usize = 16;
 
 /// Cache of the last parsed heads of an upstream.
@@ -393,7 +394,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the bytes of its buffers.
+    /// Returns the number of bytes that the buffers hold.
     fn bytes(&self) -> usize {
         match &self.state {
             ReaderState::Head(buffered) => buffered.capacity(),
@@ -404,7 +405,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes an incomplete body of known length, to read the rest without a copy.
+    /// Takes an incomplete body of known length, so that the caller can read the rest into it
+    /// without a copy.
     fn take_long_body(&mut self) -> Option<(BytesMut, ResponseHead)> {
         match &mut self.state {
             ReaderState::Fixed { head, body } => {

@@ -1,4 +1,5 @@
-//! The HTTP/2 connections of one thread to one upstream, each with many calls at a time.
+//! The HTTP/2 connections of one thread to one upstream. Each connection carries many calls at a
+//! time.
 //!
 //! The TLS handshake negotiates HTTP/2 (RFC 9113, 3.2). An upstream that declines it gets HTTP/1.1
 //! until HTTP/2 is offered again. The h2 crate handles framing, windows and stream limits. This
@@ -37,17 +38,17 @@ use crate::upstream::thread::UpstreamContext;
 #[cfg(test)]
 mod tests;
 
-/// Flow-control window of a connection and of each stream: what a link of 1 Gbit/s carries in 30
-/// ms, so that a large response does not stall.
+/// Flow-control window of a connection and of each stream, in bytes. A link of 1 Gbit/s carries
+/// this much in 30 ms, so a large response does not stall.
 const WINDOW_BYTES: u32 = 4 << 20;
-/// Connections tried for one call that no connection has accepted. The second connection is tried
-/// because the first may have just closed.
+/// Maximum number of connections tried for a call. A second connection is tried if nothing was
+/// sent, because the first connection may have just closed.
 const CONNECTIONS_TRIED_MAX: usize = 2;
-/// Time until HTTP/2 is offered again to an upstream that declined it, since its load balancer may
-/// be reconfigured.
+/// Time after which HTTP/2 is offered again to an upstream that declined it, because its load
+/// balancer may be reconfigured.
 const HTTP2_RETRY_INTERVAL: Duration = Duration::from_secs(600);
-/// Streams allowed before the upstream has sent its limit, which should be no lower (RFC 9113,
-/// 6.5.2).
+/// Maximum number of streams before the upstream has sent its limit. RFC 9113, 6.5.2, recommends a
+/// limit of at least 100.
 const STREAMS_ASSUMED: usize = 100;
 /// Initial capacity for a body of unknown length, in bytes.
 const BODY_CAPACITY: usize = 4096;
@@ -55,14 +56,14 @@ const BODY_CAPACITY: usize = 4096;
 /// One thread's HTTP/2 connections to an upstream.
 pub(crate) struct Http2 {
     dial: Dial,
-    /// As configured, but with a TLS client that offers HTTP/2.
+    /// The configured upstream, but with a TLS client that offers HTTP/2.
     upstream: Upstream,
     /// The head of each request, without the length.
     head: Request<()>,
     connections_max: usize,
     connections: RefCell<Vec<Rc<H2Connection>>>,
     dialing: Cell<bool>,
-    /// Number of connections in a row that could not be opened.
+    /// Number of connections that could not be opened, since the last success.
     failures: Cell<u32>,
     /// Notified when a call ends or a connection is opened or closed.
     changed: Notify,
@@ -298,7 +299,7 @@ impl Http2 {
             received.extend_from_slice(&chunk);
             let bytes = if length.is_some() { received.len() } else { received.capacity() };
             hold.set(bytes).map_err(|Full| faulty(Kind::Memory))?;
-            // It fails only if the stream has ended, which the next read reports.
+            // The release fails only if the stream has ended, and the next read reports that.
             let _released = incoming.flow_control().release_capacity(chunk.len());
         }
         let retry_after = head.headers.get(RETRY_AFTER).and_then(|v| retry_after(v.as_bytes()));
@@ -307,8 +308,8 @@ impl Http2 {
     }
 }
 
-/// Returns when the upstream has not answered a ping in time, or the connection has been idle for
-/// too long.
+/// Waits until the upstream does not answer a ping in time, or until the connection has been idle
+/// for too long.
 async fn until_dead_or_idle(
     pings: Option<PingPong>,
     connection: Weak<H2Connection>,

@@ -1,9 +1,9 @@
 //! Attempts of one call at several upstreams at a time. The first response wins.
 //!
 //! A hedge starts when the call is slow and the hedge budget allows it (`policy/hedge.rs`). If
-//! every attempt waits at a stalled upstream (`policy/stall.rs`), another attempt starts at once
-//! and outside all budgets, because a stalled upstream does no work for it. Earlier attempts
-//! continue, in case their upstream still responds.
+//! every attempt waits at a stalled upstream (`policy/stall.rs`), another attempt starts at once.
+//! It is not charged to any budget, because a stalled upstream does no work for the call. Earlier
+//! attempts continue, in case their upstream still responds.
 
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -23,8 +23,8 @@ use crate::upstream::overload::{LentPermit, Permit};
 use crate::upstream::send::{Attempt, attempt};
 use crate::upstream::thread::UpstreamContext;
 
-/// Upper limit of attempts in one race. A call that stalls every upstream must not stall the whole
-/// group.
+/// Upper limit of attempts in one race. The limit keeps a call that stalls every upstream from
+/// stalling the whole group.
 const ATTEMPTS_MAX: usize = 4;
 
 /// Shortest interval between two checks of a waiting call.
@@ -33,7 +33,8 @@ const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 /// Longest interval between two checks.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// Delay of a check from which this thread, and not an upstream, has stalled.
+/// If a check runs later than scheduled by more than this, the thread itself has stalled, not an
+/// upstream.
 const THREAD_STALL_MIN: Duration = Duration::from_millis(50);
 
 /// One attempt in flight.
@@ -45,8 +46,8 @@ struct Racer<'a> {
     _permit: Option<Permit<'a>>,
 }
 
-/// Runs an attempt, and further ones once it has taken `delay`. Returns the winning attempt and the
-/// latency to record ([`hedge::latency`]).
+/// Runs an attempt, and starts further attempts once the first has taken longer than `delay`.
+/// Returns the winning attempt and the latency to record ([`hedge::latency`]).
 pub(super) async fn race(
     cx: &Rc<UpstreamContext>,
     request: &UpstreamRequest<'_>,
@@ -91,7 +92,7 @@ struct Race<'a, 'b> {
     /// Time to the next hedge; doubles while the budget is empty.
     hedge_wait: Duration,
     hedge_at: Duration,
-    /// The lent permit of the call, while all its attempts wait at stalled upstreams.
+    /// The permit of the call, lent while all its attempts wait at stalled upstreams.
     lent: Option<LentPermit<'a>>,
 }
 

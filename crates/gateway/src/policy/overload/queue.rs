@@ -3,8 +3,9 @@
 //!
 //! Permits go to the best waiting class. Each worse class that waits keeps a share of the permits,
 //! so it is never starved. Within a class the flow with the fewest calls in flight goes first,
-//! unless the free permits are reserved for others (`shares.rs`). A call for a full queue may
-//! displace a waiting call of a worse class, or of a flow with more waiting calls.
+//! unless the free permits are reserved for others (`shares.rs`). If the queue is full, a new call
+//! displaces a call of the worst waiting class, unless its own class is even worse. The flow with
+//! the most waiting calls of that class loses its oldest call.
 //!
 //! Within a flow the oldest call goes first while the queue is short-lived. A queue that lasts
 //! longer than [`STANDING_AFTER`] shows an overload. The newest call then goes first, and no call
@@ -95,7 +96,7 @@ pub enum PushResult<T> {
     Queued(Key),
     /// The call waits, and displaced this one.
     Replaced(Key, (T, Class)),
-    /// The queue is full, and the call displaces none.
+    /// The queue is full, and all waiting calls have a better class.
     Full(T),
 }
 
@@ -125,8 +126,8 @@ impl<T> Queue<T> {
         self.len == 0
     }
 
-    /// Adds a call. If the queue is full, it displaces one of a worse class or of a flow with more
-    /// waiting calls.
+    /// Adds a call. If the queue is full, the call displaces one of the worst waiting class, unless
+    /// its own class is even worse.
     pub fn push(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> PushResult<T> {
         if self.len < self.settings.calls_max {
             return PushResult::Queued(self.insert(now, class, flow, item));
