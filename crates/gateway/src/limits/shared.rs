@@ -1,18 +1,20 @@
-//! Zones that gateways share: the request to Redis, and how its response is used.
+//! Zones that gateways share: the request to Redis, and the use of the response.
 //!
-//! The table of a shared zone stores the last state of each key in Redis, by this process's clock.
-//! It has two uses. A call that Redis would certainly reject is rejected here, because others can
-//! only have added to a key since. And when Redis is unreachable, a gateway continues from there
-//! with its share ([`crate::policy::limit::assess_share`]): a key that was at its limit stays
-//! there. A key charged by the share is marked, because Redis may know less of it. Every request
-//! reports the local state, so that a Redis that has lost its data grants no second burst. In
-//! normal operation this changes nothing: for an unmarked key the report is what is left of it at
-//! the latest time at which a response counts. Requests may overtake each other, and a report of
-//! the state at sending time would charge the key for the difference.
+//! The table of a shared zone stores the last known Redis state of each key, by this process's
+//! clock. The table has two uses. First, a call that Redis would certainly reject is rejected here,
+//! because other gateways can only have added to the key since then. Second, when Redis is
+//! unreachable, a gateway continues from the stored state with its share
+//! ([`crate::policy::limit::assess_share`]). So a key that was at its limit stays at its limit. A
+//! key charged by the share is marked, because Redis may not know the charge. Every request reports
+//! the local excess, so a Redis that has lost its data grants no second burst. In normal operation
+//! the report changes nothing. For an unmarked key it is the excess left at the latest time at
+//! which a response counts. Requests may overtake each other, and the excess at sending time would
+//! charge the key for the difference.
 //!
 //! A call that also counts in zones of this process is checked there first, then judged in Redis,
-//! then judged and charged here. If another call has used the local limit up meanwhile, the call is
-//! rejected although Redis has charged it: this counts too much, never too little.
+//! then judged and charged here. If another call has used up the local limit meanwhile, the call is
+//! rejected although Redis has charged it. So a shared zone may count too much, but never too
+//! little.
 
 use smallvec::SmallVec;
 
@@ -36,14 +38,14 @@ pub(crate) struct SharedLimitQuery {
 /// One zone of the request.
 #[derive(Debug)]
 pub(crate) struct SharedZoneQuery {
-    /// Its index in the configuration.
+    /// The zone's index in the configuration.
     pub(crate) zone: usize,
     /// Digest of the key, the same in every gateway.
     pub(crate) digest: [u8; 16],
     pub(crate) terms: Terms,
     /// How much the call counts.
     pub(crate) cost: u64,
-    /// The excess known here: Redis has at least this much, or should have.
+    /// The excess known here. Redis raises its own state to at least this excess.
     pub(crate) least: u64,
     limit: usize,
     hashed_key: HashedKey,
@@ -52,7 +54,7 @@ pub(crate) struct SharedZoneQuery {
 /// Response of Redis.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    /// Its own clock, milliseconds.
+    /// Time by the clock of Redis, in milliseconds.
     pub(crate) now: u64,
     /// Index of the zone that rejected the call.
     pub(crate) refused: Option<usize>,
@@ -73,8 +75,9 @@ impl SharedLimitQuery {
 }
 
 impl Limits {
-    /// Builds the request to Redis about a call, or a rejection if that is certain; `None` if the
-    /// call counts in no shared zone.
+    /// Builds the request to Redis about a call. Returns a rejection instead if a local limit or
+    /// the stored state of Redis already rejects the call. Returns `None` if the call counts in no
+    /// shared zone.
     pub(super) fn query(
         &self,
         chain: &ChainLimits,
@@ -128,7 +131,8 @@ impl Limits {
         Some(Charge::AskRedis(Box::new(SharedLimitQuery { zones, sent: now })))
     }
 
-    /// Decides about a call by the verdict of Redis, or by the share if there is none.
+    /// Decides about a call by the verdict of Redis, or by this gateway's share if there is no
+    /// verdict.
     pub(crate) fn settle(
         &self,
         query: &SharedLimitQuery,
@@ -191,13 +195,14 @@ impl Limits {
         sent: u64,
         now: u64,
     ) {
-        // The state is dated to the sending time, minus a millisecond because clock ticks differ:
-        // Redis has drained at least as much at any time from now on.
+        // The state is dated to the sending time, minus a millisecond because clock ticks differ.
+        // So from now on Redis has drained at least as much as this copy of the state.
         let ago = redis_now.saturating_sub(state.last);
         let state = State { last: sent.saturating_sub(ago + 1), ..state };
         let mut table = self.zones[zone.zone].part(&zone.hashed_key);
         let at = table.find(&zone.hashed_key);
-        // The next request reports what another call charged by the share meanwhile.
+        // Another call may have charged the key by the share meanwhile. The state with that charge
+        // stays, and the next request reports it.
         let unreported = at.filter(|at| table.is_marked(*at)).map(|at| table.state(at));
         if unreported.is_some_and(|own| left(own, zone.terms.rate, sent) > state.excess) {
             return;

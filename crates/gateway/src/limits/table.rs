@@ -1,25 +1,26 @@
-//! The keys of one part of a zone: a flat table of fixed size, so that a call costs one cache miss,
-//! and a flood of keys uses no other memory.
+//! The keys of one part of a zone, in a flat table of fixed size. A call costs one cache miss, and
+//! a flood of keys uses no further memory.
 //!
-//! Open addressing with linear probing and backward-shift deletion. Nothing is allocated after the
-//! start, and the system commits memory only for used pages. `policy/limit.rs` defines the states.
+//! The table uses open addressing with linear probing and backward-shift deletion. Nothing is
+//! allocated after the start, and the system commits memory only for used pages. `policy/limit.rs`
+//! defines the states.
 
 use crate::policy::limit::State;
 
 mod hint;
 
-/// Longest key that is stored as it is. A longer one is stored as its digest.
+/// Longest key, in bytes, that is stored unchanged. A longer key is stored as its digest.
 pub(super) const KEY_BYTES_INLINE: usize = 23;
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = 48;
-/// Largest load factor: above it runs of used slots grow long.
+/// Maximum load factor, as a fraction. Above it, runs of used slots grow long.
 const LOAD: (usize, usize) = (3, 4);
 /// Bytes of a zone's memory per key, free slots included: as much as nginx's states.
 pub(crate) const KEY_BYTES: usize = ENTRY_BYTES * LOAD.1 / LOAD.0;
-/// Slots examined for the least recently used key, when one has to be evicted.
+/// Number of slots examined to find the least recently used key for an eviction.
 const EVICTION_SCAN: usize = 32;
 
-/// A key as it is looked up.
+/// The lookup form of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HashedKey {
     /// Never 0, which marks a free slot.
@@ -27,23 +28,26 @@ pub(super) struct HashedKey {
     pub(super) key: [u64; 3],
 }
 
-/// Hash, key, excess with the time of the last call, time of the last charge. Plain integers, so
-/// that fresh memory, which is zero, is a table of free slots.
+/// An entry holds the hash, the key, the excess with the time of the last call, and the time of the
+/// last charge. All are plain integers, so zeroed memory is a table of free slots.
 type Entry = [u64; ENTRY_BYTES / 8];
 
 const HASH: usize = 0;
-/// Excess in the upper half, the time of the last call (ms, truncated) in the lower.
+/// Index of the integer with the excess in the upper half and the time of the last call (ms,
+/// truncated) in the lower half.
 const EXCESS: usize = 4;
-/// Time of the last charge with the mark above it, or the number of calls in flight.
+/// Index of the integer with the time of the last charge and the mark in the highest bit, or with
+/// the number of calls in flight.
 const LAST: usize = 5;
-/// The mark of a key; no time is this large.
+/// Bit that marks a key. No time is this large.
 const MARK: u64 = 1 << 63;
 
 /// A table.
 #[derive(Debug)]
 pub(super) struct Table {
     slots: Vec<Entry>,
-    /// Slots before it are unused, so that the table begins on a huge page.
+    /// Index of the first used slot. Earlier slots are unused, so that the table begins on a huge
+    /// page.
     first: usize,
     len: usize,
     len_max: usize,
@@ -53,7 +57,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Creates a table for at most this many keys, at least one.
+    /// Creates a table for at most `keys_max` keys, but for at least one.
     pub(super) fn new(keys_max: usize) -> Table {
         let len_max = keys_max.max(1);
         // At least one slot is always free, so that every search ends.
@@ -112,14 +116,14 @@ impl Table {
         self.slots[at][LAST] |= MARK;
     }
 
-    /// Records that the key in a slot was called, which is the only effect of a rejected call.
+    /// Records the time of a call with the key in a slot. A rejected call has no other effect.
     pub(super) fn touch(&mut self, at: usize, now: u64) {
         let entry = &mut self.slots[at];
         entry[EXCESS] = (entry[EXCESS] & !u64::from(u32::MAX)) | u64::from(now as u32);
     }
 
-    /// Stores the state of a key in slot `at`, or in a new one, for which the least recently used
-    /// of the examined keys is evicted if the table is full. Returns the slot.
+    /// Stores the state of a key in slot `at`, or in a new slot if `at` is `None`. If the table is
+    /// full, the least recently used of the examined keys is evicted. Returns the slot.
     pub(super) fn store(
         &mut self,
         hashed_key: &HashedKey,
@@ -190,7 +194,7 @@ impl Table {
                 self.remove(at);
                 self.evicted += 1;
             }
-            // This many free slots in a row are next to impossible in a full table.
+            // So many consecutive free slots are nearly impossible in a full table.
             None => self.evict(now),
         }
     }
@@ -213,8 +217,8 @@ impl Table {
         self.len -= 1;
     }
 
-    /// Returns where the search for a hash begins: its upper bits, scaled to the number of slots
-    /// (Lemire 2016, "A fast alternative to the modulo reduction").
+    /// Returns the slot where the search for a hash begins: the upper bits of the hash, scaled to
+    /// the number of slots (Lemire 2016, "A fast alternative to the modulo reduction").
     fn home(&self, hash: u64) -> usize {
         self.first + ((u128::from(hash) * self.used() as u128) >> 64) as usize
     }

@@ -16,9 +16,10 @@ use crate::config::limits::{Cost, KeyPart};
 
 /// Longest key in bytes; longer ones are not limited, as in nginx (`ngx_http_limit_req_handler`).
 const KEY_BYTES_MAX: usize = 65_535;
-/// Number of parts of a zone, so that threads seldom contend.
+/// Number of parts of a zone. With several parts, threads seldom contend for a lock.
 const PARTS: usize = 16;
-/// Fewest keys per part. Smaller zones are not split, so that the evicted key is the oldest of all.
+/// Minimum number of keys per part. A smaller zone is not split, so that the evicted key is the
+/// oldest of all.
 const PART_KEYS_MIN: usize = 1024;
 
 #[derive(Debug)]
@@ -30,7 +31,8 @@ pub(super) struct Zone {
     /// True if a request's key is the same for all its calls.
     by_caller: bool,
     pub(super) shared: bool,
-    /// Number of gateways that share the zone while this one cannot reach the others.
+    /// Number of gateways that share the zone. It applies while this gateway cannot reach the
+    /// others.
     pub(super) gateways: u64,
     pub(super) state: Arc<ZoneState>,
 }
@@ -38,9 +40,10 @@ pub(super) struct Zone {
 /// State of a zone. It survives a reload that does not change the zone's definition.
 #[derive(Debug)]
 pub(super) struct ZoneState {
-    /// Random, so that nobody can construct colliding keys.
+    /// Hash with a random seed, so that nobody can construct colliding keys.
     index: foldhash::fast::RandomState,
-    /// Two keyed hashes of 64 bits, SipHash of the standard library: a long key's digest.
+    /// Two keyed 64-bit hashes (SipHash of the standard library). Together they are the digest of a
+    /// long key.
     digest: [std::hash::RandomState; 2],
     parts: Box<[ZonePart]>,
 }
@@ -106,8 +109,8 @@ impl Zone {
         parts[(hashed_key.hash >> 1) as usize % parts.len()].0.lock()
     }
 
-    /// Returns the key of a request before its calls are known, if the key does not depend on them,
-    /// and prefetches its slot.
+    /// Returns the key of a request before its calls are known, and prefetches the key's slot.
+    /// Returns `None` if the key depends on the calls.
     pub(super) fn prefetch(&self, caller: &LimitedCall<'_>) -> Option<HashedKey> {
         let hashed_key = self.by_caller.then(|| self.hashed_key(caller)).flatten()?;
         self.part(&hashed_key).fetch(&hashed_key);
@@ -129,8 +132,8 @@ impl Zone {
         })
     }
 
-    /// Returns the bytes of the call's key; `None` if it is empty or too long, so that the call is
-    /// not limited.
+    /// Returns the bytes of the call's key. Returns `None` if the key is empty or too long; such a
+    /// call is not limited.
     fn key_bytes(&self, caller: &LimitedCall<'_>) -> Option<SmallVec<[u8; 128]>> {
         let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
         match *self.key.as_slice() {

@@ -14,15 +14,16 @@ mod tests;
 /// (`ngx_http_upstream_hash_module.c`, `peer->weight * 160`).
 pub const RING_POINTS_PER_WEIGHT: u32 = 160;
 
-/// Most points of one ring. Larger weights are scaled down together, so memory stays under 1 MiB.
+/// Maximum number of points of one ring. If the weights need more, all are scaled down, so memory
+/// stays under 1 MiB.
 pub const RING_POINTS_MAX: u64 = 65_536;
 
-/// Load that an upstream on the ring may carry, relative to the average. The paper (Mirrokni,
-/// Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016) proves O(1/(c-1)^2) moved
-/// keys. HAProxy's manual calls 1.25 a reasonable `hash-balance-factor`.
+/// Maximum load of an upstream on the ring, relative to the average. The paper (Mirrokni, Thorup,
+/// Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016) proves O(1/(c-1)^2) moved keys.
+/// HAProxy's manual calls 1.25 a reasonable `hash-balance-factor`.
 pub const RING_BALANCE: f64 = 1.25;
 
-/// Decay of the latency estimate: the default of linkerd's balancer
+/// Time constant of the decay of the latency estimate: the default of linkerd's balancer
 /// (`linkerd/app/outbound/src/http/logical`, `DEFAULT_EWMA` decay 10 s) and of Finagle's
 /// `PeakEwma`.
 pub const EWMA_DECAY: Duration = Duration::from_secs(10);
@@ -30,9 +31,9 @@ pub const EWMA_DECAY: Duration = Duration::from_secs(10);
 /// Latency assumed for an upstream without any response yet: linkerd's default estimate of 30 ms.
 pub const EWMA_START: Duration = Duration::from_millis(30);
 
-/// Latency assumed for a readmitted upstream, or one that joins others with known latencies. Its
-/// earlier estimate is dropped. It gets calls at once, and a few calls in flight make it cost as
-/// much as any other.
+/// Latency assumed for a readmitted upstream, or for a new upstream beside others with known
+/// latencies. An earlier estimate is dropped. The upstream gets calls at once. With a few calls in
+/// flight, its cost is as high as that of any other.
 pub const EWMA_READMITTED: Duration = Duration::from_millis(1);
 
 /// Smooth weighted round robin, exactly as nginx's `ngx_http_upstream_get_peer`.
@@ -55,7 +56,8 @@ struct WeightState {
 
 impl SmoothWeighted {
     /// Creates one entry per upstream. `fails_max` is nginx's `max_fails`: the number of failures
-    /// that reduce an effective weight to zero. With 0, failures do not change weights.
+    /// that reduce an effective weight to zero. If `fails_max` is 0, failures do not change
+    /// weights.
     pub fn new(weights: &[u32], fails_max: u32) -> Self {
         let state = |&weight: &u32| WeightState {
             current: 0,
@@ -87,9 +89,9 @@ impl SmoothWeighted {
         Some(upstream)
     }
 
-    /// Returns the next usable upstream, without those that hold more than their share of the calls
-    /// in flight (`loads`, per upstream). It is used while calls wait, so that one slow upstream
-    /// cannot hold all permits.
+    /// Returns the next usable upstream that holds no more than its share of the calls in flight.
+    /// `loads` is the number of calls in flight per upstream. This is used while calls wait, so
+    /// that one slow upstream cannot hold all permits.
     pub fn pick_bounded(&mut self, loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
         let weights = self.states.iter().map(|state| state.configured as f64);
         let weights: SmallVec<[f64; 8]> = weights.collect();
@@ -99,8 +101,8 @@ impl SmoothWeighted {
         self.pick(bounded)
     }
 
-    /// Records a failed call: the effective weight falls by one failure's share, and recovers by
-    /// one with each choice.
+    /// Records a failed call. The effective weight falls by the configured weight divided by
+    /// `fails_max`, and recovers by one with each choice.
     pub fn failed(&mut self, upstream: usize) {
         if self.fails_max == 0 {
             return;
@@ -146,8 +148,8 @@ impl Ring {
         }
     }
 
-    /// Returns the first usable upstream clockwise of the key that carries less than its share of
-    /// the load. `loads` are the calls in flight per upstream.
+    /// Returns the first usable upstream, clockwise from the key, with less than its share of the
+    /// load. `loads` is the number of calls in flight per upstream.
     pub fn pick(
         &self,
         key_hash: u64,
@@ -172,8 +174,8 @@ impl Ring {
     }
 }
 
-/// Returns the calls in flight allowed per upstream: its share by weight, times `balance`. At least
-/// one usable upstream has fewer.
+/// Returns the maximum number of calls in flight per upstream: its share by weight, times
+/// `balance`. At least one usable upstream has fewer calls.
 fn load_max<'a>(
     balance: f64,
     loads: &[u32],
@@ -207,8 +209,8 @@ fn mix64(mut value: u64) -> u64 {
     value ^ (value >> 33)
 }
 
-/// An upstream's latency estimate that rises at once and falls slowly: Finagle's `PeakEwma`, as in
-/// tower's `load::PeakEwma` which linkerd runs.
+/// An upstream's latency estimate, which rises at once and falls slowly. It is Finagle's
+/// `PeakEwma`, which linkerd uses through tower's `load::PeakEwma`.
 #[derive(Debug, Clone, Copy)]
 pub struct PeakEwma {
     rtt: f64,
@@ -226,8 +228,8 @@ impl PeakEwma {
         }
     }
 
-    /// Records the round trip of a response. For a failed call pass the whole deadline, or an
-    /// upstream that fails fast would look like the quickest.
+    /// Records the round trip of a response. For a failed call the caller passes a longer time.
+    /// Otherwise an upstream that fails fast would look like the fastest.
     pub fn observe(&mut self, now: Duration, rtt: Duration) {
         let rtt = rtt.as_secs_f64();
         if rtt > self.rtt {
@@ -244,9 +246,9 @@ impl PeakEwma {
         Duration::from_secs_f64(self.rtt)
     }
 
-    /// Returns the cost of one more call: latency times the calls in flight, this one included. The
-    /// latency is the estimate, decayed towards zero since the last response, or the time that
-    /// calls have waited for any response, if that is longer.
+    /// Returns the cost of one more call: the latency times the calls in flight, this call
+    /// included. The latency is the estimate, decayed towards zero since the last response. If
+    /// calls have waited longer than that for any response (`silence`), the latency is that wait.
     pub fn cost(&self, now: Duration, in_flight: u32, silence: Duration) -> f64 {
         let rtt = (self.rtt * self.decay_factor(now)).max(silence.as_secs_f64());
         rtt * (f64::from(in_flight) + 1.0)
@@ -260,8 +262,8 @@ impl PeakEwma {
 
 /// Returns the cheaper of two random candidates (power of two choices). `skip` excludes candidates,
 /// such as upstreams that were already tried. If one of the two is excluded, the cheapest remaining
-/// candidate is returned: a call that timed out at one stalled upstream must not go to the next
-/// one.
+/// candidate is returned. A call that timed out at a stalled upstream must not go to another
+/// stalled one.
 pub fn pick_two(
     random: u64,
     candidates: &[u16],
@@ -282,7 +284,8 @@ pub fn pick_two(
     left.min_by(|&one, &other| cost(one).total_cmp(&cost(other)))
 }
 
-/// Primary and backup tiers: a tier is used only if no upstream of a lower one is usable.
+/// Primary and backup tiers. A tier is used only if no upstream of a tier with a lower number is
+/// usable.
 #[derive(Debug, Clone)]
 pub struct Order {
     tiers: Vec<Vec<u16>>,
@@ -302,7 +305,7 @@ impl Order {
         Self { tiers: numbers.iter().map(of_tier).collect() }
     }
 
-    /// Fills `out` with the usable upstreams of the first tier that has any. Call it when the state
+    /// Fills `out` with the usable upstreams of the first tier that has any. Called when the state
     /// of an upstream changes, not for each call.
     pub fn candidates(&self, usable: impl Fn(u16) -> bool, out: &mut Vec<u16>) {
         out.clear();

@@ -1,7 +1,7 @@
 //! Classifies the response of an upstream: a response for the client, a fault, or a rate limit.
 //!
-//! HTTP status is not enough, and code -32000 stands for anything. So the error texts of real
-//! clients and providers are matched; they are data in `crates/gateway/policy/errors.toml`.
+//! The HTTP status is not enough, and upstreams use code -32000 for any error. So the error texts
+//! of real clients and providers are matched; `crates/gateway/policy/errors.toml` lists them.
 //! `retry`, `health` and `cacheable` act on the verdict.
 
 use std::sync::OnceLock;
@@ -13,8 +13,8 @@ use serde::Deserialize;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a message that are searched. The texts are at the start; nethermind and ganache append
-/// whole stack traces.
+/// Maximum number of bytes of a message that are searched. The known texts are at the start;
+/// nethermind and ganache append whole stack traces.
 pub const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// Outcome of a call to an upstream.
@@ -49,13 +49,14 @@ pub enum CallOutcome<'a> {
 /// Meaning of an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// For the client as it is: a result, or an error that is the caller's or the same on every
-    /// upstream.
+    /// The response goes to the client unchanged. It is a result, an error caused by the caller, or
+    /// an error that every upstream would return.
     Response,
-    /// For the client. The error is the same at that block for ever, so it may be cached with a
-    /// fixed block.
+    /// The error goes to the client. It is the same for ever at the same block, so it may be cached
+    /// for a fixed block.
     DeterministicError,
-    /// A fault of the upstream: another may do better. If none does, the client gets this response.
+    /// The upstream failed, and another upstream may do better. If none does, the client gets this
+    /// response.
     UpstreamFault(Fault),
     /// The upstream reports its rate limit. This is not a failure.
     RateLimited {
@@ -66,9 +67,9 @@ pub enum Verdict {
     Unsupported,
     /// The transaction is in the pool already: success with its hash.
     AlreadyKnown,
-    /// The nonce of the transaction is used: success if that transaction is this one, which only a
-    /// lookup of its hash can tell. For a transaction never sent before, it is a response for the
-    /// client.
+    /// The nonce of the transaction is used. This is a success if the same transaction used it,
+    /// which only a lookup of the hash can show. If the gateway has not sent the transaction
+    /// before, the error goes to the client.
     NonceTooLow,
 }
 
@@ -112,12 +113,12 @@ pub enum Fault {
 /// Whether a fault counts against the health of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
-    /// It does.
+    /// The fault always counts.
     Always,
-    /// Only if another upstream then did better. Some calls fail on every upstream, and a client
-    /// that repeats one must not be able to eject them all.
+    /// The fault counts only if another upstream then did better. Some calls fail on every
+    /// upstream, and a client that repeats one must not be able to eject them all.
     IfOtherDoesBetter,
-    /// It does not: upstreams differ in their data and limits.
+    /// The fault does not count, because upstreams differ in their data and limits.
     None,
 }
 
@@ -202,7 +203,8 @@ fn meaning_of(code: i64) -> Meaning {
         -32016 | -32017 => Meaning::Limit,
         // Besu unauthorized.
         -40100 => Meaning::Refused,
-        // -32000 with an unknown text is most often the caller's fault, and the client must see it.
+        // -32000 with an unknown text is most often the caller's fault, so the client gets the
+        // error.
         _ => Meaning::Response,
     }
 }

@@ -145,7 +145,8 @@ fn check_range(
         let block = view.canonical(number).and_then(|hash| headers.get(&hash));
         let own = match block {
             Some(block) => match headers.may_have(block, wanted) {
-                // Without bloom filters every block would be doubted for ever.
+                // A later block has logs, so this block counts as complete. Otherwise every block
+                // without a bloom filter would be doubted for ever.
                 None if shown.is_some_and(|(_, last)| number < last) => Doubt::None,
                 may_have => evidence.check_block(may_have, block),
             },
@@ -198,8 +199,9 @@ fn blocks_of(logs: &[u8]) -> BTreeSet<u64> {
     walk::elements(logs).filter_map(number).collect()
 }
 
-/// Checks the receipts that an upstream returned for a block. `block` is a hash, or a height whose
-/// hash the view knows. An older height has no hash here.
+/// Checks the receipts that an upstream returned for a block. `hash` is the hash of the block;
+/// `None` for an old height whose hash the view does not know. `by_height` is true if the call
+/// names a height.
 pub fn check_receipts(
     hash: Option<Hash>,
     by_height: bool,

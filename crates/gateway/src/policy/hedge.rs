@@ -1,10 +1,10 @@
-//! Hedging: when a second upstream gets a call that the first has not responded to.
+//! Hedging: decides when a second upstream gets a call to which the first has not responded yet.
 //!
 //! Callers must not count a hedge twice. The client's call counts once in limits, the retry budget
 //! and metrics of calls. Only the attempt whose response is used counts for latency and health. The
-//! other is cancelled, which is neither a success nor a failure of its upstream, unless it had
-//! already failed by itself. A hedge is not an attempt as in `retry`: if both fail, one decision is
-//! made, about the first.
+//! other attempt is cancelled. A cancelled attempt is neither a success nor a failure of its
+//! upstream; an attempt that failed before counts as a failure. A hedge is not an attempt in the
+//! sense of `retry`. If both fail, one retry decision is made, about the first.
 
 use std::time::Duration;
 
@@ -15,26 +15,27 @@ use crate::policy::stall;
 #[cfg(test)]
 mod tests;
 
-/// Classes of methods by weight, each with its own latencies: powers of two from 1 to 128 and
-/// above.
+/// Number of classes of methods by weight. Each class has its own latencies. The classes are the
+/// powers of two from 1 to 128; heavier methods belong to the last class.
 pub const CLASSES: usize = 8;
 
-/// Least number of responses for a quantile: at p95, twenty would rest on one response.
+/// Minimum number of responses for a quantile. With only twenty, p95 would depend on a single
+/// response.
 pub const SAMPLES_MIN: u32 = 60;
 
 /// Half-life of the counted responses.
 pub const HALF_LIFE: Duration = Duration::from_secs(30);
 
-/// Most hedges saved up, so that a sudden stall is hedged but not doubled.
+/// Maximum number of saved hedges. It allows hedges at a sudden stall without doubling the load.
 pub const SAVED_MAX: f64 = 10.0;
 
-/// Buckets per octave of the histogram: values are exact to an eighth.
+/// Buckets per octave of the histogram, so values are exact to an eighth of an octave.
 const BUCKETS_PER_OCTAVE: usize = 8;
 
-/// Lowest octave: 2^6 = 64 µs. Faster responses count as this.
+/// Lowest octave: 2^6 = 64 µs. A faster response counts as 64 µs.
 const OCTAVE_MIN: u32 = 6;
 
-/// Octaves: up to 2^26 µs, 67 s, above every attempt's deadline.
+/// Number of octaves. The highest ends at 2^26 µs = 67 s, above every attempt's deadline.
 const OCTAVES: usize = 20;
 
 /// Buckets of one histogram.
@@ -57,7 +58,7 @@ pub struct HedgeSettings {
     pub share_max: f64,
 }
 
-/// Latencies by class, and the hedge budget of one group on one core.
+/// Latencies by class, and the hedge budget, of one group on one thread.
 #[derive(Debug)]
 pub struct Hedge {
     /// `None` if calls are not hedged.
@@ -67,13 +68,13 @@ pub struct Hedge {
 }
 
 impl Hedge {
-    /// Starts without latencies, so without hedges.
+    /// Creates the state of a group. Without latencies there are no hedges at first.
     pub fn new(settings: Option<HedgeSettings>) -> Self {
         Self { settings, classes: vec![Latency::default(); CLASSES], saved: 0.0 }
     }
 
     /// Records a new call. Returns the delay after which a second upstream may get it, or `None` if
-    /// this call is not hedged. After the delay call [`Hedge::take`].
+    /// this call is not hedged. After the delay, the caller asks [`Hedge::take`] for permission.
     pub fn delay(&mut self, repeat: Repeat, weight: u32, other_upstream: bool) -> Option<Duration> {
         let settings = self.settings?;
         self.saved = (self.saved + settings.share_max).min(SAVED_MAX);
@@ -84,7 +85,8 @@ impl Hedge {
         Some(after.max(settings.delay_min))
     }
 
-    /// Returns how long a call of this weight waits at an upstream that responds to nothing.
+    /// Returns how long a call of this weight waits before it suspects an upstream that responds to
+    /// no call.
     pub fn patience(&mut self, weight: u32) -> Duration {
         let quantile = self.settings.map_or(STALL_QUANTILE, |settings| settings.quantile);
         let mut p99 = |class: usize| self.classes[class].quantiles(quantile).map(|both| both.1);
@@ -116,8 +118,8 @@ impl Hedge {
 
 /// Returns how long a call would have taken if its last attempt, which took `own`, had started
 /// after `delay`. A call may wait far longer at stalled upstreams, until the budget allows another
-/// attempt. That time says nothing about calls of its kind: if it counted, the next stall would be
-/// detected later.
+/// attempt. This wait says nothing about the usual latency of such calls. If it counted, the next
+/// stall would be detected later.
 pub fn latency(total: Duration, own: Duration, delay: Duration) -> Duration {
     total.min(delay + own)
 }
@@ -157,7 +159,7 @@ impl Latency {
         if self.total == 0 {
             self.halved = now;
         }
-        // Bounded, so that sums cannot overflow at any rate of responses.
+        // The total is bounded, so that sums cannot overflow at any rate of responses.
         if self.total >= u32::MAX / 2 {
             self.halve();
         }
@@ -174,8 +176,8 @@ impl Latency {
         self.cached = None;
     }
 
-    /// Returns the upper ends of the buckets of this quantile and of [`STALL_QUANTILE`]. `None` if
-    /// there are too few samples.
+    /// Returns the upper ends of two buckets: that of `quantile` and that of [`STALL_QUANTILE`].
+    /// `None` if there are too few samples.
     fn quantiles(&mut self, quantile: f64) -> Option<(Duration, Duration)> {
         if self.total < SAMPLES_MIN {
             return None;

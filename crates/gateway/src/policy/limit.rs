@@ -1,9 +1,10 @@
-//! Request limits: whether a call passes, waits or is rejected. The same as nginx's `limit_req`.
+//! Request limits: decides whether a call passes, waits or is rejected, as nginx's `limit_req`
+//! does.
 //!
 //! The arithmetic is that of nginx 1.22, `src/http/modules/ngx_http_limit_req_module.c`
 //! (`ngx_http_limit_req_lookup`, `ngx_http_limit_req_account`): integer thousandths of a call and a
-//! clock in milliseconds. [`assess`] is all of it for one key of one zone, in integers without a
-//! table, a loop or a clock, so that a script in Redis can repeat it line by line
+//! clock in milliseconds. [`assess`] has all the arithmetic for one key of one zone. It uses only
+//! integers, and no table, loop or clock. So a script in Redis can repeat it line by line
 //! (`cache/redis/zones.lua`). [`judge`] combines several zones. `limits.rs` stores the states and
 //! selects the limits of a call.
 
@@ -16,7 +17,7 @@ mod tests;
 /// Thousandths of one call: the unit of every excess.
 pub const CALL: u64 = 1000;
 
-/// Milliseconds by which a clock may go back. A larger step counts as a clock that was reset.
+/// Milliseconds by which a clock may go back. A larger step back means that the clock was reset.
 const CLOCK_BACK_MS_MAX: i64 = 60_000;
 
 /// Rate at which the excess of a key drains: thousandths of a call per second; at least 1.
@@ -24,13 +25,13 @@ const CLOCK_BACK_MS_MAX: i64 = 60_000;
 pub struct Rate(u64);
 
 impl Rate {
-    /// This many calls per second.
+    /// Returns a rate of this many calls per second.
     pub fn per_second(calls: u64) -> Rate {
         Rate(calls.saturating_mul(CALL).max(1))
     }
 
-    /// This many calls per minute. As in nginx the division drops the remainder: 1 per minute is 16
-    /// thousandths per second.
+    /// Returns a rate of this many calls per minute. As in nginx, the division drops the remainder:
+    /// 1 per minute is 16 thousandths per second.
     pub fn per_minute(calls: u64) -> Rate {
         Rate((calls.saturating_mul(CALL) / 60).max(1))
     }
@@ -97,14 +98,14 @@ pub enum Judgement {
 /// Computes the effect of a call that counts as `cost` calls, at least 1, on a key. `state` is
 /// `None` for a key without an entry.
 ///
-/// The first counts as a request in nginx; the others as further requests within the same
-/// millisecond.
+/// The first of these calls counts like a request in nginx, and the others like further requests
+/// within the same millisecond.
 pub fn assess(state: Option<State>, rate: Rate, now: u64, cost: u64) -> Assessment {
     assess_share(state, rate, now, cost, 1)
 }
 
-/// [`assess`] for one of `gateways` that cannot reach each other. Each call counts as if every
-/// gateway had passed one, so that all together keep the rate and the burst.
+/// Computes [`assess`] for one of `gateways` gateways that cannot reach each other. Each call
+/// counts as if every gateway had passed one. So all gateways together keep the rate and the burst.
 pub fn assess_share(
     state: Option<State>,
     rate: Rate,
@@ -124,7 +125,7 @@ pub fn assess_share(
 
 /// Returns the milliseconds between two readings of a clock that may have been set back.
 fn elapsed(last: u64, now: u64) -> u64 {
-    // Two's complement, as nginx subtracts.
+    // The difference is signed (two's complement), as in nginx.
     match now.wrapping_sub(last).cast_signed() {
         ms if ms < -CLOCK_BACK_MS_MAX => 1,
         ms if ms < 0 => 0,
@@ -132,23 +133,23 @@ fn elapsed(last: u64, now: u64) -> u64 {
     }
 }
 
-/// Returns the excess that is left now, without another call.
+/// Returns the excess of a key at time `now`.
 pub fn left(state: State, rate: Rate, now: u64) -> u64 {
     state.excess.saturating_sub(rate.drained(elapsed(state.last, now)))
 }
 
-/// Returns the state of a key raised to at least this excess. It reports what a gateway passed
-/// while it could not reach the others.
+/// Returns the state of a key, raised to at least the excess `excess_min`. A gateway reports this
+/// excess after it could not reach the others.
 pub fn raised(state: Option<State>, rate: Rate, now: u64, excess_min: u64) -> Option<State> {
     let left = state.map_or(0, |state| left(state, rate, now));
     if excess_min > left { Some(State { excess: excess_min, last: now }) } else { state }
 }
 
-/// Decides about a call by all limits that apply to it: the first limit with its burst exceeded
-/// rejects it, else the longest wait delays it.
+/// Decides about a call by all limits that apply to it. The first limit whose burst is exceeded
+/// rejects the call. Otherwise the longest wait delays it.
 ///
-/// `each` has the result of [`assess`] and the terms, in the order of the limits. The caller stores
-/// every [`Assessment::state`] unless the call is rejected.
+/// `each` holds the result of [`assess`] and the terms of each limit, in the order of the limits.
+/// The caller stores every [`Assessment::state`] unless the call is rejected.
 pub fn judge(each: &[(Assessment, Terms)]) -> Judgement {
     if let Some(at) = each.iter().position(|(assessed, terms)| assessed.excess > terms.burst) {
         return Judgement::Refused { at };
@@ -167,7 +168,7 @@ pub fn judge(each: &[(Assessment, Terms)]) -> Judgement {
     }
 }
 
-/// Returns how long a call with this excess waits, milliseconds.
+/// Returns how long a call with this excess waits, in milliseconds.
 fn wait_ms(excess: u64, terms: Terms) -> u64 {
     match terms.delay {
         Some(delay) if excess > delay => (excess - delay).saturating_mul(1000) / terms.rate.0,
@@ -175,13 +176,13 @@ fn wait_ms(excess: u64, terms: Terms) -> u64 {
     }
 }
 
-/// Returns the milliseconds until a call of this cost is within the burst if no other comes: 0 if
-/// it is now, `None` if it never will be.
+/// Returns the milliseconds until a call of this cost is within the burst, if no other call comes.
+/// Returns 0 if the call is within the burst now, and `None` if it never will be.
 pub fn retry_ms(state: Option<State>, terms: Terms, now: u64, cost: u64) -> Option<u64> {
     retry_share_ms(state, terms, now, cost, 1)
 }
 
-/// [`retry_ms`] for one of `gateways`; see [`assess_share`].
+/// Computes [`retry_ms`] for one of `gateways` gateways; see [`assess_share`].
 pub fn retry_share_ms(
     state: Option<State>,
     terms: Terms,
@@ -195,15 +196,16 @@ pub fn retry_share_ms(
     }
     let assessed = assess_share(state, rate, now, cost, gateways);
     let Some(state) = state.filter(|_| assessed.excess > burst) else { return Some(0) };
-    // Drain counts whole from the last charge on.
+    // The wait is computed from the last charge, so that the drained excess is rounded only once.
     let calls = cost.saturating_mul(CALL).saturating_mul(gateways);
     let over = state.excess.saturating_add(calls).saturating_sub(burst);
     let ms = over.saturating_mul(1000).div_ceil(rate.0);
     Some(ms.saturating_sub(now.saturating_sub(state.last)).max(1))
 }
 
-/// Returns true if a pattern matches a method, or the method whose results it returns. Patterns are
-/// exact names, or prefixes that end in `*`, in any case. No patterns match every method.
+/// Returns true if a pattern matches a method, or the method whose results this method returns.
+/// Patterns are exact names, or prefixes that end in `*`, in any case. An empty list matches every
+/// method.
 pub fn fits(patterns: &[Box<str>], name: &str) -> bool {
     let named = |name: &str| {
         patterns.iter().any(|pattern| match pattern.strip_suffix('*') {

@@ -1,8 +1,8 @@
 //! Whether, where and when a failed call is retried.
 //!
-//! Decides by the response, by what may have been sent, and by the method table. A budget keeps
-//! retries from multiplying an overload. It picks no upstream (`choose`) and does not wait: the
-//! pause is part of the decision.
+//! The decision depends on the response, on what may have been sent, and on the method table. A
+//! budget keeps retries from multiplying an overload. `choose` picks the upstream. The decision
+//! includes the pause, and the caller waits.
 
 use std::time::Duration;
 
@@ -16,20 +16,21 @@ mod tests;
 /// Retries as a share of calls: the default of Finagle's `RetryBudget` and of linkerd.
 pub const BUDGET_SHARE: f64 = 0.2;
 
-/// Retries per second that are always allowed: the same default.
+/// Retries per second that are always allowed: the default of Finagle's `RetryBudget` and of
+/// linkerd.
 pub const BUDGET_RATE_MIN: u32 = 10;
 
 /// Lifetime of a call's deposit: the default `ttl` of Finagle's `RetryBudget`.
 const BUDGET_TTL: Duration = Duration::from_secs(10);
 
-/// Buckets of that time, as in Finagle's windowed adder.
+/// Number of buckets of `BUDGET_TTL`, as in Finagle's windowed adder.
 const BUDGET_BUCKETS: usize = 10;
 
-/// Pause before the second retry. The first retry goes to another upstream at once, and so does
-/// every retry after an attempt that says nothing about other upstreams.
+/// Pause before the second retry. The first retry goes to another upstream at once. A retry also
+/// starts at once if the failed attempt says nothing about the load of other upstreams.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 
-/// Longest pause. Beyond it the caller's deadline is better spent on a response.
+/// Longest pause. A longer pause would leave too little time for a response.
 const PAUSE_MAX: Duration = Duration::from_millis(320);
 
 /// How much of a call had been sent when it failed.
@@ -52,8 +53,8 @@ pub struct Attempt {
     pub sent: Sent,
     /// True if the connection had been used before and was idle.
     pub reused: bool,
-    /// True if the upstream returned a JSON-RPC error that the client gets if no upstream does
-    /// better.
+    /// True if the upstream returned a JSON-RPC error. The client gets this error if no upstream
+    /// does better.
     pub has_reply: bool,
 }
 
@@ -89,11 +90,13 @@ pub enum Decision {
 }
 
 /// Decides about a failed attempt. A retry is charged to the budget. A retry on a fresh connection,
-/// or after an attempt that was never sent, is free, because no upstream received the first.
+/// or after an attempt that was never sent, is free, because no upstream has processed the failed
+/// attempt.
 ///
-/// If nothing was sent, any call may be retried. After that only reads, and signed transactions
-/// ([`Repeat`] of the method table): the chain accepts a transaction once, and
-/// [`Verdict::AlreadyKnown`] recognises the second. An unknown method counts as [`Repeat::Never`].
+/// If nothing was sent, any call may be retried. Otherwise only reads and signed transactions may
+/// be retried ([`Repeat`] of the method table). The chain accepts a transaction only once, and
+/// [`Verdict::AlreadyKnown`] recognises a repeated one. An unknown method counts as
+/// [`Repeat::Never`].
 pub fn decide(
     attempt: &Attempt,
     repeat: Repeat,
@@ -119,8 +122,8 @@ pub fn decide(
     if remaining.attempts >= remaining.attempts_max || !remaining.other_upstream {
         return give_up;
     }
-    // A call that reached no upstream cost nothing, so its retry is its first try. If it were
-    // charged, one second without any upstream would use up the retries of the next ten.
+    // A call that was not sent costs upstreams nothing, so its retry is free. Otherwise one second
+    // without any upstream would use up the retries of the next ten seconds.
     let free = attempt.sent == Sent::No;
     // An upstream that limits our rate, or accepts no connection, says nothing about the load of
     // others.
@@ -132,7 +135,8 @@ pub fn decide(
     Decision::Another { pause }
 }
 
-/// Returns no pause before the first retry, then a doubling one, half of it random.
+/// Returns the pause before the next retry: zero before the first retry, then a doubling pause,
+/// half of which is random.
 fn pause(attempts: u32, random: u64) -> Duration {
     if attempts <= 1 {
         return Duration::ZERO;
@@ -142,10 +146,10 @@ fn pause(attempts: u32, random: u64) -> Duration {
     whole / 2 + (whole / 2).mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
 }
 
-/// A retry budget: a share of recent calls plus a small rate. One per core.
+/// A retry budget: a share of recent calls plus a small rate. Each thread has one.
 ///
-/// As Finagle's `RetryBudget` over its `LeakyTokenBucket`: each call deposits a token, each retry
-/// takes 1/share tokens, and tokens expire after ten seconds.
+/// It follows Finagle's `RetryBudget` over its `LeakyTokenBucket`. Each call deposits a token, each
+/// retry takes 1/share tokens, and tokens expire after ten seconds.
 #[derive(Debug, Clone)]
 pub struct RetryBudget {
     buckets: [(u64, f64); BUDGET_BUCKETS],
@@ -157,7 +161,7 @@ impl RetryBudget {
     /// Allows `share_max` of calls and `rate_min` retries per second; see [`BUDGET_SHARE`],
     /// [`BUDGET_RATE_MIN`]. With a share of 0 only the rate applies.
     pub fn new(share_max: f64, rate_min: u32) -> Self {
-        // Finagle's minimum share. It only keeps the price finite.
+        // The minimum is Finagle's. It only keeps the price finite.
         let price = 1.0 / share_max.max(0.001);
         Self {
             buckets: [(0, 0.0); BUDGET_BUCKETS],
@@ -180,7 +184,7 @@ impl RetryBudget {
         allowed
     }
 
-    /// Returns the retries that could be made now.
+    /// Returns the number of retries that the budget allows now.
     pub fn available(&self, now: Duration) -> u64 {
         (self.balance(now) / self.price).max(0.0) as u64
     }

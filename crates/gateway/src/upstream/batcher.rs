@@ -1,7 +1,7 @@
 //! Sends the calls of one thread to one upstream as one JSON-RPC batch. This saves requests to
 //! upstreams that have only an HTTP address.
 //!
-//! The first call waits for others; the batch is sent once it is full or the wait is over. Each
+//! The first call waits for others. The batch is sent once it is full or the wait is over. Each
 //! call gets its own response, has its own deadline, and is classified as if it had been sent
 //! alone. A call is sent again alone if the upstream rejects the batch or omits its response. Only
 //! read calls are batched, because they may be repeated.
@@ -33,8 +33,8 @@ use crate::upstream::post::{Body, PostError, post};
 use crate::upstream::send::DEPTH_MAX;
 use crate::upstream::thread::UpstreamContext;
 
-/// Bytes at which a batch is full. Upstreams accept much larger requests, and usual batches stay
-/// below it.
+/// A batch of this many bytes is full. Upstreams accept much larger requests, and usual batches are
+/// smaller.
 const BYTES_MAX: usize = 256 * 1024;
 /// geth's error code for a call whose response exceeds the limit of the batch response (`rpc`
 /// package, `errcodeResponseTooLarge`).
@@ -181,7 +181,7 @@ impl Batcher {
         cx.tick();
         self.current.borrow_mut().take_if(|current| Rc::ptr_eq(current, &batch));
         let calls = batch.take();
-        // The batch has a single call, or no caller waits any more.
+        // The batch has fewer than two calls, or no caller waits any more.
         if calls.pending.len() < 2 || calls.pending.iter().all(|call| call.outcome.is_closed()) {
             return calls.complete(|_| BatchedOutcome::SendAlone);
         }
@@ -190,14 +190,15 @@ impl Batcher {
         let post =
             |fresh| post(&cx, upstream, &calls, calls.deadline, fresh, calls.response_bytes_max);
         let posted = match post(false).await {
-            // Retried as a batch; each call alone would need a new connection.
+            // The batch is sent again as a whole, because each call alone would need a new
+            // connection.
             Err(error) if error.stale_connection => post(true).await,
             posted => posted,
         };
         cx.tick();
         match posted {
             Ok(response) => self.complete_from(&cx, calls, &response),
-            // Each response alone may fit into the limit.
+            // The response of each call alone may be within the limit.
             Err(error) if error.failure.kind == Kind::TooLarge => self.send_each_alone(&cx, calls),
             Err(error) => calls.complete(|_| BatchedOutcome::Failed(error.clone())),
         }
@@ -234,14 +235,15 @@ impl Batcher {
                     })
                 });
             }
-            // The body holds no response, so the status decides. These statuses reject the form of
-            // the request.
+            // The body holds no response, so the status decides. An upstream that returns one of
+            // these statuses does not accept batches.
             _ if matches!(status, 400 | 405 | 411..=417 | 422) => self.send_each_alone(cx, calls),
             _ => calls.complete(|_| BatchedOutcome::Response(whole(body.clone()))),
         }
     }
 
-    /// The upstream rejected the batch: reduces the size of batches and sends the calls alone.
+    /// Reduces the size of batches and sends the calls alone, because the upstream rejected the
+    /// batch.
     fn send_each_alone(&self, cx: &UpstreamContext, calls: Calls) {
         self.calls_max.borrow_mut().refused(cx.now(), calls.pending.len());
         calls.complete(|_| BatchedOutcome::SendAlone);
@@ -274,7 +276,7 @@ impl Batch {
         calls.pending.len() >= calls_max || calls.encoded.len() >= BYTES_MAX
     }
 
-    /// Takes the calls; none is added after that.
+    /// Takes the calls. No call is added afterwards.
     fn take(&self) -> Calls {
         let mut calls = self.calls.borrow_mut();
         Calls {
@@ -295,9 +297,9 @@ impl Calls {
     }
 }
 
-/// Returns the error that rejects a whole batch, with its code and message. It is an object, or,
-/// from geth (`rpc` package, `respondWithBatchTooLarge`), the only element of an array under the id
-/// of the first call.
+/// Returns the error that rejects a whole batch, with its code and message. The error is usually an
+/// object. geth sends an array with the error as its only element, under the id of the first call
+/// (`rpc` package, `respondWithBatchTooLarge`).
 fn error_of_all<'a>(responses: &'a Responses<'a>) -> Option<(&'a [u8], i64, &'a str)> {
     let response = match responses {
         Responses::Single(response) => response,

@@ -1,4 +1,5 @@
-//! Head election: the highest head that two witnesses hold, on the branch that most agree with.
+//! Head election: finds the highest head that two witnesses hold, on the branch with the most
+//! witnesses.
 //!
 //! The functions are pure over the upstreams' chains. `heads` decides whether the elected head may
 //! replace the present one, because a rollback needs evidence.
@@ -15,8 +16,8 @@ pub(super) struct Elected {
     pub(super) head: Head,
     pub(super) upstream: usize,
     pub(super) support: usize,
-    /// True if it is the head of an upstream. Otherwise it is a block that upstreams on different
-    /// branches share, which is no evidence against a higher head.
+    /// True if the block is the head of an upstream. Otherwise it is a block that upstreams on
+    /// different branches share. Such a block is no evidence against a higher head.
     pub(super) own_head: bool,
 }
 
@@ -25,11 +26,12 @@ pub(super) struct Elected {
 pub(super) struct Witnesses {
     /// Their indices.
     pub(super) upstreams: Vec<usize>,
-    /// Number of live upstreams. From three on, one alone is not believed.
+    /// Number of live upstreams. With three or more, the head of only one is not believed.
     pub(super) live: usize,
 }
 
-/// Finds the upstreams whose heads count: polled, with a head, neither frozen nor left behind.
+/// Finds the upstreams whose heads count. They respond to polls, have a head, and are neither
+/// frozen nor left behind.
 ///
 /// Both states are relative to rising upstreams, which linked new blocks within `fresh`. A frozen
 /// upstream has not moved for that long while another rose over `lag_max` above it. An upstream is
@@ -112,8 +114,8 @@ pub(super) fn elect(
             });
         }
     }
-    // No head has two witnesses. Of three or more, two still share some block; of two, the served
-    // branch stays.
+    // No head has two witnesses. Of three or more upstreams, two still share some block. Of two
+    // upstreams, the one on the served branch wins.
     let split = two_wanted && best_rank.is_some_and(|rank| !rank.0);
     match current {
         _ if split && three_live => highest_shared(upstreams, witnesses).or(best),

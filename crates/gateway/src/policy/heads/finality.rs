@@ -9,7 +9,8 @@ use crate::policy::heads::{Finality, HeadEvent, HeadTracker};
 pub const FINALITY_POLLS: u64 = 5;
 
 impl HeadTracker {
-    /// Updates the finalized height. It falls only with evidence, and with an alarm.
+    /// Updates the finalized height. The height falls only with evidence, and the fall raises an
+    /// alarm.
     pub(super) fn update_finalized(
         &mut self,
         witnesses: &[usize],
@@ -32,8 +33,8 @@ impl HeadTracker {
                     .filter_map(|&upstream| self.upstreams[upstream].finalized)
                     .collect();
                 named.sort_unstable();
-                // The lower of two heights. With more, the lowest one is ignored, so that one
-                // upstream cannot hold the height back.
+                // Of two reported heights the lower one counts. Of three or more, the lowest is
+                // ignored, so that one upstream cannot hold the height back.
                 named.get(usize::from(named.len() > 2)).copied()
             }
         };

@@ -1,6 +1,6 @@
 //! Whether an upstream's claimed head is plausible, before its blocks are linked.
 //!
-//! One rogue high head must neither be served nor make the other upstreams look late. `upstream.rs`
+//! One false high head must neither be served nor make the other upstreams look late. `upstream.rs`
 //! links blocks, and `elect.rs` elects the head.
 
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::policy::heads::upstream::{Claim, UpstreamChain};
 use crate::policy::heads::{HeadEvent, HeadPoll, HeadTracker};
 
-/// Polls after which one of two upstreams is believed if it claims that the other lags by thousands
-/// of blocks.
+/// Number of polls that must repeat the claim of one of two upstreams that the other lags far
+/// behind.
 pub const CLAIM_POLLS_CONTESTED: u32 = 10;
 
 impl HeadTracker {

@@ -1,6 +1,6 @@
 //! The known blocks of one upstream, and the walk back that links a new head to them.
 //!
-//! It judges no other upstream and elects nothing (see `heads`).
+//! This file does not compare upstreams and elects no head (see `heads`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -8,29 +8,30 @@ use std::time::Duration;
 use crate::policy::heads::branch::Branch;
 use crate::policy::heads::{Hash, HeadPoll, HeaderRequest};
 
-/// Most headers requested from an upstream at once. It fills a usual gap between two polls in one
-/// round trip, and is small compared with a provider's rate limit.
+/// Maximum number of headers requested from an upstream at once. So many fill a usual gap between
+/// two polls in one round trip, and are few compared with a provider's rate limit.
 pub const HEADER_REQUESTS_MAX: u64 = 32;
 
-/// Time after which a missing header is requested again. Well over a slow upstream's round trip.
+/// Time after which a missing header is requested again. It is well over a slow upstream's round
+/// trip.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Blocks fetched below the first head, so that the depth of a reorg right after the start is
-/// known. Twice the deepest reorg of Ethereum since the Merge.
+/// Number of blocks fetched below the first head, to measure the depth of a reorg right after the
+/// start. It is twice the deepest reorg of Ethereum since the Merge.
 pub const FILL_BLOCKS: usize = 16;
 
-/// An upstream's own chain, from its polls and walks.
+/// The known chain of one upstream, from its polls and walks.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamChain {
-    /// Blocks that it has reported. After a step back the branch may reach above `head`, so that a
-    /// different block at such a height is recognised as a branch change.
+    /// Blocks that the upstream has reported. After its head falls, the branch may reach above
+    /// `head`. A different block at one of these heights is then recognised as a branch change.
     pub(super) branch: Branch,
     pub(super) head: Option<u64>,
     /// The blocks that its last branch change dropped.
     dropped: Vec<Hash>,
-    /// Time when its head last rose by linked blocks.
+    /// Time at which the head last rose by linked blocks.
     pub(super) advanced: Option<Duration>,
-    /// Time when its head last changed.
+    /// Time at which the head last changed.
     pub(super) moved: Duration,
     pub(super) finalized: Option<u64>,
     pub(super) finalized_max: Option<u64>,
@@ -51,7 +52,7 @@ pub(super) struct Claim {
     pub(super) polls: u32,
 }
 
-/// Verified blocks under a new head that are not linked to the branch yet.
+/// A walk back from a new head: its verified blocks, which are not linked to the branch yet.
 #[derive(Debug)]
 struct Walk {
     /// Hashes from the lowest verified block up to the new head.
@@ -90,13 +91,13 @@ impl UpstreamChain {
         self.branch.get(self.head?)
     }
 
-    /// Returns true if its last poll matches its known blocks. Its branch is unknown while a claim
-    /// is doubted, or while a walk lasts beyond the next poll.
+    /// Returns true if the last poll matches the known blocks. The upstream's branch is unknown
+    /// while its claimed head is doubted, or while a walk lasts beyond the next poll.
     pub(super) fn is_explained(&self) -> bool {
         self.claim.is_none() && self.unlinked_polls < 2
     }
 
-    /// Returns true if its head is the one that it last claimed.
+    /// Returns true if the upstream's linked head is the head that it last reported.
     pub(super) fn is_linked(&self) -> bool {
         self.claim.is_none() && self.unlinked_polls == 0
     }
@@ -106,7 +107,7 @@ impl UpstreamChain {
         self.dropped.contains(&hash)
     }
 
-    /// Takes a plausible head. The walk may then request headers.
+    /// Links a plausible head to the branch, or starts a walk, which may then request headers.
     pub(super) fn link(&mut self, now: Duration, poll: &HeadPoll, window: usize) -> LinkResult {
         let number = poll.number;
         if self.branch.top().is_none() {
@@ -137,7 +138,8 @@ impl UpstreamChain {
         self.fill.filter(|&number| number > 0)
     }
 
-    /// Ends the extension once the branch is deep enough, or moves it to the lowest block.
+    /// Ends the downward extension once the branch is deep enough. Otherwise continues it at the
+    /// lowest block.
     pub(super) fn end_fill_if_deep(&mut self) {
         let deep = self.branch.hashes().len() >= FILL_BLOCKS;
         self.fill = (!deep).then(|| self.branch.bottom());
@@ -236,8 +238,7 @@ impl UpstreamChain {
         }
     }
 
-    /// Replaces the branch, because the walk cannot reach it: the two have no known block in
-    /// common.
+    /// Replaces the branch, because the walk and the branch have no known block in common.
     fn replace_branch(&mut self, now: Duration, lowest: u64, window: usize) -> LinkResult {
         let Some(walk) = self.walk.take() else {
             return LinkResult::Unchanged;
@@ -262,7 +263,8 @@ impl UpstreamChain {
         self.branch.trim(window);
         self.walk = None;
         if let Some(top) = self.branch.top() {
-            // Only linked blocks count as a rise, because a jump proves nothing.
+            // A replaced branch does not count as a rise, because its blocks are not linked to the
+            // old ones.
             let advanced = self.advanced;
             self.set_head(now, top);
             self.advanced = advanced;
@@ -307,8 +309,9 @@ impl Walk {
         headers
     }
 
-    /// Requests `below` and headers under it: the whole gap down to the branch's top. Below the top
-    /// each request is twice as large as the last, because the depth of the fork is unknown.
+    /// Requests the header at `below` and the headers under it, down to the top of the branch.
+    /// Below that top, each request is twice as large as the last, because the depth of the fork is
+    /// unknown.
     fn request(
         &mut self,
         now: Duration,

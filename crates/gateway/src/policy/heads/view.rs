@@ -5,14 +5,14 @@
 
 use crate::policy::heads::{Hash, Head};
 
-/// Largest number of reorg marks. Beyond it the two oldest are merged to the safe side. The list
-/// only grows while later forks lie above earlier ones, so it stays short.
+/// Maximum number of reorg marks. Beyond it the two oldest are merged into the lower fork. The list
+/// grows only while later forks lie above earlier ones, so it stays short.
 pub const REORG_MARKS_MAX: usize = 64;
 
 /// A snapshot of the chain, built at each change and shared by reference.
 #[derive(Debug, Clone, Default)]
 pub struct ChainView {
-    /// The corroborated head. `None` while no upstream vouches for one.
+    /// The served head. `None` while no upstream vouches for a head.
     pub head: Option<Head>,
     /// The last served height, also while no upstream vouches for a head. An upstream must have
     /// reached it to serve calls about the head, or clients would see the head go back.
@@ -38,8 +38,8 @@ pub struct ChainView {
 pub struct UpstreamView {
     /// Identity of the upstream. A reload may give the same index to another upstream.
     pub mark: u64,
-    /// Its own head, if linked and plausible. `None` if it never reported one, so it is not
-    /// healthy.
+    /// The upstream's head, if linked and plausible. `None` if the upstream never reported one and
+    /// so is not healthy.
     pub head: Option<u64>,
     /// Number of blocks behind the served head.
     pub lag: u64,
@@ -88,8 +88,8 @@ impl ChainView {
 
 /// Branch changes as (generation, fork height). Blocks above the fork were dropped.
 ///
-/// A mark is redundant if a later mark has a lower fork, so it is removed. Forks thus rise with
-/// generations, and the first later mark is the deepest.
+/// A mark is redundant and removed if a later mark has a lower fork. So forks rise with
+/// generations, and the first mark after a generation has the lowest fork of all later marks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ReorgLog {
     marks: Vec<(u64, u64)>,
