@@ -1,16 +1,17 @@
 //! Circuit breaker for a service that may be down, so that at most a few calls wait for it.
 //!
-//! Closed: calls pass. After enough consecutive failures it opens and calls skip the service. After
-//! a backoff one probe decides. The probe is not a client's call, so no client waits for it.
+//! While the breaker is closed, calls pass. After enough consecutive failures it opens, and calls
+//! skip the service. After a backoff one probe decides whether it closes. The probe is not a
+//! client's call, so no client waits for it.
 
 use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
 
-/// A circuit breaker. Order of calls: [`Breaker::is_closed`] before a call, then
-/// [`Breaker::succeeded`] or [`Breaker::failed`]. Periodically [`Breaker::probe_due`], and
-/// [`Breaker::probed`] after a probe.
+/// A circuit breaker. Check [`Breaker::is_closed`] before a call, then report
+/// [`Breaker::succeeded`] or [`Breaker::failed`]. Check [`Breaker::probe_due`] periodically, and
+/// report [`Breaker::probed`] after a probe.
 #[derive(Debug, Clone)]
 pub struct Breaker {
     failures_max: u32,

@@ -1,9 +1,10 @@
 //! Chain cursor: the changes of the served chain since a subscriber was last notified.
 //!
-//! A [`ChainCursor`] holds the blocks that a subscriber has received. Compared with a newer view it
-//! returns the changes in between, in go-ethereum's order (`core/blockchain.go` `reorg`): the
-//! dropped blocks from the newest down, then the added ones from the oldest up. So each block is
-//! reported exactly once, however seldom views come. The cursor fetches and sends nothing.
+//! A [`ChainCursor`] holds the blocks that a subscriber has received. It compares them with a newer
+//! view and returns the changes in between. The order is go-ethereum's (`core/blockchain.go`
+//! `reorg`): the dropped blocks from the newest down, then the added blocks from the oldest up. So
+//! each block is reported exactly once, even if views are rare. The cursor fetches and sends
+//! nothing.
 
 use std::collections::VecDeque;
 
@@ -61,7 +62,8 @@ impl ChainCursor {
         Some(Head { number: self.bottom + self.hashes.len() as u64 - 1, hash })
     }
 
-    /// Returns the changes from here to the chain of `view`; none while it has no head.
+    /// Returns the changes from the cursor to the chain of `view`. Returns no changes while `view`
+    /// has no head.
     ///
     /// # Errors
     ///

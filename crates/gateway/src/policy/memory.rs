@@ -23,7 +23,7 @@ closed_set! {
 }
 
 impl Purpose {
-    /// Returns the most bytes for this purpose.
+    /// Returns the maximum number of bytes for this purpose.
     fn share(self, max: usize) -> usize {
         match self {
             Purpose::Request => max / 2,
@@ -36,7 +36,7 @@ impl Purpose {
 /// Buffered bytes, by [`Purpose::index`].
 pub type HeldBytes = [usize; 3];
 
-/// Returns the most bytes for one client connection.
+/// Returns the maximum number of bytes for one client connection.
 pub fn connection_max(max: usize) -> usize {
     max / 8
 }
@@ -46,8 +46,9 @@ pub fn is_within(held: &HeldBytes, purpose: Purpose, max: usize) -> bool {
     held.iter().sum::<usize>() <= max && held[purpose.index()] <= purpose.share(max)
 }
 
-/// Returns the bytes to free for other clients; 0 if there is enough free memory. Freeing starts at
-/// seven eighths of the budget, or of the requests' part of it, and ends at three quarters.
+/// Returns the number of bytes to free for other clients; 0 if there is enough free memory. Freeing
+/// starts at seven eighths of the whole budget, or of the part for requests. It ends at three
+/// quarters.
 pub fn excess(held: &HeldBytes, max: usize) -> usize {
     let over = |held: usize, share: usize| {
         if held > share - share / 8 { held - (share - share / 4) } else { 0 }

@@ -1,5 +1,5 @@
-//! Stall detection: an upstream with calls in flight that has responded to none for far longer than
-//! its calls take.
+//! Stall detection. An upstream has stalled if it has calls in flight and has responded to none for
+//! far longer than calls usually take.
 //!
 //! The models are Envoy's hedging on per-try timeouts and HAProxy's `observe` with `fastinter`.
 //! Calls that wait at a suspected upstream are started again elsewhere, and a poll decides whether
@@ -7,22 +7,23 @@
 
 use std::time::Duration;
 
-/// Multiple of the 99th percentile of a call's kind after which an upstream is suspected.
+/// An upstream is suspected after this multiple of the 99th percentile latency of the call's class.
 const TIMES: u32 = 10;
 
 /// Shortest patience: a garbage collection or the import of a block takes a tenth of a second.
 const PATIENCE_MIN: Duration = Duration::from_millis(200);
 
-/// Longest patience for calls with too few samples to know how long they take.
+/// Longest patience for a call of a class with too few samples.
 const PATIENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
-/// Returns how long a call with this 99th percentile waits at an upstream that responds to nothing.
+/// Returns how long a call waits at an upstream that responds to no call. `p99` is the 99th
+/// percentile latency of the call's class.
 pub fn patience(p99: Duration) -> Duration {
     p99.saturating_mul(TIMES).max(PATIENCE_MIN)
 }
 
-/// Returns the patience for a call of a kind with too few samples. `estimate` is its 99th percentile
-/// as lighter calls suggest it.
+/// Returns the patience for a call of a class with too few samples. `estimate` is the 99th
+/// percentile latency, extrapolated from lighter calls.
 pub fn patience_without_samples(estimate: Option<Duration>) -> Duration {
     estimate.map_or(PATIENCE_UNKNOWN, |p99| patience(p99).min(PATIENCE_UNKNOWN))
 }

@@ -1,7 +1,7 @@
 //! A group's balancer on one thread, which chooses among the usable upstreams.
 //!
-//! The algorithms are `policy/choose.rs`. This file applies them to a group's configuration and to
-//! this thread's load and latency of its upstreams.
+//! `policy/choose.rs` has the algorithms. This file applies them to the configuration of a group,
+//! and to the load and latency of the group's upstreams in this thread.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::config::group::{Balance, Group};
 use crate::policy::choose::{Ring, SmoothWeighted, pick_two};
 use crate::upstream::thread::UpstreamContext;
 
-/// Silence of an upstream after which it is compared with all candidates instead of one other.
+/// If an upstream has not responded to waiting calls for this time, it is compared with all
+/// candidates instead of one.
 const SILENCE_MAX: Duration = Duration::from_millis(30);
 
 /// The state of a group's balancing algorithm.
@@ -42,8 +43,8 @@ impl Balancer {
         }
     }
 
-    /// Chooses one of `candidates` (indices in the group) that `fits`. Returns its index in the
-    /// configuration. `crowded` is true while calls wait for permits.
+    /// Chooses one of `candidates` (indices in the group) for which `fits` is true. Returns the
+    /// upstream's index in the configuration. `crowded` is true while calls wait for permits.
     pub(crate) fn pick(
         &mut self,
         cx: &UpstreamContext,

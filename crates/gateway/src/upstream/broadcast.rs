@@ -1,5 +1,5 @@
-//! Signed transactions that were sent twice: an error of the second upstream can mean that the
-//! first one accepted the transaction.
+//! Signed transactions that were sent twice. An error of the second upstream can mean that the
+//! first upstream accepted the transaction.
 //!
 //! A chain accepts a transaction once, so repeating `eth_sendRawTransaction` is safe. The second
 //! upstream may respond "already known" or "nonce too low", but the client must get the hash.
@@ -37,7 +37,7 @@ fn hash_of(params: &[u8]) -> Option<Bytes> {
     Some(Bytes::from(format!("\"{hash:#x}\"")))
 }
 
-/// Returns the same if an upstream knows the transaction.
+/// Returns the result of [`hash`], but only if an upstream knows the transaction.
 pub(crate) async fn find(cx: &Rc<UpstreamContext>, request: &UpstreamRequest<'_>) -> Option<Bytes> {
     let hash = hash(request)?;
     let params = [b"[", &*hash, b"]"].concat();

@@ -1,6 +1,6 @@
 //! Chooses the upstream of the next attempt, and waits briefly if none can be chosen now.
 //!
-//! The balancer is `balance.rs`; the decisions are `policy/choose.rs` and `policy/health.rs`.
+//! `balance.rs` has the balancer. `policy/choose.rs` and `policy/health.rs` have the decisions.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -15,10 +15,10 @@ use crate::upstream::thread::UpstreamContext;
 
 /// Interval at which a waiting call looks for an upstream again.
 const UPSTREAM_WAIT_STEP: Duration = Duration::from_millis(20);
-/// Timeout of that wait: a few polls, after which a lost head is noticed.
+/// Timeout of the wait for an upstream. It lasts a few polls, after which a lost head is noticed.
 const UPSTREAM_WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// Longest pause of all upstreams that a call waits for.
+/// If all upstreams are paused, a call waits for the end of a pause for at most this time.
 const PAUSE_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// How long a call may wait for an upstream to reach its block.
@@ -26,10 +26,10 @@ const PAUSE_WAIT_MAX: Duration = Duration::from_millis(100);
 pub(super) enum Patience {
     /// The call may wait long, because there is no response yet.
     Long,
-    /// There is an error. The call waits only for an upstream that follows the chain, which reaches
-    /// the block soon.
+    /// There is an error to return. The call waits only for an upstream that follows the chain,
+    /// because such an upstream reaches the block soon.
     Brief,
-    /// There is a result, though of another branch.
+    /// There is a result to return, so the call does not wait.
     None,
 }
 

@@ -1,7 +1,7 @@
 //! Checks whether a response is complete, by the headers of its blocks.
 //!
-//! The decisions are `policy/complete.rs`. This file collects their inputs: the blocks of the call,
-//! the chain's headers, and the age of the logs that the upstream has returned before.
+//! `policy/complete.rs` has the decisions. This file collects their inputs: the blocks of the call,
+//! the chain's headers, and the depth of the logs that the upstream has returned before.
 
 use wire::block::ResponseBlock;
 use wire::block::{BlockRef, BlockTag};
@@ -110,7 +110,7 @@ fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
         BlockRef::Number(number) => number,
         BlockRef::Tag(BlockTag::Latest) => head,
         BlockRef::Tag(BlockTag::Finalized) if view.finalized_by_upstreams => view.finalized?,
-        // Only the upstream knows the height of these tags, so only recent blocks are checked.
+        // The gateway does not know the height of these tags, so only recent blocks are checked.
         _ => head.saturating_sub(YOUNG_BLOCKS),
     };
     let to = match filter.to.unwrap_or(BlockRef::Tag(BlockTag::Latest)) {

@@ -1,7 +1,7 @@
 //! The idle HTTP/1.1 connections of one thread to one upstream, and the limit of open ones.
 //!
-//! The connection that was used last is reused first, so that the others expire when the load
-//! falls.
+//! The most recently used connection is reused first, so that the other connections expire when the
+//! load falls.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,8 +17,9 @@ use crate::upstream::http1::{Connection, ParsedHeads, new_parsed_heads};
 pub(crate) struct Pool {
     idle: RefCell<Vec<Connection>>,
     idle_max: Duration,
-    /// One permit for each connection with a call. An idle connection holds no permit, but it is
-    /// always reused before a new one is opened, so the permits limit the open connections.
+    /// One permit for each connection with a call. An idle connection holds no permit. An idle
+    /// connection is always reused before a new one is opened, so the permits limit the open
+    /// connections.
     free: Semaphore,
     heads: Rc<ParsedHeads>,
     /// True if connections close after their call.
@@ -72,7 +73,7 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut connection) = idle.pop() {
             if now.duration_since(connection.idle_since) > self.idle_max {
-                // The connections below it are even older.
+                // The remaining connections have been idle for even longer.
                 idle.clear();
                 return None;
             }

@@ -25,11 +25,12 @@ use crate::upstream::overload;
 use crate::upstream::post::{Body, PostError, post};
 use crate::upstream::thread::UpstreamContext;
 
-/// Nesting allowed in responses. Traces of deep call stacks have 1024 calls of a few levels each;
-/// the wire crate allows no more than this ceiling.
+/// Maximum nesting of responses: the maximum of the wire crate. Traces of deep call stacks have
+/// 1024 calls of a few levels each.
 pub(crate) const DEPTH_MAX: usize = wire::json::DEPTH_CEILING;
 
-/// A failed attempt counts as the usual latency of the upstream times this factor.
+/// The recorded latency of a failed attempt is its duration plus the usual latency of the upstream
+/// times this factor.
 const FAILED_LATENCY_FACTOR: u32 = 4;
 
 /// The outcome of an attempt.
@@ -41,12 +42,11 @@ pub(crate) struct Attempt {
     pub(crate) payload: Option<Payload>,
     /// The error for the client if no attempt has a payload.
     pub(crate) failure: Failure,
-    /// True if it failed because a connection that had carried calls before was closed without a
-    /// response.
+    /// True if the attempt failed because a reused connection was closed without a response.
     pub(crate) stale_connection: bool,
     /// Why the response may be incomplete; `None` if nothing indicates it.
     pub(crate) opinion: Option<Opinion>,
-    /// The decision whether the response may be cached; set later by `fetch.rs`.
+    /// The decision whether the response may be cached. `fetch.rs` sets it after the attempt.
     pub(crate) judgement: Option<Judgement>,
 }
 
@@ -91,13 +91,14 @@ pub(crate) async fn attempt(
         overload::record_response(cx, request, epoch, took);
     }
     guard.observed = Some(match attempt.verdict {
-        // An upstream that fails fast must not look fast, nor lose all calls for longer than its
-        // health check decides. So a failure counts as several times its usual latency.
+        // An upstream that fails fast must not look fast. It must not lose all calls either,
+        // because the health check decides that. So a failure counts as several times the
+        // upstream's usual latency.
         Verdict::UpstreamFault(fault)
             if fault.blame() == Blame::Always && !attempt.stale_connection =>
         {
-            // The latency is capped by the attempt's deadline, or failures in a row would multiply
-            // it without limit.
+            // The deadline of the attempt caps the latency. Otherwise consecutive failures would
+            // multiply it without limit.
             let usual = cx.upstreams[upstream].latency.get().estimate();
             let observed = usual.saturating_mul(FAILED_LATENCY_FACTOR).saturating_add(took);
             observed.min((deadline + took).saturating_duration_since(cx.recent()))
@@ -110,7 +111,7 @@ pub(crate) async fn attempt(
 }
 
 /// An attempt in flight. If it is dropped because another upstream was faster, its duration so far
-/// is recorded, so that an upstream that always loses does not keep a low latency.
+/// is recorded. So an upstream that always loses does not keep a low latency.
 struct AttemptGuard<'a> {
     cx: &'a UpstreamContext,
     upstream: usize,
@@ -151,7 +152,8 @@ async fn exchange(
         return Err(PostError::new(upstream, Kind::CallTooLarge, Sent::No));
     }
     let connection = match pool.get(request, cx.recent()) {
-        // After a lost connection, HTTP is safer than a connection that was opened before the loss.
+        // After a lost connection, HTTP is safer than another multiplexed connection that was
+        // opened before the loss.
         Some(_) if fresh && over_http => None,
         None if !over_http => match Box::pin(pool.wait(request, deadline)).await {
             Ok(connection) => Some(connection),
@@ -293,8 +295,8 @@ fn classify_response(
     Attempt { payload: Some(payload), ..Attempt::failed(upstream, verdict, failure) }
 }
 
-/// Returns true if a response belongs to the call with this id. An error from before the upstream
-/// has read the id has the id `null` (JSON-RPC 2.0, section 5).
+/// Returns true if a response belongs to the call with this id. An error has the id `null` if the
+/// upstream could not read the id (JSON-RPC 2.0, section 5).
 pub(crate) fn is_ours(response: &Response<'_>, expected: &[u8]) -> bool {
     response.id == expected
         || (response.id == b"null" && matches!(response.outcome, Outcome::Error { .. }))

@@ -22,7 +22,7 @@ pub(crate) struct UpstreamState {
     pub(crate) place: usize,
     /// Unique number that distinguishes it from other upstreams that have had the same `place`.
     pub(crate) mark: u64,
-    /// Identifies it in cache entries, which outlive reloads.
+    /// Identifies the upstream in cache entries, which outlive reloads.
     pub(crate) number: u16,
     pub(crate) dial: Dial,
     /// The head of each request, up to the value of `Content-Length`.
@@ -31,14 +31,14 @@ pub(crate) struct UpstreamState {
     /// Notified when a call fails or the upstream is suspected, so that it is polled at once.
     pub(crate) suspected: Arc<Notify>,
     pub(crate) unsupported: Arc<Mutex<Unsupported>>,
-    /// Depth below the head of the logs that it has returned.
+    /// Number of blocks below the head at which the upstream has returned logs.
     pub(crate) logs_depth: Arc<Mutex<Depth>>,
     /// True if it serves another chain than configured.
     pub(crate) foreign: Arc<AtomicBool>,
     pub(crate) ejections: Arc<AtomicU64>,
     pub(crate) readmissions: Arc<AtomicU64>,
-    /// Start of the last poll that confirmed it on the served chain, in microseconds since the
-    /// process started.
+    /// Start of the last poll that confirmed that the upstream is on the served chain, in
+    /// microseconds since the process started.
     confirmed_micros: AtomicU64,
 }
 
@@ -72,18 +72,18 @@ impl UpstreamState {
 }
 
 impl UpstreamState {
-    /// Returns its entry in a view; `None` if the view does not know it yet.
+    /// Returns the upstream's entry in a view. `None` if the view does not have the upstream yet.
     pub(crate) fn in_view(&self, view: &ChainView) -> Option<UpstreamView> {
         view.of(self.place, self.mark)
     }
 
-    /// Records a poll, started at `began`, that confirmed it on the served chain. Called after the
-    /// view is published.
+    /// Records a poll which started at `began` and confirmed that the upstream is on the served
+    /// chain. Called after the view is published.
     pub(crate) fn confirm(&self, began: Duration) {
         self.confirmed_micros.store(began.as_micros() as u64, Ordering::Release);
     }
 
-    /// Returns the start of the last poll that confirmed it on the served chain.
+    /// Returns the start of the last poll that confirmed that the upstream is on the served chain.
     pub(crate) fn confirmed_at(&self) -> Duration {
         Duration::from_micros(self.confirmed_micros.load(Ordering::Acquire))
     }

@@ -1,4 +1,4 @@
-//! One thread's state of the upstreams: connections, balancers, budgets and queues.
+//! The state of the upstreams in one thread: connections, balancers, budgets and queues.
 //!
 //! Threads share state only through [`Topology`], so nothing here is locked.
 
@@ -29,9 +29,9 @@ use crate::upstream::pool::Pool;
 use crate::upstream::state::UpstreamState;
 use crate::upstream::topology::{GroupState, Topology};
 
-/// Further attempts after responses that may be incomplete, as a share of calls to upstreams. It
-/// equals the default of `retries_max`, because for seconds all calls may be about blocks that
-/// upstreams have not indexed yet.
+/// Maximum number of further attempts after responses that may be incomplete, per call to
+/// upstreams. It equals the default of `retries_max`, because for some seconds all calls may be
+/// about blocks that upstreams have not indexed yet.
 const SECOND_OPINIONS_SHARE: f64 = 2.0;
 
 /// The upstreams of one configuration, as one thread uses them.
@@ -103,7 +103,7 @@ impl LocalUpstream {
         }
     }
 
-    /// Closes idle connections now and those in use after their calls.
+    /// Closes idle connections now, and connections in use after their calls.
     fn close(&self) {
         self.pool.close();
         if let Some(multiplexed) = &self.multiplexed {
@@ -176,8 +176,9 @@ impl UpstreamContext {
         })
     }
 
-    /// Returns the upstreams under a new configuration. Connections and latencies of upstreams with
-    /// unchanged connection settings stay. Other connections close, those in use after their call.
+    /// Returns the upstreams under a new configuration. Upstreams with unchanged connection
+    /// settings keep their connections and latencies. Other connections are closed, after their
+    /// call if they are in use.
     pub(crate) fn reload(
         &self,
         topology: Arc<Topology>,

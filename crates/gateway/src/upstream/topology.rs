@@ -1,9 +1,8 @@
 //! The chains, groups and upstreams of one configuration, with their state.
 //!
 //! All threads share it. Readers load a snapshot and never wait. The poller (`watch.rs`) replaces
-//! the views of chains; the state of health changes under a short lock, which is taken only when an
-//! upstream fails or recovers. A reload makes a new topology beside the old one, which calls in
-//! flight still use (`topology/reload.rs`).
+//! the views of chains; the health of an upstream changes under a short lock. A reload makes a new
+//! topology beside the old one, which calls in flight still use (`topology/reload.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,16 +56,16 @@ pub(crate) struct GroupState {
 /// The upstreams of a group that may be called now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Candidates {
-    /// Indices in the group: the healthy upstreams of the best tier that has any, or else the least
-    /// unhealthy ones.
+    /// Indices in the group of the healthy upstreams of the best tier that has any. If no upstream
+    /// is healthy, the least unhealthy upstreams.
     pub(crate) places: Vec<u16>,
-    /// If all of them limit the rate: the end of the first pause.
+    /// The end of the first pause if all upstreams are paused; otherwise `None`.
     pub(crate) paused_until: Option<Duration>,
 }
 
 impl Topology {
-    /// Returns the initial state. `dials` are by upstream; missing ones are `Dial::Net`. `counters`
-    /// are by thread.
+    /// Returns the initial state. `dials` has one element per upstream; missing elements are
+    /// `Dial::Net`. `counters` has one element per thread.
     pub(crate) fn new(
         config: Arc<Config>,
         counters: &[Arc<Counters>],

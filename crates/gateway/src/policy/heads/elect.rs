@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::policy::heads::Head;
 use crate::policy::heads::upstream::UpstreamChain;
 
-/// An elected head, the upstream that leads to it, and the number of witnesses that hold it.
+/// An elected head, an upstream that holds it, and the number of witnesses that hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Elected {
     pub(super) head: Head,
@@ -114,8 +114,8 @@ pub(super) fn elect(
             });
         }
     }
-    // No head has two witnesses. Of three or more upstreams, two still share some block. Of two
-    // upstreams, the one on the served branch wins.
+    // No head has two witnesses. Of three or more upstreams, two still share some block. With two
+    // upstreams, the head stays on the served branch.
     let split = two_wanted && best_rank.is_some_and(|rank| !rank.0);
     match current {
         _ if split && three_live => highest_shared(upstreams, witnesses).or(best),

@@ -88,7 +88,7 @@ impl ChainView {
 
 /// Branch changes as (generation, fork height). Blocks above the fork were dropped.
 ///
-/// A mark is redundant and removed if a later mark has a lower fork. So forks rise with
+/// A mark is redundant and removed if a later mark has the same or a lower fork. So forks rise with
 /// generations, and the first mark after a generation has the lowest fork of all later marks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ReorgLog {

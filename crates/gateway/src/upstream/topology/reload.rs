@@ -1,9 +1,9 @@
 //! Makes the topology of a new configuration from the former one.
 //!
 //! A chain with the same name, family and id keeps its view, its heads and its cache entries. An
-//! upstream with the same chain, name, URL, headers and TLS settings keeps its health. Counters are
-//! kept by name alone, so that no metric falls. `thread.rs` keeps the connections of a thread, and
-//! `watch.rs` keeps the heads of upstreams.
+//! upstream with the same chain, name, URL, headers and TLS settings keeps its health. Counters
+//! stay with the name alone, so that no metric falls. `thread.rs` keeps the connections of a
+//! thread, and `watch.rs` keeps the heads of upstreams.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Topology {
                 places.keep(index, upstream.chain, before.place);
             }
         }
-        // Calls in flight still look up removed upstreams at their old places.
+        // Calls in flight still look up removed upstreams at their old indices in views.
         for upstream in &self.upstreams {
             let same =
                 |own: &Arc<ChainState>| Arc::ptr_eq(own, &self.chains[upstream.config.chain]);
@@ -149,11 +149,11 @@ pub(super) fn next_number(by_number: &mut Vec<Option<usize>>) -> u16 {
     }
 }
 
-/// Assigns places in chain views. An upstream keeps its place; a new one takes the first free
-/// place.
+/// Assigns indices in chain views. An upstream keeps its index; a new upstream gets the first free
+/// index.
 #[derive(Default)]
 struct Places {
-    /// Pairs of an upstream's index and its place.
+    /// Pairs of an upstream's index in the configuration and its index in views.
     assigned: Vec<(usize, usize)>,
     taken: HashSet<(usize, usize)>,
 }

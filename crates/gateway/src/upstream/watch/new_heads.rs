@@ -1,9 +1,8 @@
 //! Subscribes to the new heads of an upstream that has a WebSocket or local socket. A notification
-//! triggers a poll, so that the served head changes with the block and not with the next regular
-//! poll.
+//! triggers a poll, so the served head changes as soon as the upstream announces a block.
 //!
-//! A notification itself changes no state; only the poll does. If notifications stop, polls
-//! continue at their interval, and the subscription is renewed.
+//! Only the poll changes the state, not the notification. If notifications stop, polls continue at
+//! their interval, and the subscription is renewed.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -32,7 +31,7 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Backoff after an upstream has rejected the subscription.
 const UNSUPPORTED_BACKOFF: Duration = Duration::from_secs(600);
-/// New heads found by polls since the last notification, after which the subscription is renewed.
+/// The subscription is renewed after polls have found this many new heads without a notification.
 const MISSED_HEADS_MAX: u32 = 3;
 
 /// A subscription to the new heads of one upstream; ends when it is dropped.
@@ -45,7 +44,7 @@ pub(super) struct NewHeads {
 struct Signals {
     new_head: Notify,
     renew: Notify,
-    /// New heads without a notification.
+    /// Number of new heads found by polls since the last notification.
     missed_heads: Cell<u32>,
 }
 
