@@ -1,5 +1,5 @@
-//! Usage of the monthly quotas of keys: one ledger for all threads, configurations and, through
-//! Redis, gateways.
+//! Usage of the monthly quotas of keys. All threads and all configurations share one ledger.
+//! Gateways share their usage through Redis.
 //!
 //! `policy/quota.rs` has the arithmetic, and `config/quota/file.rs` the file format.
 //! `runtime/quota.rs` writes the file, and `cache/redis/quotas.rs` exchanges sums with other
@@ -41,10 +41,10 @@ struct KeyQuota {
     entry: Arc<Entry>,
 }
 
-/// All accounts, also of removed keys: a key that returns keeps its usage.
+/// All accounts, including those of removed keys. A key that is added again keeps its usage.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Locked to add and to list entries, which is rare.
+    /// Locked only to add or list entries, which is rare.
     entries: Mutex<BTreeMap<Arc<str>, Arc<Entry>>>,
     /// True while other gateways cannot be reached.
     pub(crate) unreachable: AtomicBool,
@@ -58,20 +58,20 @@ pub(crate) struct Ledger {
 pub(crate) struct Entry {
     /// Locked only for a few additions.
     pub(crate) account: Mutex<Account>,
-    /// True if it was charged or read since the last report to other gateways.
+    /// True if the account was charged or read since the last report to other gateways.
     pub(crate) touched: AtomicBool,
 }
 
 impl Quotas {
-    /// Builds the quotas of a configuration with the ledger of the former one; `None` if no key has
-    /// a quota.
+    /// Builds the quotas of a configuration with the ledger of the former configuration. Returns
+    /// `None` if no key has a quota.
     pub(crate) fn after(before: Option<&Quotas>, config: &Config) -> Option<Quotas> {
         let quota = config.quota.as_ref()?;
         let ledger = before.map_or_else(Arc::default, |before| Arc::clone(&before.ledger));
         ledger.take(&quota.usage);
         let gateways = config.redis.as_ref().filter(|_| quota.shared).map(|redis| redis.gateways);
         if before.is_none() {
-            // The others count as unreachable until their first report.
+            // The other gateways count as unreachable until the first report.
             ledger.unreachable.store(gateways.is_some(), Ordering::Relaxed);
         }
         let quota_of = |grant: &Grant| {
@@ -85,7 +85,7 @@ impl Quotas {
     ///
     /// # Errors
     ///
-    /// A failure of ours if the quota is used up.
+    /// A failure of origin gateway if the quota is used up.
     pub(crate) fn charge(
         &self,
         grant: &Grant,
@@ -123,7 +123,8 @@ impl Quotas {
         self.keys.iter().map(|key| key.as_ref().map(allowance)).collect()
     }
 
-    /// Returns true if it applies its share of the rest, because it cannot reach the others.
+    /// Returns true if this gateway applies only its share of each quota, because it cannot reach
+    /// the other gateways.
     pub(crate) fn is_local_only(&self) -> bool {
         self.gateways.is_some() && self.ledger.unreachable.load(Ordering::Relaxed)
     }
@@ -134,7 +135,7 @@ impl Ledger {
         Arc::clone(self.entries.lock().entry(Arc::clone(name)).or_default())
     }
 
-    /// Adds the content of a file; accounts with more usage stay.
+    /// Adds the content of a file. An account with higher usage does not change.
     pub(crate) fn take(&self, usage: &QuotaUsage) {
         for (name, used) in &usage.keys {
             let entry = self.entry(name);

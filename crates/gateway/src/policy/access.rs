@@ -1,5 +1,4 @@
-//! Authorization: lists of methods and networks, the grants of keys, and the order in which they
-//! apply.
+//! Authorization: lists of methods and networks, grants of keys, and the order in which they apply.
 //!
 //! `access/caller.rs` identifies the client. `direct.rs` and `route.rs` decide where a call goes.
 
@@ -53,7 +52,8 @@ impl MethodSet {
             || self.prefixes.iter().any(|prefix| starts_with_ignoring_case(method, prefix))
     }
 
-    /// Returns true if it contains this method, or the one whose results this method returns.
+    /// Returns true if the set contains this method, or the method whose results this method
+    /// returns.
     pub fn concerns(&self, method: &str) -> bool {
         self.has(method) || equivalent_log_method(method).is_some_and(|other| self.has(other))
     }
@@ -123,7 +123,7 @@ pub struct Grant {
     pub tier: Option<Arc<str>>,
     /// Methods that it may call.
     pub methods: MethodRules,
-    /// Methods that administer the node, and are served nevertheless.
+    /// Methods that administer the node but are served anyway.
     pub node_methods: MethodSet,
     /// True if signed transactions are accepted; `None` applies [`Policy::transactions`].
     pub transactions: Option<bool>,
@@ -135,7 +135,7 @@ pub struct Grant {
     pub expires: Option<u64>,
     /// Its own rate in zones that count by key.
     pub rate: Option<Rate>,
-    /// Its own burst in such zones, thousandths of a call.
+    /// Its own burst in zones that count by key, in thousandths of a call.
     pub burst: Option<u64>,
     /// Units that it may use in a month.
     pub quota: Option<u64>,
@@ -153,7 +153,7 @@ impl Grant {
 pub struct Policy {
     /// True if signed transactions are accepted.
     pub transactions: bool,
-    /// Methods that administer the node, and are served nevertheless.
+    /// Methods that administer the node but are served anyway.
     pub node_methods: MethodSet,
     /// Methods that are served.
     pub methods: MethodRules,
@@ -211,7 +211,7 @@ pub struct MethodCase<'a> {
     pub policy: &'a Policy,
     /// The lists of the call's chain.
     pub chain: &'a MethodRules,
-    /// What the call's group denies.
+    /// Methods that the call's group denies.
     pub group_deny: &'a MethodSet,
     /// The grant of the caller's key, if it has one.
     pub grant: Option<&'a Grant>,
@@ -229,8 +229,8 @@ pub fn is_unsubscription(method: &str) -> bool {
     method.rsplit_once('_').is_some_and(|(_, name)| name.eq_ignore_ascii_case("unsubscribe"))
 }
 
-/// Returns true if a method is about filters of the gateway itself: those of blocks and logs in
-/// Ethereum's form. The id of a filter then tells whether it is the gateway's.
+/// Returns true if a method may be about filters that the gateway itself implements: Ethereum
+/// filters of blocks and logs. The id of a filter shows whether it is the gateway's.
 pub fn is_own_filter(family: Family, method: &str) -> bool {
     family == Family::Ethereum
         && matches!(

@@ -1,6 +1,7 @@
-//! The client address of a request: the entries of trusted proxies, read from the right.
+//! Finds the client address of a request from the header entries of trusted proxies, which are read
+//! from the right.
 //!
-//! Each proxy appends the address of its caller, so an entry is trustworthy only if all entries to
+//! Each proxy appends the address of its caller. So an entry is trustworthy only if all entries to
 //! its right are trusted proxies. The walk starts at the peer and goes left over trusted proxies.
 //! It ends at the first untrusted address, or at the last readable one (nginx: `real_ip_recursive
 //! on`). `proxy.rs` parses the PROXY protocol.
@@ -52,8 +53,8 @@ impl Trusted {
     }
 }
 
-/// Returns the client's address from the values of a header, in the order of the request, given
-/// that the peer is trusted. `None` if they hold no trustworthy address; then the peer is the
+/// Returns the client's address from the values of a header, in the order of the request. The peer
+/// must be trusted. Returns `None` if the values hold no trustworthy address; the peer is then the
 /// client.
 pub fn client<'a>(
     source: AddressSource,
@@ -92,8 +93,8 @@ fn last_of_list(value: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&value[..start], &value[start..end]))
 }
 
-/// Splits at commas outside of quotes. It reads from the right, so that a quote left open by the
-/// client cannot hide what proxies appended after it.
+/// Splits at commas outside of quotes. It reads from the right. So a quote that the client left
+/// open cannot hide the entries that proxies appended.
 fn last_of_forwarded(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let divides = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
     let end = value.iter().rposition(|byte| !divides(byte))? + 1;
@@ -113,7 +114,8 @@ fn is_escaped(value: &[u8], at: usize) -> bool {
     backslashes % 2 == 1
 }
 
-/// Returns the address of an element's `for`. Obfuscated names (`unknown`, `_abc`) give none.
+/// Returns the address of an element's `for`. Returns `None` for obfuscated names (`unknown`,
+/// `_abc`).
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = element;
@@ -132,7 +134,7 @@ fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
         [b'"', inside @ .., b'"'] => inside,
         plain => plain,
     };
-    // No form of an address needs an escape.
+    // An address never needs an escape.
     if value.contains(&b'"') || value.contains(&b'\\') {
         return None;
     }

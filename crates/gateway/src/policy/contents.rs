@@ -1,7 +1,7 @@
 //! Bloom filters and transaction lists from the headers of recent blocks.
 //!
 //! Upstreams announce a block before they have indexed its logs and receipts. The header is
-//! complete from the start: its bloom filter and transactions show whether a response about the
+//! complete from the start. Its bloom filter and its transactions show whether a response about the
 //! block can be complete (`policy/complete.rs`). [`Headers`] stores them for the newest blocks of
 //! one chain.
 
@@ -19,11 +19,13 @@ use crate::policy::heads::Hash;
 #[cfg(test)]
 pub(super) mod tests;
 
-/// Blocks stored: twice the usual window of the served chain, for reorgs.
+/// Maximum number of stored blocks: twice the usual window of the served chain, because a reorg
+/// adds blocks of a second branch.
 pub const BLOCKS_MAX: usize = 512;
-/// Most transactions of all these blocks together, at eight bytes each.
+/// Maximum number of transactions of all stored blocks together, at eight bytes each.
 pub const TRANSACTIONS_MAX: usize = 1 << 18;
-/// Most addresses or topics of one position to look up in a bloom filter; each costs one hash.
+/// Maximum number of addresses, or of topics of one position, to look up in a bloom filter. Each
+/// costs one hash.
 const ALTERNATIVES_MAX: usize = 64;
 
 /// Bytes of a bloom filter (yellow paper 4.3.1).
@@ -110,7 +112,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Computes the bits of a log filter. A position with too many alternatives is left out.
+    /// Computes the bits of a log filter. A position with too many alternatives is omitted.
     pub fn of(selection: &LogMatcher) -> Wanted {
         let few = |count: usize| count > 0 && count <= ALTERNATIVES_MAX;
         let addresses = selection.addresses();
@@ -132,16 +134,16 @@ fn bits_of(entry: &[u8]) -> [u16; 3] {
 #[derive(Debug, Default)]
 pub struct Headers {
     blocks: HashMap<Hash, Contents, foldhash::fast::RandomState>,
-    /// Hashes, the oldest first.
+    /// Hashes of the stored blocks, the oldest first.
     order: VecDeque<Hash>,
     transactions: usize,
-    /// True after a block had logs that its bloom filter excludes: this chain does not fill its
-    /// filters.
+    /// True after a block had logs that its bloom filter excludes. This chain then does not fill
+    /// its filters.
     blooms_unfilled: bool,
 }
 
 impl Headers {
-    /// Stores a header. A known header keeps its arrival time.
+    /// Stores a header. The arrival time of a known header does not change.
     pub fn insert(&mut self, hash: Hash, contents: Contents) {
         if self.blocks.contains_key(&hash) {
             return;

@@ -1,6 +1,6 @@
-//! Routing rules of the operator, in order: where calls go.
+//! The operator's routing rules, in order. They decide which group serves a call.
 //!
-//! The first matching rule decides, unless it only rewrites the path: later rules then match the
+//! The first matching rule decides, unless it only rewrites the path. Later rules then match the
 //! new path. `access.rs` decides what may be called at all.
 
 use core::net::IpAddr;
@@ -35,7 +35,7 @@ pub struct Rule {
     pub first_param: Option<Box<str>>,
     /// Share of the matching traffic, in hundredths of a percent.
     pub share: u32,
-    /// What the share is taken of.
+    /// The input that selects the share.
     pub share_of: ShareOf,
     /// What happens to a matching call.
     pub action: Action,
@@ -44,7 +44,7 @@ pub struct Rule {
 /// A condition on a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderCondition {
-    /// Index in the list of headers that are stored of each request.
+    /// Index in the list of stored headers of each request.
     pub index: usize,
     /// The value, or its prefix.
     pub value: Box<str>,
@@ -52,7 +52,8 @@ pub struct HeaderCondition {
     pub prefix: bool,
 }
 
-/// What a share is taken of, so that the same caller or the same call is always in or out.
+/// The input that selects the share of matching traffic. The same caller, or the same call, is
+/// always inside or always outside of the share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareOf {
     /// The caller: its key, or else its address.
@@ -64,8 +65,8 @@ pub enum ShareOf {
 /// Action of a rule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Sends the call to this group, given as the group's index per chain. `None` for a chain
-    /// without a group of that name: the rule does not match there.
+    /// Sends the call to a group. The list has the group's index for each chain. `None` marks a
+    /// chain without a group of that name; the rule does not match there.
     Group(Vec<Option<usize>>),
     /// Rejects the call with this HTTP status and message.
     Deny {
@@ -93,7 +94,7 @@ pub struct Facts<'a> {
     pub tier: Option<&'a str>,
     /// Hash of the caller.
     pub client: u64,
-    /// The call. `None` if only the path is routed; then no rule about calls matches.
+    /// The call. `None` if only the path is routed; rules about calls do not match then.
     pub call: Option<CallFacts<'a>>,
 }
 
@@ -128,7 +129,8 @@ pub enum RouteDecision {
     Deny(usize),
 }
 
-/// Returns a hash of a caller: of the name of its key, or else of its address.
+/// Returns a hash of a caller. It is the hash of the key's name, or of the address of a caller
+/// without a key.
 pub fn caller_hash(key: Option<&str>, address: IpAddr) -> u64 {
     match (key, address) {
         (Some(key), _) => hash64(key.as_bytes()),

@@ -1,8 +1,9 @@
-//! `eth_getLogs` over a range: how it is split, and how the responses of the parts are merged.
+//! Splits an `eth_getLogs` call over a range of blocks into parts, and merges the responses of the
+//! parts.
 //!
 //! The final part of a range is split into aligned chunks, which many ranges share. The rest stays
-//! one part, valid as long as its last block is. Logs are copied byte for byte. `path` fetches the
-//! parts and handles failures.
+//! one part, which is valid as long as its last block is on the chain. Logs are copied byte for
+//! byte. `path` fetches the parts and handles failures.
 
 use wire::block::{BlockRef, BlockTag};
 use wire::filter::LogFilter;
@@ -29,11 +30,11 @@ pub struct Part {
 /// How a log filter is resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogsPlan {
-    /// Forward it unchanged and store nothing: the bounds move, are reversed, or lie above the
-    /// head.
+    /// Forward the call unchanged and do not store the response. The bounds move, are reversed, or
+    /// lie above the head.
     Forward,
-    /// One block by hash, a pure function of it. An unknown block is the upstream's error to
-    /// report.
+    /// The call names one block by hash, so the response is a pure function of the hash. The
+    /// upstream reports an unknown block.
     ByHash,
     /// These parts, in order. A single part is the whole range with its bounds resolved.
     Parts(Vec<Part>),
@@ -63,7 +64,8 @@ pub fn plan_filter(
 ) -> LogsPlan {
     let bounded = filter.from.is_some() || filter.to.is_some();
     match filter.block_hash {
-        // Both kinds of bounds are an error. The upstream has the better message.
+        // A filter with a hash and a range is an error. The upstream reports it with a better
+        // message.
         Some(_) if bounded => return LogsPlan::Forward,
         Some(_) => return LogsPlan::ByHash,
         None => {}
@@ -118,13 +120,13 @@ pub fn plan(from: u64, to: u64, finalized: Option<u64>, chunk: u64, parts_max: u
     plan
 }
 
-/// Returns true if one piece is as long as all the parts together.
+/// Returns true if `piece` covers all the parts together.
 pub fn covers(piece: Part, parts: &[Part]) -> bool {
     let ends = parts.first().zip(parts.last());
     ends.is_some_and(|(first, last)| piece.from <= first.from && piece.to >= last.to)
 }
 
-/// Returns the piece and the rest of the parts around it, in order.
+/// Returns `piece` and the rest of the parts around it, in order.
 pub fn around(piece: Part, parts: &[Part]) -> Vec<Part> {
     let before = parts
         .iter()
@@ -174,11 +176,12 @@ pub enum MergeFault {
 /// be valid JSON.
 ///
 /// The first and last log of each part must lie within it and after those of the part before, so
-/// that no log appears twice at a boundary. The order inside a part is its upstream's.
+/// that no log appears twice at a boundary. The order inside a part stays as the upstream returned
+/// it.
 ///
 /// # Errors
 ///
-/// The part that does not fit, because its upstream returned something else than requested.
+/// The part whose response does not fit the request.
 pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeFault> {
     let bytes: usize = parts.iter().map(|(_, raw)| raw.len()).sum();
     let mut merged = Vec::with_capacity(bytes + 2);

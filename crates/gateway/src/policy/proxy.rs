@@ -1,7 +1,8 @@
 //! The PROXY protocol header, version 1 (text) and 2 (binary), as HAProxy's
 //! `doc/proxy-protocol.txt` defines it. It carries the address of the proxy's client.
 //!
-//! It only parses bytes. `downstream/arrive.rs` decides which peers may send one, and waits for it.
+//! This file only parses bytes. `downstream/arrive.rs` decides which peers may send a header, and
+//! waits for it.
 
 use core::net::IpAddr;
 
@@ -9,23 +10,23 @@ use core::net::IpAddr;
 const V1_BYTES_MAX: usize = 107;
 /// Signature of version 2.
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Bytes of version 2 before the addresses.
+/// Number of bytes of a version 2 header before the addresses.
 const V2_FIXED: usize = 16;
-/// The longest header accepted: addresses and what proxies add to them. nginx has the same limit
-/// (`NGX_PROXY_PROTOCOL_MAX_HEADER`).
+/// Longest accepted header, in bytes: the addresses and the fields that proxies add. nginx has the
+/// same limit (`NGX_PROXY_PROTOCOL_MAX_HEADER`).
 pub const HEADER_BYTES_MAX: usize = 4096;
 
 /// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// Address of the proxy's client. `None` if the proxy speaks for itself (a health check) or
-    /// does not know.
+    /// Address of the proxy's client. `None` if the connection is the proxy's own (a health check),
+    /// or if the proxy does not know the address.
     pub source: Option<IpAddr>,
     /// Length of the header in bytes.
     pub bytes: usize,
 }
 
-/// The bytes are no header, or a header that is too long.
+/// The bytes are no valid header, or the header is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyFault {
     /// The signature is missing.
@@ -39,8 +40,8 @@ pub enum ProxyFault {
     TooLong,
 }
 
-/// Parses the header at the start of a connection; `None` while it is incomplete. All of `buf` then
-/// belongs to the header.
+/// Parses the header at the start of a connection. Returns `None` while the header is incomplete;
+/// all of `buf` then belongs to the header.
 ///
 /// # Errors
 ///
@@ -102,7 +103,7 @@ fn read_v2(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
     }
     let Some(addresses) = rest.get(..length) else { return Ok(None) };
     let source = match (command & 0xf, family >> 4) {
-        // LOCAL: the proxy speaks for itself.
+        // LOCAL: the connection is the proxy's own.
         (0, _) => None,
         (1, 1) => {
             // Two addresses and two ports.

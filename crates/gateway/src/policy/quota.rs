@@ -1,7 +1,7 @@
-//! What a key may use in a calendar month (UTC), and how much of that is left.
+//! The monthly quota of a key (calendar month in UTC): charges calls and tracks usage.
 //!
-//! An [`Account`] holds the usage as last reported by its own file, or by Redis for all gateways
-//! together, and the usage since then. `quota.rs` stores the accounts.
+//! An [`Account`] holds the last reported usage and the usage since then. The report comes from
+//! this gateway's file, or from Redis for all gateways together. `quota.rs` stores the accounts.
 
 use core::fmt;
 
@@ -53,22 +53,24 @@ impl fmt::Display for Month {
     }
 }
 
-/// What one key has used this month.
+/// The usage of one key in one month.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
     month: Month,
-    /// Units used as last reported, including those of other gateways.
+    /// Number of used units in the last report, including units of other gateways.
     reported: u64,
-    /// Units used here since then.
+    /// Number of units used in this gateway since the last report.
     since: u64,
 }
 
 /// How much of the rest of a quota a gateway may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowance {
-    /// All of it: there are no other gateways, or it receives their usage all the time.
+    /// The whole rest. There are no other gateways, or this gateway receives their usage
+    /// continuously.
     Whole,
-    /// An equal share of it among this many gateways, because it cannot reach the others.
+    /// An equal share of the rest among this many gateways, because this gateway cannot reach the
+    /// others.
     Share(u64),
 }
 
@@ -104,8 +106,8 @@ impl Account {
         }
     }
 
-    /// Charges a call unless it would exceed the quota. Returns true if it was charged. A clock
-    /// that goes back over the end of a month gives nothing back.
+    /// Charges a call unless it would exceed the quota. Returns true if it was charged. If the
+    /// clock goes back to an earlier month, the usage does not fall.
     pub fn charge(&mut self, month: Month, cost: u64, quota: u64, allowance: Allowance) -> bool {
         if month > self.month {
             *self = Account { month, reported: 0, since: 0 };
@@ -130,8 +132,8 @@ impl Account {
         UsageReport { month: self.month, since: self.since, least }
     }
 
-    /// Confirms a report, with the usage of all gateways that includes it. Nothing is given back
-    /// within a month.
+    /// Confirms a report. `used` is the usage of all gateways, including the report. Usage never
+    /// falls within a month.
     pub fn confirm(&mut self, reported: UsageReport, used: u64) {
         if reported.month != self.month {
             return;

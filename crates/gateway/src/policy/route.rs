@@ -1,7 +1,7 @@
-//! The chain of a path, and the group of the chain that serves a method.
+//! Finds the chain of a path, and the group of this chain that serves a method.
 //!
-//! Built once from the configuration. A lookup is one hash for exact names, or a short list of
-//! prefixes. `choose` picks the upstream of the group.
+//! The routes are built once from the configuration. A lookup costs one hash for an exact name, or
+//! a search in a short list of prefixes. `choose` picks the upstream of the group.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use wire::effect::starts_with_ignoring_case;
 #[cfg(test)]
 mod tests;
 
-/// Routes of one chain as written. Indices are the caller's.
+/// Routes of one chain as configured. The caller defines the group indices.
 #[derive(Debug, Clone)]
 pub struct ChainRoutes<'a> {
     /// Paths of this chain, each beginning with `/`.
@@ -22,7 +22,7 @@ pub struct ChainRoutes<'a> {
     pub rest: usize,
 }
 
-/// An error in written routes.
+/// An error in configured routes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RouteFault {
     /// Two chains have the same path.

@@ -1,11 +1,11 @@
-//! What a cached response depends on, in terms that every replica understands, and whether it is
-//! valid here.
+//! Describes what a cached response depends on so that every replica can check it, and checks
+//! responses of other replicas.
 //!
-//! [`ValidityTag`] counts by the generations of one process, which mean nothing to another. A
-//! [`ShareableTag`] names block hashes instead. [`proof`] decides when a response may leave the
+//! A [`ValidityTag`] contains counters of one process, which mean nothing to another process. A
+//! [`ShareableTag`] contains block hashes instead. [`proof`] decides when a response may leave the
 //! process, [`shareable_tag()`] returns its tag, and [`adopt`] checks a tag from another replica
-//! against this replica's view. What cannot be verified is not used. So a lost message or a stale
-//! store can cost a cache hit, but never causes a response about a dropped block.
+//! against this replica's view. A response that cannot be verified is not used. So a lost message
+//! or a stale store can cost a cache hit, but never causes a response about a dropped block.
 
 use crate::policy::cacheable::{Binding, CacheRule, ResponseFacts, ValidityTag, usable};
 use crate::policy::heads::{ChainView, Head};
@@ -19,10 +19,11 @@ pub use bond::ShareableTag;
 /// Evidence that a response is about the block in its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// The response itself, or finality. It may be stored at once.
+    /// The response itself or the finality of the block is evidence. The response may be stored at
+    /// once.
     Given,
-    /// None yet: the upstream may have changed its branch unnoticed. The response may be stored
-    /// once the next poll shows the same upstream still on the branch.
+    /// There is no evidence yet, because the upstream may have changed its branch unnoticed. The
+    /// response may be stored once the next poll confirms that the upstream is still on the branch.
     NextPoll,
     /// The response must not be shared.
     None,
@@ -42,7 +43,8 @@ pub fn proof(
     match tag.binding {
         Binding::Free => Proof::Given,
         Binding::Block { number, .. } if view.is_finalized(number) => Proof::Given,
-        // Logs name their own blocks, which proves nothing about the other blocks of the range.
+        // Logs name only the blocks that contain them. This proves nothing about the other blocks
+        // of the range.
         Binding::Block { .. } if response.named.is_some() && !is_range(rule) => Proof::Given,
         Binding::Block { .. } | Binding::Head { .. } => Proof::NextPoll,
     }
@@ -87,8 +89,8 @@ pub fn adopt(
             Binding::Free
         }
         ShareableTag::Final { number, hash } => {
-            // The block was final there and is not here, so the hash decides, as for any other
-            // block.
+            // If the block is final only in the other replica's view, the hash decides, as for any
+            // other block.
             let known = hash.is_some() && view.canonical(number) == hash;
             if !fits(rule, number) || !(known || view.is_finalized(number)) {
                 return None;
@@ -96,8 +98,8 @@ pub fn adopt(
             Binding::Block { number, hash }
         }
         ShareableTag::Block { number, hash } => {
-            // Below the window a finalized height proves nothing about a hash that was not final
-            // then.
+            // A block below the window is rejected even if it is final now, because this hash was
+            // not final when the tag was made.
             if !fits(rule, number) || view.canonical(number) != Some(hash) {
                 return None;
             }
