@@ -21,7 +21,7 @@
 //! | `complete`, `contents` | whether logs may be missing, by the headers of their blocks |
 //! | `health`, `heads` | the state of upstreams and of the chain |
 //! | `chain_cursor` | what changed on the chain since a subscriber was last notified |
-//! | `portable`, `breaker` | what replicas may share through Redis, and when Redis is skipped |
+//! | `shareable`, `breaker` | what replicas may share through Redis, and when Redis is skipped |
 //! | `memory` | which connections may hold how many bytes |
 
 pub mod access;

@@ -17,7 +17,7 @@
 //! | `http1`, `pool`, `http2` | connections that carry HTTP |
 //! | `multiplexed_pool`, `multiplexed_connection` | WebSockets and local sockets, which carry many calls at a time |
 //! | `dial`, `stream` | opens a connection; its byte stream |
-//! | `watch` | polls heads and health, on a thread of its own, and reports `ChainEvent`s |
+//! | `watch` | polls heads and health, on a separate thread, and reports `ChainEvent`s |
 
 pub(crate) mod balance;
 pub(crate) mod batcher;

@@ -13,9 +13,9 @@ use super::access::VerifyKey;
 const HMAC: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
 const RSA: [Algorithm; 3] = [Algorithm::RS256, Algorithm::RS384, Algorithm::RS512];
 
-/// Largest key file; a set of a hundred keys has some 100 kB.
+/// Largest key file, in bytes. A set of a hundred keys has some 100 kB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Most keys of one set: a token may have to be checked against each.
+/// Maximum number of keys of one set, because a token may have to be checked against each.
 const KEYS_MAX: usize = 64;
 
 /// Returns the key of a shared secret.

@@ -53,8 +53,8 @@ impl RedisUrl {
         if scheme.ends_with("-sentinel") && !rest.contains("sentinelServiceName=") {
             return Err("a sentinel url needs the service name: ?sentinelServiceName=NAME");
         }
-        // The gateway makes its own TLS settings: the client library would read the certificates of
-        // the host.
+        // The client library gets a URL without TLS, because it would read the certificates of the
+        // host. The gateway sets TLS itself.
         let plain = scheme.replacen("rediss", "redis", 1);
         let client = Config::from_url(&format!("{plain}://{rest}")).map_err(|_| "not a url")?;
         let shown = url::shown(&uri, place, user).into();
@@ -66,7 +66,7 @@ impl RedisUrl {
         self.tls
     }
 
-    /// Returns true for a cluster, where the keys of one command must be on one node.
+    /// Returns true for a cluster. In a cluster the keys of one command must be on one node.
     pub fn is_cluster(&self) -> bool {
         matches!(self.client.server, ServerConfig::Clustered { .. })
     }

@@ -1,10 +1,10 @@
 //! TLS with clients: certificates, ciphers, resumption and client certificates. They are prepared
-//! when the configuration is validated, so that a bad file is an error in it and not in the first
-//! handshake.
+//! when the configuration is validated, so a bad file is a configuration error and does not fail
+//! the first handshake.
 //!
-//! It opens no connection: `downstream/tls.rs` does the handshake. TLS to upstreams is
-//! `config/upstream_tls.rs`. In reading order: `certificate` (the gateway's), `choose` (selection
-//! by SNI), `ciphers`, `tickets` and `sessions` (resumption), `client` (client certificates).
+//! This file opens no connection: `downstream/tls.rs` does the handshake. `config/upstream_tls.rs`
+//! is for TLS to upstreams. In reading order: `certificate` (the gateway's), `choose` (selection by
+//! SNI), `ciphers`, `tickets` and `sessions` (resumption), `client` (client certificates).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub enum ClientAuth {
 /// Settings of a [`ServerConfig`].
 pub(crate) struct Settings {
     pub(crate) versions: Vec<&'static SupportedProtocolVersion>,
-    /// The most preferred first; empty for all of them in the client's order.
+    /// Cipher suites, the most preferred first. Empty allows all suites in the client's order.
     pub(crate) ciphers: Vec<SupportedCipherSuite>,
     pub(crate) certificates: Certificates,
     /// `None` turns tickets off.
@@ -65,8 +65,8 @@ pub(crate) enum TicketKeys {
     OfFiles,
 }
 
-/// Settings under which sessions begin. A session may resume under another configuration with equal
-/// terms.
+/// Settings under which sessions begin. A session may resume after a reload only if the terms are
+/// equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionTerms {
     /// Identifies how clients are verified.

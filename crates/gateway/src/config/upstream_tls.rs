@@ -1,5 +1,5 @@
-//! The TLS client for one upstream. It is built when the configuration is validated, so that a bad
-//! certificate file is an error in the configuration and not in the first call.
+//! The TLS client for one upstream. It is built when the configuration is validated, so a bad
+//! certificate file is a configuration error and does not fail the first call.
 //!
 //! It opens no connection; `upstream/` does.
 
@@ -21,7 +21,7 @@ pub(super) fn verifying_client(ca: Option<&Path>) -> Result<Arc<ClientConfig>, S
     verifying(ca).map(over_http1)
 }
 
-/// The same for a protocol without an ALPN name.
+/// Builds the same client for a protocol without an ALPN name.
 ///
 /// # Errors
 ///

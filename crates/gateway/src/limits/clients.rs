@@ -1,7 +1,7 @@
 //! Number of open connections per client, over all threads.
 //!
-//! The size is bounded by the connections: a client without one has no entry. Used when a
-//! connection opens and closes, never for a request.
+//! The number of entries is bounded by the connections, because a client without a connection has
+//! no entry. The table is used when a connection opens and closes, never for a request.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,8 +26,8 @@ pub(crate) struct ConnectionGuard {
 }
 
 impl Clients {
-    /// Allows `max` connections per client, including those from before a reload; `None` without a
-    /// maximum.
+    /// Returns a counter that allows `max` connections per client. It includes connections from
+    /// before a reload. Returns `None` without a maximum.
     pub(crate) fn after(before: Option<&Arc<Clients>>, max: Option<usize>) -> Option<Arc<Clients>> {
         let max = max?;
         let clients = before.map_or_else(Arc::default, Arc::clone);
@@ -35,7 +35,8 @@ impl Clients {
         Some(clients)
     }
 
-    /// Counts one more connection of a client; `None` if it has as many as allowed.
+    /// Counts one more connection of a client. Returns `None` if the client already has the
+    /// maximum.
     pub(crate) fn open(self: &Arc<Clients>, client: IpAddr) -> Option<ConnectionGuard> {
         let mut open = self.open.lock();
         let count = open.entry(client).or_default();

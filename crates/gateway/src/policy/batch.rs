@@ -1,8 +1,8 @@
-//! How many calls an upstream takes in one batch.
+//! Limits the number of calls that an upstream gets in one batch.
 //!
-//! The configuration sets the maximum. An upstream or provider may allow less, and rejects a larger
-//! batch as a whole, with an error text of its own. So each rejection halves the limit, and it
-//! doubles again after some time.
+//! The configuration sets the maximum. An upstream or provider may allow fewer calls. It then
+//! rejects a larger batch as a whole, with an error text that differs between providers. So each
+//! rejection halves the limit, and the limit doubles again after some time.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ impl BatchLimit {
         self.limit
     }
 
-    /// Records that a batch of this size was rejected as a whole. A batch sent before the limit was
-    /// lowered is ignored.
+    /// Records that a batch of this size was rejected as a whole. The rejection of a batch that was
+    /// sent before the limit was lowered is ignored.
     pub fn refused(&mut self, now: Duration, calls: usize) {
         if calls <= self.limit {
             self.limit = (calls / 2).max(1);

@@ -1,5 +1,5 @@
-//! `hmyv2_getBlocks` over a range whose first part is known: the parameters of the remaining call,
-//! and joining both parts. Blocks are copied byte for byte.
+//! Completes a `hmyv2_getBlocks` response whose first part is known: writes the parameters of the
+//! remaining call, and joins both parts. Blocks are copied byte for byte.
 
 use wire::block::{BlockFormat, write_number};
 use wire::hex::hash_from_value;
@@ -8,8 +8,8 @@ use wire::json::walk;
 #[cfg(test)]
 mod tests;
 
-/// Returns the raw parameters of the same call from another block on; `None` if they name no first
-/// block.
+/// Returns the raw parameters of the call with another first block. Returns `None` if the
+/// parameters name no first block.
 pub fn rest_params(params: &[u8], from: u64) -> Option<Vec<u8>> {
     let span = walk::spans(params).next()?;
     let mut rest = Vec::with_capacity(params.len() + 20);
@@ -19,8 +19,9 @@ pub fn rest_params(params: &[u8], from: u64) -> Option<Vec<u8>> {
     Some(rest)
 }
 
-/// Joins two raw arrays of blocks. `None` if the second does not begin with a child of the first
-/// one's last block: its upstream is on another branch, or has no later block.
+/// Joins two raw arrays of blocks. Returns `None` if the second array does not begin with a child
+/// of the last block of the first. The upstream of the second is then on another branch, or has no
+/// later block.
 pub fn join(first: &[u8], second: &[u8]) -> Option<Vec<u8>> {
     let (_, last) = walk::first_and_last(first)?;
     let (next, _) = walk::first_and_last(second)?;

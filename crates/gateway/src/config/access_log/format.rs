@@ -13,7 +13,7 @@ pub const COMBINED: &str = "$remote_addr - $key [$time_local] \"$request\" $stat
 pub const SECRET_HEADERS: [&str; 4] =
     ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 
-/// Longest format.
+/// Longest format, in bytes.
 pub(crate) const BYTES_MAX: usize = 4096;
 
 /// Format of a line.
@@ -51,7 +51,7 @@ pub enum Var {
     Msec,
     /// `POST` or another.
     RequestMethod,
-    /// The path, without query; a segment that could be a key is masked.
+    /// The path without the query. A segment that could be a key is masked.
     Uri,
     /// `HTTP/1.1` or another.
     Protocol,
@@ -59,7 +59,8 @@ pub enum Var {
     Request,
     /// HTTP status.
     Status,
-    /// Bytes of the response body as sent; for one call, of its result or error.
+    /// Number of sent bytes of the response body. For one call, the number of bytes of its result
+    /// or error.
     BodyBytesSent,
     /// Bytes of the request's body.
     RequestLength,
@@ -73,7 +74,7 @@ pub enum Var {
     Header(Box<str>, usize),
     /// Name of the chain.
     Chain,
-    /// JSON-RPC method; `batch` for several of different methods.
+    /// JSON-RPC method; `batch` for calls of different methods.
     Method,
     /// Number of calls in the request.
     Calls,

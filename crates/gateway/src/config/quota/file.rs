@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::quota::Month;
 
-/// Largest file: some hundred thousand keys.
+/// Largest file, in bytes. It is enough for some hundred thousand keys.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Content of a quota file.
@@ -59,7 +59,7 @@ pub(crate) fn write(path: &Path, usage: &QuotaUsage) -> io::Result<()> {
     let units = usage.keys.iter().map(|(name, units)| (name.to_string(), *units)).collect();
     let written = QuotaFile { month: usage.month.to_string(), units };
     let text = serde_json::to_string_pretty(&written)?;
-    // The name of the temporary file is unique: during a hand-over two processes write.
+    // The name of the temporary file is unique, because two processes write during a hand-over.
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let beside = path.with_file_name(name);

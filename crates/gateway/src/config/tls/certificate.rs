@@ -1,5 +1,5 @@
-//! A certificate of the gateway with its key, read from files: whether they match, its names, and
-//! its expiry.
+//! Reads a certificate of the gateway and its key from files. Checks that they match, and reads the
+//! names and the expiry.
 
 use std::path::Path;
 use std::sync::Arc;

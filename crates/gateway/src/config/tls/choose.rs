@@ -10,7 +10,7 @@ use rustls::sign::CertifiedKey;
 /// All certificates of the gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Certificates {
-    /// In the order of the file; the first one is the default.
+    /// Certificates in the order of the file. The first is the default.
     keys: Vec<Arc<CertifiedKey>>,
     /// Indices in `keys`, by lower-case name.
     exact: HashMap<Box<str>, Vec<usize>>,
@@ -56,7 +56,8 @@ impl ResolvesServerCert for Certificates {
             |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
         let default = || self.keys.iter().filter(|_| indices.is_empty());
         let key = known().find(fits).or_else(|| default().find(fits));
-        // If none fits, sending one anyway makes the handshake fail with a precise reason.
+        // If no certificate fits, one is sent anyway, so that the handshake fails with a precise
+        // reason.
         key.or_else(|| known().next()).or_else(|| self.keys.first()).cloned()
     }
 }

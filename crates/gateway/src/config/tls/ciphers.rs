@@ -25,7 +25,7 @@ pub(crate) fn is_tls13(suite: &SupportedCipherSuite) -> bool {
     suite.tls13().is_some()
 }
 
-/// Returns rustls's name: IANA's, except for the version in those of TLS 1.3.
+/// Returns rustls's name. It is IANA's name, except that names of TLS 1.3 contain the version.
 fn rustls_name(suite: &SupportedCipherSuite) -> String {
     suite.suite().as_str().unwrap_or_default().to_owned()
 }
@@ -35,7 +35,7 @@ fn iana(suite: &SupportedCipherSuite) -> String {
 }
 
 /// Translates IANA's name to OpenSSL's: `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` is
-/// `ECDHE-RSA-AES256-GCM-SHA384`. Those that end in `CHACHA20_POLY1305_SHA256` lose the hash,
+/// `ECDHE-RSA-AES256-GCM-SHA384`. A name that ends in `CHACHA20_POLY1305_SHA256` loses the hash,
 /// and names of TLS 1.3 do not change.
 fn openssl(suite: &SupportedCipherSuite) -> String {
     let name = iana(suite);

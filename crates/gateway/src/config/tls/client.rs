@@ -10,7 +10,7 @@ use x509_cert::der::oid::db::rfc4519::CN;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-/// Most names taken from one certificate, in case its issuer adds too many.
+/// Maximum number of names read from one certificate, in case its issuer adds too many.
 const NAMES_MAX: usize = 64;
 
 /// Forms of a name in a certificate.

@@ -1,4 +1,4 @@
-//! In-memory session cache, for clients that resume by session id: one for all threads.
+//! In-memory session cache for clients that resume by session id. All threads share one cache.
 //!
 //! It is bounded and sharded (`quick_cache`), so that threads seldom wait for each other. Sessions
 //! expire by age. `tickets.rs` has tickets, which need no memory here.

@@ -1,14 +1,15 @@
 //! Session tickets under keys from files, which replicas share.
 //!
 //! A ticket is `name ‖ nonce ‖ sealed(time ‖ session) ‖ tag`. It is sealed with AES-256-GCM-SIV
-//! (RFC 8452) under a nonce of 96 random bits. Replicas draw nonces under one key independently.
-//! With this cipher two equal nonces reveal at most that two tickets are equal; with GCM they would
-//! reveal the key. The key is HKDF-SHA256 of all bytes of the file but the first 16, which are its
-//! public name. The name and the client verification settings are bound to each ticket, so a
-//! session that began under other settings is not resumed. The time bounds a ticket's lifetime,
-//! because a key from a file does not expire.
+//! (RFC 8452) under a nonce of 96 random bits. Replicas choose nonces for the same key
+//! independently. With this cipher, two equal nonces reveal at most that two tickets are equal;
+//! with GCM they would reveal the authentication key. The first 16 bytes of the file are the public
+//! name of the key. The key is HKDF-SHA256 of the remaining bytes. The name and the client
+//! verification settings are bound to each ticket, so a session that began under other settings is
+//! not resumed. The time limits the lifetime of a ticket, because a key from a file does not
+//! expire.
 //!
-//! Without files, rustls's own ticketer is used. Its keys live in memory and for hours only.
+//! Without files, rustls's ticketer is used. Its keys exist only in memory, for some hours.
 
 use std::fmt;
 use std::path::Path;
@@ -25,7 +26,7 @@ const NAME_BYTES: usize = 16;
 const TIME_BYTES: usize = 8;
 /// Sizes of key files: nginx's for AES-128 and for AES-256.
 const FILE_BYTES: [usize; 2] = [48, 80];
-/// Longest ticket. A session contains a client's certificates at most.
+/// Longest ticket, in bytes. The largest part of a session is the client's certificates.
 const TICKET_BYTES_MAX: usize = 64 * 1024;
 /// Largest difference between the clocks of replicas, in seconds.
 const SKEW_MAX: u64 = 60;
@@ -39,7 +40,7 @@ pub(crate) struct TicketKey {
 /// Encrypts tickets with the first key and decrypts them with all.
 pub(crate) struct Tickets {
     keys: Vec<TicketKey>,
-    /// Additional data bound to a ticket beside its key's name.
+    /// Additional data that is bound to each ticket, beside the name of the key.
     context: [u8; 32],
     age_max: Duration,
 }

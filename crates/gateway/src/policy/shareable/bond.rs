@@ -1,10 +1,10 @@
-//! The shareable validity tag of a response. It has a file of its own, so that its codecs do not
+//! The shareable validity tag of a response. It has a separate file, so that its codecs do not
 //! depend on the policy.
 
 /// A block hash.
 type Hash = [u8; 32];
 
-/// What a response depends on, for any replica.
+/// What a response depends on, in terms that any replica can check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareableTag {
     /// Nothing.

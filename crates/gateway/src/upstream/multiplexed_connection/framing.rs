@@ -9,7 +9,7 @@ use crate::io::websocket::frame::{Decoder, Event, Op, Payload, Role};
 use crate::io::websocket::keys::Keys;
 use crate::io::websocket::{frame, mask};
 
-/// Bytes kept of a message that is too long, to read its id.
+/// Number of bytes stored of a message that is too long. They are enough to read the id.
 const HEAD_BYTES: usize = 64;
 
 /// Splits the received bytes into messages.
@@ -74,7 +74,7 @@ impl Framing {
 pub(super) struct Values {
     splitter: Splitter,
     message_bytes_max: usize,
-    /// Start of a value that earlier reads have returned.
+    /// Start of an incomplete value, from earlier reads.
     body: BytesMut,
     too_large: bool,
 }
@@ -179,8 +179,8 @@ pub(super) enum Recipient {
 /// First bytes of a response from nearly every upstream.
 const USUAL_START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 
-/// Finds the recipient of a message by its id, wherever that stands. Does not check that the
-/// message is a valid response.
+/// Finds the recipient of a message by its id, at any position in the message. Does not check that
+/// the message is a valid response.
 pub(super) fn recipient_of(message: &[u8]) -> Recipient {
     if let Some(rest) = message.strip_prefix(USUAL_START) {
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
