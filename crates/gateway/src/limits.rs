@@ -263,7 +263,8 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// A failure of origin gateway with the time after which to retry, if the client has too many.
+    /// A failure with the time after which to retry, if the client has too many failed
+    /// authentications.
     pub(crate) fn check_failures(
         &self,
         client: IpAddr,

@@ -1,8 +1,8 @@
 //! The multiplexed connections of one thread to one upstream. This file chooses the connection for
 //! a call, opens connections, and backs off after failures.
 //!
-//! Calls with large responses have connections of their own, so that small responses do not wait
-//! behind them. If the upstream has an HTTP address too, a call never waits for a connection but
+//! Calls with large responses use separate connections, so that small responses do not wait behind
+//! large ones. If the upstream has an HTTP address too, a call never waits for a connection but
 //! goes over HTTP at once. `multiplexed_connection.rs` implements one connection.
 
 use std::cell::{Cell, RefCell};

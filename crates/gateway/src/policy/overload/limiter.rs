@@ -8,7 +8,7 @@
 //! never lowers the limit, and neither does a mix of fast and slow methods.
 //!
 //! Throughput says little if only a few slow calls wait beside many fast ones. Then the latency of
-//! each flow (`shares.rs`) decides. A higher limit is kept if it makes no flow slower. A lower
+//! each flow (`shares.rs`) decides. A higher limit is accepted if it makes no flow slower. A lower
 //! limit is rejected if it makes no flow faster.
 //!
 //! The limiter seeks the limit with the highest `rate / limit^0.15`: each further call in flight

@@ -1,4 +1,5 @@
-//! Polls one upstream for heads and headers, over a connection of its own, one request at a time.
+//! Polls one upstream for heads and headers. The poller has a separate connection and sends one
+//! request at a time.
 
 use std::io;
 use std::rc::Rc;
