@@ -214,8 +214,8 @@ where
             }
             self.drop_request(body.end(&head));
             drop((body, message));
-            // The new size usually is smaller than the old one. Only pipelined requests make it
-            // larger, and their bytes are limited.
+            // A smaller reservation cannot fail. Only pipelined requests enlarge it, and their
+            // bytes are limited.
             let _counted = self.reservation.set(self.buf.capacity() + self.read_ahead.capacity());
             if !self.read_ahead.is_empty() {
                 self.buf.append(&mut self.read_ahead);

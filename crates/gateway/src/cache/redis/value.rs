@@ -45,7 +45,7 @@ pub(super) struct Value<'a> {
     pub(super) written_ms: u64,
 }
 
-/// Why bytes are not a valid value.
+/// Why stored bytes are not a valid value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValueFault {
     /// Too short, of another format or version, or damaged.

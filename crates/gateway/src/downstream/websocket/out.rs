@@ -31,7 +31,8 @@ pub(super) struct OutputQueue {
     pub(super) bytes: usize,
     /// True if the stream may hold unflushed bytes, for example encrypted records.
     unflushed: bool,
-    /// When the stream stopped accepting bytes. `None` while it accepts bytes or no frame waits.
+    /// When the stream stopped accepting bytes. `None` while the stream accepts bytes or no bytes
+    /// wait.
     pub(super) blocked_since: Option<Instant>,
 }
 
