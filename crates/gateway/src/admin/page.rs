@@ -1,9 +1,9 @@
 //! The status page: status and history as one self-contained HTML document.
 //!
-//! The server renders it, so that it works without scripts; a script updates it in place. It holds
-//! no text of a client or an upstream, and names from the configuration are escaped. The content
-//! security policy admits only this page's own style and script. `page/style.css` styles it, and
-//! `page/draw.rs` draws lines and bars.
+//! The server renders the page, so it works without scripts. A script only updates it in place. The
+//! page contains no text from clients or upstreams, and names from the configuration are escaped.
+//! The content security policy admits only this page's own style and script. `page/style.css`
+//! styles it, and `page/draw.rs` draws lines and bars.
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 

@@ -163,7 +163,7 @@ pub(crate) async fn encode(mut message: Message, accept: Accept) -> Message {
     let encoded = if body.len() <= INLINE_BYTES_MAX {
         compress(&body, accept.zstd).map_err(|()| body)
     } else {
-        // The body is shared, so that it survives a failed compression.
+        // The body is shared, so it still exists if the compression fails.
         let body = std::sync::Arc::new(body);
         let shared = std::sync::Arc::clone(&body);
         let done = tokio::task::spawn_blocking(move || compress(&shared, accept.zstd)).await;

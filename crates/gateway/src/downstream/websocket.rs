@@ -335,8 +335,8 @@ where
     fn queue_responses(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
         while let Poll::Ready(Some(finished)) = self.tasks.poll_next_unpin(cx) {
-            // The guard in `_guard` holds back notifications until the end of this iteration,
-            // after the response that announces the subscription.
+            // `_guard` delays notifications until the end of this iteration. The response that
+            // announces the subscription is queued before.
             any = true;
             let FinishedMessage { cx, mut message, compressed, bytes, _guard } = match finished {
                 TaskOutput::Finished(finished) => finished,

@@ -240,7 +240,7 @@ impl<L, C: ?Sized> Index<usize> for Labelled<L, C> {
     }
 }
 
-/// Counters of which a zero copy exists, as the start of a sum.
+/// Counters that can create a zero copy of themselves, with which a sum starts.
 trait Zeros: Sum {
     /// Returns zeros of the same shape.
     fn zeros(&self) -> Arc<Self>;

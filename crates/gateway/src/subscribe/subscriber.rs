@@ -193,7 +193,7 @@ impl MessageGuard {
         MessageGuard { subscriber: Rc::clone(subscriber), started: Cell::new(0) }
     }
 
-    /// Records a subscription whose id was not sent to the client yet.
+    /// Counts a new subscription. Its id has not been sent to the client yet.
     pub(super) fn count_subscription(&self) {
         self.started.set(self.started.get() + 1);
         self.subscriber.unannounced.set(self.subscriber.unannounced.get() + 1);
