@@ -11,7 +11,7 @@
 //! | `exchange` | one request and its response over any protocol: authentication, calls, refusals |
 //! | `answer` | HTTP and JSON-RPC form of a response |
 //! | `compress` | content codings |
-//! | `http2`, `frames`, `unread` | one HTTP/2 connection; detects floods and clients that do not read |
+//! | `http2`, `frames`, `unread` | one HTTP/2 connection; detects floods and write stalls |
 //! | `websocket` | one WebSocket |
 //! | `log` | access-log records of requests |
 

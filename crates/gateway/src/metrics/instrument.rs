@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::label::Label;
 
-/// Upper bounds of the latency buckets in seconds. They double from 100 µs. Both cache hits and
-/// slow responses fall within several buckets.
+/// Upper bounds of the latency buckets in seconds. They double from 100 µs. Several
+/// buckets cover cache hits, and several cover slow responses.
 pub(crate) const LATENCY_BOUNDS: [f64; 18] = [
     0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048,
     0.4096, 0.8192, 1.6384, 3.2768, 6.5536, 13.1072,
@@ -103,8 +103,8 @@ impl Histogram {
     /// Counts a duration.
     pub(crate) fn observe(&self, took: Duration) {
         let micros = took.as_micros() as u64;
-        // The bounds double from 100 µs, so the bucket's index is the number of bits of `micros /
-        // 100`.
+        // The bounds double from 100 µs. So the bucket's index is the number of bits of
+        // `micros / 100`.
         let at = (64 - (micros.saturating_sub(1) / 100).leading_zeros() as usize)
             .min(LATENCY_BOUNDS.len());
         self.buckets[at].add(1);

@@ -9,8 +9,8 @@
 //! body length 4 | key | body, optionally compressed with zstd | crc 4 of all bytes before
 //! ```
 //! The figures are widths in bytes. Numbers are little endian. The body length is that of the
-//! uncompressed body. The CRC detects only accidental damage. Anyone who can write to this Redis can
-//! forge responses, so Redis must be as trusted as the upstreams.
+//! uncompressed body. The CRC detects only accidental damage. Anyone who can write to this Redis
+//! can forge responses, so Redis must be as trusted as the upstreams.
 
 use std::borrow::Cow;
 
