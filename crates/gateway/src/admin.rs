@@ -1,8 +1,8 @@
 //! The admin address: metrics, health, readiness, status and the status page.
 //!
-//! It runs on the watch thread, so that a scrape costs the serving threads nothing. It only reads.
-//! It has no password, so no response may hold a secret. In reading order: `status` (the state as
-//! one value), `metrics` (state and counters as OpenMetrics text), `history` (the last two
+//! It runs on the watch thread, so a scrape costs the serving threads nothing. It changes no state.
+//! It has no password, so no response may contain a secret. In reading order: `status` (the state
+//! as one value), `metrics` (state and counters as OpenMetrics text), `history` (the last two
 //! minutes), `page` (status and history as HTML), `process` (the identity of a process); this file
 //! is the listener.
 
@@ -42,17 +42,19 @@ mod tests;
 use history::{History, SAMPLE_INTERVAL};
 use status::Status;
 
-/// Open connections; more wait in the backlog. A scraper needs one, a browser six.
+/// Maximum number of open connections. Further connections wait in the backlog. A scraper needs
+/// one, and a browser six.
 const CONNECTIONS_MAX: usize = 64;
-/// Bytes of a request's head; hyper accepts no limit below 8 KiB.
+/// Maximum bytes of a request's head. hyper accepts no limit below 8 KiB.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Timeout of a request's head, and of an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Age at which a connection is closed, so that clients that never read cannot hold all of them.
+/// Age at which a connection is closed. Otherwise clients that never read could occupy all
+/// connections.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(600);
-/// Time for the last response of a connection that is too old.
+/// How long a connection that is too old may take to complete its last response.
 const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a failed accept, which is most likely caused by a lack of file descriptors.
+/// Pause after a failed accept. The usual cause is a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Phase of the gateway's life.
@@ -90,7 +92,7 @@ struct Admin {
     history: RefCell<History>,
 }
 
-/// Serves until dropped; needs a `tokio` local runtime.
+/// Serves the admin address until the future is dropped. Needs a `tokio` local runtime.
 pub(crate) async fn serve(
     listener: TcpListener,
     snapshot: watch::Receiver<Arc<Snapshot>>,
@@ -232,9 +234,9 @@ impl Admin {
     }
 }
 
-/// Returns true for a `Host` that no web page elsewhere can have: an address, or a name without a
-/// dot, which public name servers do not know. A page whose name resolves to a loopback address
-/// could otherwise read every response (DNS rebinding).
+/// Returns true if a public web page cannot have this `Host`: it is an address or a name without a
+/// dot. Otherwise a page whose name resolves to a loopback address could read every response (DNS
+/// rebinding).
 fn is_local_name(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

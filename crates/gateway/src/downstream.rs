@@ -5,15 +5,13 @@
 //! | module | what |
 //! |---|---|
 //! | `thread` | the client connections of one serving thread |
-//! | `arrive`, `tls`, `peer` | PROXY header and TLS handshake; the client's address and certificate
-//! |
+//! | `arrive`, `tls`, `peer` | PROXY header, TLS handshake, the client's address and certificate |
 //! | `http1` | one HTTP/1.1 connection |
 //! | `head`, `parsed_heads` | HTTP heads: the parser, and a cache of parsed heads per thread |
 //! | `exchange` | one request and its response over any protocol: authentication, calls, refusals |
 //! | `answer` | HTTP and JSON-RPC form of a response |
 //! | `compress` | content codings |
-//! | `http2`, `frames`, `unread` | one HTTP/2 connection; detection of clients that send only
-//! control frames or do not read |
+//! | `http2`, `frames`, `unread` | one HTTP/2 connection; detects floods and write stalls |
 //! | `websocket` | one WebSocket |
 //! | `log` | access-log records of requests |
 

@@ -39,8 +39,8 @@ use respond::{Progress, Stop, respond};
 pub(crate) use route::rewritten;
 use route::{authorize, route};
 
-/// Maximum calls of one batch in flight. A higher limit would let one client use all upstream
-/// connections; a lower one would make large batches slow.
+/// Maximum number of calls of one batch in flight. A higher limit would let one client use all
+/// upstream connections; a lower one would make large batches slow.
 const BATCH_CONCURRENCY: usize = 64;
 
 /// One complete HTTP request or WebSocket message.
@@ -60,7 +60,7 @@ pub(crate) struct Request<'a> {
     pub(crate) hash_header: Option<&'a [u8]>,
     /// Values of the headers that rate-limit keys use.
     pub(crate) limit_headers: &'a [HeaderValue],
-    /// The prefetched key of the first limit, if it is the same for all calls.
+    /// The prefetched key of the first limit, if all calls have the same key.
     pub(crate) prefetched: Option<PrefetchedKey>,
     /// How many calls of the request a limit delays.
     pub(crate) waiting: &'a Cell<usize>,
@@ -174,7 +174,8 @@ async fn subscribe_or_resolve(
             let params = [b"[", &*filter, b"]"].concat();
             let method = Cow::Borrowed("eth_getLogs");
             let call = Call { method, params: Params::Array(&params), ..call_route.call.clone() };
-            // The call named only the filter's id, so the rules have not seen the log call yet.
+            // The call named only the filter's id, so the rules have not been applied to the log
+            // call yet.
             let log_route = route(cx, &Request { chain: call_route.chain, ..*request }, &call);
             let log_route = log_route.and_then(|log_route| {
                 let same = log_route.chain == call_route.chain;

@@ -229,7 +229,8 @@ fn cached_response(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<U
         let upstream = cx.snapshot.upstream_of_number(entry.upstream);
         Some(UpstreamResponse { upstream, ..UpstreamResponse::of(entry.payload()) })
     } else {
-        // An entry with a doubt is kept, because it is compared with the next upstream response.
+        // A doubted entry stays in the cache, because the next upstream response is compared with
+        // it.
         if !usable || entry.doubted_since.is_none() {
             cache.drop_stale(key);
         }
@@ -237,7 +238,8 @@ fn cached_response(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<U
     }
 }
 
-/// Resolves a call behind memory: coalesces it, fetches it, and stores a cacheable response.
+/// Resolves a call that is not in memory: coalesces it, fetches it, and stores a cacheable
+/// response.
 ///
 /// The future is boxed, so that the connection's own future stays small.
 fn resolve_uncached<'a>(
@@ -315,8 +317,9 @@ async fn fetch_and_store(
     fetched
 }
 
-/// Completes the index's blocks up to `to` with later blocks of an upstream. If these do not
-/// follow, the upstream is on another branch, and all blocks are fetched from it.
+/// Adds an upstream's blocks to the index's blocks, up to block `to`. If they do not follow the
+/// index's last block, the upstream is on another branch. Then all blocks are fetched from the
+/// upstream.
 async fn complete(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
@@ -368,7 +371,8 @@ async fn wait_for_permit<'a>(
     }
 }
 
-/// Marks a call as queued until it is dropped, so that its connection watches for a disconnect.
+/// Counts a call as queued until this guard is dropped. The client's connection watches for a
+/// disconnect meanwhile.
 struct QueuedCall<'a>(&'a Cell<usize>);
 
 impl<'a> QueuedCall<'a> {

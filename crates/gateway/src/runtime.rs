@@ -47,13 +47,14 @@ mod tests;
 
 pub use sockets::Sockets;
 
-/// Pause after a failed accept, which is most likely caused by a lack of file descriptors.
+/// Pause after a failed accept. The usual cause is a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Interval at which idle connections are closed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of the wait for the first heads, at start and after a reload.
 const FIRST_HEADS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout of the wait until all threads use a new configuration. They switch between two events.
+/// Timeout of the wait until all threads use a new configuration. A thread switches between two
+/// events of its loop.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval at which a wait checks its condition.
 const WAIT_POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -107,8 +108,8 @@ impl Gateway {
         Gateway::start_on(config, Sockets::default(), None)
     }
 
-    /// Starts on the sockets of the process that it replaces, and with an index as a further tier
-    /// of the cache. Sockets of addresses that are not configured are closed.
+    /// Starts a gateway that takes over the sockets of another process. The gateway closes
+    /// inherited sockets whose address is not configured. It uses `index` as another cache tier.
     ///
     /// # Errors
     /// Those of [`Gateway::start`].
@@ -193,8 +194,9 @@ impl Gateway {
         let snapshot = before.reload(config);
         self.follow_access_log(&before, &snapshot);
         let numbered = NumberedSnapshot { number: number + 1, snapshot: Arc::clone(&snapshot) };
-        // Threads switch before the watcher does. Once the watcher stops polling the former
-        // upstreams, the served head may be above their known heads, so no new call may use them.
+        // The serving threads switch before the watch thread. Once the watch thread stops polling
+        // the former upstreams, their known heads become outdated. New calls must not use them
+        // then.
         self.served.send_replace(numbered.clone());
         let is_adopted = |thread: &AtomicU64| thread.load(Ordering::Acquire) > number;
         wait_until(ADOPT_TIMEOUT, || self.adopted.iter().all(is_adopted));
@@ -283,8 +285,8 @@ impl Gateway {
     }
 }
 
-/// Waits until each chain has a head and a healthy upstream, or until a timeout, so that the first
-/// calls go to a known upstream.
+/// Waits until each chain has a head and a healthy upstream, at most [`FIRST_HEADS_TIMEOUT`]. Then
+/// the first calls go to an upstream with a known state.
 fn wait_for_heads(snapshot: &Snapshot) {
     let fit = |chain: usize| {
         snapshot.chains[chain].view.load().head.is_some() && snapshot.any_healthy(chain)
@@ -334,7 +336,7 @@ impl WatchTask {
         let mut watch = Watcher::default();
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
         watch.follow(&snapshot.topology, &snapshot.on_event());
-        // It ends with this function, and each configuration replaces it.
+        // Each new configuration replaces the bus. The bus ends when this function returns.
         let mut _news = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
         let mut quota_sync = QuotaSync::start(&snapshot);
         let (publish, published) = watch::channel(snapshot);
@@ -351,7 +353,7 @@ impl WatchTask {
             tokio::select! {
                 changed = self.snapshots.changed() => {
                     if changed.is_err() {
-                        // The gateway was dropped, which is a stop too.
+                        // The gateway was dropped, so the thread stops too.
                         return;
                     }
                     let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
@@ -386,7 +388,7 @@ struct ServeTask {
     index: usize,
     seed: u64,
     feeds: Arc<Feeds>,
-    /// One for each address, or more if the process has inherited more sockets than it has threads.
+    /// One socket per address, or more if the process inherited more sockets than it has threads.
     sockets: Vec<(ListenAddress, Socket)>,
 }
 
@@ -486,7 +488,7 @@ async fn next_connection(
     .await
 }
 
-/// Accepts the connections in the backlogs, because closing the sockets would reset them.
+/// Accepts the connections in the backlogs. Closing the sockets would reset these connections.
 async fn accept_rest(thread: &Rc<Thread>, listeners: &[(ListenAddress, TcpListener)]) {
     for (door, listener) in listeners {
         while let Some(accepted @ Ok(_)) = listener.accept().now_or_never() {
@@ -536,7 +538,8 @@ pub mod simulated {
     }
 
     impl Simulation {
-        /// Starts polling the upstreams; `dials` are by upstream of the configuration.
+        /// Starts polling the upstreams. `dials` holds one dial per upstream, in the order of the
+        /// configuration.
         pub fn start(config: Config, dials: Vec<MemoryDial>, seed: u64) -> Simulation {
             let dials = dials.into_iter().map(Dial::Memory).collect();
             let snapshot = Snapshot::new(config, dials);

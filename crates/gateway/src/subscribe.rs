@@ -131,7 +131,8 @@ async fn subscribe(
 ) -> Result<Outcome, Failure> {
     let (subscriber, call) = (&guard.subscriber, route.call);
     if call.id.raw().is_none() {
-        // Without an id the client could not learn the subscription's id.
+        // A call without an id has no response, so the client could not learn the subscription's
+        // id.
         return Err(refusal(SubscribeRefusal::Params));
     }
     if !subscriber.can_subscribe() {
@@ -223,10 +224,10 @@ pub(crate) struct LogSelection {
     blocks: (u64, u64),
 }
 
-/// The members of a filter that upstreams read. geth accepts them in any case.
+/// The filter members that upstreams read. geth accepts these names in any letter case.
 const MEMBERS: [&str; 5] = ["fromBlock", "toBlock", "blockHash", "address", "topics"];
 
-/// Returns a filter reduced to the known members, in their standard spelling.
+/// Returns the filter with only its known members, in their standard spelling.
 fn known_members(raw: &[u8]) -> Vec<u8> {
     let mut out = vec![b'{'];
     for (name, value) in walk::members(raw) {

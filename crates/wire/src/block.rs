@@ -1,4 +1,5 @@
-//! References to blocks in the formats of each chain family, and the blocks that a result names.
+//! Parses references to blocks in the formats of each chain family, and the blocks that a result
+//! names.
 
 use std::borrow::Cow;
 
@@ -17,8 +18,8 @@ mod tests;
 pub enum BlockRef {
     /// The block of this height.
     Number(u64),
-    /// The block with this hash, canonical or not: EIP-1898 without `requireCanonical`, or a string
-    /// of 32 bytes.
+    /// The block with this hash, even if it is not canonical. It is an EIP-1898 object without
+    /// `requireCanonical`, or a string of 32 bytes.
     Hash([u8; 32]),
     /// The block with this hash, with `requireCanonical: true` (EIP-1898). A reorg changes the
     /// response.
@@ -44,7 +45,7 @@ pub enum BlockTag {
 }
 
 impl BlockTag {
-    /// The tag of this name.
+    /// Returns the tag with this name.
     pub fn parse(text: &[u8]) -> Option<BlockTag> {
         Some(match text {
             b"latest" => BlockTag::Latest,
@@ -56,7 +57,7 @@ impl BlockTag {
         })
     }
 
-    /// The name of the tag.
+    /// Returns the name of the tag.
     pub fn as_str(self) -> &'static str {
         match self {
             BlockTag::Latest => "latest",
@@ -85,14 +86,14 @@ pub enum BlockFormat {
     Digits,
 }
 
-/// Why a call has no valid block. Such a call is forwarded, so that the node returns the error, and
-/// its response must not be stored.
+/// Why a call has no valid block. The gateway forwards such a call, and the node returns the error.
+/// The response must not be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockRefError {
-    /// The block parameter, or one before it, is missing, and there is no default.
+    /// The block parameter is missing and has no default, or a parameter before it is missing.
     #[error("the block parameter is missing")]
     Missing,
-    /// The parameters are an object, and the method tables have only positions.
+    /// The parameters are an object. The method tables only have positions of parameters.
     #[error("parameters by name are not supported")]
     ByName,
     /// The value does not have the method's format.
@@ -191,7 +192,8 @@ fn parse_harmony(raw: &[u8]) -> Option<BlockRef> {
 const BODY_MEMBERS: [&[u8]; 5] =
     [b"transactions", b"uncles", b"withdrawals", b"size", b"totalDifficulty"];
 
-/// The raw header of a raw block, as nodes send it to subscribers. Its members keep their bytes.
+/// Returns the raw header of a raw block, as nodes send it to subscribers. The bytes of the members
+/// are unchanged.
 pub fn header_from_block(block: &[u8]) -> Vec<u8> {
     let mut header = Vec::with_capacity(2048);
     header.push(b'{');
@@ -223,7 +225,7 @@ pub fn write_number(out: &mut Vec<u8>, format: BlockFormat, number: u64) {
     }
 }
 
-/// The place of a block's number and hash in a result.
+/// Where a result contains the number and hash of its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResponseBlock {
@@ -234,8 +236,8 @@ pub enum ResponseBlock {
     Itself,
     /// The result has the members `blockHash` and `blockNumber`.
     Members,
-    /// The result is an array in rising order, whose elements have the members `blockHash` and
-    /// `blockNumber`.
+    /// The result is an array in ascending order of blocks. Each element has the members
+    /// `blockHash` and `blockNumber`.
     ElementMembers,
 }
 
@@ -248,8 +250,8 @@ pub struct BlockId {
     pub hash: [u8; 32],
 }
 
-/// The first and the last block that a raw result names. `None` if the result names none, is null
-/// or an empty array, or is pending.
+/// Returns the first and the last block that a raw result names. Returns `None` if the result names
+/// no block, is null or an empty array, or is pending.
 pub fn response_blocks(kind: ResponseBlock, result: &[u8]) -> Option<(BlockId, BlockId)> {
     let twice = |block| (block, block);
     match kind {

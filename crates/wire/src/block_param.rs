@@ -1,4 +1,4 @@
-//! The block parameter of a call: reading it, and replacing it with a number.
+//! Reads the block parameter of a call, and replaces it with a number.
 
 use std::ops::Range;
 
@@ -15,20 +15,21 @@ mod tests;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockParam {
-    /// The position in the parameters, from 0. Of a range of blocks it is the last one.
+    /// The position in the parameters, from 0. If the method has a range of blocks, it is the
+    /// position of the last block.
     pub at: usize,
     /// The format.
     pub format: BlockFormat,
-    /// The block that an absent parameter means, if a specification defines one.
+    /// The default block of an absent parameter, if a specification defines a default.
     pub default: Option<BlockTag>,
 }
 
 impl BlockParam {
-    /// The block of a call, and the span of that parameter within the raw parameters for
-    /// [`write_params_at`].
+    /// Returns the block of a call, and the span of the parameter within the raw parameters. Pass
+    /// the span to [`write_params_at`].
     ///
-    /// If the call leaves the block out, the default block with an empty span, or `None` if the
-    /// method has no default.
+    /// If the parameter is absent, returns the default block with an empty span, or `None` if there
+    /// is no default.
     ///
     /// # Errors
     /// If the call has no valid block although the method needs one.
@@ -57,8 +58,8 @@ impl BlockParam {
     }
 }
 
-/// Appends the raw parameters with `number` at `span`, which [`BlockParam::read`] returned for the
-/// same parameters. All other bytes stay.
+/// Appends the raw parameters with `number` at `span`. [`BlockParam::read`] must have returned
+/// `span` for the same parameters. All other bytes are unchanged.
 pub fn write_params_at(
     out: &mut Vec<u8>,
     params: &Params<'_>,

@@ -1,5 +1,4 @@
-//! Calls: decoding of a client's body, which is one call or a batch, and writing of a call for a
-//! node.
+//! Decodes a client's body into one call or a batch, and writes a call for a node.
 //!
 //! A call that names a member twice, at any depth, is rejected. Otherwise two parsers could read
 //! different calls from the same bytes.
@@ -16,22 +15,22 @@ mod tests;
 /// The limits of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the body.
+    /// Maximum bytes of the body.
     pub body_bytes_max: usize,
-    /// Nested arrays and objects, at most [`crate::json::DEPTH_CEILING`].
+    /// Maximum nesting of arrays and objects, at most [`crate::json::DEPTH_CEILING`].
     pub depth_max: usize,
-    /// Calls of a batch.
+    /// Maximum number of calls of a batch.
     pub batch_calls_max: usize,
-    /// Bytes of a method's name, escapes decoded.
+    /// Maximum bytes of a method's name with decoded escapes.
     pub method_bytes_max: usize,
-    /// Bytes of a raw id.
+    /// Maximum bytes of a raw id.
     pub id_bytes_max: usize,
 }
 
 impl Limits {
     /// The limits of public nodes: 5 MiB per body and 1000 calls per batch, as in go-ethereum
-    /// (`rpc/http.go` `defaultBodyLimit`, `node/defaults.go` `BatchRequestLimit`). Names, ids and
-    /// nesting may be far larger than any in use.
+    /// (`rpc/http.go` `defaultBodyLimit`, `node/defaults.go` `BatchRequestLimit`). The limits of
+    /// names, ids and nesting are far above any values in use.
     pub const DEFAULT: Limits = Limits {
         body_bytes_max: 5 * 1024 * 1024,
         depth_max: 128,
@@ -51,7 +50,7 @@ pub enum Id<'a> {
 }
 
 impl<'a> Id<'a> {
-    /// The raw id of the response; `None` for a notification.
+    /// Returns the raw id of the response, or `None` for a notification.
     pub fn raw(self) -> Option<&'a [u8]> {
         match self {
             Id::Absent => None,
@@ -65,7 +64,7 @@ impl<'a> Id<'a> {
 pub enum Params<'a> {
     /// There is no `params` member.
     Absent,
-    /// The member is `null`. It means the same as absent and is forwarded as it is.
+    /// The member is `null`. It means the same as an absent member, and is forwarded unchanged.
     Null,
     /// An array.
     Array(&'a [u8]),
@@ -74,7 +73,7 @@ pub enum Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    /// The raw JSON value; `None` if the member is absent.
+    /// Returns the raw JSON value, or `None` if the member is absent.
     pub fn raw(self) -> Option<&'a [u8]> {
         match self {
             Params::Absent => None,
@@ -130,9 +129,10 @@ pub enum Body<'a> {
 /// Decodes a body: one call object, or an array of 1 to `limits.batch_calls_max` of them.
 ///
 /// # Errors
-/// If the whole body is rejected with one error: it is not JSON or nested too deep (-32700), or it
-/// is too large, neither an object nor an array, an empty batch, or a batch with too many calls
-/// (-32600). The rejection of one call is inside [`Body`] beside the valid calls.
+/// If the whole body is rejected with one error. The code is -32700 if the body is not JSON or
+/// nested too deep. It is -32600 if the body is too large, neither an object nor an array, an empty
+/// batch, or a batch with too many calls. [`Body`] contains the rejection of a single call beside
+/// the valid calls.
 pub fn decode<'a>(body: &'a [u8], limits: &Limits) -> Result<Body<'a>, Rejection<'a>> {
     if body.len() > limits.body_bytes_max {
         return Err(invalid(format!(
@@ -182,7 +182,7 @@ fn decode_batch<'a>(scanner: &mut Scanner<'a>, limits: &Limits) -> Result<Body<'
         )));
     }
     if calls.is_empty() {
-        // With bytes behind it, the body is not JSON and so not an empty batch.
+        // If other bytes follow the array, the body is not JSON and not an empty batch.
         scanner.finish().map_err(not_json)?;
         return Err(invalid("empty batch"));
     }
@@ -222,7 +222,7 @@ fn validate<'a>(
     limits: &Limits,
 ) -> Result<Call<'a>, Rejection<'a>> {
     if let Some(at) = repeated {
-        // The error has no id: with two ids, the client may expect either.
+        // The error has no id. If a call has two ids, the client may expect either.
         return Err(invalid(format!("member name at byte {at} occurs twice in its object")));
     }
     let id = match members.id {
@@ -294,9 +294,8 @@ fn method_name<'a>(
     Ok(name)
 }
 
-/// Returns true for the bytes that a method's name may have. Nodes trim or ignore some other bytes,
-/// so that a name with such a byte would be one method for an access list and another one for a
-/// node.
+/// Returns true if a method's name may contain this byte. Nodes trim or ignore some other bytes.
+/// Then an access list and the node would see different methods.
 pub fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.')
 }
@@ -305,8 +304,8 @@ fn invalid<'a>(message: impl Into<Cow<'static, str>>) -> Rejection<'a> {
     Rejection { code: ErrorCode::INVALID_REQUEST, message: message.into(), id: None }
 }
 
-/// The rejection of a body that is not JSON. Nesting beyond the limit has the same code, as in
-/// go-ethereum, whose decoder also stops there.
+/// Returns the rejection of a body that is not JSON. Nesting beyond the limit has the same code.
+/// go-ethereum does the same, because its decoder limits the nesting too.
 fn not_json<'a>(error: SyntaxError) -> Rejection<'a> {
     let message = match error.kind {
         SyntaxErrorKind::Empty => Cow::Borrowed("empty body where a json-rpc call is needed"),
@@ -328,7 +327,7 @@ pub fn write_call(out: &mut Vec<u8>, id: &[u8], method: &str, params: Option<&[u
     out.push(b'}');
 }
 
-/// The number of bytes that [`write_call`] appends.
+/// Returns the number of bytes that [`write_call`] appends.
 pub fn call_bytes(id: &[u8], method: &str, params: Option<&[u8]>) -> usize {
     let params = params.map_or(0, |params| PARAMS.len() + params.len());
     START.len() + id.len() + METHOD.len() + string::written_bytes(method) + params + 1
@@ -338,7 +337,7 @@ const START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 const METHOD: &[u8] = br#","method":"#;
 const PARAMS: &[u8] = br#","params":"#;
 
-/// Appends the members that all calls and responses begin with.
+/// Appends the first members, which are the same in all calls and responses.
 pub(crate) fn write_envelope_start(out: &mut Vec<u8>, id: &[u8]) {
     out.extend_from_slice(START);
     out.extend_from_slice(id);

@@ -1,7 +1,7 @@
 //! The effect of a method: it reads, it submits a signed transaction, or it changes the node.
 //!
-//! `crates/wire/methods/effect.toml` lists names and prefixes of names. So a method without a row
-//! in a method table has an effect, too: a node may have more methods than the table.
+//! `crates/wire/methods/effect.toml` lists names and prefixes of names. So methods without a row in
+//! a method table have an effect too. Nodes may have more methods than the table.
 
 use std::sync::OnceLock;
 
@@ -24,7 +24,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// The effect in words, for reports.
+    /// Returns the effect in words, for reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Effect::Read => "reads",
@@ -34,8 +34,8 @@ impl Effect {
     }
 }
 
-/// The effect of the method with this name, in a method table or not. Letter case makes no
-/// difference, because some nodes ignore it.
+/// Returns the effect of the method with this name. The method need not be in a method table.
+/// Letter case is ignored, because some nodes ignore it.
 pub fn effect_of(family: Family, name: &str) -> Effect {
     let effects = effects();
     let own: &[&Patterns] = match family {

@@ -1,4 +1,4 @@
-//! Families of chains, whose nodes have the same methods.
+//! Families of chains. All nodes of a family have the same methods.
 
 use std::str::FromStr;
 
@@ -20,7 +20,7 @@ impl Family {
     /// All families.
     pub const ALL: [Family; 3] = [Family::Ethereum, Family::Harmony, Family::Bitcoin];
 
-    /// The name in configurations and reports.
+    /// Returns the name in configurations and reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Family::Ethereum => "ethereum",

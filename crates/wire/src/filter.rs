@@ -19,7 +19,7 @@ pub struct LogFilter<'a> {
     pub from: Option<BlockRef>,
     /// `toBlock`; `None` if it is absent, which means latest.
     pub to: Option<BlockRef>,
-    /// `blockHash`. A valid filter has no bounds beside it.
+    /// `blockHash`. A valid filter with `blockHash` has no bounds.
     pub block_hash: Option<[u8; 32]>,
     raw: &'a [u8],
 }
@@ -28,8 +28,8 @@ impl<'a> LogFilter<'a> {
     /// Parses the parameters of a call: an array with one filter object.
     ///
     /// # Errors
-    /// If a part has no known format. The call is forwarded then, so that the node returns the
-    /// error.
+    /// If a part has an unknown format. The gateway forwards the call then, and the node returns
+    /// the error.
     pub fn from_params(params: &Params<'a>) -> Result<LogFilter<'a>, BlockRefError> {
         let Params::Array(params) = *params else { return Err(BlockRefError::ByName) };
         let mut elements = walk::elements(params);
@@ -43,7 +43,7 @@ impl<'a> LogFilter<'a> {
     /// Parses a raw filter object.
     ///
     /// # Errors
-    /// As [`LogFilter::from_params`].
+    /// The same as for [`LogFilter::from_params`].
     pub fn parse(raw: &'a [u8]) -> Result<LogFilter<'a>, BlockRefError> {
         if raw.first() != Some(&b'{') {
             return Err(BlockRefError::Format);
@@ -56,7 +56,7 @@ impl<'a> LogFilter<'a> {
                 b"blockHash" if value != b"null" => {
                     filter.block_hash = Some(hash_from_value(value).ok_or(BlockRefError::Format)?);
                 }
-                // Some nodes accept a member in any letter case and others ignore it, so only the
+                // Some nodes accept a member in any letter case, and others ignore it. So only the
                 // node knows the range of this filter.
                 other if is_misspelt(other) => return Err(BlockRefError::Format),
                 _ => {}
@@ -65,8 +65,8 @@ impl<'a> LogFilter<'a> {
         Ok(filter)
     }
 
-    /// Appends raw parameters with this filter and other bounds. The other members keep their
-    /// bytes.
+    /// Appends raw parameters with this filter and other bounds. The bytes of the other members are
+    /// unchanged.
     pub fn write_params(&self, out: &mut Vec<u8>, from: u64, to: u64) {
         out.extend_from_slice(br#"[{"fromBlock":"#);
         block::write_number(out, BlockFormat::Hex, from);
@@ -85,7 +85,7 @@ impl<'a> LogFilter<'a> {
     }
 }
 
-/// Returns true if a name differs from a filter's member in letter case only.
+/// Returns true if a name differs from the name of a filter's member only in letter case.
 fn is_misspelt(name: &[u8]) -> bool {
     const KNOWN: [&[u8]; 5] = [b"fromBlock", b"toBlock", b"blockHash", b"address", b"topics"];
     KNOWN.iter().any(|known| *known != name && known.eq_ignore_ascii_case(name))

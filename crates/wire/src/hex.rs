@@ -27,7 +27,7 @@ fn parse_digits<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     (invalid < 0x10).then_some(bytes)
 }
 
-/// The value of each hexadecimal digit; 0xff for other bytes.
+/// The value of each hexadecimal digit. Other bytes have the value 0xff.
 const NIBBLES: [u8; 256] = {
     let mut table = [0xff; 256];
     let mut value = 0;

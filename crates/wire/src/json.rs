@@ -1,7 +1,8 @@
-//! JSON as bytes: validation and access without a tree and without copies.
+//! Validates and reads JSON as bytes, without a tree and without copies.
 //!
-//! Text from outside is validated first, by `scanner.rs` if it is in memory as a whole, by
-//! `envelope.rs` if it arrives in chunks. Validated text is read with `walk.rs` and `cursor.rs`.
+//! Text from outside is validated first. `scanner.rs` validates a text that is completely in
+//! memory, and `envelope.rs` a text that arrives in chunks. Validated text is read with `walk.rs`
+//! and `cursor.rs`.
 
 mod simd;
 

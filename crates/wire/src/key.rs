@@ -10,7 +10,7 @@
 //! - the formats of one block, and an absent block with a default;
 //! - in log filters the order of addresses and of the alternatives of a topic.
 //!
-//! Whether a response may be stored or shared is decided elsewhere.
+//! Callers decide whether a response may be stored or shared.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -26,12 +26,12 @@ use crate::method::{Method, ParamType};
 #[cfg(test)]
 mod tests;
 
-/// The first byte of each key. It changes with the encoding, so that stored keys of older versions
-/// are never found.
+/// The first byte of each key. It changes with the encoding, so a lookup never finds keys of older
+/// versions.
 const VERSION: u8 = 1;
 
-/// Bytes of parameters that have a key. Larger calls (contract creation, state overrides) rarely
-/// repeat, and their keys would displace responses.
+/// Maximum bytes of a call's parameters for which a key is built. Larger calls (contract creation,
+/// state overrides) rarely repeat, and their keys would displace responses.
 pub const PARAMS_BYTES_MAX: usize = 64 * 1024;
 
 // Tags. `END` is the end tag of arrays, sets and objects.
@@ -50,7 +50,8 @@ const BLOCK_TAG: u8 = b'T';
 const BLOCK_RANGE: u8 = b'R';
 const END: u8 = b'e';
 
-/// A block that replaces the one of the call.
+/// A block that replaces the block parameter of a call, or a range that replaces a log filter's
+/// bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResolvedBlock {
     /// A number.
@@ -69,13 +70,13 @@ pub enum ResolvedBlock {
 /// The input of a key.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyParts<'a> {
-    /// The chain, with shard or tenant if responses depend on them.
+    /// The name of the chain, including the shard or tenant if responses depend on it.
     pub chain: &'a str,
     /// The row of the method.
     pub method: &'a Method,
     /// The parameters of the call.
     pub params: &'a Params<'a>,
-    /// The replacement of the block parameter or of a log filter's bounds.
+    /// The replacement of the block parameter or of a log filter's bounds, if any.
     pub block: Option<ResolvedBlock>,
 }
 
@@ -93,11 +94,11 @@ pub enum KeyError {
     NoBlockParam,
 }
 
-/// Appends the key of a call. The parameters must be valid, as those of [`crate::call::decode`]
-/// are.
+/// Appends the key of a call. The parameters must be valid JSON, such as parameters from
+/// [`crate::call::decode`].
 ///
 /// # Errors
-/// If the call has no key. `out` may have a part of it then.
+/// If the call has no key. `out` may then contain a part of a key.
 pub fn write_key(out: &mut Vec<u8>, parts: &KeyParts<'_>) -> Result<(), KeyError> {
     let raw = match *parts.params {
         Params::Absent | Params::Null => b"[]".as_slice(),
@@ -124,7 +125,7 @@ pub fn write_key(out: &mut Vec<u8>, parts: &KeyParts<'_>) -> Result<(), KeyError
 /// order of members make no difference.
 ///
 /// # Errors
-/// If the parameters have no encoding. `out` may have a part of it then.
+/// If the parameters have no encoding. `out` may then contain a part of an encoding.
 pub fn write_params(out: &mut Vec<u8>, params: &Params<'_>) -> Result<(), KeyError> {
     match *params {
         Params::Absent | Params::Null => write_value(out, b"[]", ParamType::Any, 0),
@@ -211,8 +212,8 @@ fn write_block_ref(out: &mut Vec<u8>, block: BlockRef) {
     }
 }
 
-/// Appends a block, equal for all formats of one block. A value that is not a block is a plain
-/// value.
+/// Appends a block. All formats of one block have the same encoding. A value that is not a block is
+/// encoded as a plain value.
 fn write_block(out: &mut Vec<u8>, raw: &[u8], format: BlockFormat) -> Result<(), KeyError> {
     match block::parse(raw, format) {
         Ok(block) => {
@@ -277,8 +278,8 @@ fn write_text(out: &mut Vec<u8>, text: JsonString<'_>, hex: bool) {
     }
 }
 
-/// Returns true for `0x` and hexadecimal digits. The loop has no early exit and no branch, so that
-/// the compiler vectorizes it.
+/// Returns true for `0x` followed by hexadecimal digits. The loop has no early exit and no branch,
+/// so the compiler can vectorize it.
 fn is_hex_text(text: &[u8]) -> bool {
     let Some(digits) = text.strip_prefix(b"0x") else { return false };
     let others = digits.iter().fold(0u8, |others, byte| {
@@ -356,7 +357,8 @@ fn write_filter(
     Ok(())
 }
 
-/// Appends hexadecimal strings as a set; one string is a set of one. Other values are plain values.
+/// Appends an array of hexadecimal strings as a set. A single string is a set of one. Other values
+/// are encoded as plain values.
 fn write_set(out: &mut Vec<u8>, raw: &[u8]) -> Result<(), KeyError> {
     let hex = |value| {
         JsonString::from_value(value).map(JsonString::decode).filter(|text| is_hex_text(text))

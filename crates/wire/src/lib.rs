@@ -1,10 +1,11 @@
-//! JSON-RPC as bytes: calls and responses as slices of the body that carried them, and tables of
-//! facts about methods.
+//! JSON-RPC as bytes. Calls and responses are slices of the body that contains them. Tables
+//! describe the methods.
 //!
-//! Ids, parameters, results and error objects are passed on as they were received; nothing is
-//! parsed and printed again. The crate opens no socket, keeps no state and makes no decision.
+//! Ids, parameters, results and error objects are forwarded as received. They are never parsed and
+//! written again. The crate opens no socket, keeps no state and makes no decision.
 //!
-//! A module imports only from the lines above its own (`cargo xtask tidy` checks that):
+//! A module imports only from modules in earlier lines of this list (`cargo xtask tidy` checks
+//! this):
 //!
 //! 1. `json` (validation, slices), `error` (codes), `family` (families of chains);
 //! 2. `quantity` (numbers), `hex` (hashes and addresses);

@@ -12,18 +12,19 @@ use crate::quantity;
 #[cfg(test)]
 mod tests;
 
-/// The highest number of addresses in a filter, and of topics at one position (go-ethereum
+/// Maximum number of addresses in a filter, and of topics at one position (go-ethereum
 /// `ethconfig.Defaults.LogQueryLimit`).
 pub const ALTERNATIVES_MAX: usize = 1000;
-/// The highest number of topics in a log (go-ethereum `eth/filters/api.go` `maxTopics`).
+/// Maximum number of topics in a log (go-ethereum `eth/filters/api.go` `maxTopics`).
 pub const TOPICS_MAX: usize = 4;
 
 /// The addresses and topics of a log filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LogMatcher {
-    /// Sorted. An empty list matches every address.
+    /// The addresses, sorted. An empty list matches every address.
     addresses: Vec<[u8; 20]>,
-    /// By position, each list sorted. An empty list matches every topic, but the log must have one.
+    /// The topics by position, each list sorted. An empty list matches every topic, but the log
+    /// must have a topic at that position.
     topics: Vec<Vec<[u8; 32]>>,
 }
 
@@ -42,7 +43,7 @@ pub enum MatcherError {
 }
 
 impl MatcherError {
-    /// The error, and what is allowed.
+    /// Returns a text with the error and the allowed values.
     pub fn as_str(self) -> &'static str {
         match self {
             MatcherError::NotObject => "the filter must be an object",
@@ -91,12 +92,12 @@ impl LogMatcher {
         Ok(matcher)
     }
 
-    /// The addresses, sorted; an empty list for every address.
+    /// Returns the sorted addresses. An empty list matches every address.
     pub fn addresses(&self) -> &[[u8; 20]] {
         &self.addresses
     }
 
-    /// The topics by position, each list sorted; an empty list for every topic.
+    /// Returns the topics by position, each list sorted. An empty list matches every topic.
     pub fn topics(&self) -> &[Vec<[u8; 32]>] {
         &self.topics
     }
@@ -114,8 +115,8 @@ impl LogMatcher {
                 .all(|(topics, topic)| topics.is_empty() || topics.binary_search(topic).is_ok())
     }
 
-    /// Returns true if the filter matches a raw log. Reads no more of the log than necessary, and
-    /// returns false for what is not a log.
+    /// Returns true if the filter matches a raw log. Returns false if the bytes are not a log. The
+    /// function reads no more of the log than necessary.
     pub fn matches_raw(&self, log: &[u8]) -> bool {
         let [Some(address), Some(topics)] = walk::fields_of(log, ["address", "topics"]) else {
             return false;
@@ -136,7 +137,8 @@ impl LogMatcher {
     }
 }
 
-/// Parses one value or an array of values and sorts them; `None` if null matches all.
+/// Parses one value or an array of values, and sorts the values. Returns `None` if the value is
+/// null, or if null is among the alternatives of a topic. Null matches all values.
 fn parse_alternatives<const N: usize>(
     raw: &[u8],
     read: impl Fn(&[u8]) -> Option<[u8; N]>,
@@ -178,7 +180,7 @@ pub struct LogFields {
 }
 
 impl LogFields {
-    /// Parses a raw log; `None` if it is not a log.
+    /// Parses a raw log. Returns `None` if the bytes are not a log.
     pub fn parse(raw: &[u8]) -> Option<LogFields> {
         let [number, hash] = walk::fields_of(raw, ["blockNumber", "blockHash"]);
         let (address, topics) = address_and_topics(raw)?;
@@ -191,17 +193,17 @@ impl LogFields {
     }
 }
 
-/// The topics of a log.
+/// Parses the topics of a log.
 pub type Topics = SmallVec<[[u8; 32]; TOPICS_MAX]>;
 
-/// The address and the topics of a raw log.
+/// Parses the address and the topics of a raw log.
 pub fn address_and_topics(raw: &[u8]) -> Option<([u8; 20], Topics)> {
     let [address, topics] = walk::fields_of(raw, ["address", "topics"]);
     let topics: Option<SmallVec<_>> = walk::elements(topics?).map(hash_from_value).collect();
     Some((address_from_value(address?)?, topics.filter(|topics| topics.len() <= TOPICS_MAX)?))
 }
 
-/// The raw log with `"removed": true`: a reorg dropped its block.
+/// Returns the raw log with `"removed": true`, which means that a reorg dropped its block.
 pub fn mark_removed(raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + 16);
     let removed = walk::member_spans(raw).find(|(name, _)| *name.decode() == *b"removed");

@@ -1,5 +1,5 @@
-//! The method tables: what a response depends on, the position of the block, and whether a call may
-//! be repeated.
+//! The method tables. A row describes what a response depends on, the position of the block
+//! parameter, and whether a call may be repeated.
 //!
 //! The tables are data (`crates/wire/methods/*.toml`). They are read once, and tests check them. A
 //! method without a row is unknown; its calls must not be stored, coalesced or repeated.
@@ -20,18 +20,18 @@ use crate::family::Family;
 #[cfg(test)]
 mod tests;
 
-/// What a response depends on, and so how long it stays valid.
+/// What a response depends on. It determines how long the response is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Validity {
     /// Nothing: it never changes on one chain.
     Constant,
-    /// The block of the block parameter: a number, a tag or a hash. A call without the parameter,
-    /// of a method without a default, is like [`Validity::Never`].
+    /// The block that the block parameter names by number, tag or hash. If a call lacks the
+    /// parameter and the method has no default, the validity is [`Validity::Never`].
     Number,
     /// The block whose hash is the block parameter.
     Hash,
-    /// The block of a transaction, which the result names. If `response_block` is
+    /// The block of a transaction. The result names the block. If `response_block` is
     /// [`ResponseBlock::None`], the response must not be stored.
     Transaction,
     /// The head at the time of the response. There is no block parameter.
@@ -44,15 +44,15 @@ pub enum Validity {
     Never,
 }
 
-/// Whether a call that may have reached a node can be sent a second time.
+/// Whether a call can be sent again after a node may have received it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Repeat {
     /// A repetition has no effect.
     #[default]
     Safe,
-    /// A signed transaction. The chain includes it once, so a repetition is safe, but the error
-    /// "already known" of the second node means success.
+    /// A signed transaction. The chain includes it at most once, so a repetition is safe. If the
+    /// second node returns the error "already known", the call has succeeded.
     Broadcast,
     /// A repetition may take effect twice.
     Never,
@@ -62,7 +62,7 @@ pub enum Repeat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ParamType {
-    /// 20 bytes in hexadecimal, or a bech32 text, whose letter case matters.
+    /// 20 bytes in hexadecimal, or a bech32 text. The letter case of a bech32 text is significant.
     Address,
     /// 32 bytes in hexadecimal.
     Hash,
@@ -95,29 +95,29 @@ pub struct Method {
     pub repeat: Repeat,
     /// The approximate cost for a node. A read of one record costs 1.
     pub weight: u32,
-    /// The types of the parameters by position. Further ones are [`ParamType::Any`].
+    /// The types of the parameters by position. Further parameters are [`ParamType::Any`].
     pub params: &'static [ParamType],
     /// True if concurrent equal calls may share one response.
     pub coalesce: bool,
-    /// True if further calls must go to the node of this response, as with filters and
+    /// True if further calls must go to the node of this response, for example for filters and
     /// subscriptions.
     pub sticky: bool,
     /// True if the call changes something: the transaction pool, the node's settings or its keys.
     pub write: bool,
     /// True if the result is the number of the head.
     pub head_value: bool,
-    /// The place of the block's number and hash in a result.
+    /// Where a result contains the number and hash of its block.
     pub response_block: ResponseBlock,
-    /// The number of newer blocks that a block needs before its response is complete: 1 if a node
-    /// completes the response of the newest block only with the next block.
+    /// The number of newer blocks that must exist before the response for a block is complete. It
+    /// is 1 if a node completes the response for the newest block only when the next block arrives.
     pub blocks_behind_head: u64,
     /// The effect of a call.
     pub effect: Effect,
 }
 
 impl Method {
-    /// The block of a call, as [`BlockParam::read`] returns it; `None` if the method has no block
-    /// parameter.
+    /// Returns the block of a call, as [`BlockParam::read`] does. Returns `None` if the method has
+    /// no block parameter.
     ///
     /// # Errors
     /// If the call has no valid block although the method needs one.
@@ -129,8 +129,8 @@ impl Method {
     }
 }
 
-/// The log method whose results the method with this name returns too: `eth_getLogs` for
-/// `eth_getFilterLogs`. Rules for the former apply to the latter. Letter case makes no difference.
+/// Returns the log method that returns the same results as this method: `eth_getLogs` for
+/// `eth_getFilterLogs`. Rules for the log method apply to this method too. Letter case is ignored.
 pub fn equivalent_log_method(name: &str) -> Option<&'static str> {
     let (namespace, method) = name.split_once('_')?;
     if !method.eq_ignore_ascii_case("getFilterLogs") {
@@ -157,35 +157,35 @@ impl MethodTable {
         self.family
     }
 
-    /// The row of the method with exactly this name.
+    /// Returns the row of the method with exactly this name.
     pub fn method(&'static self, name: &str) -> Option<&'static Method> {
         self.indexes.get(name).map(|index| &self.rows[*index])
     }
 
-    /// The row of the method with exactly this name, and the index of the row.
+    /// Returns the row of the method with exactly this name, and the index of the row.
     pub fn find(&'static self, name: &str) -> Option<(usize, &'static Method)> {
         self.indexes.get(name).map(|index| (*index, &self.rows[*index]))
     }
 
-    /// The row of the method with this name, ignoring the case of letters. Use it only to count or
-    /// reject calls: for a node, a name in another case may be another method.
+    /// Returns the row of the method with this name, ignoring letter case. Use it only to count or
+    /// reject calls, because a node may treat a name in another letter case as another method.
     pub fn method_ignoring_case(&'static self, name: &str) -> Option<&'static Method> {
         let other = || self.rows.iter().find(|row| row.name.eq_ignore_ascii_case(name));
         self.find(name).map(|(_, row)| row).or_else(other)
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn count(&self) -> usize {
         self.rows.len()
     }
 
-    /// All rows in the order of the table.
+    /// Returns all rows in the order of the table.
     pub fn methods(&'static self) -> impl Iterator<Item = &'static Method> {
         self.rows.iter()
     }
 }
 
-/// The methods of a family. The first call reads the table.
+/// Returns the methods of a family. The first call reads the table.
 pub fn methods_of(family: Family) -> &'static MethodTable {
     static TABLES: [OnceLock<MethodTable>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
     TABLES[family as usize].get_or_init(|| {
@@ -204,7 +204,8 @@ pub fn methods_of(family: Family) -> &'static MethodTable {
     })
 }
 
-/// The files of a family, each with the prefixes of the included names. No prefix includes all.
+/// Returns the files of a family. Each file has the prefixes of the names to include; without a
+/// prefix, all names are included.
 fn sources(family: Family) -> &'static [(&'static str, &'static [&'static str])] {
     const ETHEREUM: &str = include_str!("../methods/ethereum.toml");
     const HARMONY: &str = include_str!("../methods/harmony.toml");
@@ -257,7 +258,7 @@ fn one() -> u32 {
 }
 
 impl Row {
-    /// The methods of the row. Names and parameter lists are leaked, once per table.
+    /// Returns the methods of the row. Names and parameter lists are leaked once per table.
     fn expand(self, family: Family) -> Vec<Method> {
         let params: &'static [ParamType] = self.params.leak();
         let names = if self.prefixes.is_empty() {

@@ -13,7 +13,7 @@ pub fn parse(text: &[u8]) -> Option<u64> {
     parse_digits(digits)
 }
 
-/// Parses a quantity, which may have leading zeros: some nodes write and accept them.
+/// Parses a quantity with or without leading zeros. Some nodes write and accept leading zeros.
 pub fn parse_lenient(text: &[u8]) -> Option<u64> {
     let digits = text.strip_prefix(b"0x")?;
     let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
@@ -62,7 +62,7 @@ pub fn write(out: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// The decimal digits of a number, without an allocation.
+/// The decimal digits of a number. The type needs no allocation.
 #[derive(Debug, Clone, Copy)]
 pub struct Decimal {
     digits: [u8; 20],
@@ -70,7 +70,7 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// The digits of `number`.
+    /// Formats `number`.
     pub fn new(number: u64) -> Decimal {
         let mut digits = [0u8; 20];
         let mut at = digits.len();
@@ -86,7 +86,7 @@ impl Decimal {
         Decimal { digits, start: at as u8 }
     }
 
-    /// The digits, without leading zeros.
+    /// Returns the digits, without leading zeros.
     pub fn as_bytes(&self) -> &[u8] {
         &self.digits[usize::from(self.start)..]
     }

@@ -1,7 +1,7 @@
-//! Responses: parsing of a node's body into slices, and writing of a response for a client.
+//! Parses a node's body into responses, and writes a response for a client.
 //!
-//! The parser validates the whole body, so that a truncated or garbled response is never forwarded
-//! or stored. What an error means for a retry is decided elsewhere.
+//! The parser validates the whole body, so a truncated or garbled response is never forwarded or
+//! stored. Callers decide whether an error leads to a retry.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ pub enum Outcome<'a> {
         raw: &'a [u8],
         /// The code.
         code: i64,
-        /// The message, escapes decoded; empty if there is none.
+        /// The message with decoded escapes; empty if there is no message.
         message: Cow<'a, str>,
         /// The raw `data`.
         data: Option<&'a [u8]>,
@@ -45,11 +45,11 @@ pub struct Response<'a> {
 pub enum Responses<'a> {
     /// The body is an object: the response to a single call, or an error for a whole batch.
     Single(Response<'a>),
-    /// The body is an array. Each of its members is valid or not by itself.
+    /// The body is an array. Each element is either a valid response or an error.
     Batch(Vec<Result<Response<'a>, ResponseError>>),
 }
 
-/// Why a body or a member of it is not a response. Offsets count from the start of the body.
+/// Why a body or an element of a batch is not a response. Offsets count from the start of the body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
     /// The body is not JSON, such as an HTML page or a truncated response.
@@ -81,12 +81,12 @@ pub enum ResponseError {
     TooMany(usize),
 }
 
-/// Parses the response to a single call and validates the whole body, with at most `depth_max`
-/// nested arrays and objects. Repeated names are rejected in the response and in its error, because
-/// decisions depend on them, but not in the result.
+/// Parses the response to a single call and validates the whole body. The body may have at most
+/// `depth_max` nested arrays and objects. Repeated names are rejected in the response and in its
+/// error, because decisions depend on these members. They are allowed in the result.
 ///
-/// `"error": null` beside a result is a result, since JSON-RPC 1.0 writes both members. `"result":
-/// null` beside an error is an error.
+/// A result beside `"error": null` is a result, because JSON-RPC 1.0 writes both members. An error
+/// beside `"result": null` is an error.
 ///
 /// # Errors
 /// If the body is not a response.
@@ -101,11 +101,11 @@ pub fn parse_response(body: &[u8], depth_max: usize) -> Result<Response<'_>, Res
     response
 }
 
-/// Parses the response to a batch of `responses_max` calls: an array of at most that many responses
-/// in any order, or one object.
+/// Parses the response to a batch of `responses_max` calls. The body is an array of at most
+/// `responses_max` responses in any order, or one object.
 ///
 /// # Errors
-/// If the whole body is invalid. The errors of single members are inside.
+/// If the whole body is invalid. The returned value contains the errors of single responses.
 pub fn parse_responses(
     body: &[u8],
     depth_max: usize,
@@ -164,7 +164,8 @@ fn parse_object<'a>(
 }
 
 impl ResponseError {
-    /// The same error of a text that begins `offset` bytes into the body.
+    /// Returns the error with offsets for the body. The parsed text begins `offset` bytes into the
+    /// body.
     fn at_offset(self, offset: usize) -> ResponseError {
         match self {
             ResponseError::Repeated { at } => ResponseError::Repeated { at: at + offset },
@@ -211,7 +212,7 @@ pub fn write_error_raw(out: &mut Vec<u8>, id: &[u8], error: &[u8]) {
     out.push(b'}');
 }
 
-/// Appends a response with an error of these parts; `data` is a raw JSON value.
+/// Appends a response with this error. `data` is a raw JSON value.
 pub fn write_error(out: &mut Vec<u8>, id: &[u8], code: i64, message: &str, data: Option<&[u8]>) {
     write_envelope_start(out, id);
     out.extend_from_slice(br#","error":{"code":"#);

@@ -2,8 +2,8 @@
 //! certificate.
 //!
 //! Each call carries the resulting [`Caller`]; limits, rules, logs and metrics depend on it. A key
-//! is hashed while the head is parsed and never stored. Looking it up by its hash reveals nothing
-//! about how near a guess was. Without a key, the client's certificate can identify it.
+//! is hashed while the head is parsed and never stored. The lookup by hash does not reveal how
+//! close a guessed key is. Without a key, the client's certificate can identify it.
 //! `policy/access.rs` decides what a grant allows; `token.rs` verifies tokens.
 
 use crate::config::access::sha256;
@@ -29,14 +29,14 @@ mod tests;
 /// Minimum length of a key in a path. Shorter segments are names.
 pub(crate) const KEY_BYTES_MIN: usize = 16;
 
-/// The query parameter that holds a key.
+/// Name of the query parameter that holds a key.
 const QUERY_NAME: &str = "key";
 
 /// The caller of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) address: IpAddr,
-    /// The grant of its key or token; `None` without one.
+    /// The grant of the caller's key or token; `None` if it has neither.
     pub(crate) grant: Option<Arc<Grant>>,
 }
 
@@ -46,22 +46,22 @@ impl Caller {
         Caller { address, grant: None }
     }
 
-    /// The name of its key.
+    /// Returns the name of the caller's key.
     pub(crate) fn key(&self) -> Option<&str> {
         self.grant.as_ref().map(|grant| &*grant.name)
     }
 
-    /// The tier of its key.
+    /// Returns the tier of the caller's key.
     pub(crate) fn tier(&self) -> Option<&str> {
         self.grant.as_ref().and_then(|grant| grant.tier.as_deref())
     }
 
-    /// A hash of its address.
+    /// Returns a hash of the caller's address.
     pub(crate) fn address_hash(&self) -> u64 {
         caller_hash(None, self.address)
     }
 
-    /// A hash of its key, or of its address if it has none.
+    /// Returns a hash of the caller's key, or of its address if it has no key.
     pub(crate) fn hash(&self) -> u64 {
         caller_hash(self.key(), self.address)
     }
@@ -105,11 +105,11 @@ impl HeadFields {
     }
 }
 
-/// The value of a header that rate-limit keys use, if present. Client names and addresses fit
-/// without an allocation.
+/// The value of a header that rate-limit keys use, if the header is present. Client names and
+/// addresses need no allocation.
 pub(crate) type HeaderValue = Option<SmallVec<[u8; 24]>>;
 
-/// Values of the configured headers, by index. Usually there is one or none.
+/// Values of the configured headers, by index. Usually at most one header is configured.
 pub(crate) type HeaderValues = SmallVec<[HeaderValue; 1]>;
 
 /// The values of a head's extra fields.
@@ -137,8 +137,8 @@ enum HeaderCredential {
 #[derive(PartialEq, Eq)]
 struct Credential {
     hash: [u8; 32],
-    /// The token itself, if tokens are configured and it looks like one; its signature must be
-    /// verified.
+    /// The text of the credential if tokens are configured and it has the format of a token. The
+    /// signature is not verified yet.
     token: Option<Box<str>>,
 }
 
@@ -186,7 +186,8 @@ impl ExtraValues {
 
     /// Parses the host and the target of the request.
     pub(crate) fn set_target(&mut self, host: &str, target: &str, wanted: &ExtraFields) {
-        // The port follows the last colon, except a colon inside the brackets of an address.
+        // The port follows the last colon. Colons inside the brackets of an IPv6 address do not
+        // count.
         let name = host.rfind(':').filter(|at| !host[*at..].contains(']'));
         self.host = host[..name.unwrap_or(host.len())].into();
         let in_query = wanted.places.as_ref().is_some_and(|places| places.query);
@@ -221,7 +222,7 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 pub(crate) struct KeyIndex {
     /// Index of each key, by its hash.
     keys: HashMap<[u8; 32], usize, RandomState>,
-    /// Index of each key that certificates identify, by the name in the certificate.
+    /// Index of each key that a certificate identifies, by the name in the certificate.
     certificates: HashMap<Box<str>, usize, RandomState>,
 }
 
@@ -257,7 +258,8 @@ pub(crate) struct RequestIdentity<'a> {
     /// The path of the target.
     pub(crate) path: &'a str,
     pub(crate) extra: Option<&'a ExtraValues>,
-    /// False for health checks, and for requests that a browser sends by itself; they carry no key.
+    /// True if the request must carry a key. False for health checks and for requests that a
+    /// browser sends by itself.
     pub(crate) needs_key: bool,
     pub(crate) certificate: Option<&'a ClientCertificate>,
 }

@@ -6,9 +6,9 @@ use wire::method::{Method, MethodTable, equivalent_log_method};
 use crate::config::Config;
 use crate::policy::access::{Denial, Grant, MethodCase, MethodSet, may_call};
 
-/// Returns true if a caller with this grant may still call a method that it was allowed to call
-/// before. The methods that the group denies are not checked again, because a rule can have
-/// selected the group.
+/// Returns true if a caller with this grant may still call a method. The first call of the method
+/// was permitted before. The methods that a group denies are not checked again, because a rule may
+/// have selected the group.
 pub(crate) fn still_permitted(
     config: &Config,
     family: &MethodTable,
@@ -32,8 +32,8 @@ pub(crate) fn effect(family: &MethodTable, row: Option<&'static Method>, method:
     row.map_or_else(|| effect_of(family.family(), method), |row| row.effect)
 }
 
-/// Checks that a caller may call a method, and the log method that it is equivalent to, if any.
-/// `group` returns the group that serves a method.
+/// Checks that a caller may call a method. If the method is equivalent to a log method, the caller
+/// must be allowed to call both. `group` returns the group that serves a method.
 ///
 /// # Errors
 /// The reason for denying it.

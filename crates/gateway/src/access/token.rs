@@ -21,7 +21,7 @@ mod tests;
 const TOKENS_MAX: usize = 4096;
 /// Maximum characters of a subject that become part of a caller's name.
 const SUBJECT_CHARS_MAX: usize = 64;
-/// Maximum methods or chains that a token may list, because each call is compared with them.
+/// Maximum number of methods or chains in a token. Each call is compared with all of them.
 const LIST_ITEMS_MAX: usize = 256;
 
 /// The token cache of one thread.

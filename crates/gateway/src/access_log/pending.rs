@@ -1,5 +1,5 @@
-//! A request's record until its response is written: calls are added one by one, then the status
-//! and the size of the response.
+//! The record of a request until its response is written. The calls are added one by one. The
+//! status and the size of the response follow.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::record::{CallRecord, Record};
 
-/// Maximum records kept of one batch; the line states the number of calls.
+/// Maximum number of records stored for one batch. The log line states the number of all calls.
 const CALLS_MAX: usize = 1000;
 
 /// Records of a request's calls, in the order of the calls.
@@ -16,12 +16,12 @@ const CALLS_MAX: usize = 1000;
 pub(crate) struct CallRecords {
     began: Instant,
     records: RefCell<Vec<Option<CallRecord>>>,
-    /// Number of calls, those beyond [`CALLS_MAX`] included.
+    /// Number of calls, including calls beyond [`CALLS_MAX`].
     count: Cell<usize>,
 }
 
 impl CallRecords {
-    /// Starts the records of a request that was just read completely.
+    /// Starts the records of a request once the request is completely read.
     pub(crate) fn new() -> CallRecords {
         CallRecords { began: Instant::now(), records: RefCell::default(), count: Cell::new(0) }
     }
@@ -66,7 +66,8 @@ impl PendingRecord {
         PendingRecord { began: Instant::now(), record, calls: Vec::new() }
     }
 
-    /// Returns the records of a written response: one for each call, or one for all.
+    /// Returns the records of a written response. There is one record per call, or one for all
+    /// calls.
     pub(super) fn finish(self, status: u16, bytes_out: usize, per_call: bool) -> Vec<Record> {
         let PendingRecord { began, record, calls } = self;
         let record = Record { status, bytes_out, took: began.elapsed(), ..record };
@@ -81,7 +82,8 @@ impl PendingRecord {
     }
 }
 
-/// Merges several calls: the method if all have the same, the first error, the longest wait.
+/// Merges the records of several calls. The merged record has the first error and the longest
+/// upstream time. Its method is `batch` if the methods differ.
 fn merge(calls: Vec<CallRecord>) -> Option<CallRecord> {
     let mut calls = calls.into_iter();
     let mut merged = calls.next()?;

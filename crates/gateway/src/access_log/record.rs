@@ -1,7 +1,7 @@
 //! The record of a request, and its formatting as a line.
 //!
 //! Client texts are escaped, so that no client can forge a line or move a cursor. No record
-//! contains a key: paths are masked before, and headers with secrets are not recorded.
+//! contains a key, because paths are masked first and headers with secrets are not recorded.
 
 use crate::config::access_log::format::Format;
 use crate::config::access_log::format::Part;
@@ -21,7 +21,7 @@ use crate::call::cache_status::CacheStatus;
 #[cfg(test)]
 mod tests;
 
-/// Maximum bytes of a client's text in a line; the rest is cut.
+/// Maximum bytes of a client's text in a line. Longer texts are truncated.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// Facts about a request, or about one call of it.
@@ -214,7 +214,7 @@ fn escape_text(out: &mut String, value: &[u8]) -> fmt::Result {
     })
 }
 
-/// Escapes as JSON does, and all control characters besides.
+/// Escapes a text as JSON does. Escapes all control characters too.
 fn escape_json(out: &mut String, value: &[u8]) {
     let value = &value[..value.len().min(TEXT_BYTES_MAX)];
     for letter in String::from_utf8_lossy(value).chars() {
@@ -230,8 +230,8 @@ fn escape_json(out: &mut String, value: &[u8]) {
     }
 }
 
-/// Masks the segments of a path that are as long as a key. Known keys were removed before; this
-/// masks unknown and former ones.
+/// Masks the segments of a path that are at least as long as a key. Known keys are already removed,
+/// so this masks unknown and former keys.
 pub(crate) fn masked(path: &str) -> Box<str> {
     const MASK: &str = "***";
     let long = |segment: &str| segment.len() >= crate::access::caller::KEY_BYTES_MIN;

@@ -1,9 +1,9 @@
 //! Moves records from the serving threads to the file: one bounded queue per thread, and one writer
 //! thread.
 //!
-//! A serving thread never waits for the file. It adds a record to its own queue, under a lock that
-//! only the writer also takes, to swap the queue for an empty one. A full queue drops the record
-//! and counts it. The writer polls the queues, because a wakeup would cost a system call per
+//! A serving thread never waits for the file. It adds a record to its queue under a lock. The
+//! writer takes the same lock only to swap the queue for an empty one. A full queue drops the
+//! record and counts it. The writer polls the queues, because a wakeup would cost a system call per
 //! record.
 
 use std::fs::{File, OpenOptions};
@@ -27,11 +27,12 @@ mod tests;
 
 /// Interval at which the writer polls the queues.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval at which the writer checks if the file was moved.
+/// Interval at which the writer checks whether the file was moved.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum wait of a stop for the last lines, because the reader of a pipe may have stopped.
+/// Maximum time that a stop waits for the last lines to be written. The reader of a pipe may have
+/// stopped reading.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes of one write.
+/// Number of buffered bytes at which a write starts.
 const WRITE_BYTES: usize = 64 * 1024;
 
 /// The queues of all serving threads.
@@ -39,7 +40,7 @@ const WRITE_BYTES: usize = 64 * 1024;
 pub(crate) struct Queues {
     pub(crate) config: AccessLog,
     kept_headers: Vec<Box<str>>,
-    /// One queue per serving thread. The lock is for the writer, which holds it for one swap.
+    /// One queue per serving thread. The writer holds the lock only to swap the queue.
     queues: Vec<Mutex<Vec<Record>>>,
     queue_max: usize,
     /// Lines that could not be written to the file.
@@ -120,8 +121,8 @@ impl Writer {
         Writer::run(queues, out)
     }
 
-    /// Starts to write even if the file cannot be opened. Opening is retried, and lines are lost
-    /// meanwhile.
+    /// Starts to write even if the file cannot be opened. The writer retries to open it. Lines are
+    /// lost meanwhile.
     ///
     /// # Errors
     /// Errors of starting the thread.
@@ -167,8 +168,8 @@ fn run(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
     let mut checked = Instant::now();
     let mut failing = false;
     loop {
-        // The flag is read before the queues, so that all lines from before the stop are written.
-        // After a reload and the last request, nothing else holds the queues.
+        // The flag is read before the queues, so all lines from before the stop are written. If
+        // only the writer holds the queues, a reload has replaced them and no request uses them.
         let stopping = stop.load(Ordering::Acquire) || Arc::strong_count(queues) == 1;
         if checked.elapsed() >= REOPEN_INTERVAL {
             checked = Instant::now();
@@ -222,7 +223,7 @@ impl Out {
         }
     }
 
-    /// Reopens the file if its name refers to another file, as after a rotation.
+    /// Reopens the file if its name refers to another file, for example after a log rotation.
     fn follow(&mut self, to: &LogTarget) {
         let LogTarget::File(path) = to else { return };
         let place = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());

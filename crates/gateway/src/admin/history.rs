@@ -32,7 +32,7 @@ pub(crate) struct History {
 struct Sample {
     at: Duration,
     calls: u64,
-    /// Calls answered without an upstream of their own: cache hits and coalesced calls.
+    /// Number of calls that needed no separate upstream call: cache hits and coalesced calls.
     spared: u64,
     upstreams: Vec<UpstreamSample>,
 }
@@ -44,8 +44,9 @@ struct UpstreamSample {
 }
 
 impl History {
-    /// Takes a sample of the counters at `now`. Another `generation` of the configuration may list
-    /// the upstreams in another order, so that their series start again.
+    /// Takes a sample of the counters at `now`. If `generation` differs from the last sample's, the
+    /// series of all upstreams restart. The new configuration may list the upstreams in another
+    /// order.
     pub(crate) fn sample(&mut self, now: Duration, generation: u64, counters: &Counters) {
         if std::mem::replace(&mut self.generation, generation) != generation {
             self.samples.iter_mut().for_each(|sample| sample.upstreams.clear());
@@ -73,15 +74,15 @@ impl History {
         })
     }
 
-    /// Returns the calls answered per second without an upstream of their own.
+    /// Returns how many calls per second needed no separate upstream call.
     pub(crate) fn spared_per_second(&self) -> Series {
         self.series(|before, after| {
             rate(before.at, after.at, after.spared.saturating_sub(before.spared))
         })
     }
 
-    /// Returns the mean duration, in milliseconds, of the attempts at an upstream that ended in
-    /// each interval.
+    /// Returns the mean duration of attempts at an upstream per interval, in milliseconds. An
+    /// attempt counts in the interval in which it ends.
     pub(crate) fn upstream_latency_ms(&self, upstream: usize) -> Series {
         self.series(|before, after| {
             let (before, after) = (before.upstreams.get(upstream)?, after.upstreams.get(upstream)?);

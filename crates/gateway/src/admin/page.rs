@@ -1,9 +1,9 @@
 //! The status page: status and history as one self-contained HTML document.
 //!
-//! The server renders it, so that it works without scripts; a script updates it in place. It holds
-//! no text of a client or an upstream, and names from the configuration are escaped. The content
-//! security policy admits only this page's own style and script. `page/style.css` styles it, and
-//! `page/draw.rs` draws lines and bars.
+//! The server renders the page, so it works without scripts. A script only updates it in place. The
+//! page contains no text from clients or upstreams, and names from the configuration are escaped.
+//! The content security policy admits only this page's own style and script. `page/style.css`
+//! styles it, and `page/draw.rs` draws lines and bars.
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
@@ -26,7 +26,7 @@ pub(super) const SCRIPT: &str = include_str!("page/live.js");
 /// Text for an unknown value.
 const NONE: &str = "–";
 
-/// Returns the policy that goes with a page made with this nonce.
+/// Returns the content security policy for a page with this nonce.
 pub(crate) fn policy(nonce: &str) -> String {
     format!(
         "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; \
@@ -354,7 +354,8 @@ fn methods_table(methods: &[MethodStatus]) -> Markup {
     table("Methods", &COLUMNS, &methods.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Renders keys with their quotas, and request limits; nothing if neither is configured.
+/// Renders the keys with their quotas, and the request limits. Renders nothing if neither is
+/// configured.
 fn access_section(status: &Status) -> Markup {
     const KEY_COLUMNS: [&str; 3] = ["key", "calls", "used of this month's quota"];
     const ZONE_COLUMNS: [&str; 6] =
@@ -413,7 +414,7 @@ fn tone(state: HealthState) -> &'static str {
     }
 }
 
-/// Returns the first digits of a hash, which suffice to compare two by eye.
+/// Returns the first digits of a hash. They suffice to compare two hashes by eye.
 fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }

@@ -1,4 +1,4 @@
-//! Identifies a process among all that have had the same process id.
+//! Distinguishes a process from earlier processes with the same process id.
 
 /// Returns the start time of a process, in clock ticks since the machine started; `None` if it
 /// cannot be read.

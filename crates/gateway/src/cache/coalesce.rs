@@ -1,10 +1,10 @@
 //! Coalesces equal calls: calls in flight at the same time share one upstream call.
 //!
 //! The shared call runs in its own task, so the client that started it (the leader) can disconnect
-//! without affecting the waiters. Each waiter has its own deadline: one that outlives the leader's
-//! deadline retries. A response is shared only with the waiters at its arrival; then the entry is
-//! removed. If the shared call is shed, its waiters fail too, except those of a better priority
-//! class, which retry.
+//! without affecting the waiters. Each waiter has its own deadline. A waiter that outlives the
+//! leader's deadline retries. When the response arrives, all current waiters receive it, and the
+//! entry is removed. If the shared call is shed, its waiters fail too. Waiters of a better priority
+//! class retry instead.
 //!
 //! Each thread has its own table. A call can run once per thread, which costs less than a lock on
 //! every call.
@@ -20,8 +20,8 @@ use crate::call::failure::{Failure, Kind};
 use crate::call::response::UpstreamResponse;
 use crate::policy::overload::Class;
 
-/// Maximum calls in the table of one thread. Calls beyond it are not coalesced. Because connections
-/// and batches are limited, only a flood of distinct calls reaches this limit.
+/// Maximum number of calls in the table of one thread. Further calls are not coalesced. Connections
+/// and batches are limited, so only a flood of distinct calls reaches this limit.
 const CALLS_MAX: usize = 65_536;
 
 /// The calls in flight on one thread.
@@ -47,8 +47,8 @@ pub(crate) struct InFlightCall {
     left: Notify,
 }
 
-/// The leader's completion guard. If it is dropped without a response, the waiters receive a
-/// failure; the entry is removed in any case.
+/// The leader's completion guard. Dropping the guard removes the entry. If the guard has no
+/// response then, the waiters receive a failure.
 #[derive(Debug)]
 pub(crate) struct LeaderGuard {
     table: Rc<Table>,
@@ -97,7 +97,7 @@ pub(crate) enum Coalescing {
 }
 
 impl InFlightCalls {
-    /// Joins the call of `key` in flight, or starts one with this deadline and class.
+    /// Joins the call in flight with this key, or starts a call with this deadline and class.
     pub(crate) fn join_or_lead(&self, key: &[u8], deadline: Instant, class: Class) -> Coalescing {
         let mut table = self.table.borrow_mut();
         if let Some(call) = table.get(key) {

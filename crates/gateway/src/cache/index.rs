@@ -1,8 +1,9 @@
 //! The cache tier for chain history: an external file or database that the gateway reads.
 //!
-//! The gateway trusts its results, so each query carries the chain view: blocks above the finalized
-//! one count only if they are canonical in that view. The order is memory, Redis, index, upstreams.
-//! For a range of logs the index comes first, because one query replaces many parts in memory.
+//! The gateway trusts the index's results, so each query carries the chain view. Blocks above the
+//! finalized block count only if they are canonical in that view. The order is memory, Redis,
+//! index, upstreams. For a range of logs the index comes first, because one index query replaces
+//! many memory lookups.
 
 use std::sync::Arc;
 
@@ -43,8 +44,9 @@ impl Question {
 pub enum Found {
     /// The raw result.
     Whole(Bytes),
-    /// An array for blocks `from` to `to`, a part of the requested range: the logs of these blocks,
-    /// or the blocks themselves. A part of a range of blocks starts at its first block.
+    /// A result for blocks `from` to `to`, which are a part of the requested range. The array holds
+    /// the logs of these blocks, or the blocks themselves. If it holds blocks, `from` is the first
+    /// requested block.
     Part {
         /// The first block.
         from: u64,

@@ -15,8 +15,8 @@ use crate::call::response::Payload;
 use crate::config;
 use crate::policy::cacheable::{Binding, ValidityTag};
 
-/// Overhead of an entry in bytes, for the map, its slots and the allocations. Measured as the
-/// growth of the process over a million small entries.
+/// Overhead of an entry in bytes: the map, its slots and the allocations. The value is measured as
+/// the growth of the process with a million small entries.
 const ENTRY_OVERHEAD_BYTES: u64 = 200;
 /// Bytes of a typical entry, for the initial size of the map. The map grows if entries are smaller.
 const ENTRY_BYTES_TYPICAL: usize = 2048;
@@ -32,10 +32,10 @@ pub(crate) struct Entry {
     pub(crate) upstream: u16,
     /// The condition under which the entry is valid.
     pub(crate) kept: ValidityTag,
-    /// When the entry expires, whatever the chain's state.
+    /// When the entry expires, regardless of the chain's state.
     pub(crate) until: Option<Duration>,
-    /// When an unconfirmed, possibly incomplete response was first received; such an entry is kept
-    /// briefly.
+    /// When a possibly incomplete response was first received; `None` for complete responses. A
+    /// possibly incomplete response expires early.
     pub(crate) doubted_since: Option<Duration>,
 }
 
@@ -104,8 +104,8 @@ impl Cache {
         self.entries.get(key)
     }
 
-    /// Stores a response unless it is too large. The bytes are copied, so that the entry does not
-    /// keep the whole upstream response in memory.
+    /// Stores a response and returns true, unless it is too large. The entry holds a copy of the
+    /// bytes, because a slice would keep the whole upstream response in memory.
     pub(crate) fn put(&self, key: &[u8], entry: Entry) -> bool {
         if key.len() + entry.bytes.len() > self.entry_bytes_max {
             return false;
@@ -115,7 +115,7 @@ impl Cache {
         true
     }
 
-    /// Returns the maximum age of a response, if it has one.
+    /// Returns the maximum age of a response; `None` if there is no limit.
     pub(crate) fn age_max(&self, is_error: bool, kept: &ValidityTag) -> Option<Duration> {
         match kept.binding {
             _ if is_error => Some(self.error_age_max),

@@ -52,22 +52,25 @@ pub(crate) mod zones;
 use client::{RedisClient, Role};
 use value::Value;
 
-/// Maximum keys of an MGET: enough for a batch, and few enough that one reply does not delay the
-/// next.
+/// Maximum number of keys of an MGET. A usual batch fits, and the reply is short enough not to
+/// delay the next reply.
 const KEYS_MAX: usize = 64;
-/// Maximum SETs in flight per thread; more responses are not stored. Redis executes some hundred
-/// thousand per second, so only a hung Redis reaches this limit.
+/// Maximum number of SETs in flight per thread. Further responses are not stored. Redis executes
+/// some hundred thousand SETs per second, so only a hung Redis reaches this limit.
 const STORES_MAX: usize = 256;
 /// Timeout of a SET. No call waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum responses of one thread that wait for their upstream's next poll, and their bytes.
+/// Maximum number of responses of one thread that wait for their upstream's next poll. The next
+/// constant limits their bytes.
 const UNPROVED_MAX: usize = 4096;
 const UNPROVED_BYTES_MAX: usize = 16 << 20;
-/// How long a response waits for proof; then its upstream is down or rarely polled.
+/// How long a response waits for proof. A response that waits longer is not stored, because its
+/// upstream is down or rarely polled.
 const UNPROVED_AGE_MAX: Duration = Duration::from_secs(60);
-/// How often breakers and unproved responses are checked.
+/// Interval at which breakers and unproved responses are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum queued messages to other gateways. More messages are lost, which the protocol allows.
+/// Maximum number of queued messages to other gateways. Further messages are lost, which the
+/// protocol allows.
 const OUTBOX_MAX: usize = 64;
 
 /// State of the tier that all threads share and that survives reloads.
@@ -86,8 +89,8 @@ pub(crate) struct SharedState {
 /// The generation of a chain's entries; it survives reloads.
 #[derive(Debug, Default)]
 struct ChainGeneration {
-    /// A random number in every key of the chain; zero while it is unknown. Replacing it
-    /// invalidates all entries of the chain at once.
+    /// A random number that is part of every key of the chain. It is zero while the generation is
+    /// unknown. Replacing it invalidates all entries of the chain at once.
     number: AtomicU64,
     /// True if the generation must be replaced.
     invalidated: AtomicBool,
@@ -289,8 +292,8 @@ impl RedisTier {
             return;
         }
         self.unproved_bytes.set(bytes);
-        // This reads the clock, because a poll that started before the response arrived proves
-        // nothing.
+        // The clock is read here for the exact arrival time. A poll that started before the
+        // response arrived proves nothing.
         unproved.push_back(UnprovedResponse { arrived: self.topology.now(), upstream, stored });
     }
 
@@ -356,8 +359,8 @@ impl RedisTier {
         });
     }
 
-    /// Returns the value of a key. Returns `None` too if the breaker is open, or Redis is slow or
-    /// down.
+    /// Returns the value of a key. Returns `None` if Redis has no value, is slow or down, or if the
+    /// breaker is open.
     async fn get(self: &Rc<Self>, name: String) -> Option<Bytes> {
         let Some(client) = self.clients.iter().position(|client| client.is_available()) else {
             self.counts().lookups[RedisLookup::Skipped].add(1);
@@ -370,8 +373,8 @@ impl RedisTier {
             pending.len() == 1
         };
         if first {
-            // The task runs after all tasks that are ready now, so that their lookups are sent
-            // together.
+            // The new task runs after all tasks that are ready now. So the lookups of all these
+            // tasks are sent together.
             let tier = Rc::clone(self);
             tokio::task::spawn_local(async move { tier.send_pending(client) });
         }
@@ -404,7 +407,7 @@ impl RedisTier {
                 counts.lookups[RedisLookup::Miss]
                     .add(values.iter().filter(|value| value.is_none()).count() as u64);
                 for (sender, value) in senders.into_iter().zip(values) {
-                    // A receiver that was dropped does not need the value.
+                    // Sending fails if the receiver was dropped. Nothing needs the value then.
                     let _ = sender.send(value);
                 }
                 return;

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::policy::direct::Action;
 pub(crate) use crate::policy::retry::Sent;
 
-/// The origin of a failure. Client errors become refusals earlier.
+/// The origin of a failure. A client error is refused before and has no failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     Us,

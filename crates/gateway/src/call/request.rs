@@ -33,8 +33,8 @@ pub(crate) struct UpstreamRequest<'a> {
     pub(crate) coalesce: bool,
     pub(crate) balance_key: u64,
     pub(crate) deadline: Instant,
-    /// How many calls of the request are delayed or queued. While any are, the connection watches
-    /// for a disconnect of its client.
+    /// Number of delayed or queued calls of the request. While it is above zero, the connection
+    /// watches for a disconnect of its client.
     pub(crate) waiting: Option<&'a Cell<usize>>,
 }
 

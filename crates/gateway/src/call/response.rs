@@ -53,7 +53,7 @@ impl UpstreamResponse {
 pub(crate) struct Judgement {
     /// The properties that the decision is based on.
     pub(crate) facts: ResponseFacts,
-    /// True or false with a reason: whether the response may be cached.
+    /// Whether the response may be cached, and the reason.
     pub(crate) admit: Admission,
 }
 

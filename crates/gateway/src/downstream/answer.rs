@@ -253,7 +253,8 @@ fn batch(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
 }
 
 /// Returns the status of a batch, and its `Retry-After`. The status is 200 unless a limit or an
-/// overload refused every call; then it is the first call's status, with the shortest wait.
+/// overload refused every call. In that case it is the first call's status, and `Retry-After` is
+/// the shortest wait.
 fn batch_status(items: &[CallReply<'_>]) -> (u16, Option<Duration>) {
     let limited = |item: &CallReply<'_>| match &item.payload {
         Content::Payload(Payload::Failed(Failure {

@@ -16,8 +16,9 @@ use crate::downstream::head::{Accept, Coding};
 /// Larger bodies are compressed on another thread. At about 100 MB/s for gzip's fastest level, a
 /// larger body would block the other connections of this thread for over half a millisecond.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// Larger compressed requests are decompressed on another thread, and so are those that expand to
-/// more than [`INLINE_BYTES_MAX`]. One byte of them can cost as much as a thousand bytes of JSON.
+/// Larger compressed requests are decompressed on another thread. So are requests that expand to
+/// more than [`INLINE_BYTES_MAX`]. One compressed byte can cost as much as a thousand bytes of
+/// JSON.
 pub(crate) const DECODE_INLINE_BYTES_MAX: usize = 4 * 1024;
 /// Maximum number of members of a gzip file. Tools that write members of 64 KiB need 80 for the
 /// largest request that the default configuration accepts.
@@ -31,11 +32,12 @@ const WINDOW_LOG_MAX: u32 = 23;
 /// each thread.
 const INLINE_WINDOW_LOG_MAX: u32 = INLINE_BYTES_MAX.ilog2();
 
-/// Maximum bytes that are preallocated for a body; more than the default body limit.
+/// Maximum bytes that are preallocated for a body. The default body limit is lower.
 const PREALLOCATED_BYTES_MAX: usize = 8 << 20;
 
-/// Limits the bodies that other threads decompress at the same time. Each takes its maximum size
-/// and a window, which the memory budget does not count: a thousand bombs of 2 KB would take 13 GB.
+/// Limits how many bodies other threads decompress at the same time. Each decompression takes
+/// memory for the largest body and a window. The memory budget does not count that memory, and a
+/// thousand bombs of 2 KB would take 13 GB.
 static DECODERS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(decoders_max()));
 
 fn decoders_max() -> usize {
@@ -72,7 +74,7 @@ pub(crate) async fn decode(
 ) -> Result<Vec<u8>, DecodeFault> {
     if encoded.len() <= DECODE_INLINE_BYTES_MAX {
         let inline_max = bytes_max.min(INLINE_BYTES_MAX);
-        // A fault here can mean only that the body needs a larger limit or window.
+        // A fault here may only mean that the body needs a larger limit or window.
         if let Ok(body) = decompress(coding, &encoded, inline_max, INLINE_WINDOW_LOG_MAX) {
             return Ok(body);
         }
@@ -82,8 +84,8 @@ pub(crate) async fn decode(
     decompressed.await.unwrap_or(Err(DecodeFault::Invalid))
 }
 
-/// Runs `decompress` on another thread, after waiting for a permit; there are as many permits as
-/// processors. Returns `None` if it panicked.
+/// Waits for a permit, then runs `decompress` on another thread. There are as many permits as
+/// processors. Returns `None` if `decompress` panicked.
 pub(crate) async fn decompress_off_thread<T: Send + 'static>(
     decompress: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -114,8 +116,8 @@ fn decompress(
     }
 }
 
-/// Decompresses the members of a gzip file in sequence. Starting a member costs far more than one
-/// byte of it, so the number of members is limited too.
+/// Decompresses the members of a gzip file in sequence. The start of a member costs far more than a
+/// byte, so the number of members is limited too.
 fn decompress_gzip(mut encoded: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
     let mut body = preallocate(bytes_max);
     for _ in 0..MEMBERS_MAX {
@@ -143,8 +145,8 @@ fn read_bounded(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>, DecodeFa
 }
 
 /// Returns an empty body with capacity for the largest allowed one. Only written pages take memory.
-/// A growing body would leave each outgrown buffer to the allocator, three times its length in
-/// total.
+/// A body that grows would free each smaller buffer to the allocator, in total three times the
+/// body's length.
 fn preallocate(bytes_max: usize) -> Vec<u8> {
     Vec::with_capacity(bytes_max.saturating_add(1).min(PREALLOCATED_BYTES_MAX))
 }
@@ -161,7 +163,7 @@ pub(crate) async fn encode(mut message: Message, accept: Accept) -> Message {
     let encoded = if body.len() <= INLINE_BYTES_MAX {
         compress(&body, accept.zstd).map_err(|()| body)
     } else {
-        // The body is shared, so that it survives a failed compression.
+        // The body is shared, so it still exists if the compression fails.
         let body = std::sync::Arc::new(body);
         let shared = std::sync::Arc::clone(&body);
         let done = tokio::task::spawn_blocking(move || compress(&shared, accept.zstd)).await;

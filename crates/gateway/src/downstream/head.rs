@@ -1,9 +1,10 @@
 //! A strict parser for the head of an HTTP/1.1 request.
 //!
 //! The parser refuses every head that two parsers could read differently, so that no request can
-//! hide in another one's body (RFC 9112, section 6). Examples: both lengths, repeated or malformed
-//! lengths, transfer codings other than a single `chunked`, bare line feeds. `http1.rs` reads
-//! bodies and runs the connection loop; `arrive.rs` and `http2.rs` handle TLS and HTTP/2.
+//! hide in another one's body (RFC 9112, section 6). Examples are a `Content-Length` beside a
+//! `Transfer-Encoding`, repeated or malformed lengths, transfer codings other than a single
+//! `chunked`, and bare line feeds. `http1.rs` reads bodies and runs the connection loop;
+//! `arrive.rs` and `http2.rs` handle TLS and HTTP/2.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -71,7 +72,8 @@ pub(crate) struct Head {
     pub(crate) path: Path,
     pub(crate) length: Length,
     pub(crate) keep_alive: bool,
-    /// True if the response must confirm `Connection: keep-alive`: HTTP/1.0 closes by default.
+    /// True if the response must confirm `Connection: keep-alive`, because HTTP/1.0 closes by
+    /// default.
     pub(crate) confirm_keep_alive: bool,
     pub(crate) expect_continue: bool,
     pub(crate) media: Media,
@@ -150,9 +152,9 @@ pub(crate) enum HeadFault {
 
 /// Parses a head at the start of `buf`. Returns `Ok(None)` while the head is incomplete.
 ///
-/// `wanted` selects the optional fields to keep. A repeated hash header keeps its last value, a
-/// repeated rate-limit header its first, as nginx's `$http_NAME`. `forwarded` names the header with
-/// the client's address.
+/// `wanted` selects the optional fields to store. If the hash header is repeated, the last value
+/// counts. If a rate-limit header is repeated, the first value counts, as for nginx's `$http_NAME`.
+/// `forwarded` names the header with the client's address.
 ///
 /// # Errors
 /// A [`HeadFault`], always caused by the client. The connection cannot be reused.

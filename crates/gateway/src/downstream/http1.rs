@@ -43,15 +43,15 @@ const LINGER_BYTES_MAX: usize = 1024 * 1024;
 pub(super) const COPY_BYTES_MAX: usize = 32 * 1024;
 /// A larger buffer is freed between requests.
 const IDLE_BUFFER_BYTES_MAX: usize = 1024;
-/// Maximum bytes that are read ahead while a limit delays a request. Beyond it the socket is not
-/// read until the response is written.
+/// Maximum bytes that are read ahead while a limit delays a request. Then the socket is not read
+/// until the response is written.
 const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// The preface of an HTTP/2 client with prior knowledge (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const PROTOCOL: &str = "HTTP/1.1";
 
-/// The state of a connection that a graceful stop needs.
+/// The part of a connection's state that a graceful stop reads.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
     /// True while a request waits for its response.
@@ -214,7 +214,8 @@ where
             }
             self.drop_request(body.end(&head));
             drop((body, message));
-            // The reservation shrinks unless the client pipelines requests, and those are bounded.
+            // A smaller reservation cannot fail. Only pipelined requests enlarge it, and their
+            // bytes are limited.
             let _counted = self.reservation.set(self.buf.capacity() + self.read_ahead.capacity());
             if !self.read_ahead.is_empty() {
                 self.buf.append(&mut self.read_ahead);
@@ -263,7 +264,7 @@ where
         }
         let (rest, settings) =
             (self.buf.split_off(head.bytes), websocket::Settings::of(downstream, compresses));
-        // Each message uses the configuration of its own time.
+        // Each message uses the configuration that is current when it arrives.
         drop(cx);
         let opened = websocket::UpgradedConnection {
             thread: self.thread,
@@ -276,8 +277,8 @@ where
         websocket::serve(opened, settings, &head).await
     }
 
-    /// Serves a request. Returns `None` if the client disconnects while a limit delays the request;
-    /// the delay then ends, as in nginx.
+    /// Serves a request. If the client disconnects while a limit delays the request, ends the delay
+    /// and returns `None`, as nginx does.
     async fn respond_while_connected(
         &mut self,
         cx: &Rc<ThreadContext>,
@@ -299,7 +300,8 @@ where
             if let Poll::Ready(message) = responding.as_mut().poll(cx) {
                 return Poll::Ready(Some(message));
             }
-            // Pipelined requests prove that the client is connected; their bytes are kept.
+            // Pipelined requests prove that the client is connected. Their bytes are stored in
+            // `read_ahead`.
             while waiting.get() > 0 && self.read_ahead.len() < READ_AHEAD_BYTES_MAX {
                 let read_ahead = &mut self.read_ahead;
                 match wait::poll_read(&mut self.stream, cx, |read| {
@@ -326,8 +328,8 @@ where
         let deadline = {
             let cx = self.thread.context();
             let downstream = &cx.snapshot.config.downstream;
-            // The header timeout covers the first head from the connect on. Between requests the
-            // idle timeout applies until the next request begins.
+            // For the first request, the header timeout starts when the client connects. Between
+            // requests the idle timeout applies until the next request begins.
             if first {
                 cx.tick() + downstream.header_timeout
             } else {
@@ -455,7 +457,7 @@ where
             let used = chunked
                 .feed(&self.buf[start..])
                 .map_err(|fault| refuse(Message::refuse_chunks(fault, body_bytes_max)))?;
-            // Decoded bytes are dropped at once, so that a body is held only once.
+            // Decoded bytes are dropped at once, so that memory holds the body only once.
             self.buf.drain(start..start + used);
             self.count(chunked.bytes_held())?;
             if chunked.is_done() {

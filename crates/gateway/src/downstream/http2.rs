@@ -42,7 +42,7 @@ const STREAMS_MAX: u32 = 128;
 
 const PROTOCOL: &str = "HTTP/2.0";
 
-/// Serves a connection whose first bytes, `read`, were read already.
+/// Serves a connection. `read` holds the bytes that were already read.
 ///
 /// Each request uses the configuration at its own start. The connection keeps the limits of the
 /// configuration at its start.
@@ -84,7 +84,7 @@ where
     tokio::pin!(connection);
     let mut checks = tokio::time::interval(write_timeout.min(idle_timeout) / 2);
     let mut draining = false;
-    // When the client was sent GOAWAY because it was idle.
+    // When the gateway sent GOAWAY because the client was idle.
     let mut goaway_at: Option<Instant> = None;
     loop {
         tokio::select! {
@@ -128,7 +128,7 @@ impl ActiveStreams {
         Rc::new(ActiveStreams { count: Cell::new(0), last: Cell::new(Instant::now()) })
     }
 
-    /// Counts a request until the guard is dropped, also if its stream is reset.
+    /// Counts a request until the guard is dropped. A reset of the stream drops the guard too.
     fn begin(self: &Rc<ActiveStreams>) -> ActiveStream {
         self.count.set(self.count.get() + 1);
         ActiveStream(Rc::clone(self))
@@ -314,9 +314,9 @@ where
     }
 }
 
-/// A stream that replays bytes read earlier and detects two abuses: floods of frames without
-/// requests, and clients that do not read. A client that floods PING or SETTINGS frames and never
-/// reads the responses would otherwise keep its connection forever.
+/// A stream that first returns bytes read earlier. It detects floods of frames without requests,
+/// and clients that do not read. Otherwise a client that floods PING or SETTINGS frames and never
+/// reads would keep its connection forever.
 struct MonitoredStream<S> {
     read: Vec<u8>,
     at: usize,

@@ -1,5 +1,5 @@
-//! Builds access-log records. The fields of the request are set when the response is ready, those
-//! of the response after it is written.
+//! Builds access-log records. The fields of the request are set when the response is ready. The
+//! fields of the response are set after the response is written.
 
 use std::sync::Arc;
 

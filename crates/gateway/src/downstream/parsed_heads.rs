@@ -17,9 +17,9 @@ const HEADS_MAX: usize = 64;
 
 type Heads = HeadCache<Rc<Head>>;
 
-/// The heads that one thread parsed under its current configuration, which selects the parsed
-/// fields. A client sends the same head with every request, so most heads are parsed once. The
-/// cache does not keep a replaced configuration alive.
+/// The heads that one thread parsed under its current configuration. The configuration selects the
+/// parsed fields. A client sends the same head with every request, so most heads are parsed once.
+/// The cache does not keep a replaced configuration alive.
 #[derive(Default)]
 pub(super) struct ParsedHeads(RefCell<Option<(Weak<ThreadContext>, Heads)>>);
 

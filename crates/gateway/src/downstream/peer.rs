@@ -11,14 +11,14 @@ use crate::policy::client::Trusted;
 /// The remote end of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
-    /// The address of the connection, or the one in its PROXY header.
+    /// The address of the connection, or the address in its PROXY header.
     pub(crate) address: IpAddr,
     /// The verified certificate of the TLS handshake.
     pub(crate) certificate: Option<Rc<ClientCertificate>>,
 }
 
 impl Peer {
-    /// A client without a certificate.
+    /// Creates a client without a certificate.
     pub(crate) fn new(address: IpAddr) -> Peer {
         Peer { address, certificate: None }
     }
@@ -32,7 +32,7 @@ impl Peer {
         }
     }
 
-    /// The subject of the certificate, for logs.
+    /// Returns the subject of the certificate, for logs.
     pub(crate) fn subject(&self) -> Option<&str> {
         self.certificate.as_ref().map(|certificate| &*certificate.subject)
     }
@@ -52,13 +52,13 @@ impl<'a> ForwardedHeader<'a> {
         downstream.client_address.header().map(|header| ForwardedHeader { downstream, header })
     }
 
-    /// The header's lower-case name.
+    /// Returns the header's lower-case name.
     pub(crate) fn header(&self) -> &'static str {
         self.header
     }
 
-    /// Returns the client's address from the header's values; it is valid only if the peer is
-    /// trusted.
+    /// Returns the client's address from the header's values. The address is valid only if the peer
+    /// is trusted.
     pub(crate) fn client<'v>(
         &self,
         values: impl DoubleEndedIterator<Item = &'v [u8]>,

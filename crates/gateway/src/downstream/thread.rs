@@ -113,7 +113,7 @@ impl Thread {
                     arrive::serve_tls(Rc::clone(self), tcp, client, listen, state)
                 });
             }
-            // The TLS address cannot be without settings, because a reload keeps both or neither.
+            // This cannot happen: a reload never removes the settings of an open TLS address.
             (ListenAddress::Tls, None) => {}
         }
     }
@@ -178,7 +178,8 @@ impl Thread {
         self.state.begin_drain();
     }
 
-    /// Closes the connections that wait for a request, unless one has just begun.
+    /// Closes the connections that wait for a request. A connection stays open if a request has
+    /// just begun.
     pub(crate) fn close_idle(&self) {
         for open in self.connections.borrow().open.iter().flatten() {
             open.close_if_idle();

@@ -206,7 +206,7 @@ impl AsyncRead for TlsStream {
             match this.poll_read_records(cx) {
                 Poll::Ready(bytes) => this.is_at_end = bytes? == 0,
                 Poll::Pending => {
-                    // There is no response to combine pending records with, so they are written
+                    // No response follows that could carry the pending records, so they are written
                     // now.
                     if let Poll::Ready(pushed) = this.poll_write_records(cx) {
                         pushed?;

@@ -25,8 +25,8 @@ const PIECE_BYTES: usize = 16 * 1024;
 /// The unfinished responses of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct UnfinishedResponses {
-    /// When each response last made progress. There are as many slots as streams were ever open at
-    /// once.
+    /// When each response last made progress. The number of slots is the highest number of streams
+    /// that were open at once.
     since: RefCell<Vec<Option<Instant>>>,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Each message is a separate request and is processed like one over HTTP, with the credentials of
 //! the upgrade request. Keys, limits and rules are checked for each message, so a revoked key stops
-//! working on an open connection. Responses are sent as they complete, in any order. The socket is
-//! not read while its client does not read; if its queue exceeds the limit anyway, the connection
-//! is closed.
+//! working on an open connection. Responses are sent as they complete, in any order. While a client
+//! does not read, the gateway does not read its socket. If the output queue exceeds its limit
+//! anyway, the gateway closes the connection.
 
 use std::cell::Cell;
 use std::io;
@@ -51,9 +51,9 @@ mod tests;
 use out::OutputQueue;
 
 const PROTOCOL: &str = "WebSocket";
-/// While more bytes than this wait to be written, nothing is read.
+/// The gateway stops reading while more bytes than this wait to be written.
 const OUT_BYTES_PAUSE: usize = 1 << 20;
-/// While messages of more bytes than this are in flight, nothing is read.
+/// The gateway stops reading while the messages in flight have more bytes than this.
 const TASK_BYTES_PAUSE: usize = 4 << 20;
 /// How long a client may take to receive a close frame and to answer it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -119,7 +119,7 @@ where
     socket.stream.shutdown().await
 }
 
-/// The settings at the upgrade. A reload applies to later connections only.
+/// The settings at the time of the upgrade. A reload changes them only for later connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     message_bytes_max: usize,
@@ -166,7 +166,7 @@ type MessageTask = LocalBoxFuture<'static, TaskOutput>;
 /// The output of a task.
 enum TaskOutput {
     Finished(FinishedMessage),
-    /// A large message was decompressed; it took `bytes` in compressed form.
+    /// A large message was decompressed. Its compressed size was `bytes`.
     Decompressed {
         input: Input,
         bytes: usize,
@@ -176,7 +176,7 @@ enum TaskOutput {
 struct FinishedMessage {
     cx: Rc<ThreadContext>,
     message: Message,
-    /// The compressed body, which replaces that of the message.
+    /// The compressed body, which replaces the message's body.
     compressed: Option<Vec<u8>>,
     bytes: usize,
     _guard: MessageGuard,
@@ -209,7 +209,7 @@ struct Socket<S> {
     /// When the subscriber's credentials are next re-checked.
     permitted_until: Instant,
     out: OutputQueue,
-    /// When the connection counts as silent.
+    /// When a silent client is pinged, or disconnected if it did not answer the last ping.
     ping_at: Instant,
     /// True if a ping was sent since the last input.
     pinged: bool,
@@ -313,8 +313,8 @@ where
         }
     }
 
-    /// Updates the memory reservation. Returns true if the connection begins to close because the
-    /// budget is used up.
+    /// Updates the memory reservation. If the budget is used up, starts to close the connection and
+    /// returns true.
     fn count(&mut self) -> bool {
         let incoming = self.undecoded.capacity() + self.decoder.bytes_held();
         let outgoing = self.out.bytes + self.subscriber.queued_bytes();
@@ -335,8 +335,8 @@ where
     fn queue_responses(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
         while let Poll::Ready(Some(finished)) = self.tasks.poll_next_unpin(cx) {
-            // The guard in `_guard` holds back notifications until the end of this iteration,
-            // after the response that announces the subscription.
+            // `_guard` delays notifications until the end of this iteration. The response that
+            // announces the subscription is queued before.
             any = true;
             let FinishedMessage { cx, mut message, compressed, bytes, _guard } = match finished {
                 TaskOutput::Finished(finished) => finished,
@@ -474,7 +474,7 @@ where
                 if self.phase == Phase::Open {
                     self.out.control(Op::Close, echo.as_ref().map_or(&[], |code| &code[..]));
                 }
-                // The client has closed, so it reads no response.
+                // The client has sent a close frame, so it reads no more responses.
                 self.tasks.clear();
                 self.subscriber.end();
                 self.end_input();
@@ -566,7 +566,7 @@ where
         }
     }
 
-    /// The client sends nothing more.
+    /// Handles the end of the client's input.
     fn end_input(&mut self) {
         self.phase =
             Phase::Closing { until: Some(Instant::now() + CLOSE_TIMEOUT), peer_closed: true };
@@ -607,12 +607,12 @@ where
         read
     }
 
-    /// When the next timeout is due if nothing else happens.
+    /// Returns when the next timeout is due.
     fn deadline(&self) -> Instant {
         let blocked_since = self.out.blocked_since.map(|since| since + self.settings.write_timeout);
         let due = match self.phase {
             Phase::Closing { until, .. } => until,
-            // A client that is not read from cannot answer a ping.
+            // While the gateway does not read, it cannot receive the answer to a ping.
             Phase::Open => self.accepts_messages().then_some(self.ping_at),
         };
         let far = Instant::now() + self.settings.write_timeout.max(self.settings.ping);
@@ -673,8 +673,8 @@ fn decompress(payload: &[u8], text: bool, bytes_max: usize) -> Input {
     }
 }
 
-/// Compresses a response if it is large enough, on another thread if it is long. A compressed body
-/// is taken from `body`.
+/// Compresses a response if it is large enough. A long response is compressed on another thread. If
+/// compression succeeds, `body` is left empty.
 async fn compressed(body: &mut Body, compress_bytes_min: Option<usize>) -> Option<Vec<u8>> {
     compress_bytes_min.filter(|min| body.len() >= *min)?;
     let whole = Arc::new(std::mem::take(body).join());

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Caches the time of the last clock reading on this thread. Reading the clock costs as much as a
-/// cache lookup, so code reads it once after each wait and uses the cached time until the next.
+/// Caches the time of the last clock reading on this thread. A reading costs as much as a cache
+/// lookup. So code reads the clock once after each wait, and uses the cached time until the next
+/// wait.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: Instant,

@@ -5,8 +5,8 @@
 //! byte-for-byte equal has the same parsed form. `downstream/head.rs` and `upstream/http1.rs`
 //! contain the parsers.
 
-/// Longer heads are not cached. Usual heads have a few hundred bytes; those with long cookies or
-/// tokens cost as much to compare as to parse.
+/// Maximum bytes of a cached head. Usual heads have a few hundred bytes. For heads with long
+/// cookies or tokens, a comparison costs as much as parsing.
 const HEAD_BYTES_MAX: usize = 1024;
 
 /// A small cache of one thread.

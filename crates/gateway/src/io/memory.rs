@@ -26,9 +26,9 @@ pub(crate) const FREE_BYTES: usize = 4 * 1024;
 const DEFAULT_MAX_MIN: usize = 16 << 20;
 /// `Retry-After` of a refusal because the budget is used up.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// A connection is not closed before it has waited for its client for this long.
+/// Minimum time that a connection has waited for its client before it may be closed.
 const AGE_MIN: Duration = Duration::from_millis(100);
-/// How often connections are closed while the budget is exceeded.
+/// Interval at which connections are closed while the budget is exceeded.
 pub(crate) const RELIEF_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The memory budget of the process.
@@ -61,12 +61,12 @@ impl Budget {
         std::array::from_fn(|at| self.held[at].load(Ordering::Relaxed))
     }
 
-    /// Number of refusals because the budget was used up, since the start.
+    /// Returns the number of refusals since the start because the budget was used up.
     pub(crate) fn refused(&self, purpose: Purpose) -> u64 {
         self.refused[purpose.index()].load(Ordering::Relaxed)
     }
 
-    /// Number of connections closed because the budget was exceeded, since the start.
+    /// Returns the number of connections closed since the start because the budget was exceeded.
     pub(crate) fn closed(&self) -> u64 {
         self.closed.load(Ordering::Relaxed)
     }
@@ -133,8 +133,8 @@ impl Reservation {
         Reservation { budget: Arc::clone(budget), purpose, bytes: 0, account_entry: None }
     }
 
-    /// Creates a reservation in a separate, unlimited budget, for memory that a constant limits
-    /// already.
+    /// Creates a reservation in a separate, unlimited budget. It is for memory that a constant
+    /// limits already.
     pub(crate) fn unlimited() -> Reservation {
         let budget = Arc::<Budget>::default();
         budget.set_max(usize::MAX);
@@ -255,8 +255,8 @@ impl Account {
         }
     }
 
-    /// Returns the connection's entry for [`memory::to_close`], if any of its bytes wait for the
-    /// client.
+    /// Returns the connection's input for [`memory::to_close`]; `None` if none of its bytes wait
+    /// for the client.
     fn slow(&self, place: usize, now: Instant) -> Option<Slow> {
         let entries = self.entries.borrow();
         let oldest = entries.iter().flatten().filter_map(|entry| entry.waiting).min()?;
@@ -271,8 +271,8 @@ pub(crate) fn close_slowest(budget: &Budget, accounts: &[Rc<Account>], excess: u
     let slow = accounts.iter().enumerate();
     let slow = slow.filter_map(|(place, account)| account.slow(place, now)).collect();
     for place in memory::to_close(slow, excess, AGE_MIN) {
-        // The bytes are released when the task is dropped. Taking the handle prevents a second
-        // count.
+        // Dropping the task releases the bytes. The handle is taken so that the connection is
+        // counted only once.
         if let Some(task) = accounts[place].task.take() {
             task.abort();
             budget.closed.fetch_add(1, Ordering::Relaxed);
@@ -280,7 +280,7 @@ pub(crate) fn close_slowest(budget: &Budget, accounts: &[Rc<Account>], excess: u
     }
 }
 
-/// Returns the default budget: a quarter of the memory.
+/// Returns the default budget in bytes: a quarter of the memory, at least [`DEFAULT_MAX_MIN`].
 pub(crate) fn default_max() -> usize {
     usize::try_from(available() / 4).unwrap_or(usize::MAX).max(DEFAULT_MAX_MIN)
 }

@@ -1,7 +1,7 @@
 //! Exports counters as OpenMetrics text and as rows of `docs/metrics.md`.
 //!
-//! A [`MetricSet`] lists the metrics of one type of object with a description of each, and both the
-//! text and the page are made from that list. Label values come from the configuration and from
+//! A [`MetricSet`] lists the metrics of one type of object, each with a description. The text and
+//! the page are both generated from that list. Label values come from the configuration and from
 //! closed sets, never from clients, so the number of samples is bounded.
 
 use std::fmt;
@@ -25,14 +25,15 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// Returns the unit, which is the last part of the name; empty for plain numbers.
+    /// Returns the unit, which is the last part of the name. Returns an empty text for plain
+    /// numbers.
     pub(crate) fn unit(&self) -> &'static str {
         const UNITS: [&str; 4] = ["blocks", "bytes", "seconds", "units"];
         let (_, last) = self.name.rsplit_once('_').unwrap_or_default();
         if UNITS.contains(&last) { last } else { "" }
     }
 
-    /// Returns the name of its samples, with the suffix that OpenMetrics appends by type.
+    /// Returns the name of the metric's samples, with the suffix that OpenMetrics appends by type.
     pub(crate) fn sample_name(&self) -> String {
         let suffix = match self.kind {
             MetricType::Counter => "_total",
@@ -45,7 +46,7 @@ impl Description {
 
 /// Objects of one type that have metrics, such as all upstreams.
 pub(crate) trait MetricSet: Sized {
-    /// Names of the labels that tell the objects apart.
+    /// Names of the labels that distinguish the objects.
     const LABELS: &'static [&'static str];
 
     /// Lists the metrics.
@@ -107,7 +108,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
         self.add(name, MetricType::Gauge, help, move |own, samples| read(own).write(samples))
     }
 
-    /// Adds an info, whose value is that of its only label.
+    /// Adds an info metric. Its value is the value of its only label.
     pub(crate) fn info(
         &mut self,
         name: &'static str,
@@ -130,10 +131,10 @@ impl<T: MetricSet + 'static> Metrics<T> {
         self.0.push_mut(Metric { description, write: Box::new(write) })
     }
 
-    /// Writes the samples of these objects, each with the values of its labels.
+    /// Writes the samples of these objects. Each object comes with its label values.
     ///
     /// # Errors
-    /// Those of the encoder.
+    /// The encoder's errors.
     pub(crate) fn encode(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -233,25 +234,25 @@ impl Value for f64 {
     }
 }
 
-/// `None` has no sample.
+/// `None` writes no sample.
 impl<V: Value> Value for Option<V> {
     fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
         self.as_ref().map_or(Ok(()), |value| value.write(samples))
     }
 }
 
-/// A sample for each value of a label.
+/// Writes one sample per label value.
 impl<V: Value, const N: usize> Value for [(&'static str, V); N] {
     fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
         self.iter().try_for_each(|(label, value)| samples.labelled(label, value))
     }
 }
 
-/// A number that threads count.
+/// A metric that threads count.
 pub(crate) trait Instrument: Value + Sum {
     const KIND: MetricType;
 
-    /// Appends the names of its labels.
+    /// Appends the names of the instrument's labels.
     fn push_labels(_labels: &mut Vec<&'static str>) {}
 }
 

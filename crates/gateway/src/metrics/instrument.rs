@@ -1,7 +1,7 @@
 //! Counters, gauges and histograms, and arrays of them with one element per value of a label.
 //!
-//! Each number has one writer, its thread. To count is a load and a store, without a bus lock or an
-//! allocation. The sum over all threads is an instrument of the same type.
+//! Each number has one writer, its thread. Counting takes a load and a store, without a bus lock or
+//! an allocation. The sum over all threads is an instrument of the same type.
 
 use std::fmt;
 use std::ops::Index;
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::label::Label;
 
-/// Upper bounds of the latency buckets in seconds. They double from 100 µs, so that a cache hit and
-/// a slow response both have several buckets around them.
+/// Upper bounds of the latency buckets in seconds. They double from 100 µs. Several
+/// buckets cover cache hits, and several cover slow responses.
 pub(crate) const LATENCY_BOUNDS: [f64; 18] = [
     0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048,
     0.4096, 0.8192, 1.6384, 3.2768, 6.5536, 13.1072,
@@ -22,7 +22,7 @@ pub(crate) trait Sum {
     /// Adds the numbers of `other`.
     fn merge(&self, other: &Self);
 
-    /// Adds numbers that follow from the seed, none of them 0.
+    /// Adds nonzero numbers that depend only on the seed.
     #[cfg(test)]
     fn fill(&self, seed: u64);
 }
@@ -94,7 +94,7 @@ impl Sum for Gauge {
 /// Durations by bucket, with their sum.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    /// One more than the bounds: the last bucket has no upper bound.
+    /// There is one more bucket than bounds, because the last bucket has no upper bound.
     pub(super) buckets: [Counter; LATENCY_BOUNDS.len() + 1],
     pub(crate) sum_micros: Counter,
 }
@@ -103,7 +103,8 @@ impl Histogram {
     /// Counts a duration.
     pub(crate) fn observe(&self, took: Duration) {
         let micros = took.as_micros() as u64;
-        // The bounds double from 100 µs: the bucket is the number of bits of micros / 100.
+        // The bounds double from 100 µs. So the bucket's index is the number of bits of
+        // `micros / 100`.
         let at = (64 - (micros.saturating_sub(1) / 100).leading_zeros() as usize)
             .min(LATENCY_BOUNDS.len());
         self.buckets[at].add(1);
@@ -115,9 +116,9 @@ impl Histogram {
         self.buckets.iter().map(Counter::get).sum()
     }
 
-    /// Returns the duration in milliseconds below which this share (0 to 1) of all durations lies,
-    /// interpolated within its bucket as Prometheus' `histogram_quantile` does. `None` without
-    /// durations; the last bound where it lies beyond it.
+    /// Returns the quantile of the durations in milliseconds. `share` is from 0 to 1. The value is
+    /// interpolated within its bucket, as by Prometheus' `histogram_quantile`. Returns the last
+    /// bound if the quantile is above it, and `None` if there are no durations.
     pub(crate) fn quantile_ms(&self, share: f64) -> Option<f64> {
         let count = self.count();
         if count == 0 {
@@ -152,7 +153,7 @@ impl Sum for Histogram {
     }
 }
 
-/// An instrument for each value of a label.
+/// An array with one instrument per label value.
 pub(crate) struct By<L: Label, I = Counter>(L::Array<I>);
 
 impl<L: Label, I> By<L, I> {

@@ -1,7 +1,7 @@
 //! The counters of one thread under one configuration, and the sum over all threads.
 //!
-//! Numbers are read one after another while threads count, so two numbers may differ by the calls
-//! of that instant. Each number alone is exact.
+//! Numbers are read one after another while threads count. So two numbers may be inconsistent by
+//! the calls in between. Each number by itself is exact.
 
 use std::ops::{Deref, Index};
 use std::sync::Arc;
@@ -21,18 +21,19 @@ use crate::config::Config;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Maximum number of removed objects of each type whose counters are kept; the oldest are dropped
-/// first. More are removed only if each reload brings new names.
+/// Maximum number of removed objects of each type whose counters are stored. The oldest are dropped
+/// first. Only reloads that keep adding new names reach this limit.
 const REMOVED_MAX: usize = 256;
 
-/// The label of methods that a chain's table does not know.
+/// The label of methods that are not in a chain's method table.
 const OTHER_METHOD: &str = "other";
 
-/// The counters of one thread. After a reload, objects with the labels of former ones continue
-/// their counters, so that no counter falls.
+/// The counters of one thread. After a reload, an object with the same label continues its
+/// counters. So no counter falls.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// By chain, then by place in its method table; the last element counts unknown methods.
+    /// By chain, then by index in the chain's method table. The last element counts unknown
+    /// methods.
     pub(crate) methods: Labelled<ChainLabel, [MethodCounters]>,
     pub(crate) upstreams: Labelled<[Arc<str>; 2], UpstreamCounters>,
     pub(crate) groups: Labelled<[Arc<str>; 2], GroupCounters>,
@@ -47,7 +48,7 @@ pub(crate) struct Counters {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ChainLabel {
     pub(crate) name: Arc<str>,
-    /// Gives the names of the methods.
+    /// The chain's family, which defines the method names.
     pub(crate) family: Family,
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct Labels {
     pub(crate) upstreams: Vec<[Arc<str>; 2]>,
     /// Chain and name.
     pub(crate) groups: Vec<[Arc<str>; 2]>,
-    /// Names of keys and of issuers of tokens.
+    /// Names of keys and of token issuers.
     pub(crate) keys: Vec<[Arc<str>; 1]>,
     pub(crate) rules: Vec<[Arc<str>; 1]>,
     pub(crate) zones: Vec<[Arc<str>; 1]>,
@@ -93,7 +94,7 @@ impl ChainLabel {
 }
 
 impl Counters {
-    /// Returns zeros for these labels.
+    /// Returns counters with these labels, all zero.
     pub(crate) fn new(labels: &Labels) -> Counters {
         Counters::default().after_reload(labels)
     }
@@ -114,7 +115,7 @@ impl Counters {
         }
     }
 
-    /// Adds up threads of one configuration.
+    /// Sums the counters of all threads of one configuration.
     pub(crate) fn sum(threads: &[Arc<Counters>]) -> Counters {
         let mut sum = Counters::default();
         for thread in threads {
@@ -129,19 +130,20 @@ impl Counters {
         sum
     }
 
-    /// Returns the counters of the method at this place of its family's table; `None` stands for an
-    /// unknown method.
+    /// Returns the counters of the method at this index of the chain's method table. `None` selects
+    /// the counters of unknown methods.
     pub(crate) fn method(&self, chain: usize, place: Option<usize>) -> &MethodCounters {
         let methods = &self.methods[chain];
         &methods[place.unwrap_or(methods.len() - 1)]
     }
 
-    /// Counts how a zone judged a call.
+    /// Counts a zone's verdict on a call.
     pub(crate) fn zone(&self, zone: usize, outcome: LimitOutcome) {
         self.zones[zone].calls[outcome].add(1);
     }
 
-    /// Gives each counter a number of its own, and those of the first two methods of each chain.
+    /// Sets each counter to a different number. Of each chain's methods, only the first two are
+    /// set.
     #[cfg(test)]
     pub(crate) fn fill(&self, seed: u64) {
         self.thread.fill(seed);
@@ -160,7 +162,7 @@ impl Counters {
         self.all_methods().map(|methods| methods.answered[cache].get()).sum()
     }
 
-    /// Returns the counters of all methods, those of removed chains included.
+    /// Returns the counters of all methods, including methods of removed chains.
     pub(crate) fn all_methods(&self) -> impl Iterator<Item = &MethodCounters> {
         let Labelled { present, removed } = &self.methods;
         present.iter().chain(removed).flat_map(|(_, methods)| &**methods)
@@ -175,7 +177,7 @@ impl Deref for Counters {
     }
 }
 
-/// Counters of the objects of one type, by their place in the configuration.
+/// Counters of the objects of one type, by index in the configuration.
 #[derive(Debug)]
 pub(crate) struct Labelled<L, C: ?Sized> {
     present: Vec<(L, Arc<C>)>,
@@ -238,7 +240,7 @@ impl<L, C: ?Sized> Index<usize> for Labelled<L, C> {
     }
 }
 
-/// Counters that a sum can begin with.
+/// Counters that can create a zero copy of themselves, with which a sum starts.
 trait Zeros: Sum {
     /// Returns zeros of the same shape.
     fn zeros(&self) -> Arc<Self>;

@@ -20,8 +20,8 @@ fn name_of<'a>(item: &'a Result<Call<'_>, Rejection<'_>>) -> &'a str {
     item.as_ref().map_or("", |call| &*call.method)
 }
 
-/// Returns the row whose weight is charged. Upstreams may accept the method in another case, so
-/// case is ignored if the exact name is unknown.
+/// Returns the row whose weight is charged. If the exact name is unknown, letter case is ignored,
+/// because upstreams may ignore it too.
 fn charged_method(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'static Method> {
     let family = cx.snapshot.chains[chain].family;
     family.find(name).map(|(_, method)| method).or_else(|| family.method_ignoring_case(name))
@@ -63,7 +63,7 @@ pub(super) fn charge_quota(cx: &ThreadContext, route: &Route<'_>) -> Result<(), 
     quotas.charge(grant, charged_method(cx, route.chain, &route.call.method), unix_seconds())
 }
 
-/// Returns what limits need of a call.
+/// Returns the properties of a call that limits depend on.
 pub(super) fn caller_facts<'a>(
     cx: &'a ThreadContext,
     request: &Request<'a>,

@@ -14,7 +14,7 @@ use crate::call::reply::{CallReply, Content, code_of};
 use crate::call::response::{Payload, UpstreamResponse};
 use crate::state::context::ThreadContext;
 
-/// Bytes of a method's name that are logged.
+/// Maximum bytes of a method's name in the log.
 const METHOD_BYTES_MAX: usize = 256;
 
 /// The state of a call in flight, for counters and the access log.
@@ -89,8 +89,9 @@ pub(super) fn respond<'a>(
     if progress.began.is_some() && id.is_none() {
         counters.notifications.add(1);
     }
-    // A single notification that a limit refused gets a response, because its HTTP status must
-    // report the refusal. In a batch the response could be taken for another call's.
+    // If a limit refuses a single notification, the client receives a response, because the HTTP
+    // status must report the refusal. In a batch, a client could assign that response to another
+    // call.
     let alone = || request.body.trim_ascii_start().first() != Some(&b'[');
     let id = id.or_else(|| (progress.began.is_none() && alone()).then_some(&b"null"[..]))?;
     Some(CallReply { id, ..response })

@@ -61,7 +61,8 @@ pub(super) fn route<'a>(
     }
 }
 
-/// Returns the chain of a path that a rule rewrites, for a path that has no chain itself.
+/// Returns the chain of the path to which a rule rewrites the request's path. The request's path
+/// has no chain itself.
 pub(crate) fn rewritten(cx: &ThreadContext, request: &Request<'_>) -> Option<usize> {
     let rules = &cx.snapshot.config.rules;
     if !rules.iter().any(|rule| matches!(rule.action, Action::Rewrite(_))) {

@@ -17,7 +17,7 @@ use crate::policy::cacheable::{CacheRule, Caching};
 use crate::policy::plan::without_cache_unless;
 use crate::state::context::ThreadContext;
 
-/// A call of the gateway for a block that it names by its hash.
+/// An internal call that names a block by its hash.
 #[derive(Debug)]
 pub(crate) struct InternalCall<'a> {
     pub(crate) chain: usize,
@@ -29,7 +29,8 @@ pub(crate) struct InternalCall<'a> {
     pub(crate) bypass_cache: bool,
 }
 
-/// Resolves an internal call like a client's, at upstreams that have reached the block.
+/// Resolves an internal call like a client's call. Only upstreams at or above the block's height
+/// may serve it.
 pub(crate) async fn resolve_internal(
     cx: &Rc<ThreadContext>,
     internal: &InternalCall<'_>,

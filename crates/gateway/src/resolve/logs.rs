@@ -1,9 +1,10 @@
 //! `eth_getLogs`: resolves a range of blocks in parts.
 //!
 //! The finalized part is split into aligned chunks, which are cached and shared by overlapping
-//! ranges. The rest is valid only on the head's branch. The parts' responses are merged by copying
-//! whole log objects (`policy/logs.rs`). If one part fails, the whole call fails with the
-//! upstream's error. A filter that is not a plain range is forwarded unchanged.
+//! ranges. The part above the finalized block is valid only on the head's branch. The parts'
+//! responses are merged by copying whole log objects (`policy/logs.rs`). If one part fails, the
+//! whole call fails with the upstream's error. A filter that is not a plain range is forwarded
+//! unchanged.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -47,7 +48,7 @@ pub(super) async fn resolve(
     let (chunk, parts_max) = (config.logs_chunk_blocks, config.logs_parts_max);
     let parts = match plan_filter(&filter, &view, chunk, parts_max) {
         LogsPlan::Forward => {
-            // While no upstream can be used the view has no head, and only the index can respond.
+            // The view has no head while no upstream is usable. Only the index can respond then.
             if let (None, Some(whole)) = (view.head, numbered(&filter))
                 && let Some((part, fetched)) = lookup_index(cx, &request, &filter, &[whole]).await
                 && covers(part, &[whole])
@@ -109,7 +110,7 @@ pub(super) async fn resolve(
     join(&parts, resolved)
 }
 
-/// Returns the range of a filter whose bounds are two block numbers in order.
+/// Returns the range of a filter if its bounds are block numbers in ascending order.
 fn numbered(filter: &LogFilter<'_>) -> Option<Part> {
     match (filter.block_hash, filter.from, filter.to) {
         (None, Some(BlockRef::Number(from)), Some(BlockRef::Number(to))) if from <= to => {
@@ -119,7 +120,7 @@ fn numbered(filter: &LogFilter<'_>) -> Option<Part> {
     }
 }
 
-/// Returns the index's logs for a range, if it has a contiguous part of it.
+/// Returns the index's logs for a range, if the index has a contiguous part of the range.
 async fn lookup_index(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,

@@ -1,8 +1,8 @@
-//! Writes used quotas to a file and shares them through Redis, each second while they change, and
-//! at the stop.
+//! Writes used quotas to a file and shares them through Redis. Both happen each second while the
+//! quotas change, and when the gateway stops.
 //!
 //! A process that is killed loses the units of its last second. If the file cannot be written, the
-//! error is logged once and counted in the metrics, and memory still counts calls.
+//! error is logged once and counted in the metrics. Calls are still counted in memory.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -23,12 +23,12 @@ use crate::state::snapshot::Snapshot;
 
 /// Interval of writes and exchanges.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Silence after which Redis counts as unreachable.
+/// Redis counts as unreachable if it has not responded for this time.
 const REDIS_SILENCE_MAX: Duration = Duration::from_secs(3);
-/// Keys exchanged at a time.
+/// Maximum number of keys whose usage is exchanged at the same time.
 const EXCHANGES_MAX: usize = 64;
 
-/// Writes and shares the quotas of one configuration; ends when it is dropped.
+/// The task that writes and shares the quotas of one configuration. Dropping this ends the task.
 pub(crate) struct QuotaSync {
     task: Rc<Task>,
     running: AbortHandle,
@@ -42,7 +42,7 @@ struct Task {
 }
 
 impl QuotaSync {
-    /// Starts the task; `None` without quotas.
+    /// Starts the task. Returns `None` if no key has a quota.
     pub(crate) fn start(snapshot: &Arc<Snapshot>) -> Option<QuotaSync> {
         let quota = snapshot.config.quota.as_ref()?;
         let ledger = Arc::clone(&snapshot.quotas.as_ref()?.ledger);
@@ -61,7 +61,7 @@ impl QuotaSync {
     pub(crate) async fn finish(self) {
         self.running.abort();
         if self.task.exchange.is_some() {
-            // After a timeout, the next start shares the changes from the file.
+            // If this times out, the file still has the changes, and the next start shares them.
             let _ = tokio::time::timeout(INTERVAL, self.task.sync(false)).await;
         }
         self.task.write();

@@ -29,11 +29,11 @@ pub struct Sockets {
 
 /// The sockets and addresses of a gateway.
 pub(super) struct BoundSockets {
-    /// Address for clients in clear text, or over TLS if that is the only one.
+    /// Address for clients in clear text. If all clients use TLS, the address for TLS.
     pub(super) listen: SocketAddr,
     pub(super) listen_tls: Option<SocketAddr>,
     pub(super) admin_address: Option<SocketAddr>,
-    /// By serving thread.
+    /// The sockets of each serving thread, with the kind of their address.
     pub(super) clients: Vec<Vec<(ListenAddress, Socket)>>,
     pub(super) admin: Option<Socket>,
     /// Copies of all sockets.
@@ -41,7 +41,7 @@ pub(super) struct BoundSockets {
 }
 
 impl Sockets {
-    /// Returns further descriptors of the same sockets.
+    /// Duplicates the file descriptors of all sockets.
     ///
     /// # Errors
     /// If the system has no file descriptor left.

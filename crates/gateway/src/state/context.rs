@@ -31,11 +31,11 @@ pub(crate) struct ThreadContext {
     pub(crate) in_flight_calls: InFlightCalls,
     /// The tier of the cache in Redis; `None` if it is off.
     pub(crate) redis: Option<Rc<RedisTier>>,
-    /// Judges calls by shared zones; `None` if no zone is shared.
+    /// The client for shared request-limit zones; `None` if no zone is shared.
     pub(crate) shared_limits: Option<Rc<SharedLimitClient>>,
     /// The verified tokens; `None` if tokens are not accepted.
     pub(crate) tokens: Option<RefCell<Tokens>>,
-    /// Its index among the serving threads.
+    /// The thread's index among the serving threads.
     pub(crate) index: usize,
     date: RefCell<Date>,
 }

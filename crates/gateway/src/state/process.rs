@@ -24,7 +24,7 @@ pub(crate) struct Reloads {
     pub(crate) refused: u64,
     /// The last reload; `None` before the first.
     pub(crate) last: Option<ReloadRecord>,
-    /// Failed attempts to hand over to another process, and the reason of the last one.
+    /// Number of failed hand-overs to another process, and the reason of the last failure.
     pub(crate) upgrades_failed: u64,
     pub(crate) upgrade_fault: Option<String>,
 }
@@ -39,7 +39,8 @@ pub(crate) struct ReloadRecord {
 /// How a reload ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The new configuration is in use; lists the changed keys, and which of them need a restart.
+    /// The new configuration is in use. Lists the changed keys, and the changes that need a
+    /// restart.
     Applied { changes: Vec<String> },
     /// The new configuration is invalid, and the old one stays in use. The reason holds no secret.
     Refused { why: String },

@@ -1,9 +1,10 @@
 //! One configuration in use, and all state that depends on it.
 //!
-//! All threads share it. A reload makes a new [`Snapshot`] beside the old one, which calls in
-//! flight still use. Both share the state that the reload does not change. A zone of request limits
-//! keeps its contents if its name, key, memory and cost function are the same; its rate may change.
-//! `context.rs` keeps the state of a thread, and `upstream/topology` keeps chains and upstreams.
+//! All threads share the snapshot. A reload creates a new [`Snapshot`], and calls in flight still
+//! use the old one. Both snapshots share the state that the reload does not change. A zone of
+//! request limits keeps its contents if its name, key, memory and cost function are the same; its
+//! rate may change. `context.rs` keeps the state of a thread, and `upstream/topology` keeps chains
+//! and upstreams.
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -43,7 +44,7 @@ pub(crate) struct Snapshot {
     pub(crate) head_fields: Arc<HeadFields>,
     /// Authenticates callers; `None` if no authentication is configured.
     pub(crate) key_index: Option<KeyIndex>,
-    /// True if some list of methods is not empty, so that read calls have to be authorized.
+    /// True if read calls must be authorized, because a list of methods is not empty.
     pub(crate) has_method_lists: bool,
     /// The queues of the access log; `None` while it is off.
     pub(crate) access_log: Option<Arc<Queues>>,
@@ -67,7 +68,8 @@ impl Deref for Snapshot {
 }
 
 impl Snapshot {
-    /// Returns the initial state. `dials` are by upstream; missing ones are `Dial::Net`.
+    /// Returns the initial state. `dials` holds one dial per upstream; a missing dial is
+    /// `Dial::Net`.
     pub(crate) fn new(config: Config, dials: Vec<Dial>) -> Arc<Snapshot> {
         let config = Arc::new(config);
         let labels = Labels::of(&config);
@@ -77,8 +79,8 @@ impl Snapshot {
         Snapshot::build(config, topology, counters, None)
     }
 
-    /// Returns the state under a new configuration. Addresses and the number of threads change only
-    /// with a restart.
+    /// Returns the state under a new configuration. A reload keeps the listening addresses and the
+    /// number of threads, which only a restart changes.
     pub(crate) fn reload(&self, mut config: Config) -> Arc<Snapshot> {
         config.server.listen = self.config.server.listen;
         config.listen_tls = match (&self.config.listen_tls, config.listen_tls.take()) {
@@ -167,8 +169,8 @@ impl Snapshot {
     }
 }
 
-/// Returns the queues of the access log. Queues from before a reload are kept if the log is the
-/// same.
+/// Returns the queues of the access log. A reload reuses the former queues if the log's settings
+/// are unchanged.
 fn access_log(config: &Config, before: Option<Arc<Queues>>) -> Option<Arc<Queues>> {
     let log = config.access_log.as_ref()?;
     let kept = &config.kept_headers;

@@ -1,7 +1,7 @@
 //! A chain's blocks and logs by hash, for all subscribers.
 //!
-//! The logs of recent blocks are kept. If a block is dropped, they are sent again as removed, and
-//! upstreams may have lost them by then.
+//! The gateway stores the logs of recent blocks. If a reorg drops a block, subscribers receive its
+//! logs again, marked as removed. Upstreams may no longer have these logs.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -22,21 +22,21 @@ use crate::resolve::internal;
 use crate::resolve::internal::InternalCall;
 use crate::state::context::ThreadContext;
 
-/// Maximum blocks fetched concurrently.
+/// Maximum number of blocks fetched concurrently.
 pub(super) const FETCHES_MAX: usize = 8;
-/// How long upstreams must report that a block has no logs, although its header's bloom filter has
-/// bits set, before the gateway accepts that.
+/// How long the gateway doubts an empty list of logs for a block whose bloom filter has bits set.
+/// An empty response after this time is accepted.
 const EMPTY_CONFIRMED_AFTER: Duration = Duration::from_secs(6);
-/// The same duration if the last such block was really empty, because some chains fill the bloom
-/// filter differently.
+/// Replaces [`EMPTY_CONFIRMED_AFTER`] if the last doubted block was really empty. Some chains fill
+/// the bloom filter differently.
 const EMPTY_CONFIRMED_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// Maximum doubted blocks.
+/// Maximum number of doubted blocks.
 const DOUBTED_MAX: usize = 64;
-/// How long a doubt is remembered.
+/// A doubt is dropped after this time.
 const DOUBTED_FOR: Duration = Duration::from_secs(60);
-/// Maximum blocks whose logs are kept; two epochs.
+/// Maximum number of blocks whose logs are stored: two epochs.
 const RECENT_BLOCKS_MAX: usize = 64;
-/// Maximum bytes of the kept logs.
+/// Maximum bytes of the stored logs.
 const RECENT_BYTES_MAX: usize = 64 << 20;
 
 /// Raw logs with their parsed fields.
@@ -67,7 +67,7 @@ impl Doubts {
         self.since.iter().any(|(own, _)| *own == hash)
     }
 
-    /// Returns true if an empty response, requested at `asked`, is doubted.
+    /// Returns true if an empty response to a request at `asked` is doubted.
     fn is_doubted(&mut self, hash: Hash, asked: Duration) -> bool {
         let enough =
             if self.was_empty { EMPTY_CONFIRMED_AGAIN_AFTER } else { EMPTY_CONFIRMED_AFTER };
@@ -80,7 +80,7 @@ impl Doubts {
         }
         if known.is_none() {
             self.since.retain(|(_, since)| asked.saturating_sub(*since) < DOUBTED_FOR);
-            // A full list keeps its entries until they are resolved.
+            // If the list is full, the new block is doubted but not added.
             if self.since.len() < DOUBTED_MAX {
                 self.since.push_back((hash, asked));
             }
@@ -143,7 +143,8 @@ fn hex(hash: &Hash) -> alloy_primitives::B256 {
 }
 
 impl Blocks {
-    /// Returns the logs that a change adds, or removes and marks as removed.
+    /// Returns the logs of the block that a change adds or drops. Logs of a dropped block are
+    /// marked as removed.
     pub(super) async fn logs(
         &self,
         cx: &Rc<ThreadContext>,
@@ -182,7 +183,7 @@ impl Blocks {
     ) -> Result<Logs, Unavailable> {
         let asked = cx.snapshot.now();
         let params = format!("[{{\"blockHash\":\"{}\"}}]", hex(&head.hash));
-        // The cache is bypassed, because it would store a doubted empty response permanently.
+        // The call bypasses the cache. The cache would store a doubted empty response permanently.
         let raw = fetch_result(cx, chain, "eth_getLogs", &params, head, true).await?;
         let read = |log: &[u8]| {
             let keys = LogFields::parse(log).filter(|keys| keys.block_hash == head.hash)?;

@@ -29,7 +29,8 @@ pub(crate) struct FanOuts(RefCell<Vec<Rc<FanOut>>>);
 pub(crate) struct FanOut {
     chain: Arc<ChainState>,
     stream: Arc<Stream>,
-    /// True if the stream is relayed from an upstream, so that some events can be missed.
+    /// True if the stream is relayed from an upstream. Subscribers of such a stream may miss
+    /// events.
     relayed: bool,
     subscriptions: Rc<Subscriptions>,
     members: RefCell<BTreeMap<u64, Member>>,
@@ -54,7 +55,8 @@ struct Member {
     logs: Option<Rc<LogSelection>>,
 }
 
-/// Returns the thread's fan of a stream. Starts to follow the stream if the thread does not yet.
+/// Returns the thread's fan of a stream. If the thread does not follow the stream yet, starts
+/// following it.
 pub(super) fn of(
     subscriptions: &Rc<Subscriptions>,
     chain: &Arc<ChainState>,
@@ -150,7 +152,7 @@ impl FanOut {
         number
     }
 
-    /// Removes a subscriber. Stops to follow the stream after the last one.
+    /// Removes a subscriber. After the last subscriber is removed, stops following the stream.
     pub(super) fn remove(&self, number: u64) {
         if self.members.borrow_mut().remove(&number).is_some() {
             self.subscriptions.thread.context().counters.subscriptions_open.subtract_one();
@@ -158,7 +160,7 @@ impl FanOut {
         }
     }
 
-    /// Stops to follow the stream if there are no subscribers.
+    /// Stops following the stream if there are no subscribers.
     pub(super) fn end_if_empty(&self) {
         if !self.members.borrow().is_empty() {
             return;

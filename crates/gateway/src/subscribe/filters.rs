@@ -29,12 +29,11 @@ use crate::policy::chain_cursor::{ChainCursor, Change, NoCommonBlock};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
-/// Number of blocks in a filter's cursor, the maximum depth of a reorg that it can follow; two
-/// epochs.
+/// Number of blocks in a filter's cursor: two epochs. The cursor cannot follow a deeper reorg.
 const CURSOR_BLOCKS: usize = 64;
-/// Maximum changes per response; the rest follows at the next poll.
+/// Maximum number of changes per response. The next poll returns the rest.
 const CHANGES_MAX: usize = 1000;
-/// Maximum bytes of logs per response; a single block is always complete.
+/// Maximum bytes of logs per response. A response can exceed it only to complete a single block.
 const CHANGES_BYTES_MAX: usize = 16 << 20;
 
 /// The filters of one chain, shared by all threads.
@@ -187,8 +186,8 @@ async fn changes(
     // The cursor is a copy, so that a disconnect during the poll loses no changes.
     let mut cursor = saved.clone();
     cursor.extend_down(&view);
-    // If the cursor is too far behind, the client must create a new filter, so it receives the
-    // error of an unknown filter.
+    // If the cursor is too far behind, the client must create a new filter. It receives the error
+    // of an unknown filter.
     let mut changes =
         cursor.changes(&view).map_err(|NoCommonBlock| refusal(SubscribeRefusal::UnknownFilter))?;
     changes.truncate(CHANGES_MAX);

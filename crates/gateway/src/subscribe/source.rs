@@ -2,8 +2,8 @@
 //! subscriber, for all threads.
 //!
 //! Whenever the served chain changes, the task computes the changes (`policy/chain_cursor.rs`) and
-//! fetches the blocks or their logs by hash (`blocks.rs`). It retries a failed fetch until it
-//! succeeds or the chain drops the block; later events wait.
+//! fetches the blocks or their logs by hash (`blocks.rs`). It retries a failed fetch until the
+//! fetch succeeds or the chain drops the block. Later events wait meanwhile.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::policy::chain_cursor::{ChainCursor, Change, NoCommonBlock};
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
 
-/// Number of blocks in the cursor, the maximum depth of a reorg that it can follow; the chain's
-/// view remembers as many.
+/// Number of blocks in the cursor. The cursor cannot follow a deeper reorg. The chain's view holds
+/// the same number of blocks.
 const CURSOR_BLOCKS: usize = 256;
 /// First and longest pause before a fetch is retried.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(10);

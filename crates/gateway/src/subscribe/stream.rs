@@ -8,7 +8,7 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use super::blocks::Logs;
 
-/// Maximum events that a thread may be behind; beyond it, its subscribers have missed events.
+/// Maximum number of events that a thread may be behind. A slower thread misses events.
 const EVENTS_MAX: usize = 256;
 
 /// An event of a stream.

@@ -22,7 +22,7 @@ pub(crate) struct Subscriber {
     queue_bytes_max: usize,
     active: RefCell<Vec<Subscription>>,
     inbox: RefCell<Inbox>,
-    /// Number of subscriptions whose id was not sent to the client yet.
+    /// Number of subscriptions whose id has not been sent to the client yet.
     unannounced: Cell<usize>,
     waker: RefCell<Option<Waker>>,
     close_reason: Cell<Option<CloseReason>>,
@@ -179,8 +179,8 @@ impl Subscriber {
     }
 }
 
-/// One message of a client that can subscribe, until its response is queued. Notifications wait
-/// until then.
+/// Guards one message of a client that can subscribe. Notifications wait until the message's
+/// response is queued and the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct MessageGuard {
     pub(super) subscriber: Rc<Subscriber>,
@@ -193,7 +193,7 @@ impl MessageGuard {
         MessageGuard { subscriber: Rc::clone(subscriber), started: Cell::new(0) }
     }
 
-    /// Records a subscription whose id was not sent to the client yet.
+    /// Counts a new subscription. Its id has not been sent to the client yet.
     pub(super) fn count_subscription(&self) {
         self.started.set(self.started.get() + 1);
         self.subscriber.unannounced.set(self.subscriber.unannounced.get() + 1);

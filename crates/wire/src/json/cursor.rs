@@ -1,8 +1,8 @@
-//! A cursor over validated JSON that reads every byte once, whatever the nesting.
+//! A cursor over validated JSON. It reads every byte once, regardless of the nesting.
 //!
-//! `walk.rs` finds the end of a value before a caller reads the value, so each level of nesting is
-//! one more pass. A cursor enters values instead. On invalid JSON it fails or returns wrong slices,
-//! but it never panics and always ends.
+//! `walk.rs` finds the end of a value before a caller reads the value. So each level of nesting
+//! costs one more pass. A cursor enters a value without finding its end. On invalid JSON it fails
+//! or returns wrong slices, but it never panics and always ends.
 
 use std::ops::Range;
 
@@ -44,34 +44,34 @@ pub struct Malformed {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the start of a value.
+    /// Creates a cursor at the start of a value.
     pub fn new(raw: &'a [u8]) -> Cursor<'a> {
         Cursor::with_visitor(raw, ())
     }
 }
 
 impl<'a, V: Visitor> Cursor<'a, V> {
-    /// A cursor at the start of a value, which reports to this visitor.
+    /// Creates a cursor at the start of a value. It calls this visitor.
     pub fn with_visitor(raw: &'a [u8], visitor: V) -> Cursor<'a, V> {
         Cursor { raw, at: 0, visitor }
     }
 
-    /// The visitor.
+    /// Returns the visitor.
     pub fn visitor(&mut self) -> &mut V {
         &mut self.visitor
     }
 
-    /// All bytes, those before the cursor included.
+    /// Returns all bytes, including the bytes before the cursor.
     pub fn raw(&self) -> &'a [u8] {
         self.raw
     }
 
-    /// The offset of the next byte.
+    /// Returns the offset of the next byte.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// The bytes from the cursor on.
+    /// Returns the bytes from the cursor to the end.
     pub fn rest(&self) -> &'a [u8] {
         self.raw.get(self.at..).unwrap_or_default()
     }
@@ -93,7 +93,7 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         self.raw.get(self.at).copied()
     }
 
-    /// Skips this opening bracket. Returns false and stays if another byte is next.
+    /// Skips this opening bracket. If another byte is next, returns false and does not move.
     #[inline]
     pub fn open(&mut self, bracket: u8) -> bool {
         let opens = self.peek() == Some(bracket);
@@ -122,11 +122,11 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         }
     }
 
-    /// Reads the name of the next member and stops before its value. `None` after the closing
-    /// bracket.
+    /// Reads the name of the next member and stops before the member's value. Returns `None` after
+    /// the closing bracket.
     ///
     /// # Errors
-    /// If no member and no bracket follows.
+    /// If neither a member nor a bracket follows.
     #[inline]
     pub fn next_name(&mut self) -> Result<Option<JsonString<'a>>, Malformed> {
         if !self.next_element()? {

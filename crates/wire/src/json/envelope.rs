@@ -2,8 +2,9 @@
 //!
 //! Nearly all bytes of a large body belong to `result`, which the caller does not read. The scanner
 //! validates each chunk as it arrives and writes `0` in place of the result. `response.rs` parses
-//! the envelope as it would parse the whole body: the same responses with other results, or an
-//! error in the same place. `scanner.rs` has the same grammar for a whole text; tests compare both.
+//! the envelope instead of the whole body. It returns the same responses except for their results,
+//! or an error at the same offset. `scanner.rs` implements the same grammar for a whole text. Tests
+//! compare both.
 
 use super::fast_scanner::FastScanner;
 use super::scanner::DEPTH_CEILING;
@@ -12,14 +13,14 @@ use super::string::JsonString;
 #[cfg(test)]
 mod tests;
 
-/// The members of a response whose values are kept.
+/// The members of a response whose values the envelope contains.
 const KEPT_MEMBERS: [&[u8]; 2] = [b"id", b"error"];
 
-/// A byte that makes the envelope of an invalid text invalid at the same place. No JSON text has
-/// it.
+/// This byte stands for an invalid byte of the text, so the envelope is invalid at the same place.
+/// No JSON text contains it.
 const INVALID: u8 = 0;
 
-/// The state of one text between two chunks.
+/// The scanner of one text. It holds the state between two chunks.
 ///
 /// Call [`EnvelopeScanner::feed`] for each chunk, then [`EnvelopeScanner::envelope`].
 #[derive(Debug)]
@@ -31,11 +32,11 @@ pub struct EnvelopeScanner {
     depth: usize,
     /// One bit per open array or object: 1 for an object.
     objects: [u64; DEPTH_CEILING / 64],
-    /// The depth of the members of a response: 1 in a single response, 2 in a batch.
+    /// The depth of a response's members: 1 in a single response, 2 in a batch.
     members_depth: usize,
     /// The depth of the value that is copied or dropped.
     value_depth: usize,
-    /// The offset of the last name in the envelope, with its quote.
+    /// The offset of the last name in the envelope, at its opening quote.
     name_at: usize,
 }
 
@@ -50,7 +51,7 @@ enum State {
     Member,
     /// A name.
     Name,
-    /// The colon behind a name.
+    /// The colon after a name.
     Colon,
     /// A comma or the end of the array or object.
     AfterValue,
@@ -70,11 +71,11 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InString {
     Plain,
-    /// Behind a backslash.
+    /// After a backslash.
     Escape,
     /// Before this number of hexadecimal digits.
     Digits(u8),
-    /// Before `left` bytes of a character, the next of them within these bounds.
+    /// Before the last `left` bytes of a character. The next byte must be within these bounds.
     Character {
         left: u8,
         min: u8,
@@ -95,14 +96,14 @@ enum InNumber {
     Exponent,
 }
 
-/// The use of the current bytes.
+/// Where the current bytes are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     /// The envelope, without whitespace.
     Envelope,
-    /// The envelope, with whitespace: the value of a kept member.
+    /// The envelope, with whitespace: the value of a member that the envelope contains.
     Kept,
-    /// None: the bytes of a replaced value.
+    /// Nowhere: the bytes of a replaced value.
     Dropped,
 }
 
@@ -124,7 +125,7 @@ impl Default for EnvelopeScanner {
 impl EnvelopeScanner {
     /// Reads the next chunk. The cost is proportional to its length.
     pub fn feed(&mut self, bytes: &[u8]) {
-        // It only finds special bytes here, so its limits do not matter.
+        // Here the scanner only finds special bytes, so its limits do not matter.
         let mut fast = FastScanner::new(bytes, 0, 0);
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
@@ -150,7 +151,8 @@ impl EnvelopeScanner {
         }
     }
 
-    /// The envelope of the text so far. It is valid JSON if and only if the text so far is.
+    /// Returns the envelope of the text so far. The envelope is valid JSON if and only if the text
+    /// so far is valid JSON.
     pub fn envelope(&self) -> &[u8] {
         &self.envelope
     }
@@ -201,7 +203,7 @@ impl EnvelopeScanner {
         at + 1
     }
 
-    /// Chooses the target of a value of the envelope that begins with this byte.
+    /// Chooses where the next value is copied. `byte` is its first byte.
     fn begin(&mut self, byte: u8) {
         match (self.depth, byte) {
             (0, b'{') => self.members_depth = 1,
@@ -209,7 +211,8 @@ impl EnvelopeScanner {
             (1, b'{') if self.members_depth == 2 => {}
             _ => {
                 self.value_depth = self.depth;
-                // A text that is neither array nor object is not a response; it is kept as it is.
+                // A text that is neither an array nor an object is not a response. The envelope
+                // contains it unchanged.
                 if self.depth == 0 || (self.depth == self.members_depth && self.is_kept_member()) {
                     self.target = Target::Kept;
                 } else {
@@ -221,7 +224,8 @@ impl EnvelopeScanner {
         }
     }
 
-    /// Returns true if the last name of the envelope, which a colon follows, is a kept member's.
+    /// Returns true if the envelope contains the value of the member whose name was read last. A
+    /// colon follows that name in the envelope.
     fn is_kept_member(&self) -> bool {
         let name = self.envelope.get(self.name_at + 1..self.envelope.len() - 2).unwrap_or_default();
         KEPT_MEMBERS.contains(&&*JsonString::new(name).decode())
@@ -372,7 +376,8 @@ impl EnvelopeScanner {
 }
 
 impl InString {
-    /// The state after the first byte of a character that is not ASCII (RFC 3629, section 4).
+    /// Returns the state after the first byte of a character that is not ASCII (RFC 3629, section
+    /// 4).
     fn after_lead(byte: u8) -> Option<InString> {
         let (left, min, max) = match byte {
             0xc2..=0xdf => (1, 0x80, 0xbf),

@@ -1,9 +1,9 @@
 //! A fast path of the scanner: finds the end of a valid and simple value.
 //!
-//! Most bytes belong to values that no caller reads. Here they cost a few instructions per member.
-//! The fast path gives up on invalid values, on names with escapes and on very many names.
-//! `scanner.rs` then scans the value again and names the error. The fast path never accepts a value
-//! that the scanner rejects, and finds the same repeated names; tests compare both.
+//! Most bytes belong to values that no caller reads. The fast path skips them at a few instructions
+//! per member. The fast path gives up on invalid values, on names with escapes and on very many
+//! names. `scanner.rs` then scans the value again and names the error. The fast path never accepts
+//! a value that the scanner rejects, and finds the same repeated names; tests compare both.
 //!
 //! A byte of a string is special if it is a quote, a backslash, a control character or not ASCII.
 
@@ -13,22 +13,22 @@ use smallvec::SmallVec;
 
 use super::string;
 
-/// Names per object on the fast path. The scanner has a hash set for objects with more. Blocks,
-/// receipts and transactions have up to 30.
+/// Maximum number of names per object on the fast path. The scanner uses a hash set for larger
+/// objects. Blocks, receipts and transactions have up to 30 names.
 pub(super) const NAMES_MAX: usize = 32;
 
-/// Bytes of input that are examined at once: one bit of a 64-bit word marks each special byte.
+/// Number of bytes examined at once. One bit of a 64-bit word marks each special byte.
 const BLOCK_BYTES: usize = 64;
 
 /// A Bloom filter over the names of one open object.
 pub(super) struct NameFilter {
     /// The position of the object's first name among the names of all open objects.
     pub(super) start: usize,
-    /// One bit per name. A name whose bit is 0 is new.
+    /// Each name sets one bit, and two names can share a bit. A name whose bit is 0 is new.
     pub(super) bits: u64,
 }
 
-/// The position of a member's name, without its quotes, and of its value.
+/// The positions of a member's name, without quotes, and of the member's value.
 pub(super) struct Member {
     pub(super) name: Range<usize>,
     pub(super) value: Range<usize>,
@@ -69,9 +69,9 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// Returns the end of the value that starts at `at`, within `depth` open arrays and objects.
-    /// Returns `None`, and keeps the names found so far, if the value is not valid or not simple.
-    /// No whitespace is skipped.
+    /// Returns the end of the value that starts at `at`, within `depth` open arrays and objects. If
+    /// the value is invalid or not simple, returns `None` and forgets the names that it has
+    /// recorded since the call. No whitespace is skipped.
     #[inline]
     pub(super) fn end_of_value(&mut self, at: usize, depth: usize) -> Option<usize> {
         if self.bytes.get(at) == Some(&b'"') {
@@ -86,8 +86,8 @@ impl<'a> FastScanner<'a> {
         end
     }
 
-    /// Returns the offset of the first special byte at or after `at`, or an offset at or beyond the
-    /// end of the input if there is none.
+    /// Returns the offset of the first special byte at or after `at`. Without a special byte, the
+    /// offset is at or beyond the end of the input.
     #[inline(always)]
     pub(super) fn next_special(&mut self, at: usize) -> usize {
         // If `at` is before the block, the subtraction wraps to a large number.
@@ -101,8 +101,8 @@ impl<'a> FastScanner<'a> {
         self.next_special_beyond(at)
     }
 
-    /// Continues [`FastScanner::next_special`] beyond the current block. The function is separate
-    /// so that the path within a block needs few registers.
+    /// Continues [`FastScanner::next_special`] beyond the current block. It is a separate function,
+    /// so the path within a block needs few registers.
     #[inline(never)]
     fn next_special_beyond(&mut self, mut at: usize) -> usize {
         if at.wrapping_sub(self.block) < BLOCK_BYTES {
@@ -121,7 +121,7 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// The end of a value other than a string.
+    /// Returns the end of a value other than a string.
     fn end_of_other(&mut self, at: usize, depth: usize) -> Option<usize> {
         match self.bytes.get(at)? {
             b'{' if depth < self.names_depth_max => self.end_of_searched_object(at + 1, depth),
@@ -134,7 +134,7 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// The end of an object whose opening bracket is before `at`.
+    /// Returns the end of an object. `at` is the offset after its opening bracket.
     fn end_of_object(&mut self, at: usize, depth: usize) -> Option<usize> {
         if depth >= self.depth_max {
             return None;
@@ -162,8 +162,8 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// Skips members that are plain strings without special bytes and that another member follows.
-    /// Takes and returns the offset of the quote before a name.
+    /// Skips members with a plain string as value, as long as another member follows. Plain strings
+    /// have no special bytes. The argument and the result are offsets of the quote before a name.
     #[inline(always)]
     pub(super) fn skip_string_members(&mut self, mut opening: usize) -> usize {
         let bytes = self.bytes;
@@ -181,8 +181,8 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// Returns the end of the object whose opening bracket is before `at`, and looks for repeated
-    /// names in it.
+    /// Returns the end of an object, and searches the object for repeated names. `at` is the offset
+    /// after its opening bracket.
     fn end_of_searched_object(&mut self, at: usize, depth: usize) -> Option<usize> {
         if depth >= self.depth_max {
             return None;
@@ -228,8 +228,9 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// Reads a member from the opening quote of its name, in an object that is searched for
-    /// repeated names. `depth` counts the open arrays and objects, this object included.
+    /// Reads a member of an object that is searched for repeated names. The member starts with the
+    /// opening quote of its name. `depth` counts the open arrays and objects, including this
+    /// object.
     #[inline(always)]
     fn searched_member(
         &mut self,
@@ -251,8 +252,8 @@ impl<'a> FastScanner<'a> {
         Some(Member { name, value })
     }
 
-    /// Reads a member as [`FastScanner::searched_member`] does. `None` changes no state, so that
-    /// the caller can read the member itself.
+    /// Reads a member as [`FastScanner::searched_member`] does. If it returns `None`, the state is
+    /// unchanged, and the caller can read the member.
     pub(super) fn try_member(
         &mut self,
         at: usize,
@@ -268,8 +269,8 @@ impl<'a> FastScanner<'a> {
         member
     }
 
-    /// Adds a name to those of the open object and records a repetition. Returns false if there are
-    /// too many names.
+    /// Adds a name to the names of the open object, and records a repetition. Returns false if
+    /// there are too many names.
     #[inline]
     fn insert_name(&mut self, name: &'a [u8], at: usize, filter: &mut NameFilter) -> bool {
         let bit = 1 << string::name_hash(name);
@@ -284,7 +285,8 @@ impl<'a> FastScanner<'a> {
         true
     }
 
-    /// Records the offset of a name whose bit is set, if the object really has that name.
+    /// Records the offset of a name if the object already has the name. The caller has found the
+    /// name's bit set.
     #[inline(never)]
     fn check_repeated(&mut self, name: &'a [u8], at: usize, filter: &NameFilter) {
         if self.names[filter.start..].contains(&name) && self.repeated.is_none() {
@@ -292,7 +294,7 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// The end of a string whose opening quote is before `at`.
+    /// Returns the end of a string. `at` is the offset after its opening quote.
     #[inline(always)]
     fn end_of_string(&mut self, at: usize) -> Option<usize> {
         let end = self.next_special(at);
@@ -309,7 +311,7 @@ use super::simd::special_block;
 #[cfg(not(target_arch = "x86_64"))]
 use portable::special_block;
 
-/// The search for special bytes on other processors than x86-64.
+/// Searches for special bytes on processors other than x86-64.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable {
     use super::BLOCK_BYTES;
@@ -325,7 +327,7 @@ mod portable {
         }
     }
 
-    /// Returns a word with a bit for each special byte. Bits beyond the end of the input are set
+    /// Returns a word with one bit per special byte. The bits beyond the end of the input are set
     /// too.
     fn special_bits(block: &[u8]) -> u64 {
         let special = |byte: u8| u64::from(matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..));
@@ -358,8 +360,8 @@ fn literal(bytes: &[u8], at: usize, text: &[u8]) -> Option<usize> {
     bytes[at..].starts_with(text).then_some(at + text.len())
 }
 
-/// The end of a number (RFC 8259, section 6): no leading zeros, and digits before the point, after
-/// the point and after the `e`.
+/// Returns the end of a number (RFC 8259, section 6). A number has no leading zeros, and has digits
+/// before the point, after the point and after the `e`.
 fn end_of_number(bytes: &[u8], at: usize) -> Option<usize> {
     let digits = |from: usize| {
         let rest = bytes.get(from..).unwrap_or_default();
@@ -388,11 +390,11 @@ fn end_of_number(bytes: &[u8], at: usize) -> Option<usize> {
     Some(end)
 }
 
-/// The offset of the first byte at or after `at` that is not whitespace.
+/// Returns the offset of the first byte at or after `at` that is not whitespace.
 #[inline(always)]
 pub(super) fn skip_whitespace(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at) {
-        // One comparison suffices nearly always.
+        // Nearly always, one comparison suffices.
         Some(byte) if *byte > b' ' => at,
         _ => skip_long_whitespace(bytes, at),
     }

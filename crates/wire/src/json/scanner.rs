@@ -1,12 +1,12 @@
-//! A validating scanner for one JSON text by RFC 8259: UTF-8, no byte order mark, nothing after the
-//! value.
+//! A validating scanner for one JSON text (RFC 8259). The text is UTF-8, without a byte order mark,
+//! and nothing follows the value.
 //!
 //! The scanner rejects nesting beyond a limit. It reports member names that occur twice in one
 //! object, at any depth and after decoding escapes. It returns slices of the text and builds no
 //! tree.
 //!
-//! `fast_scanner.rs` skips the values that are valid and simple, which are nearly all. This scanner
-//! knows every rule and names the error.
+//! `fast_scanner.rs` skips valid and simple values, and nearly all values are. This scanner checks
+//! every rule and reports the error.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -19,8 +19,8 @@ use super::string::{self, JsonString};
 #[cfg(test)]
 mod tests;
 
-/// The upper bound of all nesting limits. The scanner recurses once per level, and this many levels
-/// fit several times into 2 MiB, the smallest common stack of a thread.
+/// The upper bound of all nesting limits, in levels. The scanner recurses once per level. The
+/// levels need a fraction of 2 MiB, the smallest common stack of a thread.
 pub const DEPTH_CEILING: usize = 512;
 
 /// An error in a JSON text.
@@ -68,7 +68,7 @@ pub enum SyntaxErrorKind {
     TooDeep(usize),
 }
 
-/// A position in a text. All bytes before it are valid.
+/// A scanner at a position in a text. All bytes before the position are valid.
 ///
 /// [`Scanner::peek`] returns the first byte of the next value. [`Scanner::value`],
 /// [`Scanner::members`] and [`Scanner::elements`] read one value, and [`Scanner::finish`] checks
@@ -79,29 +79,30 @@ pub struct Scanner<'a> {
     at: usize,
     depth: usize,
     fast: FastScanner<'a>,
-    /// True within a value that the fast scanner could not skip. Its parts do not try the fast
-    /// scanner again, because the cost would grow with the nesting.
+    /// True within a value that the fast scanner could not skip. The parts of the value do not use
+    /// the fast scanner, because the cost would grow with the nesting.
     pub(super) is_slow: bool,
 }
 
 /// The member names of one open object.
 struct Names<'a> {
     filter: NameFilter,
-    /// True if a name has an escape, so that names are compared decoded.
+    /// True if a name has an escape. Names are then compared in decoded form.
     has_escapes: bool,
-    /// All names, decoded, once there are more than [`NAMES_MAX`].
+    /// All decoded names, if there are more than [`NAMES_MAX`].
     set: Option<HashSet<Cow<'a, [u8]>, RandomState>>,
 }
 
 impl<'a> Scanner<'a> {
-    /// A scanner at the start of `bytes` that allows `depth_max` nested arrays and objects, at most
-    /// [`DEPTH_CEILING`].
+    /// Creates a scanner at the start of `bytes`. It allows `depth_max` nested arrays and objects,
+    /// at most [`DEPTH_CEILING`].
     pub fn new(bytes: &'a [u8], depth_max: usize) -> Scanner<'a> {
         Scanner::with_names_depth(bytes, depth_max, DEPTH_CEILING)
     }
 
-    /// A scanner that reports repeated names only in the outer `names_depth_max` levels. That
-    /// search is half of the cost of a scan, and the names of the inner levels decide nothing.
+    /// Creates a scanner that reports repeated names only in the outer `names_depth_max` levels.
+    /// The search for repeated names is half the cost of a scan. No decision depends on the names
+    /// of inner levels.
     pub fn with_names_depth(
         bytes: &'a [u8],
         depth_max: usize,
@@ -111,17 +112,17 @@ impl<'a> Scanner<'a> {
         Scanner { bytes, at: 0, depth: 0, fast, is_slow: false }
     }
 
-    /// The offset of the next byte.
+    /// Returns the offset of the next byte.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// The offset of a slice that this scanner has returned.
+    /// Returns the offset of a slice that this scanner returned.
     pub(crate) fn offset_of(&self, slice: &[u8]) -> usize {
         slice.as_ptr().addr().saturating_sub(self.bytes.as_ptr().addr())
     }
 
-    /// The offset of the first repeated member name since the last call.
+    /// Returns the offset of the first repeated member name since the last call.
     pub fn take_repeated(&mut self) -> Option<usize> {
         self.fast.repeated.take()
     }
@@ -158,7 +159,7 @@ impl<'a> Scanner<'a> {
     /// # Errors
     /// The first syntax error.
     pub fn value(&mut self) -> Result<&'a [u8], SyntaxError> {
-        // `self.at` stays, because `peek` recognizes an empty text by it.
+        // `self.at` is unchanged, because `peek` uses it to recognize an empty text.
         let start = skip_whitespace(self.bytes, self.at);
         if !self.is_slow {
             if let Some(end) = self.fast.end_of_value(start, self.depth) {
@@ -190,7 +191,7 @@ impl<'a> Scanner<'a> {
     /// Reads an object and calls `visit` with the name and the value of each member.
     ///
     /// # Errors
-    /// The first syntax error. A value other than an object is one.
+    /// The first syntax error. A value other than an object is a syntax error too.
     pub fn members(
         &mut self,
         mut visit: impl FnMut(JsonString<'a>, &'a [u8]),
@@ -247,7 +248,7 @@ impl<'a> Scanner<'a> {
     /// returns true, or returns false to stop there.
     ///
     /// # Errors
-    /// The first syntax error. A value other than an array is one.
+    /// The first syntax error. A value other than an array is a syntax error too.
     pub fn elements(
         &mut self,
         mut each: impl FnMut(&mut Scanner<'a>) -> Result<bool, SyntaxError>,
@@ -418,7 +419,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Adds a name to those of the open object. Returns true if the object already had it.
+    /// Adds a name to the names of the open object. Returns true if the object already has the
+    /// name.
     fn is_repeated(&mut self, names: &mut Names<'a>, name: JsonString<'a>) -> bool {
         if let Some(set) = &mut names.set {
             return !set.insert(name.decode());
@@ -445,8 +447,8 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Validates a JSON text. Returns its value without surrounding whitespace, and the offset of the
-/// first member name that occurs twice in its object.
+/// Validates a JSON text. Returns the value without surrounding whitespace, and the offset of the
+/// first repeated member name.
 ///
 /// # Errors
 /// The first syntax error.

@@ -2,8 +2,8 @@
 //! and bytes that are not ASCII.
 //!
 //! This is the only `unsafe` code of the crate. A function with SIMD instructions may run only on a
-//! processor that has them. SSE2 belongs to x86-64; for AVX2 the code asks the processor first.
-//! Memory is read through slices only.
+//! processor that supports them. All x86-64 processors support SSE2. Before the code uses AVX2, it
+//! checks that the processor supports AVX2. The code reads memory only through slices.
 #![cfg(target_arch = "x86_64")]
 #![expect(unsafe_code, reason = "calls of functions that need SSE2 or AVX2")]
 
@@ -13,38 +13,38 @@ use std::arch::x86_64::{
     _mm256_set_epi64x, _mm256_set1_epi8, _mm256_xor_si256,
 };
 
-/// Flipping this bit puts the quote next to the control characters: 0x22 becomes 0x20. Of the other
-/// bytes only 0x20, 0x21 and 0x23 change places.
+/// Flipping this bit moves the quote next to the control characters: 0x22 becomes 0x20. Then all
+/// control characters and the quote are below 0x21, and no other ASCII byte is.
 const QUOTE_BIT: i8 = 2;
-/// With the bit flipped, all special bytes but the backslash are below this. Bytes that are not
-/// ASCII are negative as signed bytes.
+/// With the bit flipped, all special bytes except the backslash are below this value. Bytes that
+/// are not ASCII are negative as signed bytes.
 const FLIPPED_PLAIN_MIN: i8 = 0x21;
 const BACKSLASH: i8 = b'\\' as i8;
 
-/// The offset of the first special byte at or after `at`.
+/// Returns the offset of the first special byte at or after `at`.
 ///
 /// # Errors
-/// If no block of sixteen bytes has one: the offset of the remaining bytes, which are fewer than
-/// sixteen.
+/// If no block of sixteen bytes has a special byte. The error is the offset of the remaining bytes,
+/// of which there are fewer than sixteen.
 #[inline]
 pub(super) fn find_special(bytes: &[u8], at: usize) -> Result<usize, usize> {
     // SAFETY: SSE2 belongs to the x86-64 baseline (System V ABI, AMD64 supplement, section 1).
     unsafe { find_special_sse2(bytes, at) }
 }
 
-/// The offset of the first block of 64 bytes that has a special byte, and one bit per special byte.
-/// Blocks are counted from `at` on. Bytes behind the end count as special.
+/// Returns the offset of the first 64-byte block with a special byte, and one bit per special byte.
+/// The first block starts at `at`. Bytes beyond the end count as special.
 #[inline]
 pub(super) fn special_block(bytes: &[u8], at: usize) -> (usize, u64) {
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, as the line before checked.
+        // SAFETY: the line above checks that the processor supports AVX2.
         unsafe { special_block_avx2(bytes, at) }
     } else {
         special_block_baseline(bytes, at)
     }
 }
 
-/// [`special_block`] for every x86-64 processor.
+/// Implements [`special_block`] for every x86-64 processor.
 pub(super) fn special_block_baseline(bytes: &[u8], at: usize) -> (usize, u64) {
     // SAFETY: SSE2 belongs to the x86-64 baseline, as in `find_special`.
     unsafe { special_block_sse2(bytes, at) }

@@ -1,16 +1,16 @@
-//! Splits a stream of JSON values, as nodes write them on a local socket: one after the other,
-//! perhaps with whitespace between them.
+//! Splits a stream of JSON values. Nodes write such a stream on a local socket, with or without
+//! whitespace between the values.
 //!
 //! The splitter finds the end of an object or array by its brackets and strings and validates
-//! nothing else. It continues where the last chunk ended, so that it reads each byte of a long
-//! value once.
+//! nothing else. It continues where the last chunk ended, so it reads each byte of a long value
+//! only once.
 
 use super::string;
 
 /// The state between two chunks of a stream.
 #[derive(Debug, Clone, Default)]
 pub struct Splitter {
-    /// Open brackets.
+    /// Number of open brackets.
     depth: u64,
     /// True if the next byte belongs to a string.
     in_string: bool,
@@ -38,7 +38,7 @@ impl Splitter {
     /// behind that end.
     ///
     /// # Errors
-    /// If the stream has a value that is neither an object nor an array.
+    /// If a value of the stream is neither an object nor an array.
     pub fn next(&mut self, chunk: &[u8]) -> Result<Split, UnexpectedByte> {
         let mut at = 0;
         if self.depth == 0 {
@@ -73,7 +73,7 @@ impl Splitter {
         Ok(Split::Incomplete)
     }
 
-    /// Skips the rest of a string, as far as the chunk has it.
+    /// Skips the rest of a string, or the rest of the chunk if the string does not end in it.
     fn skip_string(&mut self, chunk: &[u8], mut at: usize) -> usize {
         if self.escaped {
             self.escaped = false;

@@ -1,4 +1,4 @@
-//! JSON strings: their end, and decoding and writing of escapes.
+//! JSON strings: finds their special bytes, and decodes and writes escapes.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,13 @@ pub struct JsonString<'a> {
 }
 
 impl<'a> JsonString<'a> {
-    /// The string with these raw bytes.
+    /// Creates the string with these raw bytes.
     pub fn new(raw: &'a [u8]) -> JsonString<'a> {
         JsonString { raw, escaped: memchr::memchr(b'\\', raw).is_some() }
     }
 
-    /// The string of a raw JSON value with its quotes; `None` for values of other types.
+    /// Returns the string of a raw JSON value with quotes. Returns `None` for values of other
+    /// types.
     pub fn from_value(raw: &'a [u8]) -> Option<JsonString<'a>> {
         match raw {
             [b'"', content @ .., b'"'] => Some(JsonString::new(content)),
@@ -25,15 +26,15 @@ impl<'a> JsonString<'a> {
         }
     }
 
-    /// The string with its escapes decoded. A surrogate without its partner, which the grammar
-    /// allows, becomes its three-byte form, so that different strings never decode to the same
+    /// Returns the string with decoded escapes. The grammar allows a surrogate without its partner.
+    /// It becomes three bytes that are not UTF-8, so different strings never decode to the same
     /// bytes.
     #[inline]
     pub fn decode(self) -> Cow<'a, [u8]> {
         if self.escaped { Cow::Owned(unescape(self.raw)) } else { Cow::Borrowed(self.raw) }
     }
 
-    /// The string as Unicode; `None` if it has a surrogate without its partner.
+    /// Returns the string as Unicode, or `None` if it has a surrogate without its partner.
     #[inline]
     pub fn to_str(self) -> Option<Cow<'a, str>> {
         match self.decode() {
@@ -46,8 +47,8 @@ impl<'a> JsonString<'a> {
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// The offset of the first byte at or after `at` that is special: a quote, a backslash, a control
-/// character or not ASCII. Without one, the length of `bytes`.
+/// Returns the offset of the first special byte at or after `at`, or the length of `bytes`. A
+/// special byte is a quote, a backslash, a control character or not ASCII.
 #[inline]
 pub(crate) fn find_special(bytes: &[u8], at: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
@@ -58,9 +59,9 @@ pub(crate) fn find_special(bytes: &[u8], at: usize) -> usize {
     find_special_in_words(bytes, at)
 }
 
-/// [`find_special`] for eight bytes at a time. A subtraction from a word borrows only past the
-/// first hit, so the lowest flagged byte is exact (Hacker's Delight, 2nd ed., section 6-1;
-/// serde_json does the same).
+/// Implements [`find_special`] with eight bytes at a time. Subtracting from a word borrows only
+/// from bytes above the first hit, so the lowest flagged byte is exact (Hacker's Delight, 2nd ed.,
+/// section 6-1; serde_json does the same).
 #[inline]
 fn find_special_in_words(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
@@ -83,7 +84,8 @@ fn find_special_in_words(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The length of the escape sequence at the start of `bytes`; `None` if JSON has no such escape.
+/// Returns the length of the escape sequence at the start of `bytes`, or `None` if JSON has no such
+/// escape.
 pub(crate) fn escape_len(bytes: &[u8]) -> Option<usize> {
     match bytes.get(1)? {
         b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
@@ -92,7 +94,7 @@ pub(crate) fn escape_len(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// A hash of six bits. The names of one object seldom have the same one.
+/// Returns a hash of six bits. The names of one object seldom have equal hashes.
 #[inline]
 pub(crate) fn name_hash(name: &[u8]) -> u32 {
     let folded = if let (Some(head), Some(tail)) = (name.first_chunk::<8>(), name.last_chunk::<8>())
@@ -144,7 +146,8 @@ fn unescape(raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The UTF-16 unit of the four hexadecimal digits at `at`. Missing or other bytes count as zero.
+/// Returns the UTF-16 unit of the four hexadecimal digits at `at`. A missing or invalid digit
+/// counts as zero.
 fn unit_at(raw: &[u8], at: usize) -> u32 {
     (at..at + 4).fold(0, |sum, i| {
         let digit = raw.get(i).and_then(|b| (*b as char).to_digit(16)).unwrap_or(0);
@@ -155,8 +158,8 @@ fn unit_at(raw: &[u8], at: usize) -> u32 {
 fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
     match char::from_u32(scalar) {
         Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-        // Only a lone surrogate is not a scalar value. Its three-byte form never occurs in valid
-        // UTF-8, so no other string decodes to it.
+        // Only a lone surrogate is not a scalar value. Its three bytes never occur in valid UTF-8,
+        // so no other string decodes to these bytes.
         None => out.extend_from_slice(&[
             0xe0 | (scalar >> 12) as u8,
             0x80 | (scalar >> 6 & 0x3f) as u8,
@@ -183,7 +186,7 @@ pub fn write(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// The number of bytes that [`write()`] appends.
+/// Returns the number of bytes that [`write()`] appends.
 pub fn written_bytes(text: &str) -> usize {
     let bytes = text.as_bytes();
     let (mut written, mut at) = (bytes.len() + 2, find_special(bytes, 0));
@@ -194,7 +197,7 @@ pub fn written_bytes(text: &str) -> usize {
     written
 }
 
-/// The escape sequence of a byte that must not occur in a string.
+/// The escape sequence of a byte that must be escaped in a string.
 enum Escape {
     /// A backslash and this letter.
     Letter(u8),

@@ -7,33 +7,35 @@ use std::ops::Range;
 
 use super::string::{self, JsonString};
 
-/// The spans of the elements of a raw array; none for other values.
+/// Iterates over the spans of the elements of a raw array. Other values have no elements.
 pub fn spans(raw: &[u8]) -> Spans<'_> {
     Spans { raw, at: opening(raw, b'[') }
 }
 
-/// The raw elements of a raw array; none for other values.
+/// Iterates over the raw elements of a raw array. Other values have no elements.
 pub fn elements(raw: &[u8]) -> impl Iterator<Item = &[u8]> {
     spans(raw).map(|span| &raw[span])
 }
 
-/// The name and the span of the value of each member of a raw object; none for other values.
+/// Iterates over the members of a raw object: the name, and the span of the value. Other values
+/// have no members.
 pub fn member_spans(raw: &[u8]) -> MemberSpans<'_> {
     MemberSpans { raw, at: opening(raw, b'{') }
 }
 
-/// The name and the raw value of each member of a raw object; none for other values.
+/// Iterates over the members of a raw object: the name, and the raw value. Other values have no
+/// members.
 pub fn members(raw: &[u8]) -> impl Iterator<Item = (JsonString<'_>, &[u8])> {
     member_spans(raw).map(|(name, span)| (name, &raw[span]))
 }
 
-/// The raw value of the member with this name.
+/// Returns the raw value of the member with this name.
 pub fn member<'a>(raw: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     members(raw).find(|(name, _)| *name.decode() == *wanted.as_bytes()).map(|(_, value)| value)
 }
 
-/// The rest of a raw object from the value of this member on. The value is not skipped, which saves
-/// a pass for callers that iterate over it.
+/// Returns the rest of a raw object, starting at the value of this member. The end of the value is
+/// not searched, which saves a pass for callers that iterate over the value.
 pub fn from_member<'a>(raw: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     let mut walk = member_spans(raw);
     loop {
@@ -45,8 +47,8 @@ pub fn from_member<'a>(raw: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     }
 }
 
-/// The raw values of these members of a raw object, in the order of `names`; `None` for each that
-/// is missing. Stops when all are found.
+/// Returns the raw values of the members with these names, in the order of `names`. A missing
+/// member is `None`. The search stops when all members are found.
 pub fn fields_of<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> [Option<&'a [u8]>; N] {
     let mut found = [None; N];
     let mut missing = N;
@@ -68,7 +70,8 @@ pub fn fields_of<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> [Option
     found
 }
 
-/// The first and the last element of a raw array; `None` for an empty one and for other values.
+/// Returns the first and the last element of a raw array. Returns `None` for an empty array and for
+/// other values.
 pub fn first_and_last(raw: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut walk = elements(raw);
     let first = walk.next()?;
@@ -102,7 +105,7 @@ pub struct MemberSpans<'a> {
 }
 
 impl<'a> MemberSpans<'a> {
-    /// The next name and the offset of its value.
+    /// Returns the next name and the offset of the member's value.
     #[inline]
     fn name(&mut self) -> Option<(JsonString<'a>, usize)> {
         let name_start = skip_space(self.raw, self.at.take()?);
@@ -151,7 +154,7 @@ fn skip_space(raw: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The offset after the value at `at`; `None` if there is no value.
+/// Returns the offset after the value at `at`, or `None` if there is no value.
 fn skip_value(raw: &[u8], at: usize) -> Option<usize> {
     match raw.get(at)? {
         b'"' => skip_string(raw, at).map(|(end, _)| end),
@@ -160,7 +163,7 @@ fn skip_value(raw: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// The offset after the number or word at `at`; `None` if there is none.
+/// Returns the offset after the number or literal at `at`, or `None` if there is neither.
 #[inline]
 pub(super) fn skip_literal(raw: &[u8], at: usize) -> Option<usize> {
     let rest = &raw[at..];
@@ -190,8 +193,8 @@ fn skip_nested(raw: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// For a string whose opening quote is at `at`: the offset after its closing quote, and true if the
-/// string has escapes. `None` if the string does not end.
+/// Returns the offset after the closing quote of a string, and true if the string has escapes. `at`
+/// is the offset of the opening quote. Returns `None` if the string does not end.
 #[inline]
 pub fn skip_string(raw: &[u8], at: usize) -> Option<(usize, bool)> {
     let mut at = at + 1;

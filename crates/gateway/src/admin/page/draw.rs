@@ -8,11 +8,11 @@ use maud::{Markup, html};
 
 use crate::admin::history::{SAMPLES_MAX, Series};
 
-/// Width of a drawing in its own units: one per interval between two samples.
+/// Width of a drawing in SVG units: one unit per interval between two samples.
 const WIDTH: usize = SAMPLES_MAX - 1;
-/// Height of a drawing in its own units.
+/// Height of a drawing in SVG units.
 const HEIGHT: f64 = 30.0;
-/// Space above the highest value, so that a thick stroke is not cut.
+/// Space above the highest value in SVG units. It keeps a thick stroke from being cut.
 const MARGIN: f64 = 2.0;
 
 /// Contents of a line chart.
@@ -23,12 +23,12 @@ pub(super) struct Plot<'a> {
     pub(super) label: &'a str,
     /// The line itself.
     pub(super) line: &'a Series,
-    /// A part of the values of `line`, such as cache hits, drawn as an area below it.
+    /// A subset of the values of `line`, such as cache hits. It is drawn as an area below the line.
     pub(super) part: Option<&'a Series>,
 }
 
-/// Draws a line, newest at the right, scaled from zero to its highest value. Intervals without a
-/// value are gaps.
+/// Draws a line. The newest value is at the right. The scale ends at the highest value. Intervals
+/// without a value are gaps.
 pub(super) fn plot(plot: &Plot<'_>) -> Markup {
     let top = plot.line.iter().flatten().fold(0.0_f64, |top, value| top.max(*value));
     let view = format!("0 0 {WIDTH} {HEIGHT}");

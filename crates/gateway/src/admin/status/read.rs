@@ -25,7 +25,8 @@ use crate::state::process::{Outcome, ReloadRecord, Reloads};
 use crate::state::snapshot::Snapshot;
 use crate::upstream::chain::ChainState;
 
-/// Methods of a chain in the status, those with the most calls; `/metrics` has all.
+/// Maximum number of methods per chain in the status. Methods with the most calls are listed, and
+/// `/metrics` lists all methods.
 const METHODS_MAX: usize = 20;
 
 impl Status {
@@ -34,7 +35,7 @@ impl Status {
         Status::with(snapshot, &Counters::sum(&snapshot.counters))
     }
 
-    /// Reads the current state, with counters that are already summed over threads.
+    /// Reads the current state. The counters are already summed over all threads.
     pub(crate) fn with(snapshot: &Snapshot, counters: &Counters) -> Status {
         let chains = snapshot
             .chains
@@ -58,8 +59,8 @@ impl Status {
         }
     }
 
-    /// Returns why the gateway should get no traffic because of its upstreams: chains without a
-    /// head, or without an upstream that may be called.
+    /// Returns the reasons concerning upstreams why the gateway should get no traffic. A reason is
+    /// a chain without a head, or without an upstream that may be called.
     pub(crate) fn unready(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         for chain in &self.chains {

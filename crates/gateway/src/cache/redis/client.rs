@@ -23,10 +23,11 @@ use crate::policy::breaker::Breaker;
 
 /// Timeout to connect, and of the library's own commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum commands in the client's queue. Breakers open long before.
+/// Maximum number of commands in the client's queue. The breaker opens long before the queue is
+/// full.
 const COMMANDS_MAX: usize = 8192;
-/// How often the client reconnects, and the pause before each attempt in milliseconds. After that,
-/// a probe replaces the client.
+/// Maximum number of reconnects of a client. Afterwards a probe replaces the client. The next
+/// constant is the pause before each reconnect, in milliseconds.
 const RECONNECTS_MAX: u32 = 3;
 const RECONNECT_PAUSE_MS: u32 = 100;
 /// How long a probe waits for a connection.
@@ -80,7 +81,7 @@ impl RedisClient {
         self.is_available() && now >= self.usable_from.get()
     }
 
-    /// Does not use the client before `until`.
+    /// Pauses the use of the client until `until`.
     pub(super) fn pause_until(&self, until: Duration) {
         self.usable_from.set(until);
     }
@@ -213,7 +214,7 @@ impl Drop for RedisClient {
     }
 }
 
-/// Records each connection loss that the client reports, until either is dropped.
+/// Records each connection loss that the client reports, until the client or the record is dropped.
 async fn listen(mut errors: Receiver<(Error, Option<Server>)>, loss: Weak<ConnectionLoss>) {
     while !matches!(errors.recv().await, Err(RecvError::Closed)) {
         let Some(loss) = loss.upgrade() else { return };

@@ -131,7 +131,8 @@ impl Publisher {
             generation.invalidated.store(false, Ordering::Release);
             self.shared.announce(&chain.name, message::ChainEvent::Generation);
         } else {
-            // The first gateway creates the generation, as does the first one after a flush.
+            // The first gateway creates the generation. After a flush of Redis, the first gateway
+            // creates a new one.
             let known = generation.number.load(Ordering::Acquire);
             let first = if known == 0 { new_generation() } else { known };
             let _: Value =
@@ -248,7 +249,8 @@ fn to_hex(generation: u64) -> String {
     format!("{generation:016x}")
 }
 
-/// Returns a random, nonzero number. Randomness avoids reuse after Redis has lost the old number.
+/// Returns a random, nonzero number. A random number differs from earlier numbers even if Redis has
+/// lost them.
 fn new_generation() -> u64 {
     random_seed() | 1
 }

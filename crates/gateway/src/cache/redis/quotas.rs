@@ -14,7 +14,8 @@ static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
 
 /// Timeout of an exchange. Only the next exchange waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the counter of a month is kept after its end, for gateways whose clocks are behind.
+/// How long a month's counter remains in Redis after the month, in seconds. Gateways with slow
+/// clocks may still use it.
 const EXPIRY_SECONDS: u64 = 86_400;
 
 /// The Redis client for quotas.
@@ -28,7 +29,7 @@ impl Exchange {
         Exchange { redis: RedisClient::new(config, Role::Scripts), prefix: config.prefix.clone() }
     }
 
-    /// Returns true if Redis is available; probes it if a probe is due.
+    /// Probes Redis if a probe is due. Returns true if Redis is available.
     pub(crate) async fn is_up(&self, now: Duration) -> bool {
         if self.redis.probe_due(now) {
             let healthy = self.redis.probe().await;
@@ -38,8 +39,7 @@ impl Exchange {
     }
 
     /// Reports the usage of a key and returns the total of all gateways, or `None` if Redis did not
-    /// respond. After a timeout the report can have arrived nevertheless; its units then count
-    /// twice.
+    /// respond. A report that timed out may still have arrived. Its units count twice then.
     pub(crate) async fn report(&self, key: &str, told: UsageReport, now: Duration) -> Option<u64> {
         let name = format!("{}:quota:{}:{key}", self.prefix, told.month);
         let expires_at = told.month.end().saturating_add(EXPIRY_SECONDS);

@@ -9,8 +9,8 @@
 //! body length 4 | key | body, optionally compressed with zstd | crc 4 of all bytes before
 //! ```
 //! The figures are widths in bytes. Numbers are little endian. The body length is that of the
-//! uncompressed body. The CRC detects accidents only: anyone who can write to this Redis can forge
-//! responses, so it must be as trusted as the upstreams.
+//! uncompressed body. The CRC detects only accidental damage. Anyone who can write to this Redis
+//! can forge responses, so Redis must be as trusted as the upstreams.
 
 use std::borrow::Cow;
 
@@ -20,8 +20,8 @@ use crate::policy::shareable::ShareableTag;
 mod tests;
 
 const MAGIC: [u8; 2] = *b"wv";
-/// The version of the encoding and of the storing rules; other versions are refused. Version 1
-/// stored logs that were not checked against their blocks' headers.
+/// The version of the encoding and of the rules for storing. Other versions are refused. Version 1
+/// did not check logs against their blocks' headers.
 const VERSION: u8 = 2;
 const HEAD_BYTES: usize = 61;
 const CRC_BYTES: usize = 4;
@@ -45,7 +45,7 @@ pub(super) struct Value<'a> {
     pub(super) written_ms: u64,
 }
 
-/// Why bytes are not a valid value.
+/// Why stored bytes are not a valid value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValueFault {
     /// Too short, of another format or version, or damaged.

@@ -5,10 +5,10 @@
 //! `cache/redis/zones.lua`, implements the same algorithm as `policy/limit.rs`.
 //!
 //! While Redis is down, each gateway enforces its local share. No call waits longer than the
-//! timeout, and after a few failures the breaker opens and no call waits. After a Redis restart
-//! every gateway keeps its local share until all must have noticed, then they switch together
-//! (`cache/redis/begin.lua`). Otherwise the first gateway would get the full rate in addition to
-//! the others' shares.
+//! timeout, and after a few failures the breaker opens and no call waits. After a Redis restart,
+//! every gateway enforces its local share until all gateways must have noticed the restart. Then
+//! they switch together (`cache/redis/begin.lua`). Otherwise the first gateway would get the full
+//! rate in addition to the others' shares.
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ mod tests;
 
 static SCRIPT: Script = Script::new(include_str!("zones.lua"));
 
-/// Runs when Redis is available again.
+/// The script that runs when Redis is available again.
 static START_SCRIPT: Script = Script::new(include_str!("begin.lua"));
 
 /// The shared-limit client of one thread.
@@ -79,7 +79,7 @@ impl SharedLimitClient {
     }
 
     /// Checks and charges a call in Redis. Returns `None` if the breaker is open, or Redis is slow
-    /// or down. A call that timed out can be charged nevertheless.
+    /// or down. Redis may still charge a call that timed out.
     pub(crate) async fn check(&self, question: &SharedLimitQuery) -> Option<Verdict> {
         if !self.redis.is_usable(self.topology.now()) {
             return None;

@@ -29,9 +29,10 @@ pub(super) struct OutputQueue {
     written: usize,
     /// Bytes of all frames that are not written yet.
     pub(super) bytes: usize,
-    /// True if the stream may hold unflushed bytes, as one that encrypts does.
+    /// True if the stream may hold unflushed bytes, for example encrypted records.
     unflushed: bool,
-    /// When the stream stopped to accept bytes, while frames wait.
+    /// When the stream stopped accepting bytes. `None` while the stream accepts bytes or no bytes
+    /// wait.
     pub(super) blocked_since: Option<Instant>,
 }
 

@@ -13,7 +13,7 @@ pub(crate) const ACCEPTED: &str =
 const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
 /// Compression level: hexadecimal JSON shrinks by about the same at all levels.
 const LEVEL: u32 = 1;
-/// Bytes by which the output buffer grows.
+/// Number of bytes by which the output buffer grows at a time.
 const STEP_BYTES: usize = 16 * 1024;
 /// Maximum blocks of a message that are marked as final. Each reset of the decompressor costs far
 /// more than a byte, and compressors write at most one such block.

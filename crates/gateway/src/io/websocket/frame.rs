@@ -18,11 +18,12 @@ mod tests;
 pub(crate) const CONTROL_BYTES_MAX: usize = 125;
 /// Maximum bytes of a header: two bytes, a length of eight, a key of four.
 const HEADER_BYTES_MAX: usize = 14;
-/// How many bytes of an oversized message are kept, to find the call that it belongs to.
+/// Number of bytes at the start of an oversized message that are stored. They identify the call of
+/// the message.
 const OVERSIZED_HEAD_BYTES: usize = 64;
 /// The header bit of a compressed message's first frame (RSV1).
 const COMPRESSED: u8 = 0x40;
-/// Maximum bytes that a frame header makes the decoder preallocate.
+/// Maximum bytes that the decoder preallocates when it reads a frame header.
 const PREALLOCATED_BYTES_MAX: usize = 1 << 20;
 
 /// The gateway's side of the connection.
@@ -195,7 +196,7 @@ struct Frame {
     last: bool,
     op: Op,
     compressed: bool,
-    /// Payload bytes that are still to come.
+    /// Number of payload bytes that are not read yet.
     left: u64,
     /// Payload bytes that were read.
     seen: usize,
@@ -233,7 +234,7 @@ impl Decoder {
     }
 
     /// Decodes one event from the start of `bytes`. Returns the number of bytes used, and the
-    /// event, or `None` if all bytes were used and more are needed. Call it again with the rest.
+    /// event. The event is `None` if more bytes are needed. Call it again with the rest.
     /// # Errors
     /// The protocol violation; the decoder cannot be used further.
     pub(crate) fn next<'a>(
@@ -284,8 +285,8 @@ impl Decoder {
         self.message.as_ref().map_or(0, |message| message.body.capacity())
     }
 
-    /// Returns the buffer that the rest of a long frame can be read into without a copy, and the
-    /// number of missing bytes. The caller reports the bytes read with [`Decoder::filled`].
+    /// Returns a buffer and the number of missing bytes, if the rest of a long frame can be read
+    /// into the buffer without a copy. The caller reports the bytes read with [`Decoder::filled`].
     pub(crate) fn gap(&mut self) -> Option<(&mut BytesMut, usize)> {
         let frame = self.frame.as_ref()?;
         if frame.op.is_control() || frame.key.is_some() || frame.left == 0 {

@@ -9,8 +9,7 @@ use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
 use crate::io::websocket::mask::Key;
 
-/// Bytes drawn per call to the random source, which costs about as much for a thousand keys as for
-/// one.
+/// Bytes drawn per call to the random source. A thousand keys cost about as much as one key.
 const DRAWN_BYTES: usize = 4096;
 
 /// Unpredictable keys, drawn in bulk.
