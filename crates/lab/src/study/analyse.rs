@@ -25,9 +25,9 @@ const HEIGHTS_MAX: usize = 100;
 const POINTS_MAX: usize = 1_500;
 /// Number of points per bin of a lead at equal height.
 const FINE: u64 = 10;
-/// A step between samples is a gap if it is at least this many sample periods long.
+/// A step between samples is a gap if it is longer than this many sample periods.
 const GAP_PERIODS: f64 = 3.5;
-/// A warning is given if the sample periods of two runs differ by at least this factor.
+/// A warning is given if the sample periods of two runs differ by more than this factor.
 const PERIODS_APART: f64 = 1.5;
 
 /// Options of the analysis.

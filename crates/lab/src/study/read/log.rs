@@ -1,6 +1,6 @@
 //! Reads `debug.log` of Pocketcoin nodes. A line announces a statistic. A JSON object follows on
 //! several lines; the first and the last line are a single brace. The counters of the object cover
-//! the interval since the previous one.
+//! the interval since the previous statistic.
 //!
 //! The format is that of `src/statistic.hpp` of pocketnetteam/pocketnet.core at v0.20.15. Other
 //! lines are ignored, except those about peers' heights and about blocks that peers did not
