@@ -1,6 +1,6 @@
 //! Randomisation tests. The source of randomness is an argument.
 
-/// Number of random sign patterns that are tried if there are more than [`SIGNS_MAX`] pairs.
+/// Number of random sign patterns that are tried if there are too many pairs to try all patterns.
 pub const RESAMPLES: usize = 10_000;
 
 /// Maximum number of pairs for which all sign patterns are tried: 2¹⁶ sums.

@@ -20,7 +20,8 @@ pub fn tip_lead(first: &[Option<f64>], other: &[Option<f64>]) -> Option<TipLead>
     Some(TipLead { first, other, seconds: other - first })
 }
 
-/// Returns the seconds between a time of the first run and the corresponding time of the second.
+/// Returns the offset, in seconds, from a time of the first run to the corresponding time of the
+/// second.
 fn shift(a: &SyncRun, b: &SyncRun, align: Align) -> f64 {
     match align {
         Align::Clock => 0.0,
