@@ -30,8 +30,8 @@ const FLOOR_SHARE: f64 = 0.001;
 const ROUNDING: f64 = 1e-9;
 /// Smallest number of calls of a run for its failure share to be judged by the number of calls.
 const CALLS_MIN: u64 = 20;
-/// Ten calls of one run count as one independent call, because failures cluster. If the spread of
-/// the run's seconds is larger, it is used instead.
+/// Ten calls of one run count as one independent call, because failures cluster. This applies only
+/// if the spread of the run's seconds is unknown.
 const CALLS_PER_INDEPENDENT: f64 = 10.0;
 /// Smallest number of seconds of a run for their spread to be used.
 const SECONDS_MIN: usize = 3;
@@ -273,7 +273,7 @@ fn within_runs(
 }
 
 /// Estimates a share of one run. Its variance comes from the number of calls, or from the spread of
-/// the seconds if that is larger.
+/// the seconds if that gives a larger variance.
 fn of_calls(values: &Values) -> Option<Estimate> {
     let share = *values.runs.first()?;
     let calls = values.calls.filter(|calls| *calls >= CALLS_MIN)? as f64;

@@ -1,6 +1,6 @@
-//! Detects changes of all report formats. It compares every format of every example (JSON, CSV,
-//! text, Markdown, page) with the recorded length and SHA-256. `draw` writes the same bytes to
-//! files, so `diff` can compare two versions.
+//! Detects changes of all report formats: every format of every example (JSON, CSV, text, Markdown,
+//! page) is compared with its recorded length and SHA-256. `draw` writes the same bytes as files,
+//! so two versions can be compared with `diff`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::study::tests::{published, repeated, study};
 /// File names with their contents.
 type Forms = BTreeMap<String, Vec<u8>>;
 
-/// Returns a run with everything that the other examples do not have.
+/// A run with everything that the other examples leave out.
 fn everything() -> Example {
     let mut example = failing();
     let result = &mut example.result;

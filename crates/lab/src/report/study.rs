@@ -70,7 +70,7 @@ fn verdict(result: &StudyResult) -> Word {
     if words.all(|word| word == first) { first } else { Word::CannotTell }
 }
 
-/// A verdict about times as a word.
+/// Returns the word for a verdict about times.
 fn word(word: Word) -> &'static str {
     match word {
         Word::Better => "faster",
