@@ -1,10 +1,10 @@
-//! A checked plan, ready to run: durations, byte templates, indexes into existing lists.
+//! A checked plan, ready to run. It has durations, byte templates, and indexes into existing lists.
 //!
-//! `plan/tables.rs` has the plan as it is written, and `plan/validate.rs` turns that into this
-//! form. Nothing here opens a socket or reads a clock.
+//! `plan/tables.rs` has the plan as written in the file. `plan/validate.rs` converts it to the
+//! types of this module. Nothing here opens a socket or reads a clock.
 //!
-//! [`read`] reads a file's text, and [`line::UrlOptions`] the options of a command line. Options
-//! are first written as a plan's text, so that every run can be repeated from the text in its
+//! [`read`] reads a file's text, and [`line::UrlOptions`] reads the options of a command line.
+//! Options are first converted to a plan's text. So every run can be repeated from the text in its
 //! result.
 
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ fn read_in(world: &World<'_>, text: &str, name: &str) -> Result<Plan, Diagnostic
     Ok(plan)
 }
 
-/// Returns true if a text is a plan and not a gateway's configuration: it has a table that only
+/// Returns true if a text is a plan and not a gateway's configuration. A plan has a table that only
 /// plans have.
 pub fn is_plan(text: &str) -> bool {
     const OWN: [&str; 7] =
@@ -75,7 +75,7 @@ pub fn is_plan(text: &str) -> bool {
     OWN.iter().any(|key| table.get_ref().contains_key(*key))
 }
 
-/// Everything outside of its text that a plan can refer to while it is read.
+/// Everything outside of its text that a plan can refer to: files, environment, variables.
 struct World<'a> {
     /// Base of relative file names.
     folder: PathBuf,
@@ -106,7 +106,7 @@ impl<'a> World<'a> {
         settings::World::new(&self.folder, self.environment).with_formulas(self.variables)
     }
 
-    /// Returns true if the variable is overridden.
+    /// Returns true if `variables` overrides the variable.
     fn gives(&self, name: &str) -> bool {
         self.variables.iter().any(|(given, _)| given == name)
     }
@@ -124,8 +124,8 @@ impl<'a> World<'a> {
             source.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
         };
         let bytes = match name {
-            // Standard input is read once, as options are parsed again once the target's family is
-            // known.
+            // Standard input is read only once, because options are parsed a second time once the
+            // target's family is known.
             "-" => INPUT
                 .get_or_init(|| read(&mut std::io::stdin().lock()).map_err(|e| e.to_string()))
                 .clone(),
@@ -171,7 +171,7 @@ pub struct Plan {
     pub thresholds: Vec<Threshold>,
     /// Warm-up: recorded, but excluded from the verdict.
     pub warmup: Duration,
-    /// Conditions for valid numbers.
+    /// Conditions under which the numbers are valid.
     pub validity: Validity,
     /// The server whose responses are compared with the target's.
     pub reference: Option<Reference>,
@@ -235,16 +235,16 @@ pub struct Target {
     pub family: Option<Family>,
     /// Additional request headers, such as `authorization`. Values may be secret.
     pub headers: Vec<(String, String)>,
-    /// Longest time from sending to the end of the response. Beyond it a call is of class timeout.
+    /// Maximum time from the send to the end of the response. A longer call has the class timeout.
     pub timeout: Duration,
     /// Timeout of a connect, TLS included.
     pub connect_timeout: Duration,
-    /// Largest response in bytes. A larger one is malformed.
+    /// Maximum size of a response in bytes. A larger response counts as malformed.
     pub response_bytes_max: usize,
 }
 
 impl Target {
-    /// Replaces the URL. Headers that the plan sets stay.
+    /// Replaces the URL. Headers that the plan sets are not changed.
     ///
     /// # Errors
     /// Describes what is wrong with the URL, without repeating any part of it.
@@ -277,7 +277,7 @@ fn authorization(url: &NodeUrl) -> Option<(String, String)> {
 pub struct Connections {
     /// HTTP version.
     pub http: HttpVersion,
-    /// How often a connection is used.
+    /// How often a connection is reused.
     pub reuse: Reuse,
     /// TLS settings, without effect on plain HTTP.
     pub tls: Tls,
@@ -343,13 +343,14 @@ pub struct Scenario {
     pub stages: Vec<Stage>,
     /// Index into [`Plan::mixes`].
     pub mix: usize,
-    /// Most workers. A worker runs one iteration at a time on its own connection (k6: VU).
+    /// Maximum number of workers. A worker runs one iteration at a time on its own connection (k6:
+    /// VU).
     pub workers_max: usize,
     /// Pause of a worker after each iteration (closed model only).
     pub pause: Duration,
     /// Batching of calls.
     pub batch: Option<Batch>,
-    /// Most iterations. The scenario ends earlier if it reaches them.
+    /// Maximum number of iterations. The scenario ends early if it reaches this number.
     pub iterations_max: Option<u64>,
     /// How long iterations in flight may continue after the end (k6: gracefulStop).
     pub grace: Duration,
@@ -377,10 +378,10 @@ pub enum Model {
 /// What happens to a scheduled iteration if no worker is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {
-    /// It is queued, and its latency counts from the scheduled time. Beyond the limit it is
+    /// It is queued, and its latency counts from the scheduled time. If the queue is full, it is
     /// dropped.
     Queue {
-        /// Most queued iterations over all threads.
+        /// Maximum number of queued iterations over all threads.
         max: usize,
     },
     /// It is dropped and counted (k6: dropped_iterations).
@@ -390,7 +391,7 @@ pub enum Late {
 /// A part of a scenario in which the level changes linearly.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// Index over all stages of the plan, which records use.
+    /// Index over all stages of the plan. Records use it.
     pub index: usize,
     /// Unique in its scenario.
     pub name: String,
@@ -402,7 +403,7 @@ pub struct Stage {
     pub to: f64,
 }
 
-/// Interpolates linearly between two levels. Returns `to` if the whole has no length.
+/// Interpolates linearly between two levels. Returns `to` if `whole` is zero.
 pub fn level_at(from: f64, to: f64, passed: f64, whole: f64) -> f64 {
     if whole > 0.0 { from + (to - from) * (passed / whole) } else { to }
 }
@@ -462,8 +463,8 @@ pub enum Piece {
 /// A random value. Blocks and hashes come from the chain at the start of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Draw {
-    /// A block number: the head minus a number from this range. It is `"0x…"`, or decimal for
-    /// families that use decimal numbers.
+    /// A block number: the head minus a number from this range. It is written as `"0x…"`, or in
+    /// decimal for families with decimal numbers.
     BlockBehind {
         /// Smallest and largest distance from the head.
         behind: (u64, u64),
@@ -479,7 +480,7 @@ pub enum Draw {
     BlockHash,
     /// Hash of a transaction in one of the recent blocks, in quotes.
     TransactionHash,
-    /// One of these addresses, in quotes; if empty, one seen in the recent blocks.
+    /// One of these addresses, in quotes. If the list is empty, an address from the recent blocks.
     Address(Vec<Box<str>>),
     /// Random bytes as `"0x…"`.
     RandomBytes(usize),
@@ -496,7 +497,7 @@ pub struct Recorded {
     pub calls: usize,
     /// The body, which is sent unchanged.
     pub body: Box<[u8]>,
-    /// The raw id of a single call, which the response must have.
+    /// The raw id of a single call. The response must have the same id.
     pub id: Box<[u8]>,
 }
 

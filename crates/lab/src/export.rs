@@ -1,9 +1,9 @@
 //! Metrics of a run in progress for other programs: Prometheus remote write, and an address to
 //! scrape.
 //!
-//! One table of metrics, `export/table.rs`, is used by both and by the page that lists them;
-//! `export/k6.rs` has the same metrics under k6's names. Output for people is in `live`, the files
-//! of a finished run are written by `report`.
+//! Both use one table of metrics, `export/table.rs`, as does the page that lists the metrics.
+//! `export/k6.rs` has the same metrics under k6's names. `live` prints output for people, and
+//! `report` writes the files of a finished run.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -39,7 +39,7 @@ pub enum Names {
     /// `weir_lab_…`, with units.
     #[default]
     Weir,
-    /// Those of k6's Prometheus output, so that dashboards made for it work:
+    /// The names of k6's Prometheus output, for which dashboards exist:
     /// <https://grafana.com/docs/k6/latest/results-output/real-time/prometheus-remote-write/>.
     K6,
 }
@@ -49,7 +49,8 @@ pub enum Names {
 pub enum Trends {
     /// As native histograms, which can be aggregated and queried for any quantile.
     Native {
-        /// Buckets for each doubling are 2 to the power of this; [`SCHEMA_MIN`] to [`SCHEMA_MAX`].
+        /// The number of buckets for each doubling is 2 to the power of this; [`SCHEMA_MIN`] to
+        /// [`SCHEMA_MAX`].
         schema: i32,
     },
     /// As one gauge for each statistic, over the whole run so far. They cannot be aggregated.
@@ -57,13 +58,13 @@ pub enum Trends {
 }
 
 /// Lowest allowed schema of native histograms: buckets 2.2 % wide. A lower one would be coarser
-/// than what the run measured.
+/// than the run's own histograms.
 pub const SCHEMA_MIN: i32 = 5;
 /// Highest schema that Prometheus supports: buckets 0.27 % wide.
 pub const SCHEMA_MAX: i32 = 8;
 
 impl Default for Trends {
-    /// The statistics that k6's users expect, in a form that every receiver accepts.
+    /// Returns the statistics that k6's users expect, in a format that every receiver accepts.
     fn default() -> Trends {
         let percentiles = [50.0, 95.0, 99.0].map(Stat::Percentile);
         Trends::Stats([vec![Stat::Avg, Stat::Max], percentiles.to_vec()].concat())
@@ -111,7 +112,7 @@ impl FromStr for Stat {
 }
 
 impl Stat {
-    /// The last part of a metric's name: `p99` for `p(99)`, `p999` for `p(99.9)`, as in k6.
+    /// Returns the last part of a metric's name, as in k6: `p99` for `p(99)`, `p999` for `p(99.9)`.
     fn suffix(self) -> String {
         match self {
             Stat::Count => "count".to_owned(),

@@ -1,8 +1,8 @@
 //! Results of other load tools, as arms of a comparison: k6's summaries, vegeta's reports and
 //! results, and the CSV reports of erigontech/rpc-tests.
 //!
-//! A file is recognised by its content, not by its name. Numbers are used unchanged; differences in
-//! how a tool measures (where its clock starts, what it leaves out) are stated in notes.
+//! A file is recognised by its content, not by its name. Numbers are used unchanged. Notes state
+//! how a tool measures differently, such as where its clock starts and what it leaves out.
 
 mod erigon;
 mod k6;
@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::arm;
 use crate::arm::{Arm, Run};
 
-/// Largest file that is read. The result of a day with one sample per second is a tenth of it.
+/// Maximum size of a file. The result of a day with one sample per second has a tenth of it.
 const FILE_BYTES_MAX: u64 = 512 << 20;
 
 /// Why a file cannot be used as an arm.
@@ -78,7 +78,7 @@ pub enum ImportFault {
     },
 }
 
-/// Reads the arms of a file: one, except for reports on several servers.
+/// Reads the arms of a file. There is one, except for reports on several servers.
 ///
 /// # Errors
 /// If the file cannot be read, has an unknown format or contains an invalid line.
@@ -141,7 +141,7 @@ fn single(path: &Path, (run, notes): (Run, Vec<String>)) -> Arm {
     Arm { name: label(path), runs: vec![run], left_out: Vec::new(), notes }
 }
 
-/// The name of a file in output: that of its folder for a `result.json`, else its own.
+/// Returns the name of a file in output. For a `result.json` it is the name of its folder.
 pub(crate) fn label(path: &Path) -> String {
     let own = path.file_stem().unwrap_or(path.as_os_str());
     let folder = path.parent().and_then(Path::file_name).filter(|_| own == "result");

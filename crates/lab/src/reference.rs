@@ -1,8 +1,8 @@
 //! Compares sampled responses of the target with those of a trusted reference node.
 //!
 //! The comparison runs on its own thread, one call at a time, so it costs the load only a little
-//! CPU. Samples that find its queue full are counted as skipped. A difference counts in two cases:
-//! it persists after both nodes were called again, or the chain cannot have moved between the two
+//! CPU. If the queue is full, a sample is counted as skipped. A difference counts in two cases: it
+//! persists after both nodes were called again, or the chain cannot have moved between the two
 //! calls. The latter holds if the reference returned the same response twice, and either the call
 //! names its block or the reference's head has not changed since before the sample.
 //! `analysis/json_compare.rs` compares the responses.
@@ -29,15 +29,15 @@ use crate::target::{Client, TargetFault};
 #[cfg(test)]
 mod tests;
 
-/// Samples that may wait for the comparison.
+/// Maximum number of samples that wait for the comparison.
 const WAITING_MAX: usize = 256;
 /// How often the reference's head is read.
 const HEAD_EVERY: Duration = Duration::from_millis(250);
-/// Largest time by which the target may see a block earlier or later than the reference.
+/// Maximum time by which the target may see a block earlier or later than the reference.
 const HEADS_APART: Duration = Duration::from_secs(1);
-/// Differences that are reported per method.
+/// Maximum number of differences that are reported per method.
 const EXAMPLES_MAX: usize = 5;
-/// Bytes of a request that are reported with a difference.
+/// Maximum number of bytes of a request that are reported with a difference.
 const REQUEST_BYTES_MAX: usize = 500;
 
 /// A sampled call with the target's response.

@@ -105,38 +105,39 @@ pub enum Colour {
 pub struct Report(Document);
 
 impl Report {
-    /// Report of a run; `methods` are those of the plan, which `totals` refers to by index.
+    /// Creates the report of a run. `methods` are the plan's methods; `totals` refers to them by
+    /// index.
     pub fn run(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Report {
         Report(run::document(result, totals, methods))
     }
 
-    /// Report of a capacity search.
+    /// Creates the report of a capacity search.
     pub fn capacity(result: &CapacityResult) -> Report {
         Report(capacity::document(result))
     }
 
-    /// Report of a comparison.
+    /// Creates the report of a comparison.
     pub fn compare(result: &CompareResult) -> Report {
         Report(compare::document(result))
     }
 
-    /// Report of a study.
+    /// Creates the report of a study.
     pub fn study(result: &StudyResult) -> Report {
         Report(study::document(result))
     }
 
-    /// Text for a terminal, at most 40 lines before the warnings.
+    /// Returns text for a terminal, at most 40 lines before the warnings.
     pub fn text(&self, colour: Colour) -> String {
         terminal::render(&self.0, colour)
     }
 
-    /// Short Markdown for an issue or a pull request.
+    /// Returns short Markdown for an issue or a pull request.
     pub fn markdown(&self) -> String {
         markdown::render(&self.0)
     }
 
-    /// A self-contained HTML page without scripts, for light and dark mode. Only a capacity search
-    /// has links to other files, the folders of its probes.
+    /// Returns a self-contained HTML page without scripts, for light and dark mode. Only the page
+    /// of a capacity search links to other files: the folders of its probes.
     pub fn html(&self) -> String {
         page::render(&self.0)
     }
@@ -207,7 +208,7 @@ pub fn write_study(
     )
 }
 
-/// The time series as CSV, one row per second and method, as in the folder's `series.csv`.
+/// Returns the time series as CSV, one row per second and method, as in the folder's `series.csv`.
 ///
 /// # Errors
 /// If a value cannot be serialized.
@@ -215,8 +216,8 @@ pub fn series_csv(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     table::series(result)
 }
 
-/// The result without the warm-up in the format of k6's `--summary-export`. In its `thresholds`,
-/// true means broken.
+/// Returns the result without the warm-up in the format of k6's `--summary-export`. In
+/// `thresholds`, true means broken.
 ///
 /// The format is that of
 /// <https://grafana.com/docs/k6/latest/results-output/end-of-test/#summary-export>; a test compares
@@ -225,7 +226,7 @@ pub fn k6_summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> 
     k6::summary(result, totals, methods)
 }
 
-/// The documentation page about host metrics, as Markdown.
+/// Returns the documentation page about host metrics, as Markdown.
 pub fn host_metrics() -> String {
     reference::host_metrics()
 }

@@ -13,11 +13,11 @@ use crate::wording::difference;
 #[cfg(test)]
 mod tests;
 
-/// Share of calls that may be counted in another second than the one in which they ended.
+/// Maximum share of calls that are counted in a different second than the one in which they ended.
 const ROUNDING_SHARE: f64 = 0.02;
-/// The least number of such calls that is allowed.
+/// Such calls are always allowed up to this number.
 const ROUNDING_MIN: f64 = 3.0;
-/// Calls that a p99 needs for ten calls beyond it.
+/// Smallest number of calls for ten calls beyond a p99.
 const P99_CALLS: u64 = 1_000;
 
 /// Returns the contradictions in a run's result.

@@ -1,7 +1,8 @@
-//! The probe of a target before a run: is it reachable, does it speak JSON-RPC, what client and
-//! chain is it, where is its head, and the data of the chain that parameters are drawn from.
+//! The probe of a target before a run. It checks that the target is reachable and speaks JSON-RPC.
+//! It reads client, chain and head, and the chain data from which parameters are drawn.
 //!
-//! It makes a few calls before a run and one after it, sequentially; they are not measured.
+//! The probe makes a few sequential calls before a run and one after it. These calls are not
+//! measured.
 
 mod chain;
 pub(crate) mod client;
@@ -162,8 +163,7 @@ pub fn family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
 
 /// Identifies the target of a plan and fetches the data that parameters are drawn from.
 ///
-/// If the plan sets the family or replays recorded requests, the target may support no known
-/// family; else its family must be known.
+/// The family of the target must be known, unless the plan sets it or replays recorded requests.
 ///
 /// # Errors
 /// If the target cannot be reached, is not a JSON-RPC server, or lacks data that the plan needs.

@@ -1,8 +1,8 @@
 //! The metrics that are sampled on hosts, with unit and meaning. `docs/host-metrics.md` is printed
 //! from the table.
 //!
-//! To add one, add an entry to [`METRICS`] and put its value where it is read. [`host!`] looks an
-//! entry up at compile time, so an unknown metric does not compile.
+//! To add a metric, add an entry to [`METRICS`] and store its value where it is sampled. [`host!`]
+//! looks up an entry at compile time, so an unknown metric does not compile.
 
 use super::Unit;
 
@@ -62,7 +62,8 @@ impl HostMetric {
         })
     }
 
-    /// Returns the device, process or thread of a name in a sample, if the name is of this metric.
+    /// Returns the device, process or thread of a name in a sample, if the name belongs to this
+    /// metric.
     pub fn owner<'a>(&self, name: &'a str) -> Option<&'a str> {
         let (first, last) = self.around_owner()?;
         let own = HostMetric::of_sample(name).is_some_and(|metric| metric.name == self.name);
@@ -101,7 +102,7 @@ const fn equal(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// Returns true if a name matches a pattern in which each `*` stands for one or more characters.
-/// Names of devices may have dots, so the text between two stars is searched.
+/// Names of devices may contain dots, so the text between two stars is found by search.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
@@ -120,8 +121,8 @@ const fn metric(name: &'static str, unit: Unit, meaning: &'static str) -> HostMe
     HostMetric { name, unit, meaning }
 }
 
-/// All metrics. Those of hosts come from this host and from a node-exporter. Those of processes,
-/// cgroups and the target's sockets come from this host only.
+/// All metrics. Metrics of hosts come from this host and from a node-exporter. Metrics of
+/// processes, cgroups and the target's sockets come only from this host.
 pub const METRICS: &[HostMetric] = &[
     // The machine.
     metric("cores", Unit::Count, "logical cores (node-exporter only)"),

@@ -17,13 +17,13 @@ mod tests;
 
 /// A method can fail for the rest of a run without breaking a threshold if its share of the calls
 /// is below this multiple of the tolerated share. At a rising rate, about a third of the calls
-/// precede the failure onset, so a method of 1.5 times the tolerated share stays unnoticed. In the
-/// published case (Somnia) the method had 1.087 % of the calls, the threshold tolerated 1 %, and
-/// the failures began at 43 to 50 % of the run.
+/// precede the failure onset. So a method with 1.5 times the tolerated share stays unnoticed. In
+/// the published case (Somnia) the method had 1.087 % of the calls, the threshold tolerated 1 %,
+/// and the failures began at 43 to 50 % of the run.
 const BLIND_FACTOR: f64 = 1.5;
 
-/// Fewest samples beyond a percentile. With 100, the relative standard error of their number is 10
-/// %.
+/// Minimum number of samples beyond a percentile. With 100 samples, the relative standard error of
+/// their number is 10 %.
 const SAMPLES_BEYOND_MIN: f64 = 100.0;
 
 /// Shortest stage with enough one-second readings.
@@ -49,7 +49,7 @@ pub fn find(plan: &Plan) -> Vec<String> {
     found
 }
 
-/// Warning for a plan without thresholds. A capacity search chooses its own.
+/// Warning for a plan without thresholds. A capacity search chooses thresholds itself.
 pub const NO_THRESHOLD: &str =
     "no threshold is set: the run is measured, but can neither pass nor fail";
 
@@ -73,7 +73,8 @@ fn blind_spots(plan: &Plan, found: &mut Vec<String>) {
         let (below, above): (Vec<Share<'_>>, Vec<_>) =
             shares.into_iter().partition(|(_, share)| *share < tolerated);
         hidden_wholly(&below, threshold, found);
-        // A threshold by window notices a late failure, which fills whole windows.
+        // A threshold with a window detects a late failure, because the failure fills whole
+        // windows.
         if threshold.window.is_none() {
             let near = above.into_iter().filter(|(_, share)| *share < tolerated * BLIND_FACTOR);
             hidden_late(&near.collect::<Vec<_>>(), tolerated, threshold, found);
@@ -86,7 +87,7 @@ fn blind_spots(plan: &Plan, found: &mut Vec<String>) {
     }
 }
 
-/// Returns the shares of the methods without their own threshold for one of these metrics.
+/// Returns the methods that have no separate threshold for any of these metrics, with their shares.
 fn shares_without<'a>(plan: &'a Plan, threshold: &Threshold, metrics: &[Metric]) -> Vec<Share<'a>> {
     let own = |method: usize| {
         plan.thresholds.iter().any(|threshold| {
@@ -152,7 +153,7 @@ fn hidden_slow(methods: &[Share<'_>], threshold: &Threshold, found: &mut Vec<Str
     }
 }
 
-/// Returns the methods with their shares, largest first.
+/// Lists the methods with their shares, largest first.
 fn listed(methods: &[Share<'_>]) -> String {
     let mut sorted = methods.to_vec();
     sorted.sort_by(|(_, a), (_, b)| b.total_cmp(a));
@@ -160,7 +161,7 @@ fn listed(methods: &[Share<'_>]) -> String {
     abridged(sorted.iter().map(one))
 }
 
-/// Returns the first names, and the number of the others.
+/// Lists the first names, and the number of the others.
 fn abridged(items: impl ExactSizeIterator<Item = String>) -> String {
     const SHOWN_MAX: usize = 8;
     let more = items.len().saturating_sub(SHOWN_MAX);
@@ -185,8 +186,8 @@ fn latency_tail(threshold: &Threshold) -> Option<(f64, &Threshold)> {
     }
 }
 
-/// Returns a method's share of the calls that a threshold selects. If the target's speed determines
-/// it, this is the largest possible share.
+/// Returns a method's share of the calls that a threshold selects. If the share depends on the
+/// target's speed, returns the largest possible share.
 fn share_in(plan: &Plan, threshold: &Threshold, method: usize) -> Option<f64> {
     let looked_at = |scenario: &Scenario| match &threshold.selector.stages {
         Some(stages) => scenario.stages.iter().any(|stage| stages.contains(&stage.index)),
@@ -329,7 +330,7 @@ fn cut_short(plan: &Plan, scenario: &Scenario, found: &mut Vec<String>) {
     }
 }
 
-/// Finds averages over a changing rate, which studies have published as a capacity.
+/// Finds averages over a changing rate. Studies have published such averages as a capacity.
 fn mean_of_a_schedule(plan: &Plan, found: &mut Vec<String>) {
     let (Some(peak), Known::Exactly(requests)) = (plan.peak(), plan.requests()) else { return };
     let seconds = plan.duration().as_secs_f64();

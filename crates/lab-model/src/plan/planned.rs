@@ -76,13 +76,13 @@ impl Plan {
             };
             self.scenarios.iter().map(rate).sum::<f64>()
         };
-        // Levels are linear within a stage, so the highest rate is just before or after the end of
-        // a stage.
+        // Levels are linear within a stage. So the highest rate is just before or just after the
+        // end of a stage.
         instants.flat_map(|at| [total(at, false), total(at, true)]).reduce(f64::max)
     }
 
-    /// Returns each method's share of all calls, by index. Returns `None` if the scenarios' numbers
-    /// of iterations are unknown and their mixes differ.
+    /// Returns each method's share of all calls, by index. Returns `None` if the mixes of the
+    /// scenarios differ and a number of iterations is not exactly known.
     pub fn shares(&self) -> Option<Vec<f64>> {
         self.shares_of(|_| true)
     }
@@ -139,7 +139,7 @@ impl Scenario {
         let bounded = |number: f64| most.map_or(number, |most| number.min(most));
         match (self.model, self.pause.is_zero(), most) {
             (Model::Open { .. }, _, _) => Known::Exactly(bounded(area)),
-            // Each worker starts one iteration at once, and then at most one per pause.
+            // Each worker starts one iteration immediately, and then at most one per pause.
             (Model::Closed, false, _) => {
                 let first = self.stages.iter().map(|stage| stage.from.max(stage.to));
                 let first = first.fold(0.0, f64::max);

@@ -3,8 +3,7 @@
 use settings::url::shown_text;
 use settings::{Report, Span};
 
-/// Returns the text with secrets masked, with some values replaced, and with the URLs in comments
-/// masked.
+/// Returns the text with some values replaced. Secrets, and URLs in comments, are masked.
 pub(super) fn text(text: &str, report: &Report<'_>, replaced: &[(Span, String)]) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut at = 0;

@@ -15,11 +15,11 @@ use super::values;
 #[cfg(test)]
 mod tests;
 
-/// Largest file in bytes: one minute of 20,000 usual calls per second.
+/// Maximum size of a file in bytes. It is enough for one minute of 20,000 usual calls per second.
 pub(super) const FILE_BYTES_MAX: usize = 256 << 20;
-/// Most bodies of a file.
+/// Maximum number of bodies in a file.
 const BODIES_MAX: usize = 2_000_000;
-/// Most problems that are printed for a file.
+/// Maximum number of problems that are printed for a file.
 const PRINTED_MAX: usize = 20;
 
 /// The names of all methods in a plan.
@@ -31,7 +31,7 @@ pub(super) struct Methods {
 }
 
 impl Methods {
-    /// Returns the index of a method, which is added if it is new.
+    /// Returns the index of a method. Adds the method if it is new.
     pub(super) fn index(&mut self, name: &str) -> usize {
         let known = self.names.iter().position(|known| **known == *name);
         known.unwrap_or_else(|| {
@@ -40,7 +40,7 @@ impl Methods {
         })
     }
 
-    /// Returns false if there are too many methods for another one.
+    /// Returns true if the method is known or can be added.
     pub(super) fn fits(&self, name: &str) -> bool {
         self.names.len() < METHODS_MAX || self.names.iter().any(|known| **known == *name)
     }
@@ -55,13 +55,13 @@ impl Methods {
     }
 }
 
-/// Most methods of a plan, as a report could not show more.
+/// Maximum number of methods of a plan. A report has no room for more.
 pub(super) const METHODS_MAX: usize = 1000;
 
 /// Reads a file of requests.
 ///
-/// # Errors
-/// Returns each invalid line by its number, or that the file has no requests or too many.
+/// # Errors Returns the number and the problem of each invalid line. Also fails if the file has no
+/// requests or too many.
 pub(super) fn read(
     file: &str,
     bytes: &[u8],
@@ -135,8 +135,7 @@ fn of_line(line: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
 
 /// Reads one body.
 ///
-/// # Errors
-/// Returns why the body is not a request with a response.
+/// # Errors Fails if the body is not a request that gets a response, and says why.
 pub(super) fn of_body(body: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
     let decoded = call::decode(body, &Limits::DEFAULT).map_err(|refusal| refusal.to_string())?;
     let (calls, single) = match decoded {

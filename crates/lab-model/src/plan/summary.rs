@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::planned::Known;
 use super::{HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Step};
 
-/// Most methods that are listed one by one.
+/// Maximum number of methods that are listed one by one.
 const METHODS_SHOWN_MAX: usize = 40;
 
-/// Most stages of a scenario that are listed one by one.
+/// Maximum number of stages of a scenario that are listed one by one.
 const STAGES_SHOWN_MAX: usize = 20;
 
 /// Summarizes a plan: target, scenarios with stages, iterations and requests, mean and peak rate,

@@ -19,7 +19,8 @@ pub(super) mod mixes;
 mod scenarios;
 mod thresholds;
 
-/// Most slots of a histogram, slightly below the limit of the recorder (`record::Interval`).
+/// Maximum number of slots of a histogram, slightly below the limit of the recorder
+/// (`record::Interval`).
 const SLOTS_MAX: usize = 65_000;
 
 /// Builds the plan. Returns `None` if the report has errors.
@@ -96,7 +97,7 @@ fn slots(stages: usize, methods: &Methods, file: &PlanFile, report: &mut Report<
     }
 }
 
-/// Reports override variables that the plan does not have.
+/// Reports overriding variables that the plan does not have, or that are not finite.
 fn given(file: &PlanFile, world: &World<'_>, report: &mut Report<'_>) {
     let known: Vec<_> = file.variables.iter().map(|variable| variable.name.as_str()).collect();
     for (name, value) in world.variables {
@@ -170,7 +171,7 @@ fn capacity(table: &CapacityTable, report: &mut Report<'_>) -> Capacity {
     capacity
 }
 
-/// Returns the first of two keys that the file sets.
+/// Returns the first of the two keys that is set in the file.
 fn either<'k, T>(one: &'k Key<T>, other: &'k Key<T>) -> &'k Key<T> {
     if one.is_set() { one } else { other }
 }

@@ -14,13 +14,13 @@ mod ciphers;
 #[cfg(test)]
 mod tests;
 
-/// Longest name of a method, as in `wire::call::Limits::USUAL`.
+/// Maximum length of a method's name in bytes, as in `wire::call::Limits::USUAL`.
 const METHOD_BYTES_MAX: usize = 128;
 
-/// Most requests per connection.
+/// Maximum number of requests per connection.
 const REUSE_MAX: u64 = 1_000_000_000;
 
-/// Largest distance from the head in blocks.
+/// Maximum distance from the head in blocks.
 pub(super) const BLOCKS_BEHIND_MAX: u64 = 1_000_000_000;
 
 settings::text! {
@@ -124,8 +124,8 @@ impl Pair for Header {
     }
 }
 
-/// Returns true if a header's value is a scheme and one environment variable, without any literal
-/// secret.
+/// Returns true if a header's value is a scheme and one environment variable. Such a value has no
+/// literal secret.
 fn is_reference(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("${env:") else { return false };
     let known = ["", "Bearer", "Basic", "Token"].contains(&scheme.trim());
@@ -177,7 +177,7 @@ impl Scalar for Reused {
     }
 }
 
-/// Request bodies as JSON texts, in which nothing is replaced.
+/// Request bodies as JSON texts. Nothing in them is replaced.
 pub(super) struct Bodies;
 
 impl ValueType for Bodies {
@@ -223,7 +223,7 @@ impl ValueType for Bodies {
     }
 }
 
-/// Blocks behind the head: a number, or the smallest and the largest.
+/// Number of blocks behind the head: one number, or the smallest and the largest number.
 pub(super) struct Behind;
 
 type Blocks = Count<0, BLOCKS_BEHIND_MAX>;

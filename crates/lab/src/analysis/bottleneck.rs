@@ -6,8 +6,8 @@
 //! 1. Exclusions (`bottleneck/exclude.rs`). Each of them makes the host's metrics irrelevant: the
 //!    generator was the limit, connecting took the time, a rate limit rejected calls, or an
 //!    upstream of the target took the time.
-//! 2. Resources (`bottleneck/resource.rs`): the one that saturated first, before the threshold was
-//!    broken, and whose saturation correlates with the load.
+//! 2. Resources (`bottleneck/resource.rs`). The cause is the first resource that saturated before
+//!    the threshold was broken and that correlates with the load.
 //! 3. The target's software, if no resource saturated, the target was fully observed, and it had
 //!    calls to work on.
 //! 4. Otherwise the cause is unknown.
@@ -18,7 +18,7 @@
 //! (`bottleneck/time_series.rs`).
 //!
 //! Confidence is high without a doubt, medium with one, and low with more. The doubts are: the load
-//! did not vary, so no correlation exists; there was no time without load, so no baseline exists;
+//! did not vary (no correlation exists); there was no time without load (no baseline exists);
 //! another resource saturated within a second; the generator's sends were late; a metric is
 //! missing.
 
@@ -63,7 +63,7 @@ pub struct BottleneckInput<'a> {
 }
 
 impl<'a> BottleneckInput<'a> {
-    /// Takes the input from a run's result; its `bottleneck` is not read.
+    /// Takes the input from a run's result. The `bottleneck` of the result is not read.
     pub fn of(result: &'a RunResult, validity: Validity, broken_at: Option<f64>) -> Self {
         BottleneckInput {
             host: &result.host,
@@ -94,8 +94,8 @@ pub fn find(input: &BottleneckInput<'_>) -> Option<Bottleneck> {
     Some(finding)
 }
 
-/// The window around the breach, in seconds. It reaches farther after the breach, because overload
-/// shows best once it has begun.
+/// Start of the window, in seconds before the breach. The window is longer after the breach,
+/// because overload is clearest once it has begun.
 const BEFORE: f64 = 1.0;
 const AFTER: f64 = 2.0;
 
@@ -112,10 +112,9 @@ struct Context<'a> {
     host: HostSeries,
     /// Logical cores of the target's host.
     cores: f64,
-    /// Names of the target's observed processes.
+    /// Names of the target's processes that were observed.
     targets: Vec<&'a str>,
-    /// True if the target runs in the generator's own process, so their CPU use cannot be
-    /// separated.
+    /// True if the target runs in the generator's process. Their CPU use cannot be separated then.
     in_process: bool,
 }
 
@@ -132,8 +131,8 @@ impl<'a> Context<'a> {
         let is_own = |pid: &u32| own_pids.contains(pid);
         let in_process =
             with_role(ProcessRole::Target).any(|process| process.pids.iter().any(is_own));
-        // The listener of a target in a container is not found. The processes that the plan names
-        // are taken for the target then.
+        // The listener of a target in a container is not found. Then the processes that the plan
+        // names are used as the target.
         let role = match with_role(ProcessRole::Target).next() {
             None => ProcessRole::Watched,
             Some(_) => ProcessRole::Target,
@@ -198,13 +197,14 @@ impl<'a> Context<'a> {
         methods.map(|method| method.max_ms).fold(0.0, f64::max)
     }
 
-    /// Doubts that every cause shares: late sends.
+    /// Returns the doubts that apply to every cause: late sends.
     fn doubts(&self) -> Vec<Doubt> {
         exclude::lateness(self).map(Doubt::LateSends).into_iter().collect()
     }
 }
 
-/// The result when no rule applies: why the cause is unknown, with the metrics that were read.
+/// Returns the result if no rule applies. It says why the cause is unknown and lists the metrics
+/// that were read.
 fn cannot_tell(context: &Context<'_>) -> Bottleneck {
     let watched = context.input.watched;
     let why = if context.in_process {

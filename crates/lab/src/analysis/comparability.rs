@@ -1,8 +1,9 @@
 //! Decides if two runs may be compared: lists the facts in which they differ, with a severity.
 //!
-//! A difference between numbers is meaningful only if both runs sent the same load. A mismatch that
-//! changes the meaning of the numbers is refused. One that may explain a difference is a warning.
-//! The rest are notes. `compare.rs` and `import.rs` collect the facts.
+//! A difference between numbers is meaningful only if both runs sent the same load. If a mismatch
+//! changes the meaning of the numbers, the comparison is refused. A mismatch that may explain a
+//! difference is a warning. Other mismatches are notes. `compare.rs` and `import.rs` collect the
+//! facts.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +73,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Facts of a run of which only the tool is known.
+    /// Returns the facts of a run if only its tool is known.
     pub fn of(tool: Tool) -> Facts {
         Facts {
             tool,
@@ -100,11 +101,12 @@ const KEYS_WITHOUT_EFFECT: &[&str] =
     &["name", "thresholds", "threshold", "validity", "watch", "capacity"];
 /// Top-level keys that name the target. Arms are expected to differ in them.
 const KEYS_OF_TARGET: &[&str] = &["target", "reference"];
-/// Largest distance of heads, in blocks, at which parameters drawn from them are the same data.
+/// Maximum distance of two heads, in blocks, at which parameters that depend on the head select the
+/// same data.
 const HEADS_APART_MAX: u64 = 128;
-/// Largest difference of a method's share of the calls that chance explains at a thousand calls.
+/// Maximum difference of a method's share of the calls that chance explains in a thousand calls.
 const SHARES_APART_MAX: f64 = 0.03;
-/// Differing settings that are listed by name; further ones are counted.
+/// Maximum number of differing settings that are listed by name. Further ones are counted.
 const LISTED_MAX: usize = 8;
 
 /// A fact in which two runs differ.
@@ -191,7 +193,7 @@ pub enum Value {
     Share(f64),
     /// A number of settings.
     Settings(usize),
-    /// The settings differ; the other value is their number.
+    /// The settings differ; the other run's value is the number of differing settings.
     Differ,
     /// True if the target is on the generator's machine.
     TargetLocal(bool),
@@ -209,7 +211,7 @@ impl Value {
     }
 }
 
-/// All mismatches of two runs, the most severe first.
+/// Returns all mismatches of two runs, the most severe first.
 pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
     let mut found = Vec::new();
     let mut add = |what, a, b, weight| {
@@ -245,7 +247,7 @@ pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
 
 type Add<'a> = dyn FnMut(Fact, Value, Value, Weight) + 'a;
 
-/// Adds a fact that both runs have.
+/// Adds a mismatch if both runs have the fact and differ in it.
 fn both<T: ToString>(add: &mut Add<'_>, what: Fact, a: &Option<T>, b: &Option<T>, weight: Weight) {
     if let Some((a, b)) = a.as_ref().zip(b.as_ref()) {
         add(what, Value::text(a), Value::text(b), weight);
@@ -297,7 +299,7 @@ fn plan(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     }
 }
 
-/// The properties of a machine that are compared.
+/// Returns the properties of a machine that are compared.
 fn machine(of: &Fingerprint) -> [(MachineProperty, Value); 9] {
     // Rounded, because firmware reserves a varying part of the same memory modules.
     let gibibytes = (of.memory_bytes as f64 / f64::from(1 << 30)).round_ties_even();

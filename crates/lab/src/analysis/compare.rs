@@ -16,30 +16,31 @@ use crate::analysis::statistics::{Interval, mean, median, ranks, resample, varia
 
 /// Significance level of a whole comparison: two of 40 A/A comparisons may report a difference.
 const LEVEL: f64 = 0.05;
-/// Runs per arm from which a rank test is used: 4 and 4 runs can reach p = 0.029, 3 and 3 only 0.1.
+/// Smallest number of runs per arm for a rank test. 4 and 4 runs can reach p = 0.029, 3 and 3 only
+/// 0.1.
 const RANKS_MIN: usize = 4;
-/// Pairs from which a sign randomisation test is made besides Student's t: 6 pairs can reach
-/// p = 0.031.
+/// Smallest number of pairs for a sign randomisation test in addition to Student's t. 6 pairs can
+/// reach p = 0.031.
 const SIGNS_MIN: usize = 6;
-/// Smallest relative change that matters. Repeated runs on a quiet machine differ by about as much.
+/// Smallest relative change that matters. Repeated runs on a quiet machine differ by about that.
 const FLOOR: f64 = 0.025;
 /// Smallest difference of shares that matters: one call in a thousand.
 const FLOOR_SHARE: f64 = 0.001;
 /// Changes up to this size are rounding errors of sums.
 const ROUNDING: f64 = 1e-9;
-/// Calls that a run needs for its failure share to be judged by the number of calls.
+/// Smallest number of calls of a run for its failure share to be judged by the number of calls.
 const CALLS_MIN: u64 = 20;
-/// Ten calls of one run count as one independent call, because failures cluster. The spread of the
-/// seconds is used instead where it is known.
+/// Ten calls of one run count as one independent call, because failures cluster. This applies only
+/// if the spread of the run's seconds is unknown.
 const CALLS_PER_INDEPENDENT: f64 = 10.0;
-/// Seconds that a run needs for their spread to be used.
+/// Smallest number of seconds of a run for their spread to be used.
 const SECONDS_MIN: usize = 3;
 /// Smallest value whose logarithm is taken.
 const LEAST: f64 = 1e-9;
 
 /// The floor for one run per arm, in place of the unknown spread between runs. On a shared machine
-/// medians of two equal runs differ by up to a tenth. Their tails differ by far more, because one
-/// garbage collection or one neighbour makes a tail.
+/// the medians of two equal runs differ by up to a tenth. Their tails differ by far more, because a
+/// single garbage collection or another tenant can produce a tail.
 fn floor_of_one_run(metric: Metric) -> f64 {
     match metric {
         Metric::LatencyP95 | Metric::ServiceP95 => 0.25,
@@ -49,8 +50,8 @@ fn floor_of_one_run(metric: Metric) -> f64 {
     }
 }
 
-/// The ratio that noise between two single runs does not reach, and the calls that each run needs;
-/// none for shares, which are judged by their calls.
+/// Returns a ratio that noise between two single runs does not reach, and the number of calls that
+/// each run needs. None for shares, because the number of calls decides there.
 fn noise_limit(metric: Metric) -> Option<(f64, u64)> {
     match metric {
         Metric::FailedShare => None,
@@ -91,9 +92,9 @@ pub struct MetricDifference {
     /// Two-sided p-value under a normal distribution of logarithms. It is corrected for the number
     /// of metrics later.
     pub p: Option<f64>,
-    /// Two-sided p-value of a rank or sign test, if there are enough runs. It is not corrected: 5
-    /// and 5 runs reach 0.008 at best, and no correction for ten metrics would leave that below the
-    /// level. It prevents a single outlier from making a difference.
+    /// Two-sided p-value of a rank or sign test, if there are enough runs. It keeps a single
+    /// outlier from counting as a difference. It is not corrected: 5 and 5 runs reach 0.008 at
+    /// best, and a correction for ten metrics would raise that above the level.
     pub p_alone: Option<f64>,
     /// Smallest change that matters.
     pub floor: f64,
@@ -182,9 +183,9 @@ fn pairs(x: &[f64], y: &[f64], random: &mut dyn FnMut() -> u64) -> Option<TestRe
     })
 }
 
-/// The bias that a drift over the session may add to all differences: half of its step from pair to
-/// pair, if the pairs rise or fall with their order. Such a bias arises if one arm always runs
-/// first; the order of runs is not known here.
+/// Returns the bias that a drift over the session may add to all differences. It is half of the
+/// drift's step from pair to pair, if the pairs rise or fall with their order. The bias arises if
+/// one arm always runs first; the order of runs is not known here.
 fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
     let levels: Vec<f64> = x.iter().zip(y).map(|(x, y)| f64::midpoint(*x, *y)).collect();
     match (ranks::trend(&levels), levels.as_slice()) {
@@ -214,8 +215,8 @@ fn few((x, y): (Estimate, Estimate)) -> TestResult {
     }
 }
 
-/// Compares a single run with several: it is assumed to vary as the others do (Crawford & Howell
-/// 1998).
+/// Compares a single run with several. The single run is assumed to vary as the others do (Crawford
+/// & Howell 1998).
 fn one_against_many(x: &[f64], y: &[f64]) -> Option<TestResult> {
     let single = |one: &[f64], many: &[f64]| {
         Some(Estimate { mean: mean(one)?, variance: variance(many)?, freedom: many.len() as f64 })
@@ -224,7 +225,8 @@ fn one_against_many(x: &[f64], y: &[f64]) -> Option<TestResult> {
         true => (single(x, y)?, Estimate::of(y)?),
         false => (Estimate::of(x)?, single(y, x)?),
     };
-    // Both variances are one estimate, so both together have its degrees of freedom.
+    // Both variances come from one estimate, so together they have the degrees of freedom of that
+    // estimate.
     let freedom = x.len().max(y.len()) as f64 - 1.0;
     (first.freedom, second.freedom) = (freedom / 2.0, freedom / 2.0);
     Some(few((first, second)))
@@ -270,8 +272,8 @@ fn within_runs(
     found
 }
 
-/// Estimates a share of one run from the number of its calls, or from the spread of its seconds if
-/// that is larger.
+/// Estimates a share of one run. Its variance comes from the number of calls, or from the spread of
+/// the seconds if that gives a larger variance.
 fn of_calls(values: &Values) -> Option<Estimate> {
     let share = *values.runs.first()?;
     let calls = values.calls.filter(|calls| *calls >= CALLS_MIN)? as f64;
@@ -305,7 +307,8 @@ fn floor(metric: Metric, spread: Option<f64>) -> f64 {
     spread.unwrap_or(0.0).max(least)
 }
 
-/// The logarithm of a value, so ratios become differences; shares stay as they are.
+/// Returns the logarithm of a value, which turns ratios into differences. Shares are returned
+/// unchanged.
 fn scale(metric: Metric, value: f64) -> f64 {
     if metric.is_share() { value } else { value.max(LEAST).ln() }
 }
@@ -359,7 +362,7 @@ fn classify(found: &MetricDifference, p: Option<f64>) -> Word {
     }
 }
 
-/// The largest change between any two of several equal runs; none for fewer than two.
+/// Returns the largest change between any two of several equal runs; none for fewer than two runs.
 pub fn spread(metric: Metric, runs: &[f64]) -> Option<f64> {
     let scaled: Vec<f64> = runs.iter().map(|value| scale(metric, *value)).collect();
     let largest = scaled.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -10,10 +10,11 @@ use lab_model::results::run::Second;
 #[cfg(test)]
 mod tests;
 
-/// The period is extended backwards while more than one call in ten fails: each failed call then
-/// outweighs this many successful ones. Servers that fail above some rate fail a little at first.
+/// One failed call outweighs this many successful calls when the period is extended backwards. So
+/// it is extended while more than one call in ten fails. Servers that fail above some rate fail
+/// only a few calls at first.
 const FAILED_WEIGHS: i64 = 9;
-/// Failed calls that a period needs; fewer may be chance.
+/// Smallest number of failed calls in a period; fewer may be chance.
 const FAILED_MIN: u64 = 10;
 
 /// A period in which most calls of a method failed.
@@ -47,7 +48,7 @@ impl Bucket {
         self.failed.iter().sum()
     }
 
-    /// Positive if more than one of `weight + 1` calls failed.
+    /// Returns a positive number if more than one of `weight + 1` calls failed.
     fn score(&self, weight: i64) -> i64 {
         let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 1024);
         weight * count(self.failed()) - count(self.answered)
@@ -110,7 +111,7 @@ fn buckets(series: &[Second], method: &str, timeout: f64) -> Vec<Bucket> {
     buckets
 }
 
-/// First and last index of the segment with the largest sum; none if no call failed.
+/// Returns the first and last index of the segment with the largest sum; none if no call failed.
 fn steepest(buckets: &[Bucket]) -> Option<(usize, usize)> {
     let (mut best, mut best_sum) = (None, 0);
     let (mut from, mut sum) = (0, 0_i64);
@@ -129,8 +130,8 @@ fn steepest(buckets: &[Bucket]) -> Option<(usize, usize)> {
     Some((first, last))
 }
 
-/// The earliest index from which more than one call in ten failed until `first`; `first` if there
-/// is none.
+/// Returns the earliest index such that more than one call in ten failed between it and `first`.
+/// Returns `first` if there is none.
 fn onset(buckets: &[Bucket], first: usize) -> usize {
     let (mut best, mut best_sum, mut sum) = (first, 0, 0_i64);
     for (index, bucket) in buckets[..first].iter().enumerate().rev() {

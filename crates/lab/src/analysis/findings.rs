@@ -1,4 +1,5 @@
-//! Findings about the target beside the thresholds: failing methods, empty results, stalls, drift.
+//! Findings about the target that no threshold covers: failing methods, empty results, stalls,
+//! drift.
 //!
 //! Advice about the plan is in `plan/lint.rs`, doubts about the generator are in `validity.rs`.
 
@@ -11,23 +12,23 @@ use crate::analysis::statistics::{mean, median, ranks};
 #[cfg(test)]
 mod tests;
 
-/// Share of failed calls from which a method is reported.
+/// A method is reported if at least this share of its calls failed.
 const FAILING_SHARE: f64 = 0.01;
-/// Fewer failed calls, or fewer empty results, may be chance.
+/// Smallest number of failed calls, or of empty results, that is reported. Fewer may be chance.
 const CALLS_MIN: u64 = 10;
-/// Points of the time series that the search for stalls and drift needs.
+/// Smallest number of points of the time series for the search for stalls and drift.
 const SECONDS_MIN: usize = 5;
 /// A stalled second has less than this share of the median number of results.
 const STALLED_SHARE: f64 = 0.75;
 /// A stalled second holds a call that took at least this long, in milliseconds.
 const STALL_MS: f64 = 100.0;
-/// That call also took at least this multiple of the typical median.
+/// The same call also took at least this multiple of the typical median.
 const STALL_TIMES: f64 = 10.0;
-/// Median results per second that the search for stalls needs.
+/// Smallest median of results per second for the search for stalls.
 const RESULTS_MIN: f64 = 20.0;
-/// Ratio of the last to the first median, or its reciprocal, from which drift is reported.
+/// Drift is reported if the last median is at least this multiple of the first, or the reverse.
 const DRIFT_TIMES: f64 = 2.0;
-/// Difference of both medians from which drift is reported, in milliseconds.
+/// Smallest difference of both medians for drift to be reported, in milliseconds.
 const DRIFT_MS: f64 = 1.0;
 /// Largest p-value of the trend for drift to be reported.
 const DRIFT_P: f64 = 0.05;
@@ -58,7 +59,7 @@ pub struct Stalls {
     pub longest_ms: f64,
 }
 
-/// The parts of a run's result that the findings rest on.
+/// The parts of a run's result that the search for findings reads.
 #[derive(Clone, Copy, Debug)]
 pub struct FindingsInput<'a> {
     /// The plan.
@@ -73,7 +74,7 @@ pub struct FindingsInput<'a> {
     pub seconds: &'a [&'a Second],
 }
 
-/// All findings, most important first.
+/// Returns all findings, most important first.
 pub fn find(input: FindingsInput<'_>, stalls: Option<&Stalls>) -> Vec<Finding> {
     let mut found: Vec<Finding> = input.methods.iter().filter_map(failing).collect();
     found.extend(input.methods.iter().filter_map(|row| empty(input, row)));
@@ -99,7 +100,7 @@ fn failing(row: &Row) -> Option<Finding> {
     })
 }
 
-/// A method whose results were all null.
+/// Returns a finding if all results of the method were null.
 fn empty(input: FindingsInput<'_>, row: &Row) -> Option<Finding> {
     let index = input.plan.methods.iter().position(|name| **name == *row.method)?;
     let nulls = *input.judged.nulls.get(index)?;
@@ -108,7 +109,7 @@ fn empty(input: FindingsInput<'_>, row: &Row) -> Option<Finding> {
     (nulls >= CALLS_MIN && nulls == ok.calls).then(|| Finding::Empty { method: method(), nulls })
 }
 
-/// Stalls of the target; none unless all scenarios are closed and have no pauses.
+/// Returns stalls of the target. None if a scenario is open or has pauses.
 pub fn stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
     let unpaced =
         |one: &lab_model::plan::Scenario| one.model == Model::Closed && one.pause.is_zero();
@@ -138,7 +139,7 @@ pub fn stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
     })
 }
 
-/// A median that rises or falls under a steady load.
+/// Returns a finding if the method's median rises or falls under a steady load.
 fn drift(input: FindingsInput<'_>, method: &str) -> Option<Finding> {
     let all = input.seconds.iter().flat_map(|second| &second.methods);
     let medians: Vec<f64> = all.filter(|one| one.method == method).map(|one| one.p50_ms).collect();

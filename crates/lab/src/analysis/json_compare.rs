@@ -13,10 +13,10 @@ use wire::response::{Outcome, parse_response};
 #[cfg(test)]
 mod tests;
 
-/// Nesting up to which arrays and objects are parsed; deeper ones are compared as text.
+/// Maximum nesting of arrays and objects that are parsed. Deeper ones are compared as text.
 const DEPTH_MAX: usize = 100;
-/// Elements up to which unordered arrays are matched pairwise with a tolerance, in quadratic time;
-/// longer ones are compared by canonical text.
+/// Maximum number of elements of unordered arrays that are matched pairwise with a tolerance,
+/// because that takes quadratic time. Longer arrays are compared by canonical text.
 const MATCHED_MAX: usize = 256;
 
 /// Differences that a plan allows.
@@ -24,7 +24,7 @@ const MATCHED_MAX: usize = 256;
 pub struct AllowedDifferences {
     /// Pointers of ignored values.
     pub ignore: Vec<String>,
-    /// Relative difference up to which two JSON numbers or hexadecimal quantities are equal.
+    /// Two JSON numbers or hexadecimal quantities are equal if they differ by at most this share.
     pub tolerance: f64,
     /// Pointers of unordered arrays.
     pub sets: Vec<String>,
@@ -48,13 +48,13 @@ pub enum Side {
     Json(String),
     /// The value is missing.
     Nothing,
-    /// A set has no element that is equal to the other's.
+    /// A set has no element that equals the other set's element.
     NothingLike,
-    /// The length of an array; the other array has another one.
+    /// The length of an array; the other array has a different length.
     Elements(usize),
 }
 
-/// Compares two bodies of one JSON-RPC response each; returns the first difference, if any.
+/// Compares two bodies that hold one JSON-RPC response each. Returns the first difference, if any.
 pub fn difference(
     one: &[u8],
     other: &[u8],
@@ -119,7 +119,7 @@ fn values(
     }
 }
 
-/// The first character of a value, `0` for all numbers.
+/// Returns the first character of a value, or `0` for any number.
 fn kind(value: &str) -> char {
     match value.as_bytes().first() {
         Some(b'-' | b'0'..=b'9') => '0',
@@ -189,7 +189,7 @@ fn arrays(
     })
 }
 
-/// Compares unordered arrays: each element of one needs an equal element in the other.
+/// Compares unordered arrays. Each element of one array needs an equal element in the other.
 fn set(
     a: &[&RawValue],
     b: &[&RawValue],
@@ -224,7 +224,7 @@ fn set(
     None
 }
 
-/// Canonical text of a value: sorted members, no white space, numbers by value.
+/// Returns the canonical text of a value: sorted members, no white space, numbers by value.
 fn canonical(raw: &str, depth: usize) -> String {
     let raw = raw.trim();
     match kind(raw) {
@@ -294,7 +294,7 @@ fn numbers(one: &str, other: &str, tolerance: f64) -> bool {
     same || near()
 }
 
-/// True if two texts are hexadecimal quantities within the tolerance.
+/// Returns true if two texts are hexadecimal quantities within the tolerance.
 fn quantities(one: &str, other: &str, tolerance: f64) -> bool {
     let read = |text: &str| {
         let digits = text.strip_prefix("0x").filter(|digits| (1..=32).contains(&digits.len()))?;
@@ -310,7 +310,7 @@ fn within(one: f64, other: f64, tolerance: f64) -> bool {
     tolerance > 0.0 && (one - other).abs() <= tolerance * one.abs().max(other.abs())
 }
 
-/// True if one of the patterns matches the pointer.
+/// Returns true if one of the patterns matches the pointer.
 fn matches(patterns: &[String], pointer: &str) -> bool {
     patterns.iter().any(|pattern| {
         let (mut parts, mut wanted) = (pointer.split('/'), pattern.split('/'));

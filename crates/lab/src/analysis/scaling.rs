@@ -6,20 +6,21 @@ use lab_model::results::capacity::Scaling;
 
 use crate::analysis::statistics::mean;
 
-/// Different concurrencies that a fit needs; Gunther, Guerrilla Capacity Planning, 2007, chapter 5.
+/// Smallest number of different concurrencies for a fit. Source: Gunther, Guerrilla Capacity
+/// Planning, 2007, chapter 5.
 const POINTS_MIN: usize = 6;
-/// Largest number of Gauss–Newton steps; from the linear solution it takes three or four.
+/// Maximum number of Gauss–Newton steps. Three or four are enough from the linear solution.
 const STEPS: usize = 20;
 
-/// Mean number in flight by Little's law, N = X · R (Little 1961): a rate per second times a mean
-/// time in seconds.
+/// Returns the mean number in flight by Little's law, N = X · R (Little 1961). X is a rate per
+/// second and R a mean time in seconds.
 pub fn little(rate: f64, time: f64) -> f64 {
     rate * time
 }
 
 /// Fits X(N) = λN ÷ (1 + σ(N−1) + κN(N−1)) to pairs of mean concurrency and throughput by least
-/// squares. Gunther's linear form gives the start; Gauss–Newton on X itself refines it, so points
-/// of large N do not weigh more. σ and κ are at least 0. None for fewer than six different
+/// squares. Gunther's linear form gives the start values. Gauss–Newton on X refines them, so points
+/// of large N do not count more. σ and κ are at least 0. None for fewer than six different
 /// concurrencies, or if the fit fails.
 pub fn fit(points: &[(f64, f64)]) -> Option<Scaling> {
     let good = |point: &&(f64, f64)| {

@@ -1,12 +1,12 @@
 //! The search for the highest rate that keeps the thresholds: chooses the next probe and summarizes
 //! all probes.
 //!
-//! The whole state is the history of probes, so a search can be repeated from its record. It
-//! doubles the rate until a probe fails, bisects, repeats both sides of the boundary until a
-//! majority decides, and ends with a soak (a long run) at the highest rate that passed. A probe is
-//! neither pass nor fail if the generator was the limit or if its numbers are invalid. After each
-//! probe that did not pass, a baseline at a low rate checks if the target has recovered. The search
-//! ends after two invalid baselines in a row.
+//! The history of probes is the whole state, so a search can be repeated from its record. The
+//! search doubles the rate until a probe fails, and then bisects. It repeats probes on both sides
+//! of the boundary until a majority decides. It ends with a soak (a long run) at the highest rate
+//! that passed. A probe neither passes nor fails if the generator was the limit or if its numbers
+//! are invalid. After each probe that did not pass, a baseline at a low rate checks if the target
+//! has recovered. The search ends after two invalid baselines in a row.
 //!
 //! `judge` decides if a probe passes; `capacity.rs` starts the runs.
 
@@ -29,9 +29,10 @@ pub struct Settings {
     pub rate_max: f64,
     /// Rate of baselines; above 0.
     pub rate_baseline: f64,
-    /// Relative width of the interval between pass and fail at which the search ends; above 0.
+    /// The search ends if the interval between pass and fail has at most this relative width; above
+    /// 0.
     pub precision: f64,
-    /// Probes at each side of the boundary, whose majority decides; at least 1.
+    /// Number of probes on each side of the boundary; their majority decides. At least 1.
     pub repeats: usize,
     /// True if a soak confirms the highest rate that passed.
     pub soak: bool,
@@ -64,14 +65,14 @@ pub struct Health {
 }
 
 impl Health {
-    /// Ratio of medians that chance does not reach.
+    /// Smallest ratio of medians that is not chance.
     const SLOWER: f64 = 1.5;
-    /// Difference of medians in milliseconds that jitter of very fast targets does not reach.
+    /// Smallest difference of medians, in milliseconds, that is not jitter of a very fast target.
     const SLOWER_MS: f64 = 0.2;
-    /// Difference of failure shares that chance does not reach.
+    /// Smallest difference of failure shares that is not chance.
     const FAILED_MORE: f64 = 0.01;
 
-    /// Returns true if it is clearly worse than `other`.
+    /// Returns true if this health is clearly worse than `other`.
     fn worse_than(&self, other: &Health) -> bool {
         self.p50_ms > other.p50_ms * Self::SLOWER + Self::SLOWER_MS
             || self.failed_share > other.failed_share + Self::FAILED_MORE
@@ -94,23 +95,24 @@ pub enum Step {
     End(End),
 }
 
-/// Waits for a target to recover: two, four and eight drain times. Then it counts as changed.
+/// Maximum number of waits for a target to recover: two, four and eight drain times. After them the
+/// target counts as changed.
 const WAITS_MAX: u32 = 3;
-/// How often the first rate is halved if it fails: down to 1/64 of it.
+/// Maximum number of times that the first rate is halved if it fails: down to 1/64.
 const HALVINGS_MAX: i32 = 6;
-/// Precision of the interval if the generator is the limit, because the interval then says nothing
-/// about the target.
+/// Precision of the interval if the generator is the limit. It is coarse, because such an interval
+/// says nothing about the target.
 const LIMITED_PRECISION: f64 = 0.1;
-/// Invalid baselines in a row after which the search ends.
+/// Maximum number of invalid baselines in a row; then the search ends.
 const INVALID_BASELINES_MAX: usize = 2;
-/// Failed share of the first baseline from which no lower rate is tried.
+/// No lower rate is tried if at least this share of the first baseline's calls failed.
 const BROKEN: f64 = 0.5;
-/// Soaks after which the search ends even if none held.
+/// Maximum number of soaks; then the search ends even if none held.
 const SOAKS_MAX: usize = 3;
 /// Smallest relative step down after a failed soak.
 const SOAK_STEP: f64 = 0.05;
 
-/// Returns the step after these probes, which are in the order in which they were made.
+/// Returns the next step. `history` has the probes in the order in which they ran.
 pub fn next(settings: &Settings, history: &[Probe]) -> Step {
     if let Some(step) = baseline_first(settings, history) {
         return step;
@@ -141,7 +143,8 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
     }
 }
 
-/// A baseline is due at the start, and after a probe that did not pass until the target recovers.
+/// Returns a baseline at the start. After a probe that did not pass, returns baselines until the
+/// target has recovered.
 fn baseline_first(settings: &Settings, history: &[Probe]) -> Option<Step> {
     let baseline =
         |drains| Step::Probe { kind: Kind::Baseline, rate: settings.rate_baseline, drains };
@@ -159,7 +162,7 @@ fn baseline_first(settings: &Settings, history: &[Probe]) -> Option<Step> {
     (1..=WAITS_MAX).contains(&waits).then(|| baseline(recovery.max(1 << waits)))
 }
 
-/// Number of invalid baselines at the end of the history.
+/// Returns the number of invalid baselines at the end of the history.
 fn trailing_invalid(history: &[Probe]) -> usize {
     let invalid = |probe: &&Probe| probe.kind == Kind::Baseline && !is_valid(probe);
     history.iter().rev().take_while(invalid).count()
@@ -172,7 +175,7 @@ fn end_without_baseline(last: &Probe) -> End {
     }
 }
 
-/// Number of baselines at the end of the history that are worse than the reference.
+/// Returns the number of baselines at the end of the history that are worse than the reference.
 fn trailing_worse(history: &[Probe]) -> u32 {
     let Some(reference) = reference_health(history) else { return 0 };
     let from_end = history.iter().rev().take_while(|probe| probe.kind == Kind::Baseline);
@@ -185,8 +188,8 @@ fn is_valid(probe: &Probe) -> bool {
     matches!(probe.judged, Judged::Pass | Judged::Fail)
 }
 
-/// The health that baselines are compared with: that of the first one. After a lasting change it is
-/// replaced by the new health, so the search waits for the same change only once.
+/// Returns the health that baselines are compared with: the health at the first baseline. After a
+/// lasting change the new health replaces it, so the search waits only once for the same change.
 fn reference_health(history: &[Probe]) -> Option<Health> {
     let mut reference: Option<Health> = None;
     let mut waits = 0;
@@ -201,7 +204,8 @@ fn reference_health(history: &[Probe]) -> Option<Health> {
     reference
 }
 
-/// The largest number of drain times that the target has needed to recover so far; at least 1.
+/// Returns the largest number of drain times that the target has needed to recover so far; at least
+/// 1.
 fn recovery_drains(history: &[Probe]) -> u32 {
     let reference = reference_health(history).unwrap_or_default();
     let recovered = |probe: &&Probe| {
@@ -210,7 +214,7 @@ fn recovery_drains(history: &[Probe]) -> u32 {
     history.iter().filter(recovered).map(|probe| probe.drains).max().unwrap_or(1).max(1)
 }
 
-/// Halves the lowest rate that was tried, until one passes.
+/// Halves the lowest rate so far, until a rate passes.
 fn step_down(settings: &Settings, levels: &Levels) -> Step {
     let lowest = levels.lowest().unwrap_or(settings.rate_start);
     if lowest > settings.rate_start * f64::powi(0.5, HALVINGS_MAX) * 1.01 {
@@ -254,7 +258,7 @@ fn narrow(
     Step::End(reason(levels, upper))
 }
 
-/// The step after a soak: a soak at a lower rate if it failed, else the end.
+/// Returns the step after a soak. If the soak failed, it is a soak at a lower rate, else the end.
 fn after_soak(settings: &Settings, history: &[Probe]) -> Option<Step> {
     let soaks: Vec<&Probe> = history.iter().filter(|probe| probe.kind == Kind::Soak).collect();
     let last = soaks.last()?;
@@ -295,8 +299,8 @@ fn judged_count(history: &[Probe]) -> usize {
     history.iter().filter(|probe| probe.kind != Kind::Baseline).count()
 }
 
-/// Upper limit of probes without baselines: twice the number that an ideal target needs, because
-/// noise may turn a majority once on each side.
+/// Returns the maximum number of probes, without baselines. It is twice the number for an ideal
+/// target, because noise may reverse a majority once on each side.
 pub fn probes_max(settings: &Settings) -> usize {
     let doublings = (settings.rate_max / settings.rate_start).log2().ceil().max(0.0) as usize + 1;
     let halvings = (1.0 / settings.precision).log2().ceil().clamp(1.0, 14.0) as usize;
@@ -345,7 +349,7 @@ pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
         Some(Judged::Fail) => Some(false),
         _ => None,
     };
-    // A rate above the held soak may have passed a short probe only. The rate of the soak counts.
+    // A rate above the soak may have passed only a short probe. The rate of the soak counts.
     let held = last_soak.filter(|_| soak_held == Some(true)).map(|probe| probe.rate);
     let highest_pass = held.or(levels.highest_pass());
     let first = history.iter().find(|probe| probe.kind == Kind::Baseline && is_valid(probe));
@@ -376,12 +380,12 @@ pub struct Change {
     pub worse: bool,
 }
 
-/// Late probes that must agree against the early ones.
+/// Smallest number of late probes that must contradict the early ones.
 const CHANGED_MIN: usize = 2;
 
-/// Looks for an instant at which the outcome of some rates flips: all probes before it agree, and
-/// all later ones say the opposite. Soaks are ignored: a rate may pass a short probe and fail a
-/// long one.
+/// Searches for an instant at which the outcome of some rates flips. All probes before it agree,
+/// and all probes after it have the opposite outcome. Soaks are ignored, because a rate may pass a
+/// short probe and fail a long one.
 fn change(history: &[Probe]) -> Option<Change> {
     let short: Vec<&Probe> = history
         .iter()
@@ -416,7 +420,7 @@ fn opposed(good: &[&Probe], bad: &[&Probe]) -> Option<((f64, f64), usize)> {
     (failed <= passed && sure).then_some(((passed, failed), against))
 }
 
-/// The boundary is a cliff if pass and fail are both farther than this from the limit.
+/// The boundary is a cliff if pass and fail are both farther from the limit than this share of it.
 const CLIFF_MARGIN: f64 = 0.3;
 
 fn boundary(settings: &Settings, levels: &Levels) -> Boundary {

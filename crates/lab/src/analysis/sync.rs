@@ -1,10 +1,10 @@
 //! Analysis of sync speed: block heights over time.
 //!
-//! A [`SyncRun`] is one run of one arm: samples of its height, and counters of its page cache if
-//! they are known (`sync/sample.rs`). `sync/run.rs` analyses one run alone, `sync/lead.rs` compares
-//! two runs, `sync/bins.rs` computes rates by height, `sync/pauses.rs` finds stalls and the chain
-//! tip, and `sync/judge.rs` compares arms over their repeats. `wording/conclude.rs` writes the
-//! sentences, and `study.rs` reads the files.
+//! A [`SyncRun`] is one run of one arm. It has samples of the height, and counters of the page
+//! cache if they are known (`sync/sample.rs`). `sync/run.rs` analyses one run alone, `sync/lead.rs`
+//! compares two runs, `sync/bins.rs` computes rates by height, `sync/pauses.rs` finds stalls and
+//! the chain tip, and `sync/judge.rs` compares arms over their repeats. `wording/conclude.rs`
+//! writes the sentences, and `study.rs` reads the files.
 //!
 //! The tests check the rules against the hand-computed numbers of a published run of two nodes
 //! (`testdata/pocketnet`).

@@ -1,14 +1,14 @@
 //! Evaluates the thresholds of a run, second by second.
 //!
 //! A threshold is evaluated in one of three ways:
-//! - without `window` and `sustained`: over the whole run after the warm-up, as in k6; the
-//!   value at the end counts;
-//! - with `window`: over a sliding window that moves each second. One broken window is enough, or,
-//!   with `sustained`, an unbroken series of broken windows of that length;
+//! - without `window` and `sustained`: over the whole run after the warm-up, as in k6. The value at
+//!   the end counts;
+//! - with `window`: over a sliding window that moves each second. One broken window breaks the
+//!   threshold. With `sustained`, a series of broken windows of that length does;
 //! - with `sustained` alone: the same with windows of one second.
 //!
-//! Windows cover only the time of the selected stages; later only stragglers end. The caller leaves
-//! out the warm-up.
+//! Windows cover only the time of the selected stages, because only late calls end after it. The
+//! caller leaves out the warm-up.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use lab_model::results::ThresholdOutcome;
 #[cfg(test)]
 mod tests;
 
-/// Largest number of steps in a window; longer windows have longer steps, which limits memory.
+/// Maximum number of steps in a window. Longer windows have longer steps, which limits memory.
 const WINDOW_STEPS_MAX: u32 = 60;
 
 /// The thresholds of one run.
@@ -40,11 +40,11 @@ pub struct Ruling {
     pub outcome: ThresholdOutcome,
     /// The content of the note.
     pub remark: Option<Remark>,
-    /// True if the server's own error responses (not missing ones) are enough to break it. It is
-    /// then broken regardless of the generator's health.
+    /// True if the server's error responses alone break it, without the calls that got no response.
+    /// It is then broken regardless of the generator's health.
     pub by_server: bool,
-    /// Distance of a broken threshold to its limit, in its unit, for as long as it had to last;
-    /// none if unknown.
+    /// Distance of a broken threshold to its limit, in the threshold's unit. With `sustained`, the
+    /// value stayed at least that far outside for the whole time. None if unknown.
     pub beyond: Option<f64>,
 }
 
@@ -65,7 +65,7 @@ pub enum Remark {
         /// Length of a window in seconds.
         window: f64,
     },
-    /// Its value is that of the worst window.
+    /// The reported value is that of the worst window.
     WorstOf {
         /// How many windows there were.
         windows: u64,
@@ -95,7 +95,7 @@ impl Judge {
         Judge { collectors, thresholds }
     }
 
-    /// Adds the calls that ended between `from` and `to`; returns true if a threshold aborts the
+    /// Adds the calls that ended between `from` and `to`. Returns true if a threshold aborts the
     /// run.
     pub fn add_second(&mut self, from: Duration, to: Duration, totals: &Totals) -> bool {
         for collector in &mut self.collectors {
@@ -108,7 +108,7 @@ impl Judge {
         abort
     }
 
-    /// Ends the run: windows longer than the run are judged by the data that exists.
+    /// Ends the run. Windows longer than the run are judged by the data that exists.
     pub fn end(&mut self, at: Duration) {
         for (index, collector) in self.collectors.iter_mut().enumerate() {
             let mut of_collector =
@@ -206,7 +206,8 @@ impl Collector {
         self.moved_to = to;
         self.selector.collect(totals, &mut self.step.of);
         self.step.seconds += offered.as_secs_f64();
-        // Seconds are a little longer or shorter than one, so half a second of slack is allowed.
+        // The seconds of a run are not exactly one second long, so half a second of slack is
+        // allowed.
         let slack = Duration::from_millis(500);
         if seconds(self.step.seconds) + slack < self.step_length {
             return;
@@ -223,7 +224,7 @@ impl Collector {
         }
     }
 
-    /// Ends the run: a window that was never full is judged as far as it is filled.
+    /// Ends the run. A window that was never full is judged by the data that it has.
     fn end(&mut self) {
         self.ready = false;
         if self.window.is_some()
@@ -261,7 +262,7 @@ impl Collector {
         }
     }
 
-    /// The part of `from..to` in which at least one selected stage ran.
+    /// Returns the part of `from..to` in which at least one selected stage ran.
     fn offered(&self, from: Duration, to: Duration) -> Duration {
         // Stages of several scenarios overlap; their common time is counted once.
         let mut spans: Vec<Span> = self.spans.clone();
@@ -274,7 +275,7 @@ impl Collector {
         sum
     }
 
-    /// The aggregated value in the threshold's unit; none without data.
+    /// Returns the aggregated value in the threshold's unit; none without data.
     fn value(&self, aggregation: Aggregation) -> Option<f64> {
         let (times, Counts { part, whole, .. }) = (&self.sum.of.times, self.sum.of.counts);
         let seconds = self.sum.seconds;
@@ -300,7 +301,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// True if `value` is within the threshold's limit.
+/// Returns true if `value` is within the threshold's limit.
 fn keeps(threshold: &Threshold, value: f64) -> bool {
     let limit = threshold.limit;
     match threshold.operator {
@@ -362,10 +363,10 @@ impl ThresholdState {
                 self.record(value, collector.sum.of.counts, from, in_windows);
             }
         }
-        // Time without load does not count, because no call can end the breach then.
+        // Time without load does not count, because no call can end the breach in it.
         let lasted = self.breach.map(|since| to.min(collector.moved_to).saturating_sub(since));
         let long_enough = |lasted: Duration| {
-            // A second may be a little shorter than one.
+            // A second of the run may be slightly shorter than one second.
             lasted + Duration::from_millis(100) >= self.threshold.sustained
         };
         if in_windows {
@@ -453,10 +454,10 @@ impl ThresholdState {
             note: None,
         };
         let outside = |worst: f64| (worst - self.threshold.limit).abs();
-        // After an abort the value may be back within its limit; the distance is unknown then.
+        // After an abort the value may be within its limit again. The distance is then unknown.
         let beyond = match (in_windows, self.threshold.sustained.is_zero()) {
             (false, _) => self.beyond,
-            // One window is enough, so the worst window counts.
+            // One window breaks the threshold, so the worst window counts.
             (true, true) => self.worst.map(|(worst, _)| outside(worst)),
             (true, false) => self.broken_beyond,
         };

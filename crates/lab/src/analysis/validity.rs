@@ -1,5 +1,5 @@
-//! Checks if the numbers of a run are valid: was the generator healthy, did the plan itself limit
-//! the rate, did the target accept the offered load?
+//! Checks if the numbers of a run are valid. They are if the generator was healthy, the plan itself
+//! did not limit the rate, and the target accepted the offered load.
 //!
 //! The checks cover the time after the warm-up, except where they compute the plan's own limit.
 //! `verdict.rs` decides what follows from the doubts; `wording/verdict.rs` writes the sentences.
@@ -14,21 +14,22 @@ use lab_model::results::run::{Row, Second};
 #[cfg(test)]
 mod tests;
 
-/// Busy share of the engine threads from which they are the limit.
+/// The engine threads are the limit if they are busy for at least this share of the time.
 const BUSY_MAX: f64 = 0.9;
-/// Seconds in a row for which they must be that busy; a single busy second is a burst.
+/// Number of seconds in a row for which the threads must be that busy. A single busy second is a
+/// burst.
 const BUSY_SECONDS: f64 = 3.0;
-/// Response bytes per second and engine thread that take 5 to 10 % of the thread's time to read and
-/// classify, and far more if memory is slow.
+/// Response bytes per second and engine thread. To read and classify them takes 5 to 10 % of the
+/// thread's time, and far more if memory is slow.
 const HEAVY_BYTES: f64 = 50e6;
-/// Share of those bytes from which one method is named.
+/// A method is named if it has at least this share of the response bytes.
 const HEAVY_SHARE: f64 = 0.5;
-/// Share of the rate that pauses alone allow, from which the pauses limited the rate: the target
-/// took less than a tenth of the time.
+/// The pauses limited the rate if it is at least this share of the rate that pauses alone allow.
+/// The target then took less than a tenth of the time.
 const PACED_SHARE: f64 = 0.9;
 
-/// Calls that a p99 needs. With fewer, its 95 % interval reaches from the 98th percentile to the
-/// maximum.
+/// Smallest number of calls for a p99. With fewer, the 95 % interval of the p99 reaches from the
+/// 98th percentile to the maximum.
 pub(crate) const CALLS_MIN: u64 = 1_000;
 
 /// The parts of a run's result that are checked.
@@ -129,8 +130,8 @@ pub struct Doubts {
     pub paced: Vec<Doubt>,
     /// The plan has too few workers for its rate.
     pub workers: Vec<Doubt>,
-    /// The target did not accept the offered load; with the distance of the delivered share to the
-    /// least that is allowed.
+    /// The target did not accept the offered load. The number is the distance of the delivered
+    /// share to the smallest allowed share.
     pub behind: Vec<(Doubt, f64)>,
 }
 
@@ -190,7 +191,7 @@ fn busy(seconds: &[Second]) -> Option<Doubt> {
             longest = row;
         }
     }
-    // In a long run a point of the series is more than a second.
+    // In a long run a point of the series covers more than a second.
     let step = seconds.get(1).map_or(1.0, |second| second.at - seconds[0].at);
     let lasted = longest.len() as f64 * step;
     if longest.is_empty() || lasted < BUSY_SECONDS.min(seconds.len() as f64 * step) {
@@ -205,8 +206,9 @@ fn is_busy(second: &Second) -> bool {
     second.generator_busy >= BUSY_MAX
 }
 
-/// The wait of engine threads for a core. It delays a call by at most the whole wait. In an open
-/// scenario each wait shows as a delay of the next send, and reads are delayed as much as sends.
+/// Returns the wait of engine threads for a core. The wait delays a call by at most its whole
+/// length. In an open scenario each wait delays the next send, and reads are delayed as much as
+/// sends.
 fn starved(input: ValidityInput<'_>) -> Option<Delay> {
     let threads = input.plan.threads;
     let time = input.end.saturating_sub(input.plan.warmup).as_secs_f64() * threads as f64;
@@ -226,7 +228,7 @@ fn ports(judged: &Totals) -> Option<Doubt> {
     (refused > 0).then_some(Doubt::NoPorts(refused))
 }
 
-/// The method whose responses are so large that reading them may limit the generator.
+/// Returns a method with responses so large that reading them may limit the generator.
 fn heavy(input: ValidityInput<'_>) -> Option<Doubt> {
     let seconds = input.end.saturating_sub(input.plan.warmup).as_secs_f64();
     let bytes = &input.judged.answer_bytes;
@@ -256,14 +258,14 @@ fn late(input: ValidityInput<'_>) -> Option<Delay> {
     })
 }
 
-/// Share of sends that were later than the plan allows.
+/// Returns the share of sends that were later than the plan allows.
 fn late_share(input: ValidityInput<'_>) -> f64 {
     let allowed = lab_model::record::nanos(input.plan.validity.lateness_p99_max);
     let sends = &input.judged.lateness;
     aggregate::share(sends.count_between(allowed + 1, lab_model::record::TIME_MAX), sends.len())
 }
 
-/// True if sends with this delay (99th percentile, ms) are late for calls that take `median` ms.
+/// Returns true if a p99 delay of `lateness` ms is late for calls with a median of `median` ms.
 fn is_late(validity: Validity, lateness: f64, median: f64) -> bool {
     let limit = validity.lateness_p99_max.as_secs_f64() * 1e3;
     lateness > limit && lateness > validity.lateness_share_max * median
@@ -314,11 +316,12 @@ fn paced(input: ValidityInput<'_>, scenario: &Scenario) -> Option<Doubt> {
     })
 }
 
-/// Fewer iterations started than were scheduled. Returns whose limit that was, and the distance of
-/// the delivered share to the least that is allowed.
+/// Returns a doubt if too few of the scheduled iterations started. The doubt says whose limit that
+/// was. The number is the distance of the delivered share to the smallest allowed share.
 ///
 /// The best time of each method, weighted by its calls, is the target's time without queueing. If
-/// the workers are too few for the rate even then, the plan is the limit, otherwise the target.
+/// the workers are too few for the rate even at that time, the plan is the limit. Otherwise the
+/// target is the limit.
 fn behind(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doubt, f64)> {
     let offered = offered(input, scenario);
     let mut iterations = Iterations::default();
@@ -344,7 +347,7 @@ fn behind(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doubt, f64)>
     Some((doubt, input.plan.validity.delivered_share_min - delivered))
 }
 
-/// Seconds of an iteration in which each call takes the best time of its method.
+/// Returns the seconds of an iteration if each call takes the best time of its method.
 fn best_time(input: ValidityInput<'_>, scenario: &Scenario) -> f64 {
     let mut by_method = std::collections::BTreeMap::<u16, (u64, u64)>::new();
     for (slot, cell) in &input.all.cells {
@@ -365,7 +368,7 @@ fn service_of(input: ValidityInput<'_>, scenario: &Scenario) -> lab_model::recor
     input.all.times(|cell| &cell.service, of)
 }
 
-/// Methods whose percentiles are uncertain because they have few calls.
+/// Returns a doubt about methods that have too few calls for their percentiles.
 pub fn few(methods: &[Row]) -> Option<Doubt> {
     let few = methods.iter().filter(|row| row.calls < CALLS_MIN);
     let few: Vec<(String, u64)> = few.map(|row| (row.method.clone(), row.calls)).collect();

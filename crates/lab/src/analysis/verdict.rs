@@ -1,21 +1,21 @@
 //! The verdict of a run: pass, fail, measured, invalid, or limited by the generator.
 //!
-//! In this order, the first that applies:
+//! The first rule that applies decides:
 //! 1. nothing was measured: invalid;
 //! 2. a failure that the generator cannot have caused: fail. The generator causes no error response
-//!    and no wrong result, no 429 beyond the share of late sends, no timeout that is longer than
-//!    its own delay, and no latency that exceeds its limit by more than that delay. If its threads
-//!    had no CPU time left, its delay is unbounded;
+//!    and no wrong result. It causes 429 responses only up to the share of late sends. It causes no
+//!    timeout longer than its own delay. It causes no latency that exceeds its limit by more than
+//!    that delay. If its threads had no CPU time left, its delay is unbounded;
 //! 3. the generator was the limit: client-limited. Broken thresholds are reported, but do not
 //!    count;
 //! 4. a threshold was broken by less than the generator's delay: invalid;
 //! 5. only thresholds about throughput are broken, and the plan's own pauses limited the
 //!    throughput: client-limited;
 //! 6. the user stopped the run: invalid, because a threshold might have broken later;
-//! 7. the plan's own pauses limited the rate: client-limited, even if all thresholds were kept,
-//!    because such a load slows down with the target;
+//! 7. the plan's own pauses limited the rate: client-limited. This holds even if all thresholds
+//!    were kept, because such a load slows down with the target;
 //! 8. otherwise measured if the plan has no thresholds, else pass. Late sends only add to
-//!    latencies, so an upper limit that was kept is kept without them too.
+//!    latencies. An upper limit that holds with them also holds without them.
 
 use lab_model::metrics::{Metric, Samples};
 use lab_model::plan::threshold::{Aggregation, Operator};
@@ -85,7 +85,8 @@ pub enum Reason {
     Broken(Ruling, Metric),
     /// All calls of a method returned an error from the start.
     NeverAnswered { method: String },
-    /// Most calls of a method failed for a time; `failed_share` is that of all calls of the run.
+    /// Most calls of a method failed for a time; `failed_share` covers all calls of the run, of all
+    /// methods.
     FailurePeriod { method: String, period: FailurePeriod, failed_share: f64 },
     /// All calls of a method failed.
     AllFailed { method: String, calls: u64, class: Class },
@@ -174,8 +175,8 @@ pub fn verdict(evidence: Evidence<'_>) -> Judged {
     Judged { outcome, reasons, findings: failures.findings, warnings }
 }
 
-/// Splits the generator's limits into reasons and warnings. Busy threads and a wait for a core are
-/// only a warning if the load was delivered in time and nothing is broken.
+/// Splits the generator's limits into reasons and warnings. Busy threads and waits for a core are
+/// only warnings if the load was delivered in time and no threshold is broken.
 fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reason>) {
     let doubts = evidence.doubts;
     let unpaced = |scenario: &lab_model::plan::Scenario| {
@@ -276,7 +277,7 @@ impl Failures {
         }
     }
 
-    /// Methods that mostly failed for a time, whether or not a threshold covers them.
+    /// Adds methods that mostly failed for a time, even if no threshold covers them.
     fn methods(&mut self, evidence: Evidence<'_>) {
         let nothing_answered = evidence.overall.calls > 0 && evidence.overall.failed_share >= 1.0;
         for (method, period) in evidence.failure_periods {
@@ -320,7 +321,7 @@ impl Failures {
         }
     }
 
-    /// Methods with a large share of failed calls over the whole run.
+    /// Adds methods with a large share of failed calls over the whole run.
     fn partly(&mut self, evidence: Evidence<'_>) {
         let known = |method: &str| self.list.iter().any(|failure| failure.reason.is_about(method));
         let mut found = Vec::new();
@@ -336,7 +337,7 @@ impl Failures {
         found.into_iter().for_each(|(breach, reason)| self.push(breach, reason));
     }
 
-    /// Latency thresholds that were kept only because closed workers wait during stalls.
+    /// Adds latency thresholds that were kept only because closed workers wait during stalls.
     fn stalls(&mut self, evidence: Evidence<'_>) {
         let Some(stalls) = evidence.stalls else { return };
         for (threshold, ruling) in evidence.plan.thresholds.iter().zip(evidence.rulings) {
@@ -377,10 +378,10 @@ impl Failures {
     }
 }
 
-/// Share of failed calls of a method from which the run fails, unless the plan has a threshold
-/// about the failures of this method.
+/// The run fails if at least this share of a method's calls failed. It does not apply if the plan
+/// has a threshold about the failures of this method.
 const FAILING_SHARE: f64 = 0.25;
-/// Failed calls that this needs.
+/// Smallest number of failed calls for `FAILING_SHARE` to apply.
 const FAILING_MIN: f64 = 10.0;
 
 /// Returns true if the plan has a threshold about the failures of a method.
@@ -395,8 +396,8 @@ fn silent_unless(class: Class) -> Breach {
     if class.failed_by_server() { Breach::Server } else { Breach::Silent }
 }
 
-/// The kind of a broken threshold about `metric`. A distance that is unknown counts as 0, so any
-/// delay of the generator explains it.
+/// Returns the kind of a broken threshold about `metric`. An unknown distance counts as 0, so any
+/// delay of the generator explains the failure.
 fn breach(plan: &Plan, metric: Metric, ruling: &Ruling) -> Breach {
     let beyond = ruling.beyond.unwrap_or(0.0);
     match metric.samples() {

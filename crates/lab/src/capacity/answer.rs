@@ -11,9 +11,11 @@ use crate::analysis::scaling::{fit, little};
 use crate::analysis::search::{Summary, summarize};
 use crate::wording::number::short;
 
-/// Relative distance of the counted calls in flight to Little's law from which a warning is given.
+/// A warning is given if the counted calls in flight differ from Little's law by more than this
+/// share.
 const LITTLE_OFF: f64 = 0.3;
-/// Calls in flight that the comparison needs; one sample per second is too coarse for fewer.
+/// Smallest number of calls in flight for that comparison. One sample per second is too coarse for
+/// fewer.
 const LITTLE_MIN: f64 = 5.0;
 
 /// Builds the result of a search that took `seconds`.
@@ -64,7 +66,8 @@ pub(super) fn build(search: Search<'_>, end: End, seconds: f64) -> CapacityResul
     }
 }
 
-/// The warnings of these probes that are not in `known`, each with the rates of its probes.
+/// Returns the warnings of these probes that are not in `known`, each with the rates at which it
+/// occurred.
 fn at_rates(probes: &[Option<&FinishedProbe>], known: &[String]) -> Vec<String> {
     let mut found: Vec<(&str, Vec<String>)> = Vec::new();
     for probe in probes.iter().flatten() {
@@ -79,8 +82,8 @@ fn at_rates(probes: &[Option<&FinishedProbe>], known: &[String]) -> Vec<String> 
     found.iter().map(|(warning, rates)| format!("at {}: {warning}", rates.join(" and "))).collect()
 }
 
-/// The bottleneck at the lowest fail. If it is unknown there, that of the nearest higher fail at
-/// which it is known.
+/// Returns the bottleneck at the lowest fail. If it is unknown there, returns the bottleneck at the
+/// nearest higher fail with a known one.
 fn bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option<Finding> {
     let lowest = failed.row.bottleneck.clone();
     if lowest.as_ref().is_some_and(|finding| finding.cause != Cause::Unknown) {
@@ -100,7 +103,7 @@ fn bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option<Find
     Some(finding)
 }
 
-/// CPU time per request of the target's processes in a probe.
+/// Returns the CPU time per request of the target's processes in a probe.
 fn costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
     let own = finished.processes.iter().filter(|process| process.role != ProcessRole::Generator);
     let cost = |process: &lab_model::results::run::ProcessFacts| {
@@ -193,7 +196,7 @@ fn doubts(search: &Search<'_>, summary: &Summary) -> Vec<String> {
     doubts
 }
 
-/// A warning if the counted calls in flight do not agree with Little's law (N = X · R).
+/// Returns a warning if the counted calls in flight do not agree with Little's law (N = X · R).
 fn little_off(probe: &FinishedProbe) -> Option<String> {
     let row = &probe.row;
     let by_law = little(row.calls_per_second, row.service.mean_ms / 1e3);
@@ -272,7 +275,8 @@ fn baselines_invalid(search: &Search<'_>, summary: &Summary) -> Option<String> {
     ))
 }
 
-/// A broken limit inside a sentence: `latency p(99)<100 was 412 (limit 100), by eth_getLogs`.
+/// Formats a broken limit for use inside a sentence: `latency p(99)<100 was 412 (limit 100), by
+/// eth_getLogs`.
 fn binding_words(binding: &Binding) -> String {
     let mut text = binding.objective.clone();
     if let Some(observed) = binding.observed {

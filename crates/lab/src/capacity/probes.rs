@@ -13,22 +13,22 @@ use lab_model::results::capacity::{Kind, SearchFacts};
 use crate::analysis::search::{Settings, estimate};
 use crate::capacity::search::CapacityFault;
 
-/// Calls that a baseline needs for its median to be stable.
+/// Smallest number of calls of a baseline for a stable median.
 const BASELINE_CALLS: f64 = 20.0;
-/// Time whose iterations may wait for a worker. A rate that is too high shows in dropped iterations
-/// as well as in a long queue, and the target would have to drain a queue after the probe.
+/// The queue holds the iterations of this time. Dropped iterations reveal a rate that is too high
+/// as well as a long queue does. After the probe the target must drain the queue, so it is short.
 const QUEUE: Duration = Duration::from_secs(2);
-/// Iterations that may always wait, so that a short pause drops none at low rates.
+/// Minimum length of the queue, in iterations. At low rates a short pause then drops none.
 const QUEUE_MIN: usize = 100;
-/// Calls that a percentile needs beyond it.
+/// Smallest number of calls that must lie beyond a percentile.
 const BEYOND_MIN: f64 = 10.0;
-/// Longest extension of a probe for that purpose.
+/// Maximum extension of a probe to get enough calls beyond a percentile.
 const NEEDED_MAX: Duration = Duration::from_secs(300);
-/// Time of a run without load: the first calls to the target, samples of the idle hosts, and the
-/// grace period for calls in flight.
+/// Time of a run without load. It includes the first calls to the target, samples of the idle
+/// hosts, and the grace period for calls in flight.
 const RUN_OVERHEAD: Duration = Duration::from_secs(2);
 
-/// The plan of a search, from which the plans of its probes are derived.
+/// The plan of a search. The plans of the probes are derived from it.
 #[derive(Clone, Debug)]
 pub(super) struct Probes {
     plan: Plan,
@@ -61,7 +61,7 @@ impl Probes {
             repeats: capacity.repeats.max(1),
             soak: !capacity.soak.is_zero(),
         };
-        // The number of calls depends on the rate of a probe, so the plan's own warnings are
+        // The number of calls depends on the rate of a probe. So the plan's warnings about it are
         // removed.
         let mut few = Vec::new();
         few_samples(plan, &mut few);
@@ -87,7 +87,7 @@ impl Probes {
         }
     }
 
-    /// The thresholds of every probe.
+    /// Returns the thresholds of every probe.
     pub(super) fn objectives(&self) -> &[Threshold] {
         &self.plan.thresholds
     }
@@ -96,13 +96,13 @@ impl Probes {
         &self.plan.methods
     }
 
-    /// The plan of the search.
+    /// Returns the plan of the search.
     pub(super) fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Sets thresholds for a plan without any, based on the service times of the first baseline.
-    /// Returns an explanation; none if the plan has its own thresholds.
+    /// Sets thresholds if the plan has none. They depend on the service times of the first
+    /// baseline. Returns an explanation; none if the plan has its own thresholds.
     pub(super) fn set_default_objectives(&mut self, baseline: &Quantiles) -> Option<String> {
         if !self.plan.thresholds.is_empty() {
             return None;
@@ -130,8 +130,8 @@ impl Probes {
         ))
     }
 
-    /// Duration of a probe with its warm-up: the configured one, or longer if the percentiles of
-    /// the thresholds need more calls.
+    /// Returns the duration of a probe with its warm-up. It is longer than configured if the
+    /// percentiles of the thresholds need more calls.
     pub(super) fn time(&self, kind: Kind, rate: f64) -> Duration {
         let capacity = &self.plan.capacity;
         match kind {
@@ -143,20 +143,22 @@ impl Probes {
         }
     }
 
-    /// Time after the warm-up that each percentile needs for enough calls beyond it.
+    /// Returns the time after the warm-up that gives every percentile enough calls beyond it.
     fn needed(&self, rate: f64) -> Duration {
         let second = self.staged(rate, Duration::from_secs(1));
         let of = |threshold: &Threshold| {
             let Aggregation::Percentile(percent) = threshold.aggregation else { return None };
             let beyond = samples(&second, threshold)? * (1.0 - percent / 100.0);
-            // Thresholds with a window are judged by each window, however long the probe is.
+            // A longer probe does not help thresholds with a window, because each window is judged
+            // alone.
             (beyond > 0.0 && threshold.window.is_none()).then(|| BEYOND_MIN / beyond)
         };
         let seconds = self.plan.thresholds.iter().filter_map(of).fold(0.0, f64::max);
         Duration::from_secs_f64(seconds.ceil().min(NEEDED_MAX.as_secs_f64()))
     }
 
-    /// The plan of one probe: every scenario at its share of the rate, from the start to the end.
+    /// Returns the plan of one probe: every scenario at its share of the rate, from the start to
+    /// the end.
     pub(super) fn probe(&self, kind: Kind, rate: f64) -> Arc<Plan> {
         let mut plan = self.staged(rate, self.time(kind, rate));
         plan.warmup = plan.capacity.probe_warmup;
@@ -168,7 +170,7 @@ impl Probes {
         Arc::new(plan)
     }
 
-    /// The plan with one stage per scenario, at its share of the rate.
+    /// Returns the plan with one stage per scenario, at the scenario's share of the rate.
     fn staged(&self, rate: f64, duration: Duration) -> Plan {
         let mut plan = self.plan.clone();
         for (index, (scenario, share)) in plan.scenarios.iter_mut().zip(&self.shares).enumerate() {
@@ -200,22 +202,23 @@ impl Probes {
     }
 }
 
-/// The highest level of a scenario; the shares of the scenarios are proportional to it.
+/// Returns the highest level of a scenario. The scenario's share of the rate is proportional to it.
 fn level(scenario: &Scenario) -> f64 {
     scenario.stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max)
 }
 
-/// Half of a probe's time after the warm-up, because a baseline needs no tail percentiles.
+/// Returns half of a probe's time after the warm-up, because a baseline needs no tail percentiles.
 fn baseline_time(plan: &Plan) -> Duration {
     let capacity = &plan.capacity;
     capacity.probe_warmup + capacity.probe.saturating_sub(capacity.probe_warmup) / 2
 }
 
-/// Factor of a p99 over that of an idle target at 90 % utilisation: every percentile of an M/M/1
-/// queue grows by 1 ÷ (1 − utilisation) (Kleinrock, Queueing Systems, 1975).
+/// Factor by which the p99 of a target at 90 % utilisation exceeds that of an idle target. Every
+/// percentile of an M/M/1 queue grows by 1 ÷ (1 − utilisation) (Kleinrock, Queueing Systems, 1975).
 const SLOWER: f64 = 10.0;
 /// Time that feels immediate, in milliseconds (Nielsen, Usability Engineering, 1993, 5.5). It is a
-/// lower bound, because ten times the p99 of a fast local target may be scheduler jitter.
+/// lower bound of the limit, because ten times the p99 of a fast local target may be scheduler
+/// jitter.
 const SLOW_MS: f64 = 100.0;
 
 fn objective(metric: Metric, aggregation: Aggregation, limit: f64, text: String) -> Threshold {

@@ -1,5 +1,5 @@
-//! The loop of a capacity search: gets the next probe from `analysis/search.rs`, waits, runs it,
-//! judges it, and reports it, until the search ends.
+//! The loop of a capacity search. It gets the next probe from `analysis/search.rs`, waits, runs the
+//! probe, judges it and reports it. It repeats this until the search ends.
 
 use std::sync::Arc;
 use std::thread::park_timeout;
@@ -74,18 +74,19 @@ pub(super) struct Environment<'a> {
     pub(super) save: &'a mut SaveRun<'a>,
 }
 
-/// Saves the run of a probe: its folder name, its result, its totals, and the methods that the
-/// totals index. Returns true if the run was saved, false if runs are not saved.
+/// Saves the run of a probe. The arguments are the folder name, the result, the totals, and the
+/// methods that the totals index. Returns true if the run was saved, and false if runs are not
+/// saved.
 pub type SaveRun<'a> =
     dyn FnMut(&str, &RunResult, &Totals, &[Box<str>]) -> Result<bool, String> + 'a;
 
 type MakeRun<'a> =
     dyn FnMut(&Arc<Plan>, &mut dyn FnMut(&Progress<'_>)) -> Result<Finished, RunFault> + 'a;
 
-/// How often a wait checks if the search was stopped.
+/// Interval at which a wait checks if the search was stopped.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Searches the highest rate that keeps the plan's thresholds. A search that is stopped returns a
+/// Searches for the highest rate that keeps the plan's thresholds. A stopped search returns a
 /// partial result.
 ///
 /// # Errors
@@ -150,7 +151,7 @@ pub(super) struct Search<'a> {
     pub(super) probes: Probes,
     environment: Environment<'a>,
     pub(super) history: Vec<Probe>,
-    /// The same probes in the same order as `history`.
+    /// The probes of `history`, in the same order.
     pub(super) finished: Vec<FinishedProbe>,
     pub(super) warnings: Vec<String>,
     pub(super) defaults: Option<String>,
@@ -158,7 +159,7 @@ pub(super) struct Search<'a> {
     pub(super) first: Option<RunResult>,
 }
 
-/// Drain times to wait before an unreachable target is tried a second time.
+/// Number of drain times to wait before an unreachable target is tried a second time.
 const UNREACHED_DRAINS: u32 = 4;
 
 impl Search<'_> {
@@ -212,7 +213,7 @@ impl Search<'_> {
         (self.environment.run)(plan, &mut |progress| on_event(Event::Second(progress)))
     }
 
-    /// Ends the search early because of an error or of the user; adds a warning.
+    /// Ends the search early because of an error, or because the user stopped it. Adds a warning.
     fn stopped(&mut self, fault: Option<RunFault>) -> Result<End, CapacityFault> {
         match (fault, self.history.last()) {
             (Some(fault), None) => return Err(fault.into()),
@@ -295,8 +296,8 @@ impl Search<'_> {
         judgement
     }
 
-    /// Saves the run and returns its folder, relative to that of the search. A write error, such as
-    /// a full disk, is only a warning.
+    /// Saves the run and returns its folder, relative to the search's folder. A write error, such
+    /// as a full disk, is only a warning.
     fn save(
         &mut self,
         result: &RunResult,

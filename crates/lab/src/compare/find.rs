@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use crate::arm::Arm;
 use crate::import::{ImportFault, read_file};
 
-/// Largest number of runs per arm. A thousand runs of a minute take most of a day.
+/// Maximum number of runs per arm. A thousand runs of a minute take most of a day.
 const RUNS_MAX: usize = 1_000;
 const RESULT: &str = "result.json";
 
-/// Returns the arms at a path: one for a result, for a folder with a `result.json`, or for a folder
-/// of runs; one per server for a report about several.
+/// Returns the arms at a path. A result, a folder with a `result.json` and a folder of runs are one
+/// arm each. A report about several servers has one arm per server.
 ///
 /// # Errors
 /// If a file cannot be read, or if there are no results.
@@ -45,7 +45,8 @@ pub fn arm_of(name: &str, paths: &[PathBuf]) -> Result<Arm, ImportFault> {
     Ok(whole)
 }
 
-/// The subfolders with a result, or else the result files of a folder, sorted by name.
+/// Returns the subfolders that contain a result, sorted by name. If there are none, returns the
+/// result files of the folder.
 fn runs_in(folder: &Path) -> Result<Vec<PathBuf>, ImportFault> {
     let failed = |source| ImportFault::Read { path: folder.to_owned(), source };
     let mut folders = Vec::new();

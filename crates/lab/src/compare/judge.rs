@@ -18,7 +18,7 @@ use crate::wording::{comparability, difference};
 /// How arms are compared.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Equal runs (A/A); their spread becomes the floor.
+    /// Runs of equal arms (A/A). Their spread is the smallest difference that counts.
     pub same: Option<Arm>,
     /// True if run n of one arm belongs to run n of the other.
     pub paired: bool,
@@ -26,9 +26,9 @@ pub struct Options {
     pub anyway: bool,
 }
 
-/// Metrics with a verdict, each with its replacement. Service times (from the actual send) replace
-/// latencies (from the scheduled one) if an arm has none. The list is short, because each further
-/// metric makes all differences harder to detect.
+/// Metrics with a verdict, each with its replacement. If an arm has no latencies (from the
+/// scheduled send), service times (from the actual send) replace them. The list is short, because
+/// each further metric makes all differences harder to detect.
 const METRICS: [(Metric, Option<Metric>); 5] = [
     (Metric::LatencyP50, Some(Metric::ServiceP50)),
     (Metric::LatencyP95, Some(Metric::ServiceP95)),
@@ -37,8 +37,8 @@ const METRICS: [(Metric, Option<Metric>); 5] = [
     (Metric::FailedShare, None),
 ];
 
-/// Compares every other arm with the first. A mismatch that refuses the comparison leaves the
-/// result without differences, unless [`Options::anyway`] is set.
+/// Compares every other arm with the first. If a mismatch refuses the comparison, the result has no
+/// differences, unless [`Options::anyway`] is set.
 pub fn compare(
     mut arms: Vec<Arm>,
     options: &Options,
@@ -172,7 +172,7 @@ fn arm_row(arm: &Arm) -> ArmRow {
     }
 }
 
-/// The methods and metrics that both arms have.
+/// Returns the methods and metrics that both arms have.
 fn common(a: &Arm, b: &Arm) -> Vec<Key> {
     let of = |run: &Run| run.values.keys().map(|(method, _)| method.clone()).collect::<Vec<_>>();
     let theirs: BTreeSet<String> = b.runs.iter().flat_map(of).collect();
@@ -202,8 +202,9 @@ fn values(arm: &Arm, key: &Key) -> Values {
     Values { seconds: seconds.cloned().unwrap_or_default(), calls, runs }
 }
 
-/// The spread of a metric between equal runs. If the arms have a single run, it is the largest
-/// difference of any two runs; else the difference between the medians of two halves.
+/// Returns the spread of a metric between equal runs. If the arms have a single run, it is the
+/// largest difference of any two equal runs. Otherwise it is the difference between the medians of
+/// two halves of them.
 fn floor(options: &Options, a: &Arm, b: &Arm, key: &Key) -> Option<f64> {
     let runs = values(options.same.as_ref()?, key).runs;
     let least = values(a, key).runs.len().min(values(b, key).runs.len());
@@ -270,7 +271,7 @@ fn normal_row(arm: &Arm) -> NormalRow {
     }
 }
 
-/// Largest number of differences that a sentence names.
+/// Maximum number of differences that a sentence names.
 const NAMED_MAX: usize = 4;
 
 fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
@@ -313,7 +314,7 @@ fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
     text
 }
 
-/// A warning if all runs of one arm started before those of the other, as far as known.
+/// Returns a warning if all runs of one arm started before all runs of the other, as far as known.
 fn one_after_another(first: &Arm, other: &Arm) -> Option<String> {
     let started = |arm: &Arm| -> Option<Vec<f64>> {
         arm.runs
@@ -336,7 +337,7 @@ fn one_after_another(first: &Arm, other: &Arm) -> Option<String> {
     ))
 }
 
-/// A warning about changes whose sign is opposite to that of the difference of medians.
+/// Returns a warning about changes that have the opposite sign of the difference of medians.
 fn against_medians(result: &CompareResult) -> Option<String> {
     let against = |one: &&Difference| {
         let medians = one.b - one.a;

@@ -1,8 +1,8 @@
-//! Distributions in the forms in which they are exported: statistics, a native histogram or a
-//! classic one, computed from the run's histograms in one pass.
+//! Distributions in the formats of exports: statistics, a native histogram or a classic histogram.
+//! Each is computed from the run's histograms in one pass.
 //!
-//! All results are in seconds. A value is exported as the middle of its step in the run's
-//! histogram, which is a thousandth wide.
+//! All results are in seconds. A value is exported as the middle of its bucket in the run's
+//! histogram. A bucket is a thousandth of the value wide.
 
 use lab_model::record::Times;
 
@@ -29,7 +29,7 @@ pub(super) struct Distribution {
     pub(super) shape: Shape,
 }
 
-/// What is exported of a distribution in addition to count and sum.
+/// The exported part of a distribution besides count and sum.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Shape {
     Stats(Vec<(Stat, f64)>),
@@ -59,7 +59,7 @@ pub(super) const BOUNDS: [f64; 18] = [
 ];
 
 impl Distribution {
-    /// `times` in a form.
+    /// Converts `times` to a format.
     pub(super) fn of(times: &Times, form: &Form) -> Distribution {
         let mut sum = 0.0;
         let mut native = None;
@@ -111,7 +111,7 @@ impl Native {
     }
 }
 
-/// The bucket of a value above zero: the first whose end is not below the value.
+/// Returns the bucket of a value above zero: the first bucket with an end not below the value.
 fn index(value: f64, schema: i32) -> i32 {
     (value.log2() * f64::from(schema).exp2()).ceil() as i32
 }

@@ -1,9 +1,9 @@
 //! The metrics of a run under the names and labels of k6's Prometheus output.
 //!
-//! The differences from k6 are listed in `docs/metrics.md` too: `name` is the JSON-RPC method; a
-//! JSON-RPC error with HTTP 200 is not an expected response; the failed share is of all calls of a
-//! method, not 0 or 1 by `expected_response`, so that it can be averaged; durations are measured
-//! from the scheduled time of a call.
+//! The differences from k6 are also in `docs/metrics.md`. `name` is the JSON-RPC method. A JSON-RPC
+//! error with HTTP 200 is not an expected response. The failed share covers all calls of a method
+//! and is not 0 or 1 by `expected_response`, so it can be averaged. Durations are measured from the
+//! scheduled time of a call.
 
 use std::collections::BTreeMap;
 
@@ -159,7 +159,7 @@ pub(super) const METRICS: &[Metric] = &[
     },
 ];
 
-/// Scenario, method, status, and whether the response was expected.
+/// Scenario, method, status, and true if the response was expected.
 type Tags<'p> = (&'p str, &'p str, &'static str, bool);
 
 fn tags<'p>(out: &SampleBuilder<'_, 'p>, slot: Slot) -> Tags<'p> {
@@ -167,8 +167,8 @@ fn tags<'p>(out: &SampleBuilder<'_, 'p>, slot: Slot) -> Tags<'p> {
     (scenario, name, status(slot.class), expected(slot.class))
 }
 
-/// The status that k6 would show. The run counts classes, so for some only the first digit is
-/// known.
+/// Returns the status that k6 would report. The run counts classes, so only the first digit is
+/// known for some of them.
 fn status(class: Class) -> &'static str {
     match class {
         Class::Ok | Class::RpcError | Class::WrongId | Class::WrongAnswer | Class::Malformed => {

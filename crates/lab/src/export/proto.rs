@@ -13,7 +13,7 @@ use super::{Labels, Names};
 #[cfg(test)]
 mod tests;
 
-/// The stale marker, which ends a series: a specific NaN.
+/// Returns the stale marker, a specific NaN that ends a series.
 pub(super) fn stale() -> f64 {
     f64::from_bits(0x7ff0_0000_0000_0002)
 }
@@ -96,7 +96,8 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// The series with a stale marker as its only sample, of the kind of its other samples.
+    /// Returns the series with a stale marker as its only sample. The marker is of the same kind as
+    /// the other samples of the series.
     pub(super) fn ended(self, timestamp: i64) -> TimeSeries {
         let mut series = TimeSeries { labels: self.labels, ..TimeSeries::default() };
         if self.native {
@@ -122,7 +123,7 @@ impl TimeSeries {
     }
 }
 
-/// The series of the samples, all with one timestamp in milliseconds since 1970.
+/// Returns the series of the samples, all with one timestamp in milliseconds since 1970.
 pub(super) fn series(
     samples: &[Sample],
     names: Names,
@@ -171,8 +172,8 @@ pub(super) fn series(
     all
 }
 
-/// The name, the sample's labels and the labels of all series: sorted, without duplicates or empty
-/// values.
+/// Returns the name, the sample's labels and the labels of all series. They are sorted, without
+/// duplicates and empty values.
 fn sorted(name: String, sample: &Sample, more: &Labels) -> Vec<Label> {
     let label = |name: &str, value: &str| Label { name: name.to_owned(), value: value.to_owned() };
     let mut labels = vec![Label { name: "__name__".to_owned(), value: name }];
@@ -209,7 +210,7 @@ fn histogram(distribution: &Distribution, native: &Native, timestamp: i64) -> Hi
     histogram
 }
 
-/// The encoded body of a request: protobuf, compressed as one snappy block.
+/// Returns the encoded body of a request: protobuf, compressed as one snappy block.
 pub(super) fn body(timeseries: Vec<TimeSeries>) -> Vec<u8> {
     let bytes = WriteRequest { timeseries }.encode_to_vec();
     snap::raw::Encoder::new()

@@ -1,9 +1,9 @@
-//! The queue of pushes and the times of retries. It does no I/O: the time is an argument, of any
-//! clock that begins at zero; `remote.rs` sends.
+//! The queue of pushes and the times of retries. It does no I/O; `remote.rs` sends. The time is an
+//! argument, from any clock that begins at zero.
 //!
-//! Pushes are sent in order, so that the samples of each series stay in order of time: while one is
-//! retried, the others wait. As the specification says, network errors, 5xx and 429 are retried,
-//! other statuses are not.
+//! Pushes are sent in order, so the samples of each series stay in order of time. While one push is
+//! retried, the others wait. As the specification requires, network errors, 5xx and 429 are
+//! retried, and other statuses are not.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,17 +11,18 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// First and longest wait between two attempts, as Prometheus's own sender has them
-/// (`min_backoff` and `max_backoff`):
+/// First wait and maximum wait between two attempts, as in Prometheus's own sender (`min_backoff`
+/// and `max_backoff`):
 /// <https://prometheus.io/docs/prometheus/latest/configuration/configuration/#remote_write>.
 const BACKOFF_MIN: Duration = Duration::from_millis(30);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// Longest wait for a receiver's `Retry-After`.
+/// Maximum wait for a receiver's `Retry-After`.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
-/// Bytes of all queued pushes; with a usual plan, that is more than an hour of data.
+/// Maximum number of bytes of all queued pushes. With a usual plan, that is more than an hour of
+/// data.
 const BYTES_MAX: usize = 32 << 20;
 
-/// Characters that are kept of a receiver's error message.
+/// Maximum number of characters of a receiver's error message that are stored.
 const ERROR_CHARS_MAX: usize = 300;
 
 /// A queued request.
@@ -42,7 +43,7 @@ pub(super) enum Outcome {
     Unreachable,
 }
 
-/// What was pushed in a run, and what was not.
+/// Counts of the samples that were pushed in a run, and of those that were not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushSummary {
     /// Samples that the receiver accepted.
@@ -57,7 +58,7 @@ pub struct PushSummary {
     pub discarded: u64,
     /// Attempts that were retried.
     pub retried: u64,
-    /// Times whose samples were discarded because the sending thread was far behind.
+    /// Number of batches that were discarded because the sending thread was far behind.
     pub skipped: u64,
 }
 
@@ -82,12 +83,12 @@ impl Queue {
         }
     }
 
-    /// The push to send now, if any.
+    /// Returns the push to send now, if any.
     pub(super) fn due(&self, now: Duration) -> Option<&Push> {
         self.pending.front().filter(|_| now >= self.not_before)
     }
 
-    /// The time until the next attempt; none if the queue is empty.
+    /// Returns the time until the next attempt; none if the queue is empty.
     pub(super) fn wait(&self, now: Duration) -> Option<Duration> {
         self.pending.front().map(|_| self.not_before.saturating_sub(now))
     }
@@ -125,7 +126,7 @@ impl Queue {
 
     fn retry(&mut self, now: Duration, retry_after: Option<Duration>, random: u32) {
         let doubled = BACKOFF_MIN.saturating_mul(1 << self.attempts.min(16)).min(BACKOFF_MAX);
-        // Between half of it and all of it.
+        // The wait is between half and all of the backoff.
         let share = 0.5 + f64::from(random) / f64::from(u32::MAX) / 2.0;
         let asked = retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
         self.not_before = now + doubled.mul_f64(share).max(asked);

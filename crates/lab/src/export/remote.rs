@@ -1,8 +1,8 @@
 //! Pushing a run's metrics to a receiver of Prometheus remote write 1.0.
 //!
-//! The samples are collected in the thread that shows the run, every few seconds. Another thread
-//! encodes, sends and retries, so that a slow or dead receiver never slows a run: samples wait in a
-//! bounded queue (`queue.rs`); those that do not fit are discarded and counted.
+//! The thread that displays the run collects the samples every few seconds. Another thread encodes,
+//! sends and retries, so a slow or dead receiver never slows a run. Samples wait in a bounded queue
+//! (`queue.rs`). Samples that do not fit are discarded and counted.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -33,16 +33,16 @@ mod tests;
 
 /// Default time between pushes, as in k6 and in Prometheus's own sender.
 pub const INTERVAL: Duration = Duration::from_secs(5);
-/// How long one attempt may take, as in k6.
+/// Maximum time of one attempt, as in k6.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Series in one request; Prometheus's own sender has as many samples.
+/// Maximum number of series in one request. Prometheus's own sender sends as many samples.
 const SERIES_MAX: usize = 2_000;
-/// Batches of samples that may wait for the sending thread; an attempt takes less time than they
-/// cover.
+/// Maximum number of batches of samples that wait for the sending thread. An attempt takes less
+/// time than these batches cover.
 const PENDING_MAX: usize = 4;
-/// Bytes that are read of an error response.
+/// Maximum number of bytes that are read from an error response.
 const ERROR_BYTES_MAX: u64 = 64 * 1024;
-/// How long the end of a run waits for the remaining pushes.
+/// Maximum time that the end of a run waits for the remaining pushes.
 const END_MAX: Duration = Duration::from_secs(10);
 
 /// Where to push and what to push.
@@ -79,7 +79,7 @@ pub enum Auth {
 }
 
 impl Settings {
-    /// The defaults: our names, statistics, every five seconds.
+    /// Returns the defaults: our names, statistics, and a push every five seconds.
     pub fn new(url: &str) -> Settings {
         Settings {
             url: url.to_owned(),
@@ -131,7 +131,7 @@ pub struct RemoteWrite {
     thread: JoinHandle<PushSummary>,
 }
 
-/// The samples of one time.
+/// The samples of one instant.
 type Batch = (Vec<Sample>, Instant);
 
 impl RemoteWrite {
@@ -191,13 +191,13 @@ impl RemoteWrite {
         let samples = collect_samples(self.table, progress, &self.form);
         match self.gathered.try_send((samples, Instant::now())) {
             Ok(()) => {}
-            // A thread that is gone has panicked, which `finish` notices.
+            // If the thread has ended, it panicked. `finish` detects that.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.skipped += 1,
         }
     }
 
-    /// Ends every series, sends the remaining pushes for at most ten seconds, and returns what was
-    /// pushed.
+    /// Ends every series and sends the remaining pushes for at most ten seconds. Returns the number
+    /// of samples that were and were not pushed.
     pub fn finish(self) -> PushSummary {
         drop(self.gathered);
         let summary = self.thread.join().unwrap_or_default();
@@ -211,11 +211,11 @@ struct Sender {
     names: Names,
     labels: Labels,
     queue: Queue,
-    /// Series of the last push; those that are missing in the next have ended.
+    /// Series of the last push. A series that is missing in the next push has ended.
     known: BTreeSet<Identity>,
     origin: Instant,
-    /// The same instant since 1970. The wall clock is read only once: it may be set back, and the
-    /// samples of a series must be in order.
+    /// `origin` as time since 1970. The wall clock is read only once, because it may be set back
+    /// and the samples of a series must be in order.
     origin_unix: Duration,
     /// The time of the last push in milliseconds since 1970.
     timestamp: i64,
@@ -238,7 +238,7 @@ impl Sender {
             let now = self.origin.elapsed();
             match self.queue.wait(now) {
                 Some(wait) if now + wait < end => {
-                    // Waking early is harmless: then nothing is due yet.
+                    // An early wake-up is harmless, because nothing is due then.
                     std::thread::park_timeout(wait);
                     self.send_first(TIMEOUT.min(end - now));
                 }
@@ -247,7 +247,7 @@ impl Sender {
         }
     }
 
-    /// Queues the samples, and stale markers for the series that are missing in them.
+    /// Queues the samples, and stale markers for series that have no sample in this batch.
     fn put(&mut self, samples: &[Sample], at: Instant) {
         let since = self.origin_unix + at.saturating_duration_since(self.origin);
         // Receivers reject two samples of a series at the same time.
@@ -296,14 +296,14 @@ impl Endpoint {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
-            // The environment's proxy would also get requests that are for a local receiver.
+            // A proxy from the environment would also get requests to a local receiver.
             .proxy(None)
             .tls_config(tls.build());
         let headers = headers(settings, parts.authorization())?;
         Ok(Endpoint { agent: config.build().into(), url, headers })
     }
 
-    /// Sends one request: the outcome and the error message.
+    /// Sends one request. Returns the outcome and the error message.
     fn send(&self, body: &[u8], timeout: Duration) -> (Outcome, String) {
         let mut request = self.agent.post(&self.url);
         for (name, value) in &self.headers {
@@ -324,7 +324,7 @@ impl Endpoint {
     }
 }
 
-/// A Retry-After header, in seconds or as a date
+/// Parses a Retry-After header, in seconds or as a date
 /// (<https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3>).
 fn wait(retry_after: &str) -> Option<Duration> {
     if let Ok(seconds) = retry_after.trim().parse() {
@@ -334,7 +334,7 @@ fn wait(retry_after: &str) -> Option<Duration> {
     Some(until.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
-/// The headers of the protocol, of the settings and for authentication.
+/// Returns the headers of the protocol, of the settings and for authentication.
 fn headers(
     settings: &Settings,
     authorization: Option<&HeaderValue>,

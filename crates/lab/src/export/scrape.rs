@@ -1,8 +1,8 @@
 //! An address at which a run's metrics can be scraped: `GET /metrics`, OpenMetrics text.
 //!
-//! The samples are collected in the thread that shows the run, every few seconds. A client can
-//! occupy one of a few threads for a short time and nothing else: the size of requests, their time
-//! and the number of connections are limited.
+//! The thread that displays the run collects the samples every few seconds. The size of requests,
+//! their time and the number of connections are limited. So a client can only occupy one of a few
+//! threads for a short time.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -27,13 +27,14 @@ use crate::run::Progress;
 #[cfg(test)]
 mod tests;
 
-/// Time between two collections, as in remote write; each takes some time from the run.
+/// Time between two collections, as in remote write. Each collection takes some of the run's CPU
+/// time.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Longest request head; scrapers send a few hundred bytes.
+/// Maximum length of a request head. Scrapers send a few hundred bytes.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
-/// Concurrent connections; further ones are closed at once.
+/// Maximum number of concurrent connections. Further ones are closed at once.
 const CONNECTIONS_MAX: usize = 8;
-/// Longest time for a connection, also at the end of a run.
+/// Maximum time of a connection, also at the end of a run.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The content type of the text (OpenMetrics 1.0, section "Content Type").
@@ -52,7 +53,7 @@ pub struct Scrape {
 #[derive(Debug)]
 struct Shared {
     labels: Labels,
-    /// Replaced as a whole, so that the lock is held only briefly.
+    /// The list is replaced as a whole, so the lock is held only briefly.
     samples: Mutex<Arc<Vec<Sample>>>,
     connections: AtomicUsize,
     stopped: AtomicBool,
@@ -89,7 +90,7 @@ impl Scrape {
         Ok(Scrape { table, next: Duration::ZERO, address, shared, thread: Some(thread) })
     }
 
-    /// The address on which it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -121,7 +122,7 @@ impl Drop for Scrape {
     }
 }
 
-/// The loopback address in place of an unspecified one.
+/// Returns the loopback address if the address is unspecified, else the address itself.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let mut address = address;
     if address.ip().is_unspecified() {
@@ -138,7 +139,8 @@ fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
         if shared.stopped.load(Ordering::Acquire) {
             return;
         }
-        // Out of file descriptors, or the client is gone: the next one may work.
+        // The process has no free file descriptors, or the client is gone. The next connection may
+        // work.
         let Ok(connection) = connection else { continue };
         if shared.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
             shared.connections.fetch_sub(1, Ordering::AcqRel);
@@ -147,7 +149,7 @@ fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
         let guard = ConnectionGuard(Arc::clone(shared));
         // If the thread cannot be started, the connection is closed and the count is reduced too.
         let _ = std::thread::Builder::new().name("scraped".to_owned()).spawn(move || {
-            // Errors concern only this scraper.
+            // An error affects only this scraper.
             let _ = respond(connection, &guard.0);
         });
     }
@@ -190,7 +192,7 @@ fn respond(mut connection: TcpStream, shared: &Shared) -> io::Result<()> {
             }
         }
         let rest = until.saturating_duration_since(Instant::now());
-        // A timeout of zero would mean none.
+        // A timeout of zero would mean no timeout.
         connection.set_read_timeout(Some(rest.max(Duration::from_millis(1))))?;
         let mut part = [0; 1024];
         let bytes = connection.read(&mut part)?;

@@ -1,5 +1,5 @@
-//! The table of all metrics of a run, in the order in which they are exported and listed in
-//! `docs/metrics.md`. To add one, add an entry; no other place lists them.
+//! The table of all metrics of a run, in the order of exports and of `docs/metrics.md`. To add a
+//! metric, add an entry here; there is no other list.
 //!
 //! Labels come from plans, methods, classes and hosts, so the plan bounds their number.
 
@@ -62,8 +62,8 @@ pub(super) struct SampleBuilder<'a, 'p> {
     samples: Vec<Sample>,
 }
 
-/// All samples of a table, with distributions in the given form. It takes a few microseconds for
-/// each histogram that has values.
+/// Returns all samples of a table, with distributions in the given format. It takes a few
+/// microseconds for each histogram that has values.
 pub(super) fn collect_samples(
     table: &'static [Metric],
     progress: &Progress<'_>,
@@ -105,7 +105,7 @@ impl<'p> SampleBuilder<'_, 'p> {
         self.progress.plan
     }
 
-    /// Scenario, stage and method of a slot.
+    /// Returns the scenario, stage and method of a slot.
     pub(super) fn names(&self, slot: Slot) -> [&'p str; 3] {
         let stage = self.plan().stages().nth(usize::from(slot.stage));
         let (scenario, stage) = stage
@@ -134,7 +134,7 @@ impl<'p> SampleBuilder<'_, 'p> {
         }
     }
 
-    /// The current stages with their planned level.
+    /// Returns the current stages with their planned level.
     pub(super) fn levels(&self) -> Vec<(&'p Scenario, &'p Stage, f64)> {
         let at = self.progress.at;
         let now = self.plan().spans().filter(|(_, _, span)| span.from <= at && at < span.to);
@@ -455,7 +455,7 @@ pub(super) const METRICS: &[Metric] = &[
     },
 ];
 
-/// Whether k6 would call a response of this class expected.
+/// Returns true if a response of this class is expected in k6's sense.
 pub(super) fn expected(class: Class) -> bool {
     class == Class::Ok
 }

@@ -1,10 +1,11 @@
 //! Reports of erigontech/rpc-tests (`perf/reports`): vegeta at rising rates, each rate repeated,
 //! one line per repetition.
 //!
-//! The first lines of a report have facts of the machine, the name in column 13 and the value in
-//! column 14. Then comes a header that begins with `Daemon`. It may cover several servers; each becomes an arm, and each repetition a run at
-//! its rate. Two kinds of repetitions would distort a comparison and are treated separately: the
-//! first one of a rate if it ran on cold caches, and those that failed because of the client.
+//! The first lines of a report have facts of the machine, with the name in column 13 and the value
+//! in column 14. A header that begins with `Daemon` follows. A report may cover several servers.
+//! Each server becomes an arm, and each repetition becomes a run at its rate. Two kinds of
+//! repetitions would distort a comparison and are treated separately: the first repetition of a
+//! rate if it ran on cold caches, and repetitions that failed because of the client.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,13 +20,13 @@ use crate::arm::{Arm, P95_CALLS, P99_CALLS, Run};
 const HEADER: &str = "Daemon,TestNo,TG-Threads,Qps,Time,Min,Mean,50,90,95,99,Max,Ratio,Error";
 /// Columns of the header.
 const COLUMNS: usize = 14;
-/// A first repetition ran on cold caches if its mean exceeds that of the slowest other repetition by
-/// this factor. At least [`OTHERS_MIN`] others are needed. In 27 published reports, cold repetitions
-/// are 1.6 to 1,400 times slower; others differ by ±20 %.
+/// A first repetition ran on cold caches if its mean exceeds that of the slowest other repetition
+/// by this factor. At least [`OTHERS_MIN`] others are needed. In 27 published reports, cold
+/// repetitions are 1.6 to 1,400 times slower. Other repetitions differ by ±20 %.
 const COLD: f64 = 1.5;
 const OTHERS_MIN: usize = 2;
 
-/// Whether it has the header.
+/// Returns true if the content has the header.
 pub(super) fn is_report(content: &[u8]) -> bool {
     content.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == HEADER.as_bytes())
 }
@@ -56,7 +57,7 @@ struct Repetition {
     error: Option<ErrorKind>,
 }
 
-/// One arm for each server in the report.
+/// Returns one arm for each server in the report.
 pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Arm>, ImportFault> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
@@ -134,7 +135,7 @@ fn repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
     })
 }
 
-/// The kind of an error message of Go's HTTP client.
+/// Returns the kind of an error message of Go's HTTP client.
 fn error_kind(error: &str) -> Option<ErrorKind> {
     let says = |texts: &[&str]| texts.iter().any(|text| error.contains(text));
     if error.is_empty() {
@@ -200,7 +201,7 @@ fn notes(arm: &mut Arm, repetitions: &[&Repetition]) {
     }
 }
 
-/// The number of the first repetition if it is cold.
+/// Returns the number of the first repetition if it ran on cold caches.
 fn cold(level: &[&Repetition]) -> Option<u32> {
     let (first, others) = level.split_first()?;
     let slowest = others.iter().map(|it| it.times_ms[0]).fold(0.0, f64::max);
@@ -238,8 +239,8 @@ fn run(it: &Repetition, key: &str, place: &str, facts: &BTreeMap<String, String>
     run
 }
 
-/// The method, from the file of requests (`stress_test_eth_call_001_14M.tar`), else from the name
-/// of the report.
+/// Returns the method from the name of the request file (`stress_test_eth_call_001_14M.tar`), else
+/// from the name of the report.
 fn method(facts: &BTreeMap<String, String>, name: &str) -> String {
     let file = facts.get("VegetaFile").map_or("", String::as_str);
     let prefixes = ["eth", "trace", "debug", "ots", "erigon", "net", "web3", "txpool", "parity"];
@@ -251,7 +252,8 @@ fn method(facts: &BTreeMap<String, String>, name: &str) -> String {
     found.unwrap_or_else(|| "calls".to_owned())
 }
 
-/// A duration as Go prints it (`time.Duration.String`): `104.244µs`, `1.053ms`, `1m24s`, `0s`.
+/// Parses a duration as Go prints it (`time.Duration.String`): `104.244µs`, `1.053ms`, `1m24s`,
+/// `0s`.
 fn go_duration_ms(text: &str) -> Option<f64> {
     let mut rest = text.trim();
     let mut sum = 0.0;

@@ -1,8 +1,8 @@
 //! k6's end-of-test summaries: `--summary-export` and `handleSummary` (`metrics` by name, values
 //! plain or under `values`), and the machine-readable one of k6 1.x (`results.metrics`, a list).
 //!
-//! k6's `http_req_duration` starts when the request is sent and excludes connecting, so it is
-//! compared with times from sending, never with latency from the scheduled start.
+//! k6's `http_req_duration` starts when the request is sent and excludes connecting. So it is
+//! compared with service times, never with latency from the scheduled start.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ use super::{ImportFault, label};
 use crate::analysis::comparability::Tool;
 use crate::arm::{ALL, Run};
 
-/// Whether it looks like a summary of k6.
+/// Returns true if the value looks like a summary of k6.
 pub(super) fn is_summary(value: &Value) -> bool {
     value.get("metrics").is_some_and(Value::is_object)
         || value.pointer("/results/metrics").is_some_and(Value::is_array)
 }
 
-/// The run, and notes about it.
+/// Returns the run, and notes about it.
 pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut run = Run::new(&label(path), Tool::K6);
     let seconds = value.pointer("/config/duration").and_then(Value::as_f64);
@@ -72,7 +72,7 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
     Ok((run, notes))
 }
 
-/// Every metric with its values, in any of the formats.
+/// Returns every metric with its values, from any of the formats.
 fn metrics(value: &Value) -> Vec<(&str, &Value)> {
     fn values(metric: &Value) -> &Value {
         metric.get("values").unwrap_or(metric)
@@ -85,7 +85,8 @@ fn metrics(value: &Value) -> Vec<(&str, &Value)> {
     list.into_iter().flatten().filter_map(named).collect()
 }
 
-/// The method of a submetric: the value of its only tag, unless that is one of k6's own tags.
+/// Returns the method of a submetric. It is the value of the only tag, unless that is one of k6's
+/// own tags.
 fn method_of(tags: &str) -> Option<&str> {
     if tags.is_empty() {
         return Some(ALL);
@@ -98,7 +99,7 @@ fn method_of(tags: &str) -> Option<&str> {
 
 fn put_times(run: &mut Run, tags: &str, values: &Value) {
     let Some(method) = method_of(tags) else { return };
-    // A submetric without values has zeros only.
+    // All values of a submetric without samples are zero.
     if number(values, &["max"]) == Some(0.0) {
         return;
     }

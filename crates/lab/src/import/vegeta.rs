@@ -1,8 +1,8 @@
 //! vegeta's outputs: `report -type=json`, and single results as `encode -to=json` (a line each) and
 //! `encode -to=csv` (nine or more columns; the format is in `lib/results.go` of tsenart/vegeta 12).
 //!
-//! vegeta measures from when a worker takes a request, including connecting. That is after the
-//! scheduled time if no worker is free, so it is compared with times from sending.
+//! vegeta's clock starts when a worker takes a request, and includes connecting. If no worker is
+//! free, that is after the scheduled time. So its times are compared with service times.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,9 +18,10 @@ use crate::arm::{ALL, Run};
 
 const NANOS_PER_MS: f64 = 1e6;
 const NANOS_PER_S: i64 = 1_000_000_000;
-/// Longest run in seconds, because wrong time stamps could create an entry for each second.
+/// Maximum length of a run in seconds. Wrong time stamps could otherwise create too many entries,
+/// one for each second.
 const SECONDS_MAX: i64 = 1_000_000;
-/// Error messages of vegeta's client that are the client's own fault.
+/// Error messages of vegeta's client that the client itself caused.
 const OUT_OF_PORTS: [&str; 2] = ["address already in use", "cannot assign requested address"];
 
 fn note() -> String {
@@ -29,7 +30,7 @@ fn note() -> String {
         .to_owned()
 }
 
-/// Whether it looks like a report.
+/// Returns true if the value looks like a report.
 pub(super) fn is_report(value: &Value) -> bool {
     value.get("latencies").is_some_and(Value::is_object)
 }
@@ -87,13 +88,13 @@ struct Hit {
     error: String,
 }
 
-/// Whether the first line is a result.
+/// Returns true if the first line is a result.
 pub(super) fn is_lines(content: &[u8]) -> bool {
     let first = content.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
     first.is_some_and(|line| serde_json::from_slice::<Hit>(line).is_ok())
 }
 
-/// Results, one JSON object per line.
+/// Reads results, one JSON object per line.
 pub(super) fn lines(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut hits = Hits::default();
     for (place, line) in content.split(|byte| *byte == b'\n').enumerate() {
@@ -111,7 +112,7 @@ pub(super) fn lines(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), I
     hits.run(path)
 }
 
-/// Whether the first line has the columns of a result.
+/// Returns true if the first line has the columns of a result.
 pub(super) fn is_csv(content: &[u8]) -> bool {
     let mut reader = csv_reader(content);
     let mut record = csv::ByteRecord::new();
@@ -131,8 +132,8 @@ fn whole(record: &csv::ByteRecord, column: usize) -> Option<i64> {
     std::str::from_utf8(record.get(column)?).ok()?.parse().ok()
 }
 
-/// Results as CSV: time in nanoseconds since 1970, status, latency in nanoseconds, bytes out, bytes
-/// in, error, and more.
+/// Reads results as CSV: time in nanoseconds since 1970, status, latency in nanoseconds, bytes out,
+/// bytes in, error, and more.
 pub(super) fn csv(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut hits = Hits::default();
     let mut reader = csv_reader(content);
@@ -183,7 +184,7 @@ impl Hits {
         self.span = Some((first.min(at), last.max(at)));
         let second = self.seconds.entry(at.div_euclid(NANOS_PER_S)).or_default();
         second.latencies_ms.push(latency as f64 / NANOS_PER_MS);
-        // As vegeta's own report counts: success is a status from 200 to 399.
+        // As in vegeta's own report, a status from 200 to 399 is a success.
         second.failed += u64::from(!(200..400).contains(&code));
     }
 
@@ -222,7 +223,7 @@ impl Hits {
         run.put(ALL, Metric::ServiceP95, quantile(&all, 0.95));
         run.put(ALL, Metric::ServiceP99, quantile(&all, 0.99));
         run.put(ALL, Metric::FailedShare, failed as f64 / count);
-        // As vegeta's own rate: there are n - 1 intervals between n sends.
+        // The rate is computed as vegeta does: there are n - 1 intervals between n sends.
         let between = self.span.map_or(0, |(first, last)| last.saturating_sub(first));
         let lasted = match between {
             0 => 1.0,
@@ -247,7 +248,7 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[place as usize]
 }
 
-/// Nanoseconds since 1970 of an RFC 3339 time, as Go writes them.
+/// Converts an RFC 3339 time, as Go writes it, to nanoseconds since 1970.
 fn unix_nanos(text: &str) -> Option<i64> {
     let time: jiff::Timestamp = text.parse().ok()?;
     i64::try_from(time.as_nanosecond()).ok()

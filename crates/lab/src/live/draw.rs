@@ -25,9 +25,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-/// Largest number of thresholds; broken ones come first.
+/// Maximum number of thresholds on the screen; broken ones come first.
 const THRESHOLDS_MAX: usize = 6;
-/// Width and height below which only one line is drawn.
+/// Only one line is drawn on a screen of less than this width or height, in cells.
 const SMALL: (u16, u16) = (40, 10);
 
 /// Style of a text.
@@ -70,7 +70,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let thresholds_max = if area.height < 32 { 2 } else { THRESHOLDS_MAX };
     let threshold_lines = threshold_lines(&state.thresholds, thresholds_max);
     let hosts: Vec<Vec<Part>> = state.hosts.iter().filter_map(host).collect();
-    // The chart gets the space that the table leaves, at least a quarter of a larger screen.
+    // The chart gets the space that the table does not use. On a larger screen it gets at least a
+    // quarter of the height.
     let chart_min = if area.height < 20 { 0 } else { area.height / 4 };
     let fixed = |lines: usize| Constraint::Length(u16::try_from(lines).unwrap_or(u16::MAX));
     let [title, bar, rates, chart, calls, failures, generator, pressure, thresholds, keys] =
@@ -254,7 +255,7 @@ fn failure_parts(state: &State) -> Vec<Part> {
     parts
 }
 
-/// Health of the generator by the plan's own limits.
+/// Returns the health of the generator, coloured by the plan's limits.
 fn generator_parts(state: &State) -> Vec<Part> {
     let validity = &state.plan.validity;
     let iterations = state.iterations;
@@ -269,7 +270,7 @@ fn generator_parts(state: &State) -> Vec<Part> {
         parts.push((tone, format!("delivered {}", number::percent(delivered))));
     }
     parts.push((judged(late > late_max), format!("  late p99 {}", number::ms(late))));
-    // Threads that are busier cannot handle a burst.
+    // Threads that are busier than this cannot handle a burst.
     let tone = if busy > 0.9 { Tone::Doubtful } else { Tone::Plain };
     parts.push((tone, format!("  busy {}", number::percent(busy))));
     if iterations.dropped > 0 {
@@ -278,7 +279,7 @@ fn generator_parts(state: &State) -> Vec<Part> {
     parts
 }
 
-/// Pressure and CPU of one host, if they were sampled.
+/// Returns the pressure and CPU of one host, if they were sampled.
 fn host(sample: &HostSample) -> Option<Vec<Part>> {
     const SHOWN: usize = 6;
     let shown = |name: &str| name.starts_with("cpu") || name.starts_with("psi");
@@ -295,7 +296,7 @@ fn host(sample: &HostSample) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-/// One line per threshold, broken ones first.
+/// Returns one line per threshold, broken ones first.
 fn threshold_lines(all: &[ThresholdOutcome], most: usize) -> Vec<Vec<Part>> {
     let mut sorted: Vec<&ThresholdOutcome> = all.iter().collect();
     sorted.sort_by_key(|outcome| outcome.kept);
@@ -316,7 +317,7 @@ fn threshold_lines(all: &[ThresholdOutcome], most: usize) -> Vec<Vec<Part>> {
     lines.collect()
 }
 
-/// A number with at most four decimals.
+/// Formats a number with at most four decimals.
 fn number(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

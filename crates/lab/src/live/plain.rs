@@ -62,7 +62,8 @@ impl<W: Write> Plain<W> {
     }
 
     fn print_stages(&mut self, progress: &Progress<'_>, text: &mut String) {
-        // Seconds end a little before or after the end of a stage. The next stage is meant then.
+        // A second may end slightly before or after the end of a stage. It then counts for the next
+        // stage.
         let near = Duration::from_millis(500);
         let mut stages = Vec::new();
         for scenario in &progress.plan.scenarios {

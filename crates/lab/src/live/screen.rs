@@ -2,7 +2,7 @@
 //!
 //! A separate thread reads keys and draws, so a slow terminal never slows a run. It draws on
 //! standard error, because standard output is for the result. When the run is stopped, the terminal
-//! is restored at once. From then on Ctrl-C is a signal again, so the user can interrupt the end of
+//! is restored at once. After that, Ctrl-C is a signal again, so the user can interrupt the end of
 //! the run.
 
 use std::io::{self, Stderr, Write as _};
@@ -29,7 +29,7 @@ use crate::run::{Progress, Stop};
 #[cfg(test)]
 mod tests;
 
-/// Longest time from a new state to its drawing, and from a key to its effect.
+/// Maximum time until a new state is drawn or a key takes effect.
 const POLL: Duration = Duration::from_millis(100);
 
 /// The full screen; it ends when it is finished or dropped.
@@ -56,8 +56,7 @@ impl Screen {
     /// Switches to the full screen. The keys `q` and Ctrl-C request `stop`. The environment
     /// variable `NO_COLOR` disables colours (<https://no-color.org>).
     ///
-    /// # Errors
-    /// If standard error is not a suitable terminal; it is unchanged then.
+    /// # Errors If standard error is not a suitable terminal. The terminal is not changed then.
     pub fn start(plan: &Arc<Plan>, stop: &Arc<Stop>) -> io::Result<Screen> {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let shared = Arc::new(Shared {
@@ -71,7 +70,7 @@ impl Screen {
         let drawn = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("screen".to_owned()).spawn(move || {
             let stopped = drawn.draw_until_over(&mut terminal);
-            // The terminal is restored here, or by unwinding if this thread panics.
+            // This restores the terminal. If the thread panics, unwinding restores it.
             drop(full_screen);
             if stopped {
                 // Standard error may be closed.
@@ -97,7 +96,7 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // The hook has reported a panic of the thread and restored the terminal.
+            // If the thread panicked, the hook has reported that and restored the terminal.
             let _ = thread.join();
         }
     }
@@ -178,8 +177,8 @@ impl FullScreen {
         enable_raw_mode()?;
         ACTIVE.store(true, Ordering::Release);
         let full_screen = FullScreen;
-        // `ratatui::init` is not used, because it queries the cursor position, which some terminals
-        // do not support.
+        // `ratatui::init` is not used, because it queries the cursor position. Some terminals do
+        // not support that.
         execute!(io::stderr(), EnterAlternateScreen, Clear(ClearType::All))?;
         Ok(full_screen)
     }

@@ -14,7 +14,7 @@ use crate::run::Progress;
 #[cfg(test)]
 mod tests;
 
-/// Largest number of points of the chart; in a longer run a point covers more seconds.
+/// Maximum number of points of the chart. In a longer run a point covers several seconds.
 const POINTS_MAX: usize = 600;
 
 /// The data of the screen.
@@ -137,14 +137,14 @@ impl State {
         self.thresholds = progress.thresholds.to_vec();
     }
 
-    /// The running stages with their remaining times.
+    /// Returns the running stages with their remaining times.
     pub(super) fn stages(&self) -> Vec<(&Scenario, &Stage, Duration)> {
         let running = |scenario| Some((scenario, stage_at(scenario, self.at)?));
         let found = self.plan.scenarios.iter().filter_map(running);
         found.map(|(scenario, (stage, left))| (scenario, stage, left)).collect()
     }
 
-    /// True if a scenario is open, so the run can fall behind its plan.
+    /// Returns true if a scenario is open. Only then can the run fall behind its plan.
     pub(super) fn is_open(&self) -> bool {
         self.plan.scenarios.iter().any(|scenario| matches!(scenario.model, Model::Open { .. }))
     }
@@ -189,8 +189,8 @@ impl State {
 }
 
 impl Row {
-    /// The totals. Percentiles of a second cannot be computed from those of its methods, so only
-    /// its maximum is known.
+    /// Returns the totals. The percentiles of a second cannot be computed from the percentiles of
+    /// its methods. Only the maximum is known.
     fn all(rows: &[Row], whole: Percentiles) -> Row {
         let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum();
         Row {
@@ -245,13 +245,13 @@ impl RateSeries {
         }
     }
 
-    /// Seconds that the points cover.
+    /// Returns the number of seconds that the points cover.
     pub(super) fn seconds(&self) -> u64 {
         self.points.len() as u64 * self.seconds_per_point
     }
 }
 
-/// The stage of a scenario at a time, with its remaining time.
+/// Returns the stage of a scenario at a time, with its remaining time.
 pub(super) fn stage_at(scenario: &Scenario, at: Duration) -> Option<(&Stage, Duration)> {
     let mut end = scenario.start;
     if at < end {

@@ -18,14 +18,14 @@ pub(crate) mod example;
 #[cfg(test)]
 mod tests;
 
-/// Largest number of probes on the terminal; those nearest to the boundary are listed.
+/// Maximum number of probes on the terminal. The probes nearest to the boundary are listed.
 const PROBES: usize = 20;
-/// Largest number of warnings on the terminal.
+/// Maximum number of warnings on the terminal.
 const WARNINGS: usize = 3;
 /// Width of a chart in pixels.
 const WIDE: i32 = 1000;
 
-/// The document of a capacity search.
+/// Builds the document of a capacity search.
 pub(super) fn document(result: &CapacityResult) -> Document {
     let (plan, target, finding) = (&result.plan, &result.target, result.bottleneck.as_ref());
     let text = TERMINAL | MARKDOWN;
@@ -59,7 +59,7 @@ pub(super) fn document(result: &CapacityResult) -> Document {
     }
 }
 
-/// The capacity as a heading: `1,200 to 1,250/s`, `at least 1,200/s`, `below 50/s`.
+/// Returns the capacity as a heading: `1,200 to 1,250/s`, `at least 1,200/s`, `below 50/s`.
 fn answer(result: &CapacityResult) -> String {
     let answer = &result.answer;
     match (answer.highest_pass, answer.lowest_fail) {
@@ -72,7 +72,7 @@ fn answer(result: &CapacityResult) -> String {
     }
 }
 
-/// Why a search ended, as the rest of "ended because …".
+/// Returns the reason why a search ended, as the rest of "ended because …".
 fn end(answer: &Answer) -> &'static str {
     match answer.end {
         End::Converged => "the boundary is known with the requested precision",
@@ -86,7 +86,7 @@ fn end(answer: &Answer) -> &'static str {
     }
 }
 
-/// The shape of the boundary; none if it is unknown.
+/// Describes the shape of the boundary; none if it is unknown.
 fn boundary(boundary: Boundary) -> Option<&'static str> {
     match boundary {
         Boundary::Cliff => Some("cliff: it comes without warning"),
@@ -95,7 +95,7 @@ fn boundary(boundary: Boundary) -> Option<&'static str> {
     }
 }
 
-/// The first broken limit in one sentence.
+/// Describes the first broken limit in one sentence.
 fn binding(binding: &Binding) -> String {
     let method =
         binding.method.as_ref().map_or_else(String::new, |method| format!(" for {method}"));
@@ -109,7 +109,7 @@ fn binding(binding: &Binding) -> String {
     format!("{}{method} at {}{values}", binding.objective, rate(binding.rate))
 }
 
-/// Reasons to doubt the capacity.
+/// Returns reasons to doubt the capacity.
 fn doubts(result: &CapacityResult) -> Vec<String> {
     let answer = &result.answer;
     let monotone = (!answer.monotone).then_some(
@@ -155,7 +155,7 @@ fn searched(result: &CapacityResult) -> String {
     format!("{} in {}", plural(result.probes.len() as u64, "probe"), span(result.duration))
 }
 
-/// The summary on the terminal, between the capacity and the probes.
+/// Returns the terminal's summary, which is between the capacity and the probes.
 fn summary(result: &CapacityResult) -> Section {
     let costs = result.costs.iter();
     let costs = costs.map(|cost| format!("{} {} ms", cost.process, short(cost.cpu_ms_per_request)));
@@ -193,12 +193,12 @@ fn tiles(result: &CapacityResult) -> Vec<(&'static str, String, Text)> {
     .to_vec()
 }
 
-/// All probes but the baselines.
+/// Returns all probes except the baselines.
 fn counted(result: &CapacityResult) -> impl Iterator<Item = &ProbeRow> {
     result.probes.iter().filter(|probe| probe.kind != Kind::Baseline)
 }
 
-/// Latency, failures and achieved rate by planned rate.
+/// Draws latency, failures and achieved rate by planned rate.
 fn curves(result: &CapacityResult) -> Option<Section> {
     let most = counted(result).map(|probe| probe.rate).reduce(f64::max)?;
     let x = Axis::up_to(most.max(0.0), Scale::Number);
@@ -270,7 +270,7 @@ fn dot(probe: &ProbeRow, y: f64) -> Shape {
     Shape::Dot { at: (probe.rate, y), ink, radius, filled }
 }
 
-/// A curve through the medians of all probes of a rate.
+/// Returns a curve with one point per rate: the median of the probes at that rate.
 fn medians(result: &CapacityResult, of: fn(&ProbeRow) -> f64, ink: Ink, width: u32) -> Shape {
     let mut rates: Vec<f64> = counted(result).map(|probe| probe.rate).collect();
     rates.sort_by(f64::total_cmp);
@@ -349,8 +349,8 @@ fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
     })
 }
 
-/// The probe's number, linked to the page of its run if that was saved. Only a plain folder name
-/// becomes a link, because the result file may come from somewhere else.
+/// Returns the probe's number, with a link to the page of its run if the run was saved. Only a
+/// plain folder name becomes a link, because the result file may come from an untrusted source.
 fn number(index: usize, probe: &ProbeRow) -> Text {
     let plain = |name: &&str| {
         name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
@@ -384,7 +384,7 @@ fn scaling(result: &CapacityResult) -> Option<Section> {
     Some(Section::new("scaling", "Scaling").lead(&lead).on(PAGE, facts))
 }
 
-/// Code spans, separated by commas.
+/// Returns code spans, separated by commas.
 fn codes(texts: &[String]) -> Text {
     let mut spans = Vec::new();
     for (index, text) in texts.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Draws charts as SVG for the HTML page. Plotters draws them; fixed colours are then replaced by
-//! classes, so the style sheet colours them in light and dark mode.
+//! Draws charts as SVG for the HTML page. Plotters draws them with fixed colours. Classes then
+//! replace the colours, so the style sheet colours charts in light and dark mode.
 //!
 //! The documents define the shapes; axes are in `chart/axis.rs`.
 
@@ -10,7 +10,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use axis::Axis;
 
-/// Drawing units per pixel. Plotters draws at whole units, which would make curves jagged at 1.
+/// Drawing units per pixel. Plotters draws at whole units, so curves would be jagged with one unit
+/// per pixel.
 const SCALE: i32 = 4;
 /// Margins for labels, in pixels.
 const LEFT: i32 = 58;
@@ -47,7 +48,7 @@ pub(super) const HUES: usize = 8;
 /// Number of distinct curve styles: each colour solid and dashed. Further curves repeat them.
 const SERIES: usize = 2 * HUES;
 
-/// All inks but those of series, with their class names.
+/// All inks except those of series, with their class names.
 const NAMED: [(Ink, &str); 8] = [
     (Ink::Text, "text"),
     (Ink::Grid, "grid"),
@@ -60,7 +61,7 @@ const NAMED: [(Ink, &str); 8] = [
 ];
 
 impl Ink {
-    /// The class name in the style sheet, after the prefix `s-` (stroke) or `f-` (fill).
+    /// Returns the class name in the style sheet, without the prefix `s-` (stroke) or `f-` (fill).
     pub(super) fn class(self) -> String {
         match (self, self.place()) {
             (Ink::Series(index), _) => format!("c{}", index % SERIES),
@@ -80,7 +81,7 @@ impl Ink {
         u8::try_from(number).unwrap_or(0)
     }
 
-    /// A placeholder colour, which is replaced by the class in the finished SVG.
+    /// Returns a placeholder colour. The class replaces it in the finished SVG.
     fn colour(self, opacity: f64) -> RGBAColor {
         RGBColor(1, 2, self.number()).mix(opacity)
     }
@@ -110,7 +111,7 @@ pub(super) enum Shape {
     Dot { at: (f64, f64), ink: Ink, radius: i32, filled: bool },
 }
 
-/// A curve without gaps.
+/// Creates a curve without gaps.
 pub(super) fn curve(points: Points, ink: Ink, width: u32) -> Shape {
     Shape::Curve(points.into_iter().map(Some).collect(), ink, width)
 }
@@ -150,7 +151,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Fault = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>;
 
 impl Chart {
-    /// The chart as an SVG element.
+    /// Returns the chart as an SVG element.
     pub(super) fn svg(&self) -> String {
         let mut svg = String::new();
         let (width, height) = self.size;
@@ -256,7 +257,8 @@ impl Chart {
         place: &dyn Fn((f64, f64)) -> (i32, i32),
     ) -> Result<(), Fault> {
         let (left, top) = place((x, self.y.to));
-        // Labels of breaches are below those of stages, and left of their line near the right edge.
+        // Labels of breaches are below labels of stages. Near the right edge, a label is left of
+        // its line.
         let down = if ink == Ink::Bad { 19 } else { 3 };
         let late = x > self.x.from + 0.8 * (self.x.to - self.x.from);
         let (side, aside) = if late { (HPos::Right, -4) } else { (HPos::Left, 4) };
@@ -286,7 +288,7 @@ fn units(pixels: i32) -> u32 {
     (pixels * SCALE).unsigned_abs()
 }
 
-/// Replaces placeholder colours by classes, removes the fixed size, and removes default attributes.
+/// Replaces placeholder colours with classes. Removes the fixed size and default attributes.
 fn themed(mut svg: String, chart: &Chart) -> String {
     for ink in Ink::all() {
         let colour = format!("\"#0102{:02X}\"", ink.number());

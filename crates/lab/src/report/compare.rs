@@ -18,7 +18,7 @@ pub(in crate::report) mod tests;
 const BAR: f64 = 180.0;
 /// Factor at the right end of a bar; the left end is its reciprocal.
 const FACTOR_MAX: f64 = 3.0;
-/// Characters of a mismatch's value on the terminal.
+/// Maximum number of characters of a mismatch's value on the terminal.
 const SHOWN_MAX: usize = 60;
 
 /// The document of a comparison.
@@ -194,7 +194,8 @@ fn bar(one: &Difference) -> Option<String> {
 const CAUTION: &str = "Per core and per request. Machines differ in more than cores: use these figures \
                        to choose what to measure side by side, not to decide which is faster.";
 
-/// Figures per core and per request, for arms from different machines or for three arms and more.
+/// Returns figures per core and per request, for arms from different machines or for three or more
+/// arms.
 fn normalised(result: &CompareResult) -> Option<Section> {
     let mut machines: Vec<&str> =
         result.normalised.iter().map(|row| row.machine.as_str()).collect();

@@ -1,8 +1,8 @@
 //! The document of a result: sections of text, lists, tables, facts and charts.
 //!
-//! One function per kind of result builds it (`run.rs`, `capacity.rs`, `compare.rs`, `study.rs`).
-//! Three renderers write it: `terminal.rs`, `markdown.rs` and `page.rs`. Each block names the
-//! formats that it appears in ([`On`]).
+//! One function per kind of result builds the document (`run.rs`, `capacity.rs`, `compare.rs`,
+//! `study.rs`). Three renderers write it: `terminal.rs`, `markdown.rs` and `page.rs`. Each block
+//! lists the formats in which it appears ([`On`]).
 
 use std::ops::BitOr;
 
@@ -49,7 +49,7 @@ pub(super) struct Document {
     pub(super) glossary: bool,
 }
 
-/// A heading with its blocks. The terminal prints no headings, but an empty line before each
+/// A heading with its blocks. The terminal prints no headings. It prints an empty line before each
 /// section that is not tight.
 #[derive(Default)]
 pub(super) struct Section {
@@ -124,7 +124,7 @@ pub(super) struct List {
     pub(super) name: Option<&'static str>,
     /// Prefix of each item on the terminal.
     pub(super) prefix: &'static str,
-    /// Largest number of items on the terminal, and their noun.
+    /// Maximum number of items on the terminal, and the noun for them.
     pub(super) max: (usize, &'static str),
 }
 
@@ -153,7 +153,7 @@ pub(super) struct Table {
     pub(super) groups: Vec<Vec<Row>>,
     /// Class of each group on the page; none if the rows are not grouped.
     pub(super) grouped: Option<&'static str>,
-    /// Largest number of rows on the terminal, and their noun.
+    /// Maximum number of rows on the terminal, and the noun for them.
     pub(super) max: (usize, &'static str),
     /// Total number of rows, if the table holds a selection.
     pub(super) all: Option<usize>,
@@ -162,7 +162,7 @@ pub(super) struct Table {
 /// A row.
 pub(super) struct Row {
     pub(super) cells: Vec<Text>,
-    /// Number of skipped columns, if the row is a single text across the others.
+    /// Number of skipped columns, if the row is a single text across the other columns.
     pub(super) across: Option<usize>,
     /// True if it is a sub-row of the row above it.
     pub(super) part: bool,
@@ -170,23 +170,23 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// A sub-row on the page.
+    /// Creates a sub-row on the page.
     pub(super) fn part(cells: Vec<Text>) -> Row {
         Row { cells, across: None, part: true, on: PAGE }
     }
 
-    /// One text across all columns but the first `skip`.
+    /// Creates a row with one text across all columns except the first `skip`.
     pub(super) fn across(skip: usize, text: impl Into<Text>, on: On) -> Row {
         Row { cells: vec![text.into()], across: Some(skip), part: skip > 0, on }
     }
 }
 
 impl Table {
-    /// A table with these columns, and no rows.
+    /// Creates a table with these columns and no rows.
     ///
     /// A head is marked text (see [`Text::marked`]). A prefix `<` aligns the column to the left;
     /// `~` also wraps its cells. A suffix ` @` with letters of `tmp` limits the column to terminal,
-    /// Markdown or page. A `|` separates the head from another one for the page.
+    /// Markdown or page. A `|` separates the head from a different head for the page.
     pub(super) fn new<H: AsRef<str>>(heads: &[H]) -> Table {
         let column = |written: &H| {
             let (head, on) =
@@ -235,7 +235,7 @@ impl Table {
         self.groups.iter().flatten().filter(move |row| row.on.has(on))
     }
 
-    /// Indexes of the columns in a format.
+    /// Returns the indexes of the columns in a format.
     pub(super) fn shown(&self, on: On) -> Vec<usize> {
         (0..self.columns.len()).filter(|at| self.columns[*at].on.has(on)).collect()
     }
@@ -260,7 +260,7 @@ pub(super) enum Span {
     Tone(&'static str, String),
     /// A text, and the URL that it links to.
     Link(String, String),
-    /// The mark of a figure that rests on few calls.
+    /// The mark of a figure that is based on few calls.
     Weak,
     /// A bar before a number, as a share of the longest.
     Bar(f64),
@@ -303,7 +303,7 @@ impl Text {
         Text(spans)
     }
 
-    /// The text without formatting.
+    /// Returns the text without formatting.
     pub(super) fn plain(&self) -> String {
         use Span::*;
         let plain = |span: &Span| match span {
@@ -316,7 +316,7 @@ impl Text {
     }
 }
 
-/// Text in a colour of the style sheet; plain text if the class is empty.
+/// Creates text in a colour of the style sheet, or plain text if the class is empty.
 pub(super) fn tone(class: &'static str, text: impl Into<String>) -> Text {
     let text = text.into();
     if class.is_empty() { Text::from(text) } else { Span::Tone(class, text).into() }

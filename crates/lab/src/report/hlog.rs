@@ -1,7 +1,7 @@
 //! `latency.hlog`: the latencies of a run as an HdrHistogram log, version 1.3.
 //!
 //! It has one line per stage, method and class, tagged `method.class`. Values are nanoseconds since
-//! the scheduled send; the maximum of each line is in milliseconds, as HdrHistogram tools expect.
+//! the scheduled send. The maximum of each line is in milliseconds, as HdrHistogram tools expect.
 //! Format:
 //! <https://github.com/HdrHistogram/HdrHistogram/blob/master/src/main/java/org/HdrHistogram/HistogramLogWriter.java>.
 
@@ -20,7 +20,7 @@ const LEGEND: &str =
 /// Nanoseconds per millisecond, the unit of each line's maximum.
 const MAX_UNIT: f64 = 1e6;
 
-/// The log as bytes.
+/// Returns the log as bytes.
 pub(super) fn log(
     result: &RunResult,
     totals: &Totals,
@@ -57,7 +57,7 @@ pub(super) fn log(
     Ok(bytes)
 }
 
-/// Start and length of a slot's stage; the whole run if the stage is unknown.
+/// Returns start and length of a slot's stage, or of the whole run if the stage is unknown.
 fn stage_time(result: &RunResult, slot: Slot) -> (Duration, Duration) {
     let seconds = |time: f64| Duration::try_from_secs_f64(time).unwrap_or_default();
     match result.stages.get(usize::from(slot.stage)) {
@@ -66,7 +66,7 @@ fn stage_time(result: &RunResult, slot: Slot) -> (Duration, Duration) {
     }
 }
 
-/// `METHOD.CLASS`; characters that would end a tag are replaced.
+/// Returns `METHOD.CLASS`. Characters that would end a tag are replaced.
 fn tag(slot: Slot, methods: &[Box<str>]) -> String {
     let method = methods.get(usize::from(slot.method)).map_or("unknown", |name| name);
     let method = method.replace([',', ' ', '\t', '\r', '\n'], "_");

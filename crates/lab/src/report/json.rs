@@ -1,7 +1,7 @@
 //! Writes readable, compact JSON: values of the outer two levels have their own lines, and deeper
 //! values (a second of a run, a sample of a host) are written on one line.
 //!
-//! With a line for every number, the file of a three-hour run would have three times the size.
+//! With a line for every number, the file of a three-hour run would be three times as large.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ use super::ReportFault;
 /// Levels whose values have their own lines.
 const LEVELS: usize = 2;
 
-/// The value as JSON with a final newline; `file` is named in the error.
+/// Returns the value as JSON with a final newline. `file` is the file name in the error.
 pub(super) fn json(file: &'static str, of: &impl Serialize) -> Result<Vec<u8>, ReportFault> {
     let mut bytes = Vec::new();
     let mut writer = Serializer::with_formatter(&mut bytes, Lines::default());

@@ -1,9 +1,9 @@
 //! The result in the format of k6's `--summary-export`, for tools that read k6 summaries.
 //!
-//! It contains measured values only: k6's http_req_blocked, _sending, _waiting and _receiving are
-//! missing. Two metrics are stricter than in k6: http_req_duration counts from the scheduled send,
-//! and http_req_failed includes JSON-RPC errors inside HTTP 200. Metrics without an equivalent in
-//! k6 keep their own names, as custom metrics of a script do.
+//! It contains only measured values, so k6's http_req_blocked, _sending, _waiting and _receiving
+//! are missing. Two metrics are stricter than in k6: http_req_duration counts from the scheduled
+//! send, and http_req_failed includes JSON-RPC errors inside HTTP 200. Metrics without an
+//! equivalent in k6 have the lab's names, like custom metrics of a script.
 
 use lab_model::metrics::{Collected, Counts, Kind, Metric, Selector};
 use lab_model::record::{self, Class, Times, Totals};
@@ -45,10 +45,10 @@ pub(super) fn summary(result: &RunResult, totals: &Totals, methods: &[Box<str>])
     })
 }
 
-/// k6's metrics without an equivalent among the lab's metrics.
+/// Metrics of k6 that have no equivalent in the lab.
 const OTHERS: [&str; 5] = ["http_req_connecting", "vus", "vus_max", "data_sent", "data_received"];
 
-/// The name under which a metric is reported.
+/// Returns the name of a metric in the summary.
 fn name_of(metric: Metric) -> &'static str {
     metric.k6().unwrap_or(metric.as_str())
 }
@@ -60,7 +60,8 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// One metric over the calls that the tags select, as for a threshold.
+    /// Returns one metric over the calls that the tags select. Thresholds select calls in the same
+    /// way.
     fn metric(&self, metric: Metric, tags: &str) -> Value {
         // A batch is one HTTP request.
         if metric == Metric::Calls && tags.is_empty() {
@@ -86,13 +87,13 @@ impl Told<'_> {
             "data_received" => self.counter(traffic.bytes_received),
             // Busy workers at the end of each second.
             "vus" => json!({ "value": busy().next_back().unwrap_or(0), "min": min, "max": max }),
-            // The largest number of busy workers; the result does not contain the number of idle
-            // ones.
+            // The largest number of busy workers. The result does not contain the number of idle
+            // workers.
             _ => json!({ "value": max, "min": max, "max": max }),
         }
     }
 
-    /// The selector of tags. An unknown name selects nothing.
+    /// Converts tags to a selector. An unknown name selects nothing.
     fn selector(&self, metric: Metric, tags: &str) -> Selector {
         let place = |name: &str| self.methods.iter().position(|method| **method == *name);
         let method = tag(tags, "method").map(|name| place(name).unwrap_or(usize::MAX));
@@ -141,7 +142,7 @@ impl Told<'_> {
     }
 }
 
-/// Metric, tags and expression of a threshold as written.
+/// Splits a threshold into metric, tags and expression.
 fn parts(text: &str) -> (&str, &str, &str) {
     let text = text.trim();
     if let Some((metric, rest)) = text.split_once('{')
@@ -153,14 +154,14 @@ fn parts(text: &str) -> (&str, &str, &str) {
     (metric, "", expression.trim())
 }
 
-/// The value of one tag in `method:eth_call,stage:steady`.
+/// Returns the value of one tag in `method:eth_call,stage:steady`.
 fn tag<'a>(tags: &'a str, name: &str) -> Option<&'a str> {
     tags.split(',').filter_map(|tag| tag.split_once(':')).find_map(|(key, value)| {
         (key.trim() == name).then(|| value.trim().trim_matches(['"', '\'']))
     })
 }
 
-/// A trend metric in milliseconds; zeros without data, as in k6.
+/// Returns a trend metric in milliseconds; zeros without data, as in k6.
 fn trend(times: &Times) -> Value {
     let at = |quantile: f64| {
         if times.is_empty() { 0.0 } else { times.value_at_quantile(quantile) as f64 / 1e6 }

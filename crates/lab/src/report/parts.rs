@@ -6,14 +6,14 @@ use lab_model::results::{Finding, Fingerprint, PlanFacts, TargetFacts};
 use super::document::{Block, List, MARKDOWN, On, PAGE, Section, TERMINAL, Text, bold, code, text};
 use crate::wording::number::{bytes, clock, count, plural, short, span};
 
-/// A section with a list of sentences; none if the list is empty.
+/// Returns a section with a list of sentences; none if the list is empty.
 pub(super) fn sentences(title: &str, list: List, on: On) -> Option<Section> {
     let id = title.to_lowercase().replace(' ', "-");
     let section = Section { tight: true, ..Section::new(id, title) };
     (!list.items.is_empty()).then(|| section.on(on, Block::List(list)))
 }
 
-/// A section with warnings, at most `max` on the terminal.
+/// Returns a section with warnings, at most `max` on the terminal.
 pub(super) fn warnings(warnings: &[String], max: usize, on: On) -> Option<Section> {
     let list = List { name: Some("warning"), max: (max, "warning"), ..List::of(warnings) };
     sentences("Warnings", list, on)
@@ -100,8 +100,8 @@ pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerpri
         .on(PAGE, Block::Columns(vec![asked, by]))
 }
 
-/// The command that repeats the run with the saved plan. A URL with a masked part is read from the
-/// environment.
+/// Returns the command that repeats the run with the saved plan. The command reads a URL with a
+/// masked part from the environment.
 pub(super) fn repeat(
     plan: &PlanFacts,
     target: &TargetFacts,

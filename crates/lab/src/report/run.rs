@@ -18,9 +18,9 @@ use super::parts::{self, line};
 use super::timeline::timeline;
 use crate::wording::number::{clock, count, ms, percent, plural, rate, short, span, with_unit};
 
-/// Largest number of reasons on the terminal. Findings and warnings are never left out.
+/// Maximum number of reasons on the terminal. Findings and warnings are never left out.
 const REASONS: usize = 4;
-/// Largest number of thresholds on the terminal.
+/// Maximum number of thresholds on the terminal.
 const THRESHOLDS: usize = 6;
 
 /// The document of a run.
@@ -119,7 +119,7 @@ fn in_short(result: &RunResult) -> Text {
 }
 
 fn tiles(result: &RunResult) -> Vec<(&'static str, String, Text)> {
-    // A failed share of 1 % or more is red; fewer failures are only in the table.
+    // A failed share of 1 % or more is red. A smaller share is only in the table.
     let alarm = |failed_share: f64| if failed_share >= 0.01 { "bad" } else { "" };
     let tile = |class, value, about: &str| Some((class, value, Text::marked(about)));
     let (all, delivered) = (&result.overall, result.generator.delivered_share);
@@ -158,7 +158,7 @@ fn who(result: &RunResult) -> Section {
     Section::default().on(TERMINAL, line("run", how)).on(TERMINAL, line("target", who.join(" · ")))
 }
 
-/// Every threshold with its observed value; on the terminal the broken ones come first.
+/// Returns every threshold with its observed value. On the terminal the broken ones come first.
 fn thresholds(thresholds: &[ThresholdOutcome]) -> Section {
     let section = Section::new("thresholds", "Thresholds").nav("Thresholds");
     if thresholds.is_empty() {

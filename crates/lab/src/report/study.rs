@@ -1,7 +1,7 @@
 //! The document of a sync study: conclusions, heights, leads, rates and hit ratios.
 //!
 //! Each arm has one colour in all charts. Several runs of an arm are thin lines, and values over
-//! all of them are thick ones. A lead above zero is that of the other arm in every chart.
+//! all of them are thick ones. In every chart a lead above zero means that the other arm leads.
 //! `wording/conclude.rs` writes the conclusions.
 
 mod charts;
@@ -22,12 +22,12 @@ use crate::wording::number::{bytes, clock, count, percent, plural, short, span};
 #[cfg(test)]
 mod tests;
 
-/// Largest number of rows of a table on the terminal.
+/// Maximum number of rows of a table on the terminal.
 const ROWS: usize = 24;
-/// Largest number of warnings on the terminal.
+/// Maximum number of warnings on the terminal.
 const WARNINGS: usize = 6;
 
-/// The document of a study.
+/// Builds the document of a study.
 pub(super) fn document(result: &StudyResult) -> Document {
     let out = |on| parts::left_out(result.arms.iter().map(|arm| (&arm.name, &arm.left_out)), on);
     let warnings = |on| parts::warnings(&result.warnings, WARNINGS, on);
@@ -63,14 +63,14 @@ pub(super) fn document(result: &StudyResult) -> Document {
     }
 }
 
-/// The verdict of the other arms, if they agree; else "cannot tell".
+/// Returns the verdict about the other arms if all verdicts agree, else "cannot tell".
 fn verdict(result: &StudyResult) -> Word {
     let mut words = result.conclusions.iter().filter_map(|one| one.word);
     let first = words.next().unwrap_or(Word::CannotTell);
     if words.all(|word| word == first) { first } else { Word::CannotTell }
 }
 
-/// A verdict about times as a word.
+/// Returns the word for a verdict about times.
 fn word(word: Word) -> &'static str {
     match word {
         Word::Better => "faster",
@@ -79,7 +79,7 @@ fn word(word: Word) -> &'static str {
     }
 }
 
-/// One line about arms, source and alignment.
+/// Describes arms, source and alignment in one line.
 fn how(result: &StudyResult) -> String {
     let arms = result.arms.iter();
     let arms = arms.map(|arm| format!("{} ({})", arm.name, plural(arm.runs.len() as u64, "run")));
@@ -144,7 +144,7 @@ fn tiles(result: &StudyResult) -> Option<Block> {
     Some(Block::Tiles(tiles.map(|(value, about)| ("", value, Text::from(about))).to_vec()))
 }
 
-/// The conclusions; the page has the verdict at its top.
+/// Returns the conclusions. The page has the verdict at the top.
 fn conclusions(result: &StudyResult) -> Section {
     let items = result.conclusions.iter().map(|one| {
         let arm = one.arm.as_ref().map_or_else(String::new, |arm| format!(" ({arm})"));
@@ -162,13 +162,14 @@ fn conclusions(result: &StudyResult) -> Section {
         .on(PAGE, Block::Facts(facts.collect()))
 }
 
-/// The conclusions on the terminal, where they come last.
+/// Returns the conclusions for the terminal, which prints them last.
 fn terminal_conclusions(result: &StudyResult) -> Section {
     let lines = result.conclusions.iter().map(|one| line(one.about.as_str(), &one.text));
     lines.fold(Section::default(), |section, line| section.on(TERMINAL, line))
 }
 
-/// Times to heights: those of each arm, then the differences of the other arms to the first.
+/// Returns the times to heights: first the times of each arm, then the differences of the other
+/// arms from the first.
 fn times(result: &StudyResult) -> Section {
     let mut table = Table::new(&["height"]).at_most(ROWS, "row");
     result.arms.iter().for_each(|arm| table.column(&arm.name));
@@ -202,7 +203,7 @@ fn times(result: &StudyResult) -> Section {
         .on(ALL, Block::Table(table))
 }
 
-/// The median with the range over runs.
+/// Formats the median with the range over runs.
 fn arm_time(known: &[f64], several: bool) -> String {
     let Some(middle) = median(known) else { return String::from("–") };
     match sorted(known).as_slice() {
@@ -213,7 +214,7 @@ fn arm_time(known: &[f64], several: bool) -> String {
     }
 }
 
-/// A time in clock format; below a minute in seconds.
+/// Formats a time in clock format, or in seconds if it is below a minute.
 fn time(seconds: f64) -> String {
     if seconds.abs() < 60.0 { format!("{seconds:.1} s") } else { clock(seconds) }
 }
@@ -242,7 +243,7 @@ fn difference(row: &TimeRow) -> Vec<Text> {
     cells![signed(judged.b - judged.a), change(judged.change), interval, verdict]
 }
 
-/// Rates, hit ratios and page accesses by height, of each arm.
+/// Returns each arm's rates, hit ratios and page accesses by height.
 fn bins(result: &StudyResult) -> Section {
     let arms = &result.arms;
     let counters = arms.iter().any(|arm| arm.hit_ratios.iter().any(Option::is_some));

@@ -10,9 +10,9 @@ use super::ReportFault;
 use crate::analysis::calendar::rfc3339;
 use crate::analysis::sync::ArmRuns;
 
-/// One line per second with the totals (method `all`), and one per second and method with
-/// percentiles. The totals have no percentiles, because those of several methods cannot be
-/// combined.
+/// Writes one line per second with the totals (method `all`), and one line per second and method
+/// with percentiles. The totals have no percentiles, because percentiles of several methods cannot
+/// be combined.
 pub(super) fn series(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     let mut head = vec!["at_s", "method", "stage", "calls"];
     head.extend(Class::ALL.map(Class::as_str));
@@ -59,8 +59,8 @@ fn calls_of(method: &MethodSecond, class: Class) -> u64 {
     method.classes.iter().filter(|(of, _)| *of == class).map(|(_, calls)| calls).sum()
 }
 
-/// One line per method and class, over the run without its warm-up (with an empty stage) and by
-/// stage. Only class `all` has the shares of the method and its service times.
+/// Writes one line per method and class for the run without its warm-up (with an empty stage), and
+/// one for each stage. Only class `all` has the method's shares and service times.
 pub(super) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     let mut head = vec![String::from("stage"), "method".into(), "class".into(), "calls".into()];
     for name in ["share", "goodput_per_s", "failed_share", "limited_share"] {
@@ -97,7 +97,7 @@ fn push_rows<'a>(rows: &mut Vec<Vec<String>>, stage: &str, of: impl Iterator<Ite
     }
 }
 
-/// Every sample of every run of a study.
+/// Writes every sample of every run of a study.
 pub(super) fn samples(arms: &[ArmRuns]) -> Result<Vec<u8>, ReportFault> {
     let head = [
         "arm", "run", "elapsed", "time", "height", "used", "hit", "miss", "spill", "memory",

@@ -8,9 +8,9 @@ use super::document::{Block, Document, Row, Span, TERMINAL, Table, Text};
 
 /// Width of a line of prose, in characters.
 const WIDTH: usize = 160;
-/// Largest width of a column, in characters.
+/// Maximum width of a column, in characters.
 const CELL_MAX: usize = 70;
-/// Largest length of a name, in characters.
+/// Maximum length of a name, in characters.
 const NAME_MAX: usize = 32;
 
 /// Renders the terminal blocks of a document.
@@ -48,7 +48,7 @@ fn lines(block: &Block, colour: Colour) -> Vec<String> {
     }
 }
 
-/// A remark on the items that are left out.
+/// Returns a remark on the items that are left out.
 fn more(all: usize, (shown, noun): (usize, &str)) -> Option<String> {
     let rest = all.checked_sub(shown).filter(|rest| *rest > 0)?;
     let s = if rest == 1 { "" } else { "s" };
@@ -84,7 +84,7 @@ fn table(table: &Table, colour: Colour) -> Vec<String> {
             line += if place == 0 { "" } else { "  " };
             let last = place > 0 && place + 1 == cells.len();
             match table.columns[shown[place]].left {
-                // A last cell that does not fit is wrapped below the line.
+                // The last cell is wrapped below the line if it does not fit.
                 true if last && length(&line) + length(&text) > WIDTH => {
                     rest = hanging(&" ".repeat(widths[0] + 2), &text);
                 }

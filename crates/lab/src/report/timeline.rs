@@ -1,13 +1,13 @@
 //! Aggregates the seconds of a run to at most a few hundred points for the charts.
 //!
-//! If a point covers several seconds, its rates are means and its times are maxima, so a spike does
+//! If a point covers several seconds, its rates are means and its times are maxima. So a spike does
 //! not vanish in a long run.
 
 use lab_engine::aggregate;
 use lab_model::record::Class;
 use lab_model::results::run::{MethodSecond, RunResult, Second};
 
-/// Largest number of points across a chart: one for every two pixels.
+/// Maximum number of points across a chart: one for every two pixels.
 const POINTS_MAX: usize = 400;
 
 /// A run in steps of equal length.
@@ -35,9 +35,9 @@ pub(super) struct Point {
     pub(super) ok: f64,
     /// Failed calls.
     pub(super) failed: f64,
-    /// Largest p99 of the scheduling delay of its seconds.
+    /// Largest p99 of the scheduling delay in any of its seconds.
     pub(super) lateness_ms: f64,
-    /// Largest busy share of its seconds.
+    /// Largest busy share in any of its seconds.
     pub(super) busy: f64,
     /// Failed ÷ all calls.
     pub(super) failed_share: f64,
@@ -66,7 +66,7 @@ pub(super) struct MethodPoint {
 }
 
 impl Point {
-    /// The middle of its time.
+    /// Returns the middle of the step's time.
     pub(super) fn middle(&self) -> f64 {
         f64::midpoint(self.time.0, self.time.1)
     }

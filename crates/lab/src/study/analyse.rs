@@ -14,20 +14,20 @@ use crate::analysis::sync::pauses::STALLS_MAX;
 use crate::analysis::sync::{ArmRuns, SyncRun, bins, lead, pauses};
 use crate::wording::conclude;
 
-/// Number of heights by default.
+/// Default number of heights.
 const HEIGHTS_WANTED: u64 = 8;
-/// Fractions of the step between default heights. The last height is the highest multiple of such a
-/// fraction below the tip.
+/// Number of parts into which a step between default heights is divided. The last height is the
+/// highest multiple of such a part below the tip.
 const TARGET_STEPS: u64 = 10;
-/// Largest number of requested heights.
+/// Maximum number of requested heights.
 const HEIGHTS_MAX: usize = 100;
-/// Largest number of points of a curve: more than the pixels of a chart.
+/// Maximum number of points of a curve. A chart has fewer pixels in width.
 const POINTS_MAX: usize = 1_500;
-/// Points per bin of a lead at equal height.
+/// Number of points per bin of a lead at equal height.
 const FINE: u64 = 10;
-/// Sample periods from which a step between samples is a gap.
+/// A step between samples is a gap if it is longer than this many sample periods.
 const GAP_PERIODS: f64 = 3.5;
-/// Ratio of the sample periods of two runs from which a warning is given.
+/// A warning is given if the sample periods of two runs differ by more than this factor.
 const PERIODS_APART: f64 = 1.5;
 
 /// Options of the analysis.
@@ -39,13 +39,14 @@ pub struct Options {
     pub question: Option<String>,
     /// Source of its runs.
     pub source: Source,
-    /// How its runs were arranged.
+    /// The order and arrangement of its runs.
     pub design: Option<String>,
-    /// Heights to which times are compared; chosen if empty.
+    /// Heights to which times are compared; chosen automatically if empty.
     pub heights: Vec<u64>,
-    /// Blocks per bin; chosen if none.
+    /// Blocks per bin; chosen automatically if `None`.
     pub bin: Option<u64>,
-    /// How instants are aligned; if none, by clock if all runs began within one sample period.
+    /// How instants are aligned. If `None`, they are aligned by clock if all runs began within one
+    /// sample period, else by start.
     pub align: Option<Align>,
     /// Block time of the chain, in seconds.
     pub block_time: f64,
@@ -58,7 +59,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Default options for runs of a source.
+    /// Returns the default options for runs of a source.
     pub fn new(name: &str, source: Source) -> Options {
         Options {
             name: name.to_owned(),
@@ -76,7 +77,8 @@ impl Options {
     }
 }
 
-/// Analyses arms. `left_out` are the unusable runs by arm; `random` is for randomisation tests.
+/// Analyses arms. `left_out` has the unusable runs by arm. `random` is the random source of
+/// randomisation tests.
 ///
 /// # Errors
 /// If there are fewer than two arms, an arm has no run, or an option is out of range.
@@ -121,7 +123,7 @@ pub fn analyse(
     Ok(result)
 }
 
-/// The runs of an arm, each until it reached the tip.
+/// Returns the runs of an arm, each cut at the time when it reached the tip.
 fn until_tip(arm: &ArmRuns, options: &Options) -> ArmRuns {
     let until = |run: &SyncRun| run.until(pauses::tip(run, options.block_time));
     ArmRuns { name: arm.name.clone(), runs: arm.runs.iter().map(until).collect() }
@@ -167,7 +169,7 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Chooses the parameters; `syncs` are the arms until the tip.
+    /// Chooses the parameters. `syncs` has the arms' runs until the tip.
     fn of<'a>(arms: &[ArmRuns], syncs: &[ArmRuns], options: &'a Options) -> Frame<'a> {
         let runs = || syncs.iter().flat_map(|arm| &arm.runs);
         let least = |arms: &[ArmRuns]| {
@@ -202,7 +204,7 @@ impl Frame<'_> {
         }
     }
 
-    /// The row of an arm; the second value is the arm until the tip.
+    /// Returns the row of an arm. The second part of the pair is the arm until the tip.
     fn arm(&self, (arm, sync): (&ArmRuns, &ArmRuns), left_out: Vec<String>) -> ArmRow {
         let runs = arm.runs.iter().zip(&sync.runs).map(|(run, sync)| self.run(run, sync));
         let runs: Vec<RunRow> = runs.collect();
@@ -298,7 +300,7 @@ impl Frame<'_> {
         let as_floats = |heights: &[u64]| heights.iter().map(|one| *one as f64).collect::<Vec<_>>();
         let at_edges = lead::over_height(a, b, self.align, &as_floats(&edges));
         edges.extend(self.heights.iter().filter(|height| **height <= common));
-        // Further heights in between for the chart.
+        // The chart also has heights between those.
         let fine = (self.bin / FINE).max(common / POINTS_MAX as u64).max(1);
         edges.extend((1..=common / fine).map(|place| place * fine));
         edges.sort_unstable();
@@ -315,7 +317,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Times to all heights. The main height is judged first, as [`judge`] requires.
+    /// Returns the times to all heights. The main height is judged first, as [`judge`] requires.
     fn times(&self, (a, b): (&ArmRow, &ArmRow), random: &mut dyn FnMut() -> u64) -> Vec<TimeRow> {
         let subtract = self.options.subtract_stalls;
         let seconds = |time: &TimeTo| {
@@ -355,7 +357,7 @@ impl Frame<'_> {
         rows
     }
 
-    /// The index of the main height: the highest that every run reached.
+    /// Returns the index of the main height, which is the highest that every run reached.
     fn main(&self) -> Option<usize> {
         self.heights.iter().rposition(|height| *height <= self.common)
     }
@@ -364,7 +366,7 @@ impl Frame<'_> {
 fn time_to(course: &SyncRun, height: u64, stalls: &[Stall], tip: Option<Tip>) -> TimeTo {
     let there = course.reached(height).filter(|_| course.first().height < height);
     let elapsed = there.map(|sample| sample.at - course.origin);
-    // The highest height that peers announced until then approximates the tip.
+    // The highest height that peers have announced so far approximates the tip.
     let known = there.and_then(|sample| course.announced_until(sample.at));
     TimeTo {
         height,
@@ -375,7 +377,7 @@ fn time_to(course: &SyncRun, height: u64, stalls: &[Stall], tip: Option<Tip>) ->
     }
 }
 
-/// Alignment by clock if all runs began within one sample period, else by start.
+/// Returns alignment by clock if all runs began within one sample period, else by start.
 fn default_align(arms: &[ArmRuns]) -> Align {
     let runs = || arms.iter().flat_map(|arm| &arm.runs);
     let begins: Vec<f64> = runs().map(|run| run.first().at).collect();
@@ -385,7 +387,7 @@ fn default_align(arms: &[ArmRuns]) -> Align {
     if most - least <= period { Align::Clock } else { Align::Start }
 }
 
-/// Warnings about the samples.
+/// Returns the warnings about the samples.
 fn warnings(arms: &[ArmRuns]) -> Vec<String> {
     let mut warnings = Vec::new();
     let periods = || arms.iter().flat_map(|arm| &arm.runs).map(SyncRun::period);
@@ -422,7 +424,7 @@ fn warnings(arms: &[ArmRuns]) -> Vec<String> {
     warnings
 }
 
-/// Reduces a curve to [`POINTS_MAX`] points; the last one stays.
+/// Reduces a curve to [`POINTS_MAX`] points. The last point is always included.
 fn thinned<P: Copy>(points: &[P]) -> Vec<P> {
     let step = points.len().div_ceil(POINTS_MAX).max(1);
     let mut kept: Vec<P> = points.iter().copied().step_by(step).collect();

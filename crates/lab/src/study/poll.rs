@@ -26,9 +26,9 @@ use crate::wording::number::count;
 
 /// How often the threads check if the study was stopped.
 const TICK: Duration = Duration::from_millis(50);
-/// Polled heights that may wait to be recorded; a node has one per second.
+/// Maximum number of polled heights that wait to be recorded. A node produces one per second.
 const WAITING_MAX: usize = 64;
-/// Largest number of nodes.
+/// Maximum number of nodes.
 const NODES_MAX: usize = 16;
 
 /// A node to poll.
@@ -45,11 +45,11 @@ pub struct Node {
 pub struct Watch {
     /// Poll interval.
     pub every: Duration,
-    /// Chain family of all nodes; detected if none.
+    /// Chain family of all nodes; detected if `None`.
     pub family: Option<Family>,
     /// Time after which polling ends.
     pub duration: Option<Duration>,
-    /// Height at which polling ends, once all nodes have reached it.
+    /// Polling ends once all nodes have reached this height.
     pub height: Option<u64>,
     /// Folder to which samples are written while polling.
     pub folder: Option<PathBuf>,
@@ -67,7 +67,7 @@ struct PolledHeight {
     height: Result<u64, String>,
 }
 
-/// Block time of a chain family's main network, in seconds.
+/// Returns the block time of a chain family's main network, in seconds.
 pub const fn block_time(family: Family) -> f64 {
     // ethereum.org: slots of 12 s; docs.harmony.one: 2 s; bitcoin: 10 min.
     match family {
@@ -115,12 +115,12 @@ pub fn poll(
     }
     drop(send);
     let runs = record(nodes, watch, &polled, stop, on_poll);
-    // A thread that waits for a response ends when it arrives, or with the program.
+    // A thread that waits for a response ends when the response arrives, or with the program.
     over.store(true, Ordering::Relaxed);
     Ok((family, runs?))
 }
 
-/// The thread of one node.
+/// Polls one node; runs in the node's thread.
 fn poll_node(
     node: usize,
     target: &Target,
@@ -146,7 +146,7 @@ fn poll_node(
         if send.send(PolledHeight { node, at, height }).is_err() {
             return;
         }
-        // Polls that were due during a slow one are skipped, not sent in a burst.
+        // Polls that were due during a slow poll are skipped, not sent in a burst.
         while due <= begun.elapsed() {
             due += every;
         }

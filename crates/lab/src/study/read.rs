@@ -25,8 +25,8 @@ use crate::analysis::sync::SyncRun;
 /// Memory limits of reading a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Largest length of a line, and of a statistic of several lines, in bytes. No sample is that
-    /// long, and a file without line breaks must not fill the memory.
+    /// Maximum length, in bytes, of a line and of a statistic of several lines. Real samples are
+    /// shorter. The limit bounds the memory for a file without line breaks.
     pub(super) line_bytes: usize,
     /// Limits of a run.
     pub(super) run: RunLimits,
@@ -89,12 +89,12 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// An empty run for the samples of these lines.
+    /// Returns an empty run for the samples of these lines.
     fn run(&self) -> RunBuilder {
         RunBuilder::with_limits(self.limits.run)
     }
 
-    /// The next line without its line break; none after the last. Long lines are cut.
+    /// Returns the next line without its line break; none after the last line. Long lines are cut.
     fn next(&mut self) -> Result<Option<&str>, StudyFault> {
         self.line.clear();
         let fault = |source| StudyFault::Read { path: self.path.to_owned(), source };
@@ -106,14 +106,14 @@ impl Lines<'_> {
         while matches!(self.line.last(), Some(b'\n' | b'\r')) {
             self.line.pop();
         }
-        // A line that is not UTF-8 is not a sample, but it must not stop the reading of a log.
+        // A line that is not UTF-8 is not a sample. The lines after it are still read.
         if std::str::from_utf8(&self.line).is_err() {
             self.line = String::from_utf8_lossy(&self.line).into_owned().into_bytes();
         }
         Ok(Some(std::str::from_utf8(&self.line).unwrap_or_default()))
     }
 
-    /// An error in the line that was read last.
+    /// Returns an error about the line that was read last.
     fn fault(&self, what: impl Into<String>) -> StudyFault {
         StudyFault::Line { path: self.path.to_owned(), line: self.number, what: what.into() }
     }
@@ -142,7 +142,7 @@ fn read_line(reader: &mut dyn BufRead, line: &mut Vec<u8>, most: usize) -> io::R
     }
 }
 
-/// Seconds since 1970 of an RFC 3339 instant.
+/// Converts an RFC 3339 instant to seconds since 1970.
 fn instant(text: &str) -> Result<f64, String> {
     let parsed: Result<jiff::Timestamp, _> = text.trim().parse();
     let fault = |_| format!("{:?} is not a time such as 2026-11-22T15:00:00Z", excerpt(text));
@@ -150,12 +150,12 @@ fn instant(text: &str) -> Result<f64, String> {
     parsed.map(|at| at.as_microsecond() as f64 / 1e6).map_err(fault)
 }
 
-/// The beginning of a text for a message.
+/// Returns the beginning of a text for a message.
 fn excerpt(text: &str) -> String {
     truncate(text, 60)
 }
 
-/// The first characters of a text, with an ellipsis if it is longer.
+/// Returns the first characters of a text, with an ellipsis if it is longer.
 fn truncate(text: &str, chars: usize) -> String {
     let cut: String = text.chars().take(chars).collect();
     if cut.len() < text.len() { cut + "…" } else { cut }

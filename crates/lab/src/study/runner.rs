@@ -2,7 +2,7 @@
 //! arms.
 //!
 //! Every process has its own process group (`runner/process.rs`). The group is killed by its id
-//! when the run ends, when the study is stopped, and when this module returns in any way.
+//! when the run ends, when the study is stopped, and when this module returns, even with an error.
 
 mod process;
 
@@ -24,13 +24,13 @@ pub use process::Groups;
 
 use process::{Process, Usage};
 
-/// Largest distance of the starts of arms that run side by side.
+/// Maximum time between the starts of arms that run side by side.
 const START_APART_MAX: Duration = Duration::from_secs(1);
 /// How often the runner checks if a process has ended.
 const TICK: Duration = Duration::from_millis(25);
 /// Why a run that the user stopped is unusable.
 const STOPPED: &str = "it was stopped by the user";
-/// Largest number of usage samples of a run; beyond it every second one is dropped.
+/// Maximum number of usage samples of a run. Beyond it every second sample is dropped.
 const USAGE_MAX: usize = 100_000;
 /// Timeout of an attempt to connect to a setup process.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ struct Run<'a> {
     /// Start, in seconds since 1970.
     began: f64,
     usage: Vec<(f64, Usage)>,
-    /// When it was found to have ended, and the reason if it is unusable.
+    /// When the runner found that it had ended, and the reason if it is unusable.
     ended: Option<(Duration, Result<(), String>)>,
 }
 
@@ -81,12 +81,11 @@ struct EndedRun {
     run: Result<SyncRun, String>,
 }
 
-/// Runs a study in the folder `base`: samples remain in `base/runs`, scratch folders are removed.
+/// Runs a study in the folder `base`. Samples remain in `base/runs`; scratch folders are removed.
 /// `weir` is the program that replaces `{weir}`.
 ///
-/// # Errors
-/// If a folder cannot be created, or a process cannot be started. Failures of a started arm are
-/// results.
+/// # Errors If a folder cannot be created, or a process cannot be started. A failure of a started
+/// arm is a result and not an error.
 pub fn run(
     study: &Study,
     weir: &Path,
@@ -189,7 +188,8 @@ impl<'a> Runner<'a> {
         Err(fault(format!("accepts no connection at {address} within {:?}", one.ready_timeout)))
     }
 
-    /// Runs the first arm without counting it, so work that is slow only once is done before.
+    /// Runs the first arm without counting it. Work that is slow only the first time is then
+    /// already done.
     fn warm_up(&self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<(), StudyFault> {
         on_event(Event::Begins(0, self.study.repeats(), vec![&self.study.arms[0].name]));
         let mut runs = vec![self.start(0, 0)?];
@@ -246,7 +246,7 @@ impl<'a> Runner<'a> {
         let folder = self.base.join("runs").join(format!("{}-{repeat}", arm.name));
         let scratch = folder.join("scratch");
         let samples = folder.join("samples.jsonl");
-        // Files of an earlier study with this name must not be read as those of this study.
+        // Files of an earlier study with this name must not be read as files of this study.
         let remove = |path: &Path| match std::fs::remove_dir_all(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -281,14 +281,14 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Samples runs until all have ended; stops them at the timeout or if the study is stopped.
+    /// Samples the runs until all have ended. Stops them at the timeout or if the study is stopped.
     fn watch(&self, runs: &mut [Run<'_>], on_event: &mut dyn FnMut(Event<'_>)) {
         let begun = Instant::now();
         let mut next = Duration::ZERO;
         loop {
             let elapsed = begun.elapsed();
             if self.stop.asked() {
-                // All get the signal at once, so none continues while another one shuts down.
+                // All runs get the signal at once, so none continues while another one shuts down.
                 runs.iter().for_each(|run| run.process.terminate());
             }
             for run in runs.iter_mut().filter(|run| run.ended.is_none()) {
@@ -346,8 +346,7 @@ impl<'a> Runner<'a> {
             .and_then(|()| read_run(&samples, Form::Samples).map_err(|fault| fault.to_string()));
         let run = read.map(|mut run| {
             run.label = format!("repeat {repeat}");
-            // An arm has the clock of this machine, and its first sample comes some time after its
-            // start.
+            // An arm uses this machine's clock. Its first sample comes some time after its start.
             run.origin = began.min(run.origin);
             fill_in(&mut run.samples, &usage);
             if after >= *self.study.file.timeout {
@@ -386,7 +385,7 @@ fn start(
     })
 }
 
-/// The exit status of a process with its last lines of output.
+/// Formats the exit status of a process with its last lines of output.
 fn exit_reason(status: std::process::ExitStatus, process: &Process) -> String {
     let lines = process.last_lines();
     match lines.is_empty() {
@@ -401,7 +400,7 @@ fn replace_placeholders(word: &str, words: &[(&str, String)]) -> String {
         .fold(word.to_owned(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
 }
 
-/// Time between the first and the last start.
+/// Returns the time between the first and the last start.
 fn start_distance(runs: &[Run<'_>]) -> Duration {
     let began = || runs.iter().map(|run| run.began);
     let (first, last) = (began().fold(f64::INFINITY, f64::min), began().fold(0.0, f64::max));
@@ -412,7 +411,7 @@ fn unix_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// Adds values that an arm does not report from the previous usage sample.
+/// Fills values that an arm does not report with those of the previous usage sample.
 fn fill_in(samples: &mut [Sample], usage: &[(f64, Usage)]) {
     for sample in samples {
         let next = usage.partition_point(|(at, _)| *at <= sample.at);
@@ -423,7 +422,7 @@ fn fill_in(samples: &mut [Sample], usage: &[(f64, Usage)]) {
     }
 }
 
-/// The height of the newest complete sample of a file that is still being written.
+/// Returns the height of the newest complete sample of a file that is still being written.
 fn newest(path: &Path) -> Option<u64> {
     use std::io::{Read as _, Seek as _, SeekFrom};
     const TAIL: u64 = 4096;

@@ -1,6 +1,6 @@
 //! The data of the chain that parameters are drawn from: the head, the hashes of recent blocks, and
-//! the transactions and addresses in them. Only what the plan draws is fetched, and only as much as
-//! is needed for varied parameters.
+//! the transactions and addresses in them. Only the data that the plan draws from is fetched, and
+//! only enough for varied parameters.
 
 use lab_engine::chain::ChainFacts;
 use lab_model::plan::{Draw, Piece, Plan, Step, Template};
@@ -16,7 +16,7 @@ const BLOCKS_MAX: u64 = 64;
 /// that is enough.
 const FULL_BLOCKS_MAX: u64 = 16;
 const ENTRIES_ENOUGH: usize = 1_000;
-/// Most transactions and addresses that are kept.
+/// Maximum number of stored transactions and of stored addresses.
 const ENTRIES_MAX: usize = 4_096;
 
 /// The data of the chain that a plan uses.

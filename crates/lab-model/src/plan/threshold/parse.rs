@@ -44,7 +44,7 @@ pub struct StageName {
     pub written: String,
 }
 
-/// The names that tags can use, at their indexes in the plan.
+/// The names that tags can use, in the order of their indexes in the plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
     /// The plan's methods.
@@ -145,7 +145,7 @@ fn distinct(mut names: Vec<&str>) -> Vec<&str> {
     names
 }
 
-/// Keeps only stages that are in both lists.
+/// Restricts the selector to stages that are in both lists.
 fn narrow(selector: &mut Selector, stages: Vec<usize>) {
     selector.stages = Some(match selector.stages.take() {
         Some(before) => before.into_iter().filter(|stage| stages.contains(stage)).collect(),

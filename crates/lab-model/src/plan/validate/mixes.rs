@@ -7,9 +7,9 @@ use super::super::requests::{self, METHODS_MAX, Methods};
 use super::super::tables::{CallTable, MixTable, PlanFile, Request, ScenarioTable, StepTable};
 use super::super::{Mix, Step, Template, Weighted, World, shipped};
 
-/// Most steps of an iteration.
+/// Maximum number of steps of an iteration.
 const STEPS_MAX: usize = 100;
-/// Most calls of a step.
+/// Maximum number of calls of a step.
 const CALLS_MAX: usize = 10_000;
 
 /// All mixes that a plan can refer to.
@@ -170,7 +170,7 @@ impl Reading<'_, '_, '_> {
         steps.iter().filter_map(|step| self.step(&step.request())).collect()
     }
 
-    /// Reads one request. Errors of calls name their methods by themselves.
+    /// Reads one request. Errors about calls already include the method.
     fn step(&mut self, request: &Request<'_>) -> Option<Step> {
         let step = self.request(request);
         self.methods.are_partial |= step.is_none() && !request.calls.is_set();

@@ -1,4 +1,4 @@
-//! Scenarios and their stages: turns written levels into linear stages.
+//! Reads scenarios and their stages. Converts levels as written to linear stages.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::super::{Late, Model, Scenario, Stage, level_at};
 use super::mixes::Mixes;
 use crate::plan::threshold::parse::StageName;
 
-/// Most stages of a plan, steps included.
+/// Maximum number of stages of a plan, including the steps of staircases.
 const STAGES_MAX: usize = 5000;
-/// Most scenarios of a plan.
+/// Maximum number of scenarios of a plan.
 const SCENARIOS_MAX: usize = 1000;
 
 /// The stage names that thresholds can use.
@@ -83,7 +83,7 @@ impl Checked {
             model: model(table, closed),
             workers_max: workers(table, closed, most, report),
             stages,
-            // Without its mix the plan has an error already.
+            // If the mix is missing, the plan already has an error.
             mix: mix.unwrap_or_default(),
             pause: *table.pause,
             batch: table.batch.as_ref().map(BatchTable::values),
@@ -153,7 +153,7 @@ impl Course {
             return Stage { index, name, duration, from, to };
         }
         let level = level_at(self.from, self.to, (part + 1) as f64, self.parts as f64);
-        // Whole nanoseconds, so that the parts add up to the whole.
+        // Parts have whole nanoseconds, so they add up to the whole duration.
         let nanos = |part: usize| self.duration.as_nanos() * part as u128 / self.parts as u128;
         let length = nanos(part + 1) - nanos(part);
         let duration = Duration::from_nanos(u64::try_from(length).unwrap_or(u64::MAX));
@@ -188,7 +188,8 @@ fn course(
         return None;
     }
     if report.is_faulty(&stage.at) {
-        // The level is unknown, but the next stage must not report an error for that.
+        // The level is unknown. A placeholder keeps the next stage from reporting an error about
+        // it.
         before.get_or_insert(1.0);
         return None;
     }
@@ -214,7 +215,7 @@ fn course(
     Some(Course { duration: *stage.duration, from, to, parts: stage.steps.unwrap_or(1) })
 }
 
-/// Rejects levels that no number of workers can have.
+/// Rejects levels that are not a valid number of workers.
 fn workers_levels(levels: [&Key<Option<f64>>; 4], report: &mut Report<'_>) {
     for level in levels {
         if level.is_some_and(|level| level.fract() != 0.0 || level > WORKERS_MAX as f64) {

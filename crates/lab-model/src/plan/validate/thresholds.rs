@@ -10,7 +10,7 @@ use crate::metrics::Selector;
 use crate::plan::threshold::parse::{Names, Refused, Tag};
 use crate::plan::threshold::{Threshold, parse};
 
-/// Most thresholds of a plan; each is evaluated every second.
+/// Maximum number of thresholds of a plan. Each is evaluated every second.
 const THRESHOLDS_MAX: usize = 1000;
 
 /// Reads all thresholds.
@@ -31,7 +31,7 @@ pub(super) fn check(
                 thresholds.extend(selected.list.iter().filter_map(read));
             }
             Err(Refused { message, allowed, unknown }) => {
-                // A table with a problem may define the name.
+                // A table that has a problem may define the name.
                 let may_exist = match unknown {
                     Some(Tag::Method) => methods.are_partial,
                     Some(Tag::Stage) => stages.are_partial,

@@ -1,5 +1,5 @@
-//! Causes that make the host's metrics irrelevant. They are checked before the resources, in this
-//! order: generator, connections, rate limit, upstream.
+//! Causes that make the host's metrics irrelevant. The generator is checked first, then
+//! connections, rate limits and upstreams. All of them are checked before the resources.
 
 use lab_model::metrics::host::host;
 use lab_model::record::Class;
@@ -19,15 +19,15 @@ const DOMINATES: f64 = 0.5;
 /// Late sends explain latency only if the longest call takes at most this multiple of the p99
 /// scheduling delay.
 const LATENESS_TIMES: f64 = 20.0;
-/// An outcome of a smaller share of the calls cannot break a threshold.
+/// Smallest share of the calls at which an outcome can break a threshold.
 const NOTABLE: f64 = 0.01;
 /// A rate limit is assumed if at least this share of the responses have status 429.
 const LIMITED_MIN: f64 = 0.05;
 /// The code of "limit exceeded" in EIP-1474, which providers return with HTTP status 200.
 const LIMIT_EXCEEDED: i64 = -32_005;
 
-/// The generator: its threads were busy, had no core or no free port, or its own late sends explain
-/// the latency.
+/// Returns the generator as the cause if its threads were busy, waited for a core, or had no free
+/// port. Returns it too if its late sends explain the latency.
 pub(super) fn generator(context: &Context<'_>) -> Option<Bottleneck> {
     let mut evidence = Vec::new();
     let busy = context.second_around(|second| second.generator_busy).unwrap_or(0.0);
@@ -42,7 +42,7 @@ pub(super) fn generator(context: &Context<'_>) -> Option<Bottleneck> {
     }
     let (worst, least) = context.latency();
     let late = context.second_around(|second| second.lateness_p99_ms).unwrap_or(0.0);
-    // Late sends explain neither failures and rate limits nor single calls that are far slower.
+    // Late sends do not explain failures, rate limits, or single calls that are far slower.
     let (odd, all) = calls(context, |class| class.failed() || class == Class::Limited);
     let timely = odd < NOTABLE * all && context.longest() <= LATENESS_TIMES * late;
     if lateness(context).is_some() && timely && late >= DOMINATES * (worst - least) {
@@ -63,7 +63,7 @@ pub(super) fn generator(context: &Context<'_>) -> Option<Bottleneck> {
     Some(Bottleneck::new(Cause::Generator, at, claim, evidence, Vec::new()))
 }
 
-/// The p99 delay of sends in the window, in milliseconds, if it exceeds the plan's limit.
+/// Returns the p99 delay of sends in the window, in milliseconds, if it exceeds the plan's limit.
 pub(super) fn lateness(context: &Context<'_>) -> Option<f64> {
     let late = context.second_around(|second| second.lateness_p99_ms)?;
     let median = |second: &Second| second.methods.iter().map(|m| m.p50_ms).fold(0.0, f64::max);
@@ -73,7 +73,7 @@ pub(super) fn lateness(context: &Context<'_>) -> Option<f64> {
     broken.then_some(late)
 }
 
-/// Calls of the wanted classes in the window, and all calls.
+/// Returns the number of calls of the wanted classes in the window, and the number of all calls.
 fn calls(context: &Context<'_>, wanted: impl Fn(Class) -> bool) -> (f64, f64) {
     let (mut found, mut all) = (0.0, 0.0);
     for second in context.around() {
@@ -86,7 +86,7 @@ fn calls(context: &Context<'_>, wanted: impl Fn(Class) -> bool) -> (f64, f64) {
     (found, all)
 }
 
-/// The first second in which the wanted classes made up at least `share` of the calls.
+/// Returns the first second in which the wanted classes made up at least `share` of the calls.
 fn since(context: &Context<'_>, wanted: impl Fn(Class) -> bool, share: f64) -> Option<f64> {
     let first = context.input.series.iter().find(|second| {
         let classes = || second.methods.iter().flat_map(|method| &method.classes);
@@ -97,20 +97,20 @@ fn since(context: &Context<'_>, wanted: impl Fn(Class) -> bool, share: f64) -> O
     first.map(|second| second.at)
 }
 
-/// Connections: connecting takes most of the time, connections wait to be accepted, or they are
-/// refused or closed.
+/// Returns a cause if connecting takes most of the time, connections wait to be accepted, or they
+/// are refused or closed.
 pub(super) fn connection(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     if let Some(finding) = connecting(context) {
         return Some(finding);
     }
-    // A target without CPU accepts no connections either, so the lack of CPU is the cause then.
+    // A target that lacks CPU accepts no connections either. The lack of CPU is then the cause.
     if saturated.iter().any(|resource| resource.before(context)) {
         return None;
     }
     unaccepted(context).or_else(|| refused(context))
 }
 
-/// Connects and TLS handshakes take most of the time of all calls.
+/// Returns a cause if connects and TLS handshakes take most of the time of all calls.
 fn connecting(context: &Context<'_>) -> Option<Bottleneck> {
     let wire = context.input.wire;
     let total = |times: &lab_model::results::Quantiles| times.mean_ms * times.count as f64;
@@ -133,11 +133,11 @@ fn connecting(context: &Context<'_>) -> Option<Bottleneck> {
     Some(Bottleneck::new(Cause::Connection, at, claim, evidence, context.doubts()))
 }
 
-/// An accept queue counts as full from this fill level on.
+/// An accept queue is full if at least this share of it is used.
 const QUEUE_FULL: f64 = 0.9;
 
-/// Connections wait to be accepted: the accept queue is full or overflows, or it holds most
-/// connections although the target does not lack CPU.
+/// Returns a cause if the accept queue is full or overflows. Returns one too if the queue holds
+/// most connections although the target does not lack CPU.
 fn unaccepted(context: &Context<'_>) -> Option<Bottleneck> {
     let queue = context.own.get(host!("target.accept_queue"));
     let waiting = context.own_around(host!("target.accept_queue"))?;
@@ -164,14 +164,14 @@ fn unaccepted(context: &Context<'_>) -> Option<Bottleneck> {
     Some(Bottleneck::new(Cause::Connection, began, Claim::Unaccepted, evidence, doubts))
 }
 
-/// The CPU that the target's processes used, as evidence that they were not busy.
+/// Returns the CPU use of the target's processes, as evidence that they were not busy.
 fn idle(context: &Context<'_>) -> Option<Evidence> {
     let used = context.target_around(host!("process.*.cpu"))?;
     let cores = context.input.watched.target_cores.unwrap_or(context.cores);
     Some(Evidence::Idle { used, cores })
 }
 
-/// Calls fail because connections cannot be made or are closed.
+/// Returns a cause if calls fail because connections cannot be made or are closed.
 fn refused(context: &Context<'_>) -> Option<Bottleneck> {
     let cannot = |class| matches!(class, Class::Connect | Class::Tls);
     let closed = |class| matches!(class, Class::Connect | Class::Tls | Class::Reset);
@@ -210,7 +210,8 @@ fn refused(context: &Context<'_>) -> Option<Bottleneck> {
     Some(Bottleneck::new(Cause::Connection, began, Claim::Refused, evidence, doubts))
 }
 
-/// HTTP 429 responses, or the JSON-RPC error with the same meaning, dominate the failures.
+/// Returns a cause if HTTP 429 responses, or the JSON-RPC error with the same meaning, dominate the
+/// failures.
 pub(super) fn rate_limit(context: &Context<'_>) -> Option<Bottleneck> {
     let (limited, all) = calls(context, |class| class == Class::Limited);
     let (failed, _) = calls(context, Class::failed);
@@ -230,13 +231,13 @@ pub(super) fn rate_limit(context: &Context<'_>) -> Option<Bottleneck> {
     limited_by_code(context, failed, all)
 }
 
-/// Successful calls of a second.
+/// Returns the number of successful calls of a second.
 fn results(second: &Second) -> f64 {
     let classes = second.methods.iter().flat_map(|method| &method.classes);
     classes.filter(|(class, _)| *class == Class::Ok).map(|(_, count)| *count as f64).sum()
 }
 
-/// The JSON-RPC error code of "limit exceeded" dominates the failures.
+/// Returns a cause if the JSON-RPC error code of "limit exceeded" dominates the failures.
 fn limited_by_code(context: &Context<'_>, failed: f64, all: f64) -> Option<Bottleneck> {
     let (errors, _) = calls(context, |class| class == Class::RpcError);
     let codes = &context.input.overall.codes;
@@ -255,7 +256,7 @@ fn limited_by_code(context: &Context<'_>, failed: f64, all: f64) -> Option<Bottl
     Some(Bottleneck::new(Cause::RateLimit, began, Claim::LimitExceeded, evidence, doubts))
 }
 
-/// The target waits for its own upstream during most of the time of its calls.
+/// Returns a cause if the target's calls spend most of their time waiting for its own upstream.
 pub(super) fn upstream(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     if saturated.iter().any(|resource| resource.of_target && resource.before(context)) {
         return None;

@@ -1,8 +1,8 @@
 //! Resources of the target: which of them saturated first, and the target's software if none did.
 //!
-//! A resource is saturated if its utilisation is high and something waits for it. Where two
-//! saturate within a second of each other, the one nearer to the target comes first (its CPU quota
-//! before the host's CPU), because it explains the other.
+//! A resource is saturated if its utilisation is high and something waits for it. If two resources
+//! saturate within a second of each other, the one nearer to the target comes first, because it
+//! explains the other. For example, the target's CPU quota comes before the host's CPU.
 
 use lab_model::metrics::host::{HostMetric, host};
 use lab_model::record::Class;
@@ -18,7 +18,7 @@ pub(super) struct Saturated {
     pub(super) cause: Cause,
     /// When it saturated, in seconds since the start of the run.
     pub(super) at: f64,
-    /// True if the target's own processes show it, and not only their host.
+    /// True if metrics of the target's processes show it. False if only metrics of their host do.
     pub(super) of_target: bool,
     /// Rank correlation with the load; none if the load did not vary.
     association: Option<f64>,
@@ -28,27 +28,27 @@ pub(super) struct Saturated {
 }
 
 impl Saturated {
-    /// True if it saturated before the threshold was broken. A second of slack is the resolution of
-    /// the time series.
+    /// Returns true if it saturated before the threshold was broken. One second of slack allows for
+    /// the resolution of the time series.
     pub(super) fn before(&self, context: &Context<'_>) -> bool {
         self.at <= context.broken_at + 1.0
     }
 }
 
-/// Rank correlation with the load from which a resource follows the load.
+/// Smallest rank correlation at which a resource follows the load.
 const ASSOCIATED_MIN: f64 = 0.3;
 /// Resources that saturate within this many seconds have no order in time.
 const TIE: f64 = 1.0;
-/// Share of time in which the target waits for a core, from which it lacks CPU.
+/// The target lacks CPU if it waits for a core for at least this share of the time.
 const CPU_WAIT_MIN: f64 = 0.2;
-/// CPU utilisation of one thread, or of all cores, from which it is high.
+/// Smallest CPU utilisation of one thread, or of all cores, that is high.
 const BUSY_MIN: f64 = 0.85;
-/// Utilisation of a disk or a network device from which it is high.
+/// Smallest utilisation of a disk or a network device that is high.
 const USED_MIN: f64 = 0.8;
-/// Share of memory in use from which memory is short.
+/// Memory is short if at least this share of it is in use.
 const MEMORY_MIN: f64 = 0.9;
 
-/// All saturated resources, the one nearest to the target first.
+/// Returns all saturated resources, the one nearest to the target first.
 pub(super) fn saturated(context: &Context<'_>) -> Vec<Saturated> {
     if context.in_process {
         return Vec::new();
@@ -65,11 +65,11 @@ pub(super) fn saturated(context: &Context<'_>) -> Vec<Saturated> {
     of_target.chain(of_host).flatten().collect()
 }
 
-/// The earliest saturated resource before the threshold was broken.
+/// Returns the resource that saturated first, if that was before the threshold was broken.
 pub(super) fn first(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     let before = || saturated.iter().filter(|resource| resource.before(context));
     // A used-up quota also shows as a lack of CPU. A small lack of CPU appears as soon as several
-    // threads of the target are runnable, so it may come first. The quota is the cause in any case.
+    // threads of the target are runnable, so it may come first. The quota is the cause even then.
     let quota = before().any(|resource| resource.cause == Cause::CpuQuota);
     let follows_load =
         |one: &&Saturated| one.association.is_none_or(|association| association >= ASSOCIATED_MIN);
@@ -95,7 +95,7 @@ pub(super) fn first(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bo
     Some(Bottleneck::new(first.cause, Some(first.at), first.claim.clone(), evidence, doubts))
 }
 
-/// True if `cause` produces the symptoms of `other` too.
+/// Returns true if `cause` also produces the symptoms of `other`.
 fn explains(cause: Cause, other: Cause) -> bool {
     cause == other
         || matches!(
@@ -105,8 +105,8 @@ fn explains(cause: Cause, other: Cause) -> bool {
         )
 }
 
-/// The target's software: no resource saturated, the target was fully observed, and it had calls to
-/// work on.
+/// Returns the target's software as the cause if no resource saturated, the target was fully
+/// observed, and it had calls to work on.
 pub(super) fn software(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     let watched = context.input.watched;
     let fully_observed = watched.target_local
@@ -145,8 +145,8 @@ pub(super) fn software(context: &Context<'_>, saturated: &[Saturated]) -> Option
     Some(Bottleneck::new(Cause::Software, at, Claim::Software, evidence, doubts))
 }
 
-/// Calls that are inside the target, if it works on at least half of the calls in flight and few of
-/// them wait for its upstream.
+/// Returns the number of calls inside the target. None if the target works on less than half of the
+/// calls in flight, or if more than a few of them wait for its upstream.
 fn calls_inside(context: &Context<'_>) -> Option<f64> {
     let sum = |waiting: &HostMetric, unclear: &HostMetric| {
         let unclear = context.own_around(unclear).unwrap_or(0.0);
@@ -159,8 +159,8 @@ fn calls_inside(context: &Context<'_>) -> Option<f64> {
     (inside >= 1.0 && inside >= 0.5 * in_flight && behind < 0.3 * inside).then_some(inside)
 }
 
-/// True if more than 5 % of the calls fail without a timeout: an error, a full queue and a limit
-/// all look like that.
+/// Returns true if more than 5 % of the calls fail without a timeout. Errors, full queues and
+/// limits all cause such failures.
 fn fails(context: &Context<'_>) -> bool {
     let (mut failed, mut all) = (0_u64, 0_u64);
     for (class, count) in
@@ -172,8 +172,8 @@ fn fails(context: &Context<'_>) -> bool {
     failed as f64 > 0.05 * all as f64
 }
 
-/// The host's utilisation and pressure around the breach, for a report without a saturated
-/// resource.
+/// Returns the host's utilisation and pressure around the breach. A report quotes them if no
+/// resource saturated.
 pub(super) fn host_evidence(context: &Context<'_>) -> Vec<Evidence> {
     let mut evidence = Vec::new();
     let shares = HostShares {
@@ -195,7 +195,7 @@ pub(super) fn host_evidence(context: &Context<'_>) -> Vec<Evidence> {
     evidence
 }
 
-/// Cores that the target used or waited for, in the window.
+/// Returns the number of cores that the target used or waited for in the window.
 fn wanted(context: &Context<'_>) -> Option<f64> {
     Some(
         context.target_around(host!("process.*.run_delay"))?
@@ -203,21 +203,22 @@ fn wanted(context: &Context<'_>) -> Option<f64> {
     )
 }
 
-/// True if the target waits for a core for a large share of its time. Its software or its limits
-/// need not be the cause then.
+/// Returns true if the target waits for a core for a large share of its time. Then neither its
+/// software nor its limits need be the cause.
 pub(super) fn waits_for_cores(context: &Context<'_>) -> bool {
     let delay = context.target_around(host!("process.*.run_delay")).unwrap_or(0.0);
     delay >= CPU_WAIT_MIN && cpu_wait(context).is_some_and(|share| share >= CPU_WAIT_MIN)
 }
 
-/// Share of its runnable time in which the target waited for a core, in the window.
+/// Returns the share of the target's runnable time, in the window, in which it waited for a core.
 fn cpu_wait(context: &Context<'_>) -> Option<f64> {
     let waited = context.target_around(host!("process.*.run_delay"))?;
     let used = context.target_around(host!("process.*.cpu"))?;
     Some(waited / (waited + used).max(0.01))
 }
 
-/// A resource that is saturated if `wait` rose above its baseline and `used` is high since then.
+/// A resource that may be saturated. It is if `wait` rose above its baseline and `used` has been
+/// high since then.
 struct Candidate<'a> {
     cause: Cause,
     of_target: bool,
@@ -227,14 +228,14 @@ struct Candidate<'a> {
     step: f64,
     /// Utilisation.
     used: &'a TimeSeries,
-    /// Utilisation from which it is high.
+    /// Smallest utilisation that is high.
     high: f64,
 }
 
 impl Candidate<'_> {
-    /// The rise of `wait`, the mean utilisation since then, and the correlation with the load; none
-    /// if the resource did not saturate. Waiting at low utilisation has another cause and is
-    /// ignored.
+    /// Returns the rise of `wait`, the mean utilisation since then, and the correlation with the
+    /// load. None if the resource did not saturate. A wait at low utilisation has another cause and
+    /// is ignored.
     fn judge(&self, context: &Context<'_>) -> Option<(Rise, f64, Option<f64>)> {
         let high = self.used.smooth();
         let wait = self.wait.with(&high, |wait, used| if used >= self.high { wait } else { 0.0 });
@@ -321,7 +322,7 @@ fn io_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
     })
 }
 
-/// One thread that needs a whole core. If the process may use a single core only, that core is the
+/// Returns a thread that needs a whole core. If the process may use only one core, that core is the
 /// limit.
 fn thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let one_core = context.input.watched.target_cores.is_some_and(|cores| cores < 1.5);
@@ -332,7 +333,7 @@ fn thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let ran = context.own.get(host!("process.*.thread_max").of(name));
     let waited = context.own.get(host!("process.*.thread_max_delay").of(name));
     let wanted = ran.with(&waited, |ran, waited| ran + waited);
-    // A thread that needs less than a whole core is no limit.
+    // A thread that needs less than a whole core is not the limit.
     let smooth = wanted.smooth();
     let high = wanted.with(&smooth, |wanted, near| if near >= BUSY_MIN { wanted } else { 0.0 });
     let rise = rise(&high, &context.load, 0.3, context.end)?;
@@ -374,7 +375,7 @@ fn thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     })
 }
 
-/// The name of the thread that used the most CPU time.
+/// Returns the name of the thread that used the most CPU time.
 fn busiest(context: &Context<'_>, name: &str, from: f64) -> Option<ResourceEvidence> {
     let first = format!("{name}.thread.");
     let threads = context.own.all(host!("process.*.thread.*.cpu"));
@@ -419,7 +420,7 @@ fn disk(context: &Context<'_>) -> Option<Saturated> {
             used,
             high: USED_MIN,
         };
-        // A queue of less than one request is no queue, whatever the utilisation says.
+        // A queue of less than one request means no saturation, even if the utilisation is high.
         if queue < 1.0 || !uses_disk(context) {
             return None;
         }
@@ -433,8 +434,8 @@ fn disk(context: &Context<'_>) -> Option<Saturated> {
     saturated.min_by(|one, other| one.at.total_cmp(&other.at))
 }
 
-/// True if the target's processes use disks, or if they are not observed. A target that uses no
-/// disk is not slowed by the disk traffic of others.
+/// Returns true if the target's processes use disks, or if the processes are not observed. Other
+/// processes' disk traffic does not slow a target that uses no disk.
 fn uses_disk(context: &Context<'_>) -> bool {
     if context.targets.is_empty() {
         return true;
@@ -458,7 +459,7 @@ fn network(context: &Context<'_>) -> Option<Saturated> {
     let devices = context.host.all(host!("net.*.util"));
     let saturated = devices.into_iter().filter_map(|(device, used)| {
         let drops = context.host.get(host!("net.*.drops").of(device));
-        // Ten dropped packets per second weigh as much as 1 % of retransmitted segments.
+        // Ten dropped packets per second count as much as 1 % of retransmitted segments.
         let wait = retransmitted.larger(&drops.with(&drops, |drops, _| drops / 1_000.0));
         let candidate = Candidate {
             cause: Cause::Network,
@@ -481,7 +482,7 @@ fn cpu(context: &Context<'_>) -> Option<Saturated> {
     let local = !context.targets.is_empty();
     let mut wait = context.host.get(host!("psi_cpu_some"));
     if local {
-        // The run delay of the target's own threads is the direct measure of a lack of CPU.
+        // The run delay of the target's threads measures a lack of CPU directly.
         let mut delay = TimeSeries::default();
         let mut ran = TimeSeries::default();
         for name in &context.targets {
@@ -489,8 +490,8 @@ fn cpu(context: &Context<'_>) -> Option<Saturated> {
             ran = sum(&ran, &context.own.get(host!("process.*.cpu").of(name)));
         }
         wait = delay.with(&ran, |delay, ran| delay / (delay + ran).max(0.05));
-        // The target may be pinned to a few cores of a host with idle cores. A core that its
-        // threads wait for is in use, whichever process uses it.
+        // The target may be pinned to a few cores of a host with idle cores. A core that the
+        // target's threads wait for is in use, by whichever process.
         if let Some(cores) = bound_to(context) {
             used = used.larger(&ran.with(&delay, |ran, delay| ((ran + delay) / cores).min(1.0)));
         }
@@ -508,7 +509,7 @@ fn cpu(context: &Context<'_>) -> Option<Saturated> {
         used: &used,
         high: BUSY_MIN,
     };
-    // On a busy host a nearly idle target also waits for cores, for a share of a short time. A
+    // On a busy host a nearly idle target also waits for cores during its short runnable time. A
     // target lacks CPU only if at least one of its threads is runnable nearly all the time.
     let lacks = || Some(cpu_wait(context)? >= CPU_WAIT_MIN && wanted(context)? >= BUSY_MIN);
     if local && lacks() != Some(true) {
@@ -529,8 +530,8 @@ fn cpu(context: &Context<'_>) -> Option<Saturated> {
     })
 }
 
-/// CPU time that a process's busiest thread used or waited for, if it waited at least half as long
-/// as it ran; else 0. The core of such a thread is in use all that time.
+/// Returns the CPU time that a process's busiest thread used or waited for. It is 0 if the thread
+/// waited less than half as long as it ran. Otherwise the thread's core is in use all that time.
 fn waiting_thread(context: &Context<'_>, name: &str) -> TimeSeries {
     let ran = context.own.get(host!("process.*.thread_max").of(name));
     let waited = context.own.get(host!("process.*.thread_max_delay").of(name));
@@ -543,7 +544,8 @@ fn has_quota(context: &Context<'_>, name: &str) -> bool {
     !context.own.get(host!("cgroup.*.cpu_limit").of(name)).is_empty()
 }
 
-/// Cores that the target's processes are pinned to, if these are not all cores of the host.
+/// Returns the number of cores that the target's processes are pinned to. None if they may use all
+/// cores of the host, or if one of them has a CPU quota.
 fn bound_to(context: &Context<'_>) -> Option<f64> {
     let limited = |name: &&str| has_quota(context, name);
     let cores = context.input.watched.target_cores?;
@@ -554,7 +556,8 @@ fn sum(one: &TimeSeries, other: &TimeSeries) -> TimeSeries {
     if one.is_empty() { other.clone() } else { one.with(other, |one, other| one + other) }
 }
 
-/// CPU use by target, generator and others on a host that generator and target share.
+/// Returns the CPU use of target, generator and other processes, if generator and target share a
+/// host.
 fn users(context: &Context<'_>) -> Option<ResourceEvidence> {
     let target = context.target_around(host!("process.*.cpu"))?;
     let own = context.own_around(host!("process.*.cpu").of("generator"))?;

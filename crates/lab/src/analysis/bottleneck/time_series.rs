@@ -1,5 +1,5 @@
-//! Metrics over time: when a metric rose above its own baseline and stayed there, and whether it
-//! correlates with the load.
+//! Metrics over time. Finds when a metric rose above its own baseline and stayed there, and
+//! measures its correlation with the load.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,12 @@ use lab_model::results::run::{HostSample, StageRow};
 use crate::analysis::statistics::ranks::correlation;
 use crate::analysis::statistics::{mean, median};
 
-/// Samples without load that a baseline needs. Few, because observation before a run is short.
+/// Smallest number of samples without load for a baseline. It is low because observation before a
+/// run is short.
 const BASELINE_MIN: usize = 2;
 /// A change is sustained if at least this share of the later samples is above the allowance.
 const SUSTAINED_SHARE: f64 = 0.6;
-/// Samples after a change without which it does not count as sustained.
+/// Smallest number of samples after a change for it to count as sustained.
 const SUSTAINED_MIN: usize = 3;
 
 /// Values of one metric with their times in seconds, in ascending order of time.
@@ -22,14 +23,14 @@ const SUSTAINED_MIN: usize = 3;
 pub(super) struct TimeSeries(pub(super) Vec<(f64, f64)>);
 
 impl TimeSeries {
-    /// The mean between two times, both included; none without values there.
+    /// Returns the mean from `from` to `to`, both included; none without values in that time.
     pub(super) fn mean(&self, from: f64, to: f64) -> Option<f64> {
         let within = self.0.iter().filter(|(at, _)| (from..=to).contains(at));
         mean(&within.map(|(_, value)| *value).collect::<Vec<f64>>())
     }
 
-    /// A running median over five values, which keeps the place of steps. CPU time is counted in
-    /// ticks of 10 ms, so a single sample of 100 ms is off by up to a tenth.
+    /// Returns the running median over five values. It does not shift steps in time. CPU time is
+    /// counted in ticks of 10 ms, so a single sample of 100 ms is off by up to a tenth.
     pub(super) fn smooth(&self) -> TimeSeries {
         let around = |index: usize| {
             let from = index.saturating_sub(2);
@@ -40,7 +41,7 @@ impl TimeSeries {
         TimeSeries(self.0.iter().enumerate().map(|(index, (at, _))| (*at, around(index))).collect())
     }
 
-    /// Combines the values of both series at each time that both have.
+    /// Combines the values of both series at each time that is in both.
     pub(super) fn with(&self, other: &TimeSeries, of: impl Fn(f64, f64) -> f64) -> TimeSeries {
         let others: BTreeMap<u64, f64> =
             other.0.iter().map(|(at, value)| (at.to_bits(), *value)).collect();
@@ -50,7 +51,7 @@ impl TimeSeries {
         TimeSeries(both.collect())
     }
 
-    /// The larger value at each time that one of the series has.
+    /// Returns the larger value at each time that is in either series.
     pub(super) fn larger(&self, other: &TimeSeries) -> TimeSeries {
         let mut all: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
         for (at, value) in self.0.iter().chain(&other.0) {
@@ -62,7 +63,7 @@ impl TimeSeries {
         TimeSeries(values)
     }
 
-    /// True if there are no values.
+    /// Returns true if there are no values.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -82,16 +83,16 @@ pub struct Rise {
 /// The planned load over time, as a share of its maximum before the threshold was broken.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
-    /// For each stage: start, end, and the level at both, as a share of the largest level of the
-    /// same model.
+    /// Start, end, level at the start and level at the end of each stage. Levels are shares of the
+    /// largest level of the same model.
     stages: Vec<[f64; 4]>,
     /// The largest sum of levels before `end`.
     most: f64,
 }
 
 impl Load {
-    /// Takes the load from the stages of a run. Levels are relative to the largest of the same
-    /// model, because iterations per second (open) and workers (closed) have no common unit.
+    /// Takes the load from the stages of a run. Levels are relative to the largest level of the
+    /// same model, because iterations per second (open) and workers (closed) have no common unit.
     pub(super) fn of(stages: &[StageRow], end: f64) -> Load {
         let largest = |model: &str| {
             let same = stages.iter().filter(|stage| stage.model == model);
@@ -112,13 +113,13 @@ impl Load {
         load
     }
 
-    /// The share of the maximum at a time; 0 before and after the run.
+    /// Returns the load at a time as a share of its maximum; 0 before and after the run.
     pub(super) fn at(&self, at: f64) -> f64 {
         if self.most > 0.0 { self.level(at) / self.most } else { 0.0 }
     }
 
-    /// The sum of all stages' levels at a time. A sample covers the time before it, so the end of a
-    /// stage belongs to the stage and its start to the previous one.
+    /// Returns the sum of all stages' levels at a time. A sample covers the time before it. So the
+    /// end of a stage belongs to that stage, and its start belongs to the previous stage.
     fn level(&self, at: f64) -> f64 {
         let now = self.stages.iter().filter(|stage| stage[0] < at && at <= stage[1]);
         let level = |[from, to, low, high]: &[f64; 4]| level_at(*low, *high, at - from, to - from);
@@ -133,10 +134,11 @@ const BASELINE_LOAD: f64 = 0.2;
 /// `end`; none if it did not.
 ///
 /// The algorithm is Page's CUSUM (E. S. Page, Continuous inspection schemes, Biometrika 41, 1954).
-/// It sums the values' distances above the baseline plus an allowance, and resets the sum at zero.
-/// The change began where the sum last left zero. The baseline is the median of the samples with
-/// little load. The allowance is three of their standard deviations (estimated as 1.4826 times the
-/// median absolute deviation), and at least half of `step`. Without such samples the baseline is 0.
+/// It sums how far the values exceed the baseline plus an allowance, and keeps the sum at zero or
+/// above. The change began where the sum last left zero. The baseline is the median of the samples
+/// with little load, or 0 without such samples. The allowance is three standard deviations of these
+/// samples, and at least half of `step`. The standard deviation is estimated as 1.4826 times the
+/// median absolute deviation.
 pub(super) fn rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -> Option<Rise> {
     let values: Vec<(f64, f64)> = series.0.iter().copied().filter(|(at, _)| *at <= end).collect();
     let calm = values.iter().filter(|(at, _)| load.at(*at) <= BASELINE_LOAD);
@@ -169,8 +171,8 @@ pub(super) fn rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -> Opt
     (sustained && after - level >= step).then_some(Rise { at: values[found?].0, before, after })
 }
 
-/// Spearman's rank correlation of a metric with the load until `end`, -1 to 1; none if the load did
-/// not vary.
+/// Returns Spearman's rank correlation of a metric with the load until `end`, from -1 to 1. None if
+/// the load did not vary.
 pub(super) fn association(series: &TimeSeries, load: &Load, end: f64) -> Option<f64> {
     let until_end = series.0.iter().filter(|(at, _)| *at <= end);
     let (loads, values): (Vec<f64>, Vec<f64>) =
@@ -205,18 +207,19 @@ impl HostSeries {
         HostSeries(series)
     }
 
-    /// One metric; empty if it was not sampled.
+    /// Returns one metric; empty if it was not sampled.
     pub(super) fn get(&self, name: impl Into<HostName>) -> TimeSeries {
         self.0.get(&name.into().into_string()).cloned().unwrap_or_default()
     }
 
-    /// One metric of every device, process or thread that has it, with the owner's name.
+    /// Returns one metric of every device, process or thread that has it, with the name of the
+    /// device, process or thread.
     pub(super) fn all(&self, metric: &HostMetric) -> Vec<(&str, &TimeSeries)> {
         let all = self.0.iter();
         all.filter_map(|(name, series)| Some((metric.owner(name)?, series))).collect()
     }
 
-    /// True if there are no metrics.
+    /// Returns true if there are no metrics.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

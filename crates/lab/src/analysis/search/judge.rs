@@ -1,9 +1,9 @@
 //! Decides if a probe of a capacity search passes.
 //!
-//! The run's own verdict comes first: thresholds, methods that fail completely, the generator's
-//! health (`analysis/verdict.rs`). A rate above the capacity may keep every threshold for the time
-//! of a probe while its backlog grows without end. So a probe passes only if the planned iterations
-//! were also delivered and the backlog does not grow.
+//! The run's own verdict comes first (`analysis/verdict.rs`). It covers thresholds, methods that
+//! fail completely, and the generator's health. A rate above the capacity may keep every threshold
+//! for the time of a probe while its backlog grows without end. So there are two more conditions:
+//! the planned iterations started, and the backlog does not grow.
 
 use lab_engine::aggregate;
 use lab_model::metrics::Samples;
@@ -110,11 +110,12 @@ pub enum Limit {
     Verdict,
 }
 
-/// Largest p-value of a trend that counts: one of twenty steady probes shows such a trend.
+/// Largest p-value of a trend that counts. One of twenty steady probes has such a trend by chance.
 const TREND_P: f64 = 0.05;
-/// Growth over a whole probe that counts, in iterations; less is rounding.
+/// Smallest growth over a whole probe that counts, in iterations. Less may be rounding.
 const GROWTH_MIN: f64 = 3.0;
-/// Values of which the slope is computed, in quadratic time; longer series are averaged first.
+/// Maximum number of values for the slope, because it takes quadratic time. Longer series are
+/// averaged first.
 const GROWTH_VALUES_MAX: usize = 1000;
 
 /// Judges one probe.
@@ -176,11 +177,11 @@ pub fn judge(probe: ProbeRun<'_>) -> Judgement {
     }
 }
 
-/// Calls that a percentile needs beyond it.
+/// Smallest number of calls that must lie beyond a percentile.
 pub(crate) const BEYOND_MIN: f64 = 10.0;
 
-/// Expected calls beyond the percentile of a threshold; none if it is about something else or about
-/// a window.
+/// Returns the expected number of calls beyond the percentile of a threshold. None if the threshold
+/// has no percentile or has a window.
 fn beyond(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<f64> {
     let Aggregation::Percentile(percent) = threshold.aggregation else { return None };
     let times = matches!(threshold.selector.metric.samples(), Samples::CallTimes(..));
@@ -192,11 +193,11 @@ fn beyond(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<f64> {
 }
 
 fn has_few_calls(probe: ProbeRun<'_>, threshold: &Threshold) -> bool {
-    // The slack of 5 % allows for a few calls less than planned.
+    // The slack of 5 % allows for slightly fewer calls than planned.
     probe.tails && beyond(probe, threshold).is_some_and(|beyond| beyond < 0.95 * BEYOND_MIN)
 }
 
-/// The first percentile that has too few calls beyond it, as a reason.
+/// Returns the first percentile that has too few calls beyond it, as a reason.
 fn few_calls(probe: ProbeRun<'_>) -> Option<Reason> {
     let first = probe.thresholds.iter().find(|threshold| has_few_calls(probe, threshold))?;
     let beyond = beyond(probe, first).unwrap_or_default();
@@ -212,7 +213,8 @@ fn broke_few_calls_only(probe: ProbeRun<'_>) -> bool {
         && broken.into_iter().all(|threshold| has_few_calls(probe, threshold))
 }
 
-/// The complete seconds between warm-up and end. An incomplete last second would lower the rates.
+/// Returns the complete seconds between warm-up and end. An incomplete last second would lower the
+/// rates.
 fn judged_seconds<'a>(probe: &ProbeRun<'a>) -> Vec<&'a Second> {
     let begins = std::iter::once(0.0).chain(probe.seconds.iter().map(|second| second.at));
     let whole = begins.zip(probe.seconds).filter(|(begin, second)| second.at - begin > 0.5);
@@ -220,8 +222,8 @@ fn judged_seconds<'a>(probe: &ProbeRun<'a>) -> Vec<&'a Second> {
     whole.map(|(_, second)| second).filter(judged).collect()
 }
 
-/// Iterations per second that ended: those scheduled and not dropped, minus the growth of the
-/// backlog.
+/// Returns the iterations per second that ended. They are the scheduled iterations that were not
+/// dropped, minus the growth of the backlog.
 fn ended(seconds: &[&Second], backlog: &[f64], each_seconds: f64) -> f64 {
     let Some((first, last)) = backlog.first().zip(backlog.last()) else { return 0.0 };
     let count = seconds.len() as f64;
@@ -230,9 +232,9 @@ fn ended(seconds: &[&Second], backlog: &[f64], each_seconds: f64) -> f64 {
     ((taken as f64 / count - grown) / each_seconds).max(0.0)
 }
 
-/// Growth of a backlog in iterations per second: the median slope between all pairs of seconds
-/// (Theil 1950, Sen 1968), or 0 without a significant trend (Mann–Kendall). Long series are
-/// averaged first, because all pairs are compared.
+/// Returns the growth of a backlog in iterations per second. It is the median slope between all
+/// pairs of seconds (Theil 1950, Sen 1968), or 0 without a significant trend (Mann–Kendall). Long
+/// series are averaged first, because all pairs are compared.
 fn growth(backlog: &[f64], each_seconds: f64) -> f64 {
     let step = backlog.len().div_ceil(GROWTH_VALUES_MAX).max(1);
     let means: Vec<f64> = backlog.chunks(step).filter_map(mean).collect();
@@ -251,8 +253,8 @@ fn growth(backlog: &[f64], each_seconds: f64) -> f64 {
     if slope * backlog.len() as f64 >= GROWTH_MIN { slope / apart } else { 0.0 }
 }
 
-/// The least margin of all thresholds and of the delivery, clamped to ±1. Its sign agrees with the
-/// outcome.
+/// Returns the smallest margin of all thresholds and of the delivery, clamped to ±1. Its sign
+/// agrees with the outcome.
 fn margin(probe: ProbeRun<'_>, kept_up: f64, judged: Judged) -> Option<f64> {
     let of = |(threshold, outcome): (&Threshold, &ThresholdOutcome)| {
         relative(threshold, outcome.observed?)
@@ -261,7 +263,7 @@ fn margin(probe: ProbeRun<'_>, kept_up: f64, judged: Judged) -> Option<f64> {
     let least = all.chain([kept_up]).fold(1.0, f64::min).clamp(-1.0, 1.0);
     match judged {
         Judged::Pass => Some(least.max(0.0)),
-        // The probe failed for another reason than a limit, such as a method that failed
+        // No limit was broken. The probe failed for another reason, such as a method that failed
         // completely.
         Judged::Fail if least > 0.0 => Some(-1.0),
         Judged::Fail => Some(least),
@@ -269,7 +271,8 @@ fn margin(probe: ProbeRun<'_>, kept_up: f64, judged: Judged) -> Option<f64> {
     }
 }
 
-/// Distance of a value to its limit, as a share of the limit; none for equality operators.
+/// Returns the distance of a value to its limit, as a share of the limit; none for equality
+/// operators.
 fn relative(threshold: &Threshold, observed: f64) -> Option<f64> {
     let limit = threshold.limit;
     let scale = if limit == 0.0 { 1.0 } else { limit.abs() };
@@ -280,8 +283,8 @@ fn relative(threshold: &Threshold, observed: f64) -> Option<f64> {
     }
 }
 
-/// The limit that a failed probe broke. Thresholds come first: the one that broke earliest, and
-/// among those the one farthest outside its limit.
+/// Returns the limit that a failed probe broke. A threshold comes first: the one that broke
+/// earliest. Among several that broke then, it is the one farthest outside its limit.
 fn binding(probe: ProbeRun<'_>, behind: Option<(Limit, f64, f64)>) -> BindingLimit {
     let broken = probe.thresholds.iter().zip(probe.outcomes).filter(|(_, outcome)| !outcome.kept);
     let first = broken.min_by(|a, b| order(a).partial_cmp(&order(b)).expect("no part is NaN"));
@@ -320,7 +323,7 @@ fn order(broken: &(&Threshold, &ThresholdOutcome)) -> (f64, f64) {
     (outcome.broken_at.unwrap_or(f64::MAX), outside.unwrap_or_default())
 }
 
-/// The worst method under a threshold about all methods.
+/// Returns the worst method under a threshold about all methods.
 fn worst(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<String> {
     let by = |value: &dyn Fn(&Row) -> f64| {
         let rows = probe.methods.iter().filter(|row| row.calls > 0);
@@ -350,9 +353,9 @@ fn quantile(of: &lab_model::results::Quantiles, aggregation: Aggregation) -> f64
     }
 }
 
-/// The method on which the target spends most of its time: calls × mean service time of the
-/// baseline. The times of the probe itself are useless under overload, because all methods wait
-/// alike.
+/// Returns the method on which the target spends most of its time. That is the method with the
+/// largest product of calls and mean service time at the baseline. Service times of the probe
+/// itself are useless under overload, because all methods wait equally long.
 fn busiest(probe: ProbeRun<'_>) -> Option<String> {
     let work = |row: &&Row| {
         let calm = probe.baseline.iter().find(|calm| calm.method == row.method);

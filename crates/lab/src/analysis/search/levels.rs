@@ -47,7 +47,7 @@ impl Level {
         }
     }
 
-    /// True if further probes, up to `repeats`, cannot change the outcome.
+    /// Returns true if further probes, up to `repeats`, cannot change the outcome.
     fn decided(&self, repeats: usize) -> bool {
         self.passes > repeats / 2 || self.fails >= repeats.div_ceil(2) || self.soak.is_some()
     }
@@ -99,7 +99,8 @@ impl Levels {
         passes.map(|level| level.rate).find(|rate| *rate < fail)
     }
 
-    /// The lowest rate above the highest pass whose probes say nothing about the target.
+    /// Returns the lowest rate above the highest pass at which the probes say nothing about the
+    /// target.
     pub(super) fn ceiling(&self) -> Option<(f64, Majority)> {
         let pass = self.highest_pass().unwrap_or(0.0);
         let unknown = |level: &&Level| {
@@ -108,7 +109,7 @@ impl Levels {
         self.0.iter().find(unknown).map(|level| (level.rate, level.majority()))
     }
 
-    /// The upper end of the search interval: the lowest fail or the ceiling.
+    /// Returns the upper end of the search interval: the lowest fail or the ceiling.
     pub(super) fn upper(&self) -> Option<f64> {
         let ceiling = self.ceiling().map(|(rate, _)| rate);
         [self.lowest_fail(), ceiling].into_iter().flatten().min_by(f64::total_cmp)
@@ -123,7 +124,8 @@ impl Levels {
         self.with(Majority::Pass).all(|level| level.rate < fail)
     }
 
-    /// If a rate fails and a higher one passes: the rate with fewer probes, until both are decided.
+    /// If a rate fails and a higher rate passes, returns the one with fewer probes until both are
+    /// decided.
     pub(super) fn contradicted(&self, repeats: usize) -> Option<f64> {
         let fail = self.with(Majority::Fail).next()?;
         let pass = self.with(Majority::Pass).find(|level| level.rate > fail.rate)?;
@@ -135,7 +137,7 @@ impl Levels {
         self.at(rate).is_some_and(|level| level.decided(repeats))
     }
 
-    /// Mean margin of the probes at a rate whose outcome is that of the majority.
+    /// Returns the mean margin of those probes at a rate that agree with the majority.
     pub(super) fn margin(&self, rate: f64) -> Option<f64> {
         let level = self.at(rate)?;
         let majority = match level.majority() {

@@ -11,16 +11,16 @@ pub struct RankTest {
     pub p: f64,
 }
 
-/// Values of both samples together up to which the exact distribution is counted; that takes
-/// n·m·(n+m)² steps, less than 10 ms. The normal approximation is within 1 % above.
+/// Maximum number of values of both samples together for the exact distribution. It takes
+/// n·m·(n+m)² steps, less than 10 ms. With more values the normal approximation is within 1 %.
 const EXACT_MAX: usize = 50;
 
-/// Two-sided Mann–Whitney U test: does one of two independent samples tend to larger values?
+/// Tests if one of two independent samples tends to larger values (two-sided Mann–Whitney U test).
 ///
 /// With up to 50 values the p-value is exact, including ties, by the permutation distribution of
-/// the sum of mid-ranks (Streitberg & Röhmel 1986). Above, it is a normal approximation with
-/// correction for ties and continuity (Hollander & Wolfe, Nonparametric Statistical Methods, 4.1).
-/// None if a sample is empty.
+/// the sum of mid-ranks (Streitberg & Röhmel 1986). With more values it is a normal approximation
+/// with correction for ties and continuity (Hollander & Wolfe, Nonparametric Statistical Methods,
+/// 4.1). None if a sample is empty.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<RankTest> {
     if a.is_empty() || b.is_empty() {
         return None;
@@ -36,8 +36,8 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<RankTest> {
     Some(RankTest { statistic, p })
 }
 
-/// Spearman's rank correlation with mid-ranks, -1 to 1; none for fewer than three pairs or if one
-/// side does not vary.
+/// Returns Spearman's rank correlation with mid-ranks, from -1 to 1. None for fewer than three
+/// pairs or if one side does not vary.
 pub fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.len() != b.len() || a.len() < 3 {
         return None;
@@ -51,7 +51,8 @@ pub fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     (both > 0.0).then(|| product / both)
 }
 
-/// Twice the mid-rank of each value, counted from 1. Doubling keeps the ranks of ties integers.
+/// Returns twice the mid-rank of each value, counted from 1. The factor of two makes the ranks of
+/// ties integers.
 fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|x, y| values[*x].total_cmp(&values[*y]));
@@ -68,7 +69,8 @@ fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     ranks
 }
 
-/// Two-sided share of all selections of `size` ranks whose sum is as extreme as `sum`.
+/// Returns the share of all selections of `size` ranks with a sum at least as extreme as `sum`, on
+/// both sides.
 fn exact(doubled: &[usize], size: usize, sum: usize) -> f64 {
     let ways = ways(doubled, size);
     let all: f64 = ways.iter().sum();
@@ -77,7 +79,7 @@ fn exact(doubled: &[usize], size: usize, sum: usize) -> f64 {
     (2.0 * below.min(above) / all).min(1.0)
 }
 
-/// For each sum: the number of ways to select `size` of the ranks with that sum.
+/// Returns, for each sum, the number of selections of `size` ranks with that sum.
 fn ways(ranks: &[usize], size: usize) -> Vec<f64> {
     let total: usize = ranks.iter().sum();
     // Indexed by the number of selected ranks, then by their sum.
@@ -106,7 +108,7 @@ fn approximate(doubled: &[usize], size: usize, u: f64) -> f64 {
     two_sided(distance / variance.sqrt())
 }
 
-/// Sum of t³ − t over all groups of t equal ranks.
+/// Returns the sum of t³ − t over all groups of t equal ranks.
 fn tied_cubes(doubled: &[usize]) -> f64 {
     let mut ranks = doubled.to_vec();
     ranks.sort_unstable();
@@ -114,10 +116,10 @@ fn tied_cubes(doubled: &[usize]) -> f64 {
     groups.map(|count| count.powi(3) - count).sum()
 }
 
-/// Hodges–Lehmann shift of the second sample against the first: the median of all differences b −
-/// a, with the interval of the Mann–Whitney test (at least 95 % for up to 50 values). Source:
-/// Hollander & Wolfe, 4.2 and 4.3. The interval is none if no result of the test could be
-/// significant: below four values each.
+/// Returns the Hodges–Lehmann shift of the second sample against the first: the median of all
+/// differences b − a. The interval is that of the Mann–Whitney test (at least 95 % for up to 50
+/// values). It is none with fewer than four values each, because the test cannot be significant
+/// then. Source: Hollander & Wolfe, 4.2 and 4.3.
 pub fn shift(a: &[f64], b: &[f64]) -> Option<(f64, Option<Interval>)> {
     let between: Vec<f64> = b.iter().flat_map(|y| a.iter().map(move |x| y - x)).collect();
     let differences = sorted(&between);
@@ -130,7 +132,7 @@ pub fn shift(a: &[f64], b: &[f64]) -> Option<(f64, Option<Interval>)> {
     Some((middle, interval))
 }
 
-/// The largest k with P(U ≤ k − 1) of at most 2.5 %, without ties; 0 if there is none.
+/// Returns the largest k with P(U ≤ k − 1) of at most 2.5 %, without ties; 0 if there is none.
 fn critical_rank(n: usize, m: usize) -> usize {
     let tail = (1.0 - super::CONFIDENCE) / 2.0;
     if n + m > EXACT_MAX {
@@ -163,9 +165,9 @@ pub fn holm(chances: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// Two-sided Mann–Kendall test: do the values rise or fall with their order? It uses the normal
-/// approximation with correction for ties and continuity (Kendall, Rank Correlation Methods, 1975).
-/// None for fewer than four values, because no order of three is rare enough.
+/// Tests if the values rise or fall with their order (two-sided Mann–Kendall test). It uses the
+/// normal approximation with correction for ties and continuity (Kendall, Rank Correlation Methods,
+/// 1975). None for fewer than four values, because no order of three values is rare enough.
 pub fn trend(values: &[f64]) -> Option<RankTest> {
     let count = values.len();
     if count < 4 {

@@ -1,20 +1,20 @@
 //! Randomisation tests. The source of randomness is an argument.
 
-/// Random sign patterns that are tried if there are too many to try all.
+/// Number of random sign patterns that are tried if there are too many pairs to try all patterns.
 pub const RESAMPLES: usize = 10_000;
 
-/// Pairs up to which all sign patterns are tried: 2¹⁶ sums.
+/// Maximum number of pairs for which all sign patterns are tried: 2¹⁶ sums.
 const SIGNS_MAX: usize = 16;
 
-/// Two-sided p-value of a mean paired difference by Fisher's randomisation test (The Design of
-/// Experiments, 1935): the share of sign patterns with a sum at least as large. Exact up to 16
-/// pairs, else estimated from [`RESAMPLES`] random patterns. None without pairs.
+/// Returns the two-sided p-value of a mean paired difference by Fisher's randomisation test (The
+/// Design of Experiments, 1935). It is the share of sign patterns with a sum at least as large.
+/// Exact up to 16 pairs, else estimated from [`RESAMPLES`] random patterns. None without pairs.
 pub fn signs(differences: &[f64], random: &mut dyn FnMut() -> u64) -> Option<f64> {
     if differences.is_empty() {
         return None;
     }
     let observed = differences.iter().sum::<f64>().abs();
-    // The slack makes sums equal that differ only by rounding.
+    // The slack treats sums as equal if they differ only by rounding.
     let slack = 1e-9 * differences.iter().map(|value| value.abs()).sum::<f64>();
     let sum = |mut bit: Box<dyn FnMut(usize) -> bool + '_>| {
         let signed = |(place, value): (usize, &f64)| if bit(place) { *value } else { -value };

@@ -3,7 +3,7 @@
 use super::welch::Estimate;
 use super::{mean, variance};
 
-/// Lag-one autocorrelation; 0 for fewer than three values or a constant series.
+/// Returns the lag-one autocorrelation; 0 for fewer than three values or a constant series.
 pub fn lag_one(series: &[f64]) -> f64 {
     let Some(centre) = mean(series).filter(|_| series.len() >= 3) else { return 0.0 };
     let squares: f64 = series.iter().map(|value| (value - centre).powi(2)).sum();
@@ -11,8 +11,8 @@ pub fn lag_one(series: &[f64]) -> f64 {
     if squares > 0.0 { products / squares } else { 0.0 }
 }
 
-/// Effective sample size of a series: n(1−ρ)/(1+ρ) for a first-order autoregressive series (Bayley
-/// & Hammersley 1946). It is at most the length of the series and may be below 1.
+/// Returns the effective sample size of a series: n(1−ρ)/(1+ρ) for a first-order autoregressive
+/// series (Bayley & Hammersley 1946). It is at most the length of the series and may be below 1.
 ///
 /// ρ is the lag-one correlation, corrected for its bias of −(1+4ρ)/n in short series (Marriott &
 /// Pope 1954), plus `errors` of its standard errors √((1−ρ²)/n) (Bartlett 1946).
@@ -28,8 +28,8 @@ pub fn effective_count(series: &[f64], errors: f64) -> f64 {
     count * (1.0 - rho) / (1.0 + rho)
 }
 
-/// Means of `batches` batches of equal length, in order. The oldest values are dropped if they do
-/// not fill a batch. Empty if there are fewer values than batches.
+/// Returns the means of `batches` batches of equal length, in order. The oldest values are dropped
+/// if they do not fill a batch. The result is empty if there are fewer values than batches.
 pub fn batch_means(series: &[f64], batches: usize) -> Vec<f64> {
     let size = series.len().checked_div(batches).unwrap_or(0);
     if size == 0 {
@@ -39,27 +39,29 @@ pub fn batch_means(series: &[f64], batches: usize) -> Vec<f64> {
     used.chunks(size).map(|batch| batch.iter().sum::<f64>() / size as f64).collect()
 }
 
-/// Values that a series needs for its autocorrelation to be estimated.
+/// Smallest number of values of a series for an estimate of its autocorrelation.
 const LENGTH_MIN: usize = 20;
-/// Batches that are needed for the same; a series is not divided into fewer.
+/// Smallest number of batches for an estimate of their autocorrelation. A series is not divided
+/// into fewer.
 const BATCHES_MIN: usize = 15;
-/// Relative standard deviation below which a series is constant.
+/// A series is constant if its relative standard deviation is below this.
 const EQUAL: f64 = 1e-9;
-/// Effective sample size below which the spread cannot be estimated.
+/// The spread cannot be estimated if the effective sample size is below this.
 const EFFECTIVE_MIN: f64 = 1.2;
-/// Standard errors that are added to the lag-one correlation, because its estimate is too low for
+/// Number of standard errors that are added to the lag-one correlation. Its estimate is too low for
 /// about half of all drifting series.
 const ERRORS: f64 = 1.6;
-/// The same for batch means. They are fewer, so each standard error is larger.
+/// The same number for batch means. There are fewer batch means than values, so each standard error
+/// is larger.
 const ERRORS_OF_BATCHES: f64 = 0.8;
 
-/// The mean of an autocorrelated series with its uncertainty. `None` if the series has fewer than
-/// 20 values, or if it drifts so much that its spread cannot be estimated.
+/// Returns the mean of an autocorrelated series with its uncertainty. `None` if the series has
+/// fewer than 20 values, or if it drifts so much that its spread cannot be estimated.
 ///
 /// The variance is based on the effective sample size. It is also computed for the means of 2, 4,
-/// 8, … neighbours (batch means, Schmeiser 1982) as long as 15 batches remain, and the largest
-/// variance is used: a slow drift below fast noise shows in the batches only. The constants were
-/// chosen by the coverage of the intervals, which `analysis/compare/tests/coverage.rs` measures.
+/// 8, … neighbours (batch means, Schmeiser 1982) as long as 15 batches remain. The largest variance
+/// is used, because only batches reveal a slow drift below fast noise. The constants were chosen by
+/// the coverage of the intervals, which `analysis/compare/tests/coverage.rs` measures.
 pub fn estimate(series: &[f64]) -> Option<Estimate> {
     if series.len() < LENGTH_MIN {
         return None;
@@ -82,7 +84,7 @@ pub fn estimate(series: &[f64]) -> Option<Estimate> {
     Some(Estimate { mean: centre, ..widest })
 }
 
-/// The estimate from one series of values or batch means.
+/// Returns the estimate from one series of values or batch means.
 fn dependent(series: &[f64], errors: f64) -> Option<Estimate> {
     let effective = effective_count(series, errors);
     if effective < EFFECTIVE_MIN {

@@ -1,22 +1,23 @@
 //! Rates by height: blocks per second, hit ratio and accesses per block, in buckets of equal width.
 //!
-//! Rates by time would compare different blocks as soon as one arm leads.
+//! Rates by time would compare different blocks once one arm leads.
 
 use lab_model::results::study::{Accesses, Bin, RateCross};
 
 use super::{Sample, SyncRun};
 
-/// Largest number of buckets of the default width.
+/// Maximum number of buckets of the default width.
 const BINS_WANTED: u64 = 20;
-/// Mean samples per bucket of the default width; with fewer, a rate would rest on one or two steps.
+/// Smallest mean number of samples per bucket of the default width. With fewer, one or two steps
+/// would decide a rate.
 const SAMPLES_WANTED: u64 = 4;
-/// Largest number of buckets of any width.
+/// Maximum number of buckets of any width.
 pub const BINS_MAX: usize = 2_000;
 /// Rates that differ by less than this share are equal.
 pub const EVEN: f64 = 0.01;
 
-/// The buckets of a run, from height 0 to its last height, `width` blocks each; at most
-/// [`BINS_MAX`]. Buckets without a sample are included, so an index means the same heights in every
+/// Returns the buckets of a run from height 0 to its last height, with `width` blocks each; at most
+/// [`BINS_MAX`]. Buckets without a sample are included, so an index has the same heights in every
 /// run.
 pub fn bins(run: &SyncRun, width: u64) -> Vec<Bin> {
     let width = width.max(1);
@@ -55,14 +56,14 @@ fn bin(from: u64, to: u64, own: &[Sample]) -> Bin {
     }
 }
 
-/// Default width: 1, 2 or 5 × a power of ten, for at most 20 buckets with four samples or more on
-/// average.
+/// Returns the default width: 1, 2 or 5 × a power of ten. It gives at most 20 buckets, with four
+/// samples or more on average.
 pub fn usual_width(height: u64, samples: usize) -> u64 {
     let bins = (samples as u64 / SAMPLES_WANTED).clamp(1, BINS_WANTED);
     round_step(height.div_ceil(bins))
 }
 
-/// The smallest of 1, 2, 5 or 10 × a power of ten that is at least `least`.
+/// Returns the smallest of 1, 2, 5 or 10 × a power of ten that is at least `least`.
 pub fn round_step(least: u64) -> u64 {
     let mut power = 1_u64;
     while power <= least / 10 {

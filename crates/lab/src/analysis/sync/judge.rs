@@ -1,6 +1,6 @@
 //! Compares the times of two arms to a height over their repeats.
 //!
-//! Times are compared by ratio with the rules of `analysis/compare.rs`; less is better.
+//! Times are compared by ratio, with the rules of `analysis/compare.rs`. A lower time is better.
 
 use lab_model::results::Word;
 use lab_model::results::compare::Metric;
@@ -9,7 +9,8 @@ use lab_model::results::study::{Against, Judged, StudyResult, TimeRow};
 use crate::analysis::compare::{Design, MetricDifference, Values, classify_all, compare};
 use crate::analysis::statistics::{median, sorted};
 
-/// A metric that is compared in the same way as a time: by ratio, less is better.
+/// The comparison uses this metric, because it is compared like a time: by ratio, and lower is
+/// better.
 const TIME: Metric = Metric::ServiceMean;
 
 /// Times to one height, in seconds.
@@ -21,12 +22,14 @@ pub struct Times {
     pub b: Vec<Option<f64>>,
     /// True if run n of one arm belongs to run n of the other.
     pub paired: bool,
-    /// Seconds between samples, the longer of both arms; it is the resolution of the times.
+    /// Seconds between samples, from the arm with the longer period. It is the resolution of the
+    /// times.
     pub period: f64,
 }
 
-/// Judges times to several heights. The first height is the main result and is not corrected; the
-/// others are corrected for their number. None where an arm never reached a height.
+/// Judges times to several heights. The first height is the main result, so its p-value is not
+/// corrected. Those of the other heights are corrected for their number. None for a height that an
+/// arm never reached.
 pub fn judge(all: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<Judged>> {
     let found: Vec<Option<MetricDifference>> = all.iter().map(|times| one(times, random)).collect();
     let (first, others) = found.split_at(found.len().min(1));
@@ -53,8 +56,8 @@ fn one(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<MetricDifferenc
         b.runs = pairs.iter().map(|pair| pair.1).collect();
     }
     let shortest = sorted(&[a.runs.as_slice(), &b.runs].concat()).first().copied()?;
-    // A single run shows no spread, so the medians are compared, however many runs the other arm
-    // has.
+    // A single run has no spread. So the medians are compared, even if the other arm has several
+    // runs.
     if a.runs.len().min(b.runs.len()) < 2 {
         a.runs = median(&a.runs).into_iter().collect();
         b.runs = median(&b.runs).into_iter().collect();
@@ -63,7 +66,7 @@ fn one(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<MetricDifferenc
     compare(TIME, &a, &b, design, random)
 }
 
-/// Times of the pairs in which both runs reached the height.
+/// Returns the times of the pairs in which both runs reached the height.
 fn pairs(times: &Times) -> Vec<(f64, f64)> {
     let both = times.a.iter().zip(&times.b).filter_map(|(a, b)| (*a).zip(*b));
     both.filter(|(a, b)| *a > 0.0 && *b > 0.0).collect()
@@ -94,7 +97,7 @@ fn row(times: &Times, found: &MetricDifference, (verdict, p): (Word, Option<f64>
     }
 }
 
-/// The main result: the time to the highest height that every run reached.
+/// Returns the main result: the time to the highest height that every run reached.
 pub fn main_row<'a>(result: &StudyResult, against: &'a Against) -> Option<&'a TimeRow> {
     let runs = result.arms.iter().flat_map(|arm| &arm.runs);
     let common = runs.map(|run| run.height).min()?;

@@ -1,18 +1,18 @@
-//! Compares two runs: which one leads at a time, by how many blocks and by how many seconds.
+//! Compares two runs. Finds which run leads at a time, by how many blocks and by how many seconds.
 
 use lab_model::results::study::{Align, BlockLead, Cross, TimeLead, TipLead};
 
 use super::SyncRun;
 use crate::analysis::statistics::median;
 
-/// Samples in a row for which a run must be ahead to become the leader. Nearly equal curves cross
-/// at every sample.
+/// A run becomes the leader if it is ahead for this many samples in a row. Nearly equal curves may
+/// cross at every sample.
 pub const HOLD: usize = 3;
-/// Largest number of reported changes of the leader.
+/// Maximum number of reported changes of the leader.
 pub const CROSSES_MAX: usize = 50;
 
-/// The lead at the chain tip, from the times of all runs of both arms; none if a run did not reach
-/// the tip.
+/// Returns the lead at the chain tip from the times of all runs of both arms. None if a run did not
+/// reach the tip.
 pub fn tip_lead(first: &[Option<f64>], other: &[Option<f64>]) -> Option<TipLead> {
     let middle =
         |times: &[Option<f64>]| median(&times.iter().copied().collect::<Option<Vec<f64>>>()?);
@@ -20,7 +20,8 @@ pub fn tip_lead(first: &[Option<f64>], other: &[Option<f64>]) -> Option<TipLead>
     Some(TipLead { first, other, seconds: other - first })
 }
 
-/// Seconds to add to a time of the first run to get the corresponding time of the second.
+/// Returns the offset, in seconds, from a time of the first run to the corresponding time of the
+/// second.
 fn shift(a: &SyncRun, b: &SyncRun, align: Align) -> f64 {
     match align {
         Align::Clock => 0.0,
@@ -28,8 +29,8 @@ fn shift(a: &SyncRun, b: &SyncRun, align: Align) -> f64 {
     }
 }
 
-/// The lead in blocks at every sample of the first run; the height of the second is interpolated.
-/// Samples outside of the second run are left out.
+/// Returns the lead in blocks at every sample of the first run. The height of the second run is
+/// interpolated. Samples outside of the second run are left out.
 pub fn over_time(a: &SyncRun, b: &SyncRun, align: Align) -> Vec<BlockLead> {
     let (shift, start) = (shift(a, b, align), a.origin);
     let one = |sample: &super::Sample| {
@@ -40,7 +41,8 @@ pub fn over_time(a: &SyncRun, b: &SyncRun, align: Align) -> Vec<BlockLead> {
     a.samples.iter().filter_map(one).collect()
 }
 
-/// The second run's lead in seconds at heights that both reached; the times are interpolated.
+/// Returns the second run's lead in seconds at heights that both runs reached. The times are
+/// interpolated.
 pub fn over_height(a: &SyncRun, b: &SyncRun, align: Align, heights: &[f64]) -> Vec<TimeLead> {
     let shift = shift(a, b, align);
     let one = |height: &f64| {
@@ -50,23 +52,24 @@ pub fn over_height(a: &SyncRun, b: &SyncRun, align: Align, heights: &[f64]) -> V
     heights.iter().filter_map(one).collect()
 }
 
-/// The largest lead of the first run, and that of the second; none for a run that never leads.
+/// Returns the largest lead of the first run and of the second run; none for a run that never
+/// leads.
 pub fn largest(leads: &[BlockLead]) -> (Option<BlockLead>, Option<BlockLead>) {
     let most = leads.iter().copied().max_by(|x, y| x.blocks.total_cmp(&y.blocks));
     let least = leads.iter().copied().min_by(|x, y| x.blocks.total_cmp(&y.blocks));
     (most.filter(|lead| lead.blocks > 0.0), least.filter(|lead| lead.blocks < 0.0))
 }
 
-/// The largest lead in time of the first run, and that of the second; none for a run that never
-/// leads.
+/// Returns the largest lead in time of the first run and of the second run; none for a run that
+/// never leads.
 pub fn largest_times(leads: &[TimeLead]) -> (Option<TimeLead>, Option<TimeLead>) {
     let most = leads.iter().copied().max_by(|x, y| x.seconds.total_cmp(&y.seconds));
     let least = leads.iter().copied().min_by(|x, y| x.seconds.total_cmp(&y.seconds));
     (least.filter(|lead| lead.seconds < 0.0), most.filter(|lead| lead.seconds > 0.0))
 }
 
-/// Changes of the leader. A run becomes the leader if it is ahead for [`HOLD`] samples in a row;
-/// the time of the change is that of the first of them. The first leader is not a change.
+/// Returns the changes of the leader. A run becomes the leader if it is ahead for [`HOLD`] samples
+/// in a row. The change happens at the first of these samples. The first leader is not a change.
 pub fn crosses(a: &SyncRun, leads: &[BlockLead]) -> Vec<Cross> {
     let mut found = Vec::new();
     let (mut leader, mut run): (Option<bool>, Vec<&BlockLead>) = (None, Vec::new());

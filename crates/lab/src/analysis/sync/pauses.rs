@@ -1,22 +1,22 @@
-//! Finds where a run stops growing: stalls, and the chain tip, where nothing is left to sync.
+//! Finds where the height of a run stops growing: stalls, and the chain tip.
 
 use lab_model::results::study::{Stall, Tip};
 
 use super::SyncRun;
 
-/// Sample periods without a new block that make a stall: 4 min at one sample a minute.
+/// A stall is at least this many sample periods without a new block: 4 min at one sample a minute.
 pub const STALL_PERIODS: f64 = 4.0;
-/// Samples over which the growth at the chain tip is measured.
+/// Number of samples over which the growth at the chain tip is measured.
 pub const TIP_SAMPLES: usize = 30;
-/// Largest growth at the tip, as a multiple of the rate of new blocks: 60 blocks in 30 one-minute
-/// samples if one block is made per minute.
+/// Maximum growth at the tip, as a multiple of the rate of new blocks. With one new block per
+/// minute, that is 60 blocks in 30 one-minute samples.
 const TIP_FACTOR: f64 = 2.0;
-/// Largest number of listed stalls of one run; further ones are counted.
+/// Maximum number of listed stalls of one run. Further ones are counted.
 pub const STALLS_MAX: usize = 200;
 
-/// Stalls: four sample periods or more without a new block. Half a period of slack allows for
-/// jitter of the samples. The time before the first growth is start-up, and the time at the tip is
-/// waiting for new blocks; neither is a stall.
+/// Returns the stalls: four sample periods or more without a new block. Half a period of slack
+/// allows for jitter of the samples. The start-up before the first growth is not a stall. The wait
+/// for new blocks at the tip is not a stall either.
 pub fn stalls(run: &SyncRun, tip: Option<Tip>) -> Vec<Stall> {
     let (period, start) = (run.period(), run.first());
     let least = (STALL_PERIODS - 0.5) * period;
@@ -42,9 +42,9 @@ pub fn stalls(run: &SyncRun, tip: Option<Tip>) -> Vec<Stall> {
     found
 }
 
-/// The sample at which a run reached the chain tip: from there to the end every 30 samples bring at
-/// most twice the blocks that the chain makes in their time. `block_time` is in seconds. At least
-/// two samples must bring blocks, because a run that stopped growing is not at the tip. None if
+/// Returns the sample at which a run reached the chain tip. After it, every 30 samples add at most
+/// twice the number of blocks that the chain produces in that time. `block_time` is in seconds. At
+/// least two samples must add blocks, because a run that stopped growing is not at the tip. None if
 /// fewer than 30 samples follow.
 pub fn tip(run: &SyncRun, block_time: f64) -> Option<Tip> {
     let samples = &run.samples;
@@ -61,7 +61,7 @@ pub fn tip(run: &SyncRun, block_time: f64) -> Option<Tip> {
     Some(Tip { elapsed: at.at - run.origin, height: at.height })
 }
 
-/// Seconds of stalls before an elapsed time.
+/// Returns the seconds of stalls before an elapsed time.
 pub fn stalled_until(stalls: &[Stall], elapsed: f64) -> f64 {
     let part = |stall: &Stall| (elapsed - stall.from).clamp(0.0, stall.seconds);
     stalls.iter().map(part).sum()

@@ -5,9 +5,10 @@ use lab_model::results::study::{Accesses, CacheFull, Tip};
 use super::{Sample, SyncRun};
 use crate::analysis::statistics::median;
 
-/// A cache is full from the first sample whose size is this share of its maximum.
+/// A cache is full once its size is at least this share of its maximum.
 const FULL_SHARE: f64 = 0.995;
-/// Samples at that level that are needed; with fewer, the cache might have grown further.
+/// Smallest number of samples with a full cache. With fewer, the cache might still have been
+/// growing.
 const FULL_SAMPLES: usize = 3;
 
 impl SyncRun {
@@ -21,13 +22,13 @@ impl SyncRun {
         self.samples.last().copied().unwrap_or_default()
     }
 
-    /// Median seconds between samples; 0 for a single sample.
+    /// Returns the median seconds between samples; 0 for a single sample.
     pub fn period(&self) -> f64 {
         let steps: Vec<f64> = self.samples.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
         median(&steps).unwrap_or(0.0)
     }
 
-    /// The run until it reached the chain tip. Later it only waits for new blocks.
+    /// Returns the run until it reached the chain tip. After that it only waits for new blocks.
     #[must_use]
     pub fn until(&self, tip: Option<Tip>) -> SyncRun {
         let Some(tip) = tip else { return self.clone() };
@@ -36,13 +37,13 @@ impl SyncRun {
         SyncRun { samples, ..self.clone() }
     }
 
-    /// The first sample at or above a height.
+    /// Returns the first sample at or above a height.
     pub fn reached(&self, height: u64) -> Option<Sample> {
         let place = self.samples.partition_point(|sample| sample.height < height);
         self.samples.get(place).copied()
     }
 
-    /// The height at an instant, interpolated between samples; none outside of the run.
+    /// Returns the height at an instant, interpolated between samples; none outside of the run.
     pub fn height_at(&self, at: f64) -> Option<f64> {
         let next = self.samples.partition_point(|sample| sample.at < at);
         let after = self.samples.get(next)?;
@@ -54,8 +55,8 @@ impl SyncRun {
         Some(before.height as f64 + share * (after.height - before.height) as f64)
     }
 
-    /// The instant at which a height was reached, interpolated between samples; none if it was not
-    /// reached, or was reached before the first sample.
+    /// Returns the instant at which the run reached a height, interpolated between samples. None if
+    /// it did not reach the height, or reached it before the first sample.
     pub fn instant(&self, height: f64) -> Option<f64> {
         let next = self.samples.partition_point(|sample| (sample.height as f64) < height);
         let after = self.samples.get(next)?;
@@ -66,15 +67,15 @@ impl SyncRun {
         Some(before.at + share * (after.at - before.at))
     }
 
-    /// Sum of all cache accesses; none if the node does not report them.
+    /// Returns the sum of all cache accesses; none if the node does not report them.
     pub fn accesses(&self) -> Option<Accesses> {
         let known = self.samples.iter().filter_map(|sample| sample.accesses);
         known.reduce(Accesses::plus)
     }
 
-    /// When the cache was full: the first sample at 99.5 % of its maximum. None if fewer than three
-    /// samples, or fewer than half of the later ones, are at that level: the cache was still
-    /// growing, or it is emptied repeatedly.
+    /// Returns when the cache was full: the first sample at 99.5 % of its maximum. None if fewer
+    /// than three samples are at that level, because the cache was still growing. None if fewer
+    /// than half of the later samples are, because the cache is emptied repeatedly.
     pub fn cache_full(&self) -> Option<CacheFull> {
         let ceiling = self.samples.iter().filter_map(|sample| sample.used).max()?;
         let level = ceiling as f64 * FULL_SHARE;
@@ -90,13 +91,13 @@ impl SyncRun {
         })
     }
 
-    /// The highest height that peers announced until an instant.
+    /// Returns the highest height that peers announced until an instant.
     pub fn announced_until(&self, at: f64) -> Option<u64> {
         let known = self.announced.iter().filter(|one| one.at <= at);
         known.map(|one| one.height).max()
     }
 
-    /// The highest height that peers announced.
+    /// Returns the highest height that peers announced.
     pub fn announced_max(&self) -> Option<u64> {
         self.announced_until(f64::INFINITY)
     }

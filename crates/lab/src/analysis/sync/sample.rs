@@ -47,12 +47,13 @@ pub struct Timeout {
 pub struct SyncRun {
     /// Its source: a file, or `run 2`.
     pub label: String,
-    /// Its start, in seconds since 1970: the start of its process if known, else its first sample.
+    /// Its start, in seconds since 1970. It is the start of the process if known, else the time of
+    /// the first sample.
     pub origin: f64,
     /// Samples with rising times and heights that never fall; never empty.
     pub samples: Vec<Sample>,
-    /// Rising heights that peers announced. The highest approximates the chain tip; lower ones are
-    /// of peers that lag.
+    /// Rising heights that peers announced. The highest approximates the chain tip; lower heights
+    /// come from peers that lag.
     pub announced: Vec<Announced>,
     /// Blocks that peers did not deliver in time.
     pub timeouts: Vec<Timeout>,

@@ -9,10 +9,11 @@ use super::Tone;
 use crate::live::state::{Percentiles, Row, Span, State};
 use crate::wording::number;
 
-/// Width from which the times of the last second and of the whole run are side by side.
+/// Smallest width, in cells, at which the times of the last second and of the whole run are side by
+/// side.
 const WIDE: u16 = 112;
 
-/// Lines of the complete table.
+/// Returns the number of lines of the complete table.
 pub(super) fn lines(state: &State) -> u16 {
     u16::try_from(state.rows.len().max(1) + 1).unwrap_or(u16::MAX)
 }
@@ -45,7 +46,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(table, area);
 }
 
-/// True if a call got HTTP 429, so the column is needed.
+/// Returns true if a call got HTTP 429. The column is needed then.
 fn limits(state: &State) -> bool {
     state.rows.iter().any(|row| row.limited > 0)
 }

@@ -83,7 +83,7 @@ impl Axis {
         Axis { from: 0.0, to, ticks }
     }
 
-    /// From zero to a round value above `most`.
+    /// Returns an axis from zero to a round value above `most`.
     pub(crate) fn up_to(most: f64, scale: Scale) -> Axis {
         let most = if most.is_finite() && most > 0.0 { most } else { 1.0 };
         let step = round_step(most / 4.0);
@@ -97,8 +97,8 @@ impl Axis {
         Axis { from: 0.0, to, ticks }
     }
 
-    /// Milliseconds on a logarithmic scale, from below `least` to above `most`. [`log`] converts
-    /// values.
+    /// Returns an axis of milliseconds on a logarithmic scale, from below `least` to above `most`.
+    /// [`log`] converts values.
     pub(crate) fn log_ms(least: f64, most: f64) -> Axis {
         let least = if least.is_finite() && least > 0.0 { least } else { 1.0 };
         let most = if most.is_finite() && most > least { most } else { least * 10.0 };
@@ -123,8 +123,9 @@ impl Axis {
         Axis { from, to, ticks }
     }
 
-    /// Quantiles by rarity: each unit divides the calls beyond by ten. The axis ends at the rarest
-    /// quantile that `calls` resolve. [`rarity`] converts quantiles.
+    /// Returns an axis of quantiles by rarity. Each unit divides the number of calls beyond the
+    /// quantile by ten. The axis ends at the rarest quantile that `calls` resolve. [`rarity`]
+    /// converts quantiles.
     pub(crate) fn quantile(calls: u64) -> Axis {
         let nines = (calls.max(10) as f64).log10().clamp(2.0, 6.0);
         let all = [(0.0, "0"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")];
@@ -138,13 +139,13 @@ impl Axis {
         Axis { from: 0.0, to: nines, ticks }
     }
 
-    /// The label of a tick.
+    /// Returns the label of a tick.
     pub(crate) fn label(&self, at: f64) -> String {
         let near = |tick: &&Tick| (tick.at - at).abs() <= (self.to - self.from) * 1e-6;
         self.ticks.iter().find(near).map_or_else(String::new, |tick| tick.label.clone())
     }
 
-    /// A value clamped to the range of the axis.
+    /// Clamps a value to the range of the axis.
     pub(crate) fn clamp(&self, value: f64) -> f64 {
         if value.is_finite() { value.clamp(self.from, self.to) } else { self.from }
     }
@@ -174,17 +175,17 @@ impl Ranged for Axis {
     }
 }
 
-/// Position of a time in milliseconds on [`Axis::log_ms`].
+/// Returns the position of a time in milliseconds on [`Axis::log_ms`].
 pub(crate) fn log(ms: f64) -> f64 {
     ms.max(1e-6).log10()
 }
 
-/// Position of a quantile on [`Axis::quantile`].
+/// Returns the position of a quantile on [`Axis::quantile`].
 pub(crate) fn rarity(quantile: f64) -> f64 {
     -(1.0 - quantile).max(1e-12).log10()
 }
 
-/// The smallest of 1, 2, 2.5, 5 or 10 × a power of ten that is at least `least`.
+/// Returns the smallest of 1, 2, 2.5, 5 or 10 × a power of ten that is at least `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     let steps = [1.0, 2.0, 2.5, 5.0, 10.0];

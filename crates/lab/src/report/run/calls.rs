@@ -13,9 +13,9 @@ use super::super::document::{
 use super::over_time::WIDE;
 use crate::wording::number::{WEAK_P99, bare_ms, clock, count, percent, rate, short};
 
-/// Calls below which fewer than 100 lie beyond the 99.9th percentile.
+/// With fewer calls, fewer than 100 lie beyond the 99.9th percentile.
 const WEAK_P999: u64 = 100_000;
-/// Largest number of methods on the terminal.
+/// Maximum number of methods on the terminal.
 const METHODS: usize = 9;
 
 /// Every method with its outcomes.
@@ -50,7 +50,8 @@ pub(super) fn methods(result: &RunResult) -> Section {
         .on(MARKDOWN, classes(result))
 }
 
-/// Called methods in the plan's order; if there are too many, those with the most failures.
+/// Returns the called methods in the plan's order. If there are too many, it returns those with the
+/// most failures.
 fn chosen(methods: &[run::Row]) -> Vec<&run::Row> {
     let mut rows: Vec<_> = methods.iter().enumerate().filter(|(_, row)| row.calls > 0).collect();
     rows.sort_by(|(_, a), (_, b)| b.failed_share.total_cmp(&a.failed_share));
@@ -96,7 +97,8 @@ fn table(rows: &[&run::Row]) -> Table {
     table.with_parts("", |index| parts(rows[index]))
 }
 
-/// Sub-rows of a method: its outcomes, if not all calls succeeded, and codes of JSON-RPC errors.
+/// Returns the sub-rows of a method: its outcomes if a call did not succeed, and codes of JSON-RPC
+/// errors.
 fn parts(row: &run::Row) -> Vec<Row> {
     let mixed = row.classes.iter().any(|class| class.class != Class::Ok);
     let outcomes = row.classes.iter().filter(|_| mixed);
@@ -145,7 +147,7 @@ fn weak(calls: u64, least: u64, ms: f64) -> Text {
     if calls < least { text![Span::Weak, bare_ms(ms)] } else { bare_ms(ms).into() }
 }
 
-/// Counts of failures by class, and codes of JSON-RPC errors.
+/// Formats counts of failures by class, and codes of JSON-RPC errors.
 fn failures(row: &run::Row) -> String {
     let failed = row.classes.iter().filter(|class| class.class.failed());
     let failed = failed.map(|class| format!("{} {}", class.class.as_str(), count(class.calls)));
@@ -154,7 +156,7 @@ fn failures(row: &run::Row) -> String {
     failed.chain(codes).collect::<Vec<_>>().join(", ")
 }
 
-/// Latency by outcome, of methods with several outcomes.
+/// Returns the latency by outcome of methods with several outcomes.
 fn classes(result: &RunResult) -> Option<Block> {
     let mixed = result.methods.iter().filter(|row| row.classes.len() > 1);
     let all = mixed.flat_map(|row| row.classes.iter().map(move |class| (row, class)));
@@ -185,7 +187,7 @@ pub(super) fn spectrum(
     let least = all.iter().map(|(_, times)| at(times, 0.01)).reduce(f64::min)?;
     let most = all.iter().map(|(_, times)| at(times, 1.0)).fold(0.0, f64::max);
     let calls = all.iter().map(|(_, times)| times.len()).max().unwrap_or(0);
-    // The colours are those of the charts over time, in which methods without calls are missing.
+    // The colours are those of the charts over time. Methods without calls are missing there.
     let ink = |name: &str| {
         let called = result.methods.iter().filter(|row| row.calls > 0);
         Ink::Series(called.take_while(|row| row.method != name).count())
@@ -211,7 +213,7 @@ fn at(times: &Times, quantile: f64) -> f64 {
     times.value_at_quantile(quantile) as f64 / 1e6
 }
 
-/// Points of a curve, up to the rarest quantile that the calls resolve.
+/// Returns the points of a curve, up to the rarest quantile that the calls resolve.
 fn quantile_points(times: &Times) -> Vec<(f64, f64)> {
     const STEPS: u32 = 160;
     let rarest = (times.len() as f64).log10();
@@ -277,7 +279,7 @@ pub(super) fn stages(result: &RunResult) -> Section {
         .on(PAGE, Block::Note(note.into()))
 }
 
-/// The cells for calls, failed, limited, and four quantiles.
+/// Returns the cells for calls, failed, limited, and four quantiles.
 fn stage_calls(row: &run::Row) -> Vec<Text> {
     let (of, paint) = (&row.latency, if row.failed_share > 0.0 { "bad" } else { "" });
     let failed = tone(paint, percent(row.failed_share));
@@ -294,7 +296,7 @@ fn stage_calls(row: &run::Row) -> Vec<Text> {
     cells
 }
 
-/// The planned level of a stage: `100/s`, `20 → 100/s`, `50 workers`.
+/// Formats the planned level of a stage: `100/s`, `20 → 100/s`, `50 workers`.
 fn level(model: &str, from: f64, to: f64) -> String {
     let unit = if model == "closed" { " workers" } else { "/s" };
     if (from - to).abs() < 1e-9 {

@@ -15,11 +15,11 @@ use super::super::document::{Block, List, PAGE, Section, Text, table, tone};
 use super::over_time::{WIDE, marks, marks_note, time};
 use crate::wording::number::{bytes, short, with_unit};
 
-/// Largest number of points of a curve; a point is the maximum of its samples.
+/// Maximum number of points of a curve. A point is the maximum of its samples.
 const POINTS_MAX: usize = 400;
-/// Charts that are visible at first; the others are collapsed.
+/// Number of charts that are visible at first. The others are collapsed.
 const OPEN: usize = 6;
-/// Largest number of charts of one host.
+/// Maximum number of charts of one host.
 const CHARTS_MAX: usize = 40;
 
 /// All hosts, each with its charts, and the processes.
@@ -122,7 +122,7 @@ const KINDS: [(&str, &str); 12] = [
     ("", "Other"),
 ];
 
-/// Metrics that are constant, or redundant to others.
+/// Metrics without a chart: they are constant, or other metrics have the same information.
 const LEFT_OUT: [&HostMetric; 8] = [
     host!("cores"),
     host!("cpu_idle"),
@@ -134,7 +134,7 @@ const LEFT_OUT: [&HostMetric; 8] = [
     host!("files_share"),
 ];
 
-/// The chart of a metric, with its unit; none if it is not drawn.
+/// Returns the chart of a metric, with its unit; none if the metric is not drawn.
 fn chart_of(name: &str) -> Option<(Group, Unit)> {
     let left_out = LEFT_OUT.iter().any(|metric| metric.name == name);
     if left_out || name.contains(".thread.") || name.contains("limit") {
@@ -164,7 +164,7 @@ fn chart(
         Unit::Milliseconds => Scale::Milliseconds,
         _ => Scale::Number,
     };
-    // The curves with the largest maxima, if there are more curves than colours.
+    // If there are more curves than colours, the curves with the largest maxima are drawn.
     let mut ranked: Vec<_> = curves
         .iter()
         .map(|(name, points)| (*name, points.iter().map(|p| p.1).fold(0.0_f64, f64::max), points))

@@ -16,7 +16,7 @@ pub(super) const WIDE: i32 = 1000;
 const HALF: i32 = 500;
 /// Height of the strip of failures, in pixels.
 const STRIP: i32 = 8;
-/// Largest number of methods with their own charts; those with the most failures are chosen.
+/// Maximum number of methods with a separate chart. The methods with the most failures are chosen.
 const METHODS_MAX: usize = 24;
 
 /// The time axis of a run.
@@ -25,13 +25,13 @@ pub(super) fn time(result: &RunResult) -> Axis {
     Axis::time(result.duration.max(last))
 }
 
-/// When a threshold was first broken, if one was.
+/// Returns when a threshold was first broken, if one was.
 pub(super) fn first_break(result: &RunResult) -> Option<f64> {
     let breaks = result.thresholds.iter().filter_map(|threshold| threshold.broken_at);
     breaks.min_by(f64::total_cmp)
 }
 
-/// The marks of every chart over time: warm-up, stages, the first breach, the bottleneck.
+/// Returns the marks of every chart over time: warm-up, stages, the first breach, the bottleneck.
 pub(super) fn marks(result: &RunResult, width: i32) -> Vec<Shape> {
     let axis = time(result);
     let mut shapes = Vec::new();
@@ -118,7 +118,7 @@ fn with_step_note(figure: Block, line: &Timeline) -> Vec<Block> {
     [Some(figure), note].into_iter().flatten().collect()
 }
 
-/// A chart with the p99 of all methods, then a chart for each method.
+/// Returns a chart with the p99 of all methods, followed by a chart for each method.
 pub(super) fn latency(result: &RunResult, line: &Timeline) -> Section {
     let mut ranked: Vec<(usize, &MethodSeries)> = line.methods.iter().enumerate().collect();
     let failed = |series: &MethodSeries| {
@@ -213,7 +213,8 @@ fn method_curve(
     Shape::Curve(points.collect(), ink, width)
 }
 
-/// Cells of the strip for one step. The opacity begins at 0.3, so small shares are visible too.
+/// Returns the cells of the strip for one step. The opacity is at least 0.3, so small shares are
+/// visible too.
 fn strip(time: (f64, f64), failed: f64, limited: f64) -> impl Iterator<Item = Shape> {
     let cell = move |share: f64, ink| {
         let opacity = 0.3 + 0.7 * share.sqrt();

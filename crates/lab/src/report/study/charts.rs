@@ -48,7 +48,7 @@ fn most_height(result: &StudyResult) -> f64 {
     runs_of(result).map(|run| run.height as f64).fold(1.0, f64::max)
 }
 
-/// The other arm's lead, in blocks over time and in seconds over height.
+/// Draws the other arm's lead, in blocks over time and in seconds over height.
 pub(super) fn leads(result: &StudyResult, place: usize, against: &Against) -> Section {
     let (first, other, pairs) = (&against.first, &against.other, &against.pairs);
     let width = if pairs.len() > 1 { THIN } else { THICK };
@@ -97,7 +97,7 @@ fn in_time(seconds: f64) -> String {
     if seconds == 0.0 { String::from("0") } else { signed(seconds).replace('+', "") }
 }
 
-/// An axis that contains zero and all values, with about six labels.
+/// Returns an axis that contains zero and all values, with about six labels.
 fn around_zero(curves: &[Vec<(f64, f64)>], write: fn(f64) -> String) -> Axis {
     let values = || curves.iter().flatten().map(|point| point.1).filter(|value| value.is_finite());
     let (least, most) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
@@ -113,7 +113,8 @@ fn around_zero(curves: &[Vec<(f64, f64)>], write: fn(f64) -> String) -> Axis {
     Axis { from, to, ticks }
 }
 
-/// The smallest round step of at least `least`; whole minutes or hours for times in clock format.
+/// Returns the smallest round step of at least `least`. For times in clock format it is whole
+/// minutes or hours.
 fn step(least: f64, clock: bool) -> f64 {
     const CLOCK: [f64; 9] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0];
     if let Some(step) = CLOCK.iter().find(|step| clock && least > 12.0 && **step >= least) {
@@ -160,7 +161,7 @@ pub(super) fn rates(result: &StudyResult) -> Section {
 
 type Of = fn(&Bin) -> Option<f64>;
 
-/// The values of the bins as a step curve.
+/// Returns the values of the bins as a step curve.
 fn steps(values: &[Option<f64>], result: &StudyResult) -> Vec<Option<(f64, f64)>> {
     let width = result.bin as f64;
     let end = most_height(result);

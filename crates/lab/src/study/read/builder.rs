@@ -9,22 +9,23 @@ use crate::wording::number::count;
 /// Memory limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunLimits {
-    /// Largest number of samples, at least two; neighbours are merged beyond it.
+    /// Maximum number of samples, at least two. Beyond it neighbours are merged.
     pub(crate) samples: usize,
-    /// Largest number of blocks that were not delivered.
+    /// Maximum number of blocks that were not delivered.
     pub(crate) timeouts: usize,
-    /// Largest number of announced heights.
+    /// Maximum number of announced heights.
     pub(crate) announced: usize,
 }
 
 impl RunLimits {
-    /// Samples of 28 hours at one per second.
+    /// Stores the samples of 28 hours at one per second.
     pub(crate) const DEFAULT: RunLimits =
         RunLimits { samples: 100_000, timeouts: 10_000, announced: 10_000 };
 }
 
-/// Blocks by which a height may fall, because of a reorg or of a load balancer in front of several
-/// nodes. A larger fall means that another sync is sampled.
+/// Maximum number of blocks by which a height may fall. It falls because of a reorg, or because of
+/// a load balancer in front of several nodes. A larger fall means that the samples come from a
+/// different sync.
 const FALL_MAX: u64 = 64;
 
 /// Builds a run.
@@ -72,8 +73,8 @@ impl RunBuilder {
     /// Adds a sample. A height that falls by at most [`FALL_MAX`] is replaced by the previous one;
     /// two samples of the same instant are merged.
     ///
-    /// # Errors
-    /// If its time is before that of the last sample, or if its height is far below.
+    /// # Errors If the sample is older than the last one, or if its height is far below the last
+    /// height.
     pub(crate) fn push(&mut self, mut sample: Sample) -> Result<(), String> {
         if !sample.at.is_finite() {
             return Err("its time is not a number".to_owned());
@@ -127,8 +128,8 @@ impl RunBuilder {
         }
     }
 
-    /// Accesses since the previous sample, from cumulative counters. The counters restart with the
-    /// process.
+    /// Converts cumulative counters to accesses since the previous sample. The counters restart
+    /// with the process.
     pub(crate) fn since_last(&mut self, counters: Accesses) -> Accesses {
         let before = self.counters.replace(counters).unwrap_or_default();
         let fell = counters.hit < before.hit
@@ -198,7 +199,7 @@ impl RunBuilder {
     }
 }
 
-/// Merges two samples: the later one, with the accesses of both.
+/// Merges two samples. The result is the later sample with the accesses of both.
 fn join(before: Sample, after: Sample) -> Sample {
     let accesses = match (before.accesses, after.accesses) {
         (Some(before), Some(after)) => Some(before.plus(after)),

@@ -1,5 +1,6 @@
-//! Reads `debug.log` of Pocketcoin nodes. A line announces a statistic; then a JSON object follows
-//! on several lines, whose first and last line are a single brace. Its counters cover the interval.
+//! Reads `debug.log` of Pocketcoin nodes. A line announces a statistic. A JSON object follows on
+//! several lines; the first and the last line are a single brace. The counters of the object cover
+//! the interval since the previous statistic.
 //!
 //! The format is that of `src/statistic.hpp` of pocketnetteam/pocketnet.core at v0.20.15. Other
 //! lines are ignored, except those about peers' heights and about blocks that peers did not
@@ -52,7 +53,8 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
     while let Some(line) = lines.next()? {
         if let Some(mut begun) = open.take() {
             let stamp = stamped(line);
-            // A line with a time inside an object means that the object was cut, as by a restart.
+            // If a line inside an object has a time, the object is incomplete, for example after a
+            // restart.
             if stamp.is_none() && begun.text.len() + line.len() < most {
                 begun.text.push_str(line);
                 begun.text.push('\n');
@@ -94,14 +96,15 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
     Ok(run)
 }
 
-/// The time at the start of a line, and the rest of the line; none for lines without a time.
+/// Returns the time at the start of a line, and the rest of the line. None for lines without a
+/// time.
 fn stamped(line: &str) -> Option<(f64, &str)> {
     let (stamp, words) = line.split_once(' ')?;
     let looks_like = stamp.len() >= 20 && stamp.as_bytes().get(10) == Some(&b'T');
     Some((instant(stamp).ok().filter(|_| looks_like)?, words))
 }
 
-/// The digits after a mark.
+/// Returns the number after a mark.
 fn number_after(text: &str, mark: &str) -> Option<u64> {
     let (_, rest) = text.split_once(mark)?;
     let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();

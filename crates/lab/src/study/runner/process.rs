@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Number of stored lines of a process' standard error.
+/// Maximum number of stored lines of a process's standard error.
 const LINES_KEPT: usize = 5;
-/// Largest length of a stored line, in bytes.
+/// Maximum length of a stored line, in bytes.
 const LINE_BYTES_MAX: u64 = 400;
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(10);
-/// Largest number of entries of a folder whose disk space is counted, at all depths.
+/// Maximum number of entries, at all depths, of a folder for its disk space to be counted.
 const ENTRIES_MAX: usize = 20_000;
 
 /// Resource usage of a process group and its folder.
@@ -33,7 +33,7 @@ pub(super) struct Usage {
     pub(super) disk: Option<u64>,
 }
 
-/// The running process groups, so that the program can kill them all when it exits.
+/// The running process groups. The program kills all of them when it exits.
 #[derive(Clone, Debug, Default)]
 pub struct Groups(Arc<Mutex<Vec<u32>>>);
 
@@ -85,13 +85,13 @@ impl Process {
         Ok(Process { groups: groups.clone(), child, last_lines, ended: None })
     }
 
-    /// The exit status; none while it runs.
+    /// Returns the exit status; none while the process runs.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
             if self.ended.is_some() {
-                // Its children must not run beside the next run. Its last lines may still be in the
-                // pipe.
+                // The children of the process must not run beside the next run. The last lines of
+                // output may still be in the pipe.
                 signal(self.child.id(), Signal::KILL);
                 self.groups.0.lock().retain(|id| *id != self.child.id());
                 let begun = Instant::now();
