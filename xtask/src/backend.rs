@@ -74,7 +74,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// The call that sets this fault.
+    /// Returns the call that sets this fault.
     pub(crate) fn call(self) -> String {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": FAULT_METHOD, "params": [self]});
         call.to_string()
@@ -115,7 +115,7 @@ impl Fault {
     }
 }
 
-/// True if this is a call that gateways poll with.
+/// Returns true if this is a call that gateways poll with.
 fn is_poll(body: &[u8]) -> bool {
     let call: Result<Call<'_>, _> = serde_json::from_slice(body);
     call.is_ok_and(|call| call.method != CALLED_METHOD)

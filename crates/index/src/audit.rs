@@ -323,7 +323,7 @@ impl Audit<'_> {
         Ok(self.report_all(faults.into_iter().map(|what| (Some(number), what))))
     }
 
-    /// The fault of a block in its `hmyv2_` form.
+    /// Returns the fault of a block in its `hmyv2_` form.
     fn harmony_fault(&mut self, row: &BlockRow) -> Result<Option<String>, ReadError> {
         let mut raw = Vec::new();
         if !self.reader.write_harmony_block(&mut raw, row.number, BlockOptions::STORED)? {
@@ -335,7 +335,7 @@ impl Audit<'_> {
         Ok(harmony::check_identity(&raw, row.number, &row.hash).err())
     }
 
-    /// The faults in the rows of a block's transactions.
+    /// Returns the faults in the rows of a block's transactions.
     fn transaction_faults(&mut self, row: &BlockRow) -> Result<Vec<String>, ReadError> {
         let store = self.reader.store();
         let mut rows = Vec::new();

@@ -94,7 +94,7 @@ fn failed(subject: &'static str) -> impl Fn(std::io::Error) -> CompressionError 
 }
 
 impl Compressor {
-    /// A compressor that uses the newest dictionary of each kind.
+    /// Creates a compressor that uses the newest dictionary of each kind.
     ///
     /// # Errors
     /// If zstd cannot be set up.
@@ -144,7 +144,7 @@ pub struct Decompressor {
 }
 
 impl Decompressor {
-    /// A decompressor that knows these dictionaries.
+    /// Creates a decompressor that knows these dictionaries.
     ///
     /// # Errors
     /// If zstd rejects a dictionary.

@@ -40,7 +40,7 @@ pub struct WrittenTable {
     pub bytes: u64,
 }
 
-/// The blocks to export. The default for either end is that of the index.
+/// Returns the blocks to export. The default for either end is that of the index.
 ///
 /// # Errors
 /// If the index does not hold all of them.

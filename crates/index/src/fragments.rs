@@ -64,9 +64,9 @@ fn decode_with(
     out.extend_from_slice(rest);
 }
 
-/// The offset of the first placeholder. The loop compares eight bytes at a time: a subtraction
-/// from a word borrows only beyond the first hit, so the lowest flagged byte is exact (Hacker's
-/// Delight, 2nd ed., section 6-1).
+/// Returns the offset of the first placeholder. The loop compares eight bytes at a time: a
+/// subtraction from a word borrows only beyond the first hit, so the lowest flagged byte is exact
+/// (Hacker's Delight, 2nd ed., section 6-1).
 fn find_placeholder(bytes: &[u8]) -> Option<usize> {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -82,7 +82,8 @@ fn find_placeholder(bytes: &[u8]) -> Option<usize> {
     Some(bytes.len() - rest.len() + at)
 }
 
-/// The same JSON without whitespace outside strings; `None` if it has none, as nodes write it.
+/// Returns the same JSON without whitespace outside strings, or `None` if it has none, as nodes
+/// write it.
 pub fn compact_json(raw: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut copied = 0;

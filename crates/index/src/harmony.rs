@@ -82,7 +82,7 @@ impl BlockOptions {
         (signers != Some(true)).then_some(options)
     }
 
-    /// The options as the JSON of a call.
+    /// Returns the options as the JSON of a call.
     pub fn to_json(self) -> String {
         format!(r#"{{"fullTx":{},"inclStaking":{}}}"#, self.full, self.staking)
     }
@@ -114,7 +114,7 @@ pub fn check_identity(raw: &[u8], number: u64, hash: &[u8; 32]) -> Result<(), St
     Ok(())
 }
 
-/// The number of transactions and of staking transactions of a raw block.
+/// Returns the number of transactions and of staking transactions of a raw block.
 pub fn transaction_counts(raw: &[u8]) -> Option<(u64, u64)> {
     let [transactions, staking] = walk::fields_of(raw, ["transactions", "stakingTransactions"]);
     let count = |list: &[u8]| walk::elements(list).count() as u64;
@@ -162,7 +162,7 @@ impl TransactionLists {
         Some(TransactionLists { transactions: transactions?, staking: staking?, has_eth_hashes })
     }
 
-    /// The spans to replace, each with its new text.
+    /// Returns the spans to replace, each with its new text.
     fn edits(self, raw: &[u8], options: BlockOptions) -> Option<Vec<(Range<usize>, Vec<u8>)>> {
         let mut edits = Vec::with_capacity(2);
         if !options.full {
@@ -186,7 +186,8 @@ impl TransactionLists {
     }
 }
 
-/// The array of one member of each object of an array. `None` if an object lacks the member.
+/// Returns the array of one member of each object of an array. `None` if an object lacks the
+/// member.
 fn member_of_each(list: &[u8], member: &str) -> Option<Vec<u8>> {
     let mut texts = b"[".to_vec();
     for raw in walk::elements(list) {

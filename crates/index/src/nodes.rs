@@ -90,7 +90,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The pause that the node requested, if any.
+    /// Returns the pause that the node requested, if any.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             CallError::Status { retry_after, .. } => *retry_after,
@@ -123,12 +123,12 @@ pub struct Responses {
 }
 
 impl Responses {
-    /// Bytes of the message.
+    /// Returns the number of bytes of the message.
     pub fn bytes(&self) -> usize {
         self.body.len()
     }
 
-    /// The raw result of a call.
+    /// Returns the raw result of a call.
     ///
     /// # Errors
     /// The error that the node returned for the call.
@@ -257,7 +257,7 @@ fn read(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
     Ok(Responses { body, results })
 }
 
-/// The beginning of a text from outside, without control characters, which would disturb a
+/// Returns the beginning of a text from outside, without control characters, which would disturb a
 /// terminal.
 fn excerpt(text: &str) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };

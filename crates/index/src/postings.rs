@@ -21,12 +21,12 @@ pub const INDEX_MAX: u64 = (1 << INDEX_BITS) - 1;
 /// The greatest block number. A chain with one block per millisecond reaches it after 278 years.
 pub const BLOCK_NUMBER_MAX: u64 = (1 << (63 - INDEX_BITS)) - 1;
 
-/// The position of a transaction.
+/// Returns the position of a transaction.
 pub fn position(number: u64, index: u64) -> i64 {
     (number << INDEX_BITS | index.min(INDEX_MAX)) as i64
 }
 
-/// The block number and the transaction index of a position.
+/// Returns the block number and the transaction index of a position.
 pub fn block_and_index(position: i64) -> (u64, u64) {
     let position = position as u64;
     (position >> INDEX_BITS, position & INDEX_MAX)
@@ -36,12 +36,12 @@ pub fn block_and_index(position: i64) -> (u64, u64) {
 /// Digests may collide, so a reader must compare the logs that it finds.
 pub type PostingKey = i64;
 
-/// The key of an address.
+/// Returns the key of an address.
 pub fn address_key(address: &[u8; 20]) -> PostingKey {
     digest(0, address)
 }
 
-/// The key of the topic at this place of a log, counted from 0.
+/// Returns the key of the topic at this place of a log, counted from 0.
 pub fn topic_key(place: usize, topic: &[u8; 32]) -> PostingKey {
     digest(place as u64 + 1, topic)
 }
@@ -64,7 +64,7 @@ fn digest(kind: u64, bytes: &[u8]) -> i64 {
     mix(state, SECRETS[1]) as i64
 }
 
-/// The keys of a log with this address and these topics.
+/// Returns the keys of a log with this address and these topics.
 pub fn log_keys<'a>(
     address: &'a [u8; 20],
     topics: &'a [[u8; 32]],

@@ -137,7 +137,7 @@ fn is_number_or_tag(raw: &[u8]) -> bool {
         && matches!(block::parse(raw, BlockFormat::Hex), Ok(BlockRef::Number(_) | BlockRef::Tag(_)))
 }
 
-/// The number that a block reference states; the first block for the tag `earliest`.
+/// Returns the number that a block reference states; the first block for the tag `earliest`.
 fn stated_number(block: BlockRef) -> Option<u64> {
     match block {
         BlockRef::Number(number) => Some(number),
@@ -204,7 +204,8 @@ impl Query<'_> {
         Ok(found.map_or(Lookup::Miss, Lookup::Full))
     }
 
-    /// The number of the block that a parameter names, if the index may respond about that block.
+    /// Returns the number of the block that a parameter names, if the index may respond about that
+    /// block.
     fn number(&self, (raw, form): RawRef<'_>) -> Result<Option<u64>, ReadError> {
         let number = match block::parse(raw, form) {
             // A hash names the same block for ever, whatever the chain does.
@@ -321,7 +322,7 @@ impl Query<'_> {
         Ok(Some(out))
     }
 
-    /// The options of a call, if the index can write that form of a block.
+    /// Returns the options of a call, if the index can write that form of a block.
     fn harmony_options(&self, raw: &[u8]) -> Option<BlockOptions> {
         let contents = self.reader.metadata().contents;
         let options = BlockOptions::read(raw).filter(|_| contents.hmyv2)?;

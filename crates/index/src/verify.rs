@@ -217,7 +217,7 @@ pub fn logs(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
     Ok(())
 }
 
-/// The header of a block that was verified above [`Level::Off`].
+/// Returns the header of a block that was verified above [`Level::Off`].
 fn verified_header(block: &Block) -> Result<&Header, Error> {
     block.header.as_ref().ok_or_else(|| {
         Error::missing("a block whose header was verified before").of("receiptsRoot")

@@ -64,12 +64,12 @@ impl Diagnostics {
         self.list.is_empty()
     }
 
-    /// The number of all problems, listed or not.
+    /// Returns the number of all problems, listed or not.
     pub fn count(&self) -> usize {
         self.list.len() + self.more
     }
 
-    /// The only problem of a file that cannot be read at all.
+    /// Returns the only problem of a file that cannot be read at all.
     pub fn unreadable(file: &str, error: &std::io::Error) -> Diagnostics {
         let diagnostic = Diagnostic {
             severity: Severity::Error,

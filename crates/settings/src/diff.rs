@@ -67,7 +67,7 @@ pub struct Change {
 }
 
 impl Keys {
-    /// The keys that a file sets.
+    /// Returns the keys that a file sets.
     pub fn of(root: &impl Table) -> Keys {
         let mut collector = Collector::default();
         root.collect(&mut collector);
@@ -96,7 +96,7 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// Every difference, in the order of the declaration.
+/// Returns every difference, in the order of the declaration.
 pub fn changes(before: &Keys, after: &Keys) -> Vec<Change> {
     let (old, new) = (before.by_name(), after.by_name());
     let (old_tables, new_tables) = (before.tables(), after.tables());

@@ -51,7 +51,7 @@ impl<'a> World<'a> {
         self.variables.is_some()
     }
 
-    /// The value of a formula; `None` if the file allows none.
+    /// Returns the value of a formula, or `None` if the file allows none.
     pub(crate) fn evaluate(&self, text: &str) -> Option<Result<f64, String>> {
         let variables = self.variables.as_ref()?;
         Some(formula::value(text, &variables.borrow()))
@@ -72,7 +72,7 @@ impl<'a> World<'a> {
         self.files.borrow_mut().insert(self.folder.join(name));
     }
 
-    /// The files that the configuration names.
+    /// Returns the files that the configuration names.
     pub fn files(&self) -> Vec<PathBuf> {
         self.files.borrow().iter().cloned().collect()
     }

@@ -45,7 +45,7 @@ impl PartialEq for At {
 
 /// A subject of a problem: a key, a table, or a place.
 pub trait Located {
-    /// The name and the place.
+    /// Returns the name and the place.
     fn located(&self) -> &At;
 }
 
@@ -61,7 +61,7 @@ impl At {
         self.span.is_some()
     }
 
-    /// The last part of its name: `listen` of `server.listen`.
+    /// Returns the last part of its name: `listen` of `server.listen`.
     pub fn name(&self) -> &str {
         self.path.rsplit('.').next().unwrap_or_default()
     }
@@ -107,12 +107,12 @@ struct Problem {
 }
 
 impl<'a> Report<'a> {
-    /// A report on a file's text.
+    /// Returns a report on a file's text.
     pub fn of_file(name: &str, text: &'a str) -> Report<'a> {
         Report { file: Some(name.to_owned()), text, ..Report::of_arguments() }
     }
 
-    /// A report on arguments, which have no place.
+    /// Returns a report on arguments, which have no place.
     pub fn of_arguments() -> Report<'static> {
         Report {
             file: None,
@@ -202,7 +202,7 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// All problems in the order of the text.
+    /// Returns all problems in the order of the text.
     pub fn finish(mut self) -> Diagnostics {
         let mut problems = std::mem::take(&mut self.problems);
         problems.sort_by_key(|(problem, _)| problem.span.as_ref().map_or(0, |span| span.start));
@@ -248,7 +248,7 @@ impl<'a> Report<'a> {
         self.problems.push((Problem { span, key, has_value, message, allowed }, severity));
     }
 
-    /// The number of problems of this text so far.
+    /// Returns the number of problems of this text so far.
     pub fn count(&self) -> usize {
         self.problems.len()
     }
@@ -304,7 +304,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The value at a place with secrets masked. The value of a table with a heading is not
+    /// Returns the value at a place with secrets masked. The value of a table with a heading is not
     /// printed.
     pub(crate) fn value(&self, span: &Span) -> String {
         if self.is_heading(span) {
@@ -361,8 +361,8 @@ impl<'a> Report<'a> {
         line.finish()
     }
 
-    /// The nearest character boundary at or before a byte. The parser's spans may end inside a
-    /// character.
+    /// Returns the nearest character boundary at or before a byte. The parser's spans may end
+    /// inside a character.
     fn floor(&self, at: usize) -> usize {
         let at = at.min(self.text.len());
         (0..=at).rev().find(|at| self.text.is_char_boundary(*at)).unwrap_or(0)

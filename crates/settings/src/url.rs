@@ -110,7 +110,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The name in metrics and pages.
+    /// Returns the name in metrics and pages.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Http => "http",
@@ -201,8 +201,8 @@ impl NodeUrl {
         }
     }
 
-    /// The same URL, printed with masks for the path segments that are not in `written`. Those come
-    /// from the environment or from a file, and a short secret looks like a word.
+    /// Returns the same URL, printed with masks for the path segments that are not in `written`.
+    /// Those come from the environment or from a file, and a short secret looks like a word.
     #[must_use]
     pub fn masked_unless_in(mut self, written: &str) -> NodeUrl {
         if self.transport == Transport::Ipc {
@@ -228,7 +228,7 @@ impl NodeUrl {
         self
     }
 
-    /// The address of a local socket.
+    /// Returns the address of a local socket.
     fn ipc(path: &str) -> Result<NodeUrl, &'static str> {
         // `ipc:///path` means the same.
         let path = path.strip_prefix("//").unwrap_or(path);
@@ -250,7 +250,7 @@ impl NodeUrl {
         })
     }
 
-    /// The transport of calls.
+    /// Returns the transport of calls.
     pub fn transport(&self) -> Transport {
         self.transport
     }
@@ -265,35 +265,35 @@ impl NodeUrl {
         self.tls
     }
 
-    /// The host name or address in lower case; an IPv6 address has no brackets.
+    /// Returns the host name or address in lower case; an IPv6 address has no brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The value of the `host` header: the host, and the port if the URL has one.
+    /// Returns the value of the `host` header: the host, and the port if the URL has one.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The path and query of the request line, or the path of a socket. **Secret**: it may hold a
-    /// key.
+    /// Returns the path and query of the request line, or the path of a socket. **Secret**: it may
+    /// hold a key.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The value of the `authorization` header, marked sensitive; `None` if the URL has no user
-    /// part.
+    /// Returns the value of the `authorization` header, marked sensitive, or `None` if the URL has
+    /// no user part.
     pub fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
     }
 
-    /// The default name of the node: host and port with key-like labels masked, or the file name of
-    /// a local socket.
+    /// Returns the default name of the node: host and port with key-like labels masked, or the file
+    /// name of a local socket.
     pub fn place(&self) -> String {
         if self.transport == Transport::Ipc {
             let name = self.target.rsplit('/').next().unwrap_or_default();
@@ -342,7 +342,8 @@ pub fn shown_text(text: &str) -> String {
     }
 }
 
-/// A URL as a file has it, without its secrets but with its references such as `${env:NAME}`.
+/// Returns a URL as a file has it, without its secrets but with its references such as
+/// `${env:NAME}`.
 ///
 /// Returns `***` for a text that cannot be read as a URL, and for a reference with a default inside
 /// a longer text.
@@ -436,7 +437,7 @@ fn is_plain(segment: &str) -> bool {
     })
 }
 
-/// The header for the user part of a URL (RFC 7617): percent-decoded, then base64.
+/// Returns the header for the user part of a URL (RFC 7617): percent-decoded, then base64.
 fn basic_authorization(userinfo: &str) -> Result<HeaderValue, &'static str> {
     let decoded = percent_decoded(userinfo).ok_or("the user part has a bad % escape")?;
     let value = format!("Basic {}", STANDARD.encode(decoded));

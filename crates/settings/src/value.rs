@@ -38,14 +38,14 @@ pub trait ValueType {
     /// An empty value in TOML.
     const EMPTY: &'static str = "none";
 
-    /// The noun for errors about a value of another type: "a list of paths".
+    /// Returns the noun for errors about a value of another type: "a list of paths".
     fn noun() -> String;
-    /// The allowed values, for diagnostics and the reference page.
+    /// Returns the allowed values, for diagnostics and the reference page.
     fn allowed() -> String;
     /// Its JSON Schema.
     fn schema() -> Json;
-    /// The value of a key that is missing or cannot be read. With it, the rest of the file can
-    /// still be checked.
+    /// Returns the value of a key that is missing or cannot be read. With it, the rest of the file
+    /// can still be checked.
     fn placeholder() -> Self::Value;
     /// Reads a value and reports its errors. Returns `None` if no part of it can be read.
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value>;
@@ -54,11 +54,11 @@ pub trait ValueType {
     /// # Errors
     /// The text is not a value of this type. A test must find such a declaration.
     fn of_default(text: &str) -> Result<Self::Value, String>;
-    /// A default in TOML.
+    /// Returns a default in TOML.
     fn written(default: &str) -> String {
         format!("\"{default}\"")
     }
-    /// The value that `= empty` declares; `path` is the key's full name.
+    /// Returns the value that `= empty` declares; `path` is the key's full name.
     fn empty(_path: &str) -> Self::Value {
         Self::placeholder()
     }
@@ -66,8 +66,8 @@ pub trait ValueType {
     fn masked(_text: &str) -> Option<String> {
         Some(MASK.to_owned())
     }
-    /// The declaration of the tables that the value holds, for the reference page and for errors
-    /// about a key in the wrong table.
+    /// Returns the declaration of the tables that the value holds, for the reference page and for
+    /// errors about a key in the wrong table.
     fn table() -> Option<TableDoc> {
         None
     }
@@ -97,13 +97,13 @@ pub trait Scalar {
     /// True if it is written without quotes.
     const IS_BARE: bool = Self::IS_NUMBER;
 
-    /// The noun for errors about a value of another type: "a duration".
+    /// Returns the noun for errors about a value of another type: "a duration".
     fn noun() -> String;
-    /// The allowed values.
+    /// Returns the allowed values.
     fn allowed() -> String;
     /// Its JSON Schema.
     fn schema() -> Json;
-    /// The value of a key that cannot be read.
+    /// Returns the value of a key that cannot be read.
     fn placeholder() -> Self::Value;
     /// Parses a value.
     ///
@@ -379,7 +379,7 @@ pub fn text_schema(example: &str) -> Json {
     json!({ "type": "string", "examples": [example] })
 }
 
-/// The words in quotes, for diagnostics.
+/// Returns the words in quotes, for diagnostics.
 #[doc(hidden)]
 pub fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")

@@ -72,7 +72,7 @@ impl Admin {
         Ok(Self { addr, task })
     }
 
-    /// The address with its actual port.
+    /// Returns the address with its actual port.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr

@@ -77,7 +77,7 @@ pub struct KnownAddresses {
 }
 
 impl KnownAddresses {
-    /// The addresses of a seed.
+    /// Creates the addresses of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let draw = |kind, at: usize| {
@@ -138,7 +138,7 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// The transaction's hash.
+    /// Returns the transaction's hash.
     #[must_use]
     pub fn hash(&self) -> &B256 {
         match &self.signed {
@@ -263,13 +263,13 @@ impl BlockBuilder<'_> {
         self.seal(transactions, accounts, base_fee)
     }
 
-    /// The gas limit: twice the gas at which the base fee does not change.
+    /// Returns the gas limit: twice the gas at which the base fee does not change.
     fn gas_limit(&self) -> u64 {
         (self.options.transactions_max * GAS_CALL_MAX).max(GAS_CALL_MAX)
     }
 
-    /// The transaction with this index in the chain, before its execution. The senders take turns,
-    /// so a nonce follows from the index alone.
+    /// Returns the transaction with this index in the chain, before its execution. The senders take
+    /// turns, so a nonce follows from the index alone.
     fn transaction(&self, index: u64) -> Transaction {
         let vanishing = index % VANISHING_EVERY == VANISHING_EVERY / 2;
         let salt = if vanishing { self.branch as u64 + 1 } else { 0 };
@@ -442,7 +442,7 @@ impl BlockBuilder<'_> {
 }
 
 impl SignedTransaction {
-    /// The price per gas in a block with this base fee.
+    /// Returns the price per gas in a block with this base fee.
     fn gas_price(&self, base_fee: u64) -> u128 {
         match self {
             Self::Legacy(signed) => signed.tx().gas_price,
@@ -462,7 +462,7 @@ impl SignedTransaction {
         (to.to().copied().unwrap_or_default(), value.saturating_to())
     }
 
-    /// The transaction as EIP-2718 bytes.
+    /// Returns the transaction as EIP-2718 bytes.
     #[must_use]
     pub fn encoded(&self) -> Vec<u8> {
         match self {
@@ -485,7 +485,7 @@ fn transfer(
     Log::new_unchecked(address, topics, Bytes::copy_from_slice(&amount))
 }
 
-/// The sender and the nonce of the transaction with this index in the chain.
+/// Returns the sender and the nonce of the transaction with this index in the chain.
 #[must_use]
 pub fn sender_of(index: u64) -> (usize, u64) {
     ((index % ACCOUNTS as u64) as usize, index / ACCOUNTS as u64)
@@ -497,7 +497,7 @@ pub fn nonce_after(account: usize, total: u64) -> u64 {
     (total + ACCOUNTS as u64 - 1 - account as u64) / ACCOUNTS as u64
 }
 
-/// The receipt as EIP-2718 bytes, as the receipts root needs it.
+/// Returns the receipt as EIP-2718 bytes, as the receipts root needs it.
 pub(crate) fn receipt_encoded(transaction: &Transaction) -> Vec<u8> {
     let receipt = Receipt {
         status: Eip658Value::Eip658(true),
@@ -516,7 +516,7 @@ fn state_commitment(balances: &[u128; ACCOUNTS]) -> B256 {
     keccak256(bytes)
 }
 
-/// Bytes of a block in RLP: header, transactions, no uncles, no withdrawals.
+/// Returns the number of bytes of a block in RLP: header, transactions, no uncles, no withdrawals.
 fn size_in_rlp(header: &Header, transactions: usize) -> usize {
     let list = |payload: usize| payload + alloy_rlp::length_of_length(payload);
     list(header.length() + list(transactions) + list(0) + list(0))

@@ -180,13 +180,13 @@ impl Node {
         })
     }
 
-    /// The node's name.
+    /// Returns the node's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The chain of the node; `None` if the node replays a recording.
+    /// Returns the chain of the node, or `None` if the node replays a recording.
     #[must_use]
     pub fn world(&self) -> Option<&Arc<World>> {
         match &self.source {
@@ -195,13 +195,13 @@ impl Node {
         }
     }
 
-    /// The current settings.
+    /// Returns the current settings.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read())
     }
 
-    /// The counters of the node.
+    /// Returns the counters of the node.
     #[must_use]
     pub fn tally(&self) -> Counters {
         Counters {
@@ -242,7 +242,7 @@ impl Node {
         self.set(|settings| settings.frozen_at = None).expect("no head is always possible");
     }
 
-    /// The node's view at an instant; `None` if the node replays a recording.
+    /// Returns the node's view at an instant, or `None` if the node replays a recording.
     #[must_use]
     pub fn view(&self, now: Instant) -> Option<View> {
         self.world().map(|world| view_of(world, &self.settings.read(), now))
@@ -551,7 +551,7 @@ fn overloaded() -> RpcError {
     RpcError::new(wording::LIMIT, "server is overloaded, queue is full")
 }
 
-/// The response to an invalid call, with geth's messages (`rpc/errors.go`).
+/// Returns the response to an invalid call, with geth's messages (`rpc/errors.go`).
 fn rejection_json(rejection: &Rejection<'_>) -> Vec<u8> {
     let message = match rejection.code.0 {
         -32700 => "parse error",

@@ -192,14 +192,14 @@ impl Oracle {
         }
     }
 
-    /// The lowest and the highest head with an honest view for an exchange.
+    /// Returns the lowest and the highest head with an honest view for an exchange.
     #[must_use]
     pub fn window(&self, exchange: &Exchange<'_>) -> (u64, u64) {
         let oldest = self.oldest(exchange, self.options.staleness);
         (oldest, self.world.height_at(exchange.received))
     }
 
-    /// The lowest honest head for an age of the view when the call is sent.
+    /// Returns the lowest honest head for an age of the view when the call is sent.
     fn oldest(&self, exchange: &Exchange<'_>, staleness: Duration) -> u64 {
         let from = exchange.sent.checked_sub(staleness).unwrap_or(exchange.sent);
         let best = self.world.height_at(from).saturating_sub(self.options.behind_blocks);

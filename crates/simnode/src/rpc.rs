@@ -41,14 +41,14 @@ pub struct View {
 }
 
 impl View {
-    /// The view of an honest node that has all data.
+    /// Returns the view of an honest node that has all data.
     #[must_use]
     pub fn honest(head: u64) -> Self {
         let keeping = Retention::default();
         Self { head, ahead: 0, indexed: head, clamps: false, keeping }
     }
 
-    /// The head that the node announces.
+    /// Returns the head that the node announces.
     pub(crate) fn tip(&self) -> u64 {
         self.head + self.ahead
     }
@@ -122,7 +122,7 @@ impl RpcError {
         Self { code, message: message.into(), data: None }
     }
 
-    /// The error object as JSON.
+    /// Returns the error object as JSON.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         let message = serde_json::to_string(&self.message).expect("a string is always valid JSON");
@@ -208,21 +208,21 @@ impl Call<'_> {
     }
 }
 
-/// A result that is a quantity.
+/// Returns a result that is a quantity.
 fn quantity(number: u128) -> RpcResult {
     let mut out = Vec::with_capacity(20);
     crate::hex::push_quantity(&mut out, number);
     Ok(out.into())
 }
 
-/// A result that is hexadecimal bytes.
+/// Returns a result that is hexadecimal bytes.
 fn data(bytes: &[u8]) -> RpcResult {
     let mut out = Vec::new();
     crate::hex::push_bytes(&mut out, bytes);
     Ok(out.into())
 }
 
-/// A result that is a given JSON text.
+/// Returns a result that is a given JSON text.
 fn fixed(text: &str) -> RpcResult {
     Ok(Bytes::copy_from_slice(text.as_bytes()))
 }

@@ -195,40 +195,41 @@ impl Schedule {
         Ok(Self { reorgs })
     }
 
-    /// Number of branches over the whole life of the world.
+    /// Returns the number of branches over the whole life of the world.
     #[must_use]
     pub fn branches(&self) -> usize {
         self.reorgs.len() + 1
     }
 
-    /// The reorgs in order. Reorg `k - 1` creates branch `k`.
+    /// Returns the reorgs in order. Reorg `k - 1` creates branch `k`.
     #[must_use]
     pub fn reorgs(&self) -> &[Reorg] {
         &self.reorgs
     }
 
-    /// The branch of head `number`.
+    /// Returns the branch of head `number`.
     #[must_use]
     pub fn branch_of_head(&self, number: u64) -> usize {
         self.reorgs.partition_point(|reorg| reorg.at_height < number)
     }
 
-    /// The branch of block `number` in the view of `head`.
+    /// Returns the branch of block `number` in the view of `head`.
     #[must_use]
     pub fn branch_of_block(&self, head: u64, number: u64) -> usize {
         let newest = self.branch_of_head(head);
         self.reorgs[..newest].partition_point(|reorg| reorg.at_height - reorg.depth < number)
     }
 
-    /// The last block that `branch` shares with the branch before it; `None` for branch 0.
+    /// Returns the last block that `branch` shares with the branch before it, or `None` for branch
+    /// 0.
     #[must_use]
     pub fn fork_of(&self, branch: usize) -> Option<u64> {
         let reorg = self.reorgs.get(branch.checked_sub(1)?)?;
         Some(reorg.at_height - reorg.depth)
     }
 
-    /// The first and the last head whose chain has block `number` of `branch`. The last is `None`
-    /// if no reorg replaces the block.
+    /// Returns the first and the last head whose chain has block `number` of `branch`. The last is
+    /// `None` if no reorg replaces the block.
     #[must_use]
     pub fn heads_with(&self, branch: usize, number: u64) -> (u64, Option<u64>) {
         let appeared = match branch.checked_sub(1) {

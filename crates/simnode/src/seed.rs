@@ -27,14 +27,14 @@ impl SeedStream {
         Self { state }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn word(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.state)
     }
 
-    /// A number from `low` to `high`, both included. The bias of the modulus is below 2^-32 for
-    /// small ranges.
+    /// Returns a number from `low` to `high`, both included. The bias of the modulus is below 2^-32
+    /// for small ranges.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         debug_assert!(low <= high, "range {low}..={high} is reversed");
         low + self.word() % (high - low + 1)
@@ -49,8 +49,8 @@ impl SeedStream {
         B256::from(bytes)
     }
 
-    /// A 256-bit number from 1 to below 2^252: a valid signature component, because the order of
-    /// secp256k1 is just under 2^256.
+    /// Returns a 256-bit number from 1 to below 2^252: a valid signature component, because the
+    /// order of secp256k1 is just under 2^256.
     pub fn scalar(&mut self) -> U256 {
         (U256::from_be_bytes(self.hash().0) >> 4) | U256::from(1)
     }

@@ -97,13 +97,13 @@ impl Node {
 }
 
 impl NodeServer {
-    /// The address with its actual port.
+    /// Returns the address with its actual port.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The node.
+    /// Returns the node.
     #[must_use]
     pub fn node(&self) -> &Arc<Node> {
         &self.node
@@ -211,7 +211,7 @@ async fn respond(
     }
 }
 
-/// A response with a `Content-Length` that the body may not reach.
+/// Returns a response with a `Content-Length` that the body may not reach.
 fn announced(length: usize, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();

@@ -41,12 +41,12 @@ impl TransactionPool {
         self.transactions.get(hash)
     }
 
-    /// Number of transactions ever added.
+    /// Returns the number of transactions ever added.
     pub(crate) fn added(&self) -> u64 {
         self.added
     }
 
-    /// The transactions after the first `added`, as far as the pool still has them.
+    /// Returns the transactions after the first `added`, as far as the pool still has them.
     pub(crate) fn since(&self, added: u64) -> Vec<B256> {
         let new = usize::try_from(self.added - added).unwrap_or(usize::MAX);
         let known = self.order.len();

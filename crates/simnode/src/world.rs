@@ -87,13 +87,13 @@ impl World {
         })
     }
 
-    /// The instant of the world's start.
+    /// Returns the instant of the world's start.
     #[must_use]
     pub fn origin(&self) -> Instant {
         self.origin
     }
 
-    /// The newest head at an instant; the first head before the world's start.
+    /// Returns the newest head at an instant; the first head before the world's start.
     #[must_use]
     pub fn height_at(&self, instant: Instant) -> u64 {
         let elapsed = instant.saturating_duration_since(self.origin);
@@ -101,7 +101,7 @@ impl World {
         self.options.height_start + blocks as u64
     }
 
-    /// The instant at which a head appears.
+    /// Returns the instant at which a head appears.
     #[must_use]
     pub fn instant_of(&self, head: u64) -> Instant {
         let blocks = head.saturating_sub(self.options.height_start);
@@ -109,37 +109,38 @@ impl World {
         self.origin + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The options of the world.
+    /// Returns the options of the world.
     #[must_use]
     pub fn options(&self) -> &WorldOptions {
         &self.options
     }
 
-    /// The addresses that appear on the chain.
+    /// Returns the addresses that appear on the chain.
     #[must_use]
     pub fn addresses(&self) -> &KnownAddresses {
         &self.addresses
     }
 
-    /// The branches of the world.
+    /// Returns the branches of the world.
     #[must_use]
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
     }
 
-    /// The number of the finalized block in the view of a head.
+    /// Returns the number of the finalized block in the view of a head.
     #[must_use]
     pub fn finalized(&self, head: u64) -> u64 {
         head.saturating_sub(self.options.finality_depth)
     }
 
-    /// The number of the safe block in the view of a head: half the finality depth below it.
+    /// Returns the number of the safe block in the view of a head: half the finality depth below
+    /// it.
     #[must_use]
     pub fn safe(&self, head: u64) -> u64 {
         head.saturating_sub(self.options.finality_depth / 2)
     }
 
-    /// The lowest block that the world still has.
+    /// Returns the lowest block that the world still has.
     #[must_use]
     pub fn floor(&self) -> u64 {
         let floor = self.block_index.read().floor();
@@ -147,7 +148,7 @@ impl World {
         if floor == 0 { 0 } else { floor + 1 }
     }
 
-    /// The position of block `number` in the view of a head.
+    /// Returns the position of block `number` in the view of a head.
     #[must_use]
     pub fn position(&self, head: u64, number: u64) -> Option<BlockPosition> {
         if number > head {
@@ -156,7 +157,7 @@ impl World {
         Some(BlockPosition { branch: self.schedule.branch_of_block(head, number), number })
     }
 
-    /// Block `number` in the view of a head.
+    /// Returns block `number` in the view of a head.
     #[must_use]
     pub fn block_at(&self, head: u64, number: u64) -> Option<Arc<Block>> {
         let position = self.position(head, number)?;
@@ -164,7 +165,7 @@ impl World {
         self.block(position)
     }
 
-    /// The hash of block `number` in the view of a head.
+    /// Returns the hash of block `number` in the view of a head.
     #[must_use]
     pub fn hash_at(&self, head: u64, number: u64) -> Option<B256> {
         let position = self.position(head, number)?;
@@ -172,7 +173,7 @@ impl World {
         self.block_index.read().post_state(position).map(|post_state| post_state.hash)
     }
 
-    /// The block with a hash, if the view of a head has or had it.
+    /// Returns the block with a hash, if the view of a head has or had it.
     #[must_use]
     pub fn block_by_hash(&self, head: u64, hash: &B256) -> Option<Arc<Block>> {
         self.build_to(head);
@@ -181,13 +182,13 @@ impl World {
         if appeared > head { None } else { self.block(position) }
     }
 
-    /// The position of a block that the world has built so far, in any view.
+    /// Returns the position of a block that the world has built so far, in any view.
     #[must_use]
     pub fn position_of(&self, hash: &B256) -> Option<BlockPosition> {
         self.block_index.read().block(hash)
     }
 
-    /// All positions of a transaction that the world has built so far, in any view.
+    /// Returns all positions of a transaction that the world has built so far, in any view.
     #[must_use]
     pub fn positions_of(&self, transaction: &B256) -> Vec<(BlockPosition, usize)> {
         let block_index = self.block_index.read();
@@ -202,7 +203,7 @@ impl World {
         self.position(head, position.number) == Some(position)
     }
 
-    /// The block and index of a transaction in the view of a head.
+    /// Returns the block and index of a transaction in the view of a head.
     #[must_use]
     pub fn find_transaction(&self, head: u64, hash: &B256) -> Option<(Arc<Block>, usize)> {
         self.build_to(head);
@@ -216,8 +217,8 @@ impl World {
         Some((self.block(position)?, at as usize))
     }
 
-    /// The balance of an account after the block at a position, zero for one that never appears;
-    /// `None` if the world no longer has the block.
+    /// Returns the balance of an account after the block at a position, zero for one that never
+    /// appears, or `None` if the world no longer has the block.
     #[must_use]
     pub fn balance(&self, position: BlockPosition, address: Address) -> Option<u128> {
         let block_index = self.block_index.read();
@@ -241,7 +242,7 @@ impl World {
         Some(self.account(address).map_or(0, |account| post_state.received[account]))
     }
 
-    /// The hash of the block at a position.
+    /// Returns the hash of the block at a position.
     #[must_use]
     pub fn hash_of(&self, position: BlockPosition) -> Option<B256> {
         self.block_index.read().post_state(position).map(|post_state| post_state.hash)
@@ -258,23 +259,24 @@ impl World {
         self.pool.lock().add(envelope)
     }
 
-    /// A transaction of the pool.
+    /// Returns a transaction of the pool.
     pub(crate) fn pool_get(&self, hash: &B256) -> Option<TxEnvelope> {
         self.pool.lock().get(hash).cloned()
     }
 
-    /// Number of transactions ever sent.
+    /// Returns the number of transactions ever sent.
     pub(crate) fn pooled(&self) -> u64 {
         self.pool.lock().added()
     }
 
-    /// Number of transactions sent so far, and the transactions after the first `added`.
+    /// Returns the number of transactions sent so far, and the transactions after the first
+    /// `added`.
     pub(crate) fn pooled_since(&self, added: u64) -> (u64, Vec<B256>) {
         let pool = self.pool.lock();
         (pool.added(), pool.since(added))
     }
 
-    /// Number of transactions in the pool.
+    /// Returns the number of transactions in the pool.
     pub(crate) fn pool_len(&self) -> usize {
         self.pool.lock().len()
     }

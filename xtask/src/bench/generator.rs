@@ -131,7 +131,7 @@ pub(crate) struct Report {
 }
 
 impl RunningGenerator {
-    /// The leader of its process group.
+    /// Returns the leader of its process group.
     pub(crate) fn group(&self) -> u32 {
         self.child.id()
     }
@@ -160,7 +160,7 @@ impl RunningGenerator {
         fs::read_to_string(self.folder.join(file)).unwrap_or_default()
     }
 
-    /// The end of its output, for error messages.
+    /// Returns the end of its output, for error messages.
     fn log_tail(&self) -> String {
         let text = self.read("err") + &self.read("out");
         let start = text.trim_end().char_indices().rev().nth(1_000).map_or(0, |(at, _)| at);

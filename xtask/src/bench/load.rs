@@ -61,7 +61,7 @@ impl Load {
     }
 }
 
-/// The call of [`Load::Counter`] for one block.
+/// Returns the call of [`Load::Counter`] for one block.
 pub(crate) fn count_call(number: u64) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockTransactionCountByNumber","params":["{number:#x}"]}}"#
@@ -128,7 +128,8 @@ impl Round {
         self.cpu.as_secs_f64() / self.summary.duration.as_secs_f64()
     }
 
-    /// True if other processes used the server's core so much that the round should be repeated.
+    /// Returns true if other processes used the server's core so much that the round should be
+    /// repeated.
     pub(crate) fn is_disturbed(&self) -> bool {
         self.disturbance > DISTURBANCE_MAX
     }

@@ -27,8 +27,8 @@ pub(crate) fn group(leader: u32) -> Result<Vec<u32>> {
     Ok(members)
 }
 
-/// The process group in a line of `/proc/PID/stat`: the third field after the name. The name is in
-/// parentheses and may itself contain spaces and parentheses.
+/// Returns the process group in a line of `/proc/PID/stat`: the third field after the name. The
+/// name is in parentheses and may itself contain spaces and parentheses.
 fn group_of(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()
 }

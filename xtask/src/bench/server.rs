@@ -70,7 +70,7 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    /// The name in tables.
+    /// Returns the name in tables.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Weir { label, .. }
@@ -86,7 +86,7 @@ impl Contender {
         }
     }
 
-    /// The header, and its value, that marks a response from this server's cache.
+    /// Returns the header, and its value, that marks a response from this server's cache.
     pub(crate) fn proof_of_hit(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Weir { .. } | Self::WeirConfigured { .. } => Some(("x-weir-cache", "hit")),
@@ -103,7 +103,7 @@ impl Contender {
         }
     }
 
-    /// The command that serves on `port`, with its files in `folder`.
+    /// Returns the command that serves on `port`, with its files in `folder`.
     fn command(&self, port: u16, folder: &Path) -> Result<Command> {
         let write_config =
             |template: &str, name: &str, values: &[(&str, String)]| -> Result<PathBuf> {
@@ -221,7 +221,7 @@ impl Contender {
     }
 }
 
-/// The `[[upstream]]` tables of these nodes.
+/// Returns the `[[upstream]]` tables of these nodes.
 fn upstream_tables(nodes: &[SocketAddr]) -> String {
     let entry = |(index, node): (usize, &SocketAddr)| {
         format!("[[upstream]]\nname = \"n{index}\"\nurl = \"http://{node}\"\n")
@@ -229,7 +229,7 @@ fn upstream_tables(nodes: &[SocketAddr]) -> String {
     nodes.iter().enumerate().map(entry).collect()
 }
 
-/// A command pinned to one core; the program is its first argument.
+/// Returns a command pinned to one core; the program is its first argument.
 pub(crate) fn pinned(core: &str) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", core]);
@@ -332,7 +332,7 @@ impl Server {
         }
     }
 
-    /// The leader of its process group.
+    /// Returns the leader of its process group.
     pub(crate) fn group(&self) -> u32 {
         self.child.id()
     }

@@ -109,7 +109,7 @@ pub(crate) struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// The placeholders of configuration files and their values.
+    /// Returns the placeholders of configuration files and their values.
     pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
         vec![
             ("@TLS_PORT@", self.port.to_string()),

@@ -265,7 +265,7 @@ fn is_comma(token: &TokenTree) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',')
 }
 
-/// True if the tokens begin with `#[cfg(test)]` or a similar attribute.
+/// Returns true if the tokens begin with `#[cfg(test)]` or a similar attribute.
 fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     let [TokenTree::Punct(hash), TokenTree::Group(group), ..] = tokens else { return false };
     let text = group.stream().to_string().replace(' ', "");

@@ -45,7 +45,7 @@ fn missing(path: &str, index: usize, target: &str) -> Finding {
     Finding::new(path, index + 1, "paths", format!("{target} does not exist"))
 }
 
-/// The texts between backticks that are paths of this repository.
+/// Returns the texts between backticks that are paths of this repository.
 fn spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2).filter(|span| is_ours(span))
 }
@@ -65,7 +65,8 @@ fn is_ours(span: &str) -> bool {
     }
 }
 
-/// True if a file or folder has this path or ends in it; module docs use paths relative to parents.
+/// Returns true if a file or folder has this path or ends in it; module docs use paths relative to
+/// parents.
 fn path_exists(tree: &Tree, span: &str) -> bool {
     let span = span.trim_start_matches("./").trim_end_matches('/');
     let (inner, folder, inner_folder) =
@@ -141,7 +142,7 @@ pub(crate) fn machine(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// True if `start` occurs in `line` where a path can begin; `/x/home/` is a different path.
+/// Returns true if `start` occurs in `line` where a path can begin; `/x/home/` is a different path.
 fn begins_path(line: &str, start: &str) -> bool {
     line.match_indices(start).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -26,7 +26,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// True for files that cargo builds by their location, or because a manifest names them.
+/// Returns true for files that cargo builds by their location, or because a manifest names them.
 fn is_root(tree: &Tree, path: &str) -> bool {
     let Some((folder, file)) = path.rsplit_once('/') else { return false };
     let place = folder.rsplit('/').next().unwrap_or(folder);
@@ -71,7 +71,7 @@ fn modules(tree: &Tree, path: &str, root: bool, text: &str) -> Vec<String> {
     found
 }
 
-/// The name in `mod name;`, with any visibility.
+/// Returns the name in `mod name;`, with any visibility.
 fn module_name(line: &str) -> Option<&str> {
     let rest = line.strip_suffix(';')?;
     let name = rest.strip_prefix("mod ").or_else(|| {

@@ -70,7 +70,7 @@ pub(crate) fn no_sentences(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// The string literals of a line; the last one may continue on the next line.
+/// Returns the string literals of a line; the last one may continue on the next line.
 fn strings(code: &str) -> Vec<String> {
     let plain = code.replace("'\"'", "").replace("\\\"", "");
     plain.split('"').skip(1).step_by(2).map(str::to_owned).collect()
@@ -131,7 +131,7 @@ pub(crate) fn sleep_in_tests(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// True if the code calls a function of this name; declarations do not count.
+/// Returns true if the code calls a function of this name; declarations do not count.
 fn calls(code: &str, function: &str) -> bool {
     code.match_indices(&format!("{function}(")).any(|(at, _)| {
         let before = &code[..at];
@@ -163,7 +163,7 @@ pub(crate) fn open_work(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// True if this is a file of tests.
+/// Returns true if this is a file of tests.
 pub(crate) fn is_test(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs")
 }
@@ -175,7 +175,7 @@ fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .map(|(index, line)| (index + 1, line.split("//").next().unwrap_or_default()))
 }
 
-/// True if `name` occurs in `line` as a whole word.
+/// Returns true if `name` occurs in `line` as a whole word.
 fn names(line: &str, name: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(name).any(|(at, _)| {

@@ -71,12 +71,12 @@ impl Tree {
         self
     }
 
-    /// Every file.
+    /// Returns every file.
     pub(crate) fn files(&self) -> &BTreeMap<String, Content> {
         &self.files
     }
 
-    /// Every text file whose path has this ending.
+    /// Returns every text file whose path has this ending.
     pub(crate) fn texts<'a>(
         &'a self,
         ending: &'a str,
@@ -87,7 +87,7 @@ impl Tree {
             .filter_map(|(path, content)| Some((path.as_str(), content.text.as_deref()?)))
     }
 
-    /// The text of one file.
+    /// Returns the text of one file.
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path)?.text.as_deref()
     }
@@ -113,7 +113,7 @@ impl Tree {
     }
 }
 
-/// The root folders of fixtures.
+/// Returns the root folders of fixtures.
 fn fixture_roots(root: &Path) -> Result<Vec<String>> {
     let mut roots = Vec::new();
     if root.join("testdata").is_dir() {

@@ -101,7 +101,7 @@ impl SegmentSums {
         *before = last.map(|last| (row.key, last));
     }
 
-    /// The segments that no audited block belongs to, with a description.
+    /// Returns the segments that no audited block belongs to, with a description.
     pub(super) fn into_orphans(self) -> Vec<(u64, String)> {
         let left = self.segments.into_iter();
         left.map(|(segment, sum)| {

@@ -181,7 +181,7 @@ fn field(column: &Column) -> Result<Type, ParquetError> {
         .build()
 }
 
-/// The raw value of a source; `None` if it is missing or is a count.
+/// Returns the raw value of a source, or `None` if it is missing or is a count.
 fn find(source: Source, [own, other]: [&[u8]; 2]) -> Option<&[u8]> {
     match source {
         Source::Own(name) => walk::member(own, name),

@@ -29,7 +29,7 @@ struct Copier<'b> {
 }
 
 impl<'a, 'b> FragmentEncoder<'a, 'b> {
-    /// An encoder at the start of a value of this block.
+    /// Creates an encoder at the start of a value of this block.
     pub fn new(raw: &'a [u8], block: &'b BlockContext) -> FragmentEncoder<'a, 'b> {
         let copier = Copier { out: Vec::new(), copied: 0, block, transaction: None };
         FragmentEncoder { cursor: Cursor::with_visitor(raw, copier) }
@@ -67,7 +67,7 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         copier.copied = at;
     }
 
-    /// The raw bytes from the next value on.
+    /// Returns the raw bytes from the next value on.
     pub fn rest(&self) -> &'a [u8] {
         self.cursor.rest()
     }
@@ -90,7 +90,8 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         self.cursor.next_element()
     }
 
-    /// The name of the next member. Steps behind the object and returns `None` if there is none.
+    /// Returns the name of the next member. Steps behind the object and returns `None` if there is
+    /// none.
     ///
     /// # Errors
     /// If the JSON ends before the object does.
@@ -113,7 +114,7 @@ impl Copier<'_> {
         self.copied = to;
     }
 
-    /// The placeholder for a text, if it is a value of the block or the transaction.
+    /// Returns the placeholder for a text, if it is a value of the block or the transaction.
     #[inline]
     fn placeholder(&self, text: &[u8]) -> Option<u8> {
         let transaction = self.transaction.as_ref();

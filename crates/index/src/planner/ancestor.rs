@@ -28,13 +28,13 @@ pub enum Step {
 }
 
 impl AncestorSearch {
-    /// A search in an index that begins with block `first`, whose block `differs` is not on the
-    /// node's chain.
+    /// Creates a search in an index that begins with block `first`, whose block `differs` is not on
+    /// the node's chain.
     pub fn new(first: u64, differs: u64) -> AncestorSearch {
         AncestorSearch { same: None, differs, first, step: 1 }
     }
 
-    /// The next step.
+    /// Returns the next step.
     pub fn next(&self) -> Step {
         match self.same {
             Some(same) if same + 1 == self.differs => Step::Found(same),

@@ -35,7 +35,7 @@ impl BatchSize {
         BatchSize { blocks: 4.min(allowed), limit: allowed, allowed, successes: 0 }
     }
 
-    /// The number of blocks to request.
+    /// Returns the number of blocks to request.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -107,7 +107,8 @@ pub fn size_rejection(code: i64, message: &str) -> Option<Option<u64>> {
     Some(about_range.then(|| stated_limit(&text)).flatten())
 }
 
-/// The number of blocks that a message states: a range in brackets, or the only number in it.
+/// Returns the number of blocks that a message states: a range in brackets, or the only number in
+/// it.
 fn stated_limit(text: &str) -> Option<u64> {
     if let Some((_, rest)) = text.split_once("[0x") {
         let (from, rest) = rest.split_once(',')?;

@@ -110,7 +110,8 @@ fn missing(at: &Location) -> &'static str {
 }
 
 impl StoreError {
-    /// The same error. If a file could not be written, it names the file and what is needed.
+    /// Returns the same error. If a file could not be written, it names the file and what is
+    /// needed.
     pub(super) fn of_file(self, path: &Path, needed: &str) -> StoreError {
         match self {
             StoreError::ReadOnly(_) => StoreError::read_only(path, needed),
@@ -118,7 +119,7 @@ impl StoreError {
         }
     }
 
-    /// The error for a file that could not be written, and what is needed.
+    /// Returns the error for a file that could not be written, and what is needed.
     pub(super) fn read_only(path: &Path, needed: &str) -> StoreError {
         StoreError::ReadOnly(format!("{}: {needed}", path.display()))
     }

@@ -53,10 +53,11 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
     /// Where the index is.
     fn location(&self) -> Location;
 
-    /// Bytes of the file and its write-ahead log, or of the server's tables with their indexes.
+    /// Returns the number of bytes of the file and its write-ahead log, or of the server's tables
+    /// with their indexes.
     fn disk_bytes(&self) -> Result<u64, StoreError>;
 
-    /// The counters of the page cache; `None` if a server has its own.
+    /// Returns the counters of the page cache, or `None` if a server has its own.
     fn page_cache(&mut self) -> Option<PageCache> {
         None
     }
@@ -68,7 +69,8 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
     /// If the disk has no room for a second copy, or the user lacks the right.
     fn vacuum(&self) -> Result<(), StoreError>;
 
-    /// The errors that SQLite finds in its own structures. A server reports none of its own.
+    /// Returns the errors that SQLite finds in its own structures. A server reports none of its
+    /// own.
     ///
     /// # Errors
     /// If the file cannot be read at all.
@@ -76,7 +78,7 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
         Ok(Vec::new())
     }
 
-    /// The rows of the table `facts`.
+    /// Returns the rows of the table `facts`.
     fn metadata_rows(&self) -> Result<BTreeMap<String, String>, StoreError>;
 
     /// Inserts rows into the tables `facts` and `dictionaries`, in one transaction.
@@ -89,28 +91,28 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
     /// Updates rows of the table `facts`, in one transaction.
     fn update_metadata(&mut self, rows: &[(&str, &str)]) -> Result<(), StoreError>;
 
-    /// The kind and the bytes of each dictionary, in the order of their numbers.
+    /// Returns the kind and the bytes of each dictionary, in the order of their numbers.
     fn dictionary_rows(&self) -> Result<Vec<(i64, Vec<u8>)>, StoreError>;
 
-    /// The range of blocks that the index holds; `None` before the first block.
+    /// Returns the range of blocks that the index holds, or `None` before the first block.
     fn stored_range(&self) -> Result<Option<StoredRange>, StoreError>;
 
     /// Runs SQL without any check and returns the number of changed rows.
     #[cfg(test)]
     fn execute(&self, sql: &str) -> u64;
 
-    /// The round trips to the server so far.
+    /// Returns the round trips to the server so far.
     #[cfg(test)]
     fn round_trips(&self) -> u64 {
         0
     }
 
-    /// The properties of the index; `None` before it is initialized.
+    /// Returns the properties of the index, or `None` before it is initialized.
     fn metadata(&self) -> Result<Option<Metadata>, StoreError> {
         metadata::from_rows(&self.metadata_rows()?)
     }
 
-    /// The dictionaries in the order of their numbers.
+    /// Returns the dictionaries in the order of their numbers.
     fn dictionaries(&self) -> Result<Vec<Dictionary>, StoreError> {
         let rows = self.dictionary_rows()?.into_iter();
         rows.map(|(kind, bytes)| metadata::dictionary(kind, bytes)).collect()
@@ -163,16 +165,16 @@ pub trait ReadRows {
     /// Ends the snapshot.
     fn end_snapshot(&self) -> Result<(), StoreError>;
 
-    /// The hash and the timestamp of the block with this number.
+    /// Returns the hash and the timestamp of the block with this number.
     fn block_hash_and_timestamp(&self, number: u64) -> Result<Option<([u8; 32], u64)>, StoreError>;
 
-    /// The block with this number.
+    /// Returns the block with this number.
     fn block(&self, number: u64) -> Result<Option<BlockRow>, StoreError>;
 
-    /// The number of the block with this hash.
+    /// Returns the number of the block with this hash.
     fn block_number(&self, hash: &[u8; 32]) -> Result<Option<u64>, StoreError>;
 
-    /// The position of the transaction with this hash.
+    /// Returns the position of the transaction with this hash.
     fn transaction_position(&self, hash: &[u8; 32]) -> Result<Option<i64>, StoreError>;
 
     /// Visits the transactions from one position to another, both included, in ascending order.
@@ -200,8 +202,8 @@ pub trait ReadRows {
         visit: &mut dyn FnMut(HarmonyRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError>;
 
-    /// The postings of these keys from one position to another, both included. It reads at most
-    /// `lists` lists of each key, and returns positions only up to where all lists were read.
+    /// Returns the postings of these keys from one position to another, both included. It reads at
+    /// most `lists` lists of each key, and returns positions only up to where all lists were read.
     fn postings(
         &self,
         keys: &[PostingKey],
@@ -270,13 +272,13 @@ impl Table {
 
 /// Reading whole tables, to check that they agree. Every method fails if the index cannot be read.
 pub trait AuditRows {
-    /// The number of rows of a table, by a scan.
+    /// Returns the number of rows of a table, by a scan.
     fn count(&self, table: Table) -> Result<u64, StoreError>;
 
     /// How many block numbers are missing between the first and the last.
     fn missing_blocks(&self) -> Result<u64, StoreError>;
 
-    /// The first block at or above this number.
+    /// Returns the first block at or above this number.
     fn next_block(&self, number: u64) -> Result<Option<u64>, StoreError>;
 
     /// Returns true if there are negative block numbers or positions, which no other query finds.
@@ -285,22 +287,22 @@ pub trait AuditRows {
     /// Returns true if the hash table leads from this hash to the block.
     fn has_block_hash_entry(&self, hash: &[u8; 32], number: u64) -> Result<bool, StoreError>;
 
-    /// The first of these transactions, given as position and hash, that the hash table does not
-    /// lead to.
+    /// Returns the first of these transactions, given as position and hash, that the hash table
+    /// does not lead to.
     fn missing_hash_entry(&self, entries: &[(i64, [u8; 32])]) -> Result<Option<i64>, StoreError>;
 
-    /// The numbers that the hash table leads to from a hash that their block does not have, at
-    /// most `limit`.
+    /// Returns the numbers that the hash table leads to from a hash that their block does not have,
+    /// at most `limit`.
     fn orphan_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
-    /// The positions that the hash table leads to from a hash that their transaction does not
-    /// have, at most `limit`.
+    /// Returns the positions that the hash table leads to from a hash that their transaction does
+    /// not have, at most `limit`.
     fn orphan_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
-    /// The positions of transactions whose block is missing, at most `limit`.
+    /// Returns the positions of transactions whose block is missing, at most `limit`.
     fn orphan_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
-    /// The numbers of `hmyv2_` forms whose block is missing, at most `limit`.
+    /// Returns the numbers of `hmyv2_` forms whose block is missing, at most `limit`.
     fn orphan_harmony_blocks(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
     /// Visits all posting lists in the order of their table.
@@ -309,12 +311,12 @@ pub trait AuditRows {
         visit: &mut dyn FnMut(PostingListRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError>;
 
-    /// The numbers of blocks and transactions, by a scan.
+    /// Returns the numbers of blocks and transactions, by a scan.
     fn totals(&self) -> Result<(u64, u64), StoreError> {
         Ok((self.count(Table::Blocks)?, self.count(Table::Transactions)?))
     }
 
-    /// The numbers of entries and rows of the hash tables: of blocks, then of transactions.
+    /// Returns the numbers of entries and rows of the hash tables: of blocks, then of transactions.
     fn hash_entry_counts(&self) -> Result<(HashEntryCounts, HashEntryCounts), StoreError> {
         let counts = |entries, rows| -> Result<_, StoreError> {
             Ok(HashEntryCounts { entries: self.count(entries)?, rows: self.count(rows)? })

@@ -64,7 +64,7 @@ impl FromStr for Location {
 }
 
 impl Location {
-    /// The location that an address names.
+    /// Creates the location that an address names.
     ///
     /// # Errors
     /// If a parameter of the URL has an invalid value, or its file of certificates cannot be read.
@@ -81,8 +81,8 @@ impl Location {
         matches!(self, Location::Server(server) if server.client.get_password().is_some())
     }
 
-    /// The same location. A server whose URL has no password gets that of the environment variable
-    /// `PGPASSWORD`.
+    /// Returns the same location. A server whose URL has no password gets that of the environment
+    /// variable `PGPASSWORD`.
     #[must_use]
     pub fn with_password_of_environment(mut self) -> Location {
         if let Location::Server(server) = &mut self
@@ -163,7 +163,8 @@ fn is_local(client: &Config) -> bool {
     })
 }
 
-/// A TLS configuration that trusts the certificates of a file, or those that browsers trust.
+/// Returns a TLS configuration that trusts the certificates of a file, or those that browsers
+/// trust.
 fn tls_config(root: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, String> {
     let roots = match root {
         None => crate::tls::public_roots(),

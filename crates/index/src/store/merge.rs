@@ -50,12 +50,12 @@ impl MergedList {
         self.key == key && end < next && blocks < LIST_BLOCKS_MAX
     }
 
-    /// The rows to delete.
+    /// Returns the rows to delete.
     pub(super) fn absorbed(&self) -> impl Iterator<Item = (PostingKey, i64)> + '_ {
         self.absorbed.iter().map(|first| (self.key, *first))
     }
 
-    /// The row to update: key, first position, encoded rest.
+    /// Returns the row to update: key, first position, encoded rest.
     pub(super) fn row(&self) -> (PostingKey, i64, Vec<u8>) {
         (self.key, self.first(), postings::encode_rest(&self.positions))
     }
@@ -66,7 +66,7 @@ impl MergedList {
 }
 
 impl MergePlan {
-    /// A plan for the rows from this one on.
+    /// Returns a plan for the rows from this one on.
     pub(super) fn from(from: (PostingKey, i64)) -> MergePlan {
         MergePlan { from, done: Vec::new(), open: None, rows: 0 }
     }
@@ -87,7 +87,7 @@ impl MergePlan {
         }
     }
 
-    /// The lists that absorb others, and the result of the step.
+    /// Returns the lists that absorb others, and the result of the step.
     pub(super) fn finish(mut self) -> (Vec<MergedList>, MergeStep) {
         let next = match self.open.take() {
             // More rows follow, so the next step reads the open list again together with them. It

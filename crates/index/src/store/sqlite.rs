@@ -51,7 +51,7 @@ impl Sqlite {
         Ok(Sqlite::new(connection, path, Some(lock)))
     }
 
-    /// An index in memory.
+    /// Creates an index in memory.
     pub(super) fn in_memory() -> Result<Sqlite, StoreError> {
         let connection = Connection::open_in_memory()?;
         schema::set_up_writer(&connection, Settings::default())?;

@@ -59,7 +59,7 @@ struct RunState {
 }
 
 impl FetchPool {
-    /// A pool with a thread for each compressor.
+    /// Creates a pool with a thread for each compressor.
     pub(super) fn new(compressors: Vec<Compressor>, batch_max: u64) -> FetchPool {
         let worker = |(turn, compressor)| Worker { clients: Vec::new(), compressor, turn };
         let workers = compressors.into_iter().enumerate().map(worker).collect();
@@ -129,8 +129,8 @@ impl Drop for EndGuard<'_> {
 }
 
 impl Run<'_> {
-    /// The next blocks in order; an empty list when no block came for a while, and `None` at the
-    /// end.
+    /// Returns the next blocks in order; an empty list when no block came for a while, and `None`
+    /// at the end.
     fn next(&self) -> Result<Option<Vec<NewBlock>>, SyncError> {
         let mut state = self.state.lock();
         let mut waited = Duration::ZERO;

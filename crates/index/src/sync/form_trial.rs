@@ -102,8 +102,8 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// A node's response to a call. An error is believed only if it repeats, because the result of
-    /// the trial is stored for good.
+    /// Returns a node's response to a call. An error is believed only if it repeats, because the
+    /// result of the trial is stored for good.
     fn response(&self, call: &[Call]) -> Result<Option<Responses>, SyncError> {
         for _ in 1..ERRORS_TO_BELIEVE {
             let Some(responses) = self.nodes.call(call)? else { return Ok(None) };

@@ -88,7 +88,7 @@ impl<'a> NodePool<'a> {
         }
     }
 
-    /// The observer of the sync.
+    /// Returns the observer of the sync.
     pub(super) fn observer(&self) -> &'a dyn Observer {
         self.observer
     }
@@ -107,17 +107,17 @@ impl<'a> NodePool<'a> {
         }
     }
 
-    /// A client for each node.
+    /// Returns a client for each node.
     pub(super) fn clients(&self) -> Vec<Client> {
         self.nodes.iter().map(|node| Client::new(node.url.clone())).collect()
     }
 
-    /// The number of nodes, removed ones included.
+    /// Returns the number of nodes, removed ones included.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The printed address of a node.
+    /// Returns the printed address of a node.
     pub(super) fn name(&self, at: usize) -> String {
         self.nodes[at].url.to_string()
     }
@@ -150,7 +150,7 @@ impl<'a> NodePool<'a> {
         Err(SyncError::Nodes(format!("{why}; {}", self.last_errors())))
     }
 
-    /// The last error of each node.
+    /// Returns the last error of each node.
     pub(super) fn last_errors(&self) -> String {
         let error = |node: &Node| {
             let state = node.state.lock();
@@ -304,7 +304,7 @@ impl<'a> NodePool<'a> {
         }
     }
 
-    /// The tip of the chain; `None` if the sync was stopped.
+    /// Returns the tip of the chain, or `None` if the sync was stopped.
     ///
     /// # Errors
     /// As [`NodePool::choose`].
@@ -325,8 +325,8 @@ impl<'a> NodePool<'a> {
         })
     }
 
-    /// The hash of the block with this number; `None` if the node has no such block, or the sync
-    /// was stopped.
+    /// Returns the hash of the block with this number, or `None` if the node has no such block, or
+    /// the sync was stopped.
     ///
     /// # Errors
     /// As [`NodePool::choose`].

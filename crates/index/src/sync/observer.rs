@@ -127,7 +127,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The progress at the start of a sync.
+    /// Creates the progress at the start of a sync.
     pub(super) fn new(stored: Option<StoredRange>) -> Progress {
         let (first, height) = (stored.map(|range| range.first), stored.map(|range| range.last));
         Progress { first, height, ..Progress::default() }

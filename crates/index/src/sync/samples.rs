@@ -118,7 +118,8 @@ impl SampleBlock {
         }
     }
 
-    /// The numbers of transactions and staking transactions of its `hmyv2_` form; zero without one.
+    /// Returns the numbers of transactions and staking transactions of its `hmyv2_` form, or zero
+    /// without one.
     pub(super) fn harmony_counts(&self) -> (u64, u64) {
         self.harmony.as_deref().and_then(harmony::transaction_counts).unwrap_or_default()
     }
@@ -133,7 +134,7 @@ impl SampleBlock {
     }
 }
 
-/// The receipts of a block one by one; `None` if the node does not return all of them.
+/// Returns the receipts of a block one by one, or `None` if the node does not return all of them.
 fn receipts_one_by_one(block: &[u8], nodes: &NodePool<'_>) -> Result<Option<Vec<u8>>, SyncError> {
     let fetched = calls::receipts_one_by_one(
         block,

@@ -267,7 +267,8 @@ impl<'b> Verifier<'b> {
     }
 }
 
-/// The transaction's type. Without the transaction it is the receipt's own, which the root binds.
+/// Returns the transaction's type. Without the transaction it is the receipt's own, which the root
+/// binds.
 fn kind(fields: &ReceiptFields<'_>, body: Option<&Body>) -> Result<u8, Error> {
     match (body, fields.maybe::<u64>(KIND)?) {
         (Some(body), _) => Ok(body.kind),

@@ -114,7 +114,7 @@ impl Encodings {
         &self.bytes[start..]
     }
 
-    /// The root of the trie that maps each index to its encoding.
+    /// Returns the root of the trie that maps each index to its encoding.
     pub(super) fn root(&self) -> B256 {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let items: Vec<&[u8]> =
@@ -184,7 +184,7 @@ impl Typed {
         }
     }
 
-    /// The hash that the sender signed.
+    /// Returns the hash that the sender signed.
     fn signature_hash(&self) -> B256 {
         match self {
             Self::Legacy(tx) => tx.signature_hash(),
@@ -231,7 +231,7 @@ impl Rebuilt {
     }
 }
 
-/// The transaction type; 0 if the member is missing, as before Berlin.
+/// Returns the transaction type, or 0 if the member is missing, as before Berlin.
 fn kind(fields: &TxFields<'_>) -> Result<u8, Error> {
     match fields.maybe::<u64>(KIND)? {
         None => Ok(0),

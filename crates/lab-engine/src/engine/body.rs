@@ -119,7 +119,7 @@ impl Body {
 }
 
 impl<'a> ReceivedBody<'a> {
-    /// A body that arrived in one piece.
+    /// Returns a body that arrived in one piece.
     pub(crate) fn in_one_piece(body: &'a [u8]) -> ReceivedBody<'a> {
         ReceivedBody { judged: body, whole: Some(body), length: body.len() }
     }

@@ -24,7 +24,7 @@ pub(crate) struct CallOutcome {
 }
 
 impl CallOutcome {
-    /// An outcome without a JSON-RPC error.
+    /// Returns an outcome without a JSON-RPC error.
     pub(crate) const fn of(class: Class) -> CallOutcome {
         CallOutcome { class, code: None, null: false }
     }

@@ -85,7 +85,7 @@ impl Database {
         }
     }
 
-    /// The same address. The name of a file is relative to this folder.
+    /// Returns the same address. The name of a file is relative to this folder.
     #[must_use]
     pub fn within(self, folder: &Path) -> Database {
         match self {
@@ -172,23 +172,24 @@ impl DatabaseUrl {
         Ok(url)
     }
 
-    /// The URL for a PostgreSQL client, without the parameters that have a function here.
+    /// Returns the URL for a PostgreSQL client, without the parameters that have a function here.
     /// **Secret**: it may hold the password.
     pub fn client_url(&self) -> &str {
         &self.client_url
     }
 
-    /// True for TLS, false for a connection in the clear, `None` if the URL has no `sslmode`.
+    /// Returns true for TLS, false for a connection in the clear, `None` if the URL has no
+    /// `sslmode`.
     pub fn tls(&self) -> Option<bool> {
         self.tls
     }
 
-    /// The file of the certificates to trust, `sslrootcert`.
+    /// Returns the file of the certificates to trust, `sslrootcert`.
     pub fn root_certificates(&self) -> Option<&Path> {
         self.root_certificates.as_deref()
     }
 
-    /// The schema, which is safe to use in SQL without quotes.
+    /// Returns the schema, which is safe to use in SQL without quotes.
     pub fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
     }
@@ -246,7 +247,7 @@ fn schema_name(text: &str) -> Result<String, String> {
     ))
 }
 
-/// A text with its `%XX` escapes replaced.
+/// Returns a text with its `%XX` escapes replaced.
 fn percent_decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -298,7 +299,7 @@ crate::text! {
         "chain.db", masked masked;
 }
 
-/// A text that may be an address, without its secrets.
+/// Returns a text that may be an address, without its secrets.
 fn masked(text: &str) -> Option<String> {
     let address = Database::parse(text).map(|database| database.to_string());
     Some(format!("\"{}\"", address.unwrap_or_else(|_| MASK.to_owned())))

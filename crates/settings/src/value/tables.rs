@@ -153,9 +153,9 @@ pub trait Pair {
     /// The Rust type of the pair.
     type Value: Clone + Debug + PartialEq + Send + Sync + 'static;
 
-    /// The noun for errors about a value of another type: "a table of headers".
+    /// Returns the noun for errors about a value of another type: "a table of headers".
     fn noun() -> String;
-    /// The allowed keys and values.
+    /// Returns the allowed keys and values.
     fn allowed() -> String;
     /// Parses a pair.
     ///

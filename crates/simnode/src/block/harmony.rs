@@ -197,13 +197,13 @@ impl Printer<'_> {
     }
 }
 
-/// The accounts that signed a block.
+/// Returns the accounts that signed a block.
 pub(crate) fn signers_of(block: &Block) -> [usize; SIGNERS] {
     let first = usize::from(block.header.mix_hash[0]);
     std::array::from_fn(|at| (first + at) % super::ACCOUNTS)
 }
 
-/// The BLS public key of an account. It is synthetic, because nothing verifies it.
+/// Returns the BLS public key of an account. It is synthetic, because nothing verifies it.
 pub(crate) fn bls_key(seed: u64, account: usize) -> [u8; 48] {
     let mut draws = SeedStream::at(seed, &[DRAW_BLS, account as u64]);
     let mut key = [0; 48];

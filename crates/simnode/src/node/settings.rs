@@ -165,7 +165,7 @@ fn always() -> f64 {
 }
 
 impl FaultRule {
-    /// A rule that applies to every request.
+    /// Returns a rule that applies to every request.
     #[must_use]
     pub fn always(fault: Fault) -> Self {
         Self { fault, share: always(), method: None, times: None }

@@ -61,7 +61,7 @@ impl<'a> TaggedCall<'a> {
         (values.len() >= index).then_some(Self::Block(values, index, tag_of(&block)?))
     }
 
-    /// The tag, or the first of two.
+    /// Returns the tag, or the first of two.
     pub(super) fn first(&self) -> Tag {
         match *self {
             Self::Block(_, _, tag) | Self::Logs(_, Bounds::From(tag) | Bounds::To(tag)) => tag,
@@ -69,7 +69,7 @@ impl<'a> TaggedCall<'a> {
         }
     }
 
-    /// The second tag. It may be resolved at another head than the first.
+    /// Returns the second tag. It may be resolved at another head than the first.
     pub(super) fn second(&self) -> Option<Tag> {
         match *self {
             Self::Logs(_, Bounds::Both(_, to)) => Some(to),
@@ -77,8 +77,8 @@ impl<'a> TaggedCall<'a> {
         }
     }
 
-    /// The parameters with the first tag resolved in the view of head `first`, and the second tag
-    /// in the view of head `second`.
+    /// Returns the parameters with the first tag resolved in the view of head `first`, and the
+    /// second tag in the view of head `second`.
     pub(super) fn at(&self, world: &World, first: u64, second: u64) -> Vec<u8> {
         let number = |tag: Tag, head: u64| {
             let number = match tag {
@@ -131,7 +131,7 @@ fn tag_of(value: &Value) -> Option<Tag> {
     }
 }
 
-/// The index of a method's block parameter.
+/// Returns the index of a method's block parameter.
 fn block_parameter_index(method: &str) -> Option<usize> {
     match method {
         "eth_getBlockByNumber"

@@ -45,7 +45,7 @@ impl<'a> Arguments<'a> {
         Ok(Self { values, decimal })
     }
 
-    /// The raw JSON of an argument; `None` if it is absent or null.
+    /// Returns the raw JSON of an argument, or `None` if it is absent or null.
     pub(super) fn raw(&self, at: usize) -> Option<&'a str> {
         self.values.get(at).map(|value| value.get()).filter(|raw| *raw != "null")
     }
@@ -56,7 +56,7 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// All arguments as JSON text, for replies that depend on all of them.
+    /// Returns all arguments as JSON text, for replies that depend on all of them.
     pub(super) fn all(&self) -> impl Iterator<Item = &'a str> {
         self.values.iter().map(|value| value.get())
     }
@@ -112,7 +112,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// The error of an invalid argument, as geth words it.
+/// Returns the error of an invalid argument, as geth words it.
 pub(super) fn invalid(at: usize, why: &str) -> RpcError {
     RpcError::new(INVALID_PARAMS, format!("invalid argument {at}: json: {why}"))
 }

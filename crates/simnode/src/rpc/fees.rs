@@ -114,7 +114,7 @@ fn median_tip(block: &Block) -> u128 {
     tips.get(tips.len() / 2).copied().unwrap_or(1)
 }
 
-/// The tips at the percentiles of gas used, as geth computes them.
+/// Returns the tips at the percentiles of gas used, as geth computes them.
 fn reward(block: &Block, percentiles: &[f64]) -> String {
     let mut tips: Vec<(u128, u64)> =
         block.transactions.iter().map(|t| (tip(block, t), t.gas_used)).collect();

@@ -267,7 +267,7 @@ impl Call<'_> {
         }
     }
 
-    /// The node's metadata, which changes with every block.
+    /// Returns the node's metadata, which changes with every block.
     fn metadata(&self) -> RpcResult {
         let head = self.view.head;
         let key = alloy_primitives::hex::encode(bls_key(self.world.options().seed, 0));

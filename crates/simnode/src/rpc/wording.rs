@@ -44,7 +44,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// The result of `web3_clientVersion`.
+    /// Returns the result of `web3_clientVersion`.
     #[must_use]
     pub fn version(self) -> &'static str {
         match self {

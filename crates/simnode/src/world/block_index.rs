@@ -52,24 +52,24 @@ pub(super) struct BlockIndex {
 }
 
 impl BlockIndex {
-    /// The lowest number in the index.
+    /// Returns the lowest number in the index.
     pub(super) fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// The state after the block at a position, if the index has it.
+    /// Returns the state after the block at a position, if the index has it.
     pub(super) fn post_state(&self, position: BlockPosition) -> Option<&PostState> {
         let branch = self.branches.get(position.branch)?;
         let at = usize::try_from(position.number.checked_sub(branch.first)?).ok()?;
         Some(&branch.records.get(at)?.post_state)
     }
 
-    /// The position of a block.
+    /// Returns the position of a block.
     pub(super) fn block(&self, hash: &B256) -> Option<BlockPosition> {
         self.blocks.get(hash).copied()
     }
 
-    /// The positions of a transaction that is in several blocks.
+    /// Returns the positions of a transaction that is in several blocks.
     pub(super) fn transaction(&self, hash: &B256) -> &[(BlockPosition, u32)] {
         match self.transactions.get(hash) {
             None => &[],
@@ -78,7 +78,7 @@ impl BlockIndex {
         }
     }
 
-    /// The position of a transaction that is in one block.
+    /// Returns the position of a transaction that is in one block.
     pub(super) fn transaction_single(&self, hash: &B256) -> Option<(BlockPosition, u32)> {
         match self.transactions.get(hash)? {
             Positions::One(position, at) => Some((*position, *at)),

@@ -68,17 +68,17 @@ pub(super) struct Judge {
 }
 
 impl Verdicts {
-    /// Number of responses that match the chain.
+    /// Returns the number of responses that match the chain.
     pub(super) fn right(&self) -> u64 {
         self.right.load(Ordering::Relaxed)
     }
 
-    /// Number of responses that do not match: stale, mixed, going backward, or wrong.
+    /// Returns the number of responses that do not match: stale, mixed, going backward, or wrong.
     pub(super) fn wrong(&self) -> u64 {
         self.wrong.load(Ordering::Relaxed)
     }
 
-    /// Number of responses that were skipped because the judge could not keep up.
+    /// Returns the number of responses that were skipped because the judge could not keep up.
     pub(super) fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
     }

@@ -195,7 +195,7 @@ fn node_line(name: &str, node: &Node, paint: Paint) -> String {
     format!("  {name}  {state}  head {head:>5}  in flight {in_flight:>3}  asked {attempts:>7}")
 }
 
-/// A sparkline with eight heights on a logarithmic scale from 0.1 ms to 1 s.
+/// Returns a sparkline with eight heights on a logarithmic scale from 0.1 ms to 1 s.
 fn spark(values_ms: &[f64]) -> String {
     const LETTERS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let letter = |ms: &f64| {

@@ -270,7 +270,7 @@ impl Measurements {
         })
     }
 
-    /// Number of calls through the gateway that have ended.
+    /// Returns the number of calls through the gateway that have ended.
     pub(super) fn requests(&self) -> u64 {
         Kind::ALL.iter().map(|kind| self.gateway[kind.index()].len()).sum()
     }
@@ -291,7 +291,7 @@ fn record(latencies: &mut Latencies, latency: Duration) {
     latencies.saturating_record(latency.as_micros() as u64);
 }
 
-/// A quantile in milliseconds; `None` if the histogram is empty.
+/// Returns a quantile in milliseconds, or `None` if the histogram is empty.
 pub(super) fn quantile_ms(latencies: &Latencies, share: f64) -> Option<f64> {
     (!latencies.is_empty()).then(|| latencies.value_at_quantile(share) as f64 / 1000.0)
 }

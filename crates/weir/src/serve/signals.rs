@@ -128,7 +128,7 @@ struct Stamp {
     modified: Option<SystemTime>,
 }
 
-/// The state of a file; `None` if it is missing.
+/// Returns the state of a file, or `None` if it is missing.
 fn stamp(path: &Path) -> Option<Stamp> {
     let found = std::fs::metadata(path).ok()?;
     let modified = found.modified().ok();
@@ -146,7 +146,7 @@ struct WatchedFile {
 }
 
 impl WatchedFile {
-    /// A file that is read now.
+    /// Returns a file that is read now.
     fn at(path: &Path) -> WatchedFile {
         WatchedFile { read: stamp(path), polled: None }
     }

@@ -150,7 +150,7 @@ fn sync_index(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The `[index]` table of the configuration.
+/// Returns the `[index]` table of the configuration.
 fn index_table(file: &Path, mmap: &str) -> String {
     format!("[index]\ndb = \"{}\"\nmmap = \"{mmap}\"\n", file.display())
 }

@@ -23,7 +23,7 @@ pub(super) fn unexpected(server: &Server, why: &str) -> StoreError {
     StoreError::Server { at: at(server), why: why.to_owned() }
 }
 
-/// The message for an operation that took longer than its limit.
+/// Returns the message for an operation that took longer than its limit.
 pub(super) fn timeout(operation: &str, limit: Duration) -> String {
     format!("{operation} took longer than {limit:?}")
 }

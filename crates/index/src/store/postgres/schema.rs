@@ -114,7 +114,7 @@ fn exists(session: &Session) -> Result<bool, StoreError> {
     Ok(!rows.is_empty())
 }
 
-/// The version of the schema; `None` if it has no tables.
+/// Returns the version of the schema, or `None` if it has no tables.
 fn version(session: &Session) -> Result<Option<i64>, StoreError> {
     let tables = session.all(
         "SELECT relname = 'facts', has_schema_privilege(n.oid, 'USAGE')
@@ -151,7 +151,7 @@ fn version(session: &Session) -> Result<Option<i64>, StoreError> {
     Ok(Some(found))
 }
 
-/// The number of the partition of a block.
+/// Returns the number of the partition of a block.
 pub(super) fn partition_of(number: u64) -> i64 {
     number as i64 / PARTITION_BLOCKS
 }

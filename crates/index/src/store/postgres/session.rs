@@ -135,12 +135,12 @@ impl Session {
         error::access_denied(&self.server, why.to_owned())
     }
 
-    /// The name of the schema, which needs no quotes.
+    /// Returns the name of the schema, which needs no quotes.
     pub(super) fn schema(&self) -> &str {
         &self.server.schema
     }
 
-    /// The round trips so far.
+    /// Returns the round trips so far.
     #[cfg(test)]
     pub(super) fn round_trips(&self) -> u64 {
         self.round_trips.get()
@@ -168,7 +168,8 @@ impl Session {
         Ok(())
     }
 
-    /// The two numbers of the lock. Locks belong to a database, and an index to a schema in it.
+    /// Returns the two numbers of the lock. Locks belong to a database, and an index to a schema in
+    /// it.
     fn lock_key(&self) -> String {
         format!("{LOCK_CLASS}, hashtext('{}')", self.schema())
     }
@@ -237,7 +238,7 @@ impl Session {
         self.wait(self.client.batch_execute(sql))
     }
 
-    /// All rows of a query.
+    /// Returns all rows of a query.
     pub(super) fn all(
         &self,
         sql: &'static str,
@@ -252,7 +253,7 @@ impl Session {
         self.wait(both).map(|(_, rows)| rows)
     }
 
-    /// The one row of a query.
+    /// Returns the one row of a query.
     pub(super) fn one(&self, sql: &'static str, params: Params<'_>) -> Result<Row, StoreError> {
         let mut rows = self.all(sql, params)?;
         rows.pop().ok_or_else(|| error::unexpected(&self.server, "a query without a row"))
@@ -380,12 +381,12 @@ impl ToSql for Field<'_> {
     to_sql_checked!();
 }
 
-/// A column of a row that was read.
+/// Returns a column of a row that was read.
 pub(super) fn value<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, StoreError> {
     row.try_get(at).map_err(|error| StoreError::Damaged(error.to_string()))
 }
 
-/// A column that holds a hash.
+/// Returns a column that holds a hash.
 pub(super) fn hash(row: &Row, at: usize) -> Result<[u8; 32], StoreError> {
     let bytes: &[u8] = value(row, at)?;
     let damaged = || StoreError::Damaged(format!("a hash of {} bytes", bytes.len()));

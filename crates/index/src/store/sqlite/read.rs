@@ -201,8 +201,8 @@ impl ReadRows for Sqlite {
 }
 
 impl Sqlite {
-    /// The first column of the row whose second column is this hash. The query selects rows by
-    /// short hash.
+    /// Returns the first column of the row whose second column is this hash. The query selects rows
+    /// by short hash.
     fn find_by_hash(&self, sql: &str, hash: &[u8; 32]) -> Result<Option<i64>, StoreError> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query([short_hash(hash)])?;

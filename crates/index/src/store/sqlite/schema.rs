@@ -62,7 +62,7 @@ const MIGRATIONS: [&str; 3] = [
 /// The schema version that this program writes.
 pub(in crate::store) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// The path of a file beside the database: the database's path with a suffix.
+/// Returns the path of a file beside the database: the database's path with a suffix.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
@@ -137,7 +137,7 @@ fn set_up_both(connection: &Connection, settings: Settings) -> Result<(), StoreE
     Ok(())
 }
 
-/// The schema version of the file; 0 for a new one.
+/// Returns the schema version of the file, or 0 for a new one.
 fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     let foreign = |why: &str| StoreError::Foreign { at: path.into(), why: why.to_owned() };
     let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
