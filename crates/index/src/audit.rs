@@ -32,8 +32,8 @@ use crate::search::SearchLimits;
 use crate::store::{BlockRow, StoreError, TransactionPart};
 use crate::verify::{self, Level};
 
-/// The most findings. The audit ends with the last of them, because more would not change what to
-/// do.
+/// Maximum number of findings. The audit ends with the last of them, because more would not change
+/// what to do.
 pub const FINDINGS_MAX: usize = 20;
 /// Nested arrays and objects in stored JSON, as in responses of nodes.
 const DEPTH_MAX: usize = 64;

@@ -17,9 +17,9 @@ use crate::store::{Postings, Store, TransactionPart, TransactionRow};
 /// The limits of a query.
 #[derive(Debug, Clone, Copy)]
 pub struct SearchLimits {
-    /// The most logs of a response.
+    /// Maximum number of logs of a response.
     pub logs: u64,
-    /// The most bytes of their JSON.
+    /// Maximum number of bytes of their JSON.
     pub bytes: u64,
     /// The deadline. A search may read many receipts and select nothing.
     pub deadline: Option<Instant>,

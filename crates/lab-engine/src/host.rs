@@ -43,8 +43,8 @@ use process::Processes;
 use target_sockets::TargetSockets;
 use values::Values;
 
-/// Most samples that wait for [`Watcher::take`]; beyond it the oldest are dropped. At the shortest
-/// interval this covers 100 seconds in about 5 MB.
+/// Maximum number of samples that wait for [`Watcher::take`]; beyond it the oldest are dropped. At
+/// the shortest interval this covers 100 seconds in about 5 MB.
 const WAITING_MAX: usize = 1_024;
 
 /// Shortest and longest interval between two samples.

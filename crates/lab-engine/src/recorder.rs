@@ -16,14 +16,14 @@ use crate::aggregate;
 #[cfg(test)]
 mod tests;
 
-/// Most points of the series. They cover two hours at one point per second, four hours at one per
-/// two seconds, and so on.
+/// Maximum number of points of the series. They cover two hours at one point per second, four hours
+/// at one per two seconds, and so on.
 pub const SERIES_MAX: usize = 7_200;
 /// Shortest thread time for which a busy share is computed, in seconds. The last second of a run
 /// can be a microsecond long.
 const BUSY_TIME_MIN: f64 = 0.1;
-/// Most seconds that wait for slow threads. Intervals of slower threads are counted in a later
-/// second.
+/// Maximum number of seconds that wait for slow threads. Intervals of slower threads are counted in
+/// a later second.
 const OPEN_MAX: usize = 4;
 
 /// Merges a run's intervals.

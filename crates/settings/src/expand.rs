@@ -20,7 +20,7 @@ pub struct World<'a> {
     pub folder: &'a Path,
     /// Returns an environment variable.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
-    /// Maximum bytes of the file.
+    /// Maximum number of bytes of the file.
     pub text_bytes_max: usize,
     /// The files that the configuration names.
     files: RefCell<BTreeSet<PathBuf>>,
@@ -84,7 +84,7 @@ const ENVIRONMENT: &str = "env:";
 /// Default maximum bytes of a file. Configurations have a few kilobytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum bytes of a file that `${file:…}` reads. Keys and tokens are far shorter.
+/// Maximum number of bytes of a file that `${file:…}` reads. Keys and tokens are far shorter.
 const SECRET_FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// Replaces every `${VAR}`, `${VAR:-default}` and `${file:PATH}` of a text, and `$${` by `${`. A

@@ -14,13 +14,13 @@ use crate::{MASK, expand};
 /// Masks a string; `None` if it may be printed as written.
 type Mask = fn(&str) -> Option<String>;
 
-/// Maximum characters of a value that a diagnostic prints.
+/// Maximum number of characters of a value that a diagnostic prints.
 const VALUE_CHARS_MAX: usize = 60;
 
-/// Maximum characters of a line that a diagnostic prints.
+/// Maximum number of characters of a line that a diagnostic prints.
 const LINE_CHARS_MAX: usize = 200;
 
-/// Maximum printed problems of one text. It bounds the memory for a file that is not a
+/// Maximum number of printed problems of one text. It bounds the memory for a file that is not a
 /// configuration at all.
 const PRINTED_MAX: usize = 50;
 

@@ -88,14 +88,14 @@ const SHOWN_WORDS: &[&str] = &[
     "zksync",
 ];
 
-/// Maximum digits of a printed number, such as a version or a shard.
+/// Maximum number of digits of a printed number, such as a version or a shard.
 const SHOWN_DIGITS_MAX: usize = 2;
 
 /// Host labels of at least this length are masked if they have a digit, because some providers put
 /// the key into a label.
 const MASKED_LABEL_BYTES_MIN: usize = 16;
 
-/// Maximum bytes of a socket's path on Linux: 108 with the final zero byte (unix(7)).
+/// Maximum number of bytes of a socket's path on Linux: 108 with the final zero byte (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The transport of calls to an address.

@@ -33,9 +33,9 @@ use tokio::time::Instant;
 use crate::node::settings::Settings;
 use crate::serve::{NodeServer, serve_with};
 
-/// Maximum bytes of an admin request body.
+/// Maximum number of bytes of an admin request body.
 const BODY_BYTES_MAX: usize = 256 * 1024;
-/// Maximum open connections of the admin port.
+/// Maximum number of open connections of the admin port.
 const CONNECTIONS_MAX: usize = 64;
 
 /// An admin port. Dropping it closes the port.

@@ -27,7 +27,7 @@ use crate::rpc::{self, RawReply, Reply, RpcError, View, wording};
 use crate::seed::mix;
 use crate::world::World;
 
-/// Maximum bytes of one response, as in geth (`rpc.batchResponseMaxSize` of 25 MB).
+/// Maximum number of bytes of one response, as in geth (`rpc.batchResponseMaxSize` of 25 MB).
 pub const RESPONSE_BYTES_MAX: usize = 25_000_000;
 
 /// Where a node's replies come from.

@@ -42,10 +42,10 @@ use crate::world::World;
 pub const STALE_SEARCH_BLOCKS_MAX: u64 = 512;
 /// The same for a tag that was resolved before the read, where each view costs more.
 pub const STALE_TAG_BLOCKS_MAX: u64 = 24;
-/// Maximum clients whose heads are stored. Above it the table is cleared, which may miss a fall of
-/// a client's head but never reports a false one.
+/// Maximum number of clients whose heads are stored. Above it the table is cleared, which may miss
+/// a fall of a client's head but never reports a false one.
 pub const CLIENTS_MAX: usize = 100_000;
-/// Maximum heads of one client with their time. Older ones are merged into one.
+/// Maximum number of heads of one client with their time. Older ones are merged into one.
 const HEADS_MAX: usize = 64;
 
 /// The limits of an honest view.
@@ -57,7 +57,7 @@ pub struct OracleOptions {
     /// Additional age of a finalized or safe block. Gateways poll it less often, because it moves
     /// once in minutes on real chains.
     pub finality_staleness: Duration,
-    /// Maximum blocks between an honest node and the best one.
+    /// Maximum number of blocks between an honest node and the best one.
     pub lag_blocks_max: u64,
     /// Blocks between the best honest node and the world.
     pub behind_blocks: u64,

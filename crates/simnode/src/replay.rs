@@ -19,9 +19,9 @@ use crate::rpc::RawReply;
 /// Number of blocks below the fixed head with a synthetic header, for a gateway that walks back.
 pub const HEADERS_MAX: u64 = 256;
 
-/// Maximum bytes of one file. The largest recorded block has under 1 MB.
+/// Maximum number of bytes of one file. The largest recorded block has under 1 MB.
 const FILE_BYTES_MAX: u64 = 16_000_000;
-/// Maximum pairs of a recording.
+/// Maximum number of pairs of a recording.
 const PAIRS_MAX: usize = 100_000;
 
 /// The constant head of a node that replays a recording.

@@ -64,7 +64,7 @@ pub struct Retention {
     pub state_blocks: Option<u64>,
     /// Blocks below the head with headers, transactions, receipts and logs; `None` for all.
     pub history_blocks: Option<u64>,
-    /// Maximum blocks of one `eth_getLogs`; `None` for the world's own limit.
+    /// Maximum number of blocks of one `eth_getLogs`; `None` for the world's own limit.
     pub logs_range_blocks_max: Option<u64>,
     /// Number of newest blocks without logs and receipts, because the node indexes late.
     pub unindexed_blocks: u64,

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum branches of one world. More reorgs are invalid; repeating ones end at this number.
+/// Maximum number of branches of one world. More reorgs are invalid; repeating ones end at this
+/// number.
 pub const BRANCHES_MAX: usize = 10_000;
 
 /// The options of a world. They are fixed for its life.
@@ -33,7 +34,7 @@ pub struct WorldOptions {
     pub finality_depth: u64,
     /// Minimum transactions of a block.
     pub transactions_min: u64,
-    /// Maximum transactions of a block, at most [`TRANSACTIONS_MAX`].
+    /// Maximum number of transactions of a block, at most [`TRANSACTIONS_MAX`].
     pub transactions_max: u64,
     /// Number of addresses in logs, with the skewed frequencies of a real chain; 0 for the few
     /// accounts and contracts of the world.

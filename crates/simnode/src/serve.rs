@@ -37,9 +37,9 @@ pub use self::ipc::{IpcServer, listen_ipc};
 use self::socket::Socket;
 use crate::node::{Delivery, Node};
 
-/// Maximum open connections of one listener. Further ones wait in the system's queue.
+/// Maximum number of open connections of one listener. Further ones wait in the system's queue.
 pub const CONNECTIONS_MAX: usize = 20_000;
-/// Maximum bytes of a request body, as in geth (`rpc` package, `defaultBodyLimit`).
+/// Maximum number of bytes of a request body, as in geth (`rpc` package, `defaultBodyLimit`).
 pub const BODY_BYTES_MAX: usize = 5 * 1024 * 1024;
 /// Length of the system's queue of connections.
 const BACKLOG: u32 = 1_024;

@@ -7,7 +7,7 @@ use alloy_consensus::TxEnvelope;
 use alloy_primitives::B256;
 use foldhash::fast::RandomState;
 
-/// Maximum transactions of the pool. geth's default is 5,120 executable transactions
+/// Maximum number of transactions of the pool. geth's default is 5,120 executable transactions
 /// (`txpool.globalslots`).
 const TRANSACTIONS_MAX: usize = 5_120;
 

@@ -30,7 +30,7 @@ const BLOCKS: u64 = 1536;
 const TRANSACTIONS: &str = "150..150";
 /// Number of addresses in logs; a block then has as many distinct ones as a mainnet block.
 const PARTIES: &str = "131072";
-/// Most blocks per database transaction, in `weir index sync` and in the baseline.
+/// Maximum number of blocks per database transaction, in `weir index sync` and in the baseline.
 const COMMIT_BLOCKS: i64 = 256;
 /// Largest ratio of our time to the baseline's: 60 % of its speed.
 const SPEED_RATIO_MAX: f64 = 1.0 / 0.6;

@@ -15,7 +15,7 @@ use super::{Bench, CONNECTIONS};
 
 /// Rate of the load, as a share of the core's capacity.
 const SHARE: f64 = 0.5;
-/// Most attempts at a round whose verdict is not "pass".
+/// Maximum number of attempts at a round whose verdict is not "pass".
 const TRIES: usize = 6;
 /// Smallest added latency that is reported.
 const RESOLUTION_MS: f64 = 0.001;

@@ -30,7 +30,7 @@ nodelay = true
 const WARM_SECONDS: u64 = 1;
 /// Seconds of one run that fills the zone.
 const FILL_SECONDS: u64 = 5;
-/// Most runs that fill the zone.
+/// Maximum number of runs that fill the zone.
 const FILLS_MAX: u64 = 60;
 
 /// A gateway with or without the limit.

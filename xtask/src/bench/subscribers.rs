@@ -23,7 +23,7 @@ const HEADS: u64 = 8;
 const NODE: [&str; 2] = ["--block-time", "2s"];
 /// Longest allowed time from the node to the last subscriber.
 const FAN_OUT_MAX_MS: f64 = 250.0;
-/// Most allowed resident memory per subscriber.
+/// Maximum number of allowed resident memory per subscriber.
 const MEMORY_MAX_KIB: f64 = 20.0;
 /// Clients that connect concurrently.
 const CONNECT_AT_ONCE: usize = 64;

@@ -12,7 +12,7 @@ use crate::store::{PostingListRow, Store, StoreError};
 /// Blocks of a segment: as many as a posting list spans, and few enough that their postings fit in
 /// memory.
 const SEGMENT_BLOCKS: u64 = 256;
-/// The most damaged lists that are reported.
+/// Maximum number of damaged lists that are reported.
 const DAMAGED_MAX: usize = 20;
 
 /// The number of postings of a segment, and the sum of their checksums.

@@ -19,9 +19,9 @@ use wire::quantity;
 use super::error::ExportError;
 use super::schema::{Column, ColumnType, Source, Table};
 
-/// The most rows of a row group: those that DuckDB reads at once.
+/// Maximum number of rows of a row group: those that DuckDB reads at once.
 const GROUP_ROWS: u64 = 122_880;
-/// The most bytes of text of a row group, since logs and transactions may have long data.
+/// Maximum number of bytes of text of a row group, since logs and transactions may have long data.
 const GROUP_BYTES: usize = 64 << 20;
 
 /// Buffered values of a column.

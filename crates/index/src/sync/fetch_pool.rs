@@ -15,7 +15,7 @@ use crate::nodes::Client;
 use crate::planner::batch_size::BatchSize;
 use crate::store::NewBlock;
 
-/// The most blocks by which a thread may be ahead of the next block to be written.
+/// Maximum number of blocks by which a thread may be ahead of the next block to be written.
 const AHEAD_BLOCKS_MAX: u64 = 16 * COMMIT_BLOCKS as u64;
 /// Bytes of compressed rows that may wait to be written.
 const AHEAD_BYTES_MAX: usize = 128 << 20;

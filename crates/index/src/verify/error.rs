@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The most characters of a response that an error repeats: enough for a hash or a number of 256
-/// bits with its quotes, and few enough for a log line.
+/// Maximum number of characters of a response that an error repeats: enough for a hash or a number
+/// of 256 bits with its quotes, and few enough for a log line.
 const EXCERPT_CHARS: usize = 80;
 
 /// The first error in a node's response.

@@ -18,8 +18,8 @@ macro_rules! names {
 }
 pub(super) use names;
 
-/// The most members of an object whose order is remembered, more than any known node writes. Later
-/// members are found by a search.
+/// Maximum number of members of an object whose order is remembered, more than any known node
+/// writes. Later members are found by a search.
 const ORDER_MAX: usize = 40;
 const UNKNOWN: u8 = u8::MAX;
 

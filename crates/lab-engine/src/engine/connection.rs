@@ -13,8 +13,8 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 use super::reader::Reader;
 use super::world::{Plain, Socket};
 
-/// Most bytes that are read from one connection before the others are served. Reading and
-/// classifying them takes about 100 µs.
+/// Maximum number of bytes that are read from one connection before the others are served. Reading
+/// and classifying them takes about 100 µs.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
 /// Phase of a connection.

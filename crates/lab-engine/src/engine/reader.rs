@@ -14,12 +14,12 @@ use super::body::{Body, ReceivedBody, TooLong};
 #[cfg(test)]
 mod tests;
 
-/// Most bytes of a response head, in the range of other clients and proxies (nginx: 4 × 8 kB;
-/// hyper: about 400 kB; Go: 1 MB).
+/// Maximum number of bytes of a response head, in the range of other clients and proxies (nginx: 4
+/// × 8 kB; hyper: about 400 kB; Go: 1 MB).
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Most header fields.
+/// Maximum number of header fields.
 const FIELDS_MAX: usize = 128;
-/// Most bytes of a chunk's size line with extensions, and of all trailers.
+/// Maximum number of bytes of a chunk's size line with extensions, and of all trailers.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
 /// The parts of a response head that the engine needs.

@@ -14,7 +14,7 @@ use super::machine::{Stalls, put_stalls};
 use super::text;
 use super::values::{Values, larger, rate, share};
 
-/// Most levels of a hierarchy; real ones have fewer.
+/// Maximum number of levels of a hierarchy; real ones have fewer.
 const LEVELS_MAX: usize = 16;
 
 /// Mount points of the hierarchies.

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use lab_model::results::run::HostSample;
 
-/// Most samples per host. At an interval of 250 ms these cover 4 minutes in full, and two hours at
-/// one sample per 8 seconds. They take less than a megabyte.
+/// Maximum number of samples per host. At an interval of 250 ms these cover 4 minutes in full, and
+/// two hours at one sample per 8 seconds. They take less than a megabyte.
 pub const SAMPLES_MAX: usize = 1_000;
 
 /// The samples of a run by host, evenly downsampled.

@@ -9,7 +9,7 @@ use procfs::process::Process;
 
 use super::sockets::{Socket, State};
 
-/// Most processes that are searched; hosts of nodes have fewer.
+/// Maximum number of processes that are searched; hosts of nodes have fewer.
 const PROCESSES_MAX: usize = 20_000;
 
 /// Returns the ids of all processes.

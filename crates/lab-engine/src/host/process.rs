@@ -15,7 +15,7 @@ use super::pace::Pace;
 use super::threads::{Threads, plain};
 use super::values::{Values, float, rate};
 
-/// Most watched processes. A server with more workers is represented by these.
+/// Maximum number of watched processes. A server with more workers is represented by these.
 const PROCESSES_MAX: usize = 256;
 /// Shortest interval between two readings of all threads of a group.
 const THREADS_INTERVAL_MIN: Duration = Duration::from_millis(100);

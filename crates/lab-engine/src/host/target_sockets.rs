@@ -25,7 +25,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(250);
 const CPU_DIVISOR: u32 = 300;
 /// Shortest interval between two searches for processes of the target.
 const SEARCH_INTERVAL_MIN: Duration = Duration::from_secs(5);
-/// Most upstream servers.
+/// Maximum number of upstream servers.
 const UPSTREAMS_MAX: usize = 16;
 
 /// State of the target's connections.

@@ -10,7 +10,7 @@ use crate::rpc::Retention;
 
 /// Maximum fault rules of a node.
 pub const FAULTS_MAX: usize = 64;
-/// Maximum methods with a rate, a latency or a refusal.
+/// Maximum number of methods with a rate, a latency or a refusal.
 pub const METHODS_MAX: usize = 1_024;
 
 /// The settings of a node. The JSON form has the same names, with times in milliseconds. The
@@ -107,7 +107,7 @@ pub struct Capacity {
     /// Time that a worker spends on a call, in addition to its latency.
     #[serde(rename = "service_ms", with = "crate::millis")]
     pub service: Duration,
-    /// Maximum waiting calls. Further ones get an error.
+    /// Maximum number of waiting calls. Further ones get an error.
     pub queue_max: u32,
 }
 
@@ -117,7 +117,7 @@ pub struct Capacity {
 pub struct Rate {
     /// Calls per second.
     pub per_second: f64,
-    /// Maximum calls at once after a pause; at least 1.
+    /// Maximum number of calls at once after a pause; at least 1.
     pub burst: f64,
     /// What happens to calls above the rate.
     pub over: RateLimitAction,

@@ -7,7 +7,7 @@ use super::RpcError;
 use super::wording::INVALID_PARAMS;
 use crate::{bech32, hex};
 
-/// Maximum arguments of a method. Calls with more are rejected, as in geth.
+/// Maximum number of arguments of a method. Calls with more are rejected, as in geth.
 const ARGUMENTS_MAX: usize = 8;
 
 /// The arguments of a call by position.

@@ -8,9 +8,10 @@ use super::{Call, RpcError, RpcResult, quantity};
 use crate::block::{Block, Transaction};
 use crate::hex::push_quantity;
 
-/// Maximum blocks of one fee history (geth `eth/gasprice/feehistory.go`, `maxHeaderHistory`).
+/// Maximum number of blocks of one fee history (geth `eth/gasprice/feehistory.go`,
+/// `maxHeaderHistory`).
 const BLOCKS_MAX: u64 = 1_024;
-/// Maximum percentiles of one fee history (geth, `maxQueryLimit`).
+/// Maximum number of percentiles of one fee history (geth, `maxQueryLimit`).
 const PERCENTILES_MAX: usize = 100;
 
 impl Call<'_> {

@@ -8,10 +8,10 @@ use foldhash::fast::RandomState;
 
 use crate::block::{Block, PostState};
 
-/// Maximum blocks. The oldest are removed first, and nodes then respond as if they never had them.
-/// A block with 8 transactions takes about 2.5 kB, so all take 125 MB.
+/// Maximum number of blocks. The oldest are removed first, and nodes then respond as if they never
+/// had them. A block with 8 transactions takes about 2.5 kB, so all take 125 MB.
 pub(super) const RECORDS_MAX: usize = 50_000;
-/// Maximum transactions, for worlds with large blocks: about 100 MB.
+/// Maximum number of transactions, for worlds with large blocks: about 100 MB.
 pub(super) const TRANSACTIONS_MAX: usize = 1_000_000;
 
 /// The position of a block.

@@ -13,7 +13,7 @@ use super::nodes::NAMES;
 #[cfg(test)]
 mod tests;
 
-/// Most events of a timeline; a run of the default length has about ten.
+/// Maximum number of events of a timeline; a run of the default length has about ten.
 const EVENTS_MAX: usize = 200;
 
 /// An event of the timeline.

@@ -29,7 +29,7 @@ pub(super) const UNKNOWN_REPEAT: &str = "only if it cannot have reached an upstr
 /// Longest parameters that are printed beside a key.
 const PARAMS_SHOWN_BYTES_MAX: usize = 300;
 
-/// Most parts of a log range that are listed.
+/// Maximum number of parts of a log range that are listed.
 const PARTS_SHOWN_MAX: usize = 8;
 
 /// Longest key that is printed in full.

@@ -29,7 +29,7 @@ const CLIENTS: u8 = b'c';
 const TLS: u8 = b't';
 const ADMIN: u8 = b'a';
 const END: u8 = b'.';
-/// Most sockets of one hand-over. A gateway sends two per thread and one for admin.
+/// Maximum number of sockets of one hand-over. A gateway sends two per thread and one for admin.
 const SOCKETS_MAX: usize = 1 << 12;
 /// Timeout for the new process to become ready. It waits at most 2 s for heads.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);

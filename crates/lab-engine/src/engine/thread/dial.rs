@@ -10,7 +10,7 @@ use crate::engine::world::World;
 /// How long the server may take to close a connection after it announced that, in nanoseconds. The
 /// side that closes first keeps the port in TIME_WAIT, and the load generator has fewer ports.
 pub(super) const DRAIN_WAIT: u64 = 20_000_000;
-/// Most draining connections; beyond it the oldest is closed at once.
+/// Maximum number of draining connections; beyond it the oldest is closed at once.
 pub(crate) const DRAINING_MAX: usize = 4096;
 
 impl<W: World> EngineThread<W> {

@@ -11,8 +11,8 @@ use super::{BACK_OFF, EngineThread, PAUSE, WorkerState};
 use crate::engine::world::World;
 use crate::schedule::{Arrival, Arrivals, Change, Changes, StageClock, share};
 
-/// Most iterations that start before sockets are served again. Catching up then delays a response
-/// by a few hundred microseconds at most.
+/// Maximum number of iterations that start before sockets are served again. Catching up then delays
+/// a response by a few hundred microseconds at most.
 const STARTS_MAX: usize = 32;
 
 /// One scenario on this thread.
@@ -35,7 +35,7 @@ enum Executor {
         arrivals: Arrivals,
         next: Option<Arrival>,
         waiting: VecDeque<Arrival>,
-        /// Most queued iterations.
+        /// Maximum number of queued iterations.
         waiting_max: usize,
         /// Free workers, each with the time since when. The last freed worker is used first, which
         /// keeps the number of connections low.
@@ -46,7 +46,7 @@ enum Executor {
         next: Option<Change>,
         /// Active workers over all threads.
         active: usize,
-        /// Most iterations of the scenario over all threads, if limited.
+        /// Maximum number of iterations of the scenario over all threads, if limited.
         iterations_max: Option<u64>,
         /// Iterations that this thread started.
         begun: u64,
