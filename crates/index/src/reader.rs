@@ -84,8 +84,8 @@ impl Reader {
         Ok(true)
     }
 
-    /// Appends a block in an `hmyv2_` form. Returns false if the index does not hold the block, or
-    /// cannot convert it.
+    /// Appends a block in an `hmyv2_` form. Returns false if the index does not hold the block or
+    /// cannot convert it to this form.
     pub fn write_harmony_block(
         &mut self,
         out: &mut Vec<u8>,

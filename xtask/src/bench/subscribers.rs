@@ -21,9 +21,9 @@ const SUBSCRIBERS: usize = 10_000;
 const HEADS: u64 = 8;
 /// Options of the node: the block time leaves time to notify all subscribers.
 const NODE: [&str; 2] = ["--block-time", "2s"];
-/// Longest allowed time from the node to the last subscriber.
+/// Maximum time from the node to the last subscriber, in milliseconds.
 const FAN_OUT_MAX_MS: f64 = 250.0;
-/// Maximum number of allowed resident memory per subscriber.
+/// Maximum resident memory per subscriber, in KiB.
 const MEMORY_MAX_KIB: f64 = 20.0;
 /// Clients that connect concurrently.
 const CONNECT_AT_ONCE: usize = 64;
