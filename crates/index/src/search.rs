@@ -110,7 +110,7 @@ pub(crate) fn search(
 }
 
 /// Removes the positions that a term does not have, if that costs less than reading the receipts.
-/// `positions` cover a range.
+/// The positions lie between `from` and `to`.
 fn intersect(
     store: &dyn Store,
     positions: &mut Vec<i64>,

@@ -23,7 +23,7 @@ use crate::verify::{self, Level};
 #[cfg(test)]
 mod tests;
 
-/// What to fetch of each block, and how to verify it.
+/// The parts of each block to fetch, and the level at which to verify them.
 pub(super) struct FetchPlan {
     contents: Contents,
     /// The hash of block 0.
@@ -59,7 +59,7 @@ pub(super) enum FetchError {
     /// The node lacks a part of a block.
     #[error("block {number}: {why}")]
     Missing { number: u64, why: String },
-    /// The responses contradict each other: the node lies, or a reorg came in between.
+    /// The responses contradict each other: the node lies, or a reorg happened between them.
     #[error("block {number}: {why}")]
     Contradiction { number: u64, why: String },
     /// The compression failed.
@@ -240,12 +240,13 @@ fn receipts_one_by_one(
     )
 }
 
-/// Attempts of a batch of receipts, each of which fails sooner than [`FAST_FAILURE`].
+/// Maximum number of attempts of a batch of receipts. An attempt is repeated only if it failed
+/// sooner than [`FAST_FAILURE`].
 const ATTEMPTS: u32 = 4;
 const FAST_FAILURE: Duration = Duration::from_secs(1);
 
-/// Retries transient failures that come fast. A block takes many batches here, and a node that
-/// fails half of them would never return a whole block otherwise.
+/// Retries a batch after a fast, transient failure. A block takes many batches here. Without
+/// retries, a node that fails half of them would never return a whole block.
 fn call_with_retries(client: &mut Client, calls: &[Call]) -> Result<Responses, CallError> {
     for _ in 1..ATTEMPTS {
         let started = Instant::now();

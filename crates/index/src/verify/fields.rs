@@ -18,8 +18,8 @@ macro_rules! names {
 }
 pub(super) use names;
 
-/// Maximum number of members of an object whose order is remembered, more than any known node
-/// writes. Later members are found by a search.
+/// Maximum number of members of an object whose order is stored. No known node writes more. Later
+/// members are found by a search.
 const ORDER_MAX: usize = 40;
 const UNKNOWN: u8 = u8::MAX;
 
@@ -46,7 +46,7 @@ impl<const N: usize> Layout<N> {
         Fields { names: self.names, values: [&[]; N], members: 0 }
     }
 
-    /// Returns the field of the name that is the `nth` of its object.
+    /// Returns the field of this name, which is the `nth` member of its object.
     #[inline]
     pub(super) fn field(&mut self, nth: usize, name: &[u8]) -> Result<Option<usize>, Error> {
         let guess = self.order.get(nth).copied().unwrap_or(UNKNOWN);
@@ -157,7 +157,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// # Errors
     ///
-    /// If it is missing, null, malformed or another one.
+    /// If it is missing, null, malformed or different.
     #[inline]
     pub(super) fn need_same<T: Value>(
         &self,
@@ -173,7 +173,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// # Errors
     ///
-    /// If it is malformed or another one.
+    /// If it is malformed or different.
     #[inline]
     pub(super) fn maybe_same<T: Value>(
         &self,
@@ -199,7 +199,7 @@ impl<'a, const N: usize> Fields<'a, N> {
         }
     }
 
-    /// Returns the error for a value other than the computed one.
+    /// Returns the error for a value that differs from the computed one.
     #[cold]
     pub(super) fn mismatch<T: Value>(
         &self,
@@ -210,7 +210,7 @@ impl<'a, const N: usize> Fields<'a, N> {
         self.contradiction(field, &format!("{computed:#x}"), from)
     }
 
-    /// Returns the error for a value other than the computed one, given in words.
+    /// Returns the error for a value that differs from the computed one, which is given in words.
     #[cold]
     pub(super) fn contradiction(&self, field: usize, computed: &str, from: &'static str) -> Error {
         let found = String::from_utf8_lossy(self.values[field]);

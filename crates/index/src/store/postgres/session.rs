@@ -125,7 +125,7 @@ impl Session {
         ))
     }
 
-    /// Where the index is.
+    /// Returns the location of the index.
     pub(super) fn location(&self) -> Location {
         Location::Server(Box::new(self.server.clone()))
     }
