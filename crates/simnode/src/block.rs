@@ -1,7 +1,7 @@
-//! One block: built from its position, its parent and the seed, with true hashes. `block/eth.rs`
+//! One block: built from its position, its parent and the seed, with real hashes. `block/eth.rs`
 //! and `block/harmony.rs` render it as JSON; `schedule.rs` decides which blocks exist.
 //!
-//! True: transaction hashes, transactions root, receipts root, blooms, base fee (EIP-1559), parent
+//! Real: transaction hashes, transactions root, receipts root, blooms, base fee (EIP-1559), parent
 //! links and the header hash. Synthetic: signatures (well-formed, but no key signed them, so `from`
 //! cannot be recovered) and the state root (a hash of the balances, since no proof is served).
 
@@ -27,8 +27,8 @@ pub(crate) use self::eth::{push_log, push_pooled};
 use crate::schedule::WorldOptions;
 use crate::seed::SeedStream;
 
-/// Number of accounts that send transactions. It is small, so that each balance changes in nearly
-/// every block and the balances of a block need little memory.
+/// Number of accounts that send transactions. With few accounts, each balance changes in nearly
+/// every block, and the balances of a block need little memory.
 pub const ACCOUNTS: usize = 16;
 /// Number of contracts with logs, code and storage.
 pub const CONTRACTS: usize = 8;
@@ -70,7 +70,7 @@ const PARTIES_LOG_MAX: u32 = 40;
 /// The addresses of the chain.
 #[derive(Clone, Debug)]
 pub struct KnownAddresses {
-    /// Senders and receivers, in the order of their turns.
+    /// Senders and receivers, in the order in which they take turns.
     pub accounts: [Address; ACCOUNTS],
     /// Contracts.
     pub contracts: [Address; CONTRACTS],
@@ -189,8 +189,8 @@ impl Block {
         builder.seal(Vec::new(), ExecutionState::after(&before), BASE_FEE_TARGET)
     }
 
-    /// Fabricates a block above `head`, as a lying node announces it. Its hash is the true hash of
-    /// its contents; its parent does not exist.
+    /// Fabricates a block above `head`, as a lying node announces it. Its hash matches its
+    /// contents, but its parent does not exist.
     pub(crate) fn fabricated(head: &Self, number: u64) -> Self {
         let mut header = head.header.clone();
         header.parent_hash = keccak256([&head.hash[..], &number.to_be_bytes()].concat());
@@ -349,8 +349,9 @@ impl BlockBuilder<'_> {
         transfer(draws, address, [from, to], amount.wrapping_add(U256::from(at)))
     }
 
-    /// Draws one of `count` addresses. The powers of two are equally likely, and so are the numbers
-    /// between two of them: nearly a Zipf distribution, as contracts and token holders have.
+    /// Draws one of `count` addresses. All ranges between two powers of two are equally likely, and
+    /// so are the numbers within a range. This is nearly a Zipf distribution, as of real contracts
+    /// and token holders.
     fn party(&self, draws: &mut SeedStream, count: u64) -> Address {
         let power = draws.within(0, u64::from(count.max(1).ilog2().min(PARTIES_LOG_MAX)));
         let rank = draws.within((1 << power) - 1, (2 << power) - 2);
@@ -491,7 +492,8 @@ pub fn sender_of(index: u64) -> (usize, u64) {
     ((index % ACCOUNTS as u64) as usize, index / ACCOUNTS as u64)
 }
 
-/// Transactions that an account has sent when the chain has `total` of them.
+/// Returns the number of transactions that an account has sent when the chain has `total`
+/// transactions.
 #[must_use]
 pub fn nonce_after(account: usize, total: u64) -> u64 {
     (total + ACCOUNTS as u64 - 1 - account as u64) / ACCOUNTS as u64

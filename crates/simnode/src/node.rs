@@ -92,8 +92,9 @@ struct LiveState {
 struct WorkerPool {
     slots: Semaphore,
     waiting: AtomicU32,
-    /// When each free slot was due to become free, earliest first. Timers fire up to a millisecond
-    /// late. A waiting call starts at the due time, so a late timer costs no capacity.
+    /// The scheduled times at which the free slots became free, earliest first. Timers fire up to a
+    /// millisecond late. A waiting call starts at the scheduled time, so late timers do not reduce
+    /// the capacity.
     free: Mutex<VecDeque<Instant>>,
 }
 
@@ -128,7 +129,7 @@ struct Slot<'a> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        // The work ends earlier if the client has left. The permit is dropped after this.
+        // The work ends earlier if the client has disconnected. The permit is dropped afterwards.
         self.workers.free.lock().push_back(self.end.min(Instant::now()));
     }
 }
@@ -248,8 +249,8 @@ impl Node {
         self.world().map(|world| view_of(world, &self.settings.read(), now))
     }
 
-    /// Serves one request body. Waits as the settings require; never returns if a fault or a rate
-    /// limit hangs.
+    /// Serves one request body. Waits as the settings require. Does not return if a fault or a rate
+    /// limit suppresses the response.
     pub async fn serve(&self, body: &[u8]) -> Delivery {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let settings = self.settings();

@@ -34,7 +34,8 @@ pub struct View {
     pub ahead: u64,
     /// The newest block with logs and receipts.
     pub indexed: u64,
-    /// True if a log filter that reaches above the head ends at the head, without an error.
+    /// True if the node ends a log filter at the head instead of returning an error when the filter
+    /// exceeds the head.
     pub clamps: bool,
     /// The retention of the node, and the client whose errors it sends.
     pub keeping: Retention,
@@ -82,7 +83,7 @@ pub enum Reply {
     Error(RpcError),
 }
 
-/// The raw bytes of a reply: what a node sends, and what a recording holds.
+/// The raw bytes of a reply, as a node sends them and a recording contains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RawReply {
     /// The `result` member.

@@ -260,7 +260,8 @@ async fn run(
                 }
             },
             accepted = accept(listener.as_ref()), if room => {
-                // The client has left, or there is no free descriptor: continue with the next one.
+                // The client has disconnected, or there is no free file descriptor. Continue with
+                // the next connection.
                 let Ok((stream, _)) = accepted else {
                     tokio::task::yield_now().await;
                     continue;

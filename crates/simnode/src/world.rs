@@ -36,7 +36,8 @@ pub struct World {
     schedule: Schedule,
     origin: Instant,
     pool: Mutex<TransactionPool>,
-    /// The highest head that has been built. It is outside the lock, so reads need no write lock.
+    /// The highest head that has been built. It is not behind a lock, so that reads need no write
+    /// lock.
     built: AtomicU64,
     /// Written once per new block, read by every call.
     block_index: RwLock<BlockIndex>,
@@ -144,7 +145,7 @@ impl World {
     #[must_use]
     pub fn floor(&self) -> u64 {
         let floor = self.block_index.read().floor();
-        // The lowest record is only the parent that the next block is built from.
+        // The block of the lowest record cannot be rebuilt, because its parent has no record.
         if floor == 0 { 0 } else { floor + 1 }
     }
 
@@ -173,7 +174,7 @@ impl World {
         self.block_index.read().post_state(position).map(|post_state| post_state.hash)
     }
 
-    /// Returns the block with a hash, if the view of a head has or had it.
+    /// Returns the block with a hash, if it is in the view of a head or in an earlier view.
     #[must_use]
     pub fn block_by_hash(&self, head: u64, hash: &B256) -> Option<Arc<Block>> {
         self.build_to(head);
@@ -226,7 +227,8 @@ impl World {
         Some(self.account(address).map_or(0, |account| post_state.balances[account]))
     }
 
-    /// Transactions that an account has sent up to and including the block at a position.
+    /// Returns the number of transactions that an account has sent up to and including the block at
+    /// a position.
     #[must_use]
     pub fn nonce(&self, position: BlockPosition, address: Address) -> Option<u64> {
         let block_index = self.block_index.read();
@@ -234,7 +236,8 @@ impl World {
         Some(self.account(address).map_or(0, |account| nonce_after(account, total)))
     }
 
-    /// Transactions that an account has received up to and including the block at a position.
+    /// Returns the number of transactions that an account has received up to and including the
+    /// block at a position.
     #[must_use]
     pub fn received(&self, position: BlockPosition, address: Address) -> Option<u64> {
         let block_index = self.block_index.read();
@@ -254,7 +257,8 @@ impl World {
         self.addresses.contracts.contains(&address)
     }
 
-    /// Adds a transaction to the pool that all nodes share. False if it was there already.
+    /// Adds a transaction to the pool that all nodes share. Returns false if it was in the pool
+    /// already.
     pub(crate) fn pool_add(&self, envelope: TxEnvelope) -> bool {
         self.pool.lock().add(envelope)
     }

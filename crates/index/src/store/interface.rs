@@ -101,7 +101,7 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
     #[cfg(test)]
     fn execute(&self, sql: &str) -> u64;
 
-    /// Returns the round trips to the server so far.
+    /// Returns the number of round trips to the server so far.
     #[cfg(test)]
     fn round_trips(&self) -> u64 {
         0

@@ -25,8 +25,8 @@ use super::connection::{Connection, PIECE_BYTES, ReadResult};
 use super::reader;
 use super::world::Socket;
 
-/// Flow-control windows of a stream and of a connection, in bytes. They are large, so that the
-/// window of the generator does not limit the throughput.
+/// Flow-control windows of a stream and of a connection, in bytes. They are large, so that they do
+/// not limit the throughput.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
@@ -152,7 +152,7 @@ impl Exchange {
         self.answer.keep();
     }
 
-    /// Reads the response as far as it has arrived. `waker` fires when there is more.
+    /// Reads the available part of the response. `waker` fires when more arrives.
     pub(crate) fn advance(&mut self, waker: &Waker, bytes_max: usize) -> Progress {
         let mut context = Context::from_waker(waker);
         let body = match &mut self.body {
@@ -187,7 +187,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the body as far as it has arrived.
+    /// Returns the part of the body that has arrived so far.
     pub(crate) fn received(&self) -> ReceivedBody<'_> {
         self.answer.received()
     }

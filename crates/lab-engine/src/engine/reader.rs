@@ -1,6 +1,6 @@
 //! An incremental parser of HTTP/1.1 responses.
 //!
-//! Most responses arrive in one piece and are returned in place.
+//! Most responses arrive in one piece and are returned without a copy.
 //! `crates/lab-engine/src/engine/body.rs` collects the bodies of others. RFC 9112 defines the end
 //! of a body. `crates/lab-engine/src/engine/classify.rs` interprets the body.
 
@@ -34,7 +34,7 @@ pub(crate) struct Head {
     end: BodyEnd,
 }
 
-/// How the end of the body is known.
+/// How the end of the body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyEnd {
     Length(usize),
@@ -114,7 +114,7 @@ impl Reader {
         self.body.keep();
     }
 
-    /// Returns true if the body is so long that it is parsed piece by piece.
+    /// Returns true if the body is long and therefore parsed piece by piece.
     pub(crate) fn is_long(&self) -> bool {
         self.body.is_long()
     }

@@ -105,7 +105,7 @@ impl Printer<'_> {
         out.push(b'}');
     }
 
-    /// The header in the short form of `latestHeader` and `getHeaderByNumber`.
+    /// Appends the header in the short form of `latestHeader` and `getHeaderByNumber`.
     pub(crate) fn header(&self, out: &mut Vec<u8>, block: &Block) {
         let header = &block.header;
         bytes(out, "{\"blockHash\":", block.hash.as_slice());

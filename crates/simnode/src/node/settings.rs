@@ -23,7 +23,7 @@ pub struct Settings {
     /// Time from the creation of a block until the node has it.
     #[serde(rename = "delay_ms", with = "crate::millis")]
     pub delay: Duration,
-    /// Time from then until the node has the logs and receipts of the block.
+    /// Time from the end of `delay` until the node has the logs and receipts of the block.
     #[serde(rename = "index_delay_ms", with = "crate::millis")]
     pub index_delay: Duration,
     /// A second backend that serves a share of the calls for logs and receipts.
@@ -40,7 +40,7 @@ pub struct Settings {
     pub method_latency: BTreeMap<String, Latency>,
     /// The workers of the node and their queue; `None` for no limit.
     pub capacity: Option<Capacity>,
-    /// Rate limits by method. The methods without one share the limit named `*`.
+    /// Rate limits by method. Methods without their own limit share the limit named `*`.
     pub rates: BTreeMap<String, Rate>,
     /// Methods that the node rejects as unknown.
     pub unsupported: BTreeSet<String>,
@@ -87,8 +87,8 @@ pub enum Latency {
     },
 }
 
-/// A second backend behind the same address, as providers have. It cuts a range of logs at its own
-/// head.
+/// A second backend behind the same address, as providers have. It ends a range of logs at its own
+/// head without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecondBackend {
@@ -155,7 +155,7 @@ pub struct FaultRule {
     /// If set, the rule applies only to requests with a call of this method.
     #[serde(default)]
     pub method: Option<String>,
-    /// If set, the rule applies at most so many times after a change of settings.
+    /// If set, the maximum number of times that the rule applies after a change of settings.
     #[serde(default)]
     pub times: Option<u64>,
 }

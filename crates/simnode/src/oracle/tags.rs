@@ -1,5 +1,5 @@
 //! Calls with their tags resolved to numbers, as a gateway may forward them. The oracle needs this
-//! only if a response is not the reply to the call itself, so it may be slow.
+//! only if a response differs from the reply to the unresolved call, so it may be slow.
 //!
 //! It reads parameters itself and shares no code with the gateway.
 
@@ -57,7 +57,7 @@ impl<'a> TaggedCall<'a> {
             None => Value::Null,
             Some(raw) => serde_json::from_str(raw.get()).ok()?,
         };
-        // A block parameter can only be appended if all parameters before it are there.
+        // A block parameter can be appended only if all parameters before it are present.
         (values.len() >= index).then_some(Self::Block(values, index, tag_of(&block)?))
     }
 

@@ -144,7 +144,7 @@ impl Call<'_> {
             return Err(RpcError::new(SERVER, message));
         }
         let mut out = vec![b'['];
-        // Beyond the head the list ends without an error, as on Harmony.
+        // The list ends at the head without an error, as on Harmony.
         for number in from..=to.min(self.view.head) {
             let Some(block) = self.block_of(BlockArgument::Number(number))? else { break };
             if number > from {

@@ -8,8 +8,8 @@ use foldhash::fast::RandomState;
 
 use crate::block::{Block, PostState};
 
-/// Maximum number of blocks. The oldest are removed first, and nodes then respond as if they never
-/// had them. A block with 8 transactions takes about 2.5 kB, so all take 125 MB.
+/// Maximum number of blocks. The oldest are removed first. Nodes then respond as if these blocks
+/// had never existed. A block with 8 transactions takes about 2.5 kB, so all take 125 MB.
 pub(super) const RECORDS_MAX: usize = 50_000;
 /// Maximum number of transactions, for worlds with large blocks: about 100 MB.
 pub(super) const TRANSACTIONS_MAX: usize = 1_000_000;
@@ -28,7 +28,7 @@ struct Record {
     transactions: Box<[B256]>,
 }
 
-/// The positions of one transaction: more than one after a reorg.
+/// The positions of one transaction. After a reorg it may have several.
 enum Positions {
     One(BlockPosition, u32),
     Many(Vec<(BlockPosition, u32)>),

@@ -18,7 +18,7 @@ pub(super) fn unreachable(server: &Server, why: &str) -> StoreError {
     StoreError::Unreachable { at: at(server), why: why.to_owned() }
 }
 
-/// A response that no PostgreSQL server sends.
+/// Returns the error for a response that no PostgreSQL server sends.
 pub(super) fn unexpected(server: &Server, why: &str) -> StoreError {
     StoreError::Server { at: at(server), why: why.to_owned() }
 }

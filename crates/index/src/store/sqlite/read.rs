@@ -12,8 +12,8 @@ use crate::store::rows::{
     BlockRow, HarmonyRow, Postings, TransactionPart, TransactionRow, short_hash, signed,
 };
 
-/// Rows that a scan for receipts skips before it searches for the next position from the root of
-/// the tree again. A step costs a fraction of a search.
+/// Maximum number of rows that a scan for receipts skips. Then it searches for the next position
+/// from the root of the tree. Skipping a row costs a fraction of a search.
 const SKIPPED_ROWS_MAX: u32 = 3;
 
 impl ReadRows for Sqlite {
