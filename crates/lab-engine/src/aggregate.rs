@@ -222,8 +222,8 @@ pub fn point_seconds(series: &[Second]) -> f64 {
     }
 }
 
-/// Returns the full points of a run's series after the warm-up and before the end of the load. A
-/// shorter point would show too low a rate.
+/// Returns the full points of a run's series after the warm-up and before the end of the load.
+/// Shorter points are excluded, because they have fewer results.
 pub fn whole_seconds<'a>(
     series: &'a [Second],
     stages: &[StageRow],

@@ -1,7 +1,8 @@
-//! Lists the differences between two files of one declaration, key by key, with secrets masked.
+//! Lists the differences between two files with the same declaration, key by key. Secrets are
+//! masked.
 //!
-//! The comparison treats a key that is set to its default like one that is not set. It matches the
-//! tables of a list by their labels, so their order makes no difference.
+//! A key that is set to its default equals a key that is not set. The comparison matches the tables
+//! of a list by their labels, so that their order does not matter.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -18,7 +19,7 @@ pub struct Keys {
 }
 
 struct SetKey {
-    /// The index of its table among those of the root.
+    /// The index of its table among the tables of the root.
     section: usize,
     /// The name and label of its table: `node.first`.
     table: String,
@@ -58,7 +59,7 @@ pub struct Change {
     pub key: String,
     /// The former value, secrets masked; `None` if it was not set.
     pub before: Option<String>,
-    /// The new one.
+    /// The new value, secrets masked; `None` if it is not set.
     pub after: Option<String>,
     /// The default, if it is a value.
     pub default: Option<String>,

@@ -38,9 +38,9 @@ impl<'a> World<'a> {
         World { folder, environment, text_bytes_max, files, variables, overrides: &[] }
     }
 
-    /// The same with formulas: a string instead of a number is a formula, and so is `${…}` in a
-    /// string. They use the file's [`Variables`](crate::value::Variables). `overrides` replace
-    /// values of the file's variables.
+    /// Allows formulas. A string instead of a number is a formula, and so is `${…}` in a string.
+    /// Formulas use the file's [`Variables`](crate::value::Variables). `overrides` replace values
+    /// of the file's variables.
     #[must_use]
     pub fn with_formulas(self, overrides: &'a [Variable]) -> World<'a> {
         World { variables: Some(RefCell::default()), overrides, ..self }

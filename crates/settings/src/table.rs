@@ -30,12 +30,12 @@ pub trait Table: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     }
 }
 
-/// The value of a key, with its place and origin. Dereferences to the value. Two keys are equal if
-/// their values are equal. `Debug` and `Display` print the value.
+/// The value of a key, with its position and origin. Dereferences to the value. Two keys are equal
+/// if their values are equal. `Debug` and `Display` print the value.
 #[derive(Clone, Default)]
 pub struct Key<T> {
     value: T,
-    /// The full name and the place of the key, for [`Report::error`].
+    /// The full name and the position of the key, for [`Report::error`].
     pub at: At,
     /// Where the value comes from.
     pub origin: Origin,
@@ -106,7 +106,7 @@ impl<T> Key<T> {
         (self.origin != Origin::Unreadable).then_some(&self.value)
     }
 
-    /// The place of one element of a list.
+    /// Returns the position of one element of a list.
     pub fn element(&self, at: usize) -> At {
         self.at.part(self.elements.get(at).cloned())
     }
@@ -116,8 +116,8 @@ impl<T> Key<T> {
         self.value
     }
 
-    /// Sets the key to a value from elsewhere, such as an argument. `shown` is the value with
-    /// secrets masked.
+    /// Sets the key to a value that is not from the file, such as an argument. `shown` is the value
+    /// with secrets masked.
     pub fn set(&mut self, value: T, shown: String) {
         (self.value, self.origin, self.shown) = (value, Origin::Set, shown);
     }
@@ -184,14 +184,14 @@ pub enum DefaultDoc {
     Is(&'static str),
     /// An empty list or table.
     Empty,
-    /// A value that depends on something else, in words.
+    /// A value that depends on other keys or on the system, in words.
     Follows(&'static str),
-    /// None: the key must be set.
+    /// No default: the key must be set.
     Required,
 }
 
 impl TableDoc {
-    /// Creates a table with these keys.
+    /// Creates the documentation of a table with these keys.
     pub fn new(doc: &'static str, keys: Vec<KeyDoc>) -> TableDoc {
         TableDoc {
             heading: String::new(),
@@ -207,7 +207,7 @@ impl TableDoc {
         self.keys.iter().all(|key| key.table.is_some())
     }
 
-    /// Returns the table with a function that makes its heading.
+    /// Sets the function that makes the heading of the table.
     #[must_use]
     pub fn in_form(self, form: fn(&str) -> String) -> TableDoc {
         TableDoc { form, ..self }
@@ -245,7 +245,7 @@ impl TableDoc {
 }
 
 impl KeyDoc {
-    /// Creates a key of this value type.
+    /// Creates the documentation of a key of this value type.
     pub fn new<V: ValueType>(
         name: &'static str,
         doc: &'static str,
@@ -355,7 +355,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         None
     }
 
-    /// Lets diagnostics print a value, and each value in it, masked by the value type.
+    /// Allows diagnostics to print a value, and each value in it, masked by the value type.
     pub fn show<V: ValueType>(&mut self, item: &Item) {
         self.report.show_values(item, V::masked);
     }
@@ -451,7 +451,7 @@ fn plain(name: &str) -> &str {
 
 /// Returns the nearest name by edit distance, if at most a third of its letters differ.
 pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
-    /// The cost grows with the square of the length, so longer words are not compared.
+    /// Maximum length of a compared name. The cost grows with the square of the length.
     const WORD_BYTES_MAX: usize = 64;
     if written.len() > WORD_BYTES_MAX {
         return None;
@@ -459,12 +459,12 @@ pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     let distance = |name: &str| strsim::osa_distance(&written.to_lowercase(), &name.to_lowercase());
     let near = names.iter().map(|name| (distance(name), *name)).min_by_key(|near| near.0)?;
     let allowed = (near.1.len().max(written.len()) / 3).max(1);
-    // A word that shares no letter is no suggestion.
+    // A name that shares no letter with the written one is not suggested.
     (near.0 <= allowed && near.0 < written.len()).then_some(near.1)
 }
 
 /// Returns the message and the allowed values for a name that does not exist. `what` is the kind of
-/// name, such as "chain".
+/// the name, such as "chain".
 pub fn not_found(what: &str, name: &str, known: &[&str]) -> (String, String) {
     let message = match nearest(name, known) {
         Some(near) => format!("there is no such {what}; did you mean {near}?"),

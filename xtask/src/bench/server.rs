@@ -1,5 +1,5 @@
-//! The servers under test: Weir, its peers and the constant node. Each is started for its round,
-//! pinned to a core, and ended with its whole process group.
+//! The servers under test: Weir, its peers and the constant node. Each server is started for its
+//! round, pinned to a core, and ended with its whole process group.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -22,7 +22,7 @@ pub(crate) const LOAD_CORE: &str = "1";
 const READY_LIMIT: Duration = Duration::from_secs(15);
 /// Time from SIGTERM to SIGKILL for a server that does not end.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// Limit of client connections of each server, above the number of every case.
+/// Limit of client connections of each server. No case opens more.
 const CONNECTIONS: usize = 12_000;
 
 /// Cache settings of Weir.
@@ -245,7 +245,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `contender` and returns once it answers `probe` with 200.
+    /// Starts `contender` and returns once it responds to `probe` with status 200.
     ///
     /// # Errors
     /// If it cannot be started or does not respond in time; the message quotes its output.
@@ -370,7 +370,8 @@ impl Drop for Folder {
     }
 }
 
-/// Creates an empty folder, in memory if possible, so that no disk is measured.
+/// Creates an empty folder, in memory if possible. So the speed of a disk does not affect the
+/// results.
 pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -388,8 +389,8 @@ pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     anyhow::bail!("1000 scratch folders in {} are taken", base.display())
 }
 
-/// Finds free ports. The kernel does not assign a port twice in a row, so the gap until the server
-/// binds it is safe on a machine that runs only the bench.
+/// Finds free ports. The kernel does not assign a port twice in a row. So, on a machine that runs
+/// only the bench, a port is still free when the server binds it.
 pub(crate) fn free_ports(count: usize) -> Result<Vec<SocketAddr>> {
     ensure!(count > 0, "0 ports asked for, at least 1 is needed");
     let listeners: Vec<TcpListener> =

@@ -1,4 +1,5 @@
-//! Checks paths in text: those of this repository must exist, those of one machine must not occur.
+//! Checks paths in text. Paths of this repository must exist; paths of a single machine must not
+//! occur.
 
 use super::Finding;
 use super::tree::Tree;
@@ -65,8 +66,8 @@ fn is_ours(span: &str) -> bool {
     }
 }
 
-/// Returns true if a file or folder has this path or ends in it; module docs use paths relative to
-/// parents.
+/// Returns true if the path of a file or folder equals `span` or ends in it. Module docs use paths
+/// relative to parents.
 fn path_exists(tree: &Tree, span: &str) -> bool {
     let span = span.trim_start_matches("./").trim_end_matches('/');
     let (inner, folder, inner_folder) =
@@ -79,13 +80,13 @@ fn path_exists(tree: &Tree, span: &str) -> bool {
     })
 }
 
-/// Targets of Markdown links, without web addresses.
+/// Returns the targets of Markdown links, without web addresses.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
     targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
 }
 
-/// Why a link of a page is broken; `None` if it is valid.
+/// Returns why a link of a page is broken, or `None` if it is valid.
 fn link_error(tree: &Tree, page: &str, link: &str) -> Option<String> {
     let (target, heading) = link.split_once('#').unwrap_or((link, ""));
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -110,7 +111,7 @@ fn link_error(tree: &Tree, page: &str, link: &str) -> Option<String> {
     (!has).then(|| format!("{link}: {path} has no such heading"))
 }
 
-/// Anchors of a page's headings, as GitHub and mdBook derive them.
+/// Returns the anchors of a page's headings, as GitHub and mdBook derive them.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let titles = text.lines().filter(|line| line.starts_with('#'));
     titles.map(|line| {
@@ -119,7 +120,8 @@ fn headings(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Prefixes of paths that exist on one machine only; split so that this file contains none.
+/// Prefixes of paths that exist on one machine only. They are split, so that this file contains no
+/// such path.
 const MACHINE: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ho", "me/"),

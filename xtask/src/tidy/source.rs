@@ -1,5 +1,5 @@
-//! Checks on Rust source, line by line. None of them parses Rust: lines that cause a false result
-//! are too rare to justify a parser.
+//! Checks on Rust source, line by line. None of the checks parses Rust. Lines that cause a false
+//! result are too rare to justify a parser.
 
 use super::Finding;
 use super::tree::Tree;
@@ -139,7 +139,7 @@ fn calls(code: &str, function: &str) -> bool {
     })
 }
 
-/// Markers of open work; split so that this file contains none.
+/// Markers of open work. They are split, so that this file contains no marker.
 const OPEN_WORK: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Finds open work without the number of its issue, such as `(#12)`.
@@ -168,7 +168,7 @@ pub(crate) fn is_test(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
-/// Lines without comments, numbered from 1.
+/// Returns the lines without comments, numbered from 1.
 fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines()
         .enumerate()

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Largest file that is read as text; none of ours is close to it.
+/// Maximum size of a file that is read as text, in bytes. All files of this repository are far
+/// smaller.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// A file's size and, unless it is binary or large, its text.
@@ -92,7 +93,7 @@ impl Tree {
         self.files.get(path)?.text.as_deref()
     }
 
-    /// Empty folders of test data.
+    /// Returns the empty folders of test data.
     pub(crate) fn empty_folders(&self) -> &[String] {
         &self.empty_folders
     }

@@ -15,7 +15,7 @@ use super::pace::Pace;
 use super::threads::{Threads, plain};
 use super::values::{Values, float, rate};
 
-/// Maximum number of watched processes. Further workers of a server are not counted.
+/// Maximum number of watched processes. Further workers of a server are not watched.
 const PROCESSES_MAX: usize = 256;
 /// Shortest interval between two readings of all threads of a group.
 const THREADS_INTERVAL_MIN: Duration = Duration::from_millis(100);

@@ -64,12 +64,12 @@ impl Database {
 
     /// Parses the name of a file, or a URL.
     ///
-    /// A text without a scheme that may hold a password is rejected: as the name of a file it would
-    /// be printed. A name that begins with `./` is always that of a file.
+    /// Rejects a text without a scheme that may contain a password, because names of files are
+    /// printed. A text that begins with `./` is always the name of a file.
     ///
     /// # Errors
-    /// A message with the invalid part and its allowed values. It repeats none of the text, which
-    /// may hold a password.
+    /// A message with the invalid part and its allowed values. It repeats no part of the text,
+    /// because the text may contain a password.
     pub fn parse(text: &str) -> Result<Database, String> {
         match text.split_once("://") {
             Some((scheme, rest)) if SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => {
@@ -85,7 +85,7 @@ impl Database {
         }
     }
 
-    /// Returns the same address. The name of a file is relative to this folder.
+    /// Resolves the name of a file relative to this folder. Returns a URL unchanged.
     #[must_use]
     pub fn within(self, folder: &Path) -> Database {
         match self {
@@ -110,7 +110,8 @@ impl DatabaseUrl {
             Some((user, place)) => (Some(user), place),
             None => (None, base),
         };
-        // The client takes everything before the first @ for the user part, even in a query.
+        // The PostgreSQL client treats everything before the first @ as the user part, even in a
+        // query.
         if place.contains('@') || query.contains('@') || user.is_some_and(|user| user.contains('/'))
         {
             return Err(
@@ -172,14 +173,13 @@ impl DatabaseUrl {
         Ok(url)
     }
 
-    /// Returns the URL for a PostgreSQL client, without the parameters that have a function here.
-    /// **Secret**: it may hold the password.
+    /// Returns the URL for a PostgreSQL client, without the parameters that only this program
+    /// reads. **Secret**: it may hold the password.
     pub fn client_url(&self) -> &str {
         &self.client_url
     }
 
-    /// Returns true for TLS, false for a connection in the clear, `None` if the URL has no
-    /// `sslmode`.
+    /// Returns true if the connection uses TLS, or `None` if the URL has no `sslmode`.
     pub fn tls(&self) -> Option<bool> {
         self.tls
     }

@@ -162,7 +162,8 @@ pub trait Pair {
     /// # Errors
     /// A message that does not repeat the value, which may be a secret.
     fn parse(key: &str, text: &str) -> Result<Self::Value, String>;
-    /// Masks a string for diagnostics, and adds quotes; `None` if they may print it as written.
+    /// Masks a string for diagnostics and adds quotes. Returns `None` if they may print it as
+    /// written.
     fn masked(_text: &str) -> Option<String> {
         Some(MASK.to_owned())
     }

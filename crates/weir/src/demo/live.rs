@@ -18,9 +18,10 @@ mod tests;
 
 /// Time between two status lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
-/// Points of the sparkline. With one per half second they cover a run of the default length.
+/// Maximum number of points of the sparkline. With a point per half second they cover a run of the
+/// default length.
 const SPARK_POINTS: usize = 40;
-/// Newest events that are shown; the result lists all.
+/// Number of newest events that are printed. The result lists all events.
 const EVENTS_SHOWN: usize = 4;
 /// An empty line; indicatif omits lines without any character.
 const GAP: &str = " ";
@@ -133,7 +134,7 @@ impl Live {
         if let Output::Terminal { all, bar, lines } = self.output {
             lines.iter().for_each(ProgressBar::finish_and_clear);
             bar.finish_and_clear();
-            // It fails only if the terminal is gone.
+            // This fails only if the terminal is closed.
             let _ = all.clear();
         }
     }
