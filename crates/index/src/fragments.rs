@@ -1,10 +1,10 @@
 //! Fragments: a node's JSON about a block, split and shortened so that it can be restored byte for
 //! byte.
 //!
-//! A fragment repeats values of its block and its transaction: every log holds the hash of the
-//! block. An encoder replaces such texts by placeholders: control characters, which cannot occur
-//! in JSON otherwise (RFC 8259 section 7). It knows no member by name and parses nothing, so
-//! whatever a node writes is restored as it was.
+//! JSON repeats values of the block and the transaction: every log contains the hash of the block.
+//! An encoder replaces such texts by placeholders: control characters, which cannot occur in JSON
+//! otherwise (RFC 8259 section 7). The encoder does not depend on the names of members and does not
+//! parse values. So any JSON of a node is restored byte for byte.
 
 mod context;
 mod encoder;

@@ -3,8 +3,8 @@
 
 use alloy_primitives::{B256, U256};
 
-/// One step of SplitMix64 (Steele, Lea, Flood 2014; constants of Vigna's `splitmix64.c`). No crate
-/// is used, so that the chain of a seed does not change with a dependency.
+/// Computes one step of SplitMix64 (Steele, Lea, Flood 2014; constants of Vigna's `splitmix64.c`).
+/// No crate is used, so that the chain of a seed does not change with a dependency.
 #[must_use]
 pub fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -20,7 +20,7 @@ pub struct SeedStream {
 }
 
 impl SeedStream {
-    /// Creates the stream of a position, which any number of words names.
+    /// Creates the stream of a position. A position consists of any number of words.
     #[must_use]
     pub fn at(seed: u64, position: &[u64]) -> Self {
         let state = position.iter().fold(mix(seed), |state, word| mix(state ^ mix(*word)));
@@ -40,7 +40,7 @@ impl SeedStream {
         low + self.word() % (high - low + 1)
     }
 
-    /// 32 bytes.
+    /// Returns the next 32 bytes.
     pub fn hash(&mut self) -> B256 {
         let mut bytes = [0; 32];
         for chunk in bytes.chunks_exact_mut(8) {

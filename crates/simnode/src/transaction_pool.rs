@@ -1,4 +1,4 @@
-//! Transactions that were sent to a node: they are pending for ever and never mined. All nodes of a
+//! Transactions that were sent to a node: they stay pending and are never mined. All nodes of a
 //! world share one pool, as if gossip were instant.
 
 use std::collections::{HashMap, VecDeque};

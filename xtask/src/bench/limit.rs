@@ -14,7 +14,7 @@ use super::{Bench, CONNECTIONS};
 
 /// Number of keys in the zone.
 const KEYS: u64 = 1_000_000;
-/// A zone for all keys, which are values of a header, with a rate that no key reaches.
+/// A zone whose keys are values of a header, with a rate that no key exceeds.
 const LIMIT: &str = "\
 [zone.keys]
 key = [\"header:x-key\"]

@@ -53,7 +53,7 @@ name = \"paid\"
 secret = \"0123456789abcdef0123\"
 tier = \"gold\"
 ";
-/// A load lasts this many times `--seconds` (20 s by default); the first fifth is warm-up.
+/// Duration of a load as a multiple of `--seconds` (20 s by default). The first fifth is warm-up.
 const LOAD_FACTOR: u64 = 5;
 /// Largest ratio of peak goodput to goodput at three times the capacity. It means that at least 90
 /// % remain.

@@ -30,7 +30,7 @@ pub(crate) struct Row {
     /// True if every round was valid and the ratio meets the target.
     #[serde(rename = "holds")]
     pub(crate) met: bool,
-    /// Why a round is invalid; each problem is printed and sets `met` to false.
+    /// The reasons why rounds are invalid. Each is printed and sets `met` to false.
     #[serde(skip)]
     pub(crate) problems: Vec<String>,
 }

@@ -1,9 +1,9 @@
 //! Encodes JSON into fragments in one pass.
 //!
-//! The encoder copies what its cursor passes, without whitespace and with placeholders for the
-//! values of the block and the transaction. Its caller steps through the JSON and takes what was
-//! copied so far as a fragment. The bytes must have been validated before: on others the encoder
-//! fails, but it never panics and always ends.
+//! The encoder copies the JSON that its cursor passes. It omits whitespace and replaces the values
+//! of the block and the transaction by placeholders. The caller moves the cursor and takes the
+//! copied bytes as a fragment. The bytes must be valid JSON. On other bytes the encoder returns an
+//! error; it never panics and always ends.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use super::context::{
     BLOCK_HASH, BlockContext, HASH, INDEX, NUMBER, TIMESTAMP, TransactionContext,
 };
 
-/// A position in raw JSON, and the copy of what stands before it.
+/// A position in raw JSON, and the copy of the JSON before it.
 pub struct FragmentEncoder<'a, 'b> {
     cursor: Cursor<'a, Copier<'b>>,
 }
 
-/// Copies what the cursor passes.
+/// Copies the JSON that the cursor passes.
 struct Copier<'b> {
     out: Vec<u8>,
     /// Bytes before this offset have been copied or left out.
@@ -40,7 +40,7 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         self.cursor.visitor().transaction = transaction;
     }
 
-    /// Returns what was copied since the last call.
+    /// Returns the bytes that were copied since the last call.
     pub fn take(&mut self) -> Vec<u8> {
         let (raw, at) = (self.cursor.raw(), self.cursor.at());
         let copier = self.cursor.visitor();
@@ -51,7 +51,7 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         taken
     }
 
-    /// Drops what was copied since the last call of [`FragmentEncoder::take`].
+    /// Drops the bytes that were copied since the last call of [`FragmentEncoder::take`].
     pub fn discard(&mut self) {
         let at = self.cursor.at();
         let copier = self.cursor.visitor();

@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use settings::url::{NodeUrl, Transport};
 
-/// A node to call. Its printed form is that of the URL, which holds no secret.
+/// A node to call. Its printed form is the masked URL, which contains no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     url: NodeUrl,

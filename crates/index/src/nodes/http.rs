@@ -1,4 +1,4 @@
-//! Calls over HTTP/1.1 with a kept connection.
+//! Calls over HTTP/1.1 with a persistent connection.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,8 +6,8 @@ use super::range::{End, Tip};
 const BLOCKS: u64 = 48;
 
 /// Returns the numbers of the blocks to sample, in ascending order. One half is spread over the
-/// range that the sync fetches now, the other half over the whole chain, since a later sync may
-/// continue.
+/// range that the sync fetches now, the other half over the whole chain, because a later sync may
+/// fetch the rest.
 pub fn block_numbers(start: Option<u64>, end: End, tip: Tip) -> Vec<u64> {
     let first = start.unwrap_or(0).min(tip.head);
     let last = end.target(tip).min(tip.head);

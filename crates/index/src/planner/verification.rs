@@ -13,7 +13,7 @@ pub fn initial(level: Level, hmyv2: bool) -> String {
 }
 
 /// Returns the new record when a sync continues at a lower level than all before, or `None` if the
-/// record stays.
+/// record does not change.
 pub fn downgrade(recorded: &str, level: Level) -> Option<String> {
     let before: Level = recorded.parse().ok()?;
     (level < before).then(|| match level {

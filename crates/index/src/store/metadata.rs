@@ -16,7 +16,8 @@ pub(super) const UNTESTED_FORMS: &str = "untested_forms";
 /// The name of the digest of the dictionaries.
 pub(super) const DICTIONARIES: &str = "dictionaries";
 
-/// Returns the Keccak-256 of all dictionaries: of each its kind, its length and its bytes.
+/// Returns the Keccak-256 of all dictionaries. It covers the kind, the length and the bytes of
+/// each.
 pub(super) fn digest(dictionaries: &[Dictionary]) -> String {
     let mut all = Keccak256::new();
     for dictionary in dictionaries {

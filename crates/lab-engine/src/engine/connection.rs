@@ -50,7 +50,7 @@ pub(crate) struct Connection<S> {
     pub(crate) ending: bool,
 }
 
-/// How the target is reached.
+/// How to connect to the target.
 pub(crate) struct Peer {
     /// Server name and TLS settings; `None` without TLS.
     pub(crate) tls: Option<(ServerName<'static>, Arc<ClientConfig>)>,

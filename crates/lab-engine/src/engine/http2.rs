@@ -125,8 +125,8 @@ impl<S: Socket> Session<S> {
         *request.uri_mut() = head.uri().clone();
         *request.headers_mut() = head.headers().clone();
         request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-        // A request beyond the server's limit of streams blocks its `SendRequest`, so each exchange
-        // has its own clone.
+        // A request above the server's limit of streams blocks its `SendRequest`. So each exchange
+        // uses a clone.
         let (response, mut stream) = self.sender.clone().send_request(request, false)?;
         stream.send_data(Bytes::copy_from_slice(body), true)?;
         Ok(Exchange { response, head: None, body: None, answer: Body::default() })
@@ -147,7 +147,7 @@ impl<S: Socket> Session<S> {
 }
 
 impl Exchange {
-    /// Keeps the response body for the comparison. Must be called before the response arrives.
+    /// Stores the response body for the comparison. Must be called before the response arrives.
     pub(crate) fn keep(&mut self) {
         self.answer.keep();
     }

@@ -101,7 +101,7 @@ enum ChunkState {
 }
 
 impl Reader {
-    /// Prepares for the next response. A small buffer is kept.
+    /// Prepares for the next response. A small buffer is reused.
     pub(crate) fn reset(&mut self) {
         self.head = None;
         self.chunks = Chunks::default();
@@ -109,7 +109,7 @@ impl Reader {
         self.body.reset();
     }
 
-    /// Keeps the next response body for the comparison.
+    /// Stores the next response body for the comparison.
     pub(crate) fn keep(&mut self) {
         self.body.keep();
     }

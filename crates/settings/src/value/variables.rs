@@ -25,7 +25,7 @@ pub struct Variable {
     pub name: String,
     /// The value, which an override may have replaced.
     pub value: f64,
-    /// The place of the value in the file.
+    /// The position of the value in the file.
     pub at: At,
 }
 

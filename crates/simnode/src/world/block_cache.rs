@@ -10,7 +10,8 @@ use crate::block::Block;
 
 /// Maximum number of blocks.
 const BLOCKS_MAX: usize = 2_048;
-/// Maximum number of transactions: with all renderings about 4 kB each, so about 64 MB.
+/// Maximum number of transactions. With all renderings a transaction takes about 4 kB, so all take
+/// about 64 MB.
 const TRANSACTIONS_MAX: usize = 16_384;
 
 #[derive(Default)]
