@@ -66,7 +66,7 @@ impl<'a> Arguments<'a> {
             .ok_or_else(|| invalid(at, "hex string must have 64 digits of type common.Hash"))
     }
 
-    /// An address, hexadecimal or (on Harmony) bech32.
+    /// Reads an address, hexadecimal or (on Harmony) bech32.
     pub(super) fn address(&self, at: usize) -> Result<Address, RpcError> {
         let text = text(self.required(at)?, at)?;
         hex::read_address(&text)
@@ -87,20 +87,20 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A quantity, hexadecimal or decimal.
+    /// Reads a quantity, hexadecimal or decimal.
     pub(super) fn quantity(&self, at: usize) -> Result<u64, RpcError> {
         read_number(self.required(at)?)
             .ok_or_else(|| invalid(at, "cannot unmarshal into Go value of type hexutil.Uint64"))
     }
 
-    /// A block by number or tag.
+    /// Reads a block number or tag.
     pub(super) fn number(&self, at: usize) -> Result<BlockArgument, RpcError> {
         read_block(self.required(at)?, false, self.decimal).ok_or_else(|| {
             invalid(at, "hex string without 0x prefix or unknown tag of type rpc.BlockNumber")
         })
     }
 
-    /// A block by number, tag, hash or EIP-1898 object; latest if absent.
+    /// Reads a block number, tag, hash or EIP-1898 object. An absent argument means latest.
     pub(super) fn block(&self, at: usize) -> Result<BlockArgument, RpcError> {
         let Some(raw) = self.raw(at) else { return Ok(BlockArgument::Latest) };
         if raw.starts_with('{') {
