@@ -3,7 +3,7 @@
 //! It serves HTTP/1.1 and, on the same port, WebSocket (`backend/websocket.rs`). It answers single
 //! calls and batches of the few methods that the bench and a gateway's head tracking use. It does
 //! not model a chain, as the `simnode` crate does: hashes are arbitrary, and only numbers, parents
-//! and times are consistent. It has one thread, so that it can be pinned to the load's core.
+//! and times are consistent. It has one thread and can be pinned to the load's core.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -19,21 +19,23 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Head at start, above every block number of the bench, so that those blocks are final.
+/// Head at start. It is far above every block number of the bench, so that the requested blocks are
+/// final.
 const HEAD_START: u64 = 20_000_000;
 /// Ethereum's slot time.
 const BLOCK_SECONDS: u64 = 12;
-/// Distance of the finalized block: two epochs of 32 slots, Ethereum's best case.
+/// Distance from the head to the finalized block, in blocks: two epochs of 32 slots, Ethereum's
+/// best case.
 const FINALITY_BLOCKS: u64 = 64;
 /// A method that returns the number of calls answered before it.
 pub(crate) const SERVED_METHOD: &str = "backend_served";
-/// A method that no gateway calls by itself.
+/// A method that gateways never call on their own.
 pub(crate) const CALLED_METHOD: &str = "eth_getBlockTransactionCountByNumber";
 /// The method that sets the node's fault; its parameter is a [`Fault`].
 const FAULT_METHOD: &str = "backend_fault";
 /// Time between two bytes of [`Fault::Drip`].
 const DRIP_INTERVAL: Duration = Duration::from_millis(100);
-/// Largest request; the bench sends none above it.
+/// Maximum number of bytes of a request. The bench sends no larger one.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// Serves on every address until the process ends.
@@ -55,13 +57,13 @@ pub(crate) fn serve(addresses: &[SocketAddr], latency: Duration) -> Result<()> {
     })
 }
 
-/// A fault of the node's HTTP/1.1 interface, until another is set.
+/// A fault of the node's HTTP/1.1 interface. It lasts until another one is set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fault {
     /// No fault.
     #[default]
     None,
-    /// Answers only calls that gateways poll with.
+    /// Responds only to the calls with which gateways poll.
     Hang,
     /// Sends no response on connections that are older than the fault.
     HalfOpen,
@@ -74,7 +76,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// The call that sets this fault.
+    /// Returns the call that sets this fault.
     pub(crate) fn call(self) -> String {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": FAULT_METHOD, "params": [self]});
         call.to_string()
@@ -115,7 +117,7 @@ impl Fault {
     }
 }
 
-/// True if this is a call that gateways poll with.
+/// Returns true for a call with which gateways poll.
 fn is_poll(body: &[u8]) -> bool {
     let call: Result<Call<'_>, _> = serde_json::from_slice(body);
     call.is_ok_and(|call| call.method != CALLED_METHOD)
@@ -163,7 +165,8 @@ async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
     }
 }
 
-/// Ends of the head and of the body of the first request; `None` if it is incomplete.
+/// Returns the ends of the head and of the body of the first request, or `None` if the request is
+/// incomplete.
 fn request_bounds(bytes: &[u8]) -> Result<Option<(usize, usize)>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let head = std::str::from_utf8(&bytes[..end])?;
@@ -278,7 +281,8 @@ impl Chain {
     }
 }
 
-/// 64 hexadecimal digits, distinct for every number (splitmix64's finisher is a bijection).
+/// Returns 64 hexadecimal digits that differ for every number (splitmix64's finisher is a
+/// bijection).
 fn hash(number: u64) -> String {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

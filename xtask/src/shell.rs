@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 pub(crate) use test_support::programs::find;
 
-/// The root folder of the workspace.
+/// Returns the root folder of the workspace.
 pub(crate) fn root() -> PathBuf {
     // The run-time value is correct even if several checkouts share one build.
     let here =
@@ -17,7 +17,7 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(here).parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
 }
 
-/// A cargo command in the workspace, with the cargo that runs this program.
+/// Returns a cargo command in the workspace, with the cargo that runs this program.
 pub(crate) fn cargo_command() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());

@@ -32,16 +32,16 @@ use crate::search::SearchLimits;
 use crate::store::{BlockRow, StoreError, TransactionPart};
 use crate::verify::{self, Level};
 
-/// The most findings. The audit ends with the last of them, because more would not change what to
-/// do.
+/// Maximum number of findings. The audit ends when it is reached, because more findings would not
+/// change the repair.
 pub const FINDINGS_MAX: usize = 20;
-/// Nested arrays and objects in stored JSON, as in responses of nodes.
+/// Maximum nesting of arrays and objects in stored JSON, as in responses of nodes.
 const DEPTH_MAX: usize = 64;
 
 /// Something that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The block that it concerns, if it concerns one.
+    /// The number of the damaged block, if the damage concerns a block.
     pub block: Option<u64>,
     /// A description.
     pub what: String,
@@ -114,7 +114,7 @@ struct Audit<'a> {
     before: Option<(u64, [u8; 32])>,
 }
 
-/// Breaks when the audit has enough findings or was stopped.
+/// `Break` means that the audit has enough findings or was stopped.
 type Flow = ControlFlow<()>;
 const CONTINUE: Flow = Flow::Continue(());
 const BREAK: Flow = Flow::Break(());
@@ -183,8 +183,8 @@ impl Audit<'_> {
         }
     }
 
-    /// Checks the digest of the dictionaries. A fragment reveals a changed byte of its dictionary
-    /// only if it refers to that byte.
+    /// Checks the digest of the dictionaries. Without the digest, a changed byte is found only if a
+    /// fragment refers to that byte.
     fn check_dictionaries(&mut self) -> Result<Flow, ReadError> {
         match self.reader.store().dictionaries_match() {
             Ok(Some(false)) => {
@@ -238,8 +238,8 @@ impl Audit<'_> {
                     return Ok(BREAK);
                 }
             }
-            // The postings of missing blocks are no finding of their own, on both sides of a border
-            // between segments.
+            // The postings of missing blocks are not reported again, neither in this segment nor in
+            // the previous one.
             let gap = number > next;
             if gap {
                 segment.skip_comparison();
@@ -323,7 +323,7 @@ impl Audit<'_> {
         Ok(self.report_all(faults.into_iter().map(|what| (Some(number), what))))
     }
 
-    /// The fault of a block in its `hmyv2_` form.
+    /// Returns the fault of a block in its `hmyv2_` form.
     fn harmony_fault(&mut self, row: &BlockRow) -> Result<Option<String>, ReadError> {
         let mut raw = Vec::new();
         if !self.reader.write_harmony_block(&mut raw, row.number, BlockOptions::STORED)? {
@@ -335,7 +335,7 @@ impl Audit<'_> {
         Ok(harmony::check_identity(&raw, row.number, &row.hash).err())
     }
 
-    /// The faults in the rows of a block's transactions.
+    /// Returns the faults in the rows of a block's transactions.
     fn transaction_faults(&mut self, row: &BlockRow) -> Result<Vec<String>, ReadError> {
         let store = self.reader.store();
         let mut rows = Vec::new();
@@ -362,8 +362,8 @@ impl Audit<'_> {
         Ok(faults)
     }
 
-    /// Reports rows that belong to no block. A hash table is read only if its size differs from
-    /// that of its rows.
+    /// Reports rows that belong to no block. A hash table is read only if it has more or fewer
+    /// entries than the table has rows.
     fn check_orphans(&mut self, sums: Option<SegmentSums>) -> Result<Flow, ReadError> {
         let store = self.reader.store();
         let mut orphans = Vec::new();

@@ -1,7 +1,7 @@
 //! Compression of fragments: zstd with one dictionary per kind of fragment, trained on the chain.
 //!
-//! A fragment has a few hundred bytes, most of which are member names that all fragments of its
-//! kind share. The dictionary holds those. A compressed fragment begins with the number of its
+//! A fragment has a few hundred bytes. Most of them are member names that all fragments of a kind
+//! share, and the dictionary holds these names. A compressed fragment begins with the number of its
 //! dictionary, and dictionaries stay in the index for ever, because stored fragments need them.
 
 use std::sync::Arc;
@@ -14,12 +14,13 @@ mod tests;
 
 /// The compression level. Higher levels take longer and gain nothing on fragments this short.
 const LEVEL: i32 = 1;
-/// Bytes of a dictionary. A larger one finds little more and is slower, because it leaves the
-/// core's caches.
+/// Maximum number of bytes of a dictionary. A larger one compresses little better and is slower,
+/// because it exceeds the core's caches.
 const DICTIONARY_BYTES: usize = 32 << 10;
-/// Fewer samples cannot be trained on. They become the dictionary themselves.
+/// Minimum number of samples for the training. Fewer samples become the dictionary themselves.
 const SAMPLES_MIN: usize = 32;
-/// Bytes of the longest fragment. No file may make a reader allocate more.
+/// Maximum number of bytes of a fragment. It bounds the memory that a damaged file can make a
+/// reader allocate.
 const FRAGMENT_BYTES_MAX: usize = 256 << 20;
 
 /// The kind of a fragment. Fragments of one kind share a dictionary.
@@ -65,7 +66,7 @@ pub fn train(kind: FragmentKind, samples: &[Vec<u8>]) -> Dictionary {
     } else {
         zstd::dict::from_samples(samples, DICTIONARY_BYTES).ok()
     };
-    // zstd takes any bytes as a dictionary, and refers to the last ones at the lowest cost.
+    // zstd accepts any bytes as a dictionary. References to its last bytes are the shortest.
     let bytes = trained.unwrap_or_else(|| {
         let all: Vec<u8> = samples.iter().flatten().copied().collect();
         all[all.len().saturating_sub(DICTIONARY_BYTES)..].to_vec()
@@ -94,7 +95,7 @@ fn failed(subject: &'static str) -> impl Fn(std::io::Error) -> CompressionError 
 }
 
 impl Compressor {
-    /// A compressor that uses the newest dictionary of each kind.
+    /// Creates a compressor that uses the newest dictionary of each kind.
     ///
     /// # Errors
     /// If zstd cannot be set up.
@@ -139,12 +140,12 @@ impl Compressor {
 
 /// Decompresses fragments. Each thread needs its own.
 pub struct Decompressor {
-    /// By number of dictionary.
+    /// The decompressors by the number of their dictionary.
     numbers: Vec<bulk::Decompressor<'static>>,
 }
 
 impl Decompressor {
-    /// A decompressor that knows these dictionaries.
+    /// Creates a decompressor that knows these dictionaries.
     ///
     /// # Errors
     /// If zstd rejects a dictionary.

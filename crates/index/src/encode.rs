@@ -112,7 +112,7 @@ pub fn encode(
     })
 }
 
-/// The uncompressed fragments of a block, to train dictionaries on.
+/// Returns the uncompressed fragments of a block, to train dictionaries on.
 ///
 /// # Errors
 /// If a response is malformed.

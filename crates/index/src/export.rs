@@ -1,10 +1,10 @@
 //! Exports the content of an index for other tools: Parquet tables, and requests for load tests.
 //!
 //! Hashes, addresses and bytes are text with `0x`, as in explorers and in JSON. DuckDB, pandas and
-//! the like show, join and filter such columns without a conversion, while binary columns would
-//! need blob literals in each query. Dictionaries and Snappy recover most of the space. Numbers
-//! within 64 bits are unsigned integers. Amounts of wei have up to 256 bits, so they are decimal
-//! text: `CAST(value AS HUGEINT)`.
+//! the like show, join and filter such columns without a conversion. Binary columns would need blob
+//! literals in each query. Dictionary encoding and Snappy compression save most of the additional
+//! space. Numbers within 64 bits are unsigned integers. Amounts of wei have up to 256 bits, so they
+//! are decimal text: `CAST(value AS HUGEINT)`.
 
 mod error;
 mod requests;
@@ -40,7 +40,7 @@ pub struct WrittenTable {
     pub bytes: u64,
 }
 
-/// The blocks to export. The default for either end is that of the index.
+/// Returns the blocks to export. The default for either end is that of the index.
 ///
 /// # Errors
 /// If the index does not hold all of them.
@@ -65,8 +65,8 @@ pub fn range(
     Ok((first, last))
 }
 
-/// Writes tables of a range of blocks into a folder, which is created. A file gets its name when
-/// its table is complete. `on_block` is called after each block.
+/// Writes tables of a range of blocks into a folder, which is created. A file gets its final name
+/// when its table is complete. `on_block` is called after each block.
 ///
 /// # Errors
 /// If the index does not hold a table or cannot be read, or a file cannot be written.

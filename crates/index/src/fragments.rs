@@ -1,10 +1,10 @@
 //! Fragments: a node's JSON about a block, split and shortened so that it can be restored byte for
 //! byte.
 //!
-//! A fragment repeats values of its block and its transaction: every log holds the hash of the
-//! block. An encoder replaces such texts by placeholders: control characters, which cannot occur
-//! in JSON otherwise (RFC 8259 section 7). It knows no member by name and parses nothing, so
-//! whatever a node writes is restored as it was.
+//! JSON repeats values of the block and the transaction: every log contains the hash of the block.
+//! An encoder replaces such texts by placeholders: control characters, which cannot occur in JSON
+//! otherwise (RFC 8259 section 7). The encoder does not depend on the names of members and does not
+//! parse values. So any JSON of a node is restored byte for byte.
 
 mod context;
 mod encoder;
@@ -64,9 +64,9 @@ fn decode_with(
     out.extend_from_slice(rest);
 }
 
-/// The offset of the first placeholder. The loop compares eight bytes at a time: a subtraction
-/// from a word borrows only beyond the first hit, so the lowest flagged byte is exact (Hacker's
-/// Delight, 2nd ed., section 6-1).
+/// Returns the offset of the first placeholder. The loop compares eight bytes at a time: a
+/// subtraction from a word borrows only beyond the first hit, so the lowest flagged byte is exact
+/// (Hacker's Delight, 2nd ed., section 6-1).
 fn find_placeholder(bytes: &[u8]) -> Option<usize> {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -82,7 +82,8 @@ fn find_placeholder(bytes: &[u8]) -> Option<usize> {
     Some(bytes.len() - rest.len() + at)
 }
 
-/// The same JSON without whitespace outside strings; `None` if it has none, as nodes write it.
+/// Returns the same JSON without whitespace outside strings, or `None` if it has none, as nodes
+/// write it.
 pub fn compact_json(raw: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut copied = 0;

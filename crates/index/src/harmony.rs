@@ -1,9 +1,9 @@
-//! Blocks as Harmony's `hmyv2_` methods write them: stored in full beside the `eth_` form, and
-//! converted to the forms that the options of a call ask for.
+//! Blocks as Harmony's `hmyv2_` methods write them. An index stores them in full beside the `eth_`
+//! form, and converts them to the form that the options of a call request.
 //!
-//! The full form has all transactions and staking transactions, and every other form follows from
-//! it (harmony `rpc/harmony/v2/types.go`). A sync tests whether the node agrees when it initializes
-//! an index. Signers are not stored, because they come with the next block.
+//! The full form has all transactions and staking transactions. Every other form is derived from it
+//! (harmony `rpc/harmony/v2/types.go`). When a sync initializes an index, it tests if the node
+//! returns the same forms. Signers are not stored, because they come with the next block.
 
 use std::ops::Range;
 
@@ -16,12 +16,12 @@ use crate::fragments::{BlockContext, BlockHeader, FragmentEncoder};
 #[cfg(test)]
 mod tests;
 
-/// Blocks that the bounds of one `hmyv2_getBlocks` may be apart (harmony
+/// Maximum distance between the bounds of one `hmyv2_getBlocks`, in blocks (harmony
 /// `rpc/harmony/blockchain.go`, `rpcGetBlocksLimit`).
 pub const BLOCKS_APART_MAX: u64 = 1024;
 /// The options of a call that ask for the stored form.
 pub const STORED_OPTIONS: &str = r#"{"withSigners":false,"fullTx":true,"inclStaking":true}"#;
-/// The reason why nothing of such a chain is verified, as an index stores it.
+/// The text that an index of a Harmony chain stores about its verification.
 pub const UNVERIFIED: &str = "unverified: the hashes of Harmony's blocks cannot be recomputed";
 
 /// The name of a response form: blocks with hashes of transactions.
@@ -37,8 +37,8 @@ pub const FORM_COUNT: &str = "hmyv2-count";
 const TRANSACTIONS: &[u8] = b"transactions";
 /// The member that lists a block's staking transactions.
 const STAKING: &[u8] = b"stakingTransactions";
-/// The member that lists the hashes by which Ethereum's tools know a block's transactions. It
-/// follows the transactions in blocks that have hashes only.
+/// The member that lists the Ethereum hashes of a block's transactions. Only blocks without full
+/// transactions have it, after the transactions.
 const ETH_HASHES: &[u8] = b"transactionsInEthHash";
 
 /// The options of a call that change the form of a block.
@@ -82,7 +82,7 @@ impl BlockOptions {
         (signers != Some(true)).then_some(options)
     }
 
-    /// The options as the JSON of a call.
+    /// Returns the options as the JSON of a call.
     pub fn to_json(self) -> String {
         format!(r#"{{"fullTx":{},"inclStaking":{}}}"#, self.full, self.staking)
     }
@@ -114,7 +114,7 @@ pub fn check_identity(raw: &[u8], number: u64, hash: &[u8; 32]) -> Result<(), St
     Ok(())
 }
 
-/// The number of transactions and of staking transactions of a raw block.
+/// Returns the number of transactions and of staking transactions of a raw block.
 pub fn transaction_counts(raw: &[u8]) -> Option<(u64, u64)> {
     let [transactions, staking] = walk::fields_of(raw, ["transactions", "stakingTransactions"]);
     let count = |list: &[u8]| walk::elements(list).count() as u64;
@@ -162,7 +162,7 @@ impl TransactionLists {
         Some(TransactionLists { transactions: transactions?, staking: staking?, has_eth_hashes })
     }
 
-    /// The spans to replace, each with its new text.
+    /// Returns the spans to replace, each with its new text.
     fn edits(self, raw: &[u8], options: BlockOptions) -> Option<Vec<(Range<usize>, Vec<u8>)>> {
         let mut edits = Vec::with_capacity(2);
         if !options.full {
@@ -186,7 +186,8 @@ impl TransactionLists {
     }
 }
 
-/// The array of one member of each object of an array. `None` if an object lacks the member.
+/// Returns the array of one member of each object of an array. `None` if an object lacks the
+/// member.
 fn member_of_each(list: &[u8], member: &str) -> Option<Vec<u8>> {
     let mut texts = b"[".to_vec();
     for raw in walk::elements(list) {

@@ -1,4 +1,4 @@
-//! Calls to nodes: methods and parameters in, raw results out.
+//! Calls nodes with methods and parameters, and returns raw results.
 //!
 //! A client blocks, and has one exchange in flight. Each thread of a sync has its own clients, so
 //! there are as many exchanges in flight as threads.
@@ -21,16 +21,16 @@ pub use self::endpoint::Endpoint;
 #[cfg(test)]
 mod tests;
 
-/// Nested arrays and objects of a response.
+/// Maximum nesting of arrays and objects in a response.
 const DEPTH_MAX: usize = 64;
-/// Bytes of one message from a node: a batch of blocks with their receipts, a few of which may be
-/// large. The batch size adapts long before.
+/// Maximum number of bytes of one message from a node: a batch of blocks with receipts. The batch
+/// size is reduced long before a message gets this large.
 const MESSAGE_BYTES_MAX: u64 = 512 << 20;
-/// The time for one exchange.
+/// Timeout of one exchange.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The time to connect.
+/// Timeout of a connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Characters of an unexpected text that error messages repeat.
+/// Maximum number of characters of an unexpected text in an error message.
 const EXCERPT_CHARS: usize = 120;
 
 /// A call: a method and its parameters as JSON.
@@ -76,7 +76,7 @@ pub enum CallError {
     Status {
         /// The status.
         status: u16,
-        /// The delay of the header Retry-After.
+        /// The delay in the header Retry-After.
         retry_after: Option<Duration>,
         /// The beginning of the body.
         text: String,
@@ -90,7 +90,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The pause that the node requested, if any.
+    /// Returns the pause that the node requested, if any.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             CallError::Status { retry_after, .. } => *retry_after,
@@ -118,17 +118,17 @@ fn after_colon(text: &str) -> String {
 #[derive(Debug)]
 pub struct Responses {
     body: Vec<u8>,
-    /// In the order of the calls: where each raw result lies in the body.
+    /// The byte ranges of the raw results in the body, in the order of the calls.
     results: Vec<Result<Range<usize>, RpcError>>,
 }
 
 impl Responses {
-    /// Bytes of the message.
+    /// Returns the number of bytes of the message.
     pub fn bytes(&self) -> usize {
         self.body.len()
     }
 
-    /// The raw result of a call.
+    /// Returns the raw result of a call.
     ///
     /// # Errors
     /// The error that the node returned for the call.
@@ -257,7 +257,7 @@ fn read(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
     Ok(Responses { body, results })
 }
 
-/// The beginning of a text from outside, without control characters, which would disturb a
+/// Returns the beginning of a text from a node. Removes control characters, which would disturb a
 /// terminal.
 fn excerpt(text: &str) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };

@@ -1,8 +1,8 @@
 //! Log postings: for each address and topic, the transactions that have logs with it.
 //!
 //! A position is a transaction's block number and index in one integer, so positions sort in the
-//! order of the chain. A posting list holds the positions of one key within a few hundred blocks:
-//! the first as a column of its row, the rest as LEB128 differences.
+//! order of the chain. A posting list holds the positions of one key within a few hundred blocks.
+//! The first position is a column of its row; the others are LEB128 differences.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,33 +21,33 @@ pub const INDEX_MAX: u64 = (1 << INDEX_BITS) - 1;
 /// The greatest block number. A chain with one block per millisecond reaches it after 278 years.
 pub const BLOCK_NUMBER_MAX: u64 = (1 << (63 - INDEX_BITS)) - 1;
 
-/// The position of a transaction.
+/// Returns the position of a transaction.
 pub fn position(number: u64, index: u64) -> i64 {
     (number << INDEX_BITS | index.min(INDEX_MAX)) as i64
 }
 
-/// The block number and the transaction index of a position.
+/// Returns the block number and the transaction index of a position.
 pub fn block_and_index(position: i64) -> (u64, u64) {
     let position = position as u64;
     (position >> INDEX_BITS, position & INDEX_MAX)
 }
 
-/// The key of a posting list: a digest of an address, or of a topic and its place in the log.
+/// The key of a posting list: a digest of an address, or of a topic and its index in the log.
 /// Digests may collide, so a reader must compare the logs that it finds.
 pub type PostingKey = i64;
 
-/// The key of an address.
+/// Returns the key of an address.
 pub fn address_key(address: &[u8; 20]) -> PostingKey {
     digest(0, address)
 }
 
-/// The key of the topic at this place of a log, counted from 0.
+/// Returns the key of the topic at this index of a log, from 0.
 pub fn topic_key(place: usize, topic: &[u8; 32]) -> PostingKey {
     digest(place as u64 + 1, topic)
 }
 
-/// The digest is stored in files, so it must never change. A multiplication to 128 bits, whose
-/// halves are folded, mixes in each word, as in wyhash (<https://github.com/wangyi-fudan/wyhash>).
+/// Returns the digest of a key. Files store it, so it must never change. Each word is multiplied to
+/// 128 bits and the two halves are folded, as in wyhash (<https://github.com/wangyi-fudan/wyhash>).
 fn digest(kind: u64, bytes: &[u8]) -> i64 {
     const SECRETS: [u64; 2] = [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db];
     let mix = |a: u64, b: u64| {
@@ -64,7 +64,7 @@ fn digest(kind: u64, bytes: &[u8]) -> i64 {
     mix(state, SECRETS[1]) as i64
 }
 
-/// The keys of a log with this address and these topics.
+/// Returns the keys of a log with this address and these topics.
 pub fn log_keys<'a>(
     address: &'a [u8; 20],
     topics: &'a [[u8; 32]],
@@ -130,7 +130,7 @@ pub fn decode(first: i64, rest: &[u8]) -> impl Iterator<Item = i64> + '_ {
     std::iter::once(first).chain(rest)
 }
 
-/// Encodes the rest of a list: these positions, which ascend, without the first.
+/// Encodes the rest of a list: the given positions without the first. They must ascend.
 pub fn encode_rest(positions: &[i64]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for pair in positions.windows(2) {

@@ -33,29 +33,29 @@ impl Reader {
         Reader::new(store::open_to_read(at, settings)?)
     }
 
-    /// A reader over a connection; `None` if the index is not initialized.
+    /// Creates a reader over a connection, or `None` if the index is not initialized.
     pub fn new(store: Box<dyn Store>) -> Result<Option<Reader>, ReadError> {
         let Some(metadata) = store.metadata()? else { return Ok(None) };
         let decompressor = Decompressor::new(&store.dictionaries()?)?;
         Ok(Some(Reader { store, decompressor, metadata, fragment: Vec::new() }))
     }
 
-    /// The properties of the index.
+    /// Returns the properties of the index.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// The connection to the index.
+    /// Returns the connection to the index.
     pub fn store(&self) -> &dyn Store {
         &*self.store
     }
 
-    /// The range of blocks that the index holds.
+    /// Returns the range of blocks that the index holds.
     pub fn stored_range(&self) -> Result<Option<StoredRange>, ReadError> {
         Ok(self.store.stored_range()?)
     }
 
-    /// The row of a block, and the context of its fragments.
+    /// Returns the row of a block, and the context of its fragments.
     pub fn block_row(&self, number: u64) -> Result<Option<(BlockRow, BlockContext)>, ReadError> {
         let row = self.store.block(number)?;
         Ok(row.map(|row| {
@@ -84,8 +84,8 @@ impl Reader {
         Ok(true)
     }
 
-    /// Appends a block in an `hmyv2_` form. Returns false if the index does not hold the block, or
-    /// cannot convert it.
+    /// Appends a block in an `hmyv2_` form. Returns false if the index does not hold the block or
+    /// cannot convert it to this form.
     pub fn write_harmony_block(
         &mut self,
         out: &mut Vec<u8>,
@@ -250,7 +250,7 @@ impl Reader {
         Ok(count)
     }
 
-    /// The posting keys of all logs in the blocks above `last`.
+    /// Returns the posting keys of all logs in the blocks above `last`.
     pub fn posting_keys_above(&mut self, last: u64) -> Result<BTreeSet<PostingKey>, ReadError> {
         let mut keys = BTreeSet::new();
         if !self.metadata.contents.logs {
@@ -273,7 +273,7 @@ impl Reader {
     }
 }
 
-/// The logs in a fragment that is a receipt or an array of logs.
+/// Returns the logs in a fragment that is a receipt or an array of logs.
 fn logs_of(fragment: &[u8]) -> impl Iterator<Item = &[u8]> {
     let array = match fragment.first() {
         Some(b'[') => Some(fragment),

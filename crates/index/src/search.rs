@@ -1,9 +1,10 @@
 //! Searches for the transactions that may have logs which a filter selects.
 //!
-//! A filter is a conjunction of terms: an address, and a topic at each place. The search reads the
-//! posting lists of the rarest term. It intersects them with those of another term if that term is
-//! not much more frequent; the logs themselves decide the rest. So the cost grows with the postings
-//! of the rarest term, and neither with the range nor with the frequency of the others.
+//! A filter is a conjunction of terms: an address, and a topic for each topic position. The search
+//! reads the posting lists of the rarest term. It intersects them with those of another term if
+//! that term is not much more frequent; the logs themselves decide the rest. So the cost grows with
+//! the postings of the rarest term. It depends neither on the range nor on the frequency of the
+//! other terms.
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -17,9 +18,9 @@ use crate::store::{Postings, Store, TransactionPart, TransactionRow};
 /// The limits of a query.
 #[derive(Debug, Clone, Copy)]
 pub struct SearchLimits {
-    /// The most logs of a response.
+    /// Maximum number of logs of a response.
     pub logs: u64,
-    /// The most bytes of their JSON.
+    /// Maximum number of bytes of the JSON of these logs.
     pub bytes: u64,
     /// The deadline. A search may read many receipts and select nothing.
     pub deadline: Option<Instant>,
@@ -45,8 +46,8 @@ impl SearchLimits {
 const LISTS_PER_QUERY: usize = 128;
 /// Receipts between two checks of the deadline.
 const RECEIPTS_PER_CHECK: u32 = 256;
-/// A term is intersected if it has at most this many times as many postings as the rarest. A step
-/// over a posting takes nanoseconds, the decoding of a receipt microseconds.
+/// Maximum ratio of the postings of an intersected term to those of the rarest term. A step over a
+/// posting takes nanoseconds, the decoding of a receipt microseconds.
 const INTERSECTION_RATIO: f64 = 64.0;
 
 /// A term of the conjunction: the transactions that have any of these keys.
@@ -91,7 +92,8 @@ pub(crate) fn search(
         for term in &terms {
             read.push((term, term.postings(store, next, end)?));
         }
-        // The rarest term is the one whose lists reach farthest, or of equals the shortest one.
+        // The lists of the rarest term cover the most blocks. Among equal terms, the one with the
+        // fewest positions comes first.
         read.sort_by_key(|(_, postings)| (Reverse(postings.complete_to), postings.positions.len()));
         let mut read = read.into_iter();
         let Some((_, rarest)) = read.next() else { break };
@@ -107,8 +109,8 @@ pub(crate) fn search(
     Ok(())
 }
 
-/// Removes from `positions`, which cover a range, those that a term does not have, if that costs
-/// less than reading their receipts.
+/// Removes the positions that a term does not have, if that costs less than reading the receipts.
+/// The positions lie between `from` and `to`.
 fn intersect(
     store: &dyn Store,
     positions: &mut Vec<i64>,
@@ -133,7 +135,7 @@ fn intersect(
             }
         }
         limits.check_deadline()?;
-        // The lists before the next candidate decide nothing, so the next query starts there.
+        // The next query starts at the next candidate, because lists before it remove no position.
         let Some(next) = candidates.peek() else { break };
         postings = term.postings(store, *next, to)?;
     }

@@ -38,7 +38,7 @@ pub struct QueryContext<'a> {
 pub enum Lookup {
     /// The raw result.
     Full(Vec<u8>),
-    /// The logs of a part of the range, or its blocks. Nodes must respond for the rest.
+    /// The logs or blocks of a part of the range. Nodes must return the rest.
     Partial {
         /// The first block of the part.
         from: u64,
@@ -70,7 +70,7 @@ pub const METHODS: [&str; 15] = [
     "hmyv2_getBlockTransactionCountByHash",
 ];
 
-/// Responds to calls from one state of the index, whatever a writer does meanwhile.
+/// Responds to calls from one state of the index. Later writes do not change it.
 pub struct Snapshot<'a> {
     reader: &'a mut Reader,
     range: Option<StoredRange>,
@@ -137,7 +137,8 @@ fn is_number_or_tag(raw: &[u8]) -> bool {
         && matches!(block::parse(raw, BlockFormat::Hex), Ok(BlockRef::Number(_) | BlockRef::Tag(_)))
 }
 
-/// The number that a block reference states; the first block for the tag `earliest`.
+/// Returns the number in a block reference, or the number of the first block for the tag
+/// `earliest`.
 fn stated_number(block: BlockRef) -> Option<u64> {
     match block {
         BlockRef::Number(number) => Some(number),
@@ -146,7 +147,7 @@ fn stated_number(block: BlockRef) -> Option<u64> {
     }
 }
 
-/// A call on its way through an index.
+/// A call that an index responds to.
 struct Query<'a> {
     reader: &'a mut Reader,
     range: StoredRange,
@@ -204,10 +205,11 @@ impl Query<'_> {
         Ok(found.map_or(Lookup::Miss, Lookup::Full))
     }
 
-    /// The number of the block that a parameter names, if the index may respond about that block.
+    /// Returns the number of the block that a parameter names, if the index may respond about that
+    /// block.
     fn number(&self, (raw, form): RawRef<'_>) -> Result<Option<u64>, ReadError> {
         let number = match block::parse(raw, form) {
-            // A hash names the same block for ever, whatever the chain does.
+            // A hash always names the same block, even after a reorg.
             Ok(BlockRef::Hash(hash)) => return Ok(self.reader.store().block_number(&hash)?),
             Ok(block) => stated_number(block),
             Err(_) => None,
@@ -263,7 +265,7 @@ impl Query<'_> {
     }
 
     fn block_receipts(&mut self, block: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-        // With requireCanonical, the response to a hash depends on more than the hash.
+        // With requireCanonical, the response depends on the chain, too, and not only on the hash.
         let plain =
             block.first() != Some(&b'{') || walk::member(block, "requireCanonical").is_none();
         if !self.reader.metadata().contents.receipts || !plain {
@@ -321,7 +323,7 @@ impl Query<'_> {
         Ok(Some(out))
     }
 
-    /// The options of a call, if the index can write that form of a block.
+    /// Returns the options of a call, if the index can write that form of a block.
     fn harmony_options(&self, raw: &[u8]) -> Option<BlockOptions> {
         let contents = self.reader.metadata().contents;
         let options = BlockOptions::read(raw).filter(|_| contents.hmyv2)?;

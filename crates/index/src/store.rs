@@ -58,7 +58,7 @@ pub fn open_to_read(
     })
 }
 
-/// An index in memory that is lost when it is dropped.
+/// Creates an index in memory that is lost when it is dropped.
 ///
 /// # Errors
 /// If SQLite cannot allocate memory.

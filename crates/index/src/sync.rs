@@ -5,10 +5,10 @@
 //!   loop: tip → range::next → fetch, verify, encode → link → commit or rewind
 //! ```
 //!
-//! Several threads fetch, verify and encode, each over its own connections and each some blocks
-//! ahead. This thread takes their blocks in the order of the chain and writes them. The index
-//! always holds a beginning of the requested range without gaps, so a sync can be stopped at any
-//! instant and a later one continues there.
+//! Several threads fetch, verify and encode blocks, each over its own connections. They run ahead
+//! of this thread. This thread takes their blocks in the order of the chain and writes them. The
+//! stored blocks always begin at the start of the requested range and have no gaps. So a sync can
+//! be stopped at any instant, and a later one continues at the end of the stored blocks.
 
 mod batch;
 mod calls;
@@ -47,8 +47,8 @@ use crate::store::{self, Store};
 
 /// The pause before the sync asks for the tip again.
 const TIP_INTERVAL: Duration = Duration::from_millis(1000);
-/// The pause before the sync fetches again after a node returned blocks that do not link, although
-/// the nodes agree with the index.
+/// The pause after a node returned blocks that do not link, if the nodes agree with the index. Then
+/// the sync fetches again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Syncs an index until it is complete, or until `stop` is set.
@@ -122,8 +122,8 @@ pub fn sync(
 }
 
 struct Syncer<'a> {
-    /// Reads the logs of blocks to rewind. It closes before the writer, because SQLite's last
-    /// connection moves the write-ahead log into the file.
+    /// Reads the logs of blocks to rewind. It must be closed before the writer, because the last
+    /// connection to an SQLite file moves the write-ahead log into the file.
     reader: Reader,
     store: Box<dyn Store>,
     nodes: NodePool<'a>,
@@ -183,8 +183,8 @@ impl Syncer<'_> {
         })
     }
 
-    /// Records the final block if the nodes still have the last stored block. If they have another
-    /// one in its place, rewinds and returns false.
+    /// Records the final block if the nodes still have the last stored block. If they have a
+    /// different block at that number, rewinds and returns false.
     fn confirm(&mut self, stored: Option<StoredRange>, finalized: u64) -> Result<bool, SyncError> {
         let Some(stored) = stored else { return Ok(true) };
         match self.nodes.block_hash(stored.last)? {
@@ -226,7 +226,8 @@ impl Syncer<'_> {
             self.nodes.pause(RETRY_PAUSE);
             return Ok(());
         }
-        // The event comes before the transaction, so its observer finds the one state or the other.
+        // The event is sent before the transaction, so an observer finds the state before or after
+        // it.
         let blocks = stored.last - common;
         self.nodes.observer().on_event(&Event::Rewinding { blocks, to: common });
         let keys = self.reader.posting_keys_above(common)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 
-/// A client configuration that trusts these root certificates.
+/// Returns a client configuration that trusts these root certificates.
 ///
 /// # Errors
 /// If the crypto provider supports no version of TLS.
@@ -17,7 +17,7 @@ pub(crate) fn client_config(roots: RootCertStore) -> Result<ClientConfig, rustls
     Ok(config)
 }
 
-/// The root certificates that browsers trust.
+/// Returns the root certificates that browsers trust.
 pub(crate) fn public_roots() -> RootCertStore {
     RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }
 }

@@ -2,10 +2,11 @@
 //!
 //! Nodes are not trusted. The index stores a node's JSON byte for byte, so every member that a
 //! reader may rely on must be verified, not only the hashed ones. This module calls no node and
-//! stores nothing. It does not decide whether the hash itself is on the chain: that follows from
-//! the links between blocks and from the head.
+//! stores nothing. It does not decide whether the hash itself is on the chain: the links between
+//! blocks and the head decide that.
 //!
-//! The members that each [`Level`] binds. Each level includes those before it:
+//! The table lists the members that each [`Level`] verifies. Each level includes the members of the
+//! levels before it:
 //!
 //! | level | [`block()`] | [`receipts()`] | [`logs()`] |
 //! | --- | --- | --- | --- |
@@ -34,7 +35,7 @@
 //!   `transactionIndex`, of each log too, its `logIndex`, and that `removed` is false;
 //! - from the transaction: `from`, `to`, `effectiveGasPrice`, `contractAddress`, `blobGasUsed`.
 //!
-//! Nothing binds these members:
+//! These members are not verified:
 //! - `totalDifficulty`, the sum over all blocks before;
 //! - `from` below `senders`; a receipt's `from` and `contractAddress` must agree with it, and
 //!   nothing
@@ -43,20 +44,20 @@
 //!   headers;
 //! - `blobGasPrice`, which follows from `excessBlobGas` by a parameter that changes with forks. All
 //!   receipts must have the same price, and none above `maxFeePerBlobGas`;
-//! - the absence of an optional member: `size`, `uncles`, `totalDifficulty`, `blockTimestamp`,
+//! - that an optional member is missing: `size`, `uncles`, `totalDifficulty`, `blockTimestamp`,
 //!   `gasPrice` since EIP-1559, `effectiveGasPrice`, `removed` and the like;
-//! - with [`header()`] alone: the hashes of the transactions, which logs must agree with;
-//! - with [`logs()`] alone: `data`; a log without topics from an address that emits others; and
-//!   every other log that sets no new bit;
+//! - with [`header()`] alone: the hashes of the transactions (logs must agree with them);
+//! - with [`logs()`] alone: `data`; a missing or added log that changes no bit of the bloom, such
+//!   as a log without topics from an address that emits others;
 //! - members of no standard, such as `authority`, `publicKey`, `l1BlockNumber`. They are stored.
 //!
 //! The header's `gasUsed` is not compared with the last `cumulativeGasUsed`: other members bind
 //! both, and EIP-7778 lets them differ.
 //!
 //! A member that is missing, null, malformed or duplicate is an [`Error`] as well. If the header's
-//! hash is wrong, it cannot be known which member of the header is wrong: the error names `hash`,
-//! even if `transactionsRoot` contradicts the transactions too. Every other error names the
-//! transaction or the receipt, unless only a root shows it.
+//! hash is wrong, the wrong member of the header is unknown. The error then names `hash`, even if
+//! `transactionsRoot` contradicts the transactions too. Every other error names the transaction or
+//! the receipt, unless only a root differs.
 //!
 //! Transactions of other types than Ethereum's 0 to 4, such as deposits of rollups, cannot be
 //! verified: [`Error::is_unverifiable`]. Blocks of chains that hash their headers in another way,
@@ -86,8 +87,8 @@ use self::fields::Layout;
 pub use self::level::{Level, UnknownLevel};
 use self::log::{Log, LogPosition};
 
-/// Verifies a block and its other responses: the block with full transactions if `full` is true,
-/// its header otherwise; then its receipts, or its logs if there are no receipts.
+/// Verifies a block with full transactions if `full` is true, and only its header otherwise. Then
+/// verifies its receipts, or its logs if there are no receipts.
 ///
 /// # Errors
 ///
@@ -126,9 +127,9 @@ pub fn block(raw: &[u8], level: Level) -> Result<Block, Error> {
     Ok(block)
 }
 
-/// Verifies a header by its hash, unless the level is off: a block without transactions or with
-/// their hashes only, or a `newHeads` notification. The hashes of transactions are not verified;
-/// the positions of [`logs()`] are compared with them.
+/// Verifies a header by its hash, unless the level is off. `raw` is a block without transactions, a
+/// block with their hashes only, or a `newHeads` notification. The hashes of transactions are not
+/// verified; the positions of [`logs()`] are compared with them.
 ///
 /// # Errors
 ///
@@ -217,7 +218,7 @@ pub fn logs(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
     Ok(())
 }
 
-/// The header of a block that was verified above [`Level::Off`].
+/// Returns the header of a block that was verified above [`Level::Off`].
 fn verified_header(block: &Block) -> Result<&Header, Error> {
     block.header.as_ref().ok_or_else(|| {
         Error::missing("a block whose header was verified before").of("receiptsRoot")

@@ -1,6 +1,6 @@
 //! The rows of a result from counts and histograms: quantiles with their error, methods, stages.
 //!
-//! `record` defines what is counted, `results` what a row contains. Nothing is judged here.
+//! `record` defines the counts, `results` the rows. This module judges nothing.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use lab_model::results::run::{ClassRow, Generator, Row, Second, StageRow, WireFa
 mod tests;
 
 const NANOS_PER_MS: f64 = 1e6;
-/// Shortest length of a full second, in seconds: threads end theirs a few milliseconds apart.
+/// Minimum length of a full second, in seconds. Threads end their seconds a few milliseconds apart.
 const WHOLE: f64 = 0.95;
 /// The quantile of the normal distribution for a two-sided 95 % interval.
 const Z_95: f64 = 1.96;
@@ -86,8 +86,8 @@ fn at_ranks<const N: usize>(of: &Times, ranks: [f64; N]) -> [f64; N] {
     std::array::from_fn(between)
 }
 
-/// Returns one row for the calls that `wanted` selects. `seconds` is the duration of the rates, and
-/// `calls_all` the total for the shares.
+/// Returns one row for the calls that `wanted` selects. Rates are per `seconds`, and shares are of
+/// `calls_all`.
 pub fn row(
     method: &str,
     totals: &Totals,
@@ -167,8 +167,8 @@ pub fn methods(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, Vec<Row>) {
     (overall, rows)
 }
 
-/// Returns the rows of all stages, warm-up included. `end` is the end of the load; it cuts stages
-/// that did not run in full.
+/// Returns the rows of all stages, warm-up included. `end` is the end of the load. It shortens
+/// stages that did not run in full.
 pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
     let calls_all = totals.count(|_| true);
     let rows = plan.spans().map(|(scenario, stage, span)| {
@@ -222,8 +222,8 @@ pub fn point_seconds(series: &[Second]) -> f64 {
     }
 }
 
-/// Returns the full points of a run's series after the warm-up and before the end of the load. A
-/// shorter point has fewer results.
+/// Returns the full points of a run's series after the warm-up and before the end of the load.
+/// Shorter points are excluded, because they have fewer results.
 pub fn whole_seconds<'a>(
     series: &'a [Second],
     stages: &[StageRow],
@@ -240,7 +240,7 @@ pub fn whole_seconds<'a>(
     judged.map(|(_, second)| second).collect()
 }
 
-/// Returns the facts about the generator. `seconds` are the judged ones.
+/// Returns the facts about the generator. `seconds` are those after the warm-up.
 pub fn generator(totals: &Totals, seconds: &[Second]) -> Generator {
     let iterations = iterations(totals);
     let cpu = totals.cpu.as_secs_f64();
@@ -263,7 +263,7 @@ pub fn iterations(totals: &Totals) -> Iterations {
     all
 }
 
-/// Returns started in time / scheduled, or 1 if nothing was scheduled.
+/// Returns the share of scheduled iterations that started in time, or 1 if nothing was scheduled.
 pub fn delivered(iterations: Iterations) -> f64 {
     if iterations.due == 0 { 1.0 } else { share(iterations.in_time(), iterations.due) }
 }

@@ -1,9 +1,9 @@
 //! The load engine: sends the calls of a plan on schedule and counts the results.
 //!
 //! Each thread runs one loop (`crates/lab-engine/src/engine/thread.rs`). The schedule, the stop
-//! rule and the use of connections are values that the loop gets. The engine classifies single
-//! responses; `run.rs` and the rules judge the run. Each thread hands over an [`Interval`] per
-//! second and gets it back empty, so a long run needs no more memory than a short one.
+//! rule and the use of connections are parameters of the loop. The engine classifies single
+//! responses; it does not judge the run. Each thread hands over an [`Interval`] per second and gets
+//! it back empty. So a long run needs no more memory than a short one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -42,12 +42,12 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-/// Intervals between one thread and the recorder. The engine allocates them at the start and reuses
-/// them, so memory does not grow if the recorder is late.
+/// Number of intervals in circulation between one thread and the recorder. The engine allocates
+/// them at the start and reuses them. So memory does not grow if the recorder is late.
 const INTERVALS_MAX: usize = 4;
-/// Samples between the engine and the comparison. Further samples are skipped.
+/// Maximum number of samples that wait for the comparison. Further samples are skipped.
 const SAMPLES_MAX: usize = 64;
-/// Open files that the process needs besides one per worker.
+/// Number of open files that the process needs in addition to one per worker.
 const FILES_BESIDE: u64 = 256;
 
 /// Why the engine could not start or did not finish.
@@ -108,7 +108,7 @@ pub enum EngineFault {
     /// The TLS settings contradict each other.
     #[error("tls settings: {0}")]
     Tls(#[from] rustls::Error),
-    /// The system does not support the loop's way to wait.
+    /// The system does not support the loop's method of waiting (epoll and an eventfd).
     #[error("cannot wait for sockets (linux 5.11 or newer is needed): {0}")]
     Wait(#[source] io::Error),
     /// A thread could not be started.
@@ -174,7 +174,7 @@ pub struct Engine {
 
 impl Engine {
     /// Starts all threads of a plan. Times count from `origin`, which may be in the future. The
-    /// engine uses the first address of `addrs` that accepts a connection.
+    /// engine connects to the first address of `addrs` that accepts a connection.
     ///
     /// # Errors
     /// Fails if the plan needs something that the engine, the chain's facts or the system lack.

@@ -43,8 +43,8 @@ use process::Processes;
 use target_sockets::TargetSockets;
 use values::Values;
 
-/// Most samples that wait for [`Watcher::take`]; beyond it the oldest are dropped. At the shortest
-/// interval this covers 100 seconds in about 5 MB.
+/// Maximum number of samples that wait for [`Watcher::take`]. Beyond it the oldest are dropped. At
+/// the shortest interval this covers 100 seconds in about 5 MB.
 const WAITING_MAX: usize = 1_024;
 
 /// Shortest and longest interval between two samples.
@@ -126,7 +126,8 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Returns the samples of all hosts since the last call, oldest first. At most the last 1,024.
+    /// Returns the samples of all hosts since the last call, oldest first. Returns at most the last
+    /// 1,024.
     pub fn take(&mut self) -> Vec<HostSample> {
         self.waiting.lock().drain(..).collect()
     }

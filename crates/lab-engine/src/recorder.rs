@@ -1,8 +1,8 @@
 //! Merges the intervals of the engine's threads into seconds of the whole run and into totals.
 //!
-//! It has no clock; the caller provides the time. Its memory does not grow with the length of a
-//! run: histograms have a fixed size, and beyond [`SERIES_MAX`] points neighbours of the series are
-//! merged.
+//! The recorder has no clock; the caller provides the time. Its memory does not grow with the
+//! length of a run. Histograms have a fixed size, and neighbours of the series are merged beyond
+//! [`SERIES_MAX`] points.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::aggregate;
 #[cfg(test)]
 mod tests;
 
-/// Most points of the series. They cover two hours at one point per second, four hours at one per
-/// two seconds, and so on.
+/// Maximum number of points of the series. They cover two hours at one point per second, four hours
+/// at one per two seconds, and so on.
 pub const SERIES_MAX: usize = 7_200;
-/// Shortest thread time for which a busy share is computed, in seconds. The last second of a run
-/// can be a microsecond long.
+/// Minimum thread time for a busy share, in seconds. The last second of a run can be as short as a
+/// microsecond.
 const BUSY_TIME_MIN: f64 = 0.1;
-/// Most seconds that wait for slow threads. Intervals of slower threads are counted in a later
-/// second.
+/// Maximum number of incomplete seconds, which wait for slow threads. Later intervals are counted
+/// in a later second.
 const OPEN_MAX: usize = 4;
 
 /// Merges a run's intervals.
@@ -38,7 +38,7 @@ pub struct Recorder {
     open: VecDeque<OpenSecond>,
     /// Index of the next second to close, from 0.
     next: u64,
-    /// Empty totals for reuse, a megabyte or two each. They are allocated at the start, so that
+    /// Empty totals for reuse, one or two megabytes each. They are allocated at the start. So
     /// memory does not grow if threads are slow.
     spare: VecDeque<Totals>,
     all: Totals,
@@ -101,8 +101,8 @@ impl Recorder {
         }
     }
 
-    /// Adds one thread's interval to the second that contains the interval's middle, because a
-    /// thread hands over slightly after the end of a second.
+    /// Adds one thread's interval to the second that contains the middle of the interval. Its end
+    /// would not do, because a thread hands over slightly after the end of a second.
     pub fn take(&mut self, interval: &Interval) {
         let second = ((interval.from + interval.to) / 2).as_secs();
         let index = usize::try_from(second.saturating_sub(self.next)).unwrap_or(usize::MAX);
@@ -123,11 +123,11 @@ impl Recorder {
         }
     }
 
-    /// Closes the oldest second if all threads are past it, or if too many seconds wait. Return its
-    /// counts with [`Recorder::give_back`].
+    /// Closes the oldest second if all threads have passed its end, or if too many seconds are
+    /// incomplete. Return its counts with [`Recorder::give_back`].
     pub fn close(&mut self) -> Option<ClosedSecond> {
         let end = Duration::from_secs(self.next + 1);
-        // A thread hands over at the end of a second or slightly later.
+        // A thread hands its interval over at the end of a second or slightly later.
         let slack = Duration::from_millis(50);
         let whole = self.reached.iter().all(|reached| *reached + slack >= end);
         (whole || self.open.len() > OPEN_MAX).then(|| self.close_oldest()).flatten()
@@ -262,7 +262,7 @@ fn count(classes: &mut Vec<(Class, u64)>, class: Class, calls: u64) {
 #[derive(Debug)]
 struct Series {
     points: Vec<Second>,
-    /// Seconds in the last point, and in a full point.
+    /// Number of seconds in the last point, and in a full point.
     filled: usize,
     stride: usize,
 }
@@ -307,7 +307,7 @@ impl Series {
 }
 
 /// Merges the next second into a point. Counts are added. Percentiles take the maximum, so that no
-/// peak is lost, but the median is averaged by calls.
+/// peak is lost. The median is averaged, weighted by calls.
 fn merge(point: &mut Second, next: Second) {
     let (before, after) = (point.requests as f64, next.requests as f64);
     let weight = if before + after > 0.0 { after / (before + after) } else { 0.5 };

@@ -18,7 +18,7 @@ const AREA_TOLERANCE: f64 = 1e-6;
 /// A scheduled iteration of an open scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it is scheduled.
+    /// The scheduled time of the iteration, in nanoseconds.
     pub at: u64,
     /// Index over all stages of the plan.
     pub stage: u16,

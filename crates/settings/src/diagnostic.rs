@@ -1,5 +1,5 @@
-//! A problem of a configuration file, printed like a compiler error: place, line, caret, allowed
-//! values. It holds no secret, because [`crate::Report`] masks the line first.
+//! A problem of a configuration file, printed like a compiler error: position, line, caret, allowed
+//! values. It contains no secret, because [`crate::Report`] masks the line before.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// The file, if it is not [`Diagnostics::file`].
     pub file: Option<String>,
-    /// The place of the problem; `None` for arguments and for files that cannot be read.
+    /// The position of the problem; `None` for arguments and for files that cannot be read.
     pub place: Option<Place>,
     /// The full name of the key, such as `server.listen`; empty if the problem concerns no key.
     pub key: String,
@@ -32,7 +32,7 @@ pub enum Severity {
     Warning,
 }
 
-/// A place in a file, with its line.
+/// A position in a file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Line, counted from 1.
@@ -64,12 +64,12 @@ impl Diagnostics {
         self.list.is_empty()
     }
 
-    /// The number of all problems, listed or not.
+    /// Returns the number of all problems, listed or not.
     pub fn count(&self) -> usize {
         self.list.len() + self.more
     }
 
-    /// The only problem of a file that cannot be read at all.
+    /// Returns the only problem of a file that cannot be read at all.
     pub fn unreadable(file: &str, error: &std::io::Error) -> Diagnostics {
         let diagnostic = Diagnostic {
             severity: Severity::Error,

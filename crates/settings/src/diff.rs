@@ -1,7 +1,8 @@
-//! Lists the differences between two files of one declaration, key by key, with secrets masked.
+//! Lists the differences between two files with the same declaration, key by key. Secrets are
+//! masked.
 //!
-//! The comparison treats a key that is set to its default like one that is not set. It matches the
-//! tables of a list by their labels, so their order makes no difference.
+//! A key that is set to its default equals a key that is not set. The comparison matches the tables
+//! of a list by their labels, so that their order does not matter.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -18,7 +19,7 @@ pub struct Keys {
 }
 
 struct SetKey {
-    /// The index of its table among those of the root.
+    /// The index of its table among the tables of the root.
     section: usize,
     /// The name and label of its table: `node.first`.
     table: String,
@@ -58,7 +59,7 @@ pub struct Change {
     pub key: String,
     /// The former value, secrets masked; `None` if it was not set.
     pub before: Option<String>,
-    /// The new one.
+    /// The new value, secrets masked; `None` if it is not set.
     pub after: Option<String>,
     /// The default, if it is a value.
     pub default: Option<String>,
@@ -67,7 +68,7 @@ pub struct Change {
 }
 
 impl Keys {
-    /// The keys that a file sets.
+    /// Returns the keys that a file sets.
     pub fn of(root: &impl Table) -> Keys {
         let mut collector = Collector::default();
         root.collect(&mut collector);
@@ -96,7 +97,7 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// Every difference, in the order of the declaration.
+/// Returns every difference, in the order of the declaration.
 pub fn changes(before: &Keys, after: &Keys) -> Vec<Change> {
     let (old, new) = (before.by_name(), after.by_name());
     let (old_tables, new_tables) = (before.tables(), after.tables());

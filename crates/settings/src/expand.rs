@@ -20,7 +20,7 @@ pub struct World<'a> {
     pub folder: &'a Path,
     /// Returns an environment variable.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
-    /// Maximum bytes of the file.
+    /// Maximum number of bytes of the file.
     pub text_bytes_max: usize,
     /// The files that the configuration names.
     files: RefCell<BTreeSet<PathBuf>>,
@@ -38,9 +38,9 @@ impl<'a> World<'a> {
         World { folder, environment, text_bytes_max, files, variables, overrides: &[] }
     }
 
-    /// The same with formulas: a string instead of a number is a formula, and so is `${…}` in a
-    /// string. They use the file's [`Variables`](crate::value::Variables). `overrides` replace
-    /// values of the file's variables.
+    /// Allows formulas. A string instead of a number is a formula, and so is `${…}` in a string.
+    /// Formulas use the file's [`Variables`](crate::value::Variables). `overrides` replace values
+    /// of the file's variables.
     #[must_use]
     pub fn with_formulas(self, overrides: &'a [Variable]) -> World<'a> {
         World { variables: Some(RefCell::default()), overrides, ..self }
@@ -51,7 +51,7 @@ impl<'a> World<'a> {
         self.variables.is_some()
     }
 
-    /// The value of a formula; `None` if the file allows none.
+    /// Returns the value of a formula, or `None` if the file allows none.
     pub(crate) fn evaluate(&self, text: &str) -> Option<Result<f64, String>> {
         let variables = self.variables.as_ref()?;
         Some(formula::value(text, &variables.borrow()))
@@ -72,7 +72,7 @@ impl<'a> World<'a> {
         self.files.borrow_mut().insert(self.folder.join(name));
     }
 
-    /// The files that the configuration names.
+    /// Returns the files that the configuration names.
     pub fn files(&self) -> Vec<PathBuf> {
         self.files.borrow().iter().cloned().collect()
     }
@@ -84,7 +84,7 @@ const ENVIRONMENT: &str = "env:";
 /// Default maximum bytes of a file. Configurations have a few kilobytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum bytes of a file that `${file:…}` reads. Keys and tokens are far shorter.
+/// Maximum number of bytes of a file that `${file:…}` reads. Keys and tokens are far shorter.
 const SECRET_FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// Replaces every `${VAR}`, `${VAR:-default}` and `${file:PATH}` of a text, and `$${` by `${`. A

@@ -1,9 +1,9 @@
 //! Collects the problems of one text while it is read and checked.
 //!
-//! A diagnostic prints its line with secrets masked. A string is printed only if its key is
-//! known and holds no secret, so that the misspelt key `ulr` does not reveal the value of `url`.
-//! Numbers and booleans are masked only if their key holds a secret. Comments are never printed,
-//! because they often contain an old URL.
+//! A diagnostic prints its line with secrets masked. A string is printed only if its key is known
+//! and is no secret. So the misspelt key `ulr` does not reveal the value of `url`. Numbers and
+//! booleans are masked only if their key holds a secret. Comments are never printed, because they
+//! often contain an old URL.
 
 use std::ops::Range;
 
@@ -11,21 +11,21 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Place, Severity};
 use crate::syntax::{Item, Member, Span, Tree};
 use crate::{MASK, expand};
 
-/// Masks a string; `None` if it may be printed as written.
+/// Masks a string, or returns `None` if it may be printed as written.
 type Mask = fn(&str) -> Option<String>;
 
-/// Maximum characters of a value that a diagnostic prints.
+/// Maximum number of characters of a value that a diagnostic prints.
 const VALUE_CHARS_MAX: usize = 60;
 
-/// Maximum characters of a line that a diagnostic prints.
+/// Maximum number of characters of a line that a diagnostic prints.
 const LINE_CHARS_MAX: usize = 200;
 
-/// Maximum printed problems of one text. It bounds the memory for a file that is not a
+/// Maximum number of printed problems of one text. It bounds the memory for a file that is not a
 /// configuration at all.
 const PRINTED_MAX: usize = 50;
 
-/// The name and the place of a key or table, for diagnostics. All places compare as equal, so two
-/// configurations with the same values are equal.
+/// The name and the position of a key or table, for diagnostics. All values of this type compare as
+/// equal, so that two configurations with the same values are equal.
 #[derive(Clone, Debug, Default)]
 pub struct At {
     /// The full name: `server.listen`, `chain.mainnet.family`.
@@ -43,9 +43,9 @@ impl PartialEq for At {
     }
 }
 
-/// A subject of a problem: a key, a table, or a place.
+/// The subject of a problem: a key, a table, or a position.
 pub trait Located {
-    /// The name and the place.
+    /// Returns the name and the position.
     fn located(&self) -> &At;
 }
 
@@ -56,12 +56,12 @@ impl Located for At {
 }
 
 impl At {
-    /// Returns true if the file holds it.
+    /// Returns true if the file contains the key or table.
     pub fn is_written(&self) -> bool {
         self.span.is_some()
     }
 
-    /// The last part of its name: `listen` of `server.listen`.
+    /// Returns the last part of its name: `listen` of `server.listen`.
     pub fn name(&self) -> &str {
         self.path.rsplit('.').next().unwrap_or_default()
     }
@@ -84,15 +84,15 @@ enum Shown {
 pub struct Report<'a> {
     file: Option<String>,
     text: &'a str,
-    /// Every value that is neither list nor table, in the order of the text. `None` before the text
-    /// is parsed; diagnostics print only keys then.
+    /// Every value that is neither a list nor a table, in the order of the text. `None` before the
+    /// text is parsed; until then diagnostics print only keys.
     values: Option<Vec<(Span, Shown)>>,
     /// The headings of tables in the order of the text.
     headings: Vec<Span>,
     /// Tables with a key that is unknown or cannot be read.
     faulty: Vec<(String, Option<Span>)>,
     problems: Vec<(Problem, Severity)>,
-    /// Problems of other files, which come last.
+    /// Problems of other files, which are listed last.
     others: Vec<Diagnostic>,
     /// Number of problems that are left out of the list because there are too many.
     more: usize,
@@ -107,12 +107,12 @@ struct Problem {
 }
 
 impl<'a> Report<'a> {
-    /// A report on a file's text.
+    /// Creates a report on a file's text.
     pub fn of_file(name: &str, text: &'a str) -> Report<'a> {
         Report { file: Some(name.to_owned()), text, ..Report::of_arguments() }
     }
 
-    /// A report on arguments, which have no place.
+    /// Creates a report on command-line arguments, which have no position in a file.
     pub fn of_arguments() -> Report<'static> {
         Report {
             file: None,
@@ -126,8 +126,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Adds an error with the allowed values. Its place is the value of the key or, if the key is
-    /// not set, its table.
+    /// Adds an error with the allowed values. Its position is the value of the key, or the table if
+    /// the key is not set.
     pub fn error(
         &mut self,
         at: &impl Located,
@@ -202,7 +202,7 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// All problems in the order of the text.
+    /// Returns all problems in the order of the text.
     pub fn finish(mut self) -> Diagnostics {
         let mut problems = std::mem::take(&mut self.problems);
         problems.sort_by_key(|(problem, _)| problem.span.as_ref().map_or(0, |span| span.start));
@@ -248,7 +248,7 @@ impl<'a> Report<'a> {
         self.problems.push((Problem { span, key, has_value, message, allowed }, severity));
     }
 
-    /// The number of problems of this text so far.
+    /// Returns the number of problems of this text so far.
     pub fn count(&self) -> usize {
         self.problems.len()
     }
@@ -257,7 +257,7 @@ impl<'a> Report<'a> {
         self.faulty.push((table.path.clone(), table.table.clone()));
     }
 
-    /// Registers every string as a secret. [`Report::show_values`] lifts that.
+    /// Registers every string as a secret. [`Report::show_values`] reverts that.
     pub(crate) fn hide_values(&mut self, members: &[Member]) {
         let mut values = Vec::new();
         for member in members {
@@ -283,8 +283,8 @@ impl<'a> Report<'a> {
         values.push((item.span.clone(), shown));
     }
 
-    /// Lets diagnostics print a value, and each value in it, masked by `mask`. A string that only
-    /// refers to a variable or a file, such as `${NAME}`, is no secret.
+    /// Allows diagnostics to print a value, and each value in it, masked by `mask`. A string that
+    /// only refers to a variable or a file, such as `${NAME}`, is no secret.
     pub(crate) fn show_values(&mut self, item: &Item, mask: Mask) {
         match &item.tree {
             Tree::List(list) => list.iter().for_each(|item| self.show_values(item, mask)),
@@ -304,8 +304,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The value at a place with secrets masked. The value of a table with a heading is not
-    /// printed.
+    /// Returns the value at a position of the text, with secrets masked. The value of a table with
+    /// a heading is not printed.
     pub(crate) fn value(&self, span: &Span) -> String {
         if self.is_heading(span) {
             return MASK.to_owned();
@@ -361,8 +361,8 @@ impl<'a> Report<'a> {
         line.finish()
     }
 
-    /// The nearest character boundary at or before a byte. The parser's spans may end inside a
-    /// character.
+    /// Returns the nearest character boundary at or before a byte. The parser's spans may end
+    /// inside a character.
     fn floor(&self, at: usize) -> usize {
         let at = at.min(self.text.len());
         (0..=at).rev().find(|at| self.text.is_char_boundary(*at)).unwrap_or(0)
@@ -455,7 +455,7 @@ fn keys_only(line: &str, marked: usize) -> (String, Range<usize>) {
 }
 
 /// Returns true if a text looks like the name of a key: at most 32 lower-case letters, `_` and `.`.
-/// Such a text is treated as no secret.
+/// Such a text is not treated as a secret.
 fn is_key(text: &str) -> bool {
     const KEY_BYTES_MAX: usize = 32;
     let key = text.trim();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::table::{DefaultDoc, Table, TableDoc};
 
-/// The schema of a whole file, draft 2020-12; `id` is its `$id` and `title` its title.
+/// Returns the schema of a whole file, draft 2020-12; `id` is its `$id` and `title` its title.
 pub fn document<T: Table>(id: &str, title: &str) -> Json {
     let mut schema = table(&T::doc());
     if let Some(members) = schema.as_object_mut() {
@@ -18,7 +18,8 @@ pub fn document<T: Table>(id: &str, title: &str) -> Json {
     schema
 }
 
-/// The same schema for a file that allows formulas: any string is allowed instead of a number.
+/// Returns the same schema for a file that allows formulas: any string is allowed instead of a
+/// number.
 pub fn with_formulas(mut schema: Json) -> Json {
     allow_formulas(&mut schema);
     schema
@@ -40,7 +41,7 @@ fn allow_formulas(schema: &mut Json) {
     }
 }
 
-/// The schema of one table.
+/// Returns the schema of one table.
 pub(crate) fn table(doc: &TableDoc) -> Json {
     let mut properties = Map::new();
     for key in &doc.keys {

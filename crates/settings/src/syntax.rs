@@ -10,7 +10,7 @@ use crate::report::Report;
 /// A range of bytes of the text.
 pub type Span = Range<usize>;
 
-/// A value of the file with its place.
+/// A value of the file with its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
     /// The bytes of the value. For a table with a heading, the bytes of the heading. For a table

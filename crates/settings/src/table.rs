@@ -15,26 +15,27 @@ use crate::value::{Scalar, ValueType};
 pub trait Table: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// The names of its keys, in the order of the declaration.
     const KEYS: &'static [&'static str];
-    /// The documentation of the table and of its keys.
+    /// Returns the documentation of the table and of its keys.
     fn doc() -> TableDoc;
-    /// The table with all defaults; `path` is its full name.
+    /// Returns the table with all defaults; `path` is its full name.
     fn defaults(path: &str) -> Self;
     /// Reads the keys. Call [`Reader::table`] instead, which also reports unknown keys.
     fn read(reader: &mut Reader<'_, '_>, members: &[Member], at: At) -> Self;
     /// Passes every key to the collector, for [`diff`](crate::diff).
     fn collect(&self, keys: &mut Collector);
-    /// The label that distinguishes the table from others of its list; empty if it has none.
+    /// Returns the label that distinguishes the table from others of its list, or empty if it has
+    /// none.
     fn label(&self) -> String {
         String::new()
     }
 }
 
-/// The value of a key, with its place and origin. Dereferences to the value. Two keys are equal if
-/// their values are equal. `Debug` and `Display` print the value.
+/// The value of a key, with its position and origin. Dereferences to the value. Two keys are equal
+/// if their values are equal. `Debug` and `Display` print the value.
 #[derive(Clone, Default)]
 pub struct Key<T> {
     value: T,
-    /// The full name and the place of the key, for [`Report::error`].
+    /// The full name and the position of the key, for [`Report::error`].
     pub at: At,
     /// Where the value comes from.
     pub origin: Origin,
@@ -100,35 +101,35 @@ impl<T> Key<T> {
         self.origin == Origin::Set && self.elements.is_empty()
     }
 
-    /// The value; `None` if the file sets it to something that cannot be read.
+    /// Returns the value, or `None` if the file sets it to something that cannot be read.
     pub fn readable(&self) -> Option<&T> {
         (self.origin != Origin::Unreadable).then_some(&self.value)
     }
 
-    /// The place of one element of a list.
+    /// Returns the position of one element of a list.
     pub fn element(&self, at: usize) -> At {
         self.at.part(self.elements.get(at).cloned())
     }
 
-    /// The value alone.
+    /// Returns the value alone.
     pub fn into_value(self) -> T {
         self.value
     }
 
-    /// Sets the key to a value from elsewhere, such as an argument. `shown` is the value with
-    /// secrets masked.
+    /// Sets the key to a value that is not from the file, such as an argument. `shown` is the value
+    /// with secrets masked.
     pub fn set(&mut self, value: T, shown: String) {
         (self.value, self.origin, self.shown) = (value, Origin::Set, shown);
     }
 
-    /// The key as an option; `None` if the file does not set it.
+    /// Returns the key as an option, or `None` if the file does not set it.
     #[doc(hidden)]
     pub fn optional(self) -> Key<Option<T>> {
         let Key { value, at, origin, elements, shown } = self;
         Key { value: (origin == Origin::Set).then_some(value), at, origin, elements, shown }
     }
 
-    /// The key with a computed default.
+    /// Returns the key with a computed default.
     #[doc(hidden)]
     pub fn or_else(mut self, default: impl FnOnce() -> T) -> Key<T> {
         if self.origin != Origin::Set {
@@ -183,14 +184,14 @@ pub enum DefaultDoc {
     Is(&'static str),
     /// An empty list or table.
     Empty,
-    /// A value that depends on something else, in words.
+    /// A value that depends on other keys or on the system, in words.
     Follows(&'static str),
-    /// None: the key must be set.
+    /// No default: the key must be set.
     Required,
 }
 
 impl TableDoc {
-    /// A table with these keys.
+    /// Creates the documentation of a table with these keys.
     pub fn new(doc: &'static str, keys: Vec<KeyDoc>) -> TableDoc {
         TableDoc {
             heading: String::new(),
@@ -206,13 +207,13 @@ impl TableDoc {
         self.keys.iter().all(|key| key.table.is_some())
     }
 
-    /// The table with a function that makes its heading.
+    /// Sets the function that makes the heading of the table.
     #[must_use]
     pub fn in_form(self, form: fn(&str) -> String) -> TableDoc {
         TableDoc { form, ..self }
     }
 
-    /// The table as the value of a key.
+    /// Returns the table as the value of a key.
     fn named_by(mut self, key: &str) -> TableDoc {
         self.path = key.to_owned();
         self.heading = (self.form)(key);
@@ -244,7 +245,7 @@ impl TableDoc {
 }
 
 impl KeyDoc {
-    /// A key of this value type.
+    /// Creates the documentation of a key of this value type.
     pub fn new<V: ValueType>(
         name: &'static str,
         doc: &'static str,
@@ -266,7 +267,7 @@ impl KeyDoc {
     }
 }
 
-/// A default in TOML, or in words.
+/// Returns a default in TOML, or in words.
 pub(crate) fn default_text<V: ValueType>(default: DefaultDoc) -> String {
     match default {
         DefaultDoc::Is(text) => V::written(text),
@@ -354,17 +355,17 @@ impl<'r, 'a> Reader<'r, 'a> {
         None
     }
 
-    /// Lets diagnostics print a value, and each value in it, masked by the value type.
+    /// Allows diagnostics to print a value, and each value in it, masked by the value type.
     pub fn show<V: ValueType>(&mut self, item: &Item) {
         self.report.show_values(item, V::masked);
     }
 
-    /// The report of this file.
+    /// Returns the report of this file.
     pub fn report(&mut self) -> &mut Report<'a> {
         self.report
     }
 
-    /// A text with its variables replaced.
+    /// Returns a text with its variables replaced.
     ///
     /// # Errors
     /// The variable or file that is missing.
@@ -372,12 +373,12 @@ impl<'r, 'a> Reader<'r, 'a> {
         expand(text, self.world)
     }
 
-    /// The value of a formula; `None` if the file allows no formulas.
+    /// Returns the value of a formula, or `None` if the file allows no formulas.
     pub(crate) fn evaluate(&self, text: &str) -> Option<Result<f64, String>> {
         self.world.evaluate(text)
     }
 
-    /// The allowed values of a type, including formulas if the file allows them.
+    /// Returns the allowed values of a type, including formulas if the file allows them.
     pub(crate) fn allowed<S: Scalar>(&self) -> String {
         let formula = S::IS_NUMBER && self.world.allows_formulas();
         format!("{}{}", S::allowed(), if formula { ", or a formula" } else { "" })
@@ -423,14 +424,14 @@ fn headings(doc: &TableDoc) -> String {
     tables.map(|table| table.heading.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// A key that is not set. Generated code calls this for each declared key.
+/// Returns a key that is not set. Generated code calls this for each declared key.
 pub fn absent<V: ValueType>(path: &str, name: &str, default: DefaultDoc) -> Key<V::Value> {
     let at = At { path: joined(path, plain(name)), span: None, table: None };
     let value = default_value::<V>(default, &at.path);
     Key { value, at, origin: Origin::Default, elements: Vec::new(), shown: String::new() }
 }
 
-/// The value of a key that is not set or not readable; `path` is its full name.
+/// Returns the value of a key that is not set or not readable; `path` is its full name.
 pub(crate) fn default_value<V: ValueType>(default: DefaultDoc, path: &str) -> V::Value {
     match default {
         DefaultDoc::Is(text) => V::of_default(text).expect("a test reads every declared default"),
@@ -443,14 +444,14 @@ fn joined(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// The name of a key that is declared as a raw identifier, such as `r#match`.
+/// Returns the name of a key that is declared as a raw identifier, such as `r#match`.
 fn plain(name: &str) -> &str {
     name.trim_start_matches("r#")
 }
 
-/// The nearest name by edit distance, if at most a third of its letters differ.
+/// Returns the nearest name by edit distance, if at most a third of its letters differ.
 pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
-    /// The cost grows with the square of the length, so longer words are not compared.
+    /// Maximum length of a compared name. The cost grows with the square of the length.
     const WORD_BYTES_MAX: usize = 64;
     if written.len() > WORD_BYTES_MAX {
         return None;
@@ -458,12 +459,12 @@ pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     let distance = |name: &str| strsim::osa_distance(&written.to_lowercase(), &name.to_lowercase());
     let near = names.iter().map(|name| (distance(name), *name)).min_by_key(|near| near.0)?;
     let allowed = (near.1.len().max(written.len()) / 3).max(1);
-    // A word that shares no letter is no suggestion.
+    // A name that shares no letter with the written one is not suggested.
     (near.0 <= allowed && near.0 < written.len()).then_some(near.1)
 }
 
-/// The message and the allowed values for a name that does not exist. `what` is the kind of name,
-/// such as "chain".
+/// Returns the message and the allowed values for a name that does not exist. `what` is the kind of
+/// the name, such as "chain".
 pub fn not_found(what: &str, name: &str, known: &[&str]) -> (String, String) {
     let message = match nearest(name, known) {
         Some(near) => format!("there is no such {what}; did you mean {near}?"),

@@ -15,7 +15,7 @@ use crate::MASK;
 #[cfg(test)]
 mod tests;
 
-/// Words of paths that are printed. All other words are masked, because a key may be short.
+/// Words that are printed in a path. All other words are masked, because a key may be short.
 const SHOWN_WORDS: &[&str] = &[
     "api",
     "arb",
@@ -88,14 +88,14 @@ const SHOWN_WORDS: &[&str] = &[
     "zksync",
 ];
 
-/// Maximum digits of a printed number, such as a version or a shard.
+/// Maximum number of digits of a printed number, such as a version or a shard.
 const SHOWN_DIGITS_MAX: usize = 2;
 
-/// Host labels of at least this length are masked if they have a digit, because some providers put
-/// the key into a label.
+/// Minimum length of a host label with a digit that is masked, in bytes. Some providers put the key
+/// into a label.
 const MASKED_LABEL_BYTES_MIN: usize = 16;
 
-/// Maximum bytes of a socket's path on Linux: 108 with the final zero byte (unix(7)).
+/// Maximum number of bytes of a socket's path on Linux: 108 with the final zero byte (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The transport of calls to an address.
@@ -110,7 +110,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The name in metrics and pages.
+    /// Returns the name in metrics and pages.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Http => "http",
@@ -192,7 +192,7 @@ impl NodeUrl {
     /// Checks a URL that must begin with `http://` or `https://`.
     ///
     /// # Errors
-    /// What is wrong with it, in words that hold no part of it.
+    /// A message that repeats no part of the URL.
     pub fn parse_http(text: &str) -> Result<NodeUrl, &'static str> {
         let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
         match ["http", "https"].iter().any(|http| scheme.eq_ignore_ascii_case(http)) {
@@ -201,8 +201,8 @@ impl NodeUrl {
         }
     }
 
-    /// The same URL, printed with masks for the path segments that are not in `written`. Those come
-    /// from the environment or from a file, and a short secret looks like a word.
+    /// Returns the same URL, whose printed form masks path segments that are not in `written`. Such
+    /// segments come from the environment or from a file, and a short secret may look like a word.
     #[must_use]
     pub fn masked_unless_in(mut self, written: &str) -> NodeUrl {
         if self.transport == Transport::Ipc {
@@ -228,7 +228,7 @@ impl NodeUrl {
         self
     }
 
-    /// The address of a local socket.
+    /// Returns the address of a local socket.
     fn ipc(path: &str) -> Result<NodeUrl, &'static str> {
         // `ipc:///path` means the same.
         let path = path.strip_prefix("//").unwrap_or(path);
@@ -250,7 +250,7 @@ impl NodeUrl {
         })
     }
 
-    /// The transport of calls.
+    /// Returns the transport of calls.
     pub fn transport(&self) -> Transport {
         self.transport
     }
@@ -265,35 +265,35 @@ impl NodeUrl {
         self.tls
     }
 
-    /// The host name or address in lower case; an IPv6 address has no brackets.
+    /// Returns the host name or address in lower case; an IPv6 address has no brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The value of the `host` header: the host, and the port if the URL has one.
+    /// Returns the value of the `host` header: the host, and the port if the URL has one.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The path and query of the request line, or the path of a socket. **Secret**: it may hold a
-    /// key.
+    /// Returns the path and query of the request line, or the path of a socket. **Secret**: it may
+    /// hold a key.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The value of the `authorization` header, marked sensitive; `None` if the URL has no user
-    /// part.
+    /// Returns the value of the `authorization` header, marked sensitive, or `None` if the URL has
+    /// no user part.
     pub fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
     }
 
-    /// The default name of the node: host and port with key-like labels masked, or the file name of
-    /// a local socket.
+    /// Returns the default name of the node: host and port with key-like labels masked, or the file
+    /// name of a local socket.
     pub fn place(&self) -> String {
         if self.transport == Transport::Ipc {
             let name = self.target.rsplit('/').next().unwrap_or_default();
@@ -325,14 +325,14 @@ pub fn masked(text: &str) -> Option<String> {
     Some(format!("\"{}\"", shown_text(text)))
 }
 
-/// Masks a text that may be a URL. Returns `***` if it is not one.
+/// Masks the secrets of a URL. Returns `***` for any other text, except localhost or an IP address.
 pub fn shown_text(text: &str) -> String {
     if let Ok(url) = NodeUrl::parse(text) {
         return url.to_string();
     }
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     let Ok(url) = NodeUrl::parse(&format!("http://{rest}")) else { return MASK.to_owned() };
-    // Without a scheme the text may be a bare key. Only localhost and addresses are certainly not.
+    // A text without a scheme may be a key. Only localhost and IP addresses certainly are no keys.
     let is_host = url.host() == "localhost" || url.host().parse::<std::net::IpAddr>().is_ok();
     let shown = url.to_string();
     let shown = shown.trim_start_matches("http://");
@@ -342,7 +342,7 @@ pub fn shown_text(text: &str) -> String {
     }
 }
 
-/// A URL as a file has it, without its secrets but with its references such as `${env:NAME}`.
+/// Returns a URL from a file with masked secrets. References such as `${env:NAME}` are not masked.
 ///
 /// Returns `***` for a text that cannot be read as a URL, and for a reference with a default inside
 /// a longer text.
@@ -356,8 +356,8 @@ pub fn masked_around_references(text: &str) -> String {
     if !text.contains("${") {
         return shown_text(text);
     }
-    // While the rest is masked, `~word~` stands for each reference. Masking keeps these words, and
-    // removes a path segment, a host label or a query only as a whole.
+    // While the URL is masked, `~word~` replaces each reference. Masking does not change these
+    // words. It removes a path segment, a host label or a query only as a whole.
     if text.contains('~') {
         return MASK.to_owned();
     }
@@ -436,7 +436,7 @@ fn is_plain(segment: &str) -> bool {
     })
 }
 
-/// The header for the user part of a URL (RFC 7617): percent-decoded, then base64.
+/// Returns the header for the user part of a URL (RFC 7617): percent-decoded, then base64.
 fn basic_authorization(userinfo: &str) -> Result<HeaderValue, &'static str> {
     let decoded = percent_decoded(userinfo).ok_or("the user part has a bad % escape")?;
     let value = format!("Basic {}", STANDARD.encode(decoded));

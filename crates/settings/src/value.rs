@@ -38,36 +38,36 @@ pub trait ValueType {
     /// An empty value in TOML.
     const EMPTY: &'static str = "none";
 
-    /// The noun for errors about a value of another type: "a list of paths".
+    /// Returns the noun for errors about a value of another type: "a list of paths".
     fn noun() -> String;
-    /// The allowed values, for diagnostics and the reference page.
+    /// Returns the allowed values, for diagnostics and the reference page.
     fn allowed() -> String;
-    /// Its JSON Schema.
+    /// Returns the JSON Schema of the value.
     fn schema() -> Json;
-    /// The value of a key that is missing or cannot be read. With it, the rest of the file can
-    /// still be checked.
+    /// Returns the value of a key that is missing or cannot be read. It allows the rest of the file
+    /// to be checked.
     fn placeholder() -> Self::Value;
     /// Reads a value and reports its errors. Returns `None` if no part of it can be read.
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value>;
     /// Reads the default of a declaration.
     ///
     /// # Errors
-    /// The text is not a value of this type. A test must find such a declaration.
+    /// The text is not a value of this type. A test of the declaration must detect that.
     fn of_default(text: &str) -> Result<Self::Value, String>;
-    /// A default in TOML.
+    /// Returns the text of a default in TOML.
     fn written(default: &str) -> String {
         format!("\"{default}\"")
     }
-    /// The value that `= empty` declares; `path` is the key's full name.
+    /// Returns the value of a key that is declared with `= empty`. `path` is the key's full name.
     fn empty(_path: &str) -> Self::Value {
         Self::placeholder()
     }
-    /// Masks a string for diagnostics; `None` if they may print it as written.
+    /// Masks a string for diagnostics. Returns `None` if they may print it as written.
     fn masked(_text: &str) -> Option<String> {
         Some(MASK.to_owned())
     }
-    /// The declaration of the tables that the value holds, for the reference page and for errors
-    /// about a key in the wrong table.
+    /// Returns the declaration of the tables that the value holds, for the reference page and for
+    /// errors about a key in the wrong table.
     fn table() -> Option<TableDoc> {
         None
     }
@@ -78,7 +78,7 @@ pub trait ValueType {
 /// A scalar as it was written, with variables already replaced.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input<'a> {
-    /// A string. Environment variables are strings, so number types parse strings too.
+    /// A string. Environment variables are strings, so types of numbers parse strings too.
     Text(&'a str),
     /// A whole number.
     Integer(i128),
@@ -94,24 +94,24 @@ pub trait Scalar {
     type Value: Clone + Debug + PartialEq + Send + Sync + 'static;
     /// True for numbers. A string is then a formula, if the file allows formulas.
     const IS_NUMBER: bool = false;
-    /// True if it is written without quotes.
+    /// True if the value is written without quotes.
     const IS_BARE: bool = Self::IS_NUMBER;
 
-    /// The noun for errors about a value of another type: "a duration".
+    /// Returns the noun for errors about a value of another type: "a duration".
     fn noun() -> String;
-    /// The allowed values.
+    /// Returns the allowed values.
     fn allowed() -> String;
-    /// Its JSON Schema.
+    /// Returns the JSON Schema of the value.
     fn schema() -> Json;
-    /// The value of a key that cannot be read.
+    /// Returns the value of a key that cannot be read.
     fn placeholder() -> Self::Value;
     /// Parses a value.
     ///
     /// # Errors
     /// A message that does not repeat the value, which may be a secret.
     fn parse(input: Input<'_>) -> Result<Self::Value, String>;
-    /// Masks a string for diagnostics, and adds quotes; `None` if they may print it as written. The
-    /// default masks a string that may be a URL.
+    /// Masks a string for diagnostics and adds quotes. Returns `None` if they may print it as
+    /// written. The default implementation masks a string that may be a URL.
     fn masked(text: &str) -> Option<String> {
         let may_be_secret = text.contains("://") || text.contains(":-");
         may_be_secret.then(|| format!("\"{MASK}\""))
@@ -121,7 +121,7 @@ pub trait Scalar {
     fn replaced_in(value: Self::Value, _written: &str) -> Self::Value {
         value
     }
-    /// Called after the value was parsed, so that a type can register the files that it names.
+    /// Is called after the value was parsed. A type can register the files that the value names.
     fn after(_text: &str, _reader: &mut Reader<'_, '_>) {}
 }
 
@@ -206,7 +206,8 @@ fn of_formula<S: Scalar>(number: f64, formula: &str) -> Result<S::Value, String>
 fn integer_if_whole(number: f64) -> Input<'static> {
     /// 2^53. An `f64` holds every whole number up to it exactly.
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
-    /// Relative error; far above the rounding errors of a formula, far below an intended fraction.
+    /// Maximum relative rounding error. It is far above the rounding errors of a formula and far
+    /// below an intended fraction.
     const ROUNDING_MAX: f64 = 1e-9;
     let whole = number.round();
     let is_whole = (number - whole).abs() <= ROUNDING_MAX * number.abs();
@@ -379,7 +380,7 @@ pub fn text_schema(example: &str) -> Json {
     json!({ "type": "string", "examples": [example] })
 }
 
-/// The words in quotes, for diagnostics.
+/// Returns the words in quotes, for diagnostics.
 #[doc(hidden)]
 pub fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")

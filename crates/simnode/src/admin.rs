@@ -33,9 +33,9 @@ use tokio::time::Instant;
 use crate::node::settings::Settings;
 use crate::serve::{NodeServer, serve_with};
 
-/// Maximum bytes of an admin request body.
+/// Maximum number of bytes of an admin request body.
 const BODY_BYTES_MAX: usize = 256 * 1024;
-/// Maximum open connections of the admin port.
+/// Maximum number of open connections of the admin port.
 const CONNECTIONS_MAX: usize = 64;
 
 /// An admin port. Dropping it closes the port.
@@ -72,7 +72,7 @@ impl Admin {
         Ok(Self { addr, task })
     }
 
-    /// The address with its actual port.
+    /// Returns the address with its actual port.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr

@@ -1,7 +1,7 @@
-//! One block: built from its position, its parent and the seed, with true hashes. `block/eth.rs`
+//! One block: built from its position, its parent and the seed, with real hashes. `block/eth.rs`
 //! and `block/harmony.rs` render it as JSON; `schedule.rs` decides which blocks exist.
 //!
-//! True: transaction hashes, transactions root, receipts root, blooms, base fee (EIP-1559), parent
+//! Real: transaction hashes, transactions root, receipts root, blooms, base fee (EIP-1559), parent
 //! links and the header hash. Synthetic: signatures (well-formed, but no key signed them, so `from`
 //! cannot be recovered) and the state root (a hash of the balances, since no proof is served).
 
@@ -27,8 +27,8 @@ pub(crate) use self::eth::{push_log, push_pooled};
 use crate::schedule::WorldOptions;
 use crate::seed::SeedStream;
 
-/// Number of accounts that send transactions. It is small, so that each balance changes in nearly
-/// every block and the balances of a block need little memory.
+/// Number of accounts that send transactions. With few accounts, each balance changes in nearly
+/// every block, and the balances of a block need little memory.
 pub const ACCOUNTS: usize = 16;
 /// Number of contracts with logs, code and storage.
 pub const CONTRACTS: usize = 8;
@@ -70,14 +70,14 @@ const PARTIES_LOG_MAX: u32 = 40;
 /// The addresses of the chain.
 #[derive(Clone, Debug)]
 pub struct KnownAddresses {
-    /// Senders and receivers, in the order of their turns.
+    /// Senders and receivers, in the order in which they take turns.
     pub accounts: [Address; ACCOUNTS],
     /// Contracts.
     pub contracts: [Address; CONTRACTS],
 }
 
 impl KnownAddresses {
-    /// The addresses of a seed.
+    /// Creates the addresses of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let draw = |kind, at: usize| {
@@ -138,7 +138,7 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// The transaction's hash.
+    /// Returns the transaction's hash.
     #[must_use]
     pub fn hash(&self) -> &B256 {
         match &self.signed {
@@ -189,8 +189,8 @@ impl Block {
         builder.seal(Vec::new(), ExecutionState::after(&before), BASE_FEE_TARGET)
     }
 
-    /// Fabricates a block above `head`, as a lying node announces it. Its hash is the true hash of
-    /// its contents; its parent does not exist.
+    /// Fabricates a block above `head`, as a lying node announces it. Its hash matches its
+    /// contents, but its parent does not exist.
     pub(crate) fn fabricated(head: &Self, number: u64) -> Self {
         let mut header = head.header.clone();
         header.parent_hash = keccak256([&head.hash[..], &number.to_be_bytes()].concat());
@@ -263,13 +263,13 @@ impl BlockBuilder<'_> {
         self.seal(transactions, accounts, base_fee)
     }
 
-    /// The gas limit: twice the gas at which the base fee does not change.
+    /// Returns the gas limit: twice the gas at which the base fee does not change.
     fn gas_limit(&self) -> u64 {
         (self.options.transactions_max * GAS_CALL_MAX).max(GAS_CALL_MAX)
     }
 
-    /// The transaction with this index in the chain, before its execution. The senders take turns,
-    /// so a nonce follows from the index alone.
+    /// Returns the transaction with this index in the chain, before its execution. The senders take
+    /// turns, so a nonce follows from the index alone.
     fn transaction(&self, index: u64) -> Transaction {
         let vanishing = index % VANISHING_EVERY == VANISHING_EVERY / 2;
         let salt = if vanishing { self.branch as u64 + 1 } else { 0 };
@@ -349,8 +349,9 @@ impl BlockBuilder<'_> {
         transfer(draws, address, [from, to], amount.wrapping_add(U256::from(at)))
     }
 
-    /// Draws one of `count` addresses. The powers of two are equally likely, and so are the numbers
-    /// between two of them: nearly a Zipf distribution, as contracts and token holders have.
+    /// Draws one of `count` addresses. All ranges between two powers of two are equally likely, and
+    /// so are the numbers within a range. This is nearly a Zipf distribution, as of real contracts
+    /// and token holders.
     fn party(&self, draws: &mut SeedStream, count: u64) -> Address {
         let power = draws.within(0, u64::from(count.max(1).ilog2().min(PARTIES_LOG_MAX)));
         let rank = draws.within((1 << power) - 1, (2 << power) - 2);
@@ -442,7 +443,7 @@ impl BlockBuilder<'_> {
 }
 
 impl SignedTransaction {
-    /// The price per gas in a block with this base fee.
+    /// Returns the price per gas in a block with this base fee.
     fn gas_price(&self, base_fee: u64) -> u128 {
         match self {
             Self::Legacy(signed) => signed.tx().gas_price,
@@ -462,7 +463,7 @@ impl SignedTransaction {
         (to.to().copied().unwrap_or_default(), value.saturating_to())
     }
 
-    /// The transaction as EIP-2718 bytes.
+    /// Returns the transaction as EIP-2718 bytes.
     #[must_use]
     pub fn encoded(&self) -> Vec<u8> {
         match self {
@@ -485,19 +486,20 @@ fn transfer(
     Log::new_unchecked(address, topics, Bytes::copy_from_slice(&amount))
 }
 
-/// The sender and the nonce of the transaction with this index in the chain.
+/// Returns the sender and the nonce of the transaction with this index in the chain.
 #[must_use]
 pub fn sender_of(index: u64) -> (usize, u64) {
     ((index % ACCOUNTS as u64) as usize, index / ACCOUNTS as u64)
 }
 
-/// Transactions that an account has sent when the chain has `total` of them.
+/// Returns the number of transactions that an account has sent when the chain has `total`
+/// transactions.
 #[must_use]
 pub fn nonce_after(account: usize, total: u64) -> u64 {
     (total + ACCOUNTS as u64 - 1 - account as u64) / ACCOUNTS as u64
 }
 
-/// The receipt as EIP-2718 bytes, as the receipts root needs it.
+/// Returns the receipt as EIP-2718 bytes, as the receipts root needs it.
 pub(crate) fn receipt_encoded(transaction: &Transaction) -> Vec<u8> {
     let receipt = Receipt {
         status: Eip658Value::Eip658(true),
@@ -516,7 +518,7 @@ fn state_commitment(balances: &[u128; ACCOUNTS]) -> B256 {
     keccak256(bytes)
 }
 
-/// Bytes of a block in RLP: header, transactions, no uncles, no withdrawals.
+/// Returns the number of bytes of a block in RLP: header, transactions, no uncles, no withdrawals.
 fn size_in_rlp(header: &Header, transactions: usize) -> usize {
     let list = |payload: usize| payload + alloy_rlp::length_of_length(payload);
     list(header.length() + list(transactions) + list(0) + list(0))

@@ -27,7 +27,7 @@ use crate::rpc::{self, RawReply, Reply, RpcError, View, wording};
 use crate::seed::mix;
 use crate::world::World;
 
-/// Maximum bytes of one response, as in geth (`rpc.batchResponseMaxSize` of 25 MB).
+/// Maximum number of bytes of one response, as in geth (`rpc.batchResponseMaxSize` of 25 MB).
 pub const RESPONSE_BYTES_MAX: usize = 25_000_000;
 
 /// Where a node's replies come from.
@@ -92,8 +92,9 @@ struct LiveState {
 struct WorkerPool {
     slots: Semaphore,
     waiting: AtomicU32,
-    /// When each free slot was due to become free, earliest first. Timers fire up to a millisecond
-    /// late. A waiting call starts at the due time, so a late timer costs no capacity.
+    /// The scheduled times at which the free slots became free, earliest first. Timers fire up to a
+    /// millisecond late. A waiting call starts at the scheduled time, so late timers do not reduce
+    /// the capacity.
     free: Mutex<VecDeque<Instant>>,
 }
 
@@ -128,7 +129,7 @@ struct Slot<'a> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        // The work ends earlier if the client has left. The permit is dropped after this.
+        // The work ends earlier if the client has disconnected. The permit is dropped afterwards.
         self.workers.free.lock().push_back(self.end.min(Instant::now()));
     }
 }
@@ -180,13 +181,13 @@ impl Node {
         })
     }
 
-    /// The node's name.
+    /// Returns the node's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The chain of the node; `None` if the node replays a recording.
+    /// Returns the chain of the node, or `None` if the node replays a recording.
     #[must_use]
     pub fn world(&self) -> Option<&Arc<World>> {
         match &self.source {
@@ -195,13 +196,13 @@ impl Node {
         }
     }
 
-    /// The current settings.
+    /// Returns the current settings.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read())
     }
 
-    /// The counters of the node.
+    /// Returns the counters of the node.
     #[must_use]
     pub fn tally(&self) -> Counters {
         Counters {
@@ -242,14 +243,14 @@ impl Node {
         self.set(|settings| settings.frozen_at = None).expect("no head is always possible");
     }
 
-    /// The node's view at an instant; `None` if the node replays a recording.
+    /// Returns the node's view at an instant, or `None` if the node replays a recording.
     #[must_use]
     pub fn view(&self, now: Instant) -> Option<View> {
         self.world().map(|world| view_of(world, &self.settings.read(), now))
     }
 
-    /// Serves one request body. Waits as the settings require; never returns if a fault or a rate
-    /// limit hangs.
+    /// Serves one request body. Waits as the settings require. Does not return if a fault or a rate
+    /// limit suppresses the response.
     pub async fn serve(&self, body: &[u8]) -> Delivery {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let settings = self.settings();
@@ -551,7 +552,7 @@ fn overloaded() -> RpcError {
     RpcError::new(wording::LIMIT, "server is overloaded, queue is full")
 }
 
-/// The response to an invalid call, with geth's messages (`rpc/errors.go`).
+/// Returns the response to an invalid call, with geth's messages (`rpc/errors.go`).
 fn rejection_json(rejection: &Rejection<'_>) -> Vec<u8> {
     let message = match rejection.code.0 {
         -32700 => "parse error",

@@ -1,15 +1,17 @@
 //! The oracle: decides which responses were right.
 //!
 //! A response is **right** if it equals, byte for byte, the reply of an honest view at some instant
-//! from the sending of the call, less the allowed staleness, to the arrival of the response. An
-//! honest view is the chain at a head at most `lag_blocks_max` below that of the best honest node,
-//! which is `behind_blocks` below the world's head. A node that is frozen, lies or lags further has
-//! no honest view of the head, though most of its replies about old blocks are right.
+//! of a window. The window begins at the sending of the call less the allowed staleness. It ends at
+//! the arrival of the response. An honest view is the chain at a head at most `lag_blocks_max`
+//! below that of the best honest node, which is `behind_blocks` below the world's head. A node that
+//! is frozen, lies or lags further has no honest view of the head. Most of its replies about old
+//! blocks are right nevertheless.
 //!
 //! A gateway may resolve a tag before it reads the block: it may replace `latest` by the head's
-//! number. The response is right if that number was the head of an honest view within the window,
-//! and an honest view at or above it has the same reply for this number (`oracle/tags.rs`). After a
-//! reorg in between, the block was never a head itself, but is on the chain.
+//! number. Then the response is right under two conditions. The number was the head of an honest
+//! view within the window. An honest view at or above it has the same reply for this number
+//! (`oracle/tags.rs`). If a reorg happened in between, the block is on the chain but was never a
+//! head.
 //!
 //! Every other response has one failure: **stale** (an older view has this reply), **mixed** (its
 //! parts come from branches that no view has together), **backward** (right, but lower than a head
@@ -17,8 +19,8 @@
 //! was due) or
 //! **wrong**.
 //!
-//! In this world a new branch is always longer, so a reorg never lowers the number of the head and
-//! no fall of it is excused.
+//! In this world a new branch is always longer, so a reorg never lowers the number of the head. A
+//! lower head is always a failure.
 //!
 //! The oracle computes replies with `rpc.rs`, as nodes do. The tests of `block.rs` recompute every
 //! hash.
@@ -40,12 +42,13 @@ use crate::world::World;
 
 /// Number of views below the window that are tried, to distinguish stale from wrong.
 pub const STALE_SEARCH_BLOCKS_MAX: u64 = 512;
-/// The same for a tag that was resolved before the read, where each view costs more.
+/// The same number for a tag that was resolved before the read. It is lower, because each view
+/// costs more.
 pub const STALE_TAG_BLOCKS_MAX: u64 = 24;
-/// Maximum clients whose heads are stored. Above it the table is cleared, which may miss a fall of
-/// a client's head but never reports a false one.
+/// Maximum number of clients whose heads are stored. Above it the table is cleared. Then a lower
+/// head of a client may be missed, but no false one is reported.
 pub const CLIENTS_MAX: usize = 100_000;
-/// Maximum heads of one client with their time. Older ones are merged into one.
+/// Maximum number of heads of one client with their time. Older ones are merged into one.
 const HEADS_MAX: usize = 64;
 
 /// The limits of an honest view.
@@ -54,10 +57,10 @@ pub struct OracleOptions {
     /// Maximum age of a view when the call is sent: the gateway's polling interval plus the time
     /// that a block takes to reach the nodes.
     pub staleness: Duration,
-    /// Additional age of a finalized or safe block. Gateways poll it less often, because it moves
-    /// once in minutes on real chains.
+    /// Additional age of a finalized or safe block. Gateways poll these blocks less often, because
+    /// they advance only once in several minutes on real chains.
     pub finality_staleness: Duration,
-    /// Maximum blocks between an honest node and the best one.
+    /// Maximum number of blocks between an honest node and the best one.
     pub lag_blocks_max: u64,
     /// Blocks between the best honest node and the world.
     pub behind_blocks: u64,
@@ -89,7 +92,7 @@ pub struct Exchange<'a> {
     pub sent: Instant,
     /// The instant after the response arrived.
     pub received: Instant,
-    /// The client. Its heads must not fall.
+    /// The client. The head number that it receives must not decrease.
     pub client: u64,
 }
 
@@ -147,7 +150,7 @@ pub struct Oracle {
 /// The heads that one client has received.
 #[derive(Default)]
 struct ClientHeads {
-    /// The highest merged head, and when the last of the merged heads arrived.
+    /// The highest merged head, and the arrival of the last merged head.
     settled: Option<(Instant, u64)>,
     /// The later heads, rising by arrival and by number.
     heads: VecDeque<(Instant, u64)>,
@@ -160,8 +163,8 @@ impl Oracle {
         Self { world, options, clients: Mutex::default() }
     }
 
-    /// Judges one exchange. The order is free, but the heads of one client are compared only with
-    /// those judged before.
+    /// Judges one exchange. Exchanges may be judged in any order. The heads of a client are
+    /// compared only with those of exchanges that were judged before.
     #[must_use]
     pub fn judge(&self, exchange: &Exchange<'_>) -> Verdict {
         match exchange.method {
@@ -192,14 +195,14 @@ impl Oracle {
         }
     }
 
-    /// The lowest and the highest head with an honest view for an exchange.
+    /// Returns the lowest and the highest head with an honest view for an exchange.
     #[must_use]
     pub fn window(&self, exchange: &Exchange<'_>) -> (u64, u64) {
         let oldest = self.oldest(exchange, self.options.staleness);
         (oldest, self.world.height_at(exchange.received))
     }
 
-    /// The lowest honest head for an age of the view when the call is sent.
+    /// Returns the lowest honest head for an age of the view when the call is sent.
     fn oldest(&self, exchange: &Exchange<'_>, staleness: Duration) -> u64 {
         let from = exchange.sent.checked_sub(staleness).unwrap_or(exchange.sent);
         let best = self.world.height_at(from).saturating_sub(self.options.behind_blocks);
@@ -210,8 +213,9 @@ impl Oracle {
         rpc::respond(&self.world, &View::honest(head), exchange.method, exchange.params)
     }
 
-    /// Returns the highest head at which a tag was resolved, if the reply is right for the call
-    /// with its tags resolved at honest heads and read from an honest view at or above them.
+    /// Returns the highest head at which a tag may have been resolved, or `None` if the reply is
+    /// not right. To be right, the reply must match the call with its tags resolved at honest
+    /// heads, in an honest view at or above them.
     fn resolved(&self, exchange: &Exchange<'_>, oldest: u64, newest: u64) -> Option<u64> {
         let tagged = tags::TaggedCall::read(exchange.method, exchange.params)?;
         let staleness = self.options.staleness + self.options.finality_staleness;
@@ -225,7 +229,7 @@ impl Oracle {
             let others = tagged.second().map_or(named..=named, heads);
             for other in others.rev() {
                 let params = tagged.at(&self.world, named, other);
-                // A finalized block is in every view, a head only in its own and later ones.
+                // A finalized block is in every view. A head is in no view below it.
                 let lowest = |tag, head| if tag == tags::Tag::Latest { head } else { oldest };
                 let second = tagged.second().map_or(oldest, |tag| lowest(tag, other));
                 let views = lowest(tagged.first(), named).max(second)..=newest;
@@ -242,7 +246,8 @@ impl Oracle {
         None
     }
 
-    /// Judges a reply of the view of `head`: it is right unless it lowers the client's head.
+    /// Judges a reply that matches the view of `head`. It is right unless the client has received a
+    /// higher head before.
     fn judge_head(&self, exchange: &Exchange<'_>, head: u64) -> Verdict {
         if !names_the_head(exchange) {
             return Verdict::Right;
@@ -302,7 +307,8 @@ impl ClientHeads {
         known.or(settled.as_ref()).map(|(_, head)| *head)
     }
 
-    /// Stores a head unless an earlier one is as high, so the list rises by arrival and by number.
+    /// Stores a head, unless an earlier one is at least as high. So the list rises both by arrival
+    /// and by number.
     fn add(&mut self, received: Instant, head: u64) {
         let at = self.heads.partition_point(|(at, _)| *at <= received);
         let below = at.checked_sub(1).map(|before| self.heads[before].1);

@@ -19,9 +19,9 @@ use crate::rpc::RawReply;
 /// Number of blocks below the fixed head with a synthetic header, for a gateway that walks back.
 pub const HEADERS_MAX: u64 = 256;
 
-/// Maximum bytes of one file. The largest recorded block has under 1 MB.
+/// Maximum number of bytes of one file. The largest recorded block has under 1 MB.
 const FILE_BYTES_MAX: u64 = 16_000_000;
-/// Maximum pairs of a recording.
+/// Maximum number of pairs of a recording.
 const PAIRS_MAX: usize = 100_000;
 
 /// The constant head of a node that replays a recording.
@@ -103,13 +103,13 @@ impl Recording {
         Self { head, ..Self::default() }
     }
 
-    /// Every exchange that was added from files of pairs, in order.
+    /// Returns every exchange that was added from files of pairs, in order.
     #[must_use]
     pub fn exchanges(&self) -> &[RecordedExchange] {
         &self.exchanges
     }
 
-    /// Number of calls with a reply.
+    /// Returns the number of calls with a reply.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pairs.len()
@@ -121,8 +121,8 @@ impl Recording {
         self.pairs.is_empty()
     }
 
-    /// Number of replies that differ from an earlier one to the same call. The earlier one is
-    /// replayed.
+    /// Returns the number of replies that differ from an earlier one to the same call. The earlier
+    /// one is replayed.
     #[must_use]
     pub fn conflicts(&self) -> usize {
         self.conflicts
@@ -246,7 +246,7 @@ impl Recording {
         Ok(receipts.len())
     }
 
-    /// The reply to a call, if it was recorded or concerns the head.
+    /// Returns the reply to a call, if it was recorded or concerns the head.
     pub(crate) fn find(&self, method: &str, params: Option<&[u8]>) -> Option<RawReply> {
         let key = key(method, params.unwrap_or(b"[]"));
         let recorded = self.pairs.get(key.as_slice()).cloned();
@@ -299,7 +299,8 @@ impl Recording {
 }
 
 impl FixedHead {
-    /// The reply to a poll. Blocks below the head have synthetic hashes that link to each other.
+    /// Returns the reply to a poll. Blocks below the head have synthetic hashes that link to each
+    /// other.
     fn respond(&self, method: &str, params: Option<&[u8]>) -> Option<Bytes> {
         let (namespace, name) = method.split_once('_')?;
         let decimal = namespace == "hmyv2";
@@ -334,8 +335,8 @@ impl FixedHead {
         Some(text.into())
     }
 
-    /// The number of the block that a poll requests, if it is at most [`HEADERS_MAX`] below the
-    /// head.
+    /// Returns the number of the block that a poll requests, if it is at most [`HEADERS_MAX`] below
+    /// the head.
     fn requested_block(&self, params: &[u8]) -> Option<u64> {
         let values: Vec<&RawValue> = serde_json::from_slice(params).ok()?;
         let number = match values.first()?.get() {

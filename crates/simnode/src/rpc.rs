@@ -34,21 +34,22 @@ pub struct View {
     pub ahead: u64,
     /// The newest block with logs and receipts.
     pub indexed: u64,
-    /// True if a log filter that reaches above the head ends at the head, without an error.
+    /// True if the node ends a log filter at the head instead of returning an error when the filter
+    /// exceeds the head.
     pub clamps: bool,
     /// The retention of the node, and the client whose errors it sends.
     pub keeping: Retention,
 }
 
 impl View {
-    /// The view of an honest node that has all data.
+    /// Returns the view of an honest node that has all data.
     #[must_use]
     pub fn honest(head: u64) -> Self {
         let keeping = Retention::default();
         Self { head, ahead: 0, indexed: head, clamps: false, keeping }
     }
 
-    /// The head that the node announces.
+    /// Returns the head that the node announces.
     pub(crate) fn tip(&self) -> u64 {
         self.head + self.ahead
     }
@@ -64,7 +65,7 @@ pub struct Retention {
     pub state_blocks: Option<u64>,
     /// Blocks below the head with headers, transactions, receipts and logs; `None` for all.
     pub history_blocks: Option<u64>,
-    /// Maximum blocks of one `eth_getLogs`; `None` for the world's own limit.
+    /// Maximum number of blocks of one `eth_getLogs`; `None` for the world's own limit.
     pub logs_range_blocks_max: Option<u64>,
     /// Number of newest blocks without logs and receipts, because the node indexes late.
     pub unindexed_blocks: u64,
@@ -82,7 +83,7 @@ pub enum Reply {
     Error(RpcError),
 }
 
-/// The raw bytes of a reply: what a node sends, and what a recording holds.
+/// The raw bytes of a reply, as a node sends them and a recording contains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RawReply {
     /// The `result` member.
@@ -122,7 +123,7 @@ impl RpcError {
         Self { code, message: message.into(), data: None }
     }
 
-    /// The error object as JSON.
+    /// Returns the error object as JSON.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         let message = serde_json::to_string(&self.message).expect("a string is always valid JSON");
@@ -208,21 +209,21 @@ impl Call<'_> {
     }
 }
 
-/// A result that is a quantity.
+/// Returns a result that is a quantity.
 fn quantity(number: u128) -> RpcResult {
     let mut out = Vec::with_capacity(20);
     crate::hex::push_quantity(&mut out, number);
     Ok(out.into())
 }
 
-/// A result that is hexadecimal bytes.
+/// Returns a result that is hexadecimal bytes.
 fn data(bytes: &[u8]) -> RpcResult {
     let mut out = Vec::new();
     crate::hex::push_bytes(&mut out, bytes);
     Ok(out.into())
 }
 
-/// A result that is a given JSON text.
+/// Returns a result that is a given JSON text.
 fn fixed(text: &str) -> RpcResult {
     Ok(Bytes::copy_from_slice(text.as_bytes()))
 }

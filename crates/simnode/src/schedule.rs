@@ -1,17 +1,18 @@
-//! Which block exists when: the options of a world and the arithmetic of its branches. `block.rs`
+//! The options of a world, and the schedule that determines when each block exists. `block.rs`
 //! builds the contents; `world.rs` has the clock.
 //!
 //! A world's history is a sequence of views. View `n` is the chain whose head has number `n`, on
-//! the branch that is canonical at that head. A reorg at height `h` of depth `d` means: up to head
-//! `h` the old branch is canonical; head `h + 1` is on a new branch that forks after block `h - d`.
-//! Its `d + 1` blocks appear at the same instant. So the head's number never falls, a new branch is
-//! always longer by one, and one number identifies a view.
+//! the branch that is canonical at that head. In a reorg at height `h` of depth `d`, the old branch
+//! is canonical up to head `h`. Head `h + 1` is on a new branch that forks after block `h - d`. The
+//! `d + 1` blocks of the new branch appear at the same instant. So the head's number never falls, a
+//! new branch is always longer by one, and one number identifies a view.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum branches of one world. More reorgs are invalid; repeating ones end at this number.
+/// Maximum number of branches of one world. A longer list of reorgs is invalid. Repeating reorgs
+/// end at this number.
 pub const BRANCHES_MAX: usize = 10_000;
 
 /// The options of a world. They are fixed for its life.
@@ -33,10 +34,10 @@ pub struct WorldOptions {
     pub finality_depth: u64,
     /// Minimum transactions of a block.
     pub transactions_min: u64,
-    /// Maximum transactions of a block, at most [`TRANSACTIONS_MAX`].
+    /// Maximum number of transactions of a block, at most [`TRANSACTIONS_MAX`].
     pub transactions_max: u64,
-    /// Number of addresses in logs, with the skewed frequencies of a real chain; 0 for the few
-    /// accounts and contracts of the world.
+    /// Number of addresses in logs, with frequencies as skewed as on a real chain. With 0, logs
+    /// have only the few accounts and contracts of the world.
     pub log_parties: u64,
     /// Reorgs at fixed heights, in rising order.
     pub reorgs: Vec<Reorg>,
@@ -85,7 +86,7 @@ pub struct Reorg {
     pub depth: u64,
 }
 
-/// A reorg after every `blocks` blocks from the start, of a depth drawn from 1 to `depth_max`.
+/// A reorg after every `blocks` blocks from the start. Its depth is drawn from 1 to `depth_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReorgEvery {
@@ -195,40 +196,41 @@ impl Schedule {
         Ok(Self { reorgs })
     }
 
-    /// Number of branches over the whole life of the world.
+    /// Returns the number of branches over the whole life of the world.
     #[must_use]
     pub fn branches(&self) -> usize {
         self.reorgs.len() + 1
     }
 
-    /// The reorgs in order. Reorg `k - 1` creates branch `k`.
+    /// Returns the reorgs in order. Reorg `k - 1` creates branch `k`.
     #[must_use]
     pub fn reorgs(&self) -> &[Reorg] {
         &self.reorgs
     }
 
-    /// The branch of head `number`.
+    /// Returns the branch of head `number`.
     #[must_use]
     pub fn branch_of_head(&self, number: u64) -> usize {
         self.reorgs.partition_point(|reorg| reorg.at_height < number)
     }
 
-    /// The branch of block `number` in the view of `head`.
+    /// Returns the branch of block `number` in the view of `head`.
     #[must_use]
     pub fn branch_of_block(&self, head: u64, number: u64) -> usize {
         let newest = self.branch_of_head(head);
         self.reorgs[..newest].partition_point(|reorg| reorg.at_height - reorg.depth < number)
     }
 
-    /// The last block that `branch` shares with the branch before it; `None` for branch 0.
+    /// Returns the last block that `branch` shares with the branch before it, or `None` for branch
+    /// 0.
     #[must_use]
     pub fn fork_of(&self, branch: usize) -> Option<u64> {
         let reorg = self.reorgs.get(branch.checked_sub(1)?)?;
         Some(reorg.at_height - reorg.depth)
     }
 
-    /// The first and the last head whose chain has block `number` of `branch`. The last is `None`
-    /// if no reorg replaces the block.
+    /// Returns the first and the last head whose chain has block `number` of `branch`. The last is
+    /// `None` if no reorg replaces the block.
     #[must_use]
     pub fn heads_with(&self, branch: usize, number: u64) -> (u64, Option<u64>) {
         let appeared = match branch.checked_sub(1) {

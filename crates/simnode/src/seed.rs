@@ -3,8 +3,8 @@
 
 use alloy_primitives::{B256, U256};
 
-/// One step of SplitMix64 (Steele, Lea, Flood 2014; constants of Vigna's `splitmix64.c`). No crate
-/// is used, so that the chain of a seed does not change with a dependency.
+/// Computes one step of SplitMix64 (Steele, Lea, Flood 2014; constants of Vigna's `splitmix64.c`).
+/// No crate is used, so that the chain of a seed does not change with a dependency.
 #[must_use]
 pub fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -20,27 +20,27 @@ pub struct SeedStream {
 }
 
 impl SeedStream {
-    /// Creates the stream of a position, which any number of words names.
+    /// Creates the stream of a position. A position consists of any number of words.
     #[must_use]
     pub fn at(seed: u64, position: &[u64]) -> Self {
         let state = position.iter().fold(mix(seed), |state, word| mix(state ^ mix(*word)));
         Self { state }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn word(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.state)
     }
 
-    /// A number from `low` to `high`, both included. The bias of the modulus is below 2^-32 for
-    /// small ranges.
+    /// Returns a number from `low` to `high`, both included. The bias of the modulus is below 2^-32
+    /// for small ranges.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         debug_assert!(low <= high, "range {low}..={high} is reversed");
         low + self.word() % (high - low + 1)
     }
 
-    /// 32 bytes.
+    /// Returns the next 32 bytes.
     pub fn hash(&mut self) -> B256 {
         let mut bytes = [0; 32];
         for chunk in bytes.chunks_exact_mut(8) {
@@ -49,8 +49,8 @@ impl SeedStream {
         B256::from(bytes)
     }
 
-    /// A 256-bit number from 1 to below 2^252: a valid signature component, because the order of
-    /// secp256k1 is just under 2^256.
+    /// Returns a 256-bit number from 1 to below 2^252: a valid signature component, because the
+    /// order of secp256k1 is just under 2^256.
     pub fn scalar(&mut self) -> U256 {
         (U256::from_be_bytes(self.hash().0) >> 4) | U256::from(1)
     }

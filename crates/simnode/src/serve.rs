@@ -37,9 +37,9 @@ pub use self::ipc::{IpcServer, listen_ipc};
 use self::socket::Socket;
 use crate::node::{Delivery, Node};
 
-/// Maximum open connections of one listener. Further ones wait in the system's queue.
+/// Maximum number of open connections of one listener. Further ones wait in the system's queue.
 pub const CONNECTIONS_MAX: usize = 20_000;
-/// Maximum bytes of a request body, as in geth (`rpc` package, `defaultBodyLimit`).
+/// Maximum number of bytes of a request body, as in geth (`rpc` package, `defaultBodyLimit`).
 pub const BODY_BYTES_MAX: usize = 5 * 1024 * 1024;
 /// Length of the system's queue of connections.
 const BACKLOG: u32 = 1_024;
@@ -97,13 +97,13 @@ impl Node {
 }
 
 impl NodeServer {
-    /// The address with its actual port.
+    /// Returns the address with its actual port.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The node.
+    /// Returns the node.
     #[must_use]
     pub fn node(&self) -> &Arc<Node> {
         &self.node
@@ -211,7 +211,7 @@ async fn respond(
     }
 }
 
-/// A response with a `Content-Length` that the body may not reach.
+/// Returns a response with a `Content-Length` that the body may not reach.
 fn announced(length: usize, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -260,7 +260,8 @@ async fn run(
                 }
             },
             accepted = accept(listener.as_ref()), if room => {
-                // The client has left, or there is no free descriptor: continue with the next one.
+                // The client has disconnected, or there is no free file descriptor. Continue with
+                // the next connection.
                 let Ok((stream, _)) = accepted else {
                     tokio::task::yield_now().await;
                     continue;

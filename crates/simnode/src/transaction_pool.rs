@@ -1,4 +1,4 @@
-//! Transactions that were sent to a node: they are pending for ever and never mined. All nodes of a
+//! Transactions that were sent to a node: they stay pending and are never mined. All nodes of a
 //! world share one pool, as if gossip were instant.
 
 use std::collections::{HashMap, VecDeque};
@@ -7,7 +7,7 @@ use alloy_consensus::TxEnvelope;
 use alloy_primitives::B256;
 use foldhash::fast::RandomState;
 
-/// Maximum transactions of the pool. geth's default is 5,120 executable transactions
+/// Maximum number of transactions of the pool. geth's default is 5,120 executable transactions
 /// (`txpool.globalslots`).
 const TRANSACTIONS_MAX: usize = 5_120;
 
@@ -41,12 +41,12 @@ impl TransactionPool {
         self.transactions.get(hash)
     }
 
-    /// Number of transactions ever added.
+    /// Returns the number of transactions ever added.
     pub(crate) fn added(&self) -> u64 {
         self.added
     }
 
-    /// The transactions after the first `added`, as far as the pool still has them.
+    /// Returns the transactions after the first `added`, as far as the pool still has them.
     pub(crate) fn since(&self, added: u64) -> Vec<B256> {
         let new = usize::try_from(self.added - added).unwrap_or(usize::MAX);
         let known = self.order.len();

@@ -36,7 +36,8 @@ pub struct World {
     schedule: Schedule,
     origin: Instant,
     pool: Mutex<TransactionPool>,
-    /// The highest head that has been built. It is outside the lock, so reads need no write lock.
+    /// The highest head that has been built. It is not behind a lock, so that reads need no write
+    /// lock.
     built: AtomicU64,
     /// Written once per new block, read by every call.
     block_index: RwLock<BlockIndex>,
@@ -87,13 +88,13 @@ impl World {
         })
     }
 
-    /// The instant of the world's start.
+    /// Returns the instant of the world's start.
     #[must_use]
     pub fn origin(&self) -> Instant {
         self.origin
     }
 
-    /// The newest head at an instant; the first head before the world's start.
+    /// Returns the newest head at an instant; the first head before the world's start.
     #[must_use]
     pub fn height_at(&self, instant: Instant) -> u64 {
         let elapsed = instant.saturating_duration_since(self.origin);
@@ -101,7 +102,7 @@ impl World {
         self.options.height_start + blocks as u64
     }
 
-    /// The instant at which a head appears.
+    /// Returns the instant at which a head appears.
     #[must_use]
     pub fn instant_of(&self, head: u64) -> Instant {
         let blocks = head.saturating_sub(self.options.height_start);
@@ -109,45 +110,46 @@ impl World {
         self.origin + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The options of the world.
+    /// Returns the options of the world.
     #[must_use]
     pub fn options(&self) -> &WorldOptions {
         &self.options
     }
 
-    /// The addresses that appear on the chain.
+    /// Returns the addresses that appear on the chain.
     #[must_use]
     pub fn addresses(&self) -> &KnownAddresses {
         &self.addresses
     }
 
-    /// The branches of the world.
+    /// Returns the branches of the world.
     #[must_use]
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
     }
 
-    /// The number of the finalized block in the view of a head.
+    /// Returns the number of the finalized block in the view of a head.
     #[must_use]
     pub fn finalized(&self, head: u64) -> u64 {
         head.saturating_sub(self.options.finality_depth)
     }
 
-    /// The number of the safe block in the view of a head: half the finality depth below it.
+    /// Returns the number of the safe block in the view of a head: half the finality depth below
+    /// it.
     #[must_use]
     pub fn safe(&self, head: u64) -> u64 {
         head.saturating_sub(self.options.finality_depth / 2)
     }
 
-    /// The lowest block that the world still has.
+    /// Returns the lowest block that the world still has.
     #[must_use]
     pub fn floor(&self) -> u64 {
         let floor = self.block_index.read().floor();
-        // The lowest record is only the parent that the next block is built from.
+        // The block of the lowest record cannot be rebuilt, because its parent has no record.
         if floor == 0 { 0 } else { floor + 1 }
     }
 
-    /// The position of block `number` in the view of a head.
+    /// Returns the position of block `number` in the view of a head.
     #[must_use]
     pub fn position(&self, head: u64, number: u64) -> Option<BlockPosition> {
         if number > head {
@@ -156,7 +158,7 @@ impl World {
         Some(BlockPosition { branch: self.schedule.branch_of_block(head, number), number })
     }
 
-    /// Block `number` in the view of a head.
+    /// Returns block `number` in the view of a head.
     #[must_use]
     pub fn block_at(&self, head: u64, number: u64) -> Option<Arc<Block>> {
         let position = self.position(head, number)?;
@@ -164,7 +166,7 @@ impl World {
         self.block(position)
     }
 
-    /// The hash of block `number` in the view of a head.
+    /// Returns the hash of block `number` in the view of a head.
     #[must_use]
     pub fn hash_at(&self, head: u64, number: u64) -> Option<B256> {
         let position = self.position(head, number)?;
@@ -172,7 +174,7 @@ impl World {
         self.block_index.read().post_state(position).map(|post_state| post_state.hash)
     }
 
-    /// The block with a hash, if the view of a head has or had it.
+    /// Returns the block with a hash, if it is in the view of a head or in an earlier view.
     #[must_use]
     pub fn block_by_hash(&self, head: u64, hash: &B256) -> Option<Arc<Block>> {
         self.build_to(head);
@@ -181,13 +183,13 @@ impl World {
         if appeared > head { None } else { self.block(position) }
     }
 
-    /// The position of a block that the world has built so far, in any view.
+    /// Returns the position of a block that the world has built so far, in any view.
     #[must_use]
     pub fn position_of(&self, hash: &B256) -> Option<BlockPosition> {
         self.block_index.read().block(hash)
     }
 
-    /// All positions of a transaction that the world has built so far, in any view.
+    /// Returns all positions of a transaction that the world has built so far, in any view.
     #[must_use]
     pub fn positions_of(&self, transaction: &B256) -> Vec<(BlockPosition, usize)> {
         let block_index = self.block_index.read();
@@ -202,7 +204,7 @@ impl World {
         self.position(head, position.number) == Some(position)
     }
 
-    /// The block and index of a transaction in the view of a head.
+    /// Returns the block and index of a transaction in the view of a head.
     #[must_use]
     pub fn find_transaction(&self, head: u64, hash: &B256) -> Option<(Arc<Block>, usize)> {
         self.build_to(head);
@@ -216,8 +218,8 @@ impl World {
         Some((self.block(position)?, at as usize))
     }
 
-    /// The balance of an account after the block at a position, zero for one that never appears;
-    /// `None` if the world no longer has the block.
+    /// Returns the balance of an account after the block at a position, zero for one that never
+    /// appears, or `None` if the world no longer has the block.
     #[must_use]
     pub fn balance(&self, position: BlockPosition, address: Address) -> Option<u128> {
         let block_index = self.block_index.read();
@@ -225,7 +227,8 @@ impl World {
         Some(self.account(address).map_or(0, |account| post_state.balances[account]))
     }
 
-    /// Transactions that an account has sent up to and including the block at a position.
+    /// Returns the number of transactions that an account has sent up to and including the block at
+    /// a position.
     #[must_use]
     pub fn nonce(&self, position: BlockPosition, address: Address) -> Option<u64> {
         let block_index = self.block_index.read();
@@ -233,7 +236,8 @@ impl World {
         Some(self.account(address).map_or(0, |account| nonce_after(account, total)))
     }
 
-    /// Transactions that an account has received up to and including the block at a position.
+    /// Returns the number of transactions that an account has received up to and including the
+    /// block at a position.
     #[must_use]
     pub fn received(&self, position: BlockPosition, address: Address) -> Option<u64> {
         let block_index = self.block_index.read();
@@ -241,7 +245,7 @@ impl World {
         Some(self.account(address).map_or(0, |account| post_state.received[account]))
     }
 
-    /// The hash of the block at a position.
+    /// Returns the hash of the block at a position.
     #[must_use]
     pub fn hash_of(&self, position: BlockPosition) -> Option<B256> {
         self.block_index.read().post_state(position).map(|post_state| post_state.hash)
@@ -253,28 +257,30 @@ impl World {
         self.addresses.contracts.contains(&address)
     }
 
-    /// Adds a transaction to the pool that all nodes share. False if it was there already.
+    /// Adds a transaction to the pool that all nodes share. Returns false if it was in the pool
+    /// already.
     pub(crate) fn pool_add(&self, envelope: TxEnvelope) -> bool {
         self.pool.lock().add(envelope)
     }
 
-    /// A transaction of the pool.
+    /// Returns a transaction of the pool.
     pub(crate) fn pool_get(&self, hash: &B256) -> Option<TxEnvelope> {
         self.pool.lock().get(hash).cloned()
     }
 
-    /// Number of transactions ever sent.
+    /// Returns the number of transactions ever sent.
     pub(crate) fn pooled(&self) -> u64 {
         self.pool.lock().added()
     }
 
-    /// Number of transactions sent so far, and the transactions after the first `added`.
+    /// Returns the number of transactions sent so far, and the transactions after the first
+    /// `added`.
     pub(crate) fn pooled_since(&self, added: u64) -> (u64, Vec<B256>) {
         let pool = self.pool.lock();
         (pool.added(), pool.since(added))
     }
 
-    /// Number of transactions in the pool.
+    /// Returns the number of transactions in the pool.
     pub(crate) fn pool_len(&self) -> usize {
         self.pool.lock().len()
     }

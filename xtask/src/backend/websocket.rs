@@ -10,7 +10,7 @@ use super::{Chain, REQUEST_BYTES_MAX};
 #[path = "../../../crates/simnode/src/serve/frame.rs"]
 mod frame;
 
-/// The `Sec-WebSocket-Key` of an upgrade request; `None` for other requests.
+/// Returns the `Sec-WebSocket-Key` of an upgrade request, or `None` for other requests.
 pub(super) fn websocket_key(head: &str) -> Option<&str> {
     let header = |wanted: &str| {
         let mut lines = head.lines().filter_map(|line| line.split_once(':'));
@@ -20,7 +20,7 @@ pub(super) fn websocket_key(head: &str) -> Option<&str> {
     header("sec-websocket-key")
 }
 
-/// The response that completes the handshake (RFC 6455, section 4.2.2).
+/// Returns the response that completes the handshake (RFC 6455, section 4.2.2).
 pub(super) fn handshake_response(key: &str) -> String {
     let accept = frame::accept(key);
     format!(

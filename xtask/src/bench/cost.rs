@@ -1,8 +1,8 @@
 //! CPU time per request of a cache hit and of a miss, and its growth with connections, nodes and
 //! cache entries.
 //!
-//! A case interleaves its contenders (A B C A B C …), so that a machine that slows down affects all
-//! of them. Ratios are computed within a repetition.
+//! A case interleaves its contenders (A B C A B C …). So a machine that slows down affects all of
+//! them. Ratios are computed within a repetition.
 
 use anyhow::{Result, ensure};
 
@@ -16,17 +16,18 @@ use super::{Bench, CONNECTIONS};
 /// kB.
 pub(crate) const BLOCK_CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x10d4f",false]}"#;
-/// Load before every round, which fills pools and caches and grows the kernel's buffers.
+/// Seconds of load before every round. This load fills pools and caches and grows the kernel's
+/// buffers.
 const WARM_SECONDS: u64 = 1;
 /// Calls in one batch that fills the cache.
 const WARM_BATCH: u64 = 500;
 /// Cache size that holds 10^6 small responses with their keys.
 const BIG_CACHE_BYTES: u64 = 2 << 30;
-/// Smallest share of requests that must reach the node in a miss round. The rest allows for
-/// requests in flight when wrk stops.
+/// Minimum share of requests that reach the node in a miss round. It is below 1 because of requests
+/// in flight when wrk stops.
 const MISS_SHARE_MIN: f64 = 0.99;
-/// Factor on the round's duration where wrk opens 5,000 connections within it. Accepting one takes
-/// about 70 us (measured); the longer round keeps that below 5 % of the CPU time.
+/// Factor on the duration of a round in which wrk opens 5,000 connections. Accepting a connection
+/// takes about 70 us (measured). In the longer round this is below 5 % of the CPU time.
 const CONNECT_FACTOR: u64 = 3;
 const UNIT: &str = "CPU us/request";
 

@@ -1,7 +1,7 @@
 //! Load generators: `weir load` and its peers with the same load, and the report of each.
 //!
-//! They run pinned to the load's core. `lab.rs` reads their CPU cost from the kernel, and the
-//! constant node counts their requests; neither comes from their own reports.
+//! Generators run pinned to the load's core. `lab.rs` reads their CPU cost from the kernel, and the
+//! constant node counts their requests. Neither figure comes from a generator's own report.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -131,12 +131,12 @@ pub(crate) struct Report {
 }
 
 impl RunningGenerator {
-    /// The leader of its process group.
+    /// Returns the leader of its process group.
     pub(crate) fn group(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits at most `limit` for its end and reads its report.
+    /// Waits at most `limit` for the generator to end, and reads its report.
     ///
     /// # Errors
     /// If it does not end, or its report cannot be read.
@@ -160,7 +160,7 @@ impl RunningGenerator {
         fs::read_to_string(self.folder.join(file)).unwrap_or_default()
     }
 
-    /// The end of its output, for error messages.
+    /// Returns the end of its output, for error messages.
     fn log_tail(&self) -> String {
         let text = self.read("err") + &self.read("out");
         let start = text.trim_end().char_indices().rev().nth(1_000).map_or(0, |(at, _)| at);
@@ -170,7 +170,7 @@ impl RunningGenerator {
 
 impl Drop for RunningGenerator {
     fn drop(&mut self) {
-        // Both fail if it has ended already.
+        // Both calls fail if the generator has ended already.
         let _killed = self.child.kill();
         let _reaped = self.child.wait();
         let _removed = fs::remove_dir_all(&self.folder);

@@ -23,7 +23,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// The value of the header `name` (case-insensitive), if present.
+    /// Returns the value of the header `name` (case-insensitive), if present.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())

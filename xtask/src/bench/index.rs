@@ -28,11 +28,12 @@ pub(crate) use self::query::query;
 const BLOCKS: u64 = 1536;
 /// Transactions per block, as `--txs` of `weir node`.
 const TRANSACTIONS: &str = "150..150";
-/// Number of addresses in logs; a block then has as many distinct ones as a mainnet block.
+/// Number of addresses in logs. With this number, a block has as many distinct addresses as a
+/// mainnet block.
 const PARTIES: &str = "131072";
-/// Most blocks per database transaction, in `weir index sync` and in the baseline.
+/// Maximum number of blocks per database transaction, in `weir index sync` and in the baseline.
 const COMMIT_BLOCKS: i64 = 256;
-/// Largest ratio of our time to the baseline's: 60 % of its speed.
+/// Largest ratio of our time to the baseline's. It corresponds to 60 % of the baseline's speed.
 const SPEED_RATIO_MAX: f64 = 1.0 / 0.6;
 /// Largest ratio of the file's size to that of the node's JSON.
 const SIZE_RATIO_MAX: f64 = 0.25;
@@ -119,8 +120,8 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Measures a sync without the training of dictionaries: a first run trains them and syncs an empty
-/// range; the time is that of the second run, over all blocks.
+/// Measures a sync without the training of dictionaries. A first run trains them and syncs an empty
+/// range. The second run syncs all blocks and is measured.
 fn time_sync(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
     let run = |end: &str| -> Result<Duration> {
         let began = Instant::now();
@@ -151,8 +152,8 @@ struct Rows {
     transactions: usize,
 }
 
-/// Tables in the order in which the program fills them: name, columns, and the expression of the
-/// block number that groups rows into transactions.
+/// Tables in the order in which the program fills them: name, columns, and an SQL expression. The
+/// expression computes the block number by which rows are grouped into transactions.
 const TABLES: [(&str, &str, &str); 5] = [
     ("blocks", "number, hash, time, count, body", "number"),
     ("block_hashes", "short, number", "number"),

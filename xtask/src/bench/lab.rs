@@ -2,7 +2,7 @@
 //!
 //! The generator runs alone on core 1, its server alone on core 0. The cost is the kernel's CPU
 //! time divided by the requests that the constant node counts. Both are read at two instants within
-//! the run, so startup does not count and no generator measures itself.
+//! the run. So startup does not count, and no generator measures itself.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::server::{LOAD_CORE, SERVER_CORE, Server};
 use super::{Bench, CONNECTIONS};
 use crate::shell;
 
-/// Warm-up after the first request, in which connections open and buffers grow.
+/// Duration of the warm-up after the first request. In it connections open and buffers grow.
 const WARM: Duration = Duration::from_secs(1);
 /// Seconds of a run beyond the warm-up and the measurement; k6 starts slowly.
 const MARGIN_SECONDS: u64 = 4;
@@ -69,7 +69,8 @@ fn measure_cost_round(bench: &Bench, generator: &Generator, backend: &Server) ->
 
 /// Waits until load arrives, and then for the warm-up.
 fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
-    /// More requests than our own probes and a generator's probe of its target.
+    /// Minimum number of requests that counts as load: more than our probes and a generator's probe
+    /// of its target.
     const REQUESTS_MIN: u64 = 1_000;
     let since = Instant::now();
     while served(backend)? < before + REQUESTS_MIN {
@@ -107,7 +108,7 @@ pub(crate) fn punctual(bench: &Bench) -> Result<Vec<Row>> {
                 bench.repetitions
             ));
             delays.push(delay);
-            // The server cannot follow the highest rate, which does not affect the delay.
+            // The server cannot follow the highest rate. That does not affect the scheduling delay.
             problems.extend(if target.is_some() { report.problems } else { Vec::new() });
         }
         let subject = Subject {
@@ -128,8 +129,8 @@ fn run(bench: &Bench, spec: &LoadSpec<'_>) -> Result<Report> {
 
 /// Duration of a run with a constant rate, in which the server stalls for [`STALL`].
 const STALL_SECONDS: u64 = 20;
-/// Requests per second. The server drains the queue of a stall in a negligible time, because
-/// [`truth_of`] does not include it.
+/// Requests per second. At this low rate the server drains the queue of a stall in negligible time,
+/// which [`truth_of`] does not include.
 const STALL_RATE: u32 = 100;
 /// Time from the start of the load to the stall.
 const STALL_AFTER: Duration = Duration::from_secs(6);
@@ -222,7 +223,7 @@ fn run_with_stall(bench: &Bench, generator: &Generator) -> Result<(Report, Durat
 
 /// Requests per second of the memory case.
 const MEMORY_RATE: u32 = 20_000;
-/// Seconds after which memory must not grow.
+/// Seconds from the start after which memory must not grow.
 const SETTLE_SECONDS: usize = 60;
 /// Largest allowed ratio of the highest memory after [`SETTLE_SECONDS`] to the settled one.
 const GROWTH_MAX: f64 = 1.05;
@@ -264,7 +265,7 @@ pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![Row::of(&subject, &[largest], &[at_first], problems)])
 }
 
-/// Samples resident memory every second until shortly before the end, where results are written.
+/// Samples resident memory every second. Stops shortly before the end, when results are written.
 fn sample_memory(running: &RunningGenerator, seconds: u64) -> Result<Vec<f64>> {
     let mut samples = Vec::new();
     let since = Instant::now();
@@ -280,8 +281,8 @@ fn sample_memory(running: &RunningGenerator, seconds: u64) -> Result<Vec<f64>> {
     Ok(samples)
 }
 
-/// Settled memory, as the median of ten samples, and the largest after it; NaN if there are too few
-/// samples.
+/// Returns the settled memory, as the median of ten samples, and the largest memory after it.
+/// Returns NaN if there are too few samples.
 fn growth(samples: &[f64]) -> (f64, f64) {
     let after = samples.get(SETTLE_SECONDS..).unwrap_or_default();
     let window = &after[..after.len().min(10)];

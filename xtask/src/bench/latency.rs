@@ -15,11 +15,11 @@ use super::{Bench, CONNECTIONS};
 
 /// Rate of the load, as a share of the core's capacity.
 const SHARE: f64 = 0.5;
-/// Most attempts at a round whose verdict is not "pass".
+/// Maximum number of attempts to get a round with the verdict "pass".
 const TRIES: usize = 6;
 /// Smallest added latency that is reported.
 const RESOLUTION_MS: f64 = 0.001;
-/// A round lasts this many times `--seconds`, for a stable 99th percentile.
+/// Duration of a round as a multiple of `--seconds`, for a stable 99th percentile.
 const FACTOR: u64 = 2;
 
 /// Median and 99th percentile of one round, in milliseconds from sending to the end of the

@@ -14,7 +14,7 @@ use super::{Bench, CONNECTIONS};
 
 /// Number of keys in the zone.
 const KEYS: u64 = 1_000_000;
-/// A zone for all keys, which are values of a header, with a rate that no key reaches.
+/// A zone whose keys are values of a header, with a rate that no key exceeds.
 const LIMIT: &str = "\
 [zone.keys]
 key = [\"header:x-key\"]
@@ -30,7 +30,7 @@ nodelay = true
 const WARM_SECONDS: u64 = 1;
 /// Seconds of one run that fills the zone.
 const FILL_SECONDS: u64 = 5;
-/// Most runs that fill the zone.
+/// Maximum number of runs that fill the zone.
 const FILLS_MAX: u64 = 60;
 
 /// A gateway with or without the limit.

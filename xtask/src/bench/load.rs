@@ -24,7 +24,7 @@ pub(crate) enum Load {
 pub(crate) const COUNTER_FIRST: u64 = 0x10_0000;
 /// How many numbers have six hexadecimal digits.
 pub(crate) const COUNTER_MAX: u64 = 0x100_0000 - COUNTER_FIRST;
-/// A prime that divides no count in use, so that steps of this size visit every number.
+/// A prime that divides no count in use. So steps of this size visit every number.
 const COUNTER_STEP: u64 = 7919;
 
 impl Load {
@@ -61,7 +61,7 @@ impl Load {
     }
 }
 
-/// The call of [`Load::Counter`] for one block.
+/// Returns the call of [`Load::Counter`] for one block.
 pub(crate) fn count_call(number: u64) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockTransactionCountByNumber","params":["{number:#x}"]}}"#
@@ -109,11 +109,12 @@ pub(crate) struct Round {
     pub(crate) summary: Summary,
 }
 
-/// Largest valid [`Round::disturbance`]: other processes evict the server's CPU cache.
+/// Largest valid [`Round::disturbance`]. Other processes evict the server's CPU cache and so
+/// distort the cost.
 const DISTURBANCE_MAX: f64 = 0.1;
 
 impl Round {
-    /// CPU microseconds per request.
+    /// Returns the CPU microseconds per request.
     pub(crate) fn cost(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.summary.requests as f64
     }
@@ -123,17 +124,18 @@ impl Round {
         self.summary.requests as f64 / self.summary.duration.as_secs_f64()
     }
 
-    /// Share of its core that the server used.
+    /// Returns the share of its core that the server used.
     pub(crate) fn busy(&self) -> f64 {
         self.cpu.as_secs_f64() / self.summary.duration.as_secs_f64()
     }
 
-    /// True if other processes used the server's core so much that the round should be repeated.
+    /// Returns true if other processes used the server's core so much that the round should be
+    /// repeated.
     pub(crate) fn is_disturbed(&self) -> bool {
         self.disturbance > DISTURBANCE_MAX
     }
 
-    /// Why this round is invalid; `None` if it is valid.
+    /// Returns why this round is invalid, or `None` if it is valid.
     pub(crate) fn problem(&self) -> Option<String> {
         let names = ["connect errors", "read errors", "write errors", "timeouts", "error statuses"];
         let mut found: Vec<String> = names

@@ -27,13 +27,13 @@ pub(crate) fn group(leader: u32) -> Result<Vec<u32>> {
     Ok(members)
 }
 
-/// The process group in a line of `/proc/PID/stat`: the third field after the name. The name is in
-/// parentheses and may itself contain spaces and parentheses.
+/// Returns the process group in a line of `/proc/PID/stat`: the third field after the name. The
+/// name is in parentheses and may itself contain spaces and parentheses.
 fn group_of(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// CPU time that all threads of all processes of the group have used.
+/// Returns the CPU time that all threads of all processes of the group have used.
 ///
 /// # Errors
 /// If the group is gone or the kernel keeps no `schedstat`.
@@ -52,9 +52,9 @@ pub(crate) fn cpu_time(leader: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Busy time of a core in seconds since the machine started (`/proc/stat`, in ticks of 10 ms;
-/// kernel Documentation/filesystems/proc.rst, section 1.7). Steal time of a virtual machine counts
-/// too, because it disturbs as much.
+/// Returns the busy time of a core in seconds since the machine started (`/proc/stat`, in ticks of
+/// 10 ms; kernel Documentation/filesystems/proc.rst, section 1.7). Steal time of a virtual machine
+/// is included, because it distorts measurements in the same way.
 ///
 /// # Errors
 /// If there is no such core.
@@ -77,8 +77,8 @@ fn busy_ticks(stat: &str, core: &str) -> Option<u64> {
     columns.filter(|(at, _)| ![3, 4].contains(at)).map(|(_, ticks)| ticks.parse::<u64>().ok()).sum()
 }
 
-/// Resident memory of all processes of the group, in bytes (`VmRSS`; pages shared by two
-/// processes count twice).
+/// Returns the resident memory of all processes of the group, in bytes (`VmRSS`; pages shared by
+/// two processes count twice).
 ///
 /// # Errors
 /// If the group is gone.
@@ -114,7 +114,7 @@ pub(crate) fn raise_open_files() -> Result<u64> {
     hard.parse().with_context(|| format!("prlimit says {hard:?} open files"))
 }
 
-/// One line about the machine and the programs, printed above every table.
+/// Returns a line about the machine and the programs, which is printed above every table.
 pub(crate) fn describe() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -130,7 +130,7 @@ pub(crate) fn describe() -> String {
     )
 }
 
-/// `program` and its version: the word after `mark` in the output for `flag`.
+/// Returns `program` and its version, which is the word after `mark` in the output for `flag`.
 fn version(program: &str, flag: &str, mark: &str) -> String {
     let Ok(out) = Command::new(program).arg(flag).output() else {
         return format!("{program} missing");

@@ -14,13 +14,15 @@ use super::server::{Cache, Contender, Server};
 use super::{Bench, CONNECTIONS};
 use crate::shell;
 
-/// Connections that have sent one call and stay open.
+/// Number of connections that have sent one call and stay open.
 const IDLE_CONNECTIONS: usize = 10_000;
-/// The cache that distinct calls overflow.
+/// Bytes of the cache, which distinct calls overflow.
 const CACHE_BYTES: u64 = 64 << 20;
-/// Largest allowed ratio of memory at the end of the second half to its start; the rest is noise.
+/// Largest allowed ratio of memory at the end of the second half to that at its start. It allows
+/// for noise.
 const GROWTH_MAX: f64 = 1.05;
-/// The flow of distinct calls lasts this many times `--seconds`: 5 minutes at the usual 4.
+/// Duration of the flow of distinct calls as a multiple of `--seconds`: 5 minutes for the usual 4
+/// s.
 const FLOW_FACTOR: u64 = 75;
 /// Divisor of the second half that yields the window at its start and at its end.
 const WINDOW_SHARE: usize = 10;
@@ -135,7 +137,7 @@ fn find_problems(summary: &Summary, samples: usize) -> Vec<String> {
     problems
 }
 
-/// Median memory in a window at the start and at the end of the second half.
+/// Returns the median memory in a window at the start and in one at the end of the second half.
 fn growth(samples: &[f64]) -> (f64, f64) {
     let half = &samples[samples.len() / 2..];
     let window = (half.len() / WINDOW_SHARE).max(1).min(half.len());

@@ -5,8 +5,8 @@
 //! 1, one per class, because a target has one API key. The load is open loop.
 //!
 //! Each repetition starts a new gateway and loads it three times: below the capacity, at the
-//! capacity (peak) and at three times the capacity. A gateway without the limit gets the last load
-//! too. A load begins with a warm-up, in which the gateway finds its limit.
+//! capacity (peak) and at three times the capacity. A gateway without a concurrency limit gets the
+//! last load too. A load begins with a warm-up, in which the gateway finds its limit.
 
 use std::fs;
 use std::path::Path;
@@ -53,15 +53,16 @@ name = \"paid\"
 secret = \"0123456789abcdef0123\"
 tier = \"gold\"
 ";
-/// A load lasts this many times `--seconds` (20 s by default); the first fifth is warm-up.
+/// Duration of a load as a multiple of `--seconds` (20 s by default). The first fifth is warm-up.
 const LOAD_FACTOR: u64 = 5;
-/// Largest ratio of peak goodput to goodput at three times the capacity: at least 90 % remain.
+/// Largest ratio of peak goodput to goodput at three times the capacity. It means that at least 90
+/// % remain.
 const PEAK_MAX: f64 = 1.0 / 0.9;
 /// Largest ratio of the high class's p99 at three times the capacity to that of the calm load.
 const P99_MAX: f64 = 2.0;
 /// Largest ratio of memory at the end of the overload to that after the warm-up.
 const GROWTH_MAX: f64 = 1.05;
-/// Largest ratio of goodput without the limit to goodput with it; the rest is noise.
+/// Largest ratio of goodput without the limit to goodput with it. It allows for noise.
 const UNLIMITED_MAX: f64 = 1.05;
 const MIB: f64 = (1 << 20) as f64;
 

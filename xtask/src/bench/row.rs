@@ -30,7 +30,7 @@ pub(crate) struct Row {
     /// True if every round was valid and the ratio meets the target.
     #[serde(rename = "holds")]
     pub(crate) met: bool,
-    /// Why a round is invalid; each problem is printed and sets `met` to false.
+    /// The reasons why rounds are invalid. Each is printed and sets `met` to false.
     #[serde(skip)]
     pub(crate) problems: Vec<String>,
 }
@@ -78,7 +78,7 @@ impl Row {
     }
 }
 
-/// The median; NaN for an empty slice.
+/// Returns the median, or NaN for an empty slice.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -94,7 +94,7 @@ fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-/// The table, followed by the problems of its rows.
+/// Returns the table, followed by the problems of its rows.
 pub(crate) fn table(rows: &[Row]) -> String {
     let head = ["case", "unit", "ours", "peer", "theirs", "ratio", "spread", "n", "bar", "holds"];
     let mut cells = vec![head.map(str::to_owned)];

@@ -1,5 +1,5 @@
-//! The servers under test: Weir, its peers and the constant node. Each is started for its round,
-//! pinned to a core, and ended with its whole process group.
+//! The servers under test: Weir, its peers and the constant node. Each server is started for its
+//! round, pinned to a core, and ended with its whole process group.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -22,7 +22,7 @@ pub(crate) const LOAD_CORE: &str = "1";
 const READY_LIMIT: Duration = Duration::from_secs(15);
 /// Time from SIGTERM to SIGKILL for a server that does not end.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// Limit of client connections of each server, above the number of every case.
+/// Limit of client connections of each server. No case opens more.
 const CONNECTIONS: usize = 12_000;
 
 /// Cache settings of Weir.
@@ -70,7 +70,7 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    /// The name in tables.
+    /// Returns the name in tables.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Weir { label, .. }
@@ -86,7 +86,7 @@ impl Contender {
         }
     }
 
-    /// The header, and its value, that marks a response from this server's cache.
+    /// Returns the header, and its value, that marks a response from this server's cache.
     pub(crate) fn proof_of_hit(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Weir { .. } | Self::WeirConfigured { .. } => Some(("x-weir-cache", "hit")),
@@ -103,7 +103,7 @@ impl Contender {
         }
     }
 
-    /// The command that serves on `port`, with its files in `folder`.
+    /// Returns the command that serves on `port`, with its files in `folder`.
     fn command(&self, port: u16, folder: &Path) -> Result<Command> {
         let write_config =
             |template: &str, name: &str, values: &[(&str, String)]| -> Result<PathBuf> {
@@ -221,7 +221,7 @@ impl Contender {
     }
 }
 
-/// The `[[upstream]]` tables of these nodes.
+/// Returns the `[[upstream]]` tables of these nodes.
 fn upstream_tables(nodes: &[SocketAddr]) -> String {
     let entry = |(index, node): (usize, &SocketAddr)| {
         format!("[[upstream]]\nname = \"n{index}\"\nurl = \"http://{node}\"\n")
@@ -229,7 +229,7 @@ fn upstream_tables(nodes: &[SocketAddr]) -> String {
     nodes.iter().enumerate().map(entry).collect()
 }
 
-/// A command pinned to one core; the program is its first argument.
+/// Returns a command pinned to one core; the program is its first argument.
 pub(crate) fn pinned(core: &str) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", core]);
@@ -245,7 +245,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `contender` and returns once it answers `probe` with 200.
+    /// Starts `contender` and returns once it responds to `probe` with status 200.
     ///
     /// # Errors
     /// If it cannot be started or does not respond in time; the message quotes its output.
@@ -332,7 +332,7 @@ impl Server {
         }
     }
 
-    /// The leader of its process group.
+    /// Returns the leader of its process group.
     pub(crate) fn group(&self) -> u32 {
         self.child.id()
     }
@@ -370,7 +370,8 @@ impl Drop for Folder {
     }
 }
 
-/// Creates an empty folder, in memory if possible, so that no disk is measured.
+/// Creates an empty folder, in memory if possible. So the speed of a disk does not affect the
+/// results.
 pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -388,8 +389,8 @@ pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     anyhow::bail!("1000 scratch folders in {} are taken", base.display())
 }
 
-/// Finds free ports. The kernel does not assign a port twice in a row, so the gap until the server
-/// binds it is safe on a machine that runs only the bench.
+/// Finds free ports. The kernel does not assign a port twice in a row. So, on a machine that runs
+/// only the bench, a port is still free when the server binds it.
 pub(crate) fn free_ports(count: usize) -> Result<Vec<SocketAddr>> {
     ensure!(count > 0, "0 ports asked for, at least 1 is needed");
     let listeners: Vec<TcpListener> =

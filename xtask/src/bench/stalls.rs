@@ -27,7 +27,7 @@ const NODE_LATENCY_MS: u64 = 3;
 const RATES: [u64; 2] = [500, 2_000];
 const P999_MAX_MS: f64 = 300.0;
 const SLOWEST_MAX_MS: f64 = 1_000.0;
-/// Seconds of load without the fault: one before it and one after it.
+/// Seconds of load without the fault: one second before it and one second after it.
 const CALM_SECONDS: u64 = 2;
 
 /// Ways in which a node fails.

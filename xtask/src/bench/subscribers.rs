@@ -19,11 +19,11 @@ use super::{Bench, machine};
 const SUBSCRIBERS: usize = 10_000;
 /// Number of heads to measure.
 const HEADS: u64 = 8;
-/// Options of the node: the block time leaves time to notify all subscribers.
+/// Options of the node. The block time is long enough to notify all subscribers.
 const NODE: [&str; 2] = ["--block-time", "2s"];
-/// Longest allowed time from the node to the last subscriber.
+/// Maximum time from the node to the last subscriber, in milliseconds.
 const FAN_OUT_MAX_MS: f64 = 250.0;
-/// Most allowed resident memory per subscriber.
+/// Maximum resident memory per subscriber, in KiB.
 const MEMORY_MAX_KIB: f64 = 20.0;
 /// Clients that connect concurrently.
 const CONNECT_AT_ONCE: usize = 64;
@@ -57,7 +57,7 @@ impl Arrivals {
         arrival.clients += 1;
     }
 
-    /// Heights of the heads that all clients have received.
+    /// Returns the heights of the heads that all clients have received.
     fn complete(&self, clients: usize) -> Vec<u64> {
         let complete = self.0.iter().filter(|(_, arrival)| arrival.clients == clients);
         complete.map(|(number, _)| *number).collect()
@@ -161,7 +161,8 @@ async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
     }
 }
 
-/// Start and end of the first frame's payload; `None` if the frame is incomplete.
+/// Returns the start and the end of the first frame's payload, or `None` if the frame is
+/// incomplete.
 fn frame(read: &[u8]) -> Option<(usize, usize)> {
     let (from, length) = match read.get(1)? & 0x7f {
         126 => (4, usize::from(u16::from_be_bytes([*read.get(2)?, *read.get(3)?]))),

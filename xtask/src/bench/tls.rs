@@ -24,10 +24,11 @@ use super::server::{
 use super::{Bench, CONNECTIONS, http, machine};
 use crate::shell;
 
-/// Concurrent connections where each carries one request. A rustls client stores 8 tickets per
-/// server; with more connections some would find no ticket to resume with.
+/// Number of concurrent connections if each carries one request. A rustls client stores 8 tickets
+/// per server. With more connections, some would find no ticket for resumption.
 const SHORT_CONNECTIONS: usize = 8;
-/// Smallest share of handshakes of the measured kind; the first ones are always full.
+/// Minimum share of handshakes of the measured kind. It is below 1, because the first handshakes
+/// are always full.
 const KIND_SHARE_MIN: f64 = 0.98;
 
 /// TLS settings of one measurement.
@@ -37,10 +38,10 @@ struct Mode {
     version: &'static str,
     cipher: &'static str,
     key: Key,
-    /// True if each connection resumes a session, false for full handshakes; each carries one
-    /// request. `None` keeps connections alive.
+    /// True if each connection resumes a session, false if each makes a full handshake. In both
+    /// cases a connection carries one request. `None` keeps connections alive.
     resume: Option<bool>,
-    /// Largest ratio of our CPU time to nginx's; [`FEWER`] where handshakes are measured.
+    /// Largest ratio of our CPU time to nginx's. It is [`FEWER`] if handshakes are measured.
     target: f64,
 }
 
@@ -109,7 +110,7 @@ pub(crate) struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// The placeholders of configuration files and their values.
+    /// Returns the placeholders of configuration files and their values.
     pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
         vec![
             ("@TLS_PORT@", self.port.to_string()),

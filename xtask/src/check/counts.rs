@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// Most lines in the queue between reading and printing.
+/// Maximum number of lines in the queue between reading and printing.
 const LINES_WAITING_MAX: usize = 1_024;
 
 /// Number of slowest tests to print at the end.

@@ -24,9 +24,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("prometheus-node-exporter", "prometheus-node-exporter"),
     ("systemd-analyze", "systemd"),
 ];
-/// The version that the recorded responses in testdata were verified with.
+/// The version with which the recorded responses in testdata were verified.
 const GETH: &str = "github.com/ethereum/go-ethereum/cmd/geth@v1.16.9";
-/// Pinned, so that a new release cannot break the check.
+/// The version is pinned, so that a new release cannot break the check.
 const CARGO_DENY: &str = "0.20.2";
 
 /// Versions of load generators that only the bench needs.
@@ -166,8 +166,8 @@ fn fetch_packages(missing: &[&str]) -> Result<()> {
     run_quietly(apt().args(["install", "--yes", "--no-install-recommends"]).args(missing))
 }
 
-/// Builds cargo-deny without optimisation and without the features for advisories, in a third of
-/// the time.
+/// Builds cargo-deny without optimisation and without the features for advisories, which takes a
+/// third of the time.
 fn fetch_cargo_deny() -> Result<()> {
     let mut command = shell::cargo_command();
     command

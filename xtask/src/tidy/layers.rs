@@ -16,7 +16,7 @@ struct Layers {
     layers: &'static [&'static [&'static str]],
 }
 
-/// Every folder with fixed layers. A module of such a folder without a layer is a finding.
+/// Every folder with fixed layers. A module of such a folder must have a layer.
 const LAYERS: &[Layers] = &[
     Layers {
         folder: "crates/wire/src",
@@ -148,7 +148,8 @@ fn check_folder(tree: &Tree, layers: &Layers) -> Vec<Finding> {
         };
         for import in imports {
             let Some([name, ..]) = import.path.strip_prefix(&base[..]) else { continue };
-            // A name without a layer is an item of the folder's own module, or a finding elsewhere.
+            // A name without a layer is an item of the folder's own module, or is reported
+            // elsewhere.
             let Some(other) = layer_of(name) else { continue };
             if name != own && other >= layer {
                 let message = format!("{own} must not import from {name}");
@@ -160,7 +161,8 @@ fn check_folder(tree: &Tree, layers: &Layers) -> Vec<Finding> {
     found
 }
 
-/// Segments of a module's path: `crates/gateway/src/cache/memory.rs` is `cache`, `memory`.
+/// Returns the segments of a module's path: `crates/gateway/src/cache/memory.rs` is `cache`,
+/// `memory`.
 fn module_path(path: &str) -> Vec<String> {
     let inside = path.split_once("/src").map_or("", |(_, inside)| inside);
     let segments = inside.split('/').filter(|segment| !segment.is_empty());
@@ -265,14 +267,14 @@ fn is_comma(token: &TokenTree) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',')
 }
 
-/// True if the tokens begin with `#[cfg(test)]` or a similar attribute.
+/// Returns true if the tokens begin with `#[cfg(test)]` or a similar attribute.
 fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     let [TokenTree::Punct(hash), TokenTree::Group(group), ..] = tokens else { return false };
     let text = group.stream().to_string().replace(' ', "");
     hash.as_char() == '#' && text.starts_with("cfg(") && text.contains("test")
 }
 
-/// End of the item that begins at `at`: after its `;` or its body.
+/// Returns the end of the item that begins at `at`: the index after its `;` or its body.
 fn end_of_item(tokens: &[TokenTree], at: usize) -> usize {
     let ends = |token: &TokenTree| match token {
         TokenTree::Punct(punct) => punct.as_char() == ';',

@@ -1,4 +1,5 @@
-//! Checks paths in text: those of this repository must exist, those of one machine must not occur.
+//! Checks paths in text. Paths of this repository must exist; paths of a single machine must not
+//! occur.
 
 use super::Finding;
 use super::tree::Tree;
@@ -45,7 +46,7 @@ fn missing(path: &str, index: usize, target: &str) -> Finding {
     Finding::new(path, index + 1, "paths", format!("{target} does not exist"))
 }
 
-/// The texts between backticks that are paths of this repository.
+/// Returns the texts between backticks that are paths of this repository.
 fn spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2).filter(|span| is_ours(span))
 }
@@ -65,7 +66,8 @@ fn is_ours(span: &str) -> bool {
     }
 }
 
-/// True if a file or folder has this path or ends in it; module docs use paths relative to parents.
+/// Returns true if the path of a file or folder equals `span` or ends in it. Module docs use paths
+/// relative to parents.
 fn path_exists(tree: &Tree, span: &str) -> bool {
     let span = span.trim_start_matches("./").trim_end_matches('/');
     let (inner, folder, inner_folder) =
@@ -78,13 +80,13 @@ fn path_exists(tree: &Tree, span: &str) -> bool {
     })
 }
 
-/// Targets of Markdown links, without web addresses.
+/// Returns the targets of Markdown links, without web addresses.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
     targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
 }
 
-/// Why a link of a page is broken; `None` if it is valid.
+/// Returns why a link of a page is broken, or `None` if it is valid.
 fn link_error(tree: &Tree, page: &str, link: &str) -> Option<String> {
     let (target, heading) = link.split_once('#').unwrap_or((link, ""));
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -109,7 +111,7 @@ fn link_error(tree: &Tree, page: &str, link: &str) -> Option<String> {
     (!has).then(|| format!("{link}: {path} has no such heading"))
 }
 
-/// Anchors of a page's headings, as GitHub and mdBook derive them.
+/// Returns the anchors of a page's headings, as GitHub and mdBook derive them.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let titles = text.lines().filter(|line| line.starts_with('#'));
     titles.map(|line| {
@@ -118,7 +120,8 @@ fn headings(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Prefixes of paths that exist on one machine only; split so that this file contains none.
+/// Prefixes of paths that exist on one machine only. They are split, so that this file contains no
+/// such path.
 const MACHINE: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ho", "me/"),
@@ -141,7 +144,7 @@ pub(crate) fn machine(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// True if `start` occurs in `line` where a path can begin; `/x/home/` is a different path.
+/// Returns true if `start` occurs in `line` where a path can begin; `/x/home/` is a different path.
 fn begins_path(line: &str, start: &str) -> bool {
     line.match_indices(start).any(|(at, _)| {
         let before = line[..at].chars().next_back();

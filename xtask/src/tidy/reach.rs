@@ -26,7 +26,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// True for files that cargo builds by their location, or because a manifest names them.
+/// Returns true for files that cargo builds by their location, or because a manifest names them.
 fn is_root(tree: &Tree, path: &str) -> bool {
     let Some((folder, file)) = path.rsplit_once('/') else { return false };
     let place = folder.rsplit('/').next().unwrap_or(folder);
@@ -53,7 +53,7 @@ fn named_by_manifest(tree: &Tree, path: &str) -> bool {
     })
 }
 
-/// The files that the `mod` lines of `path` refer to.
+/// Returns the files that the `mod` lines of `path` refer to.
 fn modules(tree: &Tree, path: &str, root: bool, text: &str) -> Vec<String> {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let stem = file.strip_suffix(".rs").unwrap_or(file);
@@ -71,7 +71,7 @@ fn modules(tree: &Tree, path: &str, root: bool, text: &str) -> Vec<String> {
     found
 }
 
-/// The name in `mod name;`, with any visibility.
+/// Returns the name in `mod name;`, with any visibility.
 fn module_name(line: &str) -> Option<&str> {
     let rest = line.strip_suffix(';')?;
     let name = rest.strip_prefix("mod ").or_else(|| {
@@ -81,7 +81,7 @@ fn module_name(line: &str) -> Option<&str> {
     name.chars().all(|c| c.is_alphanumeric() || c == '_').then_some(name)
 }
 
-/// `folder/place` with its `..` resolved.
+/// Returns `folder/place` with `..` resolved.
 fn join(folder: &str, place: &str) -> String {
     let mut segments: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in place.split('/') {

@@ -1,5 +1,5 @@
-//! Checks on Rust source, line by line. None of them parses Rust: lines that cause a false result
-//! are too rare to justify a parser.
+//! Checks on Rust source, line by line. None of the checks parses Rust. Lines that cause a false
+//! result are too rare to justify a parser.
 
 use super::Finding;
 use super::tree::Tree;
@@ -70,7 +70,7 @@ pub(crate) fn no_sentences(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// The string literals of a line; the last one may continue on the next line.
+/// Returns the string literals of a line; the last one may continue on the next line.
 fn strings(code: &str) -> Vec<String> {
     let plain = code.replace("'\"'", "").replace("\\\"", "");
     plain.split('"').skip(1).step_by(2).map(str::to_owned).collect()
@@ -131,7 +131,7 @@ pub(crate) fn sleep_in_tests(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// True if the code calls a function of this name; declarations do not count.
+/// Returns true if the code calls a function of this name; declarations do not count.
 fn calls(code: &str, function: &str) -> bool {
     code.match_indices(&format!("{function}(")).any(|(at, _)| {
         let before = &code[..at];
@@ -139,7 +139,7 @@ fn calls(code: &str, function: &str) -> bool {
     })
 }
 
-/// Markers of open work; split so that this file contains none.
+/// Markers of open work. They are split, so that this file contains no marker.
 const OPEN_WORK: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Finds open work without the number of its issue, such as `(#12)`.
@@ -163,19 +163,19 @@ pub(crate) fn open_work(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// True if this is a file of tests.
+/// Returns true if this is a file of tests.
 pub(crate) fn is_test(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
-/// Lines without comments, numbered from 1.
+/// Returns the lines without comments, numbered from 1.
 fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines()
         .enumerate()
         .map(|(index, line)| (index + 1, line.split("//").next().unwrap_or_default()))
 }
 
-/// True if `name` occurs in `line` as a whole word.
+/// Returns true if `name` occurs in `line` as a whole word.
 fn names(line: &str, name: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(name).any(|(at, _)| {

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Largest file that is read as text; none of ours is close to it.
+/// Maximum size of a file that is read as text, in bytes. All files of this repository are far
+/// smaller.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// A file's size and, unless it is binary or large, its text.
@@ -71,12 +72,12 @@ impl Tree {
         self
     }
 
-    /// Every file.
+    /// Returns every file.
     pub(crate) fn files(&self) -> &BTreeMap<String, Content> {
         &self.files
     }
 
-    /// Every text file whose path has this ending.
+    /// Returns every text file whose path has this ending.
     pub(crate) fn texts<'a>(
         &'a self,
         ending: &'a str,
@@ -87,12 +88,12 @@ impl Tree {
             .filter_map(|(path, content)| Some((path.as_str(), content.text.as_deref()?)))
     }
 
-    /// The text of one file.
+    /// Returns the text of one file.
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path)?.text.as_deref()
     }
 
-    /// Empty folders of test data.
+    /// Returns the empty folders of test data.
     pub(crate) fn empty_folders(&self) -> &[String] {
         &self.empty_folders
     }
@@ -113,7 +114,7 @@ impl Tree {
     }
 }
 
-/// The root folders of fixtures.
+/// Returns the root folders of fixtures.
 fn fixture_roots(root: &Path) -> Result<Vec<String>> {
     let mut roots = Vec::new();
     if root.join("testdata").is_dir() {

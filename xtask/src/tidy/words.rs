@@ -26,7 +26,8 @@ const PHRASES: &[(&str, &str)] = &[
     ("who asks", "the client"),
 ];
 
-/// True for files that may quote former names: past decisions, the changelog and this check.
+/// Returns true for files that may quote former names: past decisions, the changelog and this
+/// check.
 fn quotes(path: &str) -> bool {
     path.starts_with("docs/decisions/")
         || path.starts_with("testdata/")

@@ -1,6 +1,6 @@
-//! Compares the posting lists with the logs. The table is ordered by key and the logs by block, so
-//! the table is read once in its own order and summed up by segments of blocks, and the logs are
-//! summed up in the same way. Single postings are compared only where the sums differ.
+//! Compares the posting lists with the logs. The table is ordered by key and the logs by block. So
+//! the table is read once in its own order, and its postings are summed up by segments of blocks.
+//! The logs are summed up in the same way. Single postings are compared only where the sums differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,9 @@ use crate::contents::StoredRange;
 use crate::postings::{self, PostingKey, block_and_index};
 use crate::store::{PostingListRow, Store, StoreError};
 
-/// Blocks of a segment: as many as a posting list spans, and few enough that their postings fit in
-/// memory.
+/// Number of blocks of a segment. A posting list spans as many, and their postings fit in memory.
 const SEGMENT_BLOCKS: u64 = 256;
-/// The most damaged lists that are reported.
+/// Maximum number of damaged lists that are reported.
 const DAMAGED_MAX: usize = 20;
 
 /// The number of postings of a segment, and the sum of their checksums.
@@ -101,7 +100,7 @@ impl SegmentSums {
         *before = last.map(|last| (row.key, last));
     }
 
-    /// The segments that no audited block belongs to, with a description.
+    /// Returns the segments that no audited block belongs to, with a description.
     pub(super) fn into_orphans(self) -> Vec<(u64, String)> {
         let left = self.segments.into_iter();
         left.map(|(segment, sum)| {
@@ -131,8 +130,8 @@ impl Segment {
         self.number = Some(number / SEGMENT_BLOCKS);
     }
 
-    /// Skips the comparison of this segment, because some of its logs are missing or unreadable,
-    /// which is another finding.
+    /// Skips the comparison of this segment, because some of its logs are missing or unreadable.
+    /// Another finding reports that.
     pub(super) fn skip_comparison(&mut self) {
         self.skipped = true;
     }
@@ -142,7 +141,7 @@ impl Segment {
         self.postings.insert((position, key));
     }
 
-    /// Ends the segment, and describes the differences from the table, each with its block.
+    /// Ends the segment, and describes its differences from the table, each with a block number.
     pub(super) fn finish(
         &mut self,
         sums: &mut SegmentSums,

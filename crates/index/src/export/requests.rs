@@ -135,7 +135,8 @@ impl Sampler<'_> {
         Ok(None)
     }
 
-    /// A filter for the address of a log, its first topic, or both, in a range around its block.
+    /// Returns a filter for the address of a log, its first topic, or both, in a range around its
+    /// block.
     fn logs(&mut self) -> Result<Option<Request>, ReadError> {
         for _ in 0..TRIES {
             let number = self.block_number();

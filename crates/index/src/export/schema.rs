@@ -17,7 +17,7 @@ impl Table {
     /// All tables.
     pub const ALL: [Table; 3] = [Table::Blocks, Table::Transactions, Table::Logs];
 
-    /// The name of the table and of its file.
+    /// Returns the name of the table and of its file.
     pub fn name(self) -> &'static str {
         match self {
             Table::Blocks => "blocks",

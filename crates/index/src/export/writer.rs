@@ -19,9 +19,9 @@ use wire::quantity;
 use super::error::ExportError;
 use super::schema::{Column, ColumnType, Source, Table};
 
-/// The most rows of a row group: those that DuckDB reads at once.
+/// Maximum number of rows of a row group: those that DuckDB reads at once.
 const GROUP_ROWS: u64 = 122_880;
-/// The most bytes of text of a row group, since logs and transactions may have long data.
+/// Maximum number of bytes of text of a row group, since logs and transactions may have long data.
 const GROUP_BYTES: usize = 64 << 20;
 
 /// Buffered values of a column.
@@ -181,7 +181,7 @@ fn field(column: &Column) -> Result<Type, ParquetError> {
         .build()
 }
 
-/// The raw value of a source; `None` if it is missing or is a count.
+/// Returns the raw value of a source, or `None` if it is missing or is a count.
 fn find(source: Source, [own, other]: [&[u8]; 2]) -> Option<&[u8]> {
     match source {
         Source::Own(name) => walk::member(own, name),

@@ -25,7 +25,7 @@ pub struct BlockContext {
 }
 
 impl BlockContext {
-    /// The context of the block with this hash, number and timestamp.
+    /// Creates the context of the block with this hash, number and timestamp.
     pub fn new(hash: &[u8; 32], number: u64, timestamp: u64) -> BlockContext {
         BlockContext {
             hash: hash_text(hash),
@@ -43,13 +43,13 @@ pub struct TransactionContext {
 }
 
 impl TransactionContext {
-    /// The context of the transaction with this hash and this index in its block.
+    /// Creates the context of the transaction with this hash and this index in its block.
     pub fn new(hash: &[u8; 32], index: u64) -> TransactionContext {
         TransactionContext { hash: hash_text(hash), index: quantity_text(index) }
     }
 }
 
-/// A hash as JSON-RPC writes it: `0x` and 64 digits.
+/// Returns a hash as JSON-RPC writes it: `0x` and 64 digits.
 pub fn hash_text(hash: &[u8; 32]) -> [u8; 66] {
     let mut text = [b'0'; 66];
     text[1] = b'x';

@@ -1,9 +1,9 @@
 //! Encodes JSON into fragments in one pass.
 //!
-//! The encoder copies what its cursor passes, without whitespace and with placeholders for the
-//! values of the block and the transaction. Its caller steps through the JSON and takes what was
-//! copied so far as a fragment. The bytes must have been validated before: on others the encoder
-//! fails, but it never panics and always ends.
+//! The encoder copies the JSON that its cursor passes. It omits whitespace and replaces the values
+//! of the block and the transaction by placeholders. The caller moves the cursor and takes the
+//! copied bytes as a fragment. The bytes must be valid JSON. On other bytes the encoder returns an
+//! error; it never panics and always ends.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use super::context::{
     BLOCK_HASH, BlockContext, HASH, INDEX, NUMBER, TIMESTAMP, TransactionContext,
 };
 
-/// A position in raw JSON, and the copy of what stands before it.
+/// A position in raw JSON, and the copy of the JSON before it.
 pub struct FragmentEncoder<'a, 'b> {
     cursor: Cursor<'a, Copier<'b>>,
 }
 
-/// Copies what the cursor passes.
+/// Copies the JSON that the cursor passes.
 struct Copier<'b> {
     out: Vec<u8>,
     /// Bytes before this offset have been copied or left out.
@@ -29,7 +29,7 @@ struct Copier<'b> {
 }
 
 impl<'a, 'b> FragmentEncoder<'a, 'b> {
-    /// An encoder at the start of a value of this block.
+    /// Creates an encoder at the start of a value of this block.
     pub fn new(raw: &'a [u8], block: &'b BlockContext) -> FragmentEncoder<'a, 'b> {
         let copier = Copier { out: Vec::new(), copied: 0, block, transaction: None };
         FragmentEncoder { cursor: Cursor::with_visitor(raw, copier) }
@@ -40,7 +40,7 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         self.cursor.visitor().transaction = transaction;
     }
 
-    /// Returns what was copied since the last call.
+    /// Returns the bytes that were copied since the last call.
     pub fn take(&mut self) -> Vec<u8> {
         let (raw, at) = (self.cursor.raw(), self.cursor.at());
         let copier = self.cursor.visitor();
@@ -51,7 +51,7 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         taken
     }
 
-    /// Drops what was copied since the last call of [`FragmentEncoder::take`].
+    /// Drops the bytes that were copied since the last call of [`FragmentEncoder::take`].
     pub fn discard(&mut self) {
         let at = self.cursor.at();
         let copier = self.cursor.visitor();
@@ -67,7 +67,7 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         copier.copied = at;
     }
 
-    /// The raw bytes from the next value on.
+    /// Returns the raw bytes from the next value on.
     pub fn rest(&self) -> &'a [u8] {
         self.cursor.rest()
     }
@@ -90,7 +90,8 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         self.cursor.next_element()
     }
 
-    /// The name of the next member. Steps behind the object and returns `None` if there is none.
+    /// Returns the name of the next member. Steps behind the object and returns `None` if there is
+    /// none.
     ///
     /// # Errors
     /// If the JSON ends before the object does.
@@ -113,7 +114,7 @@ impl Copier<'_> {
         self.copied = to;
     }
 
-    /// The placeholder for a text, if it is a value of the block or the transaction.
+    /// Returns the placeholder for a text, if it is a value of the block or the transaction.
     #[inline]
     fn placeholder(&self, text: &[u8]) -> Option<u8> {
         let transaction = self.transaction.as_ref();

@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use settings::url::{NodeUrl, Transport};
 
-/// A node to call. Its printed form is that of the URL, which holds no secret.
+/// A node to call. Its printed form is the masked URL, which contains no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     url: NodeUrl,
@@ -27,14 +27,14 @@ impl From<NodeUrl> for Endpoint {
 }
 
 impl Endpoint {
-    /// The same node, called with one more header.
+    /// Returns the same node, called with one more header.
     #[must_use]
     pub fn with_header(mut self, name: &str, value: &str) -> Endpoint {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same node. Its connections trust only the certificates of this PEM text.
+    /// Returns the same node. Its connections trust only the certificates of this PEM text.
     ///
     /// # Errors
     /// If the text has no certificate, or a damaged one.
@@ -48,7 +48,7 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// The transport of calls to the node.
+    /// Returns the transport of calls to the node.
     pub fn transport(&self) -> Transport {
         self.url.transport()
     }
@@ -69,7 +69,7 @@ impl Endpoint {
         Path::new(self.url.target())
     }
 
-    /// The whole URL with this scheme, secrets included, for a library.
+    /// Returns the whole URL with this scheme, secrets included, for a library.
     pub(super) fn with_scheme(&self, scheme: &str) -> String {
         format!("{scheme}://{}{}", self.url.authority(), self.url.target())
     }

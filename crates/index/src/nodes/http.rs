@@ -1,4 +1,4 @@
-//! Calls over HTTP/1.1 with a kept connection.
+//! Calls over HTTP/1.1 with a persistent connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) struct HttpConnection {
 }
 
 impl HttpConnection {
-    /// A client that connects with its first exchange.
+    /// Creates a client that connects with its first exchange.
     pub(super) fn new(node: &Endpoint) -> HttpConnection {
         let roots = match node.roots() {
             None => RootCerts::WebPki,

@@ -1,11 +1,11 @@
-//! Searches for the last common block of two chains: that of the index, whose end a reorg has
-//! dropped, and that of a node.
+//! Searches for the last common block of two chains: the chain of the index and that of a node. A
+//! reorg has dropped the end of the chain in the index.
 
 #[cfg(test)]
 mod tests;
 
-/// A search that goes back by doubling steps and then bisects. Most reorgs are short, and a long
-/// one takes few comparisons.
+/// A search that goes back in steps that double, and then bisects. Most reorgs are short. Even a
+/// long one takes few comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AncestorSearch {
     /// The highest block that is known to be common.
@@ -28,13 +28,13 @@ pub enum Step {
 }
 
 impl AncestorSearch {
-    /// A search in an index that begins with block `first`, whose block `differs` is not on the
-    /// node's chain.
+    /// Creates a search. `first` is the first block of the index. `differs` is a block of the index
+    /// that is not on the node's chain.
     pub fn new(first: u64, differs: u64) -> AncestorSearch {
         AncestorSearch { same: None, differs, first, step: 1 }
     }
 
-    /// The next step.
+    /// Returns the next step.
     pub fn next(&self) -> Step {
         match self.same {
             Some(same) if same + 1 == self.differs => Step::Found(same),

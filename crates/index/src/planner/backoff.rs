@@ -25,7 +25,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The rest of the pause; `None` if the node may be called.
+    /// Returns the rest of the pause, or `None` if the node may be called.
     pub fn remaining(&self, now: Duration) -> Option<Duration> {
         self.until.and_then(|until| until.checked_sub(now)).filter(|left| !left.is_zero())
     }

@@ -1,27 +1,27 @@
 //! Decides how many blocks a sync requests in one message.
 //!
 //! Nodes and providers limit batches and log ranges, each in its own way and words. So the number
-//! grows while messages succeed, is halved when a node rejects a message as too large, or drops to
-//! the limit that the error message states.
+//! grows while messages succeed. When a node rejects a message as too large, the number is halved
+//! or drops to the limit in the error message.
 
 use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a message to aim at: enough that its overhead does not matter, and few enough that many
-/// can be in flight.
+/// Target size of a message in bytes. It is large compared to the overhead of a message, and small
+/// enough to have many messages in flight.
 const BYTES_TARGET: u64 = 4 << 20;
-/// Duration of an exchange to aim at.
+/// Target duration of an exchange.
 const DURATION_TARGET: Duration = Duration::from_secs(2);
-/// Successful messages in a row after which a size above the last limit is tried.
+/// Number of successive successful messages after which a size above the last limit is tried.
 const SUCCESSES_TO_GROW: u32 = 256;
 
-/// How many blocks one message requests.
+/// The number of blocks that one message requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
     blocks: u64,
-    /// The present limit: nodes rejected more.
+    /// The current limit. Nodes rejected more blocks.
     limit: u64,
     /// The user's limit.
     allowed: u64,
@@ -29,13 +29,13 @@ pub struct BatchSize {
 }
 
 impl BatchSize {
-    /// A small size at first, which never exceeds `allowed`.
+    /// Creates a batch size that is small at first and never exceeds `allowed`.
     pub fn new(allowed: u64) -> BatchSize {
         let allowed = allowed.max(1);
         BatchSize { blocks: 4.min(allowed), limit: allowed, allowed, successes: 0 }
     }
 
-    /// The number of blocks to request.
+    /// Returns the number of blocks to request.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -47,7 +47,7 @@ impl BatchSize {
             self.successes = 0;
             self.limit = (self.limit + self.limit.div_ceil(4)).min(self.allowed);
         }
-        // A smaller message, such as the last of a range, says nothing about the present size.
+        // A smaller message, such as the last of a range, is no evidence about the current size.
         if blocks < self.blocks {
             return;
         }
@@ -67,8 +67,8 @@ impl BatchSize {
     }
 }
 
-/// Reads an error as a rejection of too large a message. `None` if it is another error; otherwise
-/// the limit in blocks, if the message states one.
+/// Checks if an error rejects a message as too large. Returns `None` for any other error. Otherwise
+/// returns the limit in blocks, if the error message states one.
 ///
 /// The words are those of geth (`rpc/errors.go`), erigon, Nethermind, and of providers: Infura,
 /// Alchemy, QuickNode, Ankr, BlastAPI, PublicNode.
@@ -107,7 +107,8 @@ pub fn size_rejection(code: i64, message: &str) -> Option<Option<u64>> {
     Some(about_range.then(|| stated_limit(&text)).flatten())
 }
 
-/// The number of blocks that a message states: a range in brackets, or the only number in it.
+/// Returns the number of blocks that a message states: a range in brackets, or the only number in
+/// it.
 fn stated_limit(text: &str) -> Option<u64> {
     if let Some((_, rest)) = text.split_once("[0x") {
         let (from, rest) = rest.split_once(',')?;

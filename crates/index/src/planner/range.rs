@@ -34,7 +34,7 @@ impl FromStr for End {
 }
 
 impl End {
-    /// The block that a sync aims at, given the chain's tip.
+    /// Returns the last block to sync, given the chain's tip.
     pub fn target(self, tip: Tip) -> u64 {
         match self {
             End::At(number) => number,

@@ -5,8 +5,9 @@ use super::range::{End, Tip};
 /// Blocks of a sample, spread over the chain.
 const BLOCKS: u64 = 48;
 
-/// The numbers of the blocks to sample, in ascending order. One half is spread over the range that
-/// the sync fetches now, the other half over the whole chain, since a later sync may continue.
+/// Returns the numbers of the blocks to sample, in ascending order. One half is spread over the
+/// range that the sync fetches now, the other half over the whole chain, because a later sync may
+/// fetch the rest.
 pub fn block_numbers(start: Option<u64>, end: End, tip: Tip) -> Vec<u64> {
     let first = start.unwrap_or(0).min(tip.head);
     let last = end.target(tip).min(tip.head);

@@ -3,7 +3,7 @@
 use crate::harmony;
 use crate::verify::Level;
 
-/// The record of a new index.
+/// Returns the record of a new index.
 pub fn initial(level: Level, hmyv2: bool) -> String {
     match level {
         _ if hmyv2 => harmony::UNVERIFIED.to_owned(),
@@ -12,8 +12,8 @@ pub fn initial(level: Level, hmyv2: bool) -> String {
     }
 }
 
-/// The new record when a sync continues at a lower level than all before; `None` if the record
-/// stays.
+/// Returns the new record when a sync continues at a lower level than all before, or `None` if the
+/// record does not change.
 pub fn downgrade(recorded: &str, level: Level) -> Option<String> {
     let before: Level = recorded.parse().ok()?;
     (level < before).then(|| match level {

@@ -15,7 +15,7 @@ pub enum StoreError {
     /// The file or schema is not an index.
     #[error("{at}: not an index of weir ({why})")]
     Foreign {
-        /// Where it is.
+        /// The location of the index.
         at: Location,
         /// The reason.
         why: String,
@@ -25,7 +25,7 @@ pub enum StoreError {
         "{at}: created by a later version of weir (schema {found}, this version supports up to {known})"
     )]
     Newer {
-        /// Where it is.
+        /// The location of the index.
         at: Location,
         /// The version of its schema.
         found: i64,
@@ -37,7 +37,7 @@ pub enum StoreError {
         "{at}: created by an earlier version of weir (schema {found}); `weir index sync` or `weir index vacuum` upgrades it"
     )]
     Older {
-        /// Where it is.
+        /// The location of the index.
         at: Location,
         /// The version of its schema.
         found: i64,
@@ -56,7 +56,7 @@ pub enum StoreError {
     /// The content of the index is damaged.
     #[error("the index is damaged: {0}; restore it or sync a new one")]
     Damaged(String),
-    /// Another error of SQLite.
+    /// Any other error of SQLite.
     #[error("sqlite: {0}")]
     Sqlite(rusqlite::Error),
     /// A file beside the index failed.
@@ -110,7 +110,8 @@ fn missing(at: &Location) -> &'static str {
 }
 
 impl StoreError {
-    /// The same error. If a file could not be written, it names the file and what is needed.
+    /// Returns the same error. If a file could not be written, it names the file and what is
+    /// needed.
     pub(super) fn of_file(self, path: &Path, needed: &str) -> StoreError {
         match self {
             StoreError::ReadOnly(_) => StoreError::read_only(path, needed),
@@ -118,7 +119,7 @@ impl StoreError {
         }
     }
 
-    /// The error for a file that could not be written, and what is needed.
+    /// Returns the error for a file that could not be written, and what is needed.
     pub(super) fn read_only(path: &Path, needed: &str) -> StoreError {
         StoreError::ReadOnly(format!("{}: {needed}", path.display()))
     }

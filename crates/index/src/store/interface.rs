@@ -23,8 +23,8 @@ pub struct Settings {
     pub page_cache: u64,
     /// Bytes of a file that are mapped instead of read; 0 for none.
     pub mmap: u64,
-    /// The longest time that a server may take for one query, or for one step of a write. Queries
-    /// over whole tables have no limit.
+    /// Timeout of one query on a server, or of one step of a write. Queries over whole tables have
+    /// no limit.
     pub query_timeout: Duration,
 }
 
@@ -50,13 +50,14 @@ pub struct PageCache {
 
 /// A connection to an index. Every method fails if the index cannot be read or written.
 pub trait Store: ReadRows + WriteRows + AuditRows + Send {
-    /// Where the index is.
+    /// Returns the location of the index.
     fn location(&self) -> Location;
 
-    /// Bytes of the file and its write-ahead log, or of the server's tables with their indexes.
+    /// Returns the number of bytes of the file and its write-ahead log, or of the server's tables
+    /// with their indexes.
     fn disk_bytes(&self) -> Result<u64, StoreError>;
 
-    /// The counters of the page cache; `None` if a server has its own.
+    /// Returns the counters of the page cache, or `None` if a server has its own.
     fn page_cache(&mut self) -> Option<PageCache> {
         None
     }
@@ -68,7 +69,8 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
     /// If the disk has no room for a second copy, or the user lacks the right.
     fn vacuum(&self) -> Result<(), StoreError>;
 
-    /// The errors that SQLite finds in its own structures. A server reports none of its own.
+    /// Returns the errors that SQLite finds in the structures of its file. Returns none for a
+    /// server.
     ///
     /// # Errors
     /// If the file cannot be read at all.
@@ -76,7 +78,7 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
         Ok(Vec::new())
     }
 
-    /// The rows of the table `facts`.
+    /// Returns the rows of the table `facts`.
     fn metadata_rows(&self) -> Result<BTreeMap<String, String>, StoreError>;
 
     /// Inserts rows into the tables `facts` and `dictionaries`, in one transaction.
@@ -89,28 +91,28 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
     /// Updates rows of the table `facts`, in one transaction.
     fn update_metadata(&mut self, rows: &[(&str, &str)]) -> Result<(), StoreError>;
 
-    /// The kind and the bytes of each dictionary, in the order of their numbers.
+    /// Returns the kind and the bytes of each dictionary, in the order of their numbers.
     fn dictionary_rows(&self) -> Result<Vec<(i64, Vec<u8>)>, StoreError>;
 
-    /// The range of blocks that the index holds; `None` before the first block.
+    /// Returns the range of blocks that the index holds, or `None` before the first block.
     fn stored_range(&self) -> Result<Option<StoredRange>, StoreError>;
 
     /// Runs SQL without any check and returns the number of changed rows.
     #[cfg(test)]
     fn execute(&self, sql: &str) -> u64;
 
-    /// The round trips to the server so far.
+    /// Returns the number of round trips to the server so far.
     #[cfg(test)]
     fn round_trips(&self) -> u64 {
         0
     }
 
-    /// The properties of the index; `None` before it is initialized.
+    /// Returns the properties of the index, or `None` before it is initialized.
     fn metadata(&self) -> Result<Option<Metadata>, StoreError> {
         metadata::from_rows(&self.metadata_rows()?)
     }
 
-    /// The dictionaries in the order of their numbers.
+    /// Returns the dictionaries in the order of their numbers.
     fn dictionaries(&self) -> Result<Vec<Dictionary>, StoreError> {
         let rows = self.dictionary_rows()?.into_iter();
         rows.map(|(kind, bytes)| metadata::dictionary(kind, bytes)).collect()
@@ -127,12 +129,13 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
         self.insert_metadata(&rows, dictionaries)
     }
 
-    /// Records that blocks are verified less strictly from now on.
+    /// Records that later blocks are verified at a lower level.
     fn set_verification(&mut self, verification: &str) -> Result<(), StoreError> {
         self.update_metadata(&[(metadata::VERIFICATION, verification)])
     }
 
-    /// Records the response forms that nodes serve, after a block was found to compare them in.
+    /// Records the response forms that nodes serve. It is called once a block was found to compare
+    /// them with.
     fn set_response_forms(
         &mut self,
         differing: &[String],
@@ -145,8 +148,8 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
         ])
     }
 
-    /// Returns false if the dictionaries have changed since the index was initialized. Indexes of
-    /// older versions hold no digest of them: `None`.
+    /// Returns false if the dictionaries have changed since the index was initialized. Returns
+    /// `None` for an index of an older version, which has no digest of its dictionaries.
     fn dictionaries_match(&self) -> Result<Option<bool>, StoreError> {
         let rows = self.metadata_rows()?;
         let Some(stored) = rows.get(metadata::DICTIONARIES) else { return Ok(None) };
@@ -156,23 +159,23 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
 
 /// Reading rows. Every method fails if the index cannot be read.
 pub trait ReadRows {
-    /// Begins a snapshot: until [`ReadRows::end_snapshot`] all reads see one state, whatever is
-    /// written meanwhile. A file is locked once for all of them.
+    /// Begins a snapshot. All reads until [`ReadRows::end_snapshot`] see the same state, even if
+    /// rows are written meanwhile. A file is locked once for all these reads.
     fn begin_snapshot(&self) -> Result<(), StoreError>;
 
     /// Ends the snapshot.
     fn end_snapshot(&self) -> Result<(), StoreError>;
 
-    /// The hash and the timestamp of the block with this number.
+    /// Returns the hash and the timestamp of the block with this number.
     fn block_hash_and_timestamp(&self, number: u64) -> Result<Option<([u8; 32], u64)>, StoreError>;
 
-    /// The block with this number.
+    /// Returns the block with this number.
     fn block(&self, number: u64) -> Result<Option<BlockRow>, StoreError>;
 
-    /// The number of the block with this hash.
+    /// Returns the number of the block with this hash.
     fn block_number(&self, hash: &[u8; 32]) -> Result<Option<u64>, StoreError>;
 
-    /// The position of the transaction with this hash.
+    /// Returns the position of the transaction with this hash.
     fn transaction_position(&self, hash: &[u8; 32]) -> Result<Option<i64>, StoreError>;
 
     /// Visits the transactions from one position to another, both included, in ascending order.
@@ -184,7 +187,7 @@ pub trait ReadRows {
         visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError>;
 
-    /// Visits the receipts at these positions, which ascend.
+    /// Visits the receipts at these positions, which must ascend.
     fn visit_receipts(
         &self,
         positions: &[i64],
@@ -200,8 +203,8 @@ pub trait ReadRows {
         visit: &mut dyn FnMut(HarmonyRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError>;
 
-    /// The postings of these keys from one position to another, both included. It reads at most
-    /// `lists` lists of each key, and returns positions only up to where all lists were read.
+    /// Returns the postings of these keys from one position to another, both included. Reads at
+    /// most `lists` lists of each key. Returns only the positions up to which all lists were read.
     fn postings(
         &self,
         keys: &[PostingKey],
@@ -217,11 +220,11 @@ pub trait WriteRows {
     /// `finalized` is the last block that no reorg may drop; it never moves back.
     fn append(&mut self, blocks: &[NewBlock], finalized: u64) -> Result<(), StoreError>;
 
-    /// Deletes the blocks above `last`. Their logs have these posting keys.
+    /// Deletes the blocks above `last`. `keys` are the posting keys of their logs.
     fn rewind(&mut self, last: u64, keys: &BTreeSet<PostingKey>) -> Result<(), StoreError>;
 
-    /// Merges posting lists within the next rows from this key and position on, in one
-    /// transaction.
+    /// Merges posting lists within the next rows, in one transaction. `from` is the key and
+    /// position of the first row.
     fn merge_some_postings(&mut self, from: (PostingKey, i64)) -> Result<MergeStep, StoreError>;
 
     /// Advances the last block that no reorg may drop.
@@ -229,9 +232,9 @@ pub trait WriteRows {
         self.append(&[], finalized)
     }
 
-    /// Merges consecutive posting lists of a key that together span at most 256 blocks, and
-    /// returns how many rows were removed. Searches find the same. The process may be killed at
-    /// any instant: each transaction leaves whole lists.
+    /// Merges consecutive posting lists of a key that together span at most 256 blocks, and returns
+    /// how many rows were removed. The results of searches do not change. The process may be killed
+    /// at any instant, because each transaction leaves complete lists.
     fn merge_postings(&mut self) -> Result<u64, StoreError> {
         let mut removed = 0;
         let mut from = Some((i64::MIN, i64::MIN));
@@ -270,37 +273,38 @@ impl Table {
 
 /// Reading whole tables, to check that they agree. Every method fails if the index cannot be read.
 pub trait AuditRows {
-    /// The number of rows of a table, by a scan.
+    /// Returns the number of rows of a table, by a scan.
     fn count(&self, table: Table) -> Result<u64, StoreError>;
 
-    /// How many block numbers are missing between the first and the last.
+    /// Returns how many block numbers are missing between the first and the last.
     fn missing_blocks(&self) -> Result<u64, StoreError>;
 
-    /// The first block at or above this number.
+    /// Returns the first block at or above this number.
     fn next_block(&self, number: u64) -> Result<Option<u64>, StoreError>;
 
-    /// Returns true if there are negative block numbers or positions, which no other query finds.
+    /// Returns true if there are rows with negative block numbers or positions. No other query
+    /// finds such rows.
     fn has_negative_keys(&self) -> Result<bool, StoreError>;
 
     /// Returns true if the hash table leads from this hash to the block.
     fn has_block_hash_entry(&self, hash: &[u8; 32], number: u64) -> Result<bool, StoreError>;
 
-    /// The first of these transactions, given as position and hash, that the hash table does not
-    /// lead to.
+    /// Returns the position of the first of these transactions that has no entry in the hash table.
+    /// `entries` are positions and hashes.
     fn missing_hash_entry(&self, entries: &[(i64, [u8; 32])]) -> Result<Option<i64>, StoreError>;
 
-    /// The numbers that the hash table leads to from a hash that their block does not have, at
-    /// most `limit`.
+    /// Returns the block numbers of hash table entries whose hash is not the hash of the block.
+    /// Returns at most `limit`.
     fn orphan_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
-    /// The positions that the hash table leads to from a hash that their transaction does not
-    /// have, at most `limit`.
+    /// Returns the positions of hash table entries whose hash is not the hash of the transaction.
+    /// Returns at most `limit`.
     fn orphan_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
-    /// The positions of transactions whose block is missing, at most `limit`.
+    /// Returns the positions of transactions whose block is missing, at most `limit`.
     fn orphan_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
-    /// The numbers of `hmyv2_` forms whose block is missing, at most `limit`.
+    /// Returns the numbers of `hmyv2_` forms whose block is missing, at most `limit`.
     fn orphan_harmony_blocks(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
     /// Visits all posting lists in the order of their table.
@@ -309,12 +313,13 @@ pub trait AuditRows {
         visit: &mut dyn FnMut(PostingListRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError>;
 
-    /// The numbers of blocks and transactions, by a scan.
+    /// Returns the numbers of blocks and transactions, by a scan.
     fn totals(&self) -> Result<(u64, u64), StoreError> {
         Ok((self.count(Table::Blocks)?, self.count(Table::Transactions)?))
     }
 
-    /// The numbers of entries and rows of the hash tables: of blocks, then of transactions.
+    /// Returns the numbers of hash table entries and of rows, first for blocks and then for
+    /// transactions.
     fn hash_entry_counts(&self) -> Result<(HashEntryCounts, HashEntryCounts), StoreError> {
         let counts = |entries, rows| -> Result<_, StoreError> {
             Ok(HashEntryCounts { entries: self.count(entries)?, rows: self.count(rows)? })
@@ -324,7 +329,7 @@ pub trait AuditRows {
     }
 }
 
-/// Visits rows with a function that may fail, and that returns false when it has enough.
+/// These methods visit rows with a function that may fail. It returns false to end the visit.
 impl dyn Store + '_ {
     /// Visits transactions; see [`ReadRows::visit_transactions`].
     pub fn transactions<E: From<StoreError>>(

@@ -64,11 +64,11 @@ impl FromStr for Location {
 }
 
 impl Location {
-    /// The location that an address names.
+    /// Creates the location that an address names.
     ///
     /// # Errors
     /// If a parameter of the URL has an invalid value, or its file of certificates cannot be read.
-    /// The message names no value of the URL but that file.
+    /// The message contains no value of the URL except the path of that file.
     pub fn new(database: &Database) -> Result<Location, String> {
         Ok(match database {
             Database::File(path) => Location::File(path.clone()),
@@ -81,8 +81,7 @@ impl Location {
         matches!(self, Location::Server(server) if server.client.get_password().is_some())
     }
 
-    /// The same location. A server whose URL has no password gets that of the environment variable
-    /// `PGPASSWORD`.
+    /// Adds the password of the environment variable `PGPASSWORD` if the URL of a server has none.
     #[must_use]
     pub fn with_password_of_environment(mut self) -> Location {
         if let Location::Server(server) = &mut self
@@ -152,7 +151,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Returns true if all hosts are on this machine, where nobody can listen in.
+/// Returns true if all hosts are on this machine, where no other machine can read the traffic.
 fn is_local(client: &Config) -> bool {
     client.get_hosts().iter().all(|host| match host {
         Host::Unix(_) => true,
@@ -163,7 +162,8 @@ fn is_local(client: &Config) -> bool {
     })
 }
 
-/// A TLS configuration that trusts the certificates of a file, or those that browsers trust.
+/// Returns a TLS configuration that trusts the certificates of a file, or those that browsers
+/// trust.
 fn tls_config(root: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, String> {
     let roots = match root {
         None => crate::tls::public_roots(),

@@ -1,5 +1,5 @@
-//! Merging short posting lists. Following a chain writes one row per key and block; a sync writes
-//! one per key and 256 blocks. A search pays for each row that it reads.
+//! Merges short posting lists. A sync that follows the chain writes one row per key and block;
+//! other syncs write one row per key and 256 blocks. Fewer rows make a search faster.
 
 use super::rows::LIST_BLOCKS_MAX;
 use crate::postings::{self, PostingKey, block_and_index};
@@ -7,14 +7,14 @@ use crate::postings::{self, PostingKey, block_and_index};
 #[cfg(test)]
 mod tests;
 
-/// Rows that one transaction reads. They change a few megabytes, and a waiting writer waits for
-/// milliseconds.
+/// Number of rows that one transaction reads. It changes a few megabytes and blocks other writers
+/// for milliseconds.
 pub(super) const ROWS_PER_STEP: usize = 20_000;
 
 /// The result of merging within some rows.
 #[derive(Debug, Clone, Copy)]
 pub struct MergeStep {
-    /// How many rows were removed.
+    /// The number of removed rows.
     pub removed: u64,
     /// The row where the next step starts: the last list, since more rows may follow it.
     pub next: Option<(PostingKey, i64)>,
@@ -28,7 +28,7 @@ pub(super) struct MergedList {
     absorbed: Vec<i64>,
 }
 
-/// Plans the merges within some rows, which it takes in their order.
+/// Plans the merges within some rows, which must be added in the order of the table.
 pub(super) struct MergePlan {
     from: (PostingKey, i64),
     done: Vec<MergedList>,
@@ -50,12 +50,12 @@ impl MergedList {
         self.key == key && end < next && blocks < LIST_BLOCKS_MAX
     }
 
-    /// The rows to delete.
+    /// Returns the rows to delete.
     pub(super) fn absorbed(&self) -> impl Iterator<Item = (PostingKey, i64)> + '_ {
         self.absorbed.iter().map(|first| (self.key, *first))
     }
 
-    /// The row to update: key, first position, encoded rest.
+    /// Returns the row to update: key, first position, encoded rest.
     pub(super) fn row(&self) -> (PostingKey, i64, Vec<u8>) {
         (self.key, self.first(), postings::encode_rest(&self.positions))
     }
@@ -66,7 +66,7 @@ impl MergedList {
 }
 
 impl MergePlan {
-    /// A plan for the rows from this one on.
+    /// Returns a plan for the rows from this one on.
     pub(super) fn from(from: (PostingKey, i64)) -> MergePlan {
         MergePlan { from, done: Vec::new(), open: None, rows: 0 }
     }
@@ -87,12 +87,12 @@ impl MergePlan {
         }
     }
 
-    /// The lists that absorb others, and the result of the step.
+    /// Returns the lists that absorb others, and the result of the step.
     pub(super) fn finish(mut self) -> (Vec<MergedList>, MergeStep) {
         let next = match self.open.take() {
             // More rows follow, so the next step reads the open list again together with them. It
-            // cannot be the list that this step started with, which has at most a row for each of
-            // 256 blocks. If a damaged index has more, the next step starts one row later.
+            // is not the list that this step started with, because a list has at most one row for
+            // each of 256 blocks. If a damaged index has more, the next step starts one row later.
             Some(list) if self.rows == ROWS_PER_STEP => {
                 let again = i64::from((list.key, list.first()) == self.from);
                 Some((list.key, list.first().saturating_add(again)))

@@ -16,7 +16,8 @@ pub(super) const UNTESTED_FORMS: &str = "untested_forms";
 /// The name of the digest of the dictionaries.
 pub(super) const DICTIONARIES: &str = "dictionaries";
 
-/// The Keccak-256 of all dictionaries: of each its kind, its length and its bytes.
+/// Returns the Keccak-256 of all dictionaries. It covers the kind, the length and the bytes of
+/// each.
 pub(super) fn digest(dictionaries: &[Dictionary]) -> String {
     let mut all = Keccak256::new();
     for dictionary in dictionaries {
@@ -48,7 +49,7 @@ pub(super) fn from_rows(rows: &BTreeMap<String, String>) -> Result<Option<Metada
     }))
 }
 
-/// The rows that hold the properties.
+/// Returns the rows that hold the properties.
 pub(super) fn to_rows(metadata: &Metadata) -> [(&'static str, String); 7] {
     [
         ("family", metadata.chain.family.clone()),
@@ -69,7 +70,7 @@ pub(super) fn dictionary(kind: i64, bytes: Vec<u8>) -> Result<Dictionary, StoreE
     Ok(Dictionary { kind, bytes })
 }
 
-/// The range from its columns: first block, last block and its hash, last final block.
+/// Returns the range from its columns: first block, last block and its hash, last final block.
 pub(super) fn stored_range(
     first: i64,
     last: i64,

@@ -1,10 +1,10 @@
-//! Rows as they are written and read, whatever the backend.
+//! Rows as both backends write and read them.
 
 use crate::fragments::BlockHeader;
 use crate::postings::{self, PostingKey, PostingLists, position};
 
-/// Blocks that a posting list may span, from its first position to its last: as many as a sync
-/// commits at once. A search on a server relies on it.
+/// Maximum number of blocks from the first to the last position of a posting list. A sync commits
+/// as many blocks at once. A search on a server relies on this limit.
 pub(super) const LIST_BLOCKS_MAX: u64 = 256;
 
 /// A block to be written.
@@ -40,7 +40,7 @@ pub struct NewTransaction {
 }
 
 impl NewBlock {
-    /// Bytes of the compressed fragments.
+    /// Returns the number of bytes of the compressed fragments.
     pub fn compressed_bytes(&self) -> usize {
         let transactions = self.transactions.iter().flat_map(|row| [&row.receipt, &row.body]);
         let all = transactions.chain([&self.harmony]).flatten();
@@ -86,7 +86,7 @@ pub struct TransactionRow<'a> {
     /// The compressed part that was requested.
     pub fragment: Option<&'a [u8]>,
     /// The hash and the timestamp of the block. Only a server returns them, because a second query
-    /// would cost a round trip; in a file they are looked up when they are needed.
+    /// would cost a round trip. A file is queried for them when they are needed.
     pub block: Option<([u8; 32], u64)>,
 }
 
@@ -101,7 +101,7 @@ pub enum TransactionPart {
     Receipt,
 }
 
-/// The sizes of a hash table and of the table that it leads to.
+/// The sizes of a hash table and of the table whose rows it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashEntryCounts {
     /// Entries that lead from a hash to a row.
@@ -121,7 +121,7 @@ pub struct PostingListRow<'a> {
     pub rest: &'a [u8],
 }
 
-/// The postings that were read of some keys.
+/// The postings of some keys, as far as they were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Postings {
     /// The positions in ascending order.
@@ -158,15 +158,15 @@ impl Postings {
     }
 }
 
-/// The first eight bytes of a hash, which the hash tables hold.
+/// Returns the first eight bytes of a hash, which the hash tables hold.
 pub(super) fn short_hash(hash: &[u8; 32]) -> i64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&hash[..8]);
     i64::from_be_bytes(bytes)
 }
 
-/// The entries of the transactions' hash table in its order, so that a database transaction looks
-/// for each page once.
+/// Returns the new entries of the transactions' hash table in the order of the table. In this
+/// order, a database transaction looks up each page once.
 pub(super) fn hash_entries(blocks: &[NewBlock]) -> Vec<(i64, i64)> {
     let all = blocks.iter().flat_map(|block| {
         let number = block.header.number;
@@ -179,7 +179,7 @@ pub(super) fn hash_entries(blocks: &[NewBlock]) -> Vec<(i64, i64)> {
     entries
 }
 
-/// The posting lists of consecutive blocks, in the order of their table.
+/// Returns the posting lists of consecutive blocks, in the order of their table.
 pub(super) fn posting_lists(blocks: &[NewBlock]) -> Vec<(PostingKey, i64, Vec<u8>)> {
     let mut all = Vec::new();
     for some in blocks.chunks(LIST_BLOCKS_MAX as usize) {
@@ -198,15 +198,15 @@ pub(super) fn posting_lists(blocks: &[NewBlock]) -> Vec<(PostingKey, i64, Vec<u8
     all
 }
 
-/// The encoded rest of a list after the positions from `above` on are removed; `None` if there are
-/// none to remove.
+/// Returns the encoded rest of a list after the positions from `above` on are removed, or `None` if
+/// there are none to remove.
 pub(super) fn shorten(first: i64, rest: &[u8], above: i64) -> Option<Vec<u8>> {
     let left: Vec<i64> = postings::decode(first, rest).take_while(|at| *at < above).collect();
     let encoded = postings::encode_rest(&left);
     (encoded.len() < rest.len()).then_some(encoded)
 }
 
-/// An unsigned number as a column holds it. Numbers beyond 63 bits occur in no row.
+/// Converts an unsigned number to the type of a column. No row has numbers of more than 63 bits.
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

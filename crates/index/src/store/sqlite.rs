@@ -26,8 +26,7 @@ pub(super) struct Sqlite {
     connection: Connection,
     path: PathBuf,
     page_cache: PageCache,
-    /// SQLite's own counters when they were last read. They have 32 bits, which overflow in a long
-    /// sync.
+    /// SQLite's own counters at the last reading. They have 32 bits and overflow in a long sync.
     counters: [u32; 3],
     /// The lock file, held by the one writer.
     _lock: Option<File>,
@@ -51,7 +50,7 @@ impl Sqlite {
         Ok(Sqlite::new(connection, path, Some(lock)))
     }
 
-    /// An index in memory.
+    /// Creates an index in memory.
     pub(super) fn in_memory() -> Result<Sqlite, StoreError> {
         let connection = Connection::open_in_memory()?;
         schema::set_up_writer(&connection, Settings::default())?;

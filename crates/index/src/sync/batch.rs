@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::store::NewBlock;
 
-/// The most blocks of a transaction. Posting lists span as many.
+/// Maximum number of blocks of a transaction. Posting lists span as many.
 pub(super) const COMMIT_BLOCKS: usize = 256;
-/// The most bytes of compressed rows of a transaction.
+/// Maximum number of bytes of compressed rows of a transaction.
 const COMMIT_BYTES: usize = 32 << 20;
 /// The longest time that a fetched block waits to be written.
 pub(super) const COMMIT_AFTER: Duration = Duration::from_secs(1);

@@ -19,22 +19,22 @@ pub(super) const LOGS: &str = "eth_getLogs";
 /// The method that returns a range of blocks in their `hmyv2_` form.
 pub(super) const HARMONY_BLOCKS: &str = "hmyv2_getBlocks";
 
-/// A call for a block, with full transactions or with their hashes.
+/// Returns a call for a block, with full transactions or with their hashes.
 pub(super) fn block(number: u64, full: bool) -> Call {
     Call::new(BLOCK, format!(r#"["{number:#x}",{full}]"#))
 }
 
-/// A call for all receipts of a block.
+/// Returns a call for all receipts of a block.
 pub(super) fn block_receipts(number: u64) -> Call {
     Call::new(BLOCK_RECEIPTS, format!(r#"["{number:#x}"]"#))
 }
 
-/// A call for all logs of a range.
+/// Returns a call for all logs of a range.
 pub(super) fn logs((from, to): (u64, u64)) -> Call {
     Call::new(LOGS, format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}"}}]"#))
 }
 
-/// A call for a range of blocks in their `hmyv2_` form, with these options.
+/// Returns a call for a range of blocks in their `hmyv2_` form, with these options.
 pub(super) fn harmony_blocks((from, to): (u64, u64), options: &str) -> Call {
     Call::new(HARMONY_BLOCKS, format!("[{from},{to},{options}]"))
 }
@@ -67,7 +67,7 @@ pub(super) fn receipts_one_by_one<E>(
     Ok(array)
 }
 
-/// A call for each receipt of a raw block.
+/// Returns a call for each receipt of a raw block.
 fn receipt_calls(block: &[u8]) -> Vec<Call> {
     let transactions = walk::member(block, "transactions").unwrap_or_default();
     walk::elements(transactions)

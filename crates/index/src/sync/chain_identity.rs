@@ -11,7 +11,7 @@ use crate::nodes::{Call, Responses};
 /// The method that only nodes of Harmony chains have.
 const HARMONY_PROBE: &str = "hmyv2_blockNumber";
 
-/// The calls whose responses identify a chain.
+/// Returns the calls whose responses identify a chain.
 pub(super) fn identity_calls(contents: Contents) -> Vec<Call> {
     let mut calls = vec![Call::new("eth_chainId", "[]"), calls::block(0, false)];
     if contents.hmyv2 {
@@ -54,7 +54,7 @@ pub(super) fn describe_wrong_chain(chain: &Chain) -> String {
     )
 }
 
-/// The message for an index and a node of different chains.
+/// Returns the message for an index and a node of different chains.
 pub(super) fn mismatch(index: &Chain, node: &Chain) -> String {
     format!(
         "the index is of chain {} (genesis block {}), the node of chain {} (genesis block {})",

@@ -23,7 +23,7 @@ use crate::verify::{self, Level};
 #[cfg(test)]
 mod tests;
 
-/// What to fetch of each block, and how to verify it.
+/// The parts of each block to fetch, and the level at which to verify them.
 pub(super) struct FetchPlan {
     contents: Contents,
     /// The hash of block 0.
@@ -34,7 +34,7 @@ pub(super) struct FetchPlan {
 }
 
 impl FetchPlan {
-    /// The plan for an index.
+    /// Creates the plan for an index.
     pub(super) fn new(metadata: &Metadata, options: &Options) -> FetchPlan {
         let (contents, genesis) = (metadata.contents, metadata.chain.genesis);
         // Harmony's hashes cannot be recomputed, and the index says so.
@@ -59,7 +59,7 @@ pub(super) enum FetchError {
     /// The node lacks a part of a block.
     #[error("block {number}: {why}")]
     Missing { number: u64, why: String },
-    /// The responses contradict each other: the node lies, or a reorg came in between.
+    /// The responses contradict each other: the node lies, or a reorg happened between them.
     #[error("block {number}: {why}")]
     Contradiction { number: u64, why: String },
     /// The compression failed.
@@ -144,7 +144,7 @@ pub(super) fn fetch(
 }
 
 impl FetchPlan {
-    /// The calls for a range: all blocks first, then their other parts.
+    /// Returns the calls for a range: all blocks first, then their other parts.
     fn calls(&self, (from, to): (u64, u64)) -> Vec<Call> {
         let full = self.contents.blocks || self.contents.receipts;
         let mut calls: Vec<Call> = (from..=to).map(|number| calls::block(number, full)).collect();
@@ -179,7 +179,8 @@ impl FetchPlan {
     }
 }
 
-/// The raw blocks of an `hmyv2_getBlocks` response. A node silently ends the list at its head.
+/// Returns the raw blocks of an `hmyv2_getBlocks` response. A node silently ends the list at its
+/// head.
 fn harmony_blocks(list: &[u8], (from, to): (u64, u64)) -> Result<Vec<&[u8]>, FetchError> {
     let all: Vec<&[u8]> = walk::elements(list).collect();
     let (wanted, got) = (to - from + 1, all.len() as u64);
@@ -194,8 +195,8 @@ fn harmony_blocks(list: &[u8], (from, to): (u64, u64)) -> Result<Vec<&[u8]>, Fet
     Ok(all)
 }
 
-/// The receipts of a raw block from a response, or one by one if the node cannot return them
-/// together.
+/// Returns the receipts of a raw block from a response, or one by one if the node cannot return
+/// them together.
 fn receipts<'a>(
     client: &mut Client,
     plan: &FetchPlan,
@@ -239,12 +240,13 @@ fn receipts_one_by_one(
     )
 }
 
-/// Attempts of a batch of receipts, each of which fails sooner than [`FAST_FAILURE`].
+/// Maximum number of attempts of a batch of receipts. An attempt is repeated only if it failed
+/// sooner than [`FAST_FAILURE`].
 const ATTEMPTS: u32 = 4;
 const FAST_FAILURE: Duration = Duration::from_secs(1);
 
-/// Retries transient failures that come fast. A block takes many batches here, and a node that
-/// fails half of them would never return a whole block otherwise.
+/// Retries a batch after a fast, transient failure. A block takes many batches here. Without
+/// retries, a node that fails half of them would never return a whole block.
 fn call_with_retries(client: &mut Client, calls: &[Call]) -> Result<Responses, CallError> {
     for _ in 1..ATTEMPTS {
         let started = Instant::now();
@@ -267,14 +269,14 @@ fn too_large(error: &RpcError) -> Option<FetchError> {
     Some(FetchError::TooLarge { limit, why: error.to_string() })
 }
 
-/// The logs of a range in order, each with the hash of its block.
+/// Returns the logs of a range in order, each with the hash of its block.
 fn logs_by_block(logs: &[u8]) -> Vec<([u8; 32], &[u8])> {
     walk::elements(logs)
         .filter_map(|raw| Some((hex::hash_from_value(walk::member(raw, "blockHash")?)?, raw)))
         .collect()
 }
 
-/// The array of the logs of one block.
+/// Returns the array of the logs of one block.
 fn logs_of(logs: &[([u8; 32], &[u8])], block: &[u8]) -> Vec<u8> {
     let hash = walk::member(block, "hash").and_then(hex::hash_from_value);
     let own = logs.iter().filter(|(of, _)| Some(*of) == hash).map(|(_, raw)| *raw);

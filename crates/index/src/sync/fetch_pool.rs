@@ -1,4 +1,4 @@
-//! The threads that fetch, and the order in which the sync takes their blocks.
+//! The threads that fetch blocks. The sync receives the blocks in the order of the chain.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,14 +15,15 @@ use crate::nodes::Client;
 use crate::planner::batch_size::BatchSize;
 use crate::store::NewBlock;
 
-/// The most blocks by which a thread may be ahead of the next block to be written.
+/// Maximum number of blocks by which a thread may be ahead of the next block to be written.
 const AHEAD_BLOCKS_MAX: u64 = 16 * COMMIT_BLOCKS as u64;
-/// Bytes of compressed rows that may wait to be written.
+/// Maximum number of bytes of compressed rows that wait to be written.
 const AHEAD_BYTES_MAX: usize = 128 << 20;
 /// How often a waiting thread checks whether the run is over.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The state that outlives a range: clients, compressors, and the batch size that nodes accept.
+/// The state that is reused from range to range: clients, compressors, and the batch size that
+/// nodes accept.
 pub(super) struct FetchPool {
     workers: Vec<Worker>,
     batch_size: Mutex<BatchSize>,
@@ -31,11 +32,11 @@ pub(super) struct FetchPool {
 struct Worker {
     clients: Vec<Client>,
     compressor: Compressor,
-    /// The node where the next choice starts.
+    /// The index of the node where the next search for a node starts.
     turn: usize,
 }
 
-/// One range on its way through the pool.
+/// The fetch of one range.
 struct Run<'a> {
     state: Mutex<RunState>,
     changed: Condvar,
@@ -59,15 +60,15 @@ struct RunState {
 }
 
 impl FetchPool {
-    /// A pool with a thread for each compressor.
+    /// Creates a pool with a thread for each compressor.
     pub(super) fn new(compressors: Vec<Compressor>, batch_max: u64) -> FetchPool {
         let worker = |(turn, compressor)| Worker { clients: Vec::new(), compressor, turn };
         let workers = compressors.into_iter().enumerate().map(worker).collect();
         FetchPool { workers, batch_size: Mutex::new(BatchSize::new(batch_max)) }
     }
 
-    /// Fetches a range and passes its blocks to `take` in order, and `None` when no block came for
-    /// a while. Ends early if `take` returns false, or if the sync is stopped.
+    /// Fetches a range and passes its blocks to `take` in order. Passes `None` when no block
+    /// arrived for a while. Ends early if `take` returns false, or if the sync is stopped.
     ///
     /// # Errors
     /// If the nodes or `take` fail.
@@ -98,7 +99,7 @@ impl FetchPool {
         };
         let threads = usize::try_from(to - from + 1).unwrap_or(usize::MAX).min(self.workers.len());
         std::thread::scope(|scope| {
-            // The guard ends the threads on every way out of this scope.
+            // The guard ends the threads even if this function returns early or panics.
             let _guard = EndGuard(&run);
             for worker in &mut self.workers[..threads] {
                 let run = &run;
@@ -129,8 +130,8 @@ impl Drop for EndGuard<'_> {
 }
 
 impl Run<'_> {
-    /// The next blocks in order; an empty list when no block came for a while, and `None` at the
-    /// end.
+    /// Returns the next blocks in order. Returns an empty list if no block arrived for a while, and
+    /// `None` at the end.
     fn next(&self) -> Result<Option<Vec<NewBlock>>, SyncError> {
         let mut state = self.state.lock();
         let mut waited = Duration::ZERO;
@@ -215,7 +216,7 @@ impl Worker {
         }
     }
 
-    /// One attempt to fetch blocks from one node; `None` if another attempt is needed.
+    /// Tries once to fetch blocks from one node. Returns `None` if another attempt is needed.
     fn attempt(
         &mut self,
         run: &Run<'_>,

@@ -1,6 +1,6 @@
-//! Finds the response forms that nodes must serve: those that a node writes differently from what
-//! the index decodes. A sampled block is written to an index in memory, and each form that is
-//! decoded from there is compared with the node's own response.
+//! Finds the response forms that nodes must serve, because a node writes them differently from the
+//! index. A sampled block is written to an index in memory. Each form is decoded from it and
+//! compared with the node's response.
 
 use wire::logs::LogMatcher;
 
@@ -20,7 +20,7 @@ use crate::reader::Reader;
 use crate::search::SearchLimits;
 use crate::store::{self, NewTransaction, TransactionPart};
 
-/// Errors in a row after which an error counts as the node's response.
+/// Number of successive errors after which the error counts as the node's response.
 const ERRORS_TO_BELIEVE: u32 = 8;
 
 /// The response forms that nodes must serve.
@@ -28,7 +28,7 @@ const ERRORS_TO_BELIEVE: u32 = 8;
 pub(super) struct FormTrial {
     /// Forms that the node writes differently.
     pub(super) differing: Vec<String>,
-    /// Forms that the sampled block cannot show.
+    /// Forms that could not be compared with the sampled block.
     pub(super) untested: Vec<String>,
 }
 
@@ -102,8 +102,8 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// A node's response to a call. An error is believed only if it repeats, because the result of
-    /// the trial is stored for good.
+    /// Returns a node's response to a call. An error counts only if it repeats, because the result
+    /// of the trial is stored permanently.
     fn response(&self, call: &[Call]) -> Result<Option<Responses>, SyncError> {
         for _ in 1..ERRORS_TO_BELIEVE {
             let Some(responses) = self.nodes.call(call)? else { return Ok(None) };

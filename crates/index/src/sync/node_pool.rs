@@ -1,4 +1,5 @@
-//! The nodes of a sync: which one is called next, which ones are paused, which ones are removed.
+//! The nodes of a sync. Selects the next node to call, pauses failing nodes and removes unusable
+//! ones.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,14 +21,15 @@ use crate::planner::backoff::Backoff;
 use crate::planner::range::Tip;
 use crate::postings::BLOCK_NUMBER_MAX;
 
-/// Attempts to identify the chain of a node before the sync goes on without it.
+/// Maximum number of attempts to identify the chain of a node. Then the sync continues without the
+/// node.
 const IDENTIFY_ATTEMPTS: u32 = 6;
 /// The pause between these attempts.
 const IDENTIFY_PAUSE: Duration = Duration::from_millis(100);
 /// How often a pause checks whether the sync was stopped.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// A block this far below the head counts as final if nodes do not support the tag `finalized`:
-/// twice the two epochs in which Ethereum finalizes.
+/// Depth below the head at which a block counts as final, in blocks, if nodes do not support the
+/// tag `finalized`. It is twice the two epochs in which Ethereum finalizes.
 const FINAL_DEPTH: u64 = 128;
 
 /// The nodes and their state.
@@ -38,7 +40,8 @@ pub(super) struct NodePool<'a> {
     started: Instant,
     /// When a node last succeeded.
     succeeded_at: Mutex<Instant>,
-    /// The chain that all nodes must be on, and what is fetched of it, once it is known.
+    /// The chain that all nodes must be on, and the contents that are fetched; empty until the
+    /// chain is known.
     chain: OnceLock<(Chain, Contents)>,
     /// Clients for the calls that are not fetches.
     clients: Mutex<Vec<Client>>,
@@ -65,7 +68,7 @@ struct NodeState {
 pub(super) enum Choice {
     /// This node.
     Node(usize),
-    /// None before this time has passed, because all are paused.
+    /// No node: all are paused for at least this time.
     Wait(Duration),
 }
 
@@ -88,7 +91,7 @@ impl<'a> NodePool<'a> {
         }
     }
 
-    /// The observer of the sync.
+    /// Returns the observer of the sync.
     pub(super) fn observer(&self) -> &'a dyn Observer {
         self.observer
     }
@@ -107,17 +110,17 @@ impl<'a> NodePool<'a> {
         }
     }
 
-    /// A client for each node.
+    /// Returns a client for each node.
     pub(super) fn clients(&self) -> Vec<Client> {
         self.nodes.iter().map(|node| Client::new(node.url.clone())).collect()
     }
 
-    /// The number of nodes, removed ones included.
+    /// Returns the number of nodes, removed ones included.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The printed address of a node.
+    /// Returns the printed address of a node.
     pub(super) fn name(&self, at: usize) -> String {
         self.nodes[at].url.to_string()
     }
@@ -125,7 +128,7 @@ impl<'a> NodePool<'a> {
     /// Chooses the next node to call, round robin from `turn` on.
     ///
     /// # Errors
-    /// If no node is left, or all have failed for longer than the patience.
+    /// If no node is left, or all calls have failed for longer than the configured patience.
     pub(super) fn choose(&self, turn: usize) -> Result<Choice, SyncError> {
         let now = self.started.elapsed();
         let mut shortest: Option<Duration> = None;
@@ -150,7 +153,7 @@ impl<'a> NodePool<'a> {
         Err(SyncError::Nodes(format!("{why}; {}", self.last_errors())))
     }
 
-    /// The last error of each node.
+    /// Returns the last error of each node.
     pub(super) fn last_errors(&self) -> String {
         let error = |node: &Node| {
             let state = node.state.lock();
@@ -197,7 +200,7 @@ impl<'a> NodePool<'a> {
     /// Calls one node until `read` can read its responses, at most [`IDENTIFY_ATTEMPTS`] times.
     ///
     /// # Errors
-    /// Why the last responses cannot be read; `None` if there were none.
+    /// Returns why the last responses cannot be read, or `None` if there were no responses.
     pub(super) fn call_node<T>(
         &self,
         at: usize,
@@ -304,7 +307,7 @@ impl<'a> NodePool<'a> {
         }
     }
 
-    /// The tip of the chain; `None` if the sync was stopped.
+    /// Returns the tip of the chain, or `None` if the sync was stopped.
     ///
     /// # Errors
     /// As [`NodePool::choose`].
@@ -325,8 +328,8 @@ impl<'a> NodePool<'a> {
         })
     }
 
-    /// The hash of the block with this number; `None` if the node has no such block, or the sync
-    /// was stopped.
+    /// Returns the hash of the block with this number, or `None` if the node has no such block, or
+    /// the sync was stopped.
     ///
     /// # Errors
     /// As [`NodePool::choose`].

@@ -14,7 +14,7 @@ pub trait Observer: Sync {
     fn on_event(&self, event: &Event);
 }
 
-/// An event that the user should know of.
+/// An event that is reported to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A new index was initialized.
@@ -33,7 +33,7 @@ pub enum Event {
     },
     /// Blocks that a reorg dropped from the chain are about to be deleted.
     Rewinding {
-        /// How many.
+        /// The number of blocks.
         blocks: u64,
         /// The last block that stays.
         to: u64,
@@ -54,7 +54,7 @@ pub enum Event {
     },
     /// Messages request fewer blocks.
     BatchReduced {
-        /// How many.
+        /// The number of blocks.
         blocks: u64,
         /// The node's error.
         why: String,
@@ -104,7 +104,7 @@ pub struct Progress {
     pub first: Option<u64>,
     /// The last block of the index.
     pub height: Option<u64>,
-    /// The block that the sync aims at, as known now.
+    /// The last block to sync. It may rise while the sync runs.
     pub target: u64,
     /// The newest block of the chain.
     pub head: u64,
@@ -127,7 +127,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The progress at the start of a sync.
+    /// Creates the progress at the start of a sync.
     pub(super) fn new(stored: Option<StoredRange>) -> Progress {
         let (first, height) = (stored.map(|range| range.first), stored.map(|range| range.last));
         Progress { first, height, ..Progress::default() }

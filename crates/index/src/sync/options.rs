@@ -24,7 +24,7 @@ pub struct Options {
     pub verify: Level,
     /// Exchanges in flight at once.
     pub concurrency: usize,
-    /// The most blocks that one message requests.
+    /// Maximum number of blocks that one message requests.
     pub batch_max: u64,
     /// The settings of the connection that writes.
     pub settings: Settings,

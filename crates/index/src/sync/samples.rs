@@ -12,10 +12,11 @@ use crate::encode::{self, RawBlock};
 use crate::harmony;
 use crate::planner::sampling;
 
-/// Bytes of samples of one kind: a few dozen times a dictionary, which is trained in a second.
+/// Maximum number of bytes of samples of one kind. It is a few dozen times the size of a
+/// dictionary, and the training takes a second.
 const BYTES_PER_KIND: usize = 2 << 20;
 
-/// Sampled fragments, and the block that shows the most response forms.
+/// Sampled fragments, and the block with which the most response forms can be compared.
 #[derive(Default)]
 pub(super) struct Samples {
     fragments: Vec<(FragmentKind, Vec<u8>)>,
@@ -46,8 +47,8 @@ impl Samples {
                 continue;
             };
             let fragments = encode::samples(sample.raw(), options.contents).unwrap_or_default();
-            // A Harmony block with transactions of both kinds shows more than any other, and a
-            // block with logs more than one without.
+            // With a Harmony block that has transactions of both kinds, the most forms can be
+            // compared. A block with logs is better than one without.
             let rank = (sample.has_both_kinds(), sample.has_logs(), fragments.len());
             for (kind, fragment) in fragments {
                 bytes[kind as usize] += fragment.len();
@@ -118,7 +119,8 @@ impl SampleBlock {
         }
     }
 
-    /// The numbers of transactions and staking transactions of its `hmyv2_` form; zero without one.
+    /// Returns the numbers of transactions and staking transactions of its `hmyv2_` form, or zero
+    /// without one.
     pub(super) fn harmony_counts(&self) -> (u64, u64) {
         self.harmony.as_deref().and_then(harmony::transaction_counts).unwrap_or_default()
     }
@@ -133,7 +135,7 @@ impl SampleBlock {
     }
 }
 
-/// The receipts of a block one by one; `None` if the node does not return all of them.
+/// Returns the receipts of a block one by one, or `None` if the node does not return all of them.
 fn receipts_one_by_one(block: &[u8], nodes: &NodePool<'_>) -> Result<Option<Vec<u8>>, SyncError> {
     let fetched = calls::receipts_one_by_one(
         block,

@@ -34,8 +34,8 @@ fn set(bloom: &mut Bloom, bits: &Bits) {
     }
 }
 
-/// The low 11 bits of each of the first three byte pairs of the Keccak-256 (Yellow Paper, section
-/// 4.3.1, M3:2048).
+/// Returns the low 11 bits of each of the first three byte pairs of the Keccak-256 (Yellow Paper,
+/// section 4.3.1, M3:2048).
 fn bits(value: &[u8]) -> Bits {
     let hash = keccak256(value);
     [0, 2, 4].map(|at| u16::from_be_bytes([hash[at], hash[at + 1]]) & 0x7ff)

@@ -90,7 +90,7 @@ impl<'a> Cursor<'a> {
         Ok(None)
     }
 
-    /// The members of the next value, which must be an object.
+    /// Returns the members of the next value, which must be an object.
     #[inline]
     pub(super) fn object<const N: usize>(
         &mut self,

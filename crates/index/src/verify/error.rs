@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The most characters of a response that an error repeats: enough for a hash or a number of 256
-/// bits with its quotes, and few enough for a log line.
+/// Maximum number of characters of a response that an error repeats: enough for a hash or a number
+/// of 256 bits with its quotes, and few enough for a log line.
 const EXCERPT_CHARS: usize = 80;
 
 /// The first error in a node's response.
@@ -75,14 +75,14 @@ impl Error {
         ErrorKind::UnknownTransactionType { found: shorten(found) }.into()
     }
 
-    /// The same error with this member's name before its path.
+    /// Returns the same error with this member's name before its path.
     pub(super) fn of(mut self, name: &str) -> Self {
         let point = if self.field.is_empty() || self.field.starts_with('[') { "" } else { "." };
         self.field = format!("{name}{point}{}", self.field);
         self
     }
 
-    /// The same error with this element's index before its path.
+    /// Returns the same error with this element's index before its path.
     pub(super) fn at(self, index: usize) -> Self {
         self.of(&format!("[{index}]"))
     }

@@ -18,7 +18,7 @@ macro_rules! names {
 }
 pub(super) use names;
 
-/// The most members of an object whose order is remembered, more than any known node writes. Later
+/// Maximum number of members of an object whose order is stored. No known node writes more. Later
 /// members are found by a search.
 const ORDER_MAX: usize = 40;
 const UNKNOWN: u8 = u8::MAX;
@@ -41,12 +41,12 @@ impl<const N: usize> Layout<N> {
         self.names[field]
     }
 
-    /// The fields of an object, all of them missing.
+    /// Returns the fields of an object, all of them missing.
     pub(super) fn fields<'a>(&self) -> Fields<'a, N> {
         Fields { names: self.names, values: [&[]; N], members: 0 }
     }
 
-    /// The field of the name that is the `nth` of its object.
+    /// Returns the field of this name, which is the `nth` member of its object.
     #[inline]
     pub(super) fn field(&mut self, nth: usize, name: &[u8]) -> Result<Option<usize>, Error> {
         let guess = self.order.get(nth).copied().unwrap_or(UNKNOWN);
@@ -62,7 +62,7 @@ impl<const N: usize> Layout<N> {
         Ok(field)
     }
 
-    /// The field of a name, by a search.
+    /// Returns the field of a name, by a search.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<usize>, Error> {
         let same = |known: &&str| known.as_bytes() == name;
         if let Some(field) = self.names.iter().position(same) {
@@ -110,14 +110,14 @@ impl<'a, const N: usize> Fields<'a, N> {
         self.values[field] = value;
     }
 
-    /// The raw value; `None` if it is missing or null.
+    /// Returns the raw value, or `None` if it is missing or null.
     #[inline]
     pub(super) fn raw(&self, field: usize) -> Option<&'a [u8]> {
         let value = self.values[field];
         (!value.is_empty() && value != b"null").then_some(value)
     }
 
-    /// The raw value.
+    /// Returns the raw value.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl<'a, const N: usize> Fields<'a, N> {
         self.raw(field).ok_or_else(|| Error::missing(allowed).of(self.names[field]))
     }
 
-    /// The value; `None` if it is missing or null.
+    /// Returns the value, or `None` if it is missing or null.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl<'a, const N: usize> Fields<'a, N> {
         }
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// # Errors
     ///
-    /// If it is missing, null, malformed or another one.
+    /// If it is missing, null, malformed or different.
     #[inline]
     pub(super) fn need_same<T: Value>(
         &self,
@@ -173,7 +173,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// # Errors
     ///
-    /// If it is malformed or another one.
+    /// If it is malformed or different.
     #[inline]
     pub(super) fn maybe_same<T: Value>(
         &self,
@@ -199,7 +199,7 @@ impl<'a, const N: usize> Fields<'a, N> {
         }
     }
 
-    /// The error for a value other than the computed one.
+    /// Returns the error for a value that differs from the computed one.
     #[cold]
     pub(super) fn mismatch<T: Value>(
         &self,
@@ -210,20 +210,20 @@ impl<'a, const N: usize> Fields<'a, N> {
         self.contradiction(field, &format!("{computed:#x}"), from)
     }
 
-    /// The error for a value other than the computed one, given in words.
+    /// Returns the error for a value that differs from the computed one, which is given in words.
     #[cold]
     pub(super) fn contradiction(&self, field: usize, computed: &str, from: &'static str) -> Error {
         let found = String::from_utf8_lossy(self.values[field]);
         Error::mismatch(found.trim_matches('"'), computed, from).of(self.names[field])
     }
 
-    /// The error for a malformed value.
+    /// Returns the error for a malformed value.
     #[cold]
     pub(super) fn form_error(&self, field: usize, allowed: &'static str) -> Error {
         self.error(field, Error::form(self.values[field], allowed))
     }
 
-    /// The error of a value, with its member's name.
+    /// Returns the error of a value, with its member's name.
     #[cold]
     pub(super) fn error(&self, field: usize, error: Error) -> Error {
         error.of(self.names[field])
@@ -322,7 +322,7 @@ impl Value for Padded {
     }
 }
 
-/// The digits between `"0x` and the closing quote.
+/// Returns the digits between `"0x` and the closing quote.
 #[inline]
 pub(super) fn digits(raw: &[u8]) -> Option<&[u8]> {
     match raw {
@@ -331,7 +331,7 @@ pub(super) fn digits(raw: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The digits of a quantity: at least one, no leading zeros (execution-apis
+/// Returns the digits of a quantity: at least one, no leading zeros (execution-apis
 /// `src/schemas/base-types.yaml`, `uint`).
 #[inline]
 fn canonical(raw: &[u8], digits_max: usize) -> Option<&[u8]> {

@@ -72,7 +72,7 @@ pub(super) fn read(raw: &[u8]) -> Result<BlockFields<'_>, Error> {
     Cursor::new(raw).object(&mut Layout::new(&BLOCK))
 }
 
-/// The header, verified by the block's hash.
+/// Returns the header, verified by the block's hash.
 ///
 /// # Errors
 ///
@@ -160,8 +160,8 @@ pub(super) fn check_body(
     Ok(())
 }
 
-/// The hashes of the block's transactions, if it has these instead of full transactions. Nothing
-/// binds them here: the root is computed from the encodings, not from the hashes.
+/// Returns the hashes of the block's transactions, if it has these instead of full transactions.
+/// Nothing binds them here: the root is computed from the encodings, not from the hashes.
 pub(super) fn hashes(fields: &BlockFields<'_>) -> Result<Vec<B256>, Error> {
     let Some(raw) = fields.raw(TRANSACTIONS) else { return Ok(Vec::new()) };
     let is_hash = |first: &[u8]| first.first() == Some(&b'"');
@@ -171,19 +171,19 @@ pub(super) fn hashes(fields: &BlockFields<'_>) -> Result<Vec<B256>, Error> {
     list(raw).map_err(|error| fields.error(TRANSACTIONS, error))
 }
 
-/// The length in RLP of a list with this payload.
+/// Returns the length in RLP of a list with this payload.
 fn list_bytes(payload_length: usize) -> usize {
     RlpHeader { list: true, payload_length }.length_with_payload()
 }
 
-/// The number of uncles; zero if the member is missing.
+/// Returns the number of uncles, or zero if the member is missing.
 fn uncles(fields: &BlockFields<'_>) -> Result<usize, Error> {
     let Some(raw) = fields.raw(UNCLES) else { return Ok(0) };
     let hashes: Vec<B256> = list(raw).map_err(|error| fields.error(UNCLES, error))?;
     Ok(hashes.len())
 }
 
-/// The elements of a raw array of scalar values.
+/// Returns the elements of a raw array of scalar values.
 pub(super) fn list<T: super::fields::Value>(raw: &[u8]) -> Result<Vec<T>, Error> {
     let mut values = Vec::new();
     Cursor::new(raw).elements(|_, cursor| {

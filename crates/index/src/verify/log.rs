@@ -23,7 +23,7 @@ names! {
     REMOVED = "removed",
 }
 
-/// The most topics of a log, by the instructions `LOG0` to `LOG4`.
+/// Maximum number of topics of a log, by the instructions `LOG0` to `LOG4`.
 const TOPICS_MAX: usize = 4;
 
 /// A log.

@@ -267,7 +267,8 @@ impl<'b> Verifier<'b> {
     }
 }
 
-/// The transaction's type. Without the transaction it is the receipt's own, which the root binds.
+/// Returns the transaction's type. Without the transaction, returns the type in the receipt, which
+/// `receiptsRoot` verifies.
 fn kind(fields: &ReceiptFields<'_>, body: Option<&Body>) -> Result<u8, Error> {
     match (body, fields.maybe::<u64>(KIND)?) {
         (Some(body), _) => Ok(body.kind),
@@ -304,7 +305,8 @@ impl Outcome {
     }
 }
 
-/// The outcome by exactly one of `status` and `root`. An empty `root` counts as missing.
+/// Reads the outcome. Exactly one of `status` and `root` must be present; an empty `root` counts as
+/// missing.
 fn outcome(fields: &ReceiptFields<'_>) -> Result<Outcome, Error> {
     let empty = fields.raw(ROOT) == Some(b"\"0x\"");
     let root = if empty { None } else { fields.maybe::<B256>(ROOT)? };

@@ -114,7 +114,7 @@ impl Encodings {
         &self.bytes[start..]
     }
 
-    /// The root of the trie that maps each index to its encoding.
+    /// Returns the root of the trie that maps each index to its encoding.
     pub(super) fn root(&self) -> B256 {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let items: Vec<&[u8]> =
@@ -184,7 +184,7 @@ impl Typed {
         }
     }
 
-    /// The hash that the sender signed.
+    /// Returns the hash that the sender signed.
     fn signature_hash(&self) -> B256 {
         match self {
             Self::Legacy(tx) => tx.signature_hash(),
@@ -231,7 +231,7 @@ impl Rebuilt {
     }
 }
 
-/// The transaction type; 0 if the member is missing, as before Berlin.
+/// Returns the transaction type, or 0 if the member is missing, as before Berlin.
 fn kind(fields: &TxFields<'_>) -> Result<u8, Error> {
     match fields.maybe::<u64>(KIND)? {
         None => Ok(0),
@@ -243,8 +243,8 @@ fn kind(fields: &TxFields<'_>) -> Result<u8, Error> {
     }
 }
 
-/// The signature's parity in a typed transaction: `yParity`, and `v` with the same value. Either
-/// may be missing.
+/// Reads the signature's parity in a typed transaction. `yParity` and `v` must be equal; either may
+/// be missing.
 fn parity(fields: &TxFields<'_>) -> Result<bool, Error> {
     let field = if fields.raw(Y_PARITY).is_some() { Y_PARITY } else { V };
     let odd = match fields.need::<u64>(field)? {
@@ -258,7 +258,7 @@ fn parity(fields: &TxFields<'_>) -> Result<bool, Error> {
     Ok(odd)
 }
 
-/// A legacy transaction, whose `v` holds the chain id since EIP-155.
+/// Reads a legacy transaction. Since EIP-155 its `v` contains the chain id.
 fn legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(Typed, bool), Error> {
     body.price = fields.need(GAS_PRICE)?;
     let (chain_id, odd) = match fields.need::<u128>(V)? {
@@ -416,7 +416,7 @@ fn authorizations(fields: &TxFields<'_>) -> Result<Vec<SignedAuthorization>, Err
     Ok(authorizations)
 }
 
-/// A block may hold invalid authorizations, so any parity of 8 bits is allowed.
+/// Reads an authorization. A block may contain invalid ones, so any parity of 8 bits is allowed.
 fn authorization(
     fields: &Fields<'_, { AUTHORIZATION.len() }>,
 ) -> Result<SignedAuthorization, Error> {

@@ -1,7 +1,7 @@
-//! A response body that arrives in pieces. A short body is kept whole, a long one only as its
-//! envelope.
+//! A response body that arrives in pieces. A short body is stored as a whole. Of a long body only
+//! the envelope is stored.
 //!
-//! The cost of a piece depends on its length alone, so a long response delays no other call.
+//! The cost of a piece depends only on its length, so a long response delays no other call.
 //! `crates/lab-engine/src/engine/reader.rs` finds the end of the body.
 
 use wire::json::envelope::EnvelopeScanner;
@@ -9,21 +9,23 @@ use wire::json::envelope::EnvelopeScanner;
 #[cfg(test)]
 mod tests;
 
-/// Longest body that is kept and parsed at once, which is faster: about 10 µs.
+/// Maximum number of bytes of a body that is stored and parsed as a whole. This is faster than by
+/// pieces and takes about 10 µs.
 pub(crate) const WHOLE_BYTES_MAX: usize = 32 << 10;
-/// Longest body that is kept for the comparison. All samples together take at most 64 MB.
+/// Maximum number of bytes of a body that is stored for the comparison. All samples together take
+/// at most 64 MB.
 pub(crate) const SAMPLE_BYTES_MAX: usize = 1 << 20;
-/// Largest buffer that is kept for the next response.
+/// Maximum number of bytes of a buffer that is reused for the next response.
 const BUFFER_KEPT_MAX: usize = 64 << 10;
 
-/// A body as far as it has arrived.
+/// The part of a body that has arrived so far.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
-    /// All bytes, while they are kept.
+    /// All bytes so far, if the body is stored as a whole.
     bytes: Vec<u8>,
     length: usize,
     skeleton: Option<Box<EnvelopeScanner>>,
-    /// True if the body is kept for the comparison.
+    /// True if the body is stored for the comparison.
     sampled: bool,
 }
 
@@ -32,7 +34,7 @@ pub(crate) struct Body {
 pub(crate) struct ReceivedBody<'a> {
     /// The body, or the envelope of a long one.
     pub(crate) judged: &'a [u8],
-    /// The whole body, if it was kept.
+    /// The whole body, if it was stored.
     pub(crate) whole: Option<&'a [u8]>,
     /// Length of the body in bytes.
     pub(crate) length: usize,
@@ -43,7 +45,7 @@ pub(crate) struct ReceivedBody<'a> {
 pub(crate) struct TooLong;
 
 impl Body {
-    /// Prepares for the next body. A small buffer is kept.
+    /// Prepares for the next body. A small buffer is reused.
     pub(crate) fn reset(&mut self) {
         (self.length, self.skeleton, self.sampled) = (0, None, false);
         if self.bytes.capacity() > BUFFER_KEPT_MAX {
@@ -53,7 +55,7 @@ impl Body {
         }
     }
 
-    /// Keeps the body for the comparison. Must be called before it arrives.
+    /// Stores the body for the comparison. Must be called before it arrives.
     pub(crate) fn keep(&mut self) {
         self.sampled = true;
     }
@@ -103,12 +105,12 @@ impl Body {
         self.length
     }
 
-    /// Returns true if only the envelope is kept.
+    /// Returns true if only the envelope is stored.
     pub(crate) fn is_long(&self) -> bool {
         self.skeleton.is_some()
     }
 
-    /// Returns the body as far as it has arrived.
+    /// Returns the part of the body that has arrived so far.
     pub(crate) fn received(&self) -> ReceivedBody<'_> {
         ReceivedBody {
             judged: self.skeleton.as_ref().map_or(&self.bytes, |skeleton| skeleton.envelope()),
@@ -119,7 +121,7 @@ impl Body {
 }
 
 impl<'a> ReceivedBody<'a> {
-    /// A body that arrived in one piece.
+    /// Returns a body that arrived in one piece.
     pub(crate) fn in_one_piece(body: &'a [u8]) -> ReceivedBody<'a> {
         ReceivedBody { judged: body, whole: Some(body), length: body.len() }
     }

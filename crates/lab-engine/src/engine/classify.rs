@@ -1,5 +1,5 @@
-//! The outcome of a call by the status and the body of its response: [`lab_model::record::Class`]
-//! as code.
+//! Determines the outcome of a call from the status and the body of its response. It implements
+//! [`lab_model::record::Class`].
 
 use lab_model::plan::Recorded;
 use lab_model::record::Class;
@@ -24,13 +24,13 @@ pub(crate) struct CallOutcome {
 }
 
 impl CallOutcome {
-    /// An outcome without a JSON-RPC error.
+    /// Returns an outcome without a JSON-RPC error.
     pub(crate) const fn of(class: Class) -> CallOutcome {
         CallOutcome { class, code: None, null: false }
     }
 
-    /// Classifies a JSON-RPC response. A result under an HTTP error status counts as that HTTP
-    /// error, as most clients discard the body.
+    /// Classifies a JSON-RPC response. A result with an HTTP error status counts as an HTTP error,
+    /// because most clients discard its body.
     fn of_response(status: u16, outcome: &Outcome<'_>) -> CallOutcome {
         match outcome {
             Outcome::Result(_) if status >= 400 => by_status(status),

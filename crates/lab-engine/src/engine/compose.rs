@@ -1,5 +1,5 @@
-//! Builds the bytes of requests. All constant parts are prepared once, so that a request consists
-//! of copied pieces, drawn values and its length.
+//! Builds the bytes of requests. All constant parts are prepared once. A request then consists of
+//! copied pieces, random values and its length.
 //!
 //! A request depends only on the plan, the chain's facts, and its [`RequestKey`]. A run with the
 //! same seed therefore sends the same bytes. `crates/lab-engine/src/engine/thread.rs` sends them.
@@ -91,7 +91,7 @@ struct ScenarioRequests {
 
 enum StepSource {
     Choose {
-        /// Cumulated weights, up to 1.
+        /// Cumulative weights; the last one is 1.
         until: Vec<f64>,
         calls: Vec<Call>,
     },
@@ -195,7 +195,7 @@ impl Composer {
         Composed { kind, calls, sampled }
     }
 
-    /// Writes the head and the length before the body, backwards.
+    /// Writes the length and the head in front of the body, from back to front.
     fn put_head(&mut self) {
         let mut at = self.body - 4;
         self.bytes[at..self.body].copy_from_slice(b"\r\n\r\n");

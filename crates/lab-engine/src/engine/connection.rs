@@ -1,7 +1,7 @@
 //! One connection: a non-blocking socket, with or without TLS.
 //!
-//! This module moves and counts bytes. `crates/lab-engine/src/engine/thread.rs` decides when, and
-//! what the bytes mean.
+//! This module moves and counts bytes. `crates/lab-engine/src/engine/thread.rs` decides when to
+//! move them and interprets them.
 
 use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 use super::reader::Reader;
 use super::world::{Plain, Socket};
 
-/// Most bytes that are read from one connection before the others are served. Reading and
-/// classifying them takes about 100 µs.
+/// Maximum number of bytes that are read from one connection before other connections are served.
+/// Reading and classifying this many takes about 100 µs.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
 /// Phase of a connection.
@@ -44,13 +44,13 @@ pub(crate) struct Connection<S> {
     pub(crate) reader: Reader,
     /// Bytes of the request that the socket has not accepted yet.
     unsent: Vec<u8>,
-    /// True if the connection is queued for its next piece.
+    /// True if the connection is queued because it has more to read.
     pub(crate) unread: bool,
     /// True if the server has closed its side.
     pub(crate) ending: bool,
 }
 
-/// How the target is reached.
+/// How to connect to the target.
 pub(crate) struct Peer {
     /// Server name and TLS settings; `None` without TLS.
     pub(crate) tls: Option<(ServerName<'static>, Arc<ClientConfig>)>,
@@ -155,7 +155,7 @@ impl<S: Socket> Connection<S> {
         self.tls.as_ref().is_none_or(|tls| tls.alpn_protocol() == Some(b"h2"))
     }
 
-    /// Sends a request, as far as the socket accepts it. [`Connection::flush`] sends the rest.
+    /// Sends as much of a request as the socket accepts. [`Connection::flush`] sends the rest.
     ///
     /// # Errors
     /// Fails if the connection is broken. The number of bytes sent is unknown then.

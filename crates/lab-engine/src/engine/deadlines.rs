@@ -1,8 +1,8 @@
 //! Deadlines of workers. All workers of a queue have the same timeout, so the first one is always
 //! the next to expire.
 //!
-//! Setting and removing a deadline takes constant time. The memory depends on the number of workers
-//! alone. A worker has at most one deadline.
+//! Setting and removing a deadline takes constant time. The memory depends only on the number of
+//! workers. A worker has at most one deadline.
 
 /// Marks the end of a queue.
 const NOBODY: u32 = u32::MAX;

@@ -25,8 +25,8 @@ use super::connection::{Connection, PIECE_BYTES, ReadResult};
 use super::reader;
 use super::world::Socket;
 
-/// Flow-control windows of a stream and of a connection, in bytes. They are large, so that the
-/// window of the generator does not limit the throughput.
+/// Flow-control windows of a stream and of a connection, in bytes. They are large, so that they do
+/// not limit the throughput.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
@@ -125,8 +125,8 @@ impl<S: Socket> Session<S> {
         *request.uri_mut() = head.uri().clone();
         *request.headers_mut() = head.headers().clone();
         request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-        // A request beyond the server's limit of streams blocks its `SendRequest`, so each exchange
-        // has its own clone.
+        // A request above the server's limit of streams blocks its `SendRequest`. So each exchange
+        // uses a clone.
         let (response, mut stream) = self.sender.clone().send_request(request, false)?;
         stream.send_data(Bytes::copy_from_slice(body), true)?;
         Ok(Exchange { response, head: None, body: None, answer: Body::default() })
@@ -147,12 +147,12 @@ impl<S: Socket> Session<S> {
 }
 
 impl Exchange {
-    /// Keeps the response body for the comparison. Must be called before the response arrives.
+    /// Stores the response body for the comparison. Must be called before the response arrives.
     pub(crate) fn keep(&mut self) {
         self.answer.keep();
     }
 
-    /// Reads the response as far as it has arrived. `waker` fires when there is more.
+    /// Reads the available part of the response. `waker` fires when more arrives.
     pub(crate) fn advance(&mut self, waker: &Waker, bytes_max: usize) -> Progress {
         let mut context = Context::from_waker(waker);
         let body = match &mut self.body {
@@ -187,7 +187,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the body as far as it has arrived.
+    /// Returns the part of the body that has arrived so far.
     pub(crate) fn received(&self) -> ReceivedBody<'_> {
         self.answer.received()
     }

@@ -1,6 +1,6 @@
 //! An incremental parser of HTTP/1.1 responses.
 //!
-//! Most responses arrive in one piece and are returned in place.
+//! Most responses arrive in one piece and are returned without a copy.
 //! `crates/lab-engine/src/engine/body.rs` collects the bodies of others. RFC 9112 defines the end
 //! of a body. `crates/lab-engine/src/engine/classify.rs` interprets the body.
 
@@ -14,12 +14,12 @@ use super::body::{Body, ReceivedBody, TooLong};
 #[cfg(test)]
 mod tests;
 
-/// Most bytes of a response head, in the range of other clients and proxies (nginx: 4 × 8 kB;
-/// hyper: about 400 kB; Go: 1 MB).
+/// Maximum number of bytes of a response head, in the range of other clients and proxies (nginx: 4
+/// × 8 kB; hyper: about 400 kB; Go: 1 MB).
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Most header fields.
+/// Maximum number of header fields.
 const FIELDS_MAX: usize = 128;
-/// Most bytes of a chunk's size line with extensions, and of all trailers.
+/// Maximum number of bytes of a chunk's size line with extensions, and of all trailers.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
 /// The parts of a response head that the engine needs.
@@ -34,7 +34,7 @@ pub(crate) struct Head {
     end: BodyEnd,
 }
 
-/// How the end of the body is known.
+/// How the end of the body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyEnd {
     Length(usize),
@@ -101,7 +101,7 @@ enum ChunkState {
 }
 
 impl Reader {
-    /// Prepares for the next response. A small buffer is kept.
+    /// Prepares for the next response. A small buffer is reused.
     pub(crate) fn reset(&mut self) {
         self.head = None;
         self.chunks = Chunks::default();
@@ -109,12 +109,12 @@ impl Reader {
         self.body.reset();
     }
 
-    /// Keeps the next response body for the comparison.
+    /// Stores the next response body for the comparison.
     pub(crate) fn keep(&mut self) {
         self.body.keep();
     }
 
-    /// Returns true if the body is so long that it is parsed piece by piece.
+    /// Returns true if the body is long and therefore parsed piece by piece.
     pub(crate) fn is_long(&self) -> bool {
         self.body.is_long()
     }

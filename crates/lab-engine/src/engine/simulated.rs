@@ -1,10 +1,10 @@
 //! A simulated network for the engine, with virtual time. A seed determines every byte, delay and
-//! fault of its server. The loop is the real one, and the same seed gives the same run, byte for
-//! byte.
+//! fault of the simulated server. The engine's loop is the real one. The same seed gives the same
+//! run, byte for byte.
 //!
 //! The server decides the outcome of a request at its first byte and counts it in [`ServerCounts`],
-//! which must match the engine's counts. Each fault has exactly one class: whatever arrives,
-//! arrives well before the timeout. The server speaks HTTP/1.1 without TLS.
+//! which must match the engine's counts. Each fault has exactly one class, because all bytes of a
+//! response arrive well before the timeout. The server speaks HTTP/1.1 without TLS.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -30,7 +30,7 @@ const BUFFER_BYTES: usize = 4 << 10;
 const CLOCK_MAX: u64 = 2 * MICROSECOND;
 /// Longest usual wake-up delay, in nanoseconds.
 const WAKE_MAX: u64 = 60 * MICROSECOND;
-/// Longest delay if another process has the core, in nanoseconds.
+/// Longest wake-up delay if another process occupies the core, in nanoseconds.
 const STALL_MAX: u64 = 5_000 * MICROSECOND;
 
 /// Fault probabilities, each in thousandths.
@@ -282,8 +282,8 @@ impl NetworkState {
         match class {
             // No response, or an incomplete one.
             Class::Timeout => bytes.truncate(self.rng.between(0, bytes.len() as u64 - 1) as usize),
-            // Only a part of the head: a body that ends with its connection would be complete
-            // anywhere.
+            // Send only a part of the head. A cut in a body that ends with the connection would not
+            // be detected.
             Class::Reset => bytes.truncate(self.rng.between(0, 12) as usize),
             _ => {}
         }

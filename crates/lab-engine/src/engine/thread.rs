@@ -1,6 +1,6 @@
 //! One engine thread: a loop over socket events and planned send times.
 //!
-//! [`EngineThread::turn`] alone has the order of the steps: start scheduled iterations, expire
+//! Only [`EngineThread::turn`] defines the order of the steps: start scheduled iterations, expire
 //! deadlines, hand over the interval, wait, serve the sockets. `thread/pace.rs` schedules
 //! iterations, `thread/call.rs` sends calls and classifies responses, `thread/read.rs` reads
 //! responses, and `thread/dial.rs` opens and closes connections.
@@ -34,20 +34,20 @@ mod h2_pool;
 pub(crate) mod pace;
 mod read;
 
-/// Bounds of the spin time: how long before a planned send the thread stops sleeping and spins, in
-/// nanoseconds. Waking from a timer takes a few µs on an idle core and tens in a virtual machine,
-/// so the thread measures it all the time. Spinning does not help against longer delays, which come
-/// from the scheduler.
+/// Bounds of the spin time, in nanoseconds. The spin time is how long before a planned send the
+/// thread stops sleeping and spins. Waking from a timer takes a few µs on an idle core and tens of
+/// µs in a virtual machine, so the thread measures the delay continuously. Spinning does not help
+/// against longer delays, which the scheduler causes.
 const SPIN_MIN: u64 = 5_000;
 const SPIN_MAX: u64 = 250_000;
-/// Share of the spin time that each punctual wake-up takes back. It is small because one late
-/// wake-up in a hundred makes the p99.
+/// Divisor of the spin time: each punctual wake-up reduces the spin time by this fraction. The
+/// fraction is small, because one late wake-up in a hundred determines the p99.
 const SPIN_DECAY: u64 = 2_048;
 /// Spin time before the first measurement, in nanoseconds.
 const SPIN_FIRST: u64 = 50_000;
-/// Shortest wait that counts as idle, in nanoseconds; a system call alone takes this long.
+/// Minimum wait that counts as idle time, in nanoseconds. A system call alone takes this long.
 const WAIT_MIN: u64 = 2_000;
-/// Events that one turn of the loop serves.
+/// Maximum number of events that one turn of the loop serves.
 const EVENTS_MAX: usize = 256;
 
 /// Queues of [`Deadlines`]: workers that wait for a response.
@@ -116,7 +116,8 @@ struct Request {
 struct Worker<S> {
     state: WorkerState,
     connection: Option<Connection<S>>,
-    /// Number of its connections; a stale event has an older generation.
+    /// Number of connections that the worker has opened. An event with an older generation is
+    /// stale.
     generation: u32,
     /// Index of the address that this connect tried first.
     first: usize,
@@ -125,7 +126,7 @@ struct Worker<S> {
     /// Index among the scenario's workers over all threads, from 0.
     worker_index: usize,
     request: Request,
-    /// When the iteration was scheduled.
+    /// The scheduled time of the iteration.
     due: u64,
     /// Start of the call's latency.
     call_due: u64,
@@ -161,7 +162,7 @@ pub(crate) struct EngineThread<W: World> {
     input: Vec<u8>,
     /// Outcomes of the current request's calls.
     outcomes: Vec<CallOutcome>,
-    /// Connections that the server is about to close, each with the time since when.
+    /// Connections that the server is about to close, each with the time when the wait began.
     draining: VecDeque<(u64, Connection<W::Socket>)>,
     /// Workers whose connection has more to read, each with the connection's generation.
     unread: VecDeque<(u32, u32)>,
@@ -317,13 +318,14 @@ impl<W: World> EngineThread<W> {
         Ok(())
     }
 
-    /// Adjusts the spin time to a timer that was `late` nanoseconds late: up at once, down slowly.
+    /// Adjusts the spin time to a timer that was `late` nanoseconds late. The spin time rises at
+    /// once and falls slowly.
     fn adjust_spin(&mut self, late: u64) {
         let wanted = (late + late / 4).clamp(SPIN_MIN, SPIN_MAX);
         self.spin = wanted.max(self.spin - self.spin / SPIN_DECAY).max(SPIN_MIN);
     }
 
-    /// Returns the earliest time of anything but a planned send.
+    /// Returns the earliest time of a planned action other than a send.
     fn next_other(&self) -> u64 {
         let deadlines = [RESPONSE, DIAL].into_iter().filter_map(|line| self.deadlines.until(line));
         let ends = self.scenarios.iter().filter_map(ScenarioState::interrupt_at);
@@ -356,7 +358,7 @@ impl<W: World> EngineThread<W> {
                     epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
                 );
                 if flags.contains(epoll::EventFlags::OUT) {
-                    // A write error shows as the end of the connection on the next read.
+                    // After a write error, the next read reports the end of the connection.
                     let _seen_on_reading = connection.flush(&mut self.recorder.interval.traffic);
                 }
                 if ending || flags.contains(epoll::EventFlags::IN) {

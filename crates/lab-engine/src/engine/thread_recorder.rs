@@ -1,7 +1,7 @@
 //! Counters of one thread, which it hands over once per second.
 //!
-//! The hand-over never blocks. If the receiver is behind, the interval continues and gets longer,
-//! and no count is lost.
+//! The hand-over never blocks. If the receiver is late, the interval becomes longer, and no count
+//! is lost.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -89,7 +89,8 @@ impl ThreadRecorder {
         }
     }
 
-    /// Marks a counted call as ended after its scenario, or else only after its stage.
+    /// Marks a counted call as ended after its scenario if `after_scenario` is true, and otherwise
+    /// as ended after its stage.
     pub(crate) fn late(&mut self, slot: Slot, after_scenario: bool) {
         let interval = &mut self.interval;
         let late = if after_scenario { &mut interval.late } else { &mut interval.carried };
@@ -128,7 +129,7 @@ impl ThreadRecorder {
             self.interval.from = filled.to;
             match self.filled.try_send(filled) {
                 Ok(()) => {}
-                // The receiver is behind. The interval continues until the next hand-over.
+                // The receiver is late. The interval continues until the next hand-over.
                 Err(TrySendError::Full(kept) | TrySendError::Disconnected(kept)) => {
                     self.next = Some(std::mem::replace(&mut self.interval, kept));
                 }

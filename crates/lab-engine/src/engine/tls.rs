@@ -18,10 +18,10 @@ use rustls::{
 use super::EngineFault;
 use super::connection::Peer;
 
-/// Sessions that are kept for resumption. There is one server with one name.
+/// Maximum number of sessions that are stored for resumption. There is one server with one name.
 const SESSIONS_MAX: usize = 256;
 
-/// Returns how the plan's target is reached.
+/// Returns the server name and the TLS settings of the plan's target.
 ///
 /// # Errors
 /// If a name, file or cipher of the plan cannot be used.

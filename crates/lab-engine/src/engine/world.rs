@@ -1,7 +1,7 @@
 //! The clock and the sockets of an engine thread, as a trait.
 //!
 //! [`System`] uses the kernel. `engine/simulated.rs` simulates both, so that a run can be replayed
-//! from its seed. The loop is compiled once for each.
+//! from its seed. The loop is compiled for each of the two.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -168,7 +168,7 @@ impl World for System {
     }
 
     fn clear_wakeup(&mut self) {
-        // Every turn checks the stop flag itself.
+        // The event needs no further action, because every turn of the loop checks the stop flag.
         let _rung = rustix::io::read(&self.wakeup, &mut [0; 8]);
     }
 }

@@ -1,5 +1,5 @@
-//! Limits and pressure of a process's cgroup. Version 2 is supported, and CPU quota, memory and
-//! disk limits of version 1, which many hosts still have.
+//! Limits and pressure of a process's cgroup. Version 2 is supported in full. Of version 1, which
+//! many hosts still have, the CPU quota and the memory and disk limits are supported.
 //!
 //! A limit can be set at any level. All levels up to the root are read, and the lowest limit
 //! counts. <https://docs.kernel.org/admin-guide/cgroup-v2.html>
@@ -14,7 +14,7 @@ use super::machine::{Stalls, put_stalls};
 use super::text;
 use super::values::{Values, larger, rate, share};
 
-/// Most levels of a hierarchy; real ones have fewer.
+/// Maximum number of levels of a hierarchy; real ones have fewer.
 const LEVELS_MAX: usize = 16;
 
 /// Mount points of the hierarchies.
@@ -252,7 +252,7 @@ impl Counters {
         for (level, now) in &self.quotas {
             let Some(then) = before.quotas.get(level) else { continue };
             let grown = |index: usize| (now[index] - then[index]).max(0.0);
-            // No period may have ended in a short sample. The share is unknown then, not zero.
+            // A short sample may contain no end of a period. Then the share is unknown, not zero.
             let hit = share(grown(1), grown(0));
             periods = larger(periods, hit);
             throttled = larger(throttled, Some(rate(now[2], then[2], time)));

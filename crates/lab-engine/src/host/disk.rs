@@ -14,7 +14,7 @@ use procfs::{Current, DiskStat, DiskStats};
 
 use super::values::{Values, float, rate, share};
 
-/// Most devices in a sample. Hosts with more are rare.
+/// Maximum number of devices in a sample. Hosts with more are rare.
 const DEVICES_MAX: usize = 32;
 /// Bytes of a sector in diskstats, for all devices.
 const SECTOR: f64 = 512.0;

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use lab_model::results::run::HostSample;
 
-/// Most samples per host. At an interval of 250 ms these cover 4 minutes in full, and two hours at
-/// one sample per 8 seconds. They take less than a megabyte.
+/// Maximum number of samples per host. At an interval of 250 ms these cover 4 minutes in full, and
+/// two hours at one sample per 8 seconds. They take less than a megabyte.
 pub const SAMPLES_MAX: usize = 1_000;
 
 /// The samples of a run by host, evenly downsampled.
@@ -32,11 +32,12 @@ struct HostSeries {
     points: Vec<Point>,
     /// Number of samples that are merged into one.
     stride: usize,
-    /// The sample that is being merged, and the number of samples in it.
+    /// The sample that is being merged, and the number of samples merged so far.
     merging: Option<(Point, usize)>,
 }
 
-/// A sample with numbered names in their order. Single precision has seven digits, which is enough.
+/// The values of a sample, ordered by the numbers of their names. Single precision has seven
+/// digits, which is enough.
 #[derive(Clone, Debug, PartialEq)]
 struct Point {
     at: f64,
@@ -44,7 +45,7 @@ struct Point {
 }
 
 impl HostSamples {
-    /// Keeps at most `max` samples per host; at least 2.
+    /// Creates a store of at most `max` samples per host. `max` must be at least 2.
     pub fn new(max: usize) -> HostSamples {
         HostSamples { max: max.max(2), names: Names::default(), hosts: BTreeMap::new() }
     }
@@ -135,8 +136,8 @@ impl HostSeries {
     }
 }
 
-/// Returns the weighted mean of two neighbours. A value that only one of them has stays. The time
-/// is the later one, because a sample describes the time before it.
+/// Returns the weighted mean of two neighbours. A value that only one of them has is not changed.
+/// The time is the later one, because a sample describes the time before it.
 fn merge(first: &Point, weight: usize, second: &Point, other: usize) -> Point {
     #[expect(clippy::cast_precision_loss)]
     let part = other as f32 / (weight + other) as f32;

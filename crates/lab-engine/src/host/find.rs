@@ -1,5 +1,6 @@
 //! Finds processes: the listener of an address, its children, and the sockets that they hold. Only
-//! root can inspect processes of other users; otherwise they are not found, and the facts say so.
+//! root can inspect processes of other users. Without root they are not found, and the facts report
+//! that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +10,7 @@ use procfs::process::Process;
 
 use super::sockets::{Socket, State};
 
-/// Most processes that are searched; hosts of nodes have fewer.
+/// Maximum number of processes that are searched; hosts of nodes have fewer.
 const PROCESSES_MAX: usize = 20_000;
 
 /// Returns the ids of all processes.
@@ -44,7 +45,7 @@ pub(super) fn is_listener(socket: &Socket, address: SocketAddr) -> bool {
 }
 
 /// Returns the processes that hold one of these sockets, with all descendants: workers inherit the
-/// listening socket, or get their connections from its owner.
+/// listening socket, or get their connections from the process that owns it.
 pub(super) fn holders(inodes: &BTreeSet<u64>) -> BTreeSet<u32> {
     if inodes.is_empty() {
         return BTreeSet::new();

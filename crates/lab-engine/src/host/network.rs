@@ -11,7 +11,7 @@ use procfs::net::DeviceStatus;
 use super::text;
 use super::values::{Values, float, rate, share};
 
-/// Most devices in a sample. Container hosts have hundreds, few of which matter.
+/// Maximum number of devices in a sample. Container hosts have hundreds, few of which matter.
 const DEVICES_MAX: usize = 16;
 
 /// Counters of the network.

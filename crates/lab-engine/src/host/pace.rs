@@ -1,5 +1,5 @@
-//! The cost of watching and its limit: readings whose cost grows with the number of threads or
-//! sockets are made less often the longer they take.
+//! Measures and limits the cost of watching. The cost of some readings grows with the number of
+//! threads or sockets. The longer such a reading takes, the less often it is made.
 
 use std::time::{Duration, Instant};
 

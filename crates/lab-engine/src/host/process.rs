@@ -1,7 +1,7 @@
 //! Watched processes: CPU, memory, files, disk traffic, and their totals over the run.
 //!
-//! Processes with the same name and role form a group (nginx and its workers). Its name is part of
-//! the metric names. `threads.rs` has their threads, `cgroup.rs` their limits.
+//! Processes with the same name and role form a group, such as nginx and its workers. The name of
+//! the group is part of the metric names. `threads.rs` reads the threads, `cgroup.rs` the limits.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ use super::pace::Pace;
 use super::threads::{Threads, plain};
 use super::values::{Values, float, rate};
 
-/// Most watched processes. A server with more workers is represented by these.
+/// Maximum number of watched processes. Further workers of a server are not watched.
 const PROCESSES_MAX: usize = 256;
 /// Shortest interval between two readings of all threads of a group.
 const THREADS_INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Thread readings use at most 1/250 of a core per group.
+/// Divisor of CPU time: reading threads uses at most 1/250 of a core per group.
 const THREADS_CPU_DIVISOR: u32 = 250;
-/// Shortest interval between two readings of open files, of which there may be thousands.
+/// Shortest interval between two counts of open files. There may be thousands of files.
 const FILES_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// All watched processes.
@@ -82,7 +82,7 @@ impl Processes {
         let members: usize = self.groups.iter().map(|group| group.members.len()).sum();
         let known =
             |group: &Group| group.members.iter().any(|member| member.pid == pid && !member.ended);
-        // In tests the generator's process may be the target too. The first role stays.
+        // In tests the generator's process may be the target too. It keeps its first role.
         let taken = |group: &&Group| {
             let twice = group.role == ProcessRole::Generator && role == ProcessRole::Target;
             known(group) && !twice
@@ -103,7 +103,7 @@ impl Processes {
         };
         let group = self.group(&stat, role, pid);
         group.members.push(member);
-        // Sums over other members are not comparable with the previous ones.
+        // Sums over a different set of members are not comparable with the previous sums.
         group.before = None;
         group.threads.begin_anew();
         true
@@ -232,7 +232,7 @@ impl Group {
         self.sample_costly(now, values);
     }
 
-    /// Adds values that are read less often if reading takes long.
+    /// Adds the values that are costly to read. They are read less often.
     fn sample_costly(&mut self, now: Instant, values: &mut Values) {
         let members = self.members.iter().filter(|member| !member.ended);
         let pids: Vec<u32> = members.map(|member| member.pid).collect();
@@ -268,7 +268,7 @@ impl Group {
 }
 
 impl Counters {
-    /// The sums include ended members, so they never decrease.
+    /// Adds a member. The sums include ended members, so that they never decrease.
     fn plus(self, member: &Member) -> Counters {
         let io = match (self.io, member.io) {
             (Some(sum), Some(io)) => Some((sum.0 + io.0, sum.1 + io.1)),
@@ -306,7 +306,8 @@ fn stat(pid: u32) -> Option<Stat> {
     process(pid)?.stat().ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// Returns bytes read from and written to disks. Only root can read those of other users.
+/// Returns the bytes read from and written to disks. Only root can read them for processes of other
+/// users.
 fn io(pid: u32) -> Option<(f64, f64)> {
     let io = process(pid)?.io().ok()?;
     Some((float(io.read_bytes), float(io.write_bytes)))

@@ -21,11 +21,11 @@ use super::{find, sockets, text};
 
 /// Shortest interval between two readings of all sockets.
 const INTERVAL_MIN: Duration = Duration::from_millis(250);
-/// Readings use at most 1/300 of a core.
+/// Divisor of CPU time: reading all sockets uses at most 1/300 of a core.
 const CPU_DIVISOR: u32 = 300;
 /// Shortest interval between two searches for processes of the target.
 const SEARCH_INTERVAL_MIN: Duration = Duration::from_secs(5);
-/// Most upstream servers.
+/// Maximum number of upstream servers of the target that are reported.
 const UPSTREAMS_MAX: usize = 16;
 
 /// State of the target's connections.
@@ -161,7 +161,7 @@ impl TargetSockets {
         let listens = |socket: &&Socket| socket.state == State::Listen;
         let served: BTreeSet<u16> =
             sockets.iter().filter(listens).map(|socket| socket.local.port()).collect();
-        // The local port of an inbound connection is that of a listener.
+        // The local port of an inbound connection is the port of a listener.
         let outbound = |socket: &&Socket| {
             socket.state == State::Established
                 && held.contains(&socket.inode)

@@ -13,13 +13,13 @@ use lab_model::metrics::host::host;
 use super::text;
 use super::values::{Values, float, rate};
 
-/// Most threads per group that get their own series.
+/// Maximum number of threads per group that get their own series.
 const NAMED_MAX: usize = 8;
-/// A thread gets its own series once it has been this busy, as a share of one core.
+/// Minimum busy share of one core at which a thread gets its own series.
 const NAMED_SHARE: f64 = 0.2;
-/// Most threads per process that are read.
+/// Maximum number of threads per process that are read.
 const THREADS_MAX: usize = 1_024;
-/// Most threads whose states and switches are read too, which costs more.
+/// Maximum number of threads whose states and switches are read too, which costs more.
 const STATES_MAX: usize = 64;
 
 /// Threads of one group of processes at the last reading.
@@ -27,7 +27,7 @@ const STATES_MAX: usize = 64;
 pub(super) struct Threads {
     before: Option<Instant>,
     known: BTreeMap<(u32, u32), Thread>,
-    /// Threads with their own series, and its name.
+    /// Threads with their own series, and the name of the series.
     named: BTreeMap<(u32, u32), String>,
 }
 
@@ -48,7 +48,7 @@ struct Use {
 }
 
 impl Threads {
-    /// Makes the next reading the first one.
+    /// Discards the last reading, so that the next reading is the first one.
     pub(super) fn begin_anew(&mut self) {
         self.before = None;
         self.known.clear();

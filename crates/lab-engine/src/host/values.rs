@@ -37,8 +37,8 @@ impl Values {
     }
 }
 
-/// Returns the growth of a counter per second. A counter that decreased was reset, or is iowait; it
-/// counts as no growth.
+/// Returns the growth of a counter per second. A counter may decrease if it was reset, or if it
+/// counts iowait. A decrease counts as no growth.
 pub(super) fn rate(now: f64, before: f64, time: Duration) -> f64 {
     (now - before).max(0.0) / time.as_secs_f64().max(1e-9)
 }

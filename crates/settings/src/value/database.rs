@@ -64,12 +64,12 @@ impl Database {
 
     /// Parses the name of a file, or a URL.
     ///
-    /// A text without a scheme that may hold a password is rejected: as the name of a file it would
-    /// be printed. A name that begins with `./` is always that of a file.
+    /// Rejects a text without a scheme that may contain a password, because names of files are
+    /// printed. A text that begins with `./` is always the name of a file.
     ///
     /// # Errors
-    /// A message with the invalid part and its allowed values. It repeats none of the text, which
-    /// may hold a password.
+    /// A message with the invalid part and its allowed values. It repeats no part of the text,
+    /// because the text may contain a password.
     pub fn parse(text: &str) -> Result<Database, String> {
         match text.split_once("://") {
             Some((scheme, rest)) if SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => {
@@ -85,7 +85,7 @@ impl Database {
         }
     }
 
-    /// The same address. The name of a file is relative to this folder.
+    /// Resolves the name of a file relative to this folder. Returns a URL unchanged.
     #[must_use]
     pub fn within(self, folder: &Path) -> Database {
         match self {
@@ -110,7 +110,8 @@ impl DatabaseUrl {
             Some((user, place)) => (Some(user), place),
             None => (None, base),
         };
-        // The client takes everything before the first @ for the user part, even in a query.
+        // The PostgreSQL client treats everything before the first @ as the user part, even in a
+        // query.
         if place.contains('@') || query.contains('@') || user.is_some_and(|user| user.contains('/'))
         {
             return Err(
@@ -172,23 +173,23 @@ impl DatabaseUrl {
         Ok(url)
     }
 
-    /// The URL for a PostgreSQL client, without the parameters that have a function here.
-    /// **Secret**: it may hold the password.
+    /// Returns the URL for a PostgreSQL client, without the parameters that only this program
+    /// reads. **Secret**: it may hold the password.
     pub fn client_url(&self) -> &str {
         &self.client_url
     }
 
-    /// True for TLS, false for a connection in the clear, `None` if the URL has no `sslmode`.
+    /// Returns true if the connection uses TLS, or `None` if the URL has no `sslmode`.
     pub fn tls(&self) -> Option<bool> {
         self.tls
     }
 
-    /// The file of the certificates to trust, `sslrootcert`.
+    /// Returns the file of the certificates to trust, `sslrootcert`.
     pub fn root_certificates(&self) -> Option<&Path> {
         self.root_certificates.as_deref()
     }
 
-    /// The schema, which is safe to use in SQL without quotes.
+    /// Returns the schema, which is safe to use in SQL without quotes.
     pub fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
     }
@@ -246,7 +247,7 @@ fn schema_name(text: &str) -> Result<String, String> {
     ))
 }
 
-/// A text with its `%XX` escapes replaced.
+/// Returns a text with its `%XX` escapes replaced.
 fn percent_decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -298,7 +299,7 @@ crate::text! {
         "chain.db", masked masked;
 }
 
-/// A text that may be an address, without its secrets.
+/// Returns a text that may be an address, without its secrets.
 fn masked(text: &str) -> Option<String> {
     let address = Database::parse(text).map(|database| database.to_string());
     Some(format!("\"{}\"", address.unwrap_or_else(|_| MASK.to_owned())))

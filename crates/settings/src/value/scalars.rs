@@ -310,7 +310,7 @@ crate::text! {
         "name";
 }
 
-/// Maximum bytes of a name.
+/// Maximum number of bytes of a name.
 const NAME_BYTES_MAX: usize = 64;
 
 fn not_empty(text: &str) -> Result<String, &'static str> {

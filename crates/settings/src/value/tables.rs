@@ -153,16 +153,17 @@ pub trait Pair {
     /// The Rust type of the pair.
     type Value: Clone + Debug + PartialEq + Send + Sync + 'static;
 
-    /// The noun for errors about a value of another type: "a table of headers".
+    /// Returns the noun for errors about a value of another type: "a table of headers".
     fn noun() -> String;
-    /// The allowed keys and values.
+    /// Returns the allowed keys and values.
     fn allowed() -> String;
     /// Parses a pair.
     ///
     /// # Errors
     /// A message that does not repeat the value, which may be a secret.
     fn parse(key: &str, text: &str) -> Result<Self::Value, String>;
-    /// Masks a string for diagnostics, and adds quotes; `None` if they may print it as written.
+    /// Masks a string for diagnostics and adds quotes. Returns `None` if they may print it as
+    /// written.
     fn masked(_text: &str) -> Option<String> {
         Some(MASK.to_owned())
     }

@@ -8,10 +8,10 @@ use crate::report::At;
 use crate::syntax::{Item, Member, Tree};
 use crate::table::Reader;
 
-/// Maximum variables of a file.
+/// Maximum number of variables of a file.
 const VARIABLES_MAX: usize = 100;
 
-/// Maximum bytes of a variable's name.
+/// Maximum number of bytes of a variable's name.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Numbers by name, for the formulas of the keys that are declared after this one. The formula of a
@@ -25,7 +25,7 @@ pub struct Variable {
     pub name: String,
     /// The value, which an override may have replaced.
     pub value: f64,
-    /// The place of the value in the file.
+    /// The position of the value in the file.
     pub at: At,
 }
 

@@ -1,5 +1,5 @@
-//! Blocks, transactions, receipts and logs as geth prints them, with members in the same order, so
-//! that a diff against a real node stays readable. A block is rendered once and then shared.
+//! Blocks, transactions, receipts and logs as geth prints them, with members in the same order. So
+//! a diff against a real node stays readable. A block is rendered once and then shared.
 
 use alloy_consensus::{Transaction as _, TxEnvelope};
 use alloy_eips::eip2930::AccessList;
@@ -15,7 +15,7 @@ const WITH_TRANSACTIONS: usize = 1;
 const RECEIPTS: usize = 2;
 
 impl Block {
-    /// The block with the hashes of its transactions.
+    /// Returns the block with the hashes of its transactions.
     pub(crate) fn with_hashes(&self) -> &Bytes {
         self.rendered[WITH_HASHES].get_or_init(|| {
             self.render(|out| {
@@ -27,7 +27,7 @@ impl Block {
         })
     }
 
-    /// The block with its full transactions.
+    /// Returns the block with its full transactions.
     pub(crate) fn with_transactions(&self) -> &Bytes {
         self.rendered[WITH_TRANSACTIONS].get_or_init(|| {
             self.render(|out| {
@@ -39,7 +39,7 @@ impl Block {
         })
     }
 
-    /// All receipts of the block.
+    /// Returns all receipts of the block.
     pub(crate) fn receipts(&self) -> &Bytes {
         self.rendered[RECEIPTS].get_or_init(|| {
             let mut out = vec![b'['];

@@ -105,7 +105,7 @@ impl Printer<'_> {
         out.push(b'}');
     }
 
-    /// The header in the short form of `latestHeader` and `getHeaderByNumber`.
+    /// Appends the header in the short form of `latestHeader` and `getHeaderByNumber`.
     pub(crate) fn header(&self, out: &mut Vec<u8>, block: &Block) {
         let header = &block.header;
         bytes(out, "{\"blockHash\":", block.hash.as_slice());
@@ -197,13 +197,13 @@ impl Printer<'_> {
     }
 }
 
-/// The accounts that signed a block.
+/// Returns the accounts that signed a block.
 pub(crate) fn signers_of(block: &Block) -> [usize; SIGNERS] {
     let first = usize::from(block.header.mix_hash[0]);
     std::array::from_fn(|at| (first + at) % super::ACCOUNTS)
 }
 
-/// The BLS public key of an account. It is synthetic, because nothing verifies it.
+/// Returns the BLS public key of an account. It is synthetic, because nothing verifies it.
 pub(crate) fn bls_key(seed: u64, account: usize) -> [u8; 48] {
     let mut draws = SeedStream::at(seed, &[DRAW_BLS, account as u64]);
     let mut key = [0; 48];

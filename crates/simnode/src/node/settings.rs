@@ -10,7 +10,7 @@ use crate::rpc::Retention;
 
 /// Maximum fault rules of a node.
 pub const FAULTS_MAX: usize = 64;
-/// Maximum methods with a rate, a latency or a refusal.
+/// Maximum number of methods with a rate, a latency or a refusal.
 pub const METHODS_MAX: usize = 1_024;
 
 /// The settings of a node. The JSON form has the same names, with times in milliseconds. The
@@ -23,7 +23,7 @@ pub struct Settings {
     /// Time from the creation of a block until the node has it.
     #[serde(rename = "delay_ms", with = "crate::millis")]
     pub delay: Duration,
-    /// Time from then until the node has the logs and receipts of the block.
+    /// Time from the end of `delay` until the node has the logs and receipts of the block.
     #[serde(rename = "index_delay_ms", with = "crate::millis")]
     pub index_delay: Duration,
     /// A second backend that serves a share of the calls for logs and receipts.
@@ -40,7 +40,7 @@ pub struct Settings {
     pub method_latency: BTreeMap<String, Latency>,
     /// The workers of the node and their queue; `None` for no limit.
     pub capacity: Option<Capacity>,
-    /// Rate limits by method. The methods without one share the limit named `*`.
+    /// Rate limits by method. Methods without their own limit share the limit named `*`.
     pub rates: BTreeMap<String, Rate>,
     /// Methods that the node rejects as unknown.
     pub unsupported: BTreeSet<String>,
@@ -87,8 +87,8 @@ pub enum Latency {
     },
 }
 
-/// A second backend behind the same address, as providers have. It cuts a range of logs at its own
-/// head.
+/// A second backend behind the same address, as providers have. It ends a range of logs at its own
+/// head without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecondBackend {
@@ -107,7 +107,7 @@ pub struct Capacity {
     /// Time that a worker spends on a call, in addition to its latency.
     #[serde(rename = "service_ms", with = "crate::millis")]
     pub service: Duration,
-    /// Maximum waiting calls. Further ones get an error.
+    /// Maximum number of waiting calls. Further ones get an error.
     pub queue_max: u32,
 }
 
@@ -117,7 +117,7 @@ pub struct Capacity {
 pub struct Rate {
     /// Calls per second.
     pub per_second: f64,
-    /// Maximum calls at once after a pause; at least 1.
+    /// Maximum number of calls at once after a pause; at least 1.
     pub burst: f64,
     /// What happens to calls above the rate.
     pub over: RateLimitAction,
@@ -155,7 +155,7 @@ pub struct FaultRule {
     /// If set, the rule applies only to requests with a call of this method.
     #[serde(default)]
     pub method: Option<String>,
-    /// If set, the rule applies at most so many times after a change of settings.
+    /// If set, the maximum number of times that the rule applies after a change of settings.
     #[serde(default)]
     pub times: Option<u64>,
 }
@@ -165,7 +165,7 @@ fn always() -> f64 {
 }
 
 impl FaultRule {
-    /// A rule that applies to every request.
+    /// Returns a rule that applies to every request.
     #[must_use]
     pub fn always(fault: Fault) -> Self {
         Self { fault, share: always(), method: None, times: None }

@@ -32,12 +32,12 @@ pub(super) fn examine(world: &World, result: &[u8]) -> Option<Verdict> {
     conflict.or_else(|| misplaced_transaction(world, &value)).map(Verdict::Mixed)
 }
 
-/// The first argument as a hash.
+/// Returns the first argument as a hash.
 pub(super) fn hash_argument(params: Option<&[u8]>) -> Option<B256> {
     read_hash(first_argument(params)?.as_str()?)
 }
 
-/// The first argument as bytes.
+/// Returns the first argument as bytes.
 pub(super) fn bytes_argument(params: Option<&[u8]>) -> Option<Vec<u8>> {
     read_bytes(first_argument(params)?.as_str()?)
 }
@@ -53,7 +53,7 @@ fn first_argument(params: Option<&[u8]>) -> Option<Value> {
     values.into_iter().next()
 }
 
-/// The hash of the result itself, if it is a block. Only blocks have a parent.
+/// Returns the hash of the result itself, if it is a block. Only blocks have a parent.
 fn own_hash(value: &Value) -> Option<B256> {
     value.get("parentHash")?;
     let own = value.get("hash").or_else(|| value.get("blockHash"))?;

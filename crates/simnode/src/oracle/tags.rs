@@ -1,5 +1,5 @@
 //! Calls with their tags resolved to numbers, as a gateway may forward them. The oracle needs this
-//! only if a response is not the reply to the call itself, so it may be slow.
+//! only if a response differs from the reply to the unresolved call, so it may be slow.
 //!
 //! It reads parameters itself and shares no code with the gateway.
 
@@ -57,11 +57,11 @@ impl<'a> TaggedCall<'a> {
             None => Value::Null,
             Some(raw) => serde_json::from_str(raw.get()).ok()?,
         };
-        // A block parameter can only be appended if all parameters before it are there.
+        // A block parameter can be appended only if all parameters before it are present.
         (values.len() >= index).then_some(Self::Block(values, index, tag_of(&block)?))
     }
 
-    /// The tag, or the first of two.
+    /// Returns the tag, or the first of two.
     pub(super) fn first(&self) -> Tag {
         match *self {
             Self::Block(_, _, tag) | Self::Logs(_, Bounds::From(tag) | Bounds::To(tag)) => tag,
@@ -69,7 +69,7 @@ impl<'a> TaggedCall<'a> {
         }
     }
 
-    /// The second tag. It may be resolved at another head than the first.
+    /// Returns the second tag. It may be resolved at another head than the first.
     pub(super) fn second(&self) -> Option<Tag> {
         match *self {
             Self::Logs(_, Bounds::Both(_, to)) => Some(to),
@@ -77,8 +77,8 @@ impl<'a> TaggedCall<'a> {
         }
     }
 
-    /// The parameters with the first tag resolved in the view of head `first`, and the second tag
-    /// in the view of head `second`.
+    /// Returns the parameters with the first tag resolved in the view of head `first`, and the
+    /// second tag in the view of head `second`.
     pub(super) fn at(&self, world: &World, first: u64, second: u64) -> Vec<u8> {
         let number = |tag: Tag, head: u64| {
             let number = match tag {
@@ -131,7 +131,7 @@ fn tag_of(value: &Value) -> Option<Tag> {
     }
 }
 
-/// The index of a method's block parameter.
+/// Returns the index of a method's block parameter.
 fn block_parameter_index(method: &str) -> Option<usize> {
     match method {
         "eth_getBlockByNumber"

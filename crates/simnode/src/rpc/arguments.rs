@@ -7,7 +7,7 @@ use super::RpcError;
 use super::wording::INVALID_PARAMS;
 use crate::{bech32, hex};
 
-/// Maximum arguments of a method. Calls with more are rejected, as in geth.
+/// Maximum number of arguments of a method. Calls with more are rejected, as in geth.
 const ARGUMENTS_MAX: usize = 8;
 
 /// The arguments of a call by position.
@@ -45,7 +45,7 @@ impl<'a> Arguments<'a> {
         Ok(Self { values, decimal })
     }
 
-    /// The raw JSON of an argument; `None` if it is absent or null.
+    /// Returns the raw JSON of an argument, or `None` if it is absent or null.
     pub(super) fn raw(&self, at: usize) -> Option<&'a str> {
         self.values.get(at).map(|value| value.get()).filter(|raw| *raw != "null")
     }
@@ -56,7 +56,7 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// All arguments as JSON text, for replies that depend on all of them.
+    /// Returns all arguments as JSON text, for replies that depend on all of them.
     pub(super) fn all(&self) -> impl Iterator<Item = &'a str> {
         self.values.iter().map(|value| value.get())
     }
@@ -66,7 +66,7 @@ impl<'a> Arguments<'a> {
             .ok_or_else(|| invalid(at, "hex string must have 64 digits of type common.Hash"))
     }
 
-    /// An address, hexadecimal or (on Harmony) bech32.
+    /// Reads an address, hexadecimal or (on Harmony) bech32.
     pub(super) fn address(&self, at: usize) -> Result<Address, RpcError> {
         let text = text(self.required(at)?, at)?;
         hex::read_address(&text)
@@ -87,20 +87,20 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A quantity, hexadecimal or decimal.
+    /// Reads a quantity, hexadecimal or decimal.
     pub(super) fn quantity(&self, at: usize) -> Result<u64, RpcError> {
         read_number(self.required(at)?)
             .ok_or_else(|| invalid(at, "cannot unmarshal into Go value of type hexutil.Uint64"))
     }
 
-    /// A block by number or tag.
+    /// Reads a block number or tag.
     pub(super) fn number(&self, at: usize) -> Result<BlockArgument, RpcError> {
         read_block(self.required(at)?, false, self.decimal).ok_or_else(|| {
             invalid(at, "hex string without 0x prefix or unknown tag of type rpc.BlockNumber")
         })
     }
 
-    /// A block by number, tag, hash or EIP-1898 object; latest if absent.
+    /// Reads a block number, tag, hash or EIP-1898 object. An absent argument means latest.
     pub(super) fn block(&self, at: usize) -> Result<BlockArgument, RpcError> {
         let Some(raw) = self.raw(at) else { return Ok(BlockArgument::Latest) };
         if raw.starts_with('{') {
@@ -112,7 +112,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// The error of an invalid argument, as geth words it.
+/// Returns the error of an invalid argument, as geth words it.
 pub(super) fn invalid(at: usize, why: &str) -> RpcError {
     RpcError::new(INVALID_PARAMS, format!("invalid argument {at}: json: {why}"))
 }

@@ -93,7 +93,7 @@ impl Call<'_> {
         }
     }
 
-    /// The block that an argument names; none if the node does not have it.
+    /// Returns the block that an argument names; none if the node does not have it.
     pub(super) fn block_of(&self, argument: BlockArgument) -> Result<Option<Arc<Block>>, RpcError> {
         let number = match argument {
             BlockArgument::Hash { hash, .. } => return self.block_with(&hash),
@@ -118,7 +118,7 @@ impl Call<'_> {
         Ok(block)
     }
 
-    /// The block and index of a transaction, if the node has it.
+    /// Returns the block and index of a transaction, if the node has it.
     pub(super) fn find(&self, hash: &B256) -> Option<(Arc<Block>, usize)> {
         let found = self.world.find_transaction(self.view.head, hash)?;
         self.reject_pruned(found.0.header.number).ok()?;

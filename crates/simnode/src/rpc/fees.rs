@@ -8,9 +8,10 @@ use super::{Call, RpcError, RpcResult, quantity};
 use crate::block::{Block, Transaction};
 use crate::hex::push_quantity;
 
-/// Maximum blocks of one fee history (geth `eth/gasprice/feehistory.go`, `maxHeaderHistory`).
+/// Maximum number of blocks of one fee history (geth `eth/gasprice/feehistory.go`,
+/// `maxHeaderHistory`).
 const BLOCKS_MAX: u64 = 1_024;
-/// Maximum percentiles of one fee history (geth, `maxQueryLimit`).
+/// Maximum number of percentiles of one fee history (geth, `maxQueryLimit`).
 const PERCENTILES_MAX: usize = 100;
 
 impl Call<'_> {
@@ -114,7 +115,7 @@ fn median_tip(block: &Block) -> u128 {
     tips.get(tips.len() / 2).copied().unwrap_or(1)
 }
 
-/// The tips at the percentiles of gas used, as geth computes them.
+/// Returns the tips at the percentiles of gas used, as geth computes them.
 fn reward(block: &Block, percentiles: &[f64]) -> String {
     let mut tips: Vec<(u128, u64)> =
         block.transactions.iter().map(|t| (tip(block, t), t.gas_used)).collect();

@@ -144,7 +144,7 @@ impl Call<'_> {
             return Err(RpcError::new(SERVER, message));
         }
         let mut out = vec![b'['];
-        // Beyond the head the list ends without an error, as on Harmony.
+        // The list ends at the head without an error, as on Harmony.
         for number in from..=to.min(self.view.head) {
             let Some(block) = self.block_of(BlockArgument::Number(number))? else { break };
             if number > from {
@@ -267,7 +267,7 @@ impl Call<'_> {
         }
     }
 
-    /// The node's metadata, which changes with every block.
+    /// Returns the node's metadata, which changes with every block.
     fn metadata(&self) -> RpcResult {
         let head = self.view.head;
         let key = alloy_primitives::hex::encode(bls_key(self.world.options().seed, 0));

@@ -12,11 +12,13 @@ use super::{Call, RpcError, RpcResult, View};
 use crate::block::{Block, push_log};
 use crate::hex;
 
-/// Maximum blocks of one query. Each block may have to be rebuilt, which takes about 0.1 ms.
+/// Maximum number of blocks of one query. Each block may have to be rebuilt, which takes about 0.1
+/// ms.
 const RANGE_BLOCKS_MAX: u64 = 10_000;
-/// Maximum topics of a log (yellow paper).
+/// Maximum number of topics of a log (yellow paper).
 const TOPICS_MAX: usize = 4;
-/// Maximum addresses, or alternatives of one topic (geth, `maxAddresses` and `maxSubTopics`).
+/// Maximum number of addresses, or alternatives of one topic (geth, `maxAddresses` and
+/// `maxSubTopics`).
 const ALTERNATIVES_MAX: usize = 1_000;
 
 #[derive(serde::Deserialize)]

@@ -7,7 +7,7 @@ use alloy_eips::eip2718::Decodable2718;
 use super::wording::SERVER;
 use super::{Call, RpcError, RpcResult, data};
 
-/// Maximum bytes of a transaction (geth `core/txpool/legacypool`, `txMaxSize`).
+/// Maximum number of bytes of a transaction (geth `core/txpool/legacypool`, `txMaxSize`).
 const TRANSACTION_BYTES_MAX: usize = 128 * 1024;
 
 impl Call<'_> {

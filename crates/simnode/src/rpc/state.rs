@@ -146,7 +146,8 @@ fn read_json(raw: &str, at: usize) -> Result<Value, RpcError> {
     serde_json::from_str(raw).map_err(|_| invalid(at, "cannot unmarshal"))
 }
 
-/// Appends JSON in one form whatever the order of members, the white space and the case of hex.
+/// Appends JSON in a canonical form, independent of the order of members, of white space and of the
+/// case of hex digits.
 fn push_canonical(out: &mut Vec<u8>, value: &Value) {
     let text = serde_json::to_string(value).expect("parsed JSON can be printed");
     out.extend(text.bytes().map(|byte| byte.to_ascii_lowercase()));

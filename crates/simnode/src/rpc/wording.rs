@@ -44,7 +44,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// The result of `web3_clientVersion`.
+    /// Returns the result of `web3_clientVersion`.
     #[must_use]
     pub fn version(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl Client {
         }
     }
 
-    /// The method is unknown.
+    /// Returns the error for an unknown method.
     pub(crate) fn unsupported(self, method: &str) -> RpcError {
         let message = match self {
             Self::Geth | Self::Erigon | Self::Harmony => {
@@ -69,7 +69,7 @@ impl Client {
         RpcError::new(METHOD_NOT_FOUND, message)
     }
 
-    /// The block of a state read is unknown.
+    /// Returns the error for a state read at an unknown block.
     pub(crate) fn header_not_found(self) -> RpcError {
         match self {
             Self::Geth | Self::Harmony => RpcError::new(SERVER, "header not found"),
@@ -79,7 +79,7 @@ impl Client {
         }
     }
 
-    /// The state was pruned.
+    /// Returns the error for pruned state.
     pub(crate) fn state_missing(self, number: u64, root: B256) -> RpcError {
         match self {
             Self::Geth | Self::Harmony => RpcError::new(
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// Blocks, receipts or logs were pruned (EIP-4444).
+    /// Returns the error for pruned blocks, receipts or logs (EIP-4444).
     pub(crate) fn history_missing(self) -> RpcError {
         match self {
             // geth `ethdb`/`eth` `history.PrunedHistoryError`, code 4444.
@@ -107,7 +107,7 @@ impl Client {
         }
     }
 
-    /// The call ran too long.
+    /// Returns the error for a call that ran too long.
     pub(crate) fn execution_timeout(self) -> RpcError {
         match self {
             Self::Geth | Self::Erigon | Self::Harmony => {
@@ -120,7 +120,7 @@ impl Client {
         }
     }
 
-    /// The rate limit is exceeded.
+    /// Returns the error for an exceeded rate limit.
     pub(crate) fn limit_exceeded(self) -> RpcError {
         RpcError::new(LIMIT, "limit exceeded: too many requests, try again later")
     }

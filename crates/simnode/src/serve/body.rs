@@ -39,7 +39,7 @@ impl ResponseBody {
         Self { rest: body, pace: Pace::Whole }
     }
 
-    /// The first half of a body, then an error that breaks the connection.
+    /// Returns the first half of a body, then an error that breaks the connection.
     pub(super) fn truncated(body: Bytes) -> Self {
         let left = body.len() / 2;
         Self { rest: body, pace: Pace::Truncated { left, pause: None } }

@@ -11,7 +11,7 @@ use super::outgoing::Outgoing;
 use super::subscribe::Subscriptions;
 use crate::node::Node;
 
-/// Maximum messages in flight per connection. Further ones are not read.
+/// Maximum number of messages in flight per connection. Further ones are not read.
 const SERVED_MAX: usize = 1024;
 
 /// The messages in flight on one connection.

@@ -6,10 +6,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
 
-/// RFC 6455, 1.3.
+/// The GUID of the handshake (RFC 6455, section 1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// What a server replies to a client's key.
+/// Returns the server's reply to the key of a client.
 pub(super) fn accept(key: &str) -> String {
     STANDARD.encode(Sha1::digest(format!("{key}{GUID}")))
 }

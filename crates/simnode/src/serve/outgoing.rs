@@ -6,7 +6,7 @@ use tokio::time::{Duration, sleep};
 
 use crate::node::Delivery;
 
-/// Maximum items that wait to be written.
+/// Maximum number of items that wait to be written.
 pub(super) const REPLIES_MAX: usize = 64;
 /// Bytes per write of a slow response.
 const SLOW_CHUNK_BYTES: usize = 64;

@@ -18,7 +18,7 @@ use crate::world::World;
 
 /// Interval at which a subscription polls the chain.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// Maximum subscriptions of one connection.
+/// Maximum number of subscriptions of one connection.
 const SUBSCRIPTIONS_MAX: usize = 1024;
 
 /// The subscriptions of one connection.

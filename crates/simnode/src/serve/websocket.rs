@@ -23,13 +23,13 @@ use crate::node::Node;
 const KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
 const ACCEPT: HeaderName = HeaderName::from_static("sec-websocket-accept");
 
-/// The `Sec-WebSocket-Accept` value for a request, if it requests a WebSocket.
+/// Returns the `Sec-WebSocket-Accept` value for a request, if it requests a WebSocket.
 pub(super) fn accept(headers: &HeaderMap) -> Option<String> {
     headers.get(UPGRADE).filter(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))?;
     Some(frame::accept(headers.get(KEY)?.to_str().ok()?))
 }
 
-/// The response that opens the WebSocket.
+/// Returns the response that opens the WebSocket.
 pub(super) fn accepted(accept: &str) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::whole(Bytes::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

@@ -8,9 +8,10 @@ use foldhash::fast::RandomState;
 use super::block_index::BlockPosition;
 use crate::block::Block;
 
-/// Maximum blocks.
+/// Maximum number of blocks.
 const BLOCKS_MAX: usize = 2_048;
-/// Maximum transactions: with all renderings about 4 kB each, so about 64 MB.
+/// Maximum number of transactions. With all renderings a transaction takes about 4 kB, so all take
+/// about 64 MB.
 const TRANSACTIONS_MAX: usize = 16_384;
 
 #[derive(Default)]

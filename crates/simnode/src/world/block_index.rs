@@ -8,10 +8,10 @@ use foldhash::fast::RandomState;
 
 use crate::block::{Block, PostState};
 
-/// Maximum blocks. The oldest are removed first, and nodes then respond as if they never had them.
-/// A block with 8 transactions takes about 2.5 kB, so all take 125 MB.
+/// Maximum number of blocks. The oldest are removed first. Nodes then respond as if these blocks
+/// had never existed. A block with 8 transactions takes about 2.5 kB, so all take 125 MB.
 pub(super) const RECORDS_MAX: usize = 50_000;
-/// Maximum transactions, for worlds with large blocks: about 100 MB.
+/// Maximum number of transactions, for worlds with large blocks: about 100 MB.
 pub(super) const TRANSACTIONS_MAX: usize = 1_000_000;
 
 /// The position of a block.
@@ -28,7 +28,7 @@ struct Record {
     transactions: Box<[B256]>,
 }
 
-/// The positions of one transaction: more than one after a reorg.
+/// The positions of one transaction. After a reorg it may have several.
 enum Positions {
     One(BlockPosition, u32),
     Many(Vec<(BlockPosition, u32)>),
@@ -52,24 +52,24 @@ pub(super) struct BlockIndex {
 }
 
 impl BlockIndex {
-    /// The lowest number in the index.
+    /// Returns the lowest number in the index.
     pub(super) fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// The state after the block at a position, if the index has it.
+    /// Returns the state after the block at a position, if the index has it.
     pub(super) fn post_state(&self, position: BlockPosition) -> Option<&PostState> {
         let branch = self.branches.get(position.branch)?;
         let at = usize::try_from(position.number.checked_sub(branch.first)?).ok()?;
         Some(&branch.records.get(at)?.post_state)
     }
 
-    /// The position of a block.
+    /// Returns the position of a block.
     pub(super) fn block(&self, hash: &B256) -> Option<BlockPosition> {
         self.blocks.get(hash).copied()
     }
 
-    /// The positions of a transaction that is in several blocks.
+    /// Returns the positions of a transaction that is in several blocks.
     pub(super) fn transaction(&self, hash: &B256) -> &[(BlockPosition, u32)] {
         match self.transactions.get(hash) {
             None => &[],
@@ -78,7 +78,7 @@ impl BlockIndex {
         }
     }
 
-    /// The position of a transaction that is in one block.
+    /// Returns the position of a transaction that is in one block.
     pub(super) fn transaction_single(&self, hash: &B256) -> Option<(BlockPosition, u32)> {
         match self.transactions.get(hash)? {
             Positions::One(position, at) => Some((*position, *at)),

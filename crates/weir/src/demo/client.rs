@@ -74,7 +74,7 @@ fn connect(address: SocketAddr) -> Result<BufReader<TcpStream>> {
     Ok(BufReader::new(stream))
 }
 
-/// Reads a response. The flag is true if the connection can be reused.
+/// Reads a response. The returned flag is true if the connection can be reused.
 fn read(from: &mut impl BufRead) -> Result<(Response, bool)> {
     let mut head = from.take(HEAD_BYTES_MAX);
     let mut line = String::new();

@@ -21,15 +21,15 @@ mod tests;
 
 /// Capacity of the judge's queue; further responses are skipped and counted as such.
 const QUEUE_MAX: usize = 8_192;
-/// Wrong responses that are reported with their text; all are counted.
+/// Maximum number of wrong responses that are reported with their text. All are counted.
 const SAMPLES_MAX: usize = 5;
-/// Characters of a reported response body.
+/// Maximum number of characters of a reported response body.
 const SAMPLE_CHARS_MAX: usize = 160;
-/// Oldest chain state that a response may reflect when the call is sent. It is the sum of two
-/// default head polls of the gateway (500 ms each, for two nodes to report a block) and half a
-/// second for their responses.
+/// Maximum age of the chain state in a response when the call is sent. It is the sum of two
+/// intervals of the gateway's head polls (500 ms each by default, because two nodes must report a
+/// block) and half a second for the responses to the polls.
 pub(super) const STALENESS: Duration = Duration::from_millis(1500);
-/// Blocks that a correct node may lag: the gateway's default `lag_max`.
+/// Maximum number of blocks by which a correct node lags: the gateway's default `lag_max`.
 pub(super) const LAG_BLOCKS_MAX: u64 = 2;
 
 /// A call and its response.
@@ -41,7 +41,7 @@ pub(super) struct Evidence {
     /// Send time, less the longest scheduling delay so far.
     pub(super) sent: Instant,
     pub(super) received: Instant,
-    /// Client number; one client must never see an older head than before.
+    /// Client number. A client must never receive an older head than before.
     pub(super) client: u64,
 }
 
@@ -68,17 +68,17 @@ pub(super) struct Judge {
 }
 
 impl Verdicts {
-    /// Number of responses that match the chain.
+    /// Returns the number of responses that match the chain.
     pub(super) fn right(&self) -> u64 {
         self.right.load(Ordering::Relaxed)
     }
 
-    /// Number of responses that do not match: stale, mixed, going backward, or wrong.
+    /// Returns the number of responses that do not match: stale, mixed, going backward, or wrong.
     pub(super) fn wrong(&self) -> u64 {
         self.wrong.load(Ordering::Relaxed)
     }
 
-    /// Number of responses that were skipped because the judge could not keep up.
+    /// Returns the number of responses that were skipped because the judge could not keep up.
     pub(super) fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
     }

@@ -18,9 +18,10 @@ mod tests;
 
 /// Time between two status lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
-/// Points of the sparkline. With one per half second they cover a run of the default length.
+/// Maximum number of points of the sparkline. With a point per half second they cover a run of the
+/// default length.
 const SPARK_POINTS: usize = 40;
-/// Newest events that are shown; the result lists all.
+/// Number of newest events that are printed. The result lists all events.
 const EVENTS_SHOWN: usize = 4;
 /// An empty line; indicatif omits lines without any character.
 const GAP: &str = " ";
@@ -133,7 +134,7 @@ impl Live {
         if let Output::Terminal { all, bar, lines } = self.output {
             lines.iter().for_each(ProgressBar::finish_and_clear);
             bar.finish_and_clear();
-            // It fails only if the terminal is gone.
+            // This fails only if the terminal is closed.
             let _ = all.clear();
         }
     }
@@ -195,7 +196,7 @@ fn node_line(name: &str, node: &Node, paint: Paint) -> String {
     format!("  {name}  {state}  head {head:>5}  in flight {in_flight:>3}  asked {attempts:>7}")
 }
 
-/// A sparkline with eight heights on a logarithmic scale from 0.1 ms to 1 s.
+/// Returns a sparkline with eight heights on a logarithmic scale from 0.1 ms to 1 s.
 fn spark(values_ms: &[f64]) -> String {
     const LETTERS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let letter = |ms: &f64| {

@@ -43,7 +43,7 @@ impl Nodes {
         Ok(Nodes { world, running })
     }
 
-    /// The address of each node.
+    /// Returns the address of each node.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.running.iter().map(|running| running.server.addr()).collect()
     }

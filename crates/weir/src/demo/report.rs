@@ -13,7 +13,7 @@ use super::watch::{Event, Watch};
 #[cfg(test)]
 mod tests;
 
-/// Limit of the scheduling delay's 99th percentile, in milliseconds. Above it the report notes that
+/// Maximum 99th percentile of the scheduling delay, in milliseconds. Above it the report notes that
 /// the machine was busy.
 const SCHEDULING_DELAY_MS_MAX: f64 = 2.0;
 /// Width of the column of names in characters.
@@ -168,7 +168,7 @@ impl Report {
         }
     }
 
-    /// Returns true if no client got an error or a wrong response.
+    /// Returns true if no client received an error or a wrong response.
     pub(super) fn is_good(&self) -> bool {
         self.client_errors == 0 && self.wrong_answers == 0
     }
@@ -275,7 +275,7 @@ impl Report {
         row("new blocks followed", thousands(self.heads), &reorgs);
     }
 
-    /// Caveats of the numbers.
+    /// Returns notes that explain the numbers.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(late) = self.late_p99_ms.filter(|late| *late > SCHEDULING_DELAY_MS_MAX) {

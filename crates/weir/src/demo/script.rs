@@ -39,8 +39,8 @@ pub(super) struct Step {
     pub(super) event: NodeEvent,
 }
 
-/// The events of a run in order. The default backoff (1 s, doubling) readmits the node before a run
-/// of 20 s ends.
+/// Returns the events of a run in order. The default backoff (1 s, doubling) readmits the node
+/// before a run of 20 s ends.
 pub(super) fn steps(duration: Duration) -> [Step; 5] {
     let step = |share: f64, event| Step { at: duration.mul_f64(share), event };
     [

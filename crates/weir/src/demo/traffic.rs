@@ -22,16 +22,17 @@ use super::judge::{Evidence, JudgeSender};
 
 /// Calls per second through the gateway. Two cores are enough for the whole demo at this rate.
 pub(super) const RATE: u32 = 1_500;
-/// Persistent connections to the gateway, each with one call at a time. They sustain [`RATE`] while
-/// calls take up to 30 ms.
+/// Number of persistent connections to the gateway, each with one call at a time. They sustain
+/// [`RATE`] if calls take up to 30 ms.
 const CONNECTIONS: usize = 48;
-/// Calls per second sent directly to a node, for comparison: few, so that they do not load it.
+/// Calls per second sent directly to a node, for comparison. The rate is low, so that the calls do
+/// not load the node.
 const DIRECT_RATE: u32 = 50;
 /// Persistent connections to that node.
 const DIRECT_CONNECTIONS: usize = 4;
 /// Deepest JSON nesting of a response; blocks with transactions have about five levels.
 pub(super) const RESPONSE_DEPTH_MAX: usize = 32;
-/// Errors that are reported with their text; all are counted.
+/// Maximum number of errors that are reported with their text. All errors are counted.
 const ERROR_SAMPLES_MAX: usize = 5;
 /// Upper bound of the histograms: longer than every deadline.
 const LATENCY_MAX: Duration = Duration::from_secs(120);
@@ -136,7 +137,7 @@ impl Traffic {
         Ok(Traffic { state, start })
     }
 
-    /// Schedules no further calls; those in flight continue.
+    /// Stops scheduling calls. Calls in flight continue.
     pub(super) fn stop(&self) {
         self.state.stop.store(true, Ordering::Release);
     }
@@ -230,7 +231,7 @@ impl TrafficState {
         }
         match (body, judge) {
             (Ok(body), Some(judge)) => {
-                // The machine may have delayed the gateway's polls as long as it delayed idle
+                // A busy machine may delay the gateway's polls by as much as it delayed idle
                 // clients.
                 let delay = Duration::from_micros(measurements.scheduling_delay.max());
                 drop(measurements);
@@ -270,7 +271,7 @@ impl Measurements {
         })
     }
 
-    /// Number of calls through the gateway that have ended.
+    /// Returns the number of calls through the gateway that have ended.
     pub(super) fn requests(&self) -> u64 {
         Kind::ALL.iter().map(|kind| self.gateway[kind.index()].len()).sum()
     }
@@ -291,7 +292,7 @@ fn record(latencies: &mut Latencies, latency: Duration) {
     latencies.saturating_record(latency.as_micros() as u64);
 }
 
-/// A quantile in milliseconds; `None` if the histogram is empty.
+/// Returns a quantile in milliseconds, or `None` if the histogram is empty.
 pub(super) fn quantile_ms(latencies: &Latencies, share: f64) -> Option<f64> {
     (!latencies.is_empty()).then(|| latencies.value_at_quantile(share) as f64 / 1000.0)
 }

@@ -13,7 +13,7 @@ use super::nodes::NAMES;
 #[cfg(test)]
 mod tests;
 
-/// Most events of a timeline; a run of the default length has about ten.
+/// Maximum number of events of a timeline; a run of the default length has about ten.
 const EVENTS_MAX: usize = 200;
 
 /// An event of the timeline.
@@ -90,13 +90,13 @@ impl Node {
 }
 
 impl Chain {
-    /// Number of ejections: the readmissions plus the nodes that are ejected now. The gateway's own
-    /// count of ejections also includes failed probes.
+    /// Returns the number of ejections: the readmissions plus the nodes that are ejected now. The
+    /// gateway's own count of ejections also includes failed probes.
     pub(super) fn ejections(&self) -> u64 {
         self.upstreams.iter().map(|node| node.readmissions + u64::from(node.is_ejected())).sum()
     }
 
-    /// Number of readmissions.
+    /// Returns the number of readmissions.
     pub(super) fn readmissions(&self) -> u64 {
         self.upstreams.iter().map(|node| node.readmissions).sum()
     }
@@ -138,7 +138,7 @@ impl Watch {
         }
     }
 
-    /// Number of blocks by which the gateway's head has advanced since the start.
+    /// Returns the number of blocks by which the gateway's head has advanced since the start.
     pub(super) fn heads(&self) -> u64 {
         let head = self.status.chains[0].head.map(|head| head.number);
         head.zip(self.first_head).map_or(0, |(head, first)| head.saturating_sub(first))

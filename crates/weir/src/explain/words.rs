@@ -1,4 +1,4 @@
-//! The words in which `weir explain` puts what the tables and rules have decided.
+//! Describes in words, for `weir explain`, the decisions of tables and rules.
 
 use gateway::config::cache::Cache;
 use gateway::config::group::Group;
@@ -29,7 +29,7 @@ pub(super) const UNKNOWN_REPEAT: &str = "only if it cannot have reached an upstr
 /// Longest parameters that are printed beside a key.
 const PARAMS_SHOWN_BYTES_MAX: usize = 300;
 
-/// Most parts of a log range that are listed.
+/// Maximum number of parts of a log range that are listed.
 const PARTS_SHOWN_MAX: usize = 8;
 
 /// Longest key that is printed in full.
@@ -39,7 +39,7 @@ pub(super) fn refusal(refusal: &Rejection<'_>) -> String {
     format!("the gateway answers {}: {}", refusal.code.0, refusal.message)
 }
 
-/// Why a request or a call is not served.
+/// Describes why a request or a call is not served.
 pub(super) fn denial(denial: Denial) -> String {
     let why = match denial {
         Denial::NoKey => "401: an API key or token is required",
@@ -57,7 +57,7 @@ pub(super) fn denial(denial: Denial) -> String {
     format!("the gateway answers {why}")
 }
 
-/// A rule that fitted, and what it does.
+/// Describes a rule that matched, and its effect.
 pub(super) fn rule(rule: &Rule) -> String {
     let what = match &rule.action {
         Action::Group(_) => "chooses the group".to_owned(),
@@ -77,7 +77,7 @@ pub(super) fn group(group: &Group) -> String {
     format!("{}, which serves {}", group.name, group.methods.join(" "))
 }
 
-/// A limit that applies to a call.
+/// Describes a limit that applies to a call.
 pub(super) fn limit(
     limit: &Limit,
     zone: &Zone,
@@ -129,7 +129,7 @@ pub(super) fn repeat(repeat: Repeat, group: &Group) -> &'static str {
     }
 }
 
-/// Which block the call names.
+/// Describes the block that a call names.
 pub(super) fn block(
     at: BlockParam,
     block: Result<Option<BlockRef>, BlockRefError>,
@@ -155,7 +155,7 @@ pub(super) fn block(
     }
 }
 
-/// Whether the answer is kept, and what it is bound to.
+/// Describes whether the response is cached, and under which condition it stays valid.
 pub(super) fn cached(lookup: &Lookup, cache: &Cache, view: &ChainView) -> String {
     match lookup.caching.rule {
         CacheRule::Constant => "yes, for ever: it is the same on this chain always".to_owned(),
@@ -201,7 +201,7 @@ fn why_not(
     }
 }
 
-/// What becomes of a log filter: in how many parts it is asked for, and how long each is kept.
+/// Describes how a log filter is split into parts, and how long each part is cached.
 pub(super) fn logs(plan: &LogsPlan) -> Vec<String> {
     let parts = match plan {
         LogsPlan::Forward => {
@@ -238,7 +238,7 @@ pub(super) fn joined(join: bool, coalesce: bool, cache: &Cache) -> &'static str 
     }
 }
 
-/// A key in words.
+/// Describes a cache key.
 pub(super) fn key(parts: &KeyParts<'_>) -> String {
     let params = match parts.params {
         Params::Absent | Params::Null => "[]".to_owned(),
@@ -255,7 +255,7 @@ pub(super) fn key(parts: &KeyParts<'_>) -> String {
     format!("{} {} {params}{block}", parts.chain, parts.method.name)
 }
 
-/// A key's bytes.
+/// Formats the bytes of a cache key.
 pub(super) fn hex(key: &[u8]) -> String {
     let shown = &key[..key.len().min(KEY_SHOWN_BYTES_MAX)];
     let digits: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,5 +1,5 @@
-//! Parses lines of an access log: JSON lines of the gateway, and text lines by their format, which
-//! may be nginx's.
+//! Parses lines of an access log: JSON lines of the gateway, and text lines in a given format, such
+//! as nginx's.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -68,7 +68,7 @@ impl fmt::Display for LineFault {
     }
 }
 
-/// Why a format does not allow its lines to be parsed.
+/// The reason why lines of a format cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FormatFault {
     /// Two variables without a literal between them.

@@ -7,13 +7,14 @@ use hdrhistogram::Histogram;
 
 use super::read::Line;
 
-/// Rows of the time series: two days by second. A longer one is downsampled by a factor of ten.
+/// Maximum number of rows of the time series: two days by second. A longer series is downsampled by
+/// a factor of ten.
 const STEPS_MAX: usize = 200_000;
-/// Methods with their own row; each has a histogram of about 20 kB.
+/// Maximum number of methods with their own row. Each has a histogram of about 20 kB.
 const METHODS_MAX: usize = 500;
-/// Names with their own row, per table of clients, keys, caches or upstreams.
+/// Maximum number of names with their own row in each table of clients, keys, caches or upstreams.
 const NAMES_MAX: usize = 50_000;
-/// HTTP statuses and JSON-RPC codes with their own row.
+/// Maximum number of HTTP statuses, or of JSON-RPC codes, with their own row.
 const CODES_MAX: usize = 1000;
 /// Longest name that is stored, in characters.
 const NAME_CHARS_MAX: usize = 100;

@@ -29,7 +29,7 @@ const CLIENTS: u8 = b'c';
 const TLS: u8 = b't';
 const ADMIN: u8 = b'a';
 const END: u8 = b'.';
-/// Most sockets of one hand-over. A gateway sends two per thread and one for admin.
+/// Maximum number of sockets of one hand-over. A gateway sends two per thread and one for admin.
 const SOCKETS_MAX: usize = 1 << 12;
 /// Timeout for the new process to become ready. It waits at most 2 s for heads.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -39,15 +39,15 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 const REASON_BYTES_MAX: u64 = 64 * 1024;
 const READY: &str = "ready";
 
-/// Path of the program for the new process: the path that this process was started with, so that a
-/// symbolic link to a newer version is followed.
+/// Returns the path of the program for the new process. It is the path that this process was
+/// started with. So a symbolic link to a newer version is followed.
 pub(super) fn program() -> io::Result<PathBuf> {
     let called = std::env::args_os().next().map(PathBuf::from);
     match called {
         Some(called) if called.components().count() > 1 && called.exists() => {
             std::path::absolute(called)
         }
-        // It was found in `PATH`, which may change.
+        // The program was found in `PATH`, which may change.
         _ => std::env::current_exe(),
     }
 }
@@ -94,7 +94,7 @@ fn reap(child: &mut Child) -> String {
         }
         std::thread::park_timeout(Duration::from_millis(10));
     }
-    // It fails only if the process has just exited.
+    // This fails only if the process has just exited.
     let _ = child.kill();
     child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
 }
@@ -124,7 +124,7 @@ fn read_message(from: &UnixStream) -> io::Result<String> {
     let mut message = Vec::new();
     let mut byte = [0; 1];
     let mut from = from.take(REASON_BYTES_MAX);
-    // There is no end of file: the new process keeps its end open as long as it lives.
+    // There is no end of file before the new process exits, because it keeps its end open.
     while from.read(&mut byte)? == 1 && byte[0] != 0 {
         message.push(byte[0]);
     }
@@ -192,7 +192,7 @@ impl Former {
     fn send(mut self, text: &str) {
         let mut message = text.replace('\0', " ").into_bytes();
         message.push(0);
-        // It fails only if the old process is gone, and then nobody needs the message.
+        // This fails only if the old process has exited, and then nobody needs the message.
         let _ = self.stream.write_all(&message);
     }
 }

@@ -1,7 +1,7 @@
 //! The index as a tier of the gateway's cache: reader threads, and one thread that syncs it.
 //!
-//! The gateway knows only the trait [`Index`]; the `index` crate does not depend on the gateway.
-//! This module connects the two.
+//! The gateway depends only on the trait [`Index`], and the `index` crate does not depend on the
+//! gateway. This module connects the two.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,10 +29,11 @@ use self::queue::{Job, Queue};
 
 mod queue;
 
-/// Queued lookups that share one read transaction. A transaction costs as much as a small lookup,
-/// but a long one keeps the writer from truncating its log.
+/// Maximum number of queued lookups that share one read transaction. A transaction costs as much as
+/// a small lookup. A long transaction prevents the writer from truncating its log.
 const LOOKUPS_PER_SNAPSHOT_MAX: usize = 64;
-/// Bytes of logs in one response; equals the gateway's limit for an upstream response.
+/// Maximum number of bytes of logs in one response. It equals the gateway's limit for an upstream
+/// response.
 const LOGS_BYTES_MAX: u64 = 64 << 20;
 /// Timeout of one lookup.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -109,8 +110,8 @@ impl Follower {
 }
 
 impl Drop for Follower {
-    /// Waits for the write in progress, but not for a node that does not respond. The next sync
-    /// fetches interrupted blocks again.
+    /// Waits for the write in progress, but does not wait for a node that does not respond. The
+    /// next sync fetches interrupted blocks again.
     fn drop(&mut self) {
         self.stop();
         // The channel carries no message; it disconnects when the thread ends.
@@ -169,7 +170,7 @@ struct ReaderContext {
 }
 
 impl ReaderContext {
-    /// Opens the index at startup, and fails on a broken one. An unreachable database server is
+    /// Opens the index at startup, and fails if it is broken. An unreachable database server is
     /// only logged, because it may come up later.
     fn open_at_start(&self) -> Result<Option<Reader>> {
         match self.open() {
@@ -190,7 +191,7 @@ impl ReaderContext {
         Ok(opened)
     }
 
-    /// Opens the index at startup if it exists; the sync thread may have to create it first. The
+    /// Opens the index at startup if it exists. The sync thread may have to create it first. The
     /// reader thread retries and logs errors.
     fn open_if_exists(&self) -> Option<Reader> {
         self.open().ok().flatten()
@@ -250,10 +251,11 @@ impl ReaderContext {
     }
 }
 
-/// Error log of one reader thread. Logs each class of error once, however often the thread retries.
+/// Error log of one reader thread. It logs each class of error once, even if the thread retries
+/// often.
 #[derive(Default)]
 struct ErrorLog {
-    /// True if the server's absence has been logged and not its return.
+    /// True if the log says that the server is unreachable, and not yet that it is reachable again.
     unreachable: bool,
     /// True if another error has been logged.
     other: bool,
@@ -361,7 +363,8 @@ fn sync_once(location: &Location, options: &Options, stop: &AtomicBool) -> Resul
     index::sync::sync(store, &options, &EventLog, stop).map(|_outcome| ())
 }
 
-/// Concurrent requests to upstreams of the sync: few, so that clients' calls go first.
+/// Number of concurrent requests of the sync to upstreams. It is low, so that the sync does not
+/// delay clients' calls.
 const FOLLOW_CONCURRENCY: usize = 4;
 /// Blocks in one batch request of the sync.
 const FOLLOW_BATCH_MAX: u64 = 50;

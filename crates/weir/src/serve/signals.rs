@@ -24,7 +24,7 @@ pub(super) enum Wish {
     Upgrade,
 }
 
-/// Receives operator requests, from its construction on.
+/// Receives operator requests as soon as it is created.
 pub(super) struct Wishes {
     stop: StopSignals,
     reload: Signal,
@@ -33,8 +33,8 @@ pub(super) struct Wishes {
 }
 
 impl Wishes {
-    /// Must be called on a tokio runtime. Watches `file`, and the files that [`Wishes::follow`]
-    /// adds.
+    /// Creates the receiver. It watches `file` and the files that [`Wishes::follow`] adds. Must be
+    /// called on a tokio runtime.
     pub(super) fn new(file: Option<&Path>) -> Result<Wishes> {
         Ok(Wishes {
             stop: StopSignals::new()?,
@@ -63,7 +63,7 @@ impl Wishes {
         }
     }
 
-    /// Records that the files have just been read, so that only later changes count.
+    /// Records that the files have just been read. Only later changes count.
     pub(super) fn files_are_read(&mut self) {
         if let Some(files) = &mut self.files {
             for (path, state) in &mut files.watched {
@@ -111,7 +111,7 @@ impl FileWatch {
         }
     }
 
-    /// Returns true if any file is due. Polls all of them, so that files that change together cause
+    /// Returns true if any file is due. Polls all files, so that files that change together cause
     /// one reload.
     fn is_due(&mut self) -> bool {
         let polls = self.watched.iter_mut().map(|(path, state)| state.is_due(stamp(path)));
@@ -128,15 +128,15 @@ struct Stamp {
     modified: Option<SystemTime>,
 }
 
-/// The state of a file; `None` if it is missing.
+/// Returns the state of a file, or `None` if it is missing.
 fn stamp(path: &Path) -> Option<Stamp> {
     let found = std::fs::metadata(path).ok()?;
     let modified = found.modified().ok();
     Some(Stamp { device: found.dev(), inode: found.ino(), bytes: found.len(), modified })
 }
 
-/// Debounces the changes of one file. A change is due once two polls in a row see the same state,
-/// so that a file that is still being written is not read.
+/// Debounces the changes of one file. A change is due once two successive polls return the same
+/// state. So a file is not read while it is still being written.
 #[derive(Debug, Clone, Copy)]
 struct WatchedFile {
     /// State when the file was last read.
@@ -146,7 +146,7 @@ struct WatchedFile {
 }
 
 impl WatchedFile {
-    /// A file that is read now.
+    /// Returns a file that is read now.
     fn at(path: &Path) -> WatchedFile {
         WatchedFile { read: stamp(path), polled: None }
     }

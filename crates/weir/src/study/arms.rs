@@ -7,7 +7,7 @@ use lab::analysis::sync::ArmRuns;
 use lab::study::poll::Node;
 use lab::study::read::{Form, read_run};
 
-/// Most runs of one arm.
+/// Maximum number of runs of one arm.
 const RUNS_MAX: usize = 64;
 
 /// Reads arms from files. The outer error is a file that cannot be read; the inner one describes an

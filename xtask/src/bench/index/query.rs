@@ -27,7 +27,8 @@ const BLOCKS_RATIO_MAX: f64 = 1.0 / 10.0;
 const WITHOUT: &str = "the gateway without the index";
 /// Largest ratio of times when the range grows a hundredfold and the response stays the same.
 const RANGE_RATIO_MAX: f64 = 1.5;
-/// Requests per kind and repetition. Each is sent once to a peer, so that no response is cached.
+/// Number of requests per kind and repetition. Each is sent only once to a peer, so that no
+/// response is cached.
 const REQUESTS: usize = 100;
 /// Timeout for geth to index the logs of the chain.
 const INDEXED_LIMIT: Duration = Duration::from_secs(900);
@@ -127,7 +128,8 @@ fn geth(bench: &Bench, folder: &Path) -> Result<Server> {
     }
 }
 
-/// The line that geth logs when its log index is complete; it logs nothing if it was before.
+/// The line that geth logs when its log index becomes complete. It logs nothing if the index was
+/// complete at the start.
 const INDEXED: &str = "Log index head rendering finished";
 
 fn sync_index(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
@@ -150,7 +152,7 @@ fn sync_index(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The `[index]` table of the configuration.
+/// Returns the `[index]` table of the configuration.
 fn index_table(file: &Path, mmap: &str) -> String {
     format!("[index]\ndb = \"{}\"\nmmap = \"{mmap}\"\n", file.display())
 }
@@ -242,7 +244,8 @@ impl Queries {
                 Peer::Without => (self.ours, self.without),
             };
             let bodies: Vec<String> = (0..REQUESTS).map(|_| self.next_request(kind)).collect();
-            // Not interleaved: geth's work after a response would disturb our figures.
+            // Requests are not interleaved, because geth's work after a response would disturb our
+            // figures.
             let (theirs, theirs_took) = send_all(other, &bodies)?;
             let (ours, ours_took) = send_all(own, &bodies)?;
             let mut times = [ours_took, theirs_took];
@@ -321,7 +324,7 @@ impl Queries {
         }
     }
 
-    /// Compares the logs of one address with reading all rows that have logs, as any scan must.
+    /// Compares the search for the logs of one address with a scan of all rows that have logs.
     fn against_scan(&mut self, bench: &Bench, file: &Path) -> Result<Row> {
         let source = Sqlite::open(file)?;
         let [mut ours, mut theirs] = Times::default();

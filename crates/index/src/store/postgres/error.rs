@@ -13,17 +13,17 @@ fn at(server: &Server) -> Location {
     Location::Server(Box::new(server.clone()))
 }
 
-/// The server cannot be reached, or the connection was lost.
+/// Returns the error for a server that cannot be reached, or for a lost connection.
 pub(super) fn unreachable(server: &Server, why: &str) -> StoreError {
     StoreError::Unreachable { at: at(server), why: why.to_owned() }
 }
 
-/// A response that no PostgreSQL server sends.
+/// Returns the error for a response that no PostgreSQL server sends.
 pub(super) fn unexpected(server: &Server, why: &str) -> StoreError {
     StoreError::Server { at: at(server), why: why.to_owned() }
 }
 
-/// The message for an operation that took longer than its limit.
+/// Returns the message for an operation that took longer than its limit.
 pub(super) fn timeout(operation: &str, limit: Duration) -> String {
     format!("{operation} took longer than {limit:?}")
 }
@@ -56,7 +56,7 @@ fn denied(server: &Server, why: String, advice: &'static str) -> StoreError {
     StoreError::Denied { at: at(server), why, advice }
 }
 
-/// The user lacks a privilege.
+/// Returns the error for a user without a privilege.
 pub(super) fn access_denied(server: &Server, why: String) -> StoreError {
     let advice = "a writer must own the schema, or be allowed to create it (GRANT CREATE ON \
                   DATABASE); a reader needs USAGE on it and SELECT on its tables";

@@ -12,10 +12,10 @@ use crate::store::rows::{
     signed,
 };
 
-/// Transactions of one query: those of one block take one round trip, and their fragments some
-/// hundred kilobytes.
+/// Maximum number of transactions of one query. All transactions of a block take one round trip,
+/// and their fragments some hundred kilobytes.
 const TRANSACTIONS_PER_QUERY: i64 = 1024;
-/// Harmony blocks of one query. A block may have some hundred kilobytes.
+/// Maximum number of Harmony blocks of one query. A block may have some hundred kilobytes.
 const HARMONY_BLOCKS_PER_QUERY: i64 = 64;
 
 /// Reads a row with the hash and the timestamp of the block in the fourth and fifth column.

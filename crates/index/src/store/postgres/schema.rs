@@ -1,15 +1,15 @@
 //! The tables of a schema, and how an index recognizes its own schema.
 //!
 //! Tables that are ordered by block are partitioned by [`PARTITION_BLOCKS`] blocks. Each partition
-//! has its own indexes, so those that a writer touches fit in memory, and an old partition can be
-//! moved to another disk. The hash tables are not partitioned: a hash does not reveal its block, so
-//! a lookup would have to search every partition.
+//! has its own indexes. So the indexes that a writer uses fit in memory, and an old partition can
+//! be moved to another disk. The hash tables are not partitioned: a hash does not reveal its block,
+//! so a lookup would have to search every partition.
 
 use super::session::{Session, value};
 use crate::store::error::StoreError;
 
-/// Blocks of a partition: half a year of Ethereum. With more, the indexes in use outgrow memory.
-/// With fewer, there are many tables that the planner must exclude for each query.
+/// Number of blocks of a partition: half a year of Ethereum. In larger partitions, the indexes in
+/// use exceed the memory. With smaller ones, the planner must exclude many tables for each query.
 pub(in crate::store) const PARTITION_BLOCKS: i64 = 1_000_000;
 
 /// The names of all tables.
@@ -75,8 +75,8 @@ pub(in crate::store) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 /// Locks the schema for its one writer, and creates the tables or brings them up to date.
 pub(super) fn set_up_writer(session: &Session) -> Result<(), StoreError> {
     session.lock()?;
-    // As with a file, a crash of the server's machine loses at most the last commits, never
-    // consistency, and lost blocks are synced again.
+    // If the server's machine crashes, the last commits may be lost, but the tables stay
+    // consistent. The next sync fetches the lost blocks again.
     session.run("SET synchronous_commit = off")?;
     let found = version(session)?;
     if found == Some(SCHEMA_VERSION) {
@@ -114,7 +114,7 @@ fn exists(session: &Session) -> Result<bool, StoreError> {
     Ok(!rows.is_empty())
 }
 
-/// The version of the schema; `None` if it has no tables.
+/// Returns the version of the schema, or `None` if it has no tables.
 fn version(session: &Session) -> Result<Option<i64>, StoreError> {
     let tables = session.all(
         "SELECT relname = 'facts', has_schema_privilege(n.oid, 'USAGE')
@@ -151,7 +151,7 @@ fn version(session: &Session) -> Result<Option<i64>, StoreError> {
     Ok(Some(found))
 }
 
-/// The number of the partition of a block.
+/// Returns the number of the partition of a block.
 pub(super) fn partition_of(number: u64) -> i64 {
     number as i64 / PARTITION_BLOCKS
 }

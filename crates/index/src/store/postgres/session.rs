@@ -1,7 +1,7 @@
 //! A session with a server, in which every wait has a limit.
 //!
 //! The client is asynchronous. It runs on the calling thread for as long as a call takes. A timeout
-//! ends the session, because the late response would be taken for that of the next query.
+//! ends the session. Otherwise the late response would be read as the response to the next query.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,16 +19,16 @@ use crate::store::error::StoreError;
 use crate::store::interface::Settings;
 use crate::store::location::{Location, Server};
 
-/// The time to connect and authenticate, unless the URL sets another.
+/// Timeout to connect and authenticate, unless the URL sets another one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time to release the lock when a session ends. A query's own timeout gets as much on top, so
-/// that the server can report it first.
+/// Timeout to release the lock when a session ends. The client also waits this much longer than a
+/// query's timeout, so that the server can report the timeout first.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time that a new writer waits for the lock. The server takes a moment to notice that a
-/// process was killed.
+/// Maximum time that a new writer waits for the lock. The server needs some time to notice that the
+/// previous writer was killed.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-/// TCP keepalive of both sides, so that neither keeps a connection that the other has left: idle
-/// time before the first probe, time between probes, and number of probes.
+/// TCP keepalive of both sides: idle time before the first probe, time between probes, and number
+/// of probes. With it, both sides notice that the other one is gone.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
 /// `weir` in ASCII: the first number of our advisory locks.
 const LOCK_CLASS: i32 = 0x7765_6972;
@@ -125,22 +125,22 @@ impl Session {
         ))
     }
 
-    /// Where the index is.
+    /// Returns the location of the index.
     pub(super) fn location(&self) -> Location {
         Location::Server(Box::new(self.server.clone()))
     }
 
-    /// The user lacks a privilege.
+    /// Returns the error for a user without a privilege.
     pub(super) fn access_denied(&self, why: &str) -> StoreError {
         error::access_denied(&self.server, why.to_owned())
     }
 
-    /// The name of the schema, which needs no quotes.
+    /// Returns the name of the schema, which needs no quotes.
     pub(super) fn schema(&self) -> &str {
         &self.server.schema
     }
 
-    /// The round trips so far.
+    /// Returns the number of round trips so far.
     #[cfg(test)]
     pub(super) fn round_trips(&self) -> u64 {
         self.round_trips.get()
@@ -157,7 +157,7 @@ impl Session {
         self.wait(self.client.execute(sql, &[])).unwrap()
     }
 
-    /// Takes the writer's lock for as long as the session lasts.
+    /// Takes the writer's lock until the session ends.
     pub(super) fn lock(&self) -> Result<(), StoreError> {
         self.run(&format!(
             "SET lock_timeout = {}; SELECT pg_advisory_lock({}); SET lock_timeout = 0",
@@ -168,7 +168,8 @@ impl Session {
         Ok(())
     }
 
-    /// The two numbers of the lock. Locks belong to a database, and an index to a schema in it.
+    /// Returns the two numbers of the lock. A lock belongs to a database, so one number identifies
+    /// the schema of the index.
     fn lock_key(&self) -> String {
         format!("{LOCK_CLASS}, hashtext('{}')", self.schema())
     }
@@ -186,8 +187,9 @@ impl Session {
         self.run("COMMIT")
     }
 
-    /// Makes changes in one transaction, which takes the writer's lock again. A writer that has
-    /// lost the lock, because a pooler gave it another session, writes nothing.
+    /// Makes changes in one transaction. The transaction takes the writer's lock again. A
+    /// connection pooler may have moved the writer to another session without the lock; then
+    /// nothing is written.
     pub(super) fn write<T>(
         &self,
         change: impl FnOnce(&Session) -> Result<T, StoreError>,
@@ -237,7 +239,7 @@ impl Session {
         self.wait(self.client.batch_execute(sql))
     }
 
-    /// All rows of a query.
+    /// Returns all rows of a query.
     pub(super) fn all(
         &self,
         sql: &'static str,
@@ -252,7 +254,7 @@ impl Session {
         self.wait(both).map(|(_, rows)| rows)
     }
 
-    /// The one row of a query.
+    /// Returns the one row of a query.
     pub(super) fn one(&self, sql: &'static str, params: Params<'_>) -> Result<Row, StoreError> {
         let mut rows = self.all(sql, params)?;
         rows.pop().ok_or_else(|| error::unexpected(&self.server, "a query without a row"))
@@ -313,7 +315,7 @@ impl Session {
         let query_timeout = self.query_timeout.get();
         let waited = self.runtime.block_on(async {
             match query_timeout {
-                // The server's own timeout comes first, if it still responds.
+                // If the server still responds, its own timeout ends the query first.
                 Some(query_timeout) => {
                     tokio::time::timeout(query_timeout + CLOSE_TIMEOUT, response).await
                 }
@@ -380,12 +382,12 @@ impl ToSql for Field<'_> {
     to_sql_checked!();
 }
 
-/// A column of a row that was read.
+/// Returns a column of a row that was read.
 pub(super) fn value<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, StoreError> {
     row.try_get(at).map_err(|error| StoreError::Damaged(error.to_string()))
 }
 
-/// A column that holds a hash.
+/// Returns a column that holds a hash.
 pub(super) fn hash(row: &Row, at: usize) -> Result<[u8; 32], StoreError> {
     let bytes: &[u8] = value(row, at)?;
     let damaged = || StoreError::Damaged(format!("a hash of {} bytes", bytes.len()));

@@ -12,8 +12,8 @@ use crate::store::rows::{
     BlockRow, HarmonyRow, Postings, TransactionPart, TransactionRow, short_hash, signed,
 };
 
-/// Rows that a scan for receipts skips before it searches for the next position from the root of
-/// the tree again. A step costs a fraction of a search.
+/// Maximum number of rows that a scan for receipts skips. Then it searches for the next position
+/// from the root of the tree. Skipping a row costs a fraction of a search.
 const SKIPPED_ROWS_MAX: u32 = 3;
 
 impl ReadRows for Sqlite {
@@ -201,8 +201,8 @@ impl ReadRows for Sqlite {
 }
 
 impl Sqlite {
-    /// The first column of the row whose second column is this hash. The query selects rows by
-    /// short hash.
+    /// Returns the first column of the row whose second column is this hash. The query selects rows
+    /// by short hash.
     fn find_by_hash(&self, sql: &str, hash: &[u8; 32]) -> Result<Option<i64>, StoreError> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query([short_hash(hash)])?;

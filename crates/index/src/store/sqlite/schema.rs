@@ -62,15 +62,15 @@ const MIGRATIONS: [&str; 3] = [
 /// The schema version that this program writes.
 pub(in crate::store) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// The path of a file beside the database: the database's path with a suffix.
+/// Returns the path of a file beside the database: the database's path with a suffix.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Locks the file for its one writer. SQLite's own locks last for one transaction, so two writers
-/// that take turns would each invalidate what the other has checked.
+/// Locks the file for its one writer. SQLite's own locks last for one transaction. With them alone,
+/// a second writer could write between a check of the first writer and its next transaction.
 pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
     let lock = beside(path, ".lock");
     let failed = |error: std::io::Error| match error.kind() {
@@ -99,8 +99,9 @@ pub(super) fn set_up_writer(connection: &Connection, settings: Settings) -> Resu
     // With a write-ahead log, a commit is one append and never blocks readers
     // (https://www.sqlite.org/wal.html).
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    // With a write-ahead log, NORMAL loses at most the last commits when the machine crashes, never
-    // consistency, and lost blocks are synced again. FULL would wait for the disk at each commit.
+    // With a write-ahead log and NORMAL, a crash of the machine may lose the last commits, but the
+    // file stays consistent. The next sync fetches the lost blocks again. FULL would wait for the
+    // disk at each commit.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     // 64 MiB of changes collect before a checkpoint, so pages that change often are written once.
     connection.pragma_update(None, "wal_autocheckpoint", 16_384)?;
@@ -131,13 +132,13 @@ fn set_up_both(connection: &Connection, settings: Settings) -> Result<(), StoreE
     // A checkpoint of another process blocks for milliseconds.
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(32);
-    // Without this, SQLite plans a statement again for each other bound of a range. None of our
+    // Without this, SQLite plans a statement again if the bounds of a range change. None of our
     // plans depends on the bounds (https://www.sqlite.org/queryplanner-ng.html#qpsg).
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
-/// The schema version of the file; 0 for a new one.
+/// Returns the schema version of the file, or 0 for a new one.
 fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     let foreign = |why: &str| StoreError::Foreign { at: path.into(), why: why.to_owned() };
     let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));

@@ -7,10 +7,11 @@ use super::{DIAL, EngineThread, WorkerState};
 use crate::engine::connection::{Connection, Phase};
 use crate::engine::world::World;
 
-/// How long the server may take to close a connection after it announced that, in nanoseconds. The
-/// side that closes first keeps the port in TIME_WAIT, and the load generator has fewer ports.
+/// Maximum time until the server closes a connection after it announced the close, in nanoseconds.
+/// The side that closes first keeps the port in TIME_WAIT, and the load generator has fewer ports
+/// than the server.
 pub(super) const DRAIN_WAIT: u64 = 20_000_000;
-/// Most draining connections; beyond it the oldest is closed at once.
+/// Maximum number of draining connections. Beyond it the oldest is closed at once.
 pub(crate) const DRAINING_MAX: usize = 4096;
 
 impl<W: World> EngineThread<W> {

@@ -1,7 +1,7 @@
 //! The HTTP/2 connections of one thread. Workers share them, one stream per worker at a time.
 //!
-//! Each connection occupies an index behind the real workers, so that connecting and the TLS
-//! handshake are the same code as for HTTP/1.1.
+//! Each connection has an index after those of the real workers. So the code for connects and TLS
+//! handshakes is the same as for HTTP/1.1.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -47,8 +47,8 @@ struct PooledConnection<S> {
     uses: u32,
 }
 
-/// Indexes that this many workers need. With one connection per exchange, a worker may begin the
-/// next exchange before the previous connection is freed.
+/// Returns the number of connection indexes that this many workers need. With one connection per
+/// exchange, a worker may begin the next exchange before its previous connection is freed.
 pub(super) const fn pooled_max(workers: usize) -> usize {
     2 * workers + 1
 }
@@ -242,7 +242,7 @@ impl<W: World> EngineThread<W> {
         self.pool.as_ref().is_some_and(|pool| !pool.dirty.is_empty())
     }
 
-    /// Drives all dirty connections, one piece of each.
+    /// Drives all dirty connections once, each up to its read limit.
     pub(super) fn drive_dirty(&mut self) {
         let Some(pool) = &mut self.pool else { return };
         // A connection that becomes dirty meanwhile is driven in the next turn.

@@ -11,8 +11,8 @@ use super::{BACK_OFF, EngineThread, PAUSE, WorkerState};
 use crate::engine::world::World;
 use crate::schedule::{Arrival, Arrivals, Change, Changes, StageClock, share};
 
-/// Most iterations that start before sockets are served again. Catching up then delays a response
-/// by a few hundred microseconds at most.
+/// Maximum number of iterations that start before sockets are served again. If the thread is behind
+/// schedule, a response is delayed by at most a few hundred microseconds.
 const STARTS_MAX: usize = 32;
 
 /// One scenario on this thread.
@@ -25,7 +25,7 @@ pub(super) struct ScenarioState {
     busy: usize,
     /// Planned end.
     end: u64,
-    /// When iterations still in flight are interrupted.
+    /// The time at which iterations still in flight are interrupted.
     interrupt_at: u64,
     interrupted: bool,
 }
@@ -35,10 +35,10 @@ enum Executor {
         arrivals: Arrivals,
         next: Option<Arrival>,
         waiting: VecDeque<Arrival>,
-        /// Most queued iterations.
+        /// Maximum number of queued iterations.
         waiting_max: usize,
-        /// Free workers, each with the time since when. The last freed worker is used first, which
-        /// keeps the number of connections low.
+        /// Free workers, each with the time when it became free. The last freed worker is used
+        /// first, which keeps the number of connections low.
         free: Vec<(u32, u64)>,
     },
     Closed {
@@ -46,7 +46,7 @@ enum Executor {
         next: Option<Change>,
         /// Active workers over all threads.
         active: usize,
-        /// Most iterations of the scenario over all threads, if limited.
+        /// Maximum number of iterations of the scenario over all threads, if limited.
         iterations_max: Option<u64>,
         /// Iterations that this thread started.
         begun: u64,
@@ -54,7 +54,7 @@ enum Executor {
         /// Number of threads that run this scenario.
         threads: u64,
         stages: StageClock,
-        /// Workers that start an iteration now, each with the time since when they could.
+        /// Workers that start an iteration now, each with the time when it became ready.
         ready: VecDeque<(u32, u64)>,
         /// True once the limit of iterations is reached.
         spent: bool,
@@ -114,7 +114,7 @@ impl ScenarioState {
         self.end
     }
 
-    /// Returns when to interrupt the scenario, or `None` once it is over.
+    /// Returns the time at which to interrupt the scenario, or `None` once it is over.
     pub(super) fn interrupt_at(&self) -> Option<u64> {
         (!self.over()).then_some(self.interrupt_at)
     }
@@ -353,7 +353,7 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Returns the earliest planned send that has a worker.
+    /// Returns the time of the earliest planned send for which a worker is free.
     pub(super) fn next_planned(&self) -> u64 {
         let of = |(index, state): (usize, &ScenarioState)| {
             let own = match &state.executor {

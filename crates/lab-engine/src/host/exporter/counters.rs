@@ -10,7 +10,7 @@ use crate::host::values::{Values, float, larger, rate, share};
 
 use super::parse::{Line, lines};
 
-/// Most devices of a kind.
+/// Maximum number of devices of a kind.
 const DEVICES_MAX: usize = 32;
 
 /// Values of one scrape.
