@@ -60,7 +60,8 @@ pub(super) const METHODS_MAX: usize = 1000;
 
 /// Reads a file of requests.
 ///
-/// # Errors Returns the number and the problem of each invalid line. Also fails if the file has no
+/// # Errors
+/// Returns the number and the problem of each invalid line. Also fails if the file has no
 /// requests or too many.
 pub(super) fn read(
     file: &str,
@@ -135,7 +136,8 @@ fn of_line(line: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
 
 /// Reads one body.
 ///
-/// # Errors Fails if the body is not a request that gets a response, and says why.
+/// # Errors
+/// Fails if the body is not a request that gets a response, and says why.
 pub(super) fn of_body(body: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
     let decoded = call::decode(body, &Limits::DEFAULT).map_err(|refusal| refusal.to_string())?;
     let (calls, single) = match decoded {

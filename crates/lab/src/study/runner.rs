@@ -84,7 +84,8 @@ struct EndedRun {
 /// Runs a study in the folder `base`. Samples remain in `base/runs`; scratch folders are removed.
 /// `weir` is the program that replaces `{weir}`.
 ///
-/// # Errors If a folder cannot be created, or a process cannot be started. A failure of a started
+/// # Errors
+/// If a folder cannot be created, or a process cannot be started. A failure of a started
 /// arm is a result and not an error.
 pub fn run(
     study: &Study,

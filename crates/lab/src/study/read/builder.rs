@@ -73,7 +73,8 @@ impl RunBuilder {
     /// Adds a sample. A height that falls by at most [`FALL_MAX`] is replaced by the previous one;
     /// two samples of the same instant are merged.
     ///
-    /// # Errors If the sample is older than the last one, or if its height is far below the last
+    /// # Errors
+    /// If the sample is older than the last one, or if its height is far below the last
     /// height.
     pub(crate) fn push(&mut self, mut sample: Sample) -> Result<(), String> {
         if !sample.at.is_finite() {
